@@ -43,8 +43,7 @@ def _export(way: str, run: Path, output: Path) -> None:
     if way == "bare":
         size = sum(len(json.loads(line)) for file in run.glob("*s.jsonl") for line in file.open("rb"))
     else:
-        from flightlog.export.base import ExportOptions
-        from flightlog.export.registry import find_exporter
+        from flightlog.export.base import ExportOptions, find_exporter
         from flightlog.store.run import Run
 
         find_exporter(way).export(Run(run), output, ExportOptions())

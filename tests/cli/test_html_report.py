@@ -15,8 +15,8 @@ from building import at
 from compared import closed_run, task_events
 from pages import Page
 
-from flightlog.cli.html import file_name, put_page
 from flightlog.cli.main import main
+from flightlog.cli.output import file_name, put_page
 
 NAME = "flightlog-report-run-20260520T035200Z-demo-a0000001"
 

@@ -10,9 +10,8 @@ import duckdb
 import pytest
 
 from flightlog.core.errors import MissingExtra, UsageError
-from flightlog.export.base import Exported, ExportOptions, refuse
-from flightlog.export.place import ASIDE, whole_file, whole_folder
-from flightlog.export.registry import exporter_names, extras_of, find_exporter
+from flightlog.export.base import Exported, ExportOptions, exporter_names, extras_of, find_exporter, refuse
+from flightlog.export.destination import ASIDE, whole_file, whole_folder
 from flightlog.show.outcomes import exported_text
 
 

@@ -19,11 +19,10 @@ from flightlog.core.time import LONGEST
 from flightlog.events import ResourceSample, TaskCompleted
 from flightlog.export.base import ExportOptions
 from flightlog.export.otlp import protobuf
-from flightlog.export.otlp.attributes import known, plain
+from flightlog.export.otlp.batches import RunReading
+from flightlog.export.otlp.json_encoding import json_form
 from flightlog.export.otlp.json_file import exporter, otlp_json
-from flightlog.export.otlp.json_form import json_form
-from flightlog.export.otlp.model import Happening, Link, LogRecord, Point, Resource, Span
-from flightlog.export.otlp.reading import RunReading
+from flightlog.export.otlp.model import Happening, Link, LogRecord, Point, Resource, Span, known, plain
 
 MESSAGES: dict[str, Any] = {"traces": TracesData, "metrics": MetricsData, "logs": LogsData}
 WHO = Resource(attributes={"service.name": "demo"})

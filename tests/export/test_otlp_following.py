@@ -22,7 +22,7 @@ from flightlog.events import Event
 from flightlog.export.base import Exported, ExportOptions
 from flightlog.export.otlp import exporter as exporting
 from flightlog.export.otlp.exporter import Otlp
-from flightlog.export.otlp.sending import NotTaken
+from flightlog.export.otlp.request import NotTaken
 from flightlog.store import layout
 from flightlog.store.liveness import process_start, this_host
 from flightlog.store.run import Run

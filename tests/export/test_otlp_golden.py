@@ -10,7 +10,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 from otlp_receiver import from_json
 
 from flightlog.export.otlp.json_file import otlp_json
-from flightlog.export.otlp.resource import Ids
+from flightlog.export.otlp.model import Ids
 from flightlog.store.run import Run
 
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -8,8 +8,8 @@ from building import at
 from otlp_lives import ROOT, TRACE, a_run, ns
 
 from flightlog.events import define_event
+from flightlog.export.otlp.batches import RunReading
 from flightlog.export.otlp.model import LogRecord
-from flightlog.export.otlp.reading import RunReading
 from flightlog.store.run import Run
 
 

@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 from otlp_lives import START_NS, a_run, completed, ids, ns
 
 from flightlog.events import Metric, ResourceSample, TaskCompleted
-from flightlog.export.otlp.counters import MAX_NAMES, MAX_STEPS, OTHER, TaskCounters
-from flightlog.export.otlp.lives import TaskLives
-from flightlog.export.otlp.model import Distribution, Point
-from flightlog.export.otlp.reading import RunReading
-from flightlog.export.otlp.resource import Ids
+from flightlog.export.otlp.batches import RunReading
+from flightlog.export.otlp.metrics import MAX_NAMES, MAX_STEPS, OTHER, TaskCounters
+from flightlog.export.otlp.model import Distribution, Ids, Point
+from flightlog.export.otlp.spans import TaskLives
 from flightlog.store.layout import RunInfo
 from flightlog.store.run import Run
 

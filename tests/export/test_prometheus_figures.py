@@ -30,10 +30,15 @@ from flightlog.events import (
     WorkerRemoved,
 )
 from flightlog.export.prometheus.families import families
-from flightlog.export.prometheus.figures import BUCKETS_S, Durations
-from flightlog.export.prometheus.labels import Counts, Histograms, HistogramTally, label
-from flightlog.export.prometheus.lives import TaskLives
-from flightlog.export.prometheus.watch import FAILURE_KINDS, MAX_PLACES, TASK_NAMES, RunWatch
+from flightlog.export.prometheus.run_metrics import (
+    BUCKETS_S,
+    Counts,
+    Durations,
+    Histograms,
+    HistogramTally,
+    label,
+)
+from flightlog.export.prometheus.watch import FAILURE_KINDS, MAX_PLACES, TASK_NAMES, RunWatch, TaskLives
 from flightlog.store import layout
 from flightlog.store.liveness import Observer, here
 from flightlog.store.run import Run

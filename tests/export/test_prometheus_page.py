@@ -31,9 +31,7 @@ from flightlog.events import (
     WorkerReady,
 )
 from flightlog.export.base import ExportOptions
-from flightlog.export.prometheus.choosing import Choice, Chooser
-from flightlog.export.prometheus.folder import RunsCollector
-from flightlog.export.prometheus.page import MetricsPage
+from flightlog.export.prometheus.folder import Choice, Chooser, MetricsPage, RunsCollector
 from flightlog.export.prometheus.server import MetricsServer
 from flightlog.export.prometheus.textfile import EVERY_S, TextfileExporter
 from flightlog.store import layout

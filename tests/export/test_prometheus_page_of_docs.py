@@ -11,10 +11,9 @@ from test_documentation import ROOT
 from test_prometheus_page import a_bit_of_everything
 
 from flightlog.export.prometheus.families import families
-from flightlog.export.prometheus.figures import RunFigures
 from flightlog.export.prometheus.folder import RunsCollector
-from flightlog.export.prometheus.sampled import GPU, NODE
-from flightlog.export.prometheus.watch import RunWatch
+from flightlog.export.prometheus.run_metrics import RunFigures
+from flightlog.export.prometheus.watch import GPU, NODE, RunWatch
 from flightlog.store.liveness import here
 from flightlog.store.runs_folder import RunsPlace
 

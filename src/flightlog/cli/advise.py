@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flightlog.cli.manifests import problems_noted
+from flightlog.cli.manifest_options import problems_noted
 from flightlog.cli.options import AnyFormat, Format, RunsDir, readable_runs_folder
 from flightlog.cli.output import note, put, wants_color, width
 from flightlog.core.errors import UsageError

@@ -73,9 +73,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flightlog.cli.html import OpenPage, put_page
 from flightlog.cli.options import OutputFile, RunsDir, complete_run, readable_runs_folder
-from flightlog.cli.output import check_file, note, put, wants_color, width, write_file
+from flightlog.cli.output import OpenPage, check_file, note, put, put_page, wants_color, width, write_file
 from flightlog.core.errors import UsageError
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flightlog.cli.manifests import TargetName, note_unset, problems_noted
+from flightlog.cli.manifest_options import TargetName, note_unset, problems_noted
 from flightlog.cli.options import AnyFormat, Format, OutputFile, RunsDir, complete_run, runs_folder
 from flightlog.cli.output import put, wants_color, width, write_file
 from flightlog.core.errors import UsageError

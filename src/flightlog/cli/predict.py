@@ -43,7 +43,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flightlog.cli.manifests import TargetName, note_unset, problems_noted
+from flightlog.cli.manifest_options import TargetName, note_unset, problems_noted
 from flightlog.cli.options import AnyFormat, Format, RunsDir, readable_runs_folder
 from flightlog.cli.output import put, wants_color, width
 from flightlog.core.errors import UsageError

@@ -68,19 +68,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flightlog.cli.html import OpenPage, put_page
+from flightlog.cli.manifest_options import RatesFile, rates_in
 from flightlog.cli.options import OutputFile, RunId, RunRef, RunsDir
 from flightlog.cli.output import (
+    OpenPage,
     check_file,
     columns,
     draws_braille,
     note,
     put,
+    put_page,
     wants_color,
     width,
     write_file,
 )
-from flightlog.cli.rates import RatesFile, rates_in
 from flightlog.core.errors import UsageError
 
 if TYPE_CHECKING:

@@ -60,9 +60,9 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from flightlog.cli.manifest_options import RatesFile, rates_in
 from flightlog.cli.options import RunsDir, recording_folder
 from flightlog.cli.output import is_terminal, note
-from flightlog.cli.rates import RatesFile, rates_in
 from flightlog.core.errors import UsageError
 
 CONTEXT_SETTINGS = {"allow_interspersed_args": False}

@@ -49,7 +49,7 @@ def serve_metrics(
     Example: flightlog serve-metrics --port 9464
     """
     from flightlog.core.units import parse_age
-    from flightlog.export.registry import extras_of
+    from flightlog.export.base import extras_of
     from flightlog.store.runs_folder import RunsPlace, place
 
     for name in allow_host or ():
@@ -58,8 +58,7 @@ def serve_metrics(
     recent_s = parse_age(recent)
     folder = readable_runs_folder(runs_dir)
     with extras_of("prometheus"):
-        from flightlog.export.prometheus.folder import RunsCollector
-        from flightlog.export.prometheus.page import MetricsPage
+        from flightlog.export.prometheus.folder import MetricsPage, RunsCollector
         from flightlog.export.prometheus.server import MetricsServer
     page = MetricsPage(RunsCollector(RunsPlace(runs_dir), recent_s=recent_s, max_runs=max_runs))
     with MetricsServer(host, port, page, names=allow_host or ()) as server:

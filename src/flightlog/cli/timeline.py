@@ -37,7 +37,7 @@ from flightlog.cli.options import RunId, RunRef, RunsDir
 from flightlog.cli.output import check_file, draws_braille, note, put, wants_color, width
 from flightlog.cli.progress import hand_over, progress
 from flightlog.core.errors import UsageError
-from flightlog.export.perfetto.serving import PORT, UI
+from flightlog.export.perfetto.server import PORT, UI
 
 if TYPE_CHECKING:
     from flightlog.analyze.charts.report_with_charts import TimelineWithSummary
@@ -141,7 +141,7 @@ def _draw(
     height_px: int | None,
     dark: bool,
 ) -> None:
-    from flightlog.export.place import whole_file
+    from flightlog.export.destination import whole_file
     from flightlog.show.figures import timeline_figure, with_theme
     from flightlog.show.picture import picture
     from flightlog.show.timeline import headline
@@ -167,7 +167,7 @@ def _in_perfetto(run: Run, ui: str, port: int, open_: bool | None, wait_s: float
     from flightlog.core.units import format_bytes
     from flightlog.export.base import ExportOptions
     from flightlog.export.perfetto.exporter import exporter
-    from flightlog.export.perfetto.serving import ServedTrace
+    from flightlog.export.perfetto.server import ServedTrace
 
     with TemporaryDirectory(prefix="flightlog-") as folder:
         trace = Path(folder) / "run.trace.json.gz"

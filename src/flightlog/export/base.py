@@ -1,14 +1,16 @@
-"""What an exporter is: a run in, a file, a folder or a message to a server out."""
+"""The exporter contract, and the exporters that are installed: a run in, a file, a folder or a message out."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
 from msgspec import Struct
 
 from flightlog.core.errors import UsageError
+from flightlog.core.plugins import load, plugin_points
 
 if TYPE_CHECKING:
     from flightlog.store.run import Run
@@ -92,3 +94,30 @@ def refuse(name: str, options: ExportOptions, *, takes: Collection[str] = ()) ->
     ):
         if field not in takes and getattr(options, field):
             raise UsageError(f"{option} does not go with --to {name}: leave it out")
+
+
+def exporter_names() -> list[str]:
+    """The names of all exporters that are installed, in order; none of them is loaded."""
+    return [*plugin_points(ENTRY_POINTS)]
+
+
+def find_exporter(name: str) -> Exporter:
+    """The exporter of this name.
+
+    `UsageError` for a name that no installed distribution offers, with the nearest right one; `MissingExtra`
+    where what the exporter needs is not installed.
+    """
+    return cast("Exporter", load(ENTRY_POINTS, name, "exporter"))
+
+
+@contextmanager
+def extras_of(name: str) -> Iterator[None]:
+    """Within it, a library that is not installed is a `MissingExtra` that names what to install for the
+    exporter.
+    """
+    try:
+        yield
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] == "flightlog":
+            raise UsageError(f"the exporter {name!r} leads nowhere: {error}") from error
+        raise plugin_points(ENTRY_POINTS)[name].missing_extra("exporter", error) from error

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from flightlog.export.base import Exported, ExportOptions, refuse
-from flightlog.export.modelops_shape import SPANS, SUMMARY, JobSummary, job_folder, span_line
-from flightlog.export.place import whole_folder
+from flightlog.export.destination import whole_folder
+from flightlog.export.modelops_format import SPANS, SUMMARY, JobSummary, job_folder, span_line
 from flightlog.store.documents import write_document
 from flightlog.store.tables.large import rows_of
 

@@ -31,7 +31,7 @@ from flightlog.web.runs_page import runs_page
 from flightlog.web.trends_page import trends_page
 
 if TYPE_CHECKING:
-    from flightlog.export.prometheus.page import MetricsPage
+    from flightlog.export.prometheus.folder import MetricsPage
     from flightlog.store.run import Run
     from flightlog.web.dashboard import Dashboard
 
@@ -281,9 +281,8 @@ def _metrics(dashboard: Dashboard, accept: str) -> tuple[bytes, str]:
 
 
 def _metrics_page(dashboard: Dashboard) -> MetricsPage:
-    from flightlog.export.registry import extras_of
+    from flightlog.export.base import extras_of
 
     with extras_of("prometheus"):
-        from flightlog.export.prometheus.folder import RunsCollector
-        from flightlog.export.prometheus.page import MetricsPage
+        from flightlog.export.prometheus.folder import MetricsPage, RunsCollector
     return MetricsPage(RunsCollector(dashboard.runs.place))

@@ -19,7 +19,7 @@ from flightlog.web.listing import Listing, RunRow, RunsFolder
 
 if TYPE_CHECKING:
     from flightlog.analyze.live.results import LiveState
-    from flightlog.export.prometheus.page import MetricsPage
+    from flightlog.export.prometheus.folder import MetricsPage
     from flightlog.store.run import Run
 
 Result = TypeVar("Result")

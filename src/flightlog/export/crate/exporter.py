@@ -12,18 +12,38 @@ from __future__ import annotations
 
 import hashlib
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import msgspec
 
 from flightlog.export.base import Exported, ExportOptions, refuse
-from flightlog.export.crate.contents import RUN_FOLDER, copy_run, file_entity, place_artifacts
-from flightlog.export.crate.graph import crate_graph
-from flightlog.export.crate.steps import executions
-from flightlog.export.crate.terms import COMMAND, CONTEXT, METADATA, ROOT, Entity, plain, ref
-from flightlog.export.place import whole_folder
+from flightlog.export.crate.files import RUN_FOLDER, Artifact, copy_run, file_entity, place_artifacts
+from flightlog.export.crate.steps import Execution, StepGraph, executions, usage
+from flightlog.export.crate.vocabulary import (
+    COMMAND,
+    CONTEXT,
+    ENGINE_ACTION,
+    METADATA,
+    PROFILES,
+    ROOT,
+    RUN_ACTION,
+    STATUSES,
+    WORKFLOW_PROFILE,
+    Entity,
+    descriptor,
+    known,
+    moment,
+    plain,
+    profiles,
+    ref,
+    refs,
+)
+from flightlog.export.destination import whole_folder
 from flightlog.store import layout
+from flightlog.store.documents import read_document
 
 if TYPE_CHECKING:
     from flightlog.store.run import Run
@@ -107,3 +127,167 @@ def _readme(run: Run, folder: Path) -> Entity:
 def _written(folder: Path, name: str, data: bytes) -> Entity:
     (folder / name).write_bytes(data)
     return file_entity(Path(name), len(data), hashlib.sha256(data).hexdigest())
+
+
+ENGINE, LANGUAGE, AGENT = "#engine", "#language", "#agent"
+NO_LICENSE = "No license was stated when this was recorded"
+ENGINES = {"dask": "distributed", "dragon": "dragonhpc", "ray": "ray", "slurm": "dask-jobqueue"}
+"""The package behind a provider; the others are Flightlog's own."""
+
+
+def crate_graph(
+    run: Run, files: list[Entity], artifacts: list[Artifact], found: list[Execution], workflow: str
+) -> Iterator[Entity]:
+    """Every entity once; `files` are those of the crate, `workflow` the one among them that stands for the
+    workflow.
+    """
+    info, tags = run.info, run.info.tags
+    ending = run.ending()
+    agent = AGENT if tags.get("author") else None
+    results: dict[str, list[str]] = {}
+    inputs: dict[str, list[str]] = {}
+    for artifact in artifacts:
+        side = inputs if artifact.is_input else results
+        side.setdefault(artifact.task_id or "", []).append(artifact.identifier)
+    graph = StepGraph(found, inputs, results, agent if agent is None else _agent_id(tags))
+    packages = _packages(run)
+    inside = {str(entity["@id"]): entity for entity in files}
+    for artifact in artifacts:
+        if artifact.entity["@type"] == "File":
+            inside[artifact.identifier] = {**inside.get(artifact.identifier, {}), **artifact.entity}
+
+    yield descriptor()
+    yield {
+        "@id": ROOT,
+        "@type": "Dataset",
+        "name": f"Run {run.run_id}",
+        "description": f"Run of {info.project}, recorded by Flightlog: {run.status}, {len(found):,} executions",
+        "datePublished": moment(ending.end_time or info.start_time) or "1970-01-01",
+        "license": str(tags.get("license") or NO_LICENSE),
+        "conformsTo": refs(list(PROFILES)),
+        "mainEntity": ref(workflow),
+        "hasPart": refs(list(inside)),
+        "mentions": [
+            ref(RUN_ACTION),
+            ref(ENGINE_ACTION),
+            *(ref(one.identifier) for one in found),
+            *(ref(one.identifier) for one in artifacts if one.entity["@type"] != "File"),
+        ],
+        **known(author=None if agent is None else ref(_agent_id(tags))),
+    }
+    yield from profiles()
+    yield _workflow(inside.pop(workflow), run, graph, packages)
+    yield from _software(run, packages, workflow)
+    if agent is not None:
+        yield {
+            "@id": _agent_id(tags),
+            "@type": "Person",
+            "name": str(tags["author"]),
+            **known(affiliation=str(tags.get("affiliation") or "")),
+        }
+    yield from inside.values()
+    yield from (one.entity for one in artifacts if one.entity["@type"] != "File")
+    used = {} if ending.duration_s is None else {"duration_s": ending.duration_s}
+    yield {
+        "@id": RUN_ACTION,
+        "@type": "CreateAction",
+        "name": f"Run of {info.project}",
+        "description": f"{run.run_id}: {run.status}",
+        "instrument": ref(workflow),
+        **known(startTime=moment(info.start_time)),
+        **known(
+            endTime=moment(ending.end_time),
+            actionStatus=STATUSES.get(run.status),
+            error=_run_error(run),
+            agent=None if agent is None else ref(_agent_id(tags)),
+            object=refs([one.identifier for one in artifacts if one.is_input]),
+            result=refs([one.identifier for one in artifacts if not one.is_input]),
+            resourceUsage=refs([f"{RUN_ACTION}-{name}" for name in used]),
+        ),
+    }
+    for name, value in used.items():
+        yield usage(f"{RUN_ACTION}-{name}", name, value)
+    yield {
+        "@id": ENGINE_ACTION,
+        "@type": "OrganizeAction",
+        "name": f"Execution by {info.provider or 'Python'}",
+        "instrument": ref(ENGINE),
+        "object": refs(graph.controls),
+        "result": ref(RUN_ACTION),
+        **known(startTime=moment(info.start_time)),
+        **known(endTime=moment(ending.end_time), agent=None if agent is None else ref(_agent_id(tags))),
+    }
+    yield from graph
+
+
+def _workflow(file: Entity, run: Run, graph: StepGraph, packages: dict[str, str]) -> Entity:
+    commit = run.info.git_commit
+    return {
+        **file,
+        "@type": ["File", "SoftwareSourceCode", "ComputationalWorkflow", "HowTo"],
+        "name": run.info.project,
+        "conformsTo": ref(WORKFLOW_PROFILE),
+        "programmingLanguage": ref(LANGUAGE),
+        "hasPart": refs(list(graph.tools.values())),
+        "step": refs(list(graph.steps.values())),
+        "softwareRequirements": refs(
+            ["#python", *(_package_id(name, version) for name, version in packages.items())]
+        ),
+        **known(
+            version=None if commit is None else f"{commit}{' with changes' if run.info.git_dirty else ''}"
+        ),
+    }
+
+
+def _software(run: Run, packages: dict[str, str], workflow: str) -> Iterator[Entity]:
+    info = run.info
+    language = (
+        {"name": "Flightlog manifest", "alternateName": "YAML"} if workflow != COMMAND else {"name": "sh"}
+    )
+    yield {"@id": LANGUAGE, "@type": "ComputerLanguage", **language}
+    yield {
+        "@id": ENGINE,
+        "@type": "SoftwareApplication",
+        "name": info.provider or "Python",
+        **known(
+            softwareVersion=packages.get(ENGINES.get(info.provider or "", "flightlog")),
+            description=f"Engine of the run, on {info.host}" if info.host else None,
+        ),
+    }
+    yield {
+        "@id": "#python",
+        "@type": "SoftwareApplication",
+        "name": "Python",
+        **known(softwareVersion=info.python),
+    }
+    for name, version in packages.items():
+        yield {
+            "@id": _package_id(name, version),
+            "@type": "SoftwareApplication",
+            "name": name,
+            "softwareVersion": version,
+        }
+
+
+def _package_id(name: str, version: str) -> str:
+    return f"pkg:pypi/{quote(name)}@{quote(version)}"
+
+
+def _packages(run: Run) -> dict[str, str]:
+    """The packages that were installed, by `environment.json`; none where it cannot be read."""
+    found = read_document(run.path / layout.ENVIRONMENT, dict[str, Any]).value or {}
+    packages = found.get("packages")
+    return (
+        {str(name): str(version) for name, version in packages.items()} if isinstance(packages, dict) else {}
+    )
+
+
+def _agent_id(tags: dict[str, Any]) -> str:
+    orcid = str(tags.get("orcid") or "").rstrip("/").rpartition("/")[2]
+    return f"https://orcid.org/{quote(orcid)}" if orcid else AGENT
+
+
+def _run_error(run: Run) -> str | None:
+    if STATUSES.get(run.status) != STATUSES["failed"]:
+        return None
+    return run.info.error or run.status

@@ -9,7 +9,16 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Struct
 
-from flightlog.export.crate.terms import PARAMETER_PROFILE, STATUSES, UNITS, Entity, known, moment, ref, refs
+from flightlog.export.crate.vocabulary import (
+    PARAMETER_PROFILE,
+    STATUSES,
+    UNITS,
+    Entity,
+    known,
+    moment,
+    ref,
+    refs,
+)
 from flightlog.store.tables.large import rows_of
 
 if TYPE_CHECKING:

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING
 
 from flightlog.core.errors import FlightlogError, MissingExtra
 from flightlog.export.base import Exported, ExportOptions, refuse
+from flightlog.export.otlp.batches import Batch, RunReading
+from flightlog.export.otlp.checkpoint import Sent, alone, notes_file
+from flightlog.export.otlp.endpoint import Server, servers, shown
 from flightlog.export.otlp.model import NAMES, SIGNALS, Signal
-from flightlog.export.otlp.reading import Batch, RunReading
-from flightlog.export.otlp.sending import (
+from flightlog.export.otlp.request import (
     FIRST_WAIT_S,
     LONGEST_WAIT_S,
     NO_SUCH_PLACE,
@@ -26,8 +28,6 @@ from flightlog.export.otlp.sending import (
     Posting,
     Refusal,
 )
-from flightlog.export.otlp.sent import Sent, alone, notes_file
-from flightlog.export.otlp.servers import Server, servers, shown
 from flightlog.store import layout
 from flightlog.store.liveness import here
 

@@ -12,10 +12,10 @@ import msgspec
 
 from flightlog.core.errors import UsageError
 from flightlog.export.base import Exported, ExportOptions, refuse
-from flightlog.export.otlp.json_form import json_form
+from flightlog.export.destination import whole_file
+from flightlog.export.otlp.batches import RunReading
+from flightlog.export.otlp.json_encoding import json_form
 from flightlog.export.otlp.model import NAMES
-from flightlog.export.otlp.reading import RunReading
-from flightlog.export.place import whole_file
 
 if TYPE_CHECKING:
     from flightlog.store.run import Run

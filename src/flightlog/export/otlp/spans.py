@@ -1,18 +1,44 @@
-"""Recorded spans and the run itself as OpenTelemetry's."""
+"""Task attempts, recorded spans and the run itself as OpenTelemetry spans.
+
+An attempt is put together from events that come in any order and from several processes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from flightlog.core.time import moment, nanoseconds
-from flightlog.events import Event, SpanEvent, SpanOpened
+from flightlog.events import (
+    Event,
+    Failure,
+    SpanEvent,
+    SpanOpened,
+    TaskCancelled,
+    TaskCompleted,
+    TaskEnded,
+    TaskEvent,
+    TaskFailed,
+    TaskRetried,
+    TaskStarted,
+    TaskSubmitted,
+)
 from flightlog.events.base import Json
 from flightlog.events.codec import UnknownEvent
-from flightlog.export.otlp.attributes import known, prefixed
-from flightlog.export.otlp.lives import exception
-from flightlog.export.otlp.model import Happening, Link, Span
-from flightlog.export.otlp.resource import Ids, hex_id
+from flightlog.export.otlp import metrics
+from flightlog.export.otlp.metrics import TaskCounters
+from flightlog.export.otlp.model import (
+    MAX_ITEMS,
+    Attributes,
+    Happening,
+    Ids,
+    Link,
+    Mark,
+    Span,
+    hex_id,
+    known,
+    prefixed,
+)
 from flightlog.store.layout import RunInfo
 
 _SCOPE = "otel.scope.name"
@@ -146,3 +172,297 @@ def root_span(info: RunInfo, status: str, ids: Ids, until_ns: int) -> Span:
         status=ended,
         message=(info.error or status) if failed else "",
     )
+
+
+MAX_IDS = 500_000
+"""Tasks whose span ids are remembered for links, the latest ones; half as many at least."""
+MAX_TRACEBACKS_BYTES = 32 << 20
+CAUSE_BYTES = 1000
+"""What an error takes beside its traceback, about."""
+ENDS: dict[type[TaskEvent], tuple[int, str]] = {
+    TaskCompleted: (metrics.COMPLETED, "success"),
+    TaskFailed: (metrics.FAILED, "failure"),
+    TaskCancelled: (metrics.CANCELED, "cancellation"),
+    TaskRetried: (metrics.RETRIED, "failure"),
+}
+"""What each end counts as, and its name in the semantic conventions."""
+
+
+class TaskLives:
+    """Give it every event of a run's tasks; it gives a span for each attempt that ended, and counts.
+
+    Holds what runs at the moment, what waits for tasks it depends on, and a number for each attempt whose end
+    was read before its start. `unlinked` counts dependencies whose span is not known (any more).
+    """
+
+    def __init__(self, ids: Ids, counters: TaskCounters) -> None:
+        self.unlinked = 0
+        self.tracebacks_left_out = 0
+        self._ids, self._counters = ids, counters
+        self._running: dict[int, tuple[int, TaskStarted]] = {}
+        self._ended: set[int] = set()
+        self._failed: set[int] = set()
+        self._startless: dict[int, tuple[TaskRetried, int, Mark]] = {}
+        self._depends: dict[str, list[str]] = {}
+        self._span_ids: dict[int, int] = {}
+        self._older_span_ids: dict[int, int] = {}
+        self._causes: dict[int, Happening] = {}
+        self._causes_bytes = 0
+
+    def failed(self, failure: Failure) -> None:
+        """What an attempt failed of; the span of that attempt, which comes later, tells it."""
+        if failure.task_id is None:
+            return
+        size = len(failure.traceback or "") + CAUSE_BYTES
+        if self._causes_bytes + size > MAX_TRACEBACKS_BYTES:
+            self.tracebacks_left_out += 1
+            return
+        self._causes_bytes += size
+        cause = exception(
+            failure.error_type, failure.message, failure.traceback, moment(failure.timestamp) or 0
+        )
+        self._causes[hash((failure.task_id, failure.attempt or 1))] = cause
+
+    def take(self, event: Event | UnknownEvent, mark: Mark) -> list[tuple[Span | None, Mark]]:
+        """An event and its line; gives spans, each with the line that tells of the attempt's end.
+
+        A line that gives no span comes with None. The line of a retry whose start was not read yet comes
+        later, with its span.
+        """
+        at = moment(event.timestamp)
+        if at is None or not isinstance(event, TaskEvent):
+            return [(None, mark)]
+        if isinstance(event, TaskSubmitted):
+            self._submitted(event, at)
+        elif isinstance(event, TaskStarted):
+            waiting = self._started(event, at)
+            return [(None, mark)] if waiting is None else [waiting, (None, mark)]
+        elif isinstance(event, TaskRetried):
+            return self._retried(event, at, mark)
+        elif isinstance(event, TaskEnded):
+            return [(self._over(event, at), mark)]
+        return [(None, mark)]
+
+    def startless(self) -> list[tuple[Span, Mark]]:
+        """The retried attempts whose start stands nowhere: spans without a length."""
+        waiting, self._startless = self._startless, {}
+        return [
+            (self._ended_span(event, at, at, key, None), mark) for key, (event, at, mark) in waiting.items()
+        ]
+
+    def knows_cause(self, event: TaskEvent) -> bool:
+        """Whether it is known already what this attempt failed of."""
+        return hash((event.task_id, event.attempt)) in self._causes
+
+    def stop_counting(self, until_ns: int) -> None:
+        """The run is over: nothing runs any more, whatever was not heard of again."""
+        for since, _ in self._running.values():
+            self._counters.stopped(since, until_ns)
+
+    def unfinished(self, until_ns: int) -> Iterator[Span]:
+        """The attempts that began and were not heard of again, as far as anything was heard, in a fixed
+        order.
+        """
+        for since, event in sorted(
+            self._running.values(), key=lambda one: (one[0], one[1].task_id, one[1].attempt)
+        ):
+            yield self._span(event, since, max(since, until_ns), {"flightlog.unfinished": True})
+
+    def _submitted(self, event: TaskSubmitted, at: int) -> None:
+        self._counters.count(metrics.SUBMITTED, at)
+        if event.depends_on:
+            self._depends[event.task_id] = event.depends_on
+        self._remember(event)
+
+    def _started(self, event: TaskStarted, at: int) -> tuple[Span, Mark] | None:
+        key = hash((event.task_id, event.attempt))
+        self._counters.count(metrics.STARTED, at)
+        waiting = self._startless.pop(key, None)
+        if waiting is not None:
+            retry, until, mark = waiting
+            self._counters.ran(at, until)
+            return self._ended_span(retry, at, until, key, event), mark
+        if key in self._ended:
+            self._ended.remove(key)
+            return None
+        if key in self._running:  # begun once more, as an engine does whose worker died
+            self._counters.stopped(self._running[key][0], at)
+        self._running[key] = at, event
+        self._counters.ran(at, None)
+        return None
+
+    def _retried(self, event: TaskRetried, at: int, mark: Mark) -> list[tuple[Span | None, Mark]]:
+        key = hash((event.task_id, event.attempt))
+        self._counters.count(metrics.RETRIED, at)
+        if not self._is_new(key):
+            return [(None, mark)]
+        began = self._running.pop(key, None)
+        if began is None:
+            self._startless[key] = event, at, mark
+            return []
+        self._counters.stopped(began[0], at)
+        return [(self._ended_span(event, began[0], at, key, began[1]), mark)]
+
+    def _over(self, event: TaskEnded, at: int) -> Span | None:
+        key = hash((event.task_id, event.attempt))
+        self._counters.count(ENDS[type(event)][0], at)
+        if isinstance(event, TaskFailed) and not self._is_new(key):
+            return None
+        began = self._running.pop(key, None)
+        if event.duration_s is not None:
+            since = max(0, at - nanoseconds(event.duration_s))
+        else:
+            since = at if began is None else began[0]
+        if began is not None:
+            self._counters.stopped(began[0], at)
+        elif event.duration_s is not None or event.worker is not None:
+            self._ended.add(key)
+            self._counters.ran(since, at)
+        if event.duration_s is not None and not isinstance(event, TaskCancelled):
+            self._counters.took(event.task, event.duration_s)
+        return self._ended_span(event, since, at, key, None if began is None else began[1])
+
+    def _is_new(self, key: int) -> bool:
+        """Whether a failed attempt was not told of before: it may have both an end and a retry, and is one
+        span.
+        """
+        if key in self._failed:
+            return False
+        self._failed.add(key)
+        return True
+
+    def _ended_span(
+        self, event: TaskEnded | TaskRetried, since: int, at: int, key: int, began: TaskStarted | None
+    ) -> Span:
+        self._remember(event)
+        said: Attributes = {"cicd.pipeline.task.run.result": ENDS[type(event)][1]}
+        happenings: tuple[Happening, ...] = ()
+        message = ""
+        if isinstance(event, TaskEnded):
+            said |= _used(event)
+        if isinstance(event, TaskFailed | TaskRetried):
+            cause = self._causes.pop(key, None)
+            if cause is not None:
+                self._causes_bytes -= len(str(cause.attributes.get("exception.stacktrace", ""))) + CAUSE_BYTES
+            if cause is None and isinstance(event, TaskFailed):
+                cause = exception(event.error_type, event.error_message, None, at)
+            elif cause is None:
+                cause = exception(None, event.reason if isinstance(event, TaskRetried) else None, None, at)
+            happenings = (cause,)
+            said["error.type"] = cause.attributes.get("exception.type", "_OTHER")
+            message = str(cause.attributes.get("exception.message", ""))
+        if isinstance(event, TaskFailed):
+            said |= known(
+                {"process.exit.code": event.exit_code, "flightlog.failure.fingerprint": event.fingerprint}
+            )
+        if isinstance(event, TaskCancelled):
+            said |= known({"flightlog.task.cancel_reason": event.reason})
+        if isinstance(event, TaskRetried):
+            said |= {"flightlog.task.retried": True} | known({"flightlog.task.retry_delay_s": event.delay_s})
+            said |= known({"cicd.worker.name": began.worker if began else None})
+        status: Literal["unset", "ok", "error"] = (
+            "error" if happenings else "ok" if isinstance(event, TaskCompleted) else "unset"
+        )
+        links = self._links(self._depends.get(event.task_id, ()))
+        made = self._span(event, since, at, said, happenings, links, status, message)
+        if not isinstance(event, TaskRetried):
+            self._depends.pop(event.task_id, None)
+        return made
+
+    def _span(
+        self,
+        event: TaskEvent,
+        since: int,
+        until: int,
+        said: Attributes,
+        happenings: tuple[Happening, ...] = (),
+        links: tuple[Link, ...] = (),
+        status: Literal["unset", "ok", "error"] = "unset",
+        message: str = "",
+    ) -> Span:
+        trace_id = self._ids.trace(event.trace_id)
+        worker = event.worker if isinstance(event, TaskStarted | TaskEnded) else None
+        about = known(
+            {
+                "cicd.pipeline.task.name": event.task,
+                "cicd.pipeline.task.run.id": event.task_id,
+                "cicd.worker.name": worker,
+                "flightlog.kind": "task",
+                "flightlog.task.attempt": event.attempt,
+                "flightlog.task.component": event.component,
+                "flightlog.task.depends_on": self._depends.get(event.task_id, [])[:MAX_ITEMS],
+            }
+        )
+        return Span(
+            trace_id=trace_id,
+            span_id=self._ids.span(event.span_id, event.task_id, event.attempt),
+            parent_id=self._ids.parent(event.parent_id, trace_id),
+            name=event.task,
+            start_ns=since,
+            end_ns=max(since, until),
+            attributes=about | said,
+            happenings=happenings,
+            links=links,
+            status=status,
+            message=message,
+        )
+
+    def _remember(self, event: TaskEvent) -> None:
+        """Note the span of a task, the latest attempt's, for those that depend on it."""
+        span_id = self._ids.span(event.span_id, event.task_id, event.attempt)
+        self._span_ids[hash(event.task_id)] = int(span_id, 16)
+        if len(self._span_ids) > MAX_IDS // 2:
+            self._older_span_ids, self._span_ids = self._span_ids, {}
+
+    def _links(self, task_ids: Sequence[str]) -> tuple[Link, ...]:
+        found = []
+        for task_id in task_ids[:MAX_ITEMS]:
+            key = hash(task_id)
+            span_id = self._span_ids.get(key) or self._older_span_ids.get(key)
+            if span_id is None:
+                self.unlinked += 1
+                continue
+            about = {"flightlog.link": "depends_on", "cicd.pipeline.task.run.id": task_id}
+            found.append(Link(trace_id=self._ids.trace_id, span_id=f"{span_id:016x}", attributes=about))
+        self.unlinked += max(0, len(task_ids) - MAX_ITEMS)
+        return tuple(found)
+
+
+def exception(kind: str | None, message: str | None, traceback: str | None, at_ns: int) -> Happening:
+    """An error as OpenTelemetry notes it in a span."""
+    about = {"exception.type": kind, "exception.message": message, "exception.stacktrace": traceback}
+    return Happening(name="exception", time_ns=at_ns, attributes=known(about))
+
+
+def _used(event: TaskEnded) -> Attributes:
+    """What an attempt used, where it is known, under the events' own names."""
+    figures = {f"flightlog.task.{name}": getattr(event, name) for name in USED}
+    if isinstance(event, TaskCompleted):
+        figures["flightlog.task.result_bytes"] = event.result_bytes
+    return {
+        **known(event.tags),
+        **known(figures),
+        **prefixed("flightlog.args", event.args),
+        **prefixed("flightlog.metrics", event.metrics),
+    }
+
+
+USED = (
+    "args_digest",
+    "queue_s",
+    "duration_s",
+    "cpu_s",
+    "cpu_scope",
+    "peak_rss_bytes",
+    "rss_scope",
+    "read_bytes",
+    "write_bytes",
+    "gpu_peak_bytes",
+    "gpu_memory_scope",
+    "gpu_s",
+    "gpu_scope",
+    "scheduler_s",
+    "transfer_s",
+    "spill_s",
+    "requests",
+)

@@ -6,21 +6,31 @@ rows of the picture are lanes, on which nothing overlaps but what happened insid
 
 from __future__ import annotations
 
+import gzip
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, cast
 
+import msgspec
 from msgspec import Struct
 
 from flightlog.core.time import moment, timestamp_of
 from flightlog.export.base import Exported, ExportOptions, refuse
-from flightlog.export.perfetto.counters import Point, allocated, marks, measured, sampled, task_curves
-from flightlog.export.perfetto.drawing import WAITING_LANES, Drawing
-from flightlog.export.perfetto.rows import ATTEMPTS, Extent, keep_rows, rows
+from flightlog.export.destination import whole_file
+from flightlog.export.perfetto.drawing import (
+    WAITING_LANES,
+    Drawing,
+    Point,
+    allocated,
+    marks,
+    measured,
+    sampled,
+    task_curves,
+)
+from flightlog.export.perfetto.queries import ATTEMPTS, Extent, keep_rows, rows
 from flightlog.export.perfetto.tracks import natural
-from flightlog.export.perfetto.writing import trace_file
-from flightlog.export.place import whole_file
 from flightlog.store.liveness import latest
 from flightlog.store.tables.large import put_aside
 from flightlog.store.tables.run_tables import open_all
@@ -179,3 +189,49 @@ def _notes(run: Run, extent: Extent, drawing: Drawing) -> Iterator[str]:
         yield (
             f"{many(extent.backward, 'arrow', 'arrows')} not drawn: by the clocks, they would lead back in time"
         )
+
+
+COMPRESSION = 4
+"""Of gzip: twice as fast as the default, for a file a few per cent larger."""
+BUFFER_BYTES = 1 << 20
+
+
+class TraceFile:
+    """Takes events one by one. Use as a context: the document is complete when it ends."""
+
+    def __init__(self, out: IO[bytes], about: dict[str, Any]) -> None:
+        self._out = out
+        self._buffer = bytearray(b'{"displayTimeUnit":"ms","otherData":')
+        self._buffer += msgspec.json.encode(about) + b',"traceEvents":['
+        self._encode_into = msgspec.json.Encoder().encode_into
+        self._first = True
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        """Write an event."""
+        buffer = self._buffer
+        buffer += b"\n" if self._first else b",\n"
+        self._first = False
+        self._encode_into(event, buffer, len(buffer))
+        if len(buffer) >= BUFFER_BYTES:
+            self._out.write(buffer)
+            buffer.clear()
+
+    def finish(self) -> None:
+        """Write what is left, and the end of the document."""
+        self._out.write(self._buffer + b"\n]}\n")
+        self._buffer.clear()
+
+
+@contextmanager
+def trace_file(path: Path, about: dict[str, Any], *, zipped: bool) -> Iterator[TraceFile]:
+    """A trace at this path; the same events give the same bytes."""
+    with path.open("wb") as raw:
+        if not zipped:
+            file = TraceFile(raw, about)
+            yield file
+            file.finish()
+            return
+        with gzip.GzipFile(filename="", mode="wb", compresslevel=COMPRESSION, fileobj=raw, mtime=0) as out:
+            file = TraceFile(cast("IO[bytes]", out), about)
+            yield file
+            file.finish()

@@ -15,8 +15,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.utils import floatToGoString
 
-from flightlog.export.prometheus.figures import BUCKETS_S, TASK_EVENTS, TASK_STATES, RunFigures
-from flightlog.export.prometheus.labels import label
+from flightlog.export.prometheus.run_metrics import BUCKETS_S, TASK_EVENTS, TASK_STATES, RunFigures, label
 from flightlog.store.layout import ENDED
 
 RUN = ("project", "run_id")

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from flightlog.core.errors import UsageError
-from flightlog.export.prometheus.page import MetricsPage
+from flightlog.export.prometheus.folder import MetricsPage
 
 log = logging.getLogger("flightlog")
 

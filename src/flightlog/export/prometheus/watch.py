@@ -1,4 +1,4 @@
-"""A run looked at again and again: each look reads what is new, and gives the figures as of now."""
+"""Follows a run: each look reads the new events, and returns the metrics as of now."""
 
 from __future__ import annotations
 
@@ -7,22 +7,33 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from flightlog.analyze.report.attempts import attempt_key
 from flightlog.analyze.report.summary import overhead
 from flightlog.events import (
     CacheLookup,
     CostEstimate,
     Failure,
     ResourceSample,
+    TaskCancelled,
     TaskCompleted,
+    TaskEnded,
     TaskEvent,
+    TaskFailed,
+    TaskStarted,
     WorkerEvent,
     WorkerLost,
     WorkerRemoved,
 )
-from flightlog.export.prometheus.figures import CACHE_RESULTS, OTHER, Gauges, RunFigures
-from flightlog.export.prometheus.labels import Counts, Histograms, label
-from flightlog.export.prometheus.lives import TaskLives
-from flightlog.export.prometheus.sampled import gauges_of, newest
+from flightlog.events.tasks import TaskRetried, TaskSubmitted
+from flightlog.export.prometheus.run_metrics import (
+    CACHE_RESULTS,
+    OTHER,
+    Counts,
+    Gauges,
+    Histograms,
+    RunFigures,
+    label,
+)
 from flightlog.store import layout
 from flightlog.store.documents import read_document
 from flightlog.store.liveness import Observer, unix_time
@@ -177,3 +188,135 @@ class RunWatch:
         return tuple(
             sorted(map(gauges_of, latest), key=lambda one: (one.gpu is not None, one.host, one.gpu or ""))
         )
+
+
+class TaskLives:
+    """Counts events, and pairs starts with ends and failures with retries.
+
+    Remembers what has no partner yet: tasks that wait or run, and failures that nobody retried. Counts in
+    `events` only grow; `states` is the summary's way to count: a failure counts once it is final.
+    """
+
+    def __init__(self) -> None:
+        self.events = dict.fromkeys(
+            ("submitted", "started", "completed", "failed", "retried", "cancelled"), 0
+        )
+        self._waiting: set[str] = set()
+        self._begun: set[str] = set()
+        self._running: set[str] = set()
+        self._ended: set[str] = set()
+        self._failed: set[str] = set()
+        self._retried: set[str] = set()
+
+    def add(self, event: TaskEvent) -> None:
+        """Take one event; one of another kind changes nothing."""
+        if isinstance(event, TaskEnded):
+            self._end(event)
+        elif isinstance(event, TaskStarted):
+            self.events["started"] += 1
+            self._begin(event, self._ended, self._running)
+        elif isinstance(event, TaskSubmitted):
+            self.events["submitted"] += 1
+            _settle(event.task_id, self._begun, self._waiting)
+        elif isinstance(event, TaskRetried):
+            self.events["retried"] += 1
+            key = attempt_key(event)
+            self._running.discard(key)
+            _settle(key, self._failed, self._retried)
+
+    def states(self) -> dict[str, int]:
+        """How many tasks are where."""
+        return {
+            "pending": len(self._waiting),
+            "running": len(self._running),
+            "completed": self.events["completed"],
+            "failed": len(self._failed),
+            "cancelled": self.events["cancelled"],
+        }
+
+    def _end(self, event: TaskEnded) -> None:
+        if isinstance(event, TaskFailed):
+            self.events["failed"] += 1
+            _settle(attempt_key(event), self._retried, self._failed)
+        elif isinstance(event, TaskCompleted):
+            self.events["completed"] += 1
+        elif isinstance(event, TaskCancelled):
+            self.events["cancelled"] += 1
+        self._begin(event, self._running, self._ended)
+
+    def _begin(self, event: TaskEvent, partners: set[str], alone: set[str]) -> None:
+        """A start or an end: pair it with the other of the two; the first of them shows that the task waits
+        no more.
+        """
+        key = attempt_key(event)
+        if key in partners:
+            partners.remove(key)
+            return
+        if key not in self._retried or alone is self._ended:
+            alone.add(key)
+        _settle(event.task_id, self._waiting, self._begun)
+
+
+def _settle(key: str, partners: set[str], alone: set[str]) -> None:
+    if key in partners:
+        partners.remove(key)
+    else:
+        alone.add(key)
+
+
+NODE = {
+    "cpu_ratio": ("cpu_percent", 0.01),
+    "cpus": ("cpus", 1.0),
+    "load1": ("load_1m", 1.0),
+    "memory_used_bytes": ("memory_used_bytes", 1.0),
+    "memory_size_bytes": ("memory_total_bytes", 1.0),
+    "swap_used_bytes": ("swap_used_bytes", 1.0),
+    "disk_read_bytes_per_second": ("disk_read_bytes_per_s", 1.0),
+    "disk_written_bytes_per_second": ("disk_write_bytes_per_s", 1.0),
+    "network_received_bytes_per_second": ("net_recv_bytes_per_s", 1.0),
+    "network_sent_bytes_per_second": ("net_sent_bytes_per_s", 1.0),
+}
+GPU = {
+    "utilization_ratio": ("gpu_percent", 0.01),
+    "memory_used_bytes": ("gpu_memory_used_bytes", 1.0),
+    "memory_size_bytes": ("gpu_memory_total_bytes", 1.0),
+    "process_memory_bytes": ("gpu_process_memory_bytes", 1.0),
+    "power_watts": ("gpu_power_w", 1.0),
+    "temperature_celsius": ("gpu_temperature_c", 1.0),
+}
+"""Name of the metric, less its beginning; the field it is from, and by what that is multiplied."""
+
+
+def newest(samples: dict[tuple[str, str | None], ResourceSample], sample: ResourceSample) -> None:
+    """Keep a sample in place of an older one of the same node or GPU; one without a host is of nowhere."""
+    if sample.host is None:
+        return
+    key = (sample.host, _gpu(sample))
+    known = samples.get(key)
+    if known is None or sample.timestamp >= known.timestamp:
+        samples[key] = sample
+
+
+def gauges_of(sample: ResourceSample) -> Gauges:
+    """A sample as gauges; what it does not say is left out."""
+    gpu = _gpu(sample)
+    return Gauges(
+        host=label(sample.host),
+        gpu=gpu,
+        gpu_name=None if sample.gpu_name is None else label(sample.gpu_name),
+        at_s=unix_time(sample.timestamp) or 0.0,
+        values={
+            name: value * factor
+            for name, (field, factor) in (NODE if gpu is None else GPU).items()
+            if (value := getattr(sample, field)) is not None
+        },
+    )
+
+
+def _gpu(sample: ResourceSample) -> str | None:
+    if sample.scope != "gpu":
+        return None
+    index = "unknown" if sample.gpu_index is None else str(sample.gpu_index)
+    if sample.gpu_mig is not None:
+        return label(f"{index}/{sample.gpu_mig}")
+    return index if sample.gpu_index is not None or sample.gpu_uuid is None else label(sample.gpu_uuid)

@@ -1,7 +1,7 @@
-"""What a server has taken of a run, kept beside it: the next export goes on there, and sends nothing twice.
+"""What a server has accepted of a run, stored beside it: the next export resumes there and sends nothing twice.
 
-A request whose answer never came may have been taken: it is sent again, with the same ids and times, by which
-servers tell that it is the same.
+A request without an answer may have been accepted: it is sent again with the same ids and times, by which
+servers recognize it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from msgspec import Struct, field
 
 from flightlog.core.descriptors import Descriptor
 from flightlog.core.errors import FlightlogError
-from flightlog.export.otlp.reading import Batch
+from flightlog.export.otlp.batches import Batch
 from flightlog.store import layout
 from flightlog.store.documents import read_document, write_document
 from flightlog.store.read.completeness import Coverage

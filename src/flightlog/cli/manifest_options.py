@@ -1,4 +1,4 @@
-"""What the commands that read a manifest share."""
+"""Options and messages shared by the commands that read a manifest or a file of rates."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from flightlog.cli.output import note
 from flightlog.core.errors import ManifestError
 
 if TYPE_CHECKING:
+    from flightlog.events import CostRates
     from flightlog.session.manifest import Manifest
+    from flightlog.store.run import Run
 
 
 def complete_target(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -64,3 +66,31 @@ def note_unset(manifest: Manifest, target: str) -> None:
     for problem in manifest.problems(os.environ, target):
         if problem.unset:
             note(problem.sentence(manifest.name))
+
+
+RatesFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--rates",
+        metavar="FILE",
+        help="What things cost: a YAML file with the keys of a manifest's cost, or a manifest.",
+    ),
+]
+
+
+def rates_in(
+    file: Path | None, *, target: str | None, provider: str | None, run: Run | None = None
+) -> CostRates | None:
+    """The rates in a file, for a run of this target; None without a file. What is wrong with it is said line
+    by line.
+
+    The `run`, where there is one already, tells how many workers shared a machine.
+    """
+    if file is None:
+        return None
+    from flightlog.analyze.cost.cost import workers_on_one_machine
+    from flightlog.session.rates_file import read_rates
+
+    with problems_noted():
+        workers = workers_on_one_machine(run) if run is not None else 1
+        return read_rates(file, os.environ, target=target, provider=provider, workers=workers)

@@ -1,4 +1,4 @@
-"""One request and its answer, judged: taken, taken in part, to be tried again, or refused."""
+"""One OTLP request and its answer: accepted, accepted in part, to be retried, or refused."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import msgspec
 from msgspec import Struct
 
 from flightlog.core.errors import FlightlogError, MissingExtra
-from flightlog.export.otlp.json_form import json_form
+from flightlog.export.otlp.endpoint import JSON, Server
+from flightlog.export.otlp.json_encoding import json_form
 from flightlog.export.otlp.model import Item, Resource, Signal
-from flightlog.export.otlp.servers import JSON, Server
 from flightlog.version import __version__
 
 MAX_BODY_BYTES = 4 << 20

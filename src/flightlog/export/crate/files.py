@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from flightlog.events import ArtifactRecorded
-from flightlog.export.crate.terms import Entity, known
+from flightlog.export.crate.vocabulary import Entity, known
 from flightlog.store import layout
 from flightlog.store.documents import is_leftover
 

@@ -1,4 +1,4 @@
-"""Where an export goes: a file or a folder that appears when it is whole, and not before."""
+"""Where an export is written: a file or folder that appears only when it is complete."""
 
 from __future__ import annotations
 

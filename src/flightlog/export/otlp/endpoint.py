@@ -1,4 +1,4 @@
-"""Where to send, and how: from `--endpoint`, or from the standard `OTEL_EXPORTER_OTLP_*` variables."""
+"""The OTLP servers to send to: from `--endpoint`, or from the standard `OTEL_EXPORTER_OTLP_*` variables."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from urllib.parse import SplitResult, urlsplit, urlunsplit
 from msgspec import Struct
 
 from flightlog.core.errors import UsageError
-from flightlog.export.otlp.model import SIGNALS, Signal
-from flightlog.export.otlp.resource import pairs_of
+from flightlog.export.otlp.model import SIGNALS, Signal, pairs_of
 
 DEFAULT = "http://localhost:4318"
 TIMEOUT_S = 10.0
