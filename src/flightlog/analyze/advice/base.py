@@ -1,4 +1,4 @@
-"""What a piece of advice is: what to change, why, and what it would give."""
+"""What a piece of advice is: what to change, why, and what it saves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The work of a run as waves: stretches of tasks between moments at which nothing was left to do.
+"""The work of a run as batches: stretches of tasks between moments at which nothing was left to do.
 
 A program that maps, gathers and maps again makes a wave of each map. How long a wave takes on another number
 of workers can be replayed; how long the program thinks between two of them does not depend on it.

@@ -1,4 +1,4 @@
-"""What differs around the runs: code, packages, Python, machine, manifest, settings."""
+"""What differs in the environment of the runs: code, packages, Python, machine, manifest, settings."""
 
 from __future__ import annotations
 

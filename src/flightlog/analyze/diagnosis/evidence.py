@@ -1,4 +1,4 @@
-"""What only a record can say for and against a class, beside what the rules see in its facts."""
+"""Evidence that only a record has for and against a class, beside what the rules see in its facts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What rules are made of: clues, each of which looks at a case for one kind of sign.
+"""What rules are made of: matchers, each of which looks at a case for one kind of sign.
 
 A clue counts in full where it is found in the root cause, and less in what came of it or in a passing
 warning. What a kernel or a batch system says counts in full wherever it stands: it ends the job, whatever the

@@ -1,4 +1,4 @@
-"""What tasks and components had asked for: the plan of a session, and what was requested as it ran."""
+"""What tasks and components requested: the plan of a session, and what was requested as it ran."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands out in a run, the costliest first: one symptom a file, one protocol for all."""
+"""Findings: what stands out in a run, the costliest first. One symptom per file, one protocol for all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results that were computed although they had been before: the misses that cost most."""
+"""Needless cache misses: results computed although they had been computed before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Out of memory on a device, as the bundles in the run tell it."""
+"""Out of memory on a device, from the bundles in the run."""
 
 from __future__ import annotations
 

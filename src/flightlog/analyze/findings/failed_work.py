@@ -1,4 +1,4 @@
-"""Work that came to nothing: attempts that failed, were retried or cancelled."""
+"""Failed work: attempts that failed, were retried or were cancelled."""
 
 from __future__ import annotations
 

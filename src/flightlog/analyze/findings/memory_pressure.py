@@ -1,4 +1,4 @@
-"""Signs that memory ran out, or nearly: kills, limits reached, memory errors, swap."""
+"""Memory pressure: kernel kills, limits reached, memory errors, swap."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Tasks that waited for a processor: more of them at once than there are cores, or a quota that held them
-back.
-"""
+"""CPU oversubscription: tasks waiting for CPU, or held back by a CPU quota."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers that were free although tasks were queued: what it takes to hand the next one over."""
+"""Scheduling overhead: workers that were free while tasks were queued, and the dispatch latency behind it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Moving data: what transfer took where it was recorded, and results that are large where it was not."""
+"""Moving data: transfer time where it was recorded, else large results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks that took far longer than others of their name, while other workers had nothing left to do."""
+"""Stragglers: tasks far slower than others of their name while other workers had nothing left to do."""
 
 from __future__ import annotations
 

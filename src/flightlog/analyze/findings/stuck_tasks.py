@@ -1,4 +1,4 @@
-"""Tasks that have been in flight for longer than tasks of their name ever take."""
+"""Tasks that may be stuck: in flight for longer than tasks of their name ever take."""
 
 from __future__ import annotations
 

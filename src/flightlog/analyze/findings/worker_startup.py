@@ -1,4 +1,4 @@
-"""What it took until workers were at work: starting them, and first tasks that had to warm up."""
+"""Worker start-up: launching workers, and first tasks that had to warm up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long tasks took in earlier runs of a project: what a run that has just begun is held against."""
+"""How long tasks took in earlier runs of a project: the expectation for a run that has just begun."""
 
 from __future__ import annotations
 

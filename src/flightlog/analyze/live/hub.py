@@ -1,4 +1,4 @@
-"""Many who look at runs, one who reads them: a state is worked out once, however many ask for it."""
+"""Many viewers, one reader: the state of a run is worked out once, however many ask for it."""
 
 from __future__ import annotations
 

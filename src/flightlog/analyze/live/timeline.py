@@ -1,4 +1,4 @@
-"""The last attempts of a run and what runs, as a timeline."""
+"""The latest attempts of a run and what is running, as a timeline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run was doing when it was last seen, and whether that takes longer than such things usually do."""
+"""What a run was doing when it was last seen, and whether that takes longer than usual."""
 
 from __future__ import annotations
 
