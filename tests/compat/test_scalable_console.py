@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import scalable_work as work
-import test_tutorial as tutorial
+from builders import tutorial_snippets
 from building import make_run
 
 from flightlog.compat.scalable import ResourceAdvisor, ScalableSession
@@ -160,7 +160,7 @@ def test_it_is_a_program(project):
 
 
 SNIPPETS = {
-    name: getattr(tutorial, name).replace(".flightlog/runs", ".scalable/runs")
+    name: getattr(tutorial_snippets, name).replace(".flightlog/runs", ".scalable/runs")
     for name in ("READ_LINES", "READ_WITH_PANDAS", "SLOWEST", "IDLE", "CACHING", "TREND")
 }
 

@@ -27,6 +27,25 @@ _HASH = re.compile(r"-[0-9a-f]{8,}(?:-[0-9a-f]{4,})*$")
 _HTML = (".html", ".htm")
 
 
+_SCRIPT = re.compile(r"<script[^>]*type=[\"']application/json[\"'][^>]*>(.*?)</script>", re.DOTALL)
+_COLUMNS = frozenset({"start", "duration", "key", "name", "worker", "worker_thread"})
+_ACTIONS = ("transfer", "disk-write", "disk-read", "deserialize")
+_FORMATS = {
+    "float64": "d",
+    "float32": "f",
+    "int32": "i",
+    "uint32": "I",
+    "int64": "q",
+    "uint64": "Q",
+    "int8": "b",
+    "uint8": "B",
+    "int16": "h",
+    "uint16": "H",
+}
+_FAILED = "black"
+"""The colour of a task that failed."""
+
+
 class DaskStreams:
     """One task stream, or one performance report."""
 
@@ -147,25 +166,6 @@ class _TaskStream:
         else:
             self._maker.add(TaskCompleted(result_bytes=whole(record.get("nbytes")), **last), stop)
             self._account.keep("tasks that completed")
-
-
-_SCRIPT = re.compile(r"<script[^>]*type=[\"']application/json[\"'][^>]*>(.*?)</script>", re.DOTALL)
-_COLUMNS = frozenset({"start", "duration", "key", "name", "worker", "worker_thread"})
-_ACTIONS = ("transfer", "disk-write", "disk-read", "deserialize")
-_FORMATS = {
-    "float64": "d",
-    "float32": "f",
-    "int32": "i",
-    "uint32": "I",
-    "int64": "q",
-    "uint64": "Q",
-    "int8": "b",
-    "uint8": "B",
-    "int16": "h",
-    "uint16": "H",
-}
-_FAILED = "black"
-"""The colour of a task that failed."""
 
 
 def report_records(file: Path) -> Iterator[dict[str, Any]]:

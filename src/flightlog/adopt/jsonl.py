@@ -38,6 +38,10 @@ from flightlog.record.values import bounded
 from flightlog.record.values import clean as clean_values
 from flightlog.store.layout import ELAPSED
 
+NS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
+Unit = Literal["s", "ms", "us", "ns"]
+_NOTHING = object()
+
 
 class MappedLines:
     """One JSONL file, packed by gzip or not; never recognized by itself."""
@@ -249,10 +253,6 @@ def _ns(lasted: float) -> int:
     return round(lasted * 1e9)
 
 
-NS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
-Unit = Literal["s", "ms", "us", "ns"]
-
-
 class Mapping(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the fields of a line mean. Each is the name of a field, or a text behind `=`; None is not
     recorded.
@@ -321,9 +321,6 @@ def read_mapping(path: Path) -> Mapping:
     if mapping.kind == "metric" and mapping.value is None:
         raise UsageError(f"the mapping {path} is of metrics and does not say which field is the value")
     return mapping
-
-
-_NOTHING = object()
 
 
 def look_up(record: dict[str, Any], field: str | None) -> Any:

@@ -74,6 +74,15 @@ _TAGS = [
 _USED = _KNOWN.union(_SIZES, _COUNTS, _TAGS, _MEASURED, ("time", "accelerator_request"))
 
 
+_UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+_PARTS = re.compile(
+    r"(\d{1,15}(?:\.\d{1,15})?)\s*(ms|s|m|h|d)(?:illis|ec|econds?|econd|in|inutes?|ours?|our|ays?|ay)?(?![a-z])"
+)
+_WHOLE = re.compile(r"[0-9]{1,18}")
+_NUMBER = re.compile(r"[0-9]{1,15}(?:\.[0-9]{1,15})?")
+_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)\s*([KMGTPEZ]?)i?B", re.IGNORECASE)
+
+
 class NextflowTraces:
     """One trace file, or a folder with some, such as `pipeline_info`."""
 
@@ -384,15 +393,6 @@ def _reason(row: dict[str, str]) -> str:
         return f"Nextflow says {row.get('status', 'FAILED')}, and no exit code"
     ended = signal_of(exit_code)
     return f"exit code {exit_code}" + (f" ({ended})" if ended else "")
-
-
-_UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
-_PARTS = re.compile(
-    r"(\d{1,15}(?:\.\d{1,15})?)\s*(ms|s|m|h|d)(?:illis|ec|econds?|econd|in|inutes?|ours?|our|ays?|ay)?(?![a-z])"
-)
-_WHOLE = re.compile(r"[0-9]{1,18}")
-_NUMBER = re.compile(r"[0-9]{1,15}(?:\.[0-9]{1,15})?")
-_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)\s*([KMGTPEZ]?)i?B", re.IGNORECASE)
 
 
 def seconds_of(value: str | None) -> float | None:

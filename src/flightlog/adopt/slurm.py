@@ -22,6 +22,9 @@ from flightlog.store.read.files import find_parts
 from flightlog.store.run import Run
 from flightlog.version import __version__
 
+_Key = tuple[str, str]
+"""`("job", "15")` or `("array", "14")`: the last element of an array has the array's own number."""
+
 
 def adopt_slurm(
     job_ids: Sequence[str], runs_dir: Path, *, into: Path | None = None, sacct: Sacct | None = None
@@ -79,10 +82,6 @@ def _adopt(
         states = ", ".join(sorted({f"{job.job_id} is {job.state}" for job in alone})[:5])
         raise FlightlogError(f"no job has ended yet: {states}. Adopt again when one has")
     return merged
-
-
-_Key = tuple[str, str]
-"""`("job", "15")` or `("array", "14")`: the last element of an array has the array's own number."""
 
 
 def _runs_in_jobs(runs_dir: Path) -> dict[_Key, list[tuple[Path, str | None]]]:

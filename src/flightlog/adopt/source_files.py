@@ -22,6 +22,14 @@ _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _decode = msgspec.json.Decoder().decode
 
 
+MAX_ITEM = 64 << 20
+"""Characters of the largest value that is read; a document with a larger one is refused."""
+_SPACE = " \t\r\n"
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+_scan = json.JSONDecoder().raw_decode
+_HEAD = 1 << 20
+
+
 class SourceLines:
     """The JSON objects of a file of lines, gzipped or not; iterate once, then the counts are right.
 
@@ -104,13 +112,6 @@ def parse_object(line: bytes) -> dict[str, Any] | None:
         except (ValueError, RecursionError):
             return None
     return found if isinstance(found, dict) else None
-
-
-MAX_ITEM = 64 << 20
-"""Characters of the largest value that is read; a document with a larger one is refused."""
-_SPACE = " \t\r\n"
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-_scan = json.JSONDecoder().raw_decode
 
 
 class DocumentItems:
@@ -240,9 +241,6 @@ def _texts(file: Path) -> Iterator[str]:
                 yield found
     except CutShort:
         return
-
-
-_HEAD = 1 << 20
 
 
 def head(path: Path) -> bytes:

@@ -26,6 +26,39 @@ NONSENSE = -1.0
 """The R0 of the scenario that fails on purpose."""
 
 
+MANIFEST = """\
+# The manifest of `flightlog demo`: what runs where. `flightlog plan` shows what it comes to.
+version: 1
+
+project:
+  name: sir-demo
+  local_cache: cache            # beside this file
+
+targets:
+  local:
+    provider: local
+    max_workers: ${SIR_DEMO_WORKERS:-2}
+    cost:
+      currency: USD
+      per_worker_hour: 0        # this machine is paid for
+
+components:
+  simulator:
+    cpus: 1
+    memory: 512MB
+
+tasks:
+  run_simulation:
+    component: simulator
+    retries: 2                  # the staging area is not always there at the first try
+    timeout: 60s
+"""
+"""The manifest that `write_manifest` writes."""
+POPULATION = 20_000
+SHAKY = 23
+"""One in so many scenarios finds the staging area missing at its first attempt."""
+
+
 class Scenario(Struct, frozen=True, kw_only=True):
     """One epidemic to simulate."""
 
@@ -133,36 +166,6 @@ def write_table(outcomes: Sequence[ScenarioResult], file: Path) -> Path:
     return file
 
 
-MANIFEST = """\
-# The manifest of `flightlog demo`: what runs where. `flightlog plan` shows what it comes to.
-version: 1
-
-project:
-  name: sir-demo
-  local_cache: cache            # beside this file
-
-targets:
-  local:
-    provider: local
-    max_workers: ${SIR_DEMO_WORKERS:-2}
-    cost:
-      currency: USD
-      per_worker_hour: 0        # this machine is paid for
-
-components:
-  simulator:
-    cpus: 1
-    memory: 512MB
-
-tasks:
-  run_simulation:
-    component: simulator
-    retries: 2                  # the staging area is not always there at the first try
-    timeout: 60s
-"""
-"""The manifest that `write_manifest` writes."""
-
-
 def write_manifest(folder: Path) -> Path:
     """Write the manifest into a folder, which is created; returns the file. An existing one stays as it
     is.
@@ -172,11 +175,6 @@ def write_manifest(folder: Path) -> Path:
     if not file.exists():
         file.write_text(MANIFEST, encoding="utf-8")
     return file
-
-
-POPULATION = 20_000
-SHAKY = 23
-"""One in so many scenarios finds the staging area missing at its first attempt."""
 
 
 class ScenarioResult(Struct, frozen=True, kw_only=True):

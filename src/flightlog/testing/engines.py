@@ -39,6 +39,8 @@ from flightlog.store.run import Run
 from flightlog.testing import tasks
 from flightlog.testing.harness import Reported, RunningEngine, gate, make_work, recorded
 
+MIB = 1 << 20
+
 
 class AttemptsEnd(RunningEngine):
     """Every attempt has exactly one end, which says how it ended."""
@@ -219,9 +221,6 @@ class AttemptsAreCancelled(RunningEngine):
             work = make_work(tasks.add, 1)
             engine.submit(work)
             assert reported.outcome(work).end == "cancelled"
-
-
-MIB = 1 << 20
 
 
 class WorkersAreTold(RunningEngine):

@@ -33,6 +33,11 @@ __all__ = [
 CACHE_DIR = "SCALABLE_CACHE_DIR"
 
 
+SNIFFING = "SCALABLE_PATH_SNIFFING"
+OFF_WORDS = ("0", "false", "off")
+LONGEST_PATH = 4096
+
+
 class CheckedResult:
     """A result, and its fingerprint when it was cached."""
 
@@ -143,11 +148,6 @@ def _keep_for_later(before: Key | None, after: Key | None, value: Any, cost_s: f
 def _folder() -> str | None:
     """The folder of `SCALABLE_CACHE_DIR`; None where Flightlog's own variable is set."""
     return None if os.environ.get(FLIGHTLOG_VARIABLES[CACHE_DIR]) else os.environ.get(CACHE_DIR) or None
-
-
-SNIFFING = "SCALABLE_PATH_SNIFFING"
-OFF_WORDS = ("0", "false", "off")
-LONGEST_PATH = 4096
 
 
 class GenericType:

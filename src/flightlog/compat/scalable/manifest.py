@@ -30,6 +30,23 @@ _WITHOUT_MEANING = {
 _RENAMED = {"slurm": {"logs_location": "log_directory"}}
 
 
+DEFAULT_RUNS_DIR = ".scalable/runs"
+MANIFEST, MANIFEST_VARIABLE = "scalable.yaml", "SCALABLE_MANIFEST"
+AUTO = "auto"
+"""The target that leaves the choice to the session."""
+FLIGHTLOG_VARIABLES = {
+    "SCALABLE_RUNS_DIR": "FLIGHTLOG_RUNS_DIR",
+    "SCALABLE_TELEMETRY": "FLIGHTLOG_TELEMETRY",
+    "SCALABLE_TELEMETRY_PARQUET": "FLIGHTLOG_TELEMETRY_PARQUET",
+    "SCALABLE_RUNS_DIR_REMOTE": "FLIGHTLOG_RUNS_DIR_REMOTE",
+    "SCALABLE_CACHE_DIR": "FLIGHTLOG_CACHE_DIR",
+    "SCALABLE_TARGET": "FLIGHTLOG_TARGET",
+}
+_lock = threading.Lock()
+_held: dict[str, tuple[str, int]] = {}
+"""Variables that open sessions have set: the value, and the number of sessions."""
+
+
 @dataclass(frozen=True)
 class IgnoredOption:
     """An option of a manifest that is ignored here, and why."""
@@ -166,25 +183,6 @@ def _items(node: Node) -> tuple[Node, ...]:
 
 def _text(node: Node | None) -> str:
     return node.value if node is not None and isinstance(node.value, str) else ""
-
-
-DEFAULT_RUNS_DIR = ".scalable/runs"
-MANIFEST, MANIFEST_VARIABLE = "scalable.yaml", "SCALABLE_MANIFEST"
-AUTO = "auto"
-"""The target that leaves the choice to the session."""
-
-FLIGHTLOG_VARIABLES = {
-    "SCALABLE_RUNS_DIR": "FLIGHTLOG_RUNS_DIR",
-    "SCALABLE_TELEMETRY": "FLIGHTLOG_TELEMETRY",
-    "SCALABLE_TELEMETRY_PARQUET": "FLIGHTLOG_TELEMETRY_PARQUET",
-    "SCALABLE_RUNS_DIR_REMOTE": "FLIGHTLOG_RUNS_DIR_REMOTE",
-    "SCALABLE_CACHE_DIR": "FLIGHTLOG_CACHE_DIR",
-    "SCALABLE_TARGET": "FLIGHTLOG_TARGET",
-}
-
-_lock = threading.Lock()
-_held: dict[str, tuple[str, int]] = {}
-"""Variables that open sessions have set: the value, and the number of sessions."""
 
 
 def translated_variables(environ: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -44,6 +44,9 @@ _MAX_TEXT = 1 << 20
 log = logging.getLogger(__name__)
 
 
+_OPENING = threading.RLock()
+
+
 @dataclass
 class TelemetrySinkConfig:
     """Where a sink writes, when it syncs, and how much it retains. Raises ValueError for invalid values."""
@@ -269,7 +272,6 @@ class AppendOnlyTelemetrySink:
             log.warning("telemetry rollup write failed: %s", error)
 
 
-_OPENING = threading.RLock()
 _OPEN: weakref.WeakValueDictionary[str, AppendOnlyTelemetrySink] = weakref.WeakValueDictionary()
 """The sinks of this process by folder."""
 

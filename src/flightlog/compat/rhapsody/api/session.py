@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 __all__ = ["Session", "TaskStateManager"]
 
 
+Task = Any
+"""A task, or a dict with the entries of one."""
+
+
 class Session:
     """Submits tasks to backends and waits for them; an async context manager that closes everything.
 
@@ -172,10 +176,6 @@ class Session:
         self._telemetry.attach_backend(
             backend, session_id=self.uid, backend_name=backend.name, interval=self._resource_poll_interval
         )
-
-
-Task = Any
-"""A task, or a dict with the entries of one."""
 
 
 class TaskStateManager:

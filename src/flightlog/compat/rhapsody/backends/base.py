@@ -28,6 +28,9 @@ from flightlog.record.task import AttemptSpan
 from flightlog.samplers.usage import Usage
 from flightlog.store.liveness import this_host
 
+MEASURED = (*Usage.__struct_fields__, "worker", "tags", "metrics", "nonfinite")
+"""What a worker measures of a task, by the names of `TaskEnded`; durations apart."""
+
 
 class BaseBackend(ABC):
     """Runs tasks, and calls a callback with every state of each.
@@ -170,10 +173,6 @@ class StandardBackend(BaseBackend):
             self._callback_func(task, state)
         finally:
             self.measured.pop(task["uid"], None)
-
-
-MEASURED = (*Usage.__struct_fields__, "worker", "tags", "metrics", "nonfinite")
-"""What a worker measures of a task, by the names of `TaskEnded`; durations apart."""
 
 
 class RunPlace(NamedTuple):

@@ -40,6 +40,24 @@ QueuedEvent = tuple[BaseEvent, int, int]
 """An event, its trace id and its span id."""
 
 
+PATIENCE_S = 30.0
+"""How long the end of telemetry waits for a subscriber."""
+_MAX_TEXT = 1 << 20
+_FLAGS = os.O_WRONLY | os.O_APPEND
+COUNTED = {
+    "TaskSubmitted": "submitted",
+    "TaskStarted": "started",
+    "TaskCompleted": "completed",
+    "TaskFailed": "failed",
+    "TaskCanceled": "canceled",
+}
+ENDS = frozenset({"TaskCompleted", "TaskFailed", "TaskCanceled"})
+MAX_EXECUTABLES = 100
+"""Executables with a metric label of their own; all others share one."""
+_NODE = ("cpu_percent", "memory_percent", "gpu_percent")
+_KEPT = (*_NODE, "disk_read_bytes", "disk_write_bytes", "net_sent_bytes", "net_recv_bytes")
+
+
 class Subscribers:
     """The subscribers of one session; thread-safe. Late ones get the session's start all the same."""
 
@@ -178,10 +196,6 @@ class Dispatch:
             self._file.write(lines)
 
 
-PATIENCE_S = 30.0
-"""How long the end of telemetry waits for a subscriber."""
-
-
 class Subscriber:
     """Calls one function with every event, in order, on a thread of its own; a coroutine function on the
     event loop.
@@ -242,10 +256,6 @@ def start_thread(work: Callable[[], None], name: str) -> Future[None]:
 
     threading.Thread(target=run, name=name, daemon=True).start()
     return future
-
-
-_MAX_TEXT = 1 << 20
-_FLAGS = os.O_WRONLY | os.O_APPEND
 
 
 class CheckpointFile:
@@ -378,20 +388,6 @@ def task_span(span: Any) -> dict[str, Any]:
     if attributes.get("incomplete_lifecycle"):
         told["incomplete_lifecycle"] = True
     return told
-
-
-COUNTED = {
-    "TaskSubmitted": "submitted",
-    "TaskStarted": "started",
-    "TaskCompleted": "completed",
-    "TaskFailed": "failed",
-    "TaskCanceled": "canceled",
-}
-ENDS = frozenset({"TaskCompleted", "TaskFailed", "TaskCanceled"})
-MAX_EXECUTABLES = 100
-"""Executables with a metric label of their own; all others share one."""
-_NODE = ("cpu_percent", "memory_percent", "gpu_percent")
-_KEPT = (*_NODE, "disk_read_bytes", "disk_write_bytes", "net_sent_bytes", "net_recv_bytes")
 
 
 class TaskCounts:

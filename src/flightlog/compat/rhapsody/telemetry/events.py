@@ -15,6 +15,11 @@ from typing import Any, TypeVar
 E = TypeVar("E")
 
 
+_LATEST_S = 2**63 / 1e9
+"""The latest time that fits into 64 bits of nanoseconds."""
+_EMPTY: dict[type, Any] = {float: 0.0, int: 0, str: "", bool: False}
+
+
 @dataclass(frozen=True)
 class BaseEvent:
     """An event: `event_time` is when it happened, `emit_time` when it was emitted, in Unix seconds.
@@ -129,10 +134,6 @@ class ResourceUpdate(BaseEvent):
         object.__setattr__(self, "resource_scope", scope)
 
 
-_LATEST_S = 2**63 / 1e9
-"""The latest time that fits into 64 bits of nanoseconds."""
-
-
 def time_of(event: BaseEvent) -> float:
     """When an event happened, in Unix seconds; when it was emitted, where `event_time` is invalid."""
     return event.event_time if 0 <= event.event_time < _LATEST_S else event.emit_time
@@ -147,7 +148,6 @@ def duration_of(event: Any) -> float | None:
 
 
 _FIELDS = frozenset(one.name for one in dataclasses.fields(BaseEvent))
-_EMPTY: dict[type, Any] = {float: 0.0, int: 0, str: "", bool: False}
 
 
 def define_event(name: str, **fields: Any) -> type[Any]:

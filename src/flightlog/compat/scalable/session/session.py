@@ -27,6 +27,10 @@ from flightlog.session.session import Session
 log = logging.getLogger("flightlog")
 
 
+OBJECTIVES = ("minimize cost", "minimize time", "balance")
+POLICIES = ("safe", "aggressive", "manual")
+
+
 class ScalableSession:
     """Runs functions on a target of a `scalable.yaml`, and records a run.
 
@@ -248,10 +252,6 @@ def session_on_cluster(cluster: Any) -> ScalableSession:
         f"targets:\n  dask:\n    provider: dask\n    address: {address}\n"
     )
     return ScalableSession(parse_manifest(source, Path("scalable.yaml")), target="dask")
-
-
-OBJECTIVES = ("minimize cost", "minimize time", "balance")
-POLICIES = ("safe", "aggressive", "manual")
 
 
 @dataclass(frozen=True)
