@@ -75,7 +75,7 @@ def timeline(run: AnyRun = "latest") -> Figure:
 
 def concurrency(run: AnyRun = "latest") -> Figure:
     """How many tasks ran and waited, and how many workers were up."""
-    return _chart(run, "concurrency", "Tasks at once", "no task that started")
+    return _chart(run, "concurrency", "Concurrency", "no task that started")
 
 
 def cpu(run: AnyRun = "latest") -> Figure:

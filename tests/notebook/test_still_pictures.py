@@ -45,7 +45,7 @@ def test_a_figure_of_a_run_brings_data_a_picture_and_a_line(tmp_path):
     bundle = bundle_of(figures.concurrency(make_run(tmp_path, lives(20))))
     assert list(bundle) == [PLOTLY, "text/plain", "image/png"]
     assert b64decode(bundle["image/png"]).startswith(PNG)
-    assert bundle["text/plain"].startswith("Plotly figure of Tasks at once, ")
+    assert bundle["text/plain"].startswith("Plotly figure of Concurrency, ")
     assert bundle[PLOTLY]["data"]
     assert bundle[PLOTLY]["config"]["displaylogo"] is False
 

@@ -57,7 +57,7 @@ Resource Recommendation for 'run_simulation' (component model):
   Potential savings:  50% of the CPUs and 61% of the memory: 1.33 CPU-hours and 6.47 GB-hours a run
   - 95% of the attempts end within 1m 00s.
 
-Meant to be enough for 95% of later attempts; `flightlog advise --apply` writes it into an overlay.
+Sized for 95% of future attempts; `flightlog advise --apply` writes it into an overlay.
 """
     )
 
@@ -71,7 +71,7 @@ def test_tasks_that_fit_and_tasks_without_history_take_a_line_each(tmp_path: Pat
         == """\
 Advice for demo: nothing to change (from 82 attempts in 1 run)
 
-Right as it is, what these ask for: big, plot
+No change needed: big, plot
 
 No advice yet
   - rare (2 attempts): CPUs and memory: only 2 attempts were measured to the end: 3 more are needed

@@ -76,7 +76,7 @@ Why the wall time differs: +4.0s
   duration of tasks      +2.6s  simulate: 110 ms → 154 ms each
   queue                  -2.6s  workers free while tasks were queued: 11.4s → 8.8s
 
-Durations: B to A, in brackets where the true ratio lies 19 times in 20
+Durations: ratio of B to A with its 95 % CI
   Name      Verdict                Typical ratio  Mean   p95   A   B   A p50   B p50  Matched by
   simulate  slower           1.40 (1.36 to 1.44)  1.40  1.40  60  60  110 ms  154 ms  arguments
   plot      too few to tell                 1.00  1.00         1   1    1.0s    1.0s

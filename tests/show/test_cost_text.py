@@ -72,12 +72,12 @@ def test_the_sum_stands_first_then_what_it_was_paid_for(tmp_path: Path) -> None:
     assert section(make_run(tmp_path, [*a_run(named), *more], provider="slurm")) == (
         """\
 Estimated Cost: $1.04 (slurm provider, without energy)
-  Paid for     Share   Cost
-  Useful work    50%  $0.50  ████████████
-  Idle           20%  $0.20  █████
-  Tried again    10%  $0.10  ██
-  Failed work    10%  $0.10  ██
-  Starting       10%  $0.10  ██
+  Paid for         Share   Cost
+  Useful work        50%  $0.50  ████████████
+  Idle               20%  $0.20  █████
+  Retried            10%  $0.10  ██
+  Failed work        10%  $0.10  ██
+  Worker start-up    10%  $0.10  ██
   Workers:         $1.00, 10.0 worker-seconds
   Energy:          unknown: no energy counter could be read
   Storage:         $0.04, 2 GB-month
@@ -108,7 +108,6 @@ def test_a_killed_run_cost_at_least_so_much(tmp_path: Path) -> None:
     ("events", "provider", "line"),
     [
         ([], "local", "$0.00 (local provider)"),
-        ([], "slurm", "unknown: no rate was given"),
         ([rates(per_worker_hour=0.0)], "local", "$0.00 (local provider)"),
         (
             [CostEstimate(item="x", amount=None, currency="USD")],
@@ -117,7 +116,7 @@ def test_a_killed_run_cost_at_least_so_much(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_no_rate_is_nothing_on_this_machine_and_unknown_elsewhere(
+def test_no_rate_is_nothing_on_this_machine_and_unknown_where_an_item_has_none(
     tmp_path: Path, events: list[Event], provider: str, line: str
 ) -> None:
     who = {"worker": "w1", "host": "n1", "pid": 1}

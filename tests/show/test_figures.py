@@ -217,7 +217,7 @@ def test_a_mark_on_no_lane_is_left_out_and_each_kind_has_its_own_shape():
     }
     assert drawn == {
         "failed": ("x", 1),
-        "tried again": ("circle-open-dot", 1),
+        "retried": ("circle-open-dot", 1),
         "cancelled": ("square-open", 1),
         "worker lost": ("diamond", 1),
     }
@@ -340,7 +340,7 @@ def test_the_outline_of_durations_is_their_histogram():
     assert list(shape.y) == pytest.approx([0, -0.8 / 3, -0.8 / 3, -0.8, -0.8, -0.8 / 3, -0.8 / 3, 0])
     assert [(trace.name, list(trace.x)) for trace in points] == [
         ("median", [3.0]),
-        ("95th percentile", [7.0]),
+        ("p95", [7.0]),
         ("longest", [8.0]),
     ]
 

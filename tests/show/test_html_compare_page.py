@@ -106,4 +106,4 @@ def test_names_are_texts(runs):
     page, _ = page_of(runs[0], runs[2])
     assert page.all("b") == []
     assert "<b>other</b>" in page.by_id("report").text
-    assert "No task or span is in both." in page.by_id("changes").text
+    assert "No task or span is in both." in page.by_id("absent").text

@@ -93,7 +93,7 @@ def test_the_plots_say_what_they_show_in_ascii_too(run: Run) -> None:
     assert len(rows) == 13
     assert max(map(width_of, rows)) <= 80
     titles = [
-        "Tasks at once: mean 1.6, peak 3",
+        "Concurrency: mean 1.6, peak 3",
         "How long tasks took (logarithmic)",
         "CPU of 2 machines: mean 50%, peak 90%",
         "Memory: peak 1.4 KiB in all",
@@ -106,7 +106,7 @@ def test_in_a_narrow_terminal_titles_are_shorter_and_not_cut(run: Run) -> None:
     rows = report_plots(report, found, width=60)
     assert max(map(width_of, rows)) <= 60
     assert [rows[0].split("   ")[0], rows[0].split("   ")[-1].strip()] == [
-        "At once: mean 1.6, peak 3",
+        "Running: mean 1.6, peak 3",
         "How long tasks took",
     ]
     assert [part.strip() for part in rows[7].split("   ")] == [
@@ -136,7 +136,7 @@ def printed(monkeypatch: pytest.MonkeyPatch, *args: str, terminal: bool = True) 
 def test_a_terminal_gets_plots_and_a_pipe_gets_none(run: Run, monkeypatch) -> None:
     path = str(run.path)
     drawn, plain = printed(monkeypatch, path), printed(monkeypatch, path, terminal=False)
-    assert "Tasks at once: mean 1.6, peak 3" in drawn
+    assert "Concurrency: mean 1.6, peak 3" in drawn
     assert "How long tasks took" not in plain
     assert printed(monkeypatch, path, "--no-plots") == plain
     assert printed(monkeypatch, path, "--plots", terminal=False).count("How long tasks took") == 1

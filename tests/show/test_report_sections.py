@@ -108,7 +108,7 @@ def test_all_spans_stand_as_a_tree(report: Report) -> None:
 
 def test_all_workers_have_their_own_split(report: Report) -> None:
     assert section(report_text(report, parts=["workers"]), "Workers:") == (
-        "Workers: 1 at most, 78% utilization, 67% efficiency\n"
+        "Workers: peak 1, 78% utilization, 67% efficiency\n"
         "  Worker  Tasks   Time  Done  Failed  Start-up  Idle\n"
         "  w1          7  10.0s   60%     10%       10%   20%"
     )
@@ -158,8 +158,6 @@ def test_markdown_has_the_same_sections(report: Report) -> None:
         "What stands out",
         "Tasks",
         "Workers",
-        "Cache",
-        "Estimated Cost",
         "Where the time went",
         "Critical path",
         "Failures",

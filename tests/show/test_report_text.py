@@ -80,8 +80,8 @@ Status:    completed
 
 What set the wall time:
   - 85% of the 10.0s was run_simulation, 10% waiting to start run_simulation, 5% the program after
-    the last task; were run_simulation instant, the run would be 8.5s shorter at most. Limited most
-    by handing tasks over: try giving each task several pieces of work.
+    the last task; making run_simulation instant would save at most 8.5s. Limited most by dispatch
+    latency: try giving each task several pieces of work.
 
 What stands out:
   - 4.0 worker-seconds, 10% of this run, went to scheduling overhead, because dispatch latency was
@@ -115,18 +115,18 @@ Cache:
 Estimated Cost: $0.00 (local provider)
 
 Where the time went: 40.0 worker-seconds of 4 workers
-  Part              Share   Time
-  Completed work      81%  32.5s  ████████████████████
-  Scheduler           10%   4.0s  ██
-  Idle               8.8%   3.5s  ██
-  Transfer        unknown
-  Tasks at once:  ███████████████████▅    ███████████████████▆▃▃   4 at most, 3.2 on average
+  Part                   Share   Time
+  Completed work           81%  32.5s  ████████████████████
+  Scheduling overhead      10%   4.0s  ██
+  Idle                    8.8%   3.5s  ██
+  Transfer             unknown
+  Concurrency:  ███████████████████▅    ███████████████████▆▃▃   peak 4, mean 3.2
 
 Critical path: what set the 10.0s of wall time
-  What                             Links    Time  Share  Saves if instant
-  run_simulation                       2    8.5s    85%            ≤ 8.5s
-  waiting to start run_simulation      1    1.0s    10%
-  program, after the last task         1  500 ms     5%
+  What                             Segments    Time  Share  Max. saving
+  run_simulation                          2    8.5s    85%       ≤ 8.5s
+  waiting to start run_simulation         1    1.0s    10%
+  program, after the last task            1  500 ms     5%
 
 By task:
   Name            Done  Mean   p50   p95   p99   Max  Total    CPU
@@ -158,13 +158,7 @@ Started:   2026-05-20 03:52:00 UTC
 Duration:  10.0s
 Status:    completed
 
-Tasks: none
-
-Workers: none known
-
-Cache: no lookups
-
-Estimated Cost: unknown: no rate was given
+No tasks, workers, cache lookups, cost or GPU recorded.
 
 Recording:
   Completeness:  0 lines; whether any were lost is unknown
@@ -274,11 +268,11 @@ Run Report: run-20260520T035200Z-demo-a1b2c3d4
 Target:    node-1 (host)
 Started:   2026-05-20 03:52:00 UTC
 Duration:  8.0s
-Status:    crashed (last heard of 2026-05-20 03:52:08 UTC)
+Status:    crashed (last heartbeat 2026-05-20 03:52:08 UTC)
 
 What set the wall time:
-  - 50% of the 8.0s was train, 50% waiting to start train; were train instant, the run would be 4.0s
-    shorter at most. Limited most by memory: try lower concurrency, or more memory for each task.
+  - 50% of the 8.0s was train, 50% waiting to start train; making train instant would save at most
+    4.0s. Limited most by memory: try lower concurrency, or more memory for each task.
 
 What stands out:
   - Memory ran short: the kernel killed 1 process for memory; try lower concurrency, or more memory
@@ -303,22 +297,18 @@ Workers:
   Efficiency:       0%
   Lost:             1
 
-Cache: no lookups
-
-Estimated Cost: unknown: no rate was given
-
 Where the time went: 10.0 worker-seconds of 2 workers
-  Part           Share  Time
-  In flight        40%  4.0s  ██████████
-  Failed work      30%  3.0s  ███████
-  Scheduler        30%  3.0s  ███████
-  Transfer     unknown
-  Tasks at once:  ██████████████████▅     ████████████████████████ 1 at most, 0.9 on average
+  Part                   Share  Time
+  In flight                40%  4.0s  ██████████
+  Failed work              30%  3.0s  ███████
+  Scheduling overhead      30%  3.0s  ███████
+  Transfer             unknown
+  Concurrency:  ██████████████████▅     ████████████████████████ peak 1, mean 0.9
 
 Critical path: what set the 8.0s of wall time
-  What                    Links  Time  Share  Saves if instant
-  train                       1  4.0s    50%            ≤ 4.0s
-  waiting to start train      1  4.0s    50%
+  What                    Segments  Time  Share  Max. saving
+  train                          1  4.0s    50%       ≤ 4.0s
+  waiting to start train         1  4.0s    50%
 
 In flight when the run ended:
   Task or span   Since                     For  Worker
@@ -357,6 +347,8 @@ Artifacts: 1, 2.0 KiB
   Name     Kind       Size
   out.csv  result  2.0 KiB
 
+No cache lookups, cost or GPU recorded.
+
 Recording:
   Completeness:  26 lines read; the run was not closed
   - 1 process did not close the record (w0000001): whether more was to come is unknown
@@ -382,7 +374,7 @@ def test_an_array_that_is_not_heard_of_may_wait_in_the_queue(tmp_path: Path) -> 
     )
     status = next(line for line in report(path).splitlines() if line.startswith("Status:"))
     assert status == (
-        "Status:    crashed (last heard of 2026-05-20 03:52:08 UTC, or elements still wait in the queue: "
+        "Status:    crashed (last heartbeat 2026-05-20 03:52:08 UTC, or elements still wait in the queue: "
         "squeue --job 1234)"
     )
     page = (Path(__file__).parents[2] / "docs" / "engines" / "slurm.md").read_text(encoding="utf-8")

@@ -30,7 +30,7 @@ def look(timeline: Timeline | None, report: Report) -> TimelineWithSummary:
 def test_names_are_letters_and_marks_are_signs_where_there_is_no_colour(report: Report):
     assert timeline_text(look(values.timeline(), report), width=60).splitlines() == [
         "run-20260520T035200Z-demo-a1b2c3d4 · completed in 10.0s · 3",
-        "spans on 2 workers · 1 failed or tried again",
+        "spans on 2 workers · 1 failed or retried",
         "",
         "  w-1 │AAAAAAAAAAAAAAAAAAAAAa    BBBBBBBBBBBBBBBBb",
         "  w-2 │     AAAAAAAAAAAAAAAAAAAAAAAAAA✕",

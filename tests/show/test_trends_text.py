@@ -91,8 +91,7 @@ Wall time · project demo · 12 runs · 2025-11-01 to 2025-11-12
 
   18% slower since run-20251107T091200Z-demo-a1b2c3d4 (commit abc1234567+, 2025-11-07 09:12 UTC):
   3.1s → 3.7s
-  95% confidence: 14% to 22% slower; noise alone does that in 1 of 2,500 histories; it may have
-  begun 1 run away.
+  95 % CI: 14% to 22% slower; by chance in 1 of 2,500 histories; it may have begun 1 run away.
   New against the run before: commit def1234567 → abc1234567, host node-1 → node-2.
 """
 
@@ -107,7 +106,7 @@ def test_the_levels_and_the_newest_runs_stand_in_tables():
     text = trend_text(stepped(3.1, 3.7, 0.18), width=120)
     assert text[text.index("Levels") :].splitlines() == [
         "Levels",
-        "  From run                            Started           Commit      Runs  Median  9 of 10 runs  "
+        "  From run                            Started           Commit      Runs  Median     p5 to p95  "
         "Change  Step",
         "  run-20251101T091200Z-demo-a1b2c3d4  2025-11-01 09:12  abc1234567     6    3.1s  3.1s to 3.1s",
         "  run-20251107T091200Z-demo-a1b2c3d4  2025-11-07 09:12  abc1234567     6    3.7s  3.7s to 3.7s    "
@@ -160,7 +159,7 @@ def test_the_title_says_what_is_shown(metric, unit, title):
 def test_without_a_step_the_usual_is_said():
     values = [3.0 + number / 10 for number in range(12)]
     assert trend_text(steady(values)).splitlines()[2] == (
-        "  No step in 12 runs. Typically 3.6s, nine runs in ten between 3.0s and 4.1s."
+        "  No step in 12 runs. Typically 3.6s, p5 to p95: 3.0s to 4.1s."
     )
 
 
@@ -175,7 +174,7 @@ def test_a_drift_is_called_one():
 
 def test_too_few_runs_are_shown_without_a_verdict():
     assert trend_text(steady([3.0, 4.0])).splitlines()[2] == (
-        "  Typically 4.0s. 2 runs cannot tell a step from noise: that takes 10 at least."
+        "  Typically 4.0s. Not enough runs to detect a step: 2 of at least 10."
     )
 
 

@@ -48,9 +48,8 @@ def test_the_line_is_the_same_in_text_markdown_and_page(look: ReportWithCharts) 
 def test_it_names_the_longest_parts_what_could_be_saved_and_what_to_try(look: ReportWithCharts) -> None:
     assert wall_time_text(look.report) == (
         "60% of the 10.0s was simulate, 20% the program after the last task, 12% the program between "
-        "tasks; were simulate"
-        " instant, the run would be 6.0s shorter at most. Limited most by the program outside of its "
-        "tasks: try submitting the"
+        "tasks; making simulate instant would save at most 6.0s. Limited most by the program outside of "
+        "its tasks: try submitting the"
         " next tasks before gathering, or starting workers later and ending them sooner."
     )
 

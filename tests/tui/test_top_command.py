@@ -72,7 +72,7 @@ def test_one_frame_is_printed_as_text(runs, capsys) -> None:
         """\
 run-20260520T035200Z-demo-a1b2c3d4 · completed · 10.0s · on node-1
 [████████████████████] 2 of 2 (100%) · 1 failed
-at once ████ 0
+concurrency ████ 0
 
 Tasks:
   Task  Submitted  Completed  Failed  Running  Mean   Max

@@ -22,7 +22,7 @@ def test_the_head_says_which_run_how_far_it_is_and_how_busy() -> None:
         assert head(app).splitlines() == [
             "run-20260520T035200Z-demo-a1b2c3d4 · running · 2m 05s · on node-1 · $0.42",
             "[███████░░░░░] 120 of 200 (60%) · 3 failed · about 64 s left (50 to 90)",
-            "at once ▃▅▅████ 4  CPU ▁▁▆▆██▄█ 1.9 cores  memory ▁▁▂▂▂▅▅█ 12.0 GiB",
+            "concurrency ▃▅▅████ 4  CPU ▁▁▆▆██▄█ 1.9 cores  memory ▁▁▂▂▂▅▅█ 12.0 GiB",
         ]
 
     drive(top(), play, size=(80, 24))
@@ -161,7 +161,7 @@ def test_enter_opens_a_failure_with_its_traceback() -> None:
             "Arguments:    n=7",
             "Worker:       node-1-0",
             "Error:        ValueError",
-            "Tried again:  no",
+            "Retried:      no",
             "Fingerprint:  abc",
             "",
             "negative population",
@@ -179,7 +179,7 @@ def test_enter_opens_a_failure_with_its_traceback() -> None:
 def test_enter_opens_the_task_under_the_cursor() -> None:
     async def play(pilot, app):
         await press(pilot, "2", "down", "enter")
-        assert "Id:               t1" in opened(app)
+        assert "Id:            t1" in opened(app)
 
     drive(top(), play)
 

@@ -169,7 +169,8 @@ def sections_html(sections: Iterable[Section], rows: int = 20) -> str:
 
 def _section(section: Section, rows: int) -> str:
     note = f'<span style="font-weight:400"> {text(section.note, SENTENCE)}</span>' if section.note else ""
-    heading = f'<div style="font-weight:600;margin:.7em 0 .2em">{escape(section.title)}:{note}</div>'
+    name = f"{escape(section.title)}:" if section.title else ""
+    heading = f'<div style="font-weight:600;margin:.7em 0 .2em">{name}{note}</div>'
     return heading + "".join(_block(block, rows) for block in section.blocks)
 
 

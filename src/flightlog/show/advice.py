@@ -58,9 +58,7 @@ def _head(advised: Advised, changing: Sequence[Recommendation], width: int, ink:
     older = f", older ones left out: {advised.older_runs:,}" if advised.older_runs else ""
     new = sum(not request_text(one.current) for one in changing)
     found = [f"{count_text(len(changing) - new, 'request')} to change"] if len(changing) > new else []
-    found += (
-        [f"{count_text(new, 'task')} that {'asks' if new == 1 else 'ask'} for nothing yet"] if new else []
-    )
+    found += [f"{count_text(new, 'task')} without a resource request"] if new else []
     found += [f"{count_text(others, 'other piece', 'other pieces')} of advice"] if others else []
     answer = ", ".join(found) or "nothing to change"
     other = f"; not of {clean(advised.instead_of)}, which has no such task" if advised.instead_of else ""
@@ -75,12 +73,12 @@ def _recommendation(one: Recommendation, width: int, ink: Ink) -> list[str]:
     asked, wanted = request_text(one.current), request_text(one.recommended)
     saved = gain(one)
     if saved is not None and one.saving is not None and one.saving.cost is not None and one.saving.cost > 0:
-        saved += f" ({money_text(one.saving.cost, one.saving.currency)} a run)"
+        saved += f" ({money_text(one.saving.cost, one.saving.currency)} per run)"
     pairs = [
-        ("Current", asked or "nothing is asked for"),
-        ("Recommended", wanted if one.is_to_change else f"as it is ({wanted} would do)"),
+        ("Current", asked or "no resource request"),
+        ("Recommended", wanted if one.is_to_change else f"no change ({wanted} recommended)"),
         ("Reason", reason(one)),
-        ("Potential savings", saved or ("not known: nothing is asked for" if not asked else "none")),
+        ("Potential savings", saved or ("unknown: no resource request" if not asked else "none")),
     ]
     component = f" (component {clean(one.component)})" if one.component else ""
     lines = [ink("head", f"Resource Recommendation for '{clean(one.task)}'{component}:")]
@@ -106,7 +104,7 @@ def _fine(fine: Sequence[Recommendation], width: int, ink: Ink) -> list[str]:
         return []
     named = ", ".join(clean(one.task) for one in fine[:SHOWN])
     more = f" and {len(fine) - SHOWN:,} more" if len(fine) > SHOWN else ""
-    return wrap(f"{ink('good', 'Right as it is')}, what these ask for: {named}{more}", width, rest="  ")
+    return wrap(f"{ink('good', 'No change needed')}: {named}{more}", width, rest="  ")
 
 
 def _others(advice: Sequence[Advice], width: int, ink: Ink) -> list[str]:
@@ -140,7 +138,4 @@ def _problems(advised: Advised, width: int, ink: Ink) -> list[str]:
 
 def _apply(advised: Advised) -> str:
     enough = format_percent(advised.confidence)
-    return (
-        f"Meant to be enough for {enough} of later attempts; `flightlog advise --apply` writes it into "
-        "an overlay."
-    )
+    return f"Sized for {enough} of future attempts; `flightlog advise --apply` writes it into an overlay."

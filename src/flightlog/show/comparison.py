@@ -150,7 +150,7 @@ def _durations(comparison: Comparison, kind: str) -> Section:
     ]
     head = ("Name", "Verdict", "Typical ratio", "Mean", "p95", "A", "B", "A p50", "B p50", "Matched by")
     more = f"{count_text(len(changes) - ROWS, 'more name')}" if len(changes) > ROWS else ""
-    note = "B to A, in brackets where the true ratio lies 19 times in 20"
+    note = "ratio of B to A with its 95 % CI"
     return Section(title, note, [Table(head, rows, left=("Matched by", "Verdict"), more=more)])
 
 
@@ -192,7 +192,9 @@ def _news(comparison: Comparison) -> Section:
     hidden = sum(
         max(0, len(found) - FEW) for found in (comparison.appeared, comparison.vanished, comparison.arguments)
     )
-    return Section("New and gone", blocks=[Items(items, f"{hidden} more" if hidden else "")] if items else [])
+    return Section(
+        "Added and removed", blocks=[Items(items, f"{hidden} more" if hidden else "")] if items else []
+    )
 
 
 def _failures(comparison: Comparison) -> Section:
@@ -300,9 +302,9 @@ def _remarks(comparison: Comparison) -> Section:
     for change in other[:FEW]:
         shared = format_percent(change.shared_arguments) if change.shared_arguments else "none"
         said.append(
-            f"{change.name} had other arguments in B than in A ({shared} of the sets are in both): its "
+            f"{change.name} had different arguments in B and A ({shared} of the sets are in both): its "
             "ratio, and"
-            " those of spans in it, tell of other work as well as of speed"
+            " those of spans in it, reflect different work as well as speed"
         )
     if len(other) > FEW:
         said.append(f"so had {count_text(len(other) - FEW, 'more task')}")

@@ -229,7 +229,7 @@ def _ran_out(found: Sequence[OutOfMemory], room: int) -> Section:
 
 def _figures(asked: Request) -> str:
     named = (
-        (asked.tried_bytes, "asked for"),
+        (asked.tried_bytes, "requested"),
         (asked.free_bytes, "free"),
         (asked.total_bytes, "in all"),
         (asked.allocated_bytes, "allocated"),

@@ -53,7 +53,7 @@ class Remarks(NamedTuple):
 
 class Section(NamedTuple):
     """One section; the note stands beside the title. Without a note or block it says nothing, and is left
-    out.
+    out. Without a title, its note is a line of its own.
     """
 
     title: str
@@ -67,7 +67,8 @@ class Section(NamedTuple):
 
 def section_text(section: Section, *, width: int, ink: Ink) -> str:
     """The section as lines of text."""
-    lines = [f"{ink('head', f'{section.title}:')} {section.note}".rstrip()]
+    title = f"{ink('head', f'{section.title}:')} " if section.title else ""
+    lines = [f"{title}{section.note}".rstrip()]
     for block in section.blocks:
         lines += _block(block, width, ink)
     return "\n".join(lines)

@@ -214,7 +214,7 @@ def _running(state: LiveState) -> Pane:
         columns=(
             LiveColumn("Task", wide=True),
             LiveColumn("For", right=True),
-            LiveColumn("Usual", right=True),
+            LiveColumn("p95", right=True),
             LiveColumn("Stuck"),
             WORKER,
             LiveColumn("Try", right=True),
@@ -332,7 +332,7 @@ def _failures(state: LiveState) -> Pane:
             _when(one.at),
             _call(one.task, one.args),
             _words(error),
-            LiveCell("tried again" if one.retried else "", 1 if one.retried else 0),
+            LiveCell("retried" if one.retried else "", 1 if one.retried else 0),
             _words(one.worker),
         )
         key = f"{one.at} {one.task_id or number} {one.attempt}"
@@ -544,14 +544,14 @@ def _bar(share: float, columns: int, ascii_only: bool) -> str:
 
 def _busy_parts(state: LiveState, columns: int, ascii_only: bool) -> list[str]:
     charts: list[tuple[str, Chart | None]] = [
-        ("at once", state.concurrency),
+        ("concurrency", state.concurrency),
         ("CPU", state.cpu),
         ("memory", state.memory),
         ("GPU memory", state.device_memory),
     ]
     parts = []
     for title, chart in charts:
-        found = latest_of(chart, only="running" if title == "at once" else None)
+        found = latest_of(chart, only="running" if title == "concurrency" else None)
         if found is not None:
             values, words = found
             line = levels_line([value or 0.0 for value in spread(values, columns)], ascii_only=ascii_only)
@@ -626,12 +626,12 @@ _LABELS = {
     "since": "Since",
     "since_s": "At it for",
     "elapsed_s": "Running for",
-    "usual_s": "Usually at most",
+    "usual_s": "p95",
     "stuck": "May be stuck",
     "duration_s": "Took",
     "queue_s": "Queued",
     "error_type": "Error",
-    "retried": "Tried again",
+    "retried": "Retried",
     "fingerprint": "Fingerprint",
     "submitted": "Submitted",
     "completed": "Completed",
@@ -652,7 +652,7 @@ _LABELS = {
     "kind": "Event",
     "level": "Level",
     "cancelled": "Cancelled",
-    "p95_s": "95th percentile",
+    "p95_s": "p95",
     "total_s": "Together",
     "span_id": "Id",
     "tags": "Tags",

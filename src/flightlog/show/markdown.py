@@ -20,7 +20,8 @@ def markdown_text(title: str, sections: list[Section]) -> str:
     parts = [f"# {escaped(title)}"]
     for section in sections:
         if section.says_something():
-            parts.append(f"## {escaped(section.title)}")
+            if section.title:
+                parts.append(f"## {escaped(section.title)}")
             if section.note:
                 parts.append(escaped(section.note))
             parts += [block for block in map(_block, section.blocks) if block]

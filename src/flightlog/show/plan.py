@@ -209,14 +209,16 @@ def _sentence(name: str, task: PlannedTask, components: Mapping[str, PlannedComp
     )
     if task.retries is not None:
         said.append(
-            f"is tried again {count_text(task.retries, 'time')}" if task.retries else "is not tried again"
+            f"is retried up to {count_text(task.retries, 'time')}" if task.retries else "is not retried"
         )
     if task.timeout_s is not None:
         said.append(f"may take {format_duration(task.timeout_s)} an attempt")
     if task.cache is not None:
         kept = _cached(task.cache).removeprefix("yes").lstrip(", ")
         said.append(
-            f"keeps its results{f' ({clean(kept)})' if kept else ''}" if task.cache else "keeps no results"
+            f"caches its results{f' ({clean(kept)})' if kept else ''}"
+            if task.cache
+            else "does not cache its results"
         )
     if task.outputs:
         said.append(f"makes {clean(', '.join(task.outputs))}")

@@ -398,7 +398,7 @@ def _at_once(report: Report, width: int, ascii_only: bool) -> list[str]:
     figures = f"mean {found.mean:.1f}, peak {format_count(found.peak)}"
     highest = max(found.running, default=0.0)
     return plot_over_time(
-        _fitting(width, f"Tasks at once: {figures}", f"At once: {figures}"),
+        _fitting(width, f"Concurrency: {figures}", f"Running: {figures}"),
         found.running,
         top=math.ceil(highest) if highest > 1 else None,
         length_s=found.bucket_s * len(found.running),

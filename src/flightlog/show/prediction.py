@@ -87,7 +87,7 @@ def evaluation_text(found: Evaluation, *, width: int = WIDTH, color: bool = Fals
         "runs alone"
     )
     lines = [
-        ink("title", f"Predictions of {clean(found.project or 'unknown')}, held against its newest runs"),
+        ink("title", f"Predictions of {clean(found.project or 'unknown')}, evaluated on its newest runs"),
         *([tested] if found.tested_runs else []),
     ]
     for label, scores in (("Duration", found.duration_s), ("Peak memory", found.peak_memory_bytes)):
@@ -110,7 +110,7 @@ def forecast_text(found: Forecast, *, width: int = WIDTH, color: bool = False) -
     ]
     workers = f"{count_text(found.workers, 'worker')} ({found.workers_from})"
     if found.slots != found.workers:
-        workers += f", {found.slots} tasks at once"
+        workers += f", concurrency {found.slots}"
     evidence = [
         f"{clean(found.calls_from)}, on {workers}",
         f"{format_duration(found.work_s)} of work, one task after the other",
@@ -120,9 +120,7 @@ def forecast_text(found: Forecast, *, width: int = WIDTH, color: bool = False) -
             f"{format_duration(found.around_s)} before the first and after the last task, as in that run"
         )
     if found.handover_s > 0:
-        evidence.append(
-            f"{format_duration(found.handover_s)} for each task beyond the task itself, as in that run"
-        )
+        evidence.append(f"{format_duration(found.handover_s)} dispatch latency per task, as in that run")
     lines = [
         ink("title", f"Forecast: {clean(found.project)} on {clean(found.target)}"),
         *facts(pairs, ink=ink),
@@ -175,28 +173,28 @@ def _cost(found: Forecast) -> str:
 
 def _memory(memory: MemoryForecast | None) -> str:
     if memory is None:
-        return "unknown: nobody measured it"
+        return "unknown: not measured"
     largest = call_text(memory.task, memory.args, 40)
-    text = f"{format_bytes(memory.expected)}, 19 of 20 below {format_bytes(memory.high)}: {largest}"
+    text = f"{format_bytes(memory.expected)}, p95 {format_bytes(memory.high)}: {largest}"
     if memory.at_once > 1:
-        text += f" and the next {memory.at_once - 1}, at once"
+        text += f" and the next {memory.at_once - 1} running concurrently"
     if memory.asked_bytes is not None:
-        text += f"; {format_bytes(memory.asked_bytes)} asked for"
+        text += f"; {format_bytes(memory.asked_bytes)} requested"
     return text + (f", which {count_text(memory.over, 'call')} may exceed" if memory.over else "")
 
 
 def _scores(scores: QuantityScores, width: int, ink: Ink) -> list[str]:
     if scores.whole is None:
-        return ["  nothing to hold against anything: too little history, or nobody measured it"]
+        return ["  nothing to evaluate: too little history, or not measured"]
     whole = scores.whole
     rows = [_score("all tasks", whole)]
     if len(scores.names) > 1:
         rows += [_score(clean(name), each) for name, each in scores.names.items()]
     head = ("Task", "Attempts", "Error", "by name", "Loss", "by name", "In interval", "Width", "by name")
     answer = (
-        f"expected values were off by {format_percent(whole.error)} in the middle, by name alone by "
+        f"median error {format_percent(whole.error)}, by name alone "
         f"{format_percent(whole.baseline_error)}; {format_percent(whole.coverage)} of "
-        f"{count_text(whole.attempts, 'attempt')} lay in intervals meant for 90%"
+        f"{count_text(whole.attempts, 'attempt')} lay in the 90 % intervals"
     )
     lines = [*wrap(answer, width, first="  ", rest="  "), *table(head, rows, width=width, ink=ink)]
     if scores.unpredicted:
@@ -221,7 +219,7 @@ def _score(name: str, each: Score) -> tuple[str, ...]:
 def _notes(notes: Sequence[str], width: int, ink: Ink) -> list[str]:
     if not notes:
         return []
-    return ["", ink("head", "Keep in mind"), *(line for note in notes for line in _item(note, width))]
+    return ["", ink("head", "Notes"), *(line for note in notes for line in _item(note, width))]
 
 
 def _item(text: str, width: int) -> list[str]:

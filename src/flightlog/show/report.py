@@ -12,6 +12,7 @@ from flightlog.show.markdown import markdown_text
 from flightlog.show.phrases import args_text, capitalized, count_text, moment_text
 from flightlog.show.report_details import details
 from flightlog.show.report_sections import (
+    NO_RATE,
     all_elapsed,
     all_failures,
     all_spans,
@@ -84,6 +85,7 @@ def _sections(report: Report, width: int, ink: Ink, parts: Collection[str]) -> l
             "failures": lambda: all_failures(report),
         }
         return [section for part in PARTS if part in parts for section in whole[part]()]
+    *further, recording = details(report, ink)
     return [
         _adopted(report),
         wall_time_section(report),
@@ -93,8 +95,27 @@ def _sections(report: Report, width: int, ink: Ink, parts: Collection[str]) -> l
         _cache(report),
         cost_section(report),
         *time_sections(report, width),
-        *details(report, ink),
+        *further,
+        Section("", not_recorded(report)),
+        recording,
     ]
+
+
+def not_recorded(report: Report) -> str:
+    """One sentence that names what nothing was recorded of; empty where everything is there."""
+    tasks, cache, cost = report.tasks, report.cache, report.cost
+    there = {
+        "tasks": tasks.submitted or tasks.names,
+        "workers": report.workers.count,
+        "cache lookups": cache.lookups or cache.bypassed,
+        "cost": cost.total is not None or cost.by_item or cost.reason != NO_RATE,
+        "GPU": report.resources.gpu is not None,
+    }
+    absent = [name for name, found in there.items() if not found]
+    if not absent or absent == ["GPU"]:  # a run that is complete but for a GPU needs no remark
+        return ""
+    *others, last = absent
+    return f"No {', '.join(others)} or {last} recorded." if others else f"No {last} recorded."
 
 
 def _head(summary: Report, width: int, ink: Ink) -> list[tuple[str, str]]:
@@ -148,7 +169,7 @@ def _remarks(summary: Summary) -> list[str]:
     elif run.exit_code:
         remarks.append(f"exit code {run.exit_code}")
     if run.last_seen is not None:
-        remarks.append(f"last heard of {moment_text(run.last_seen)}")
+        remarks.append(f"last heartbeat {moment_text(run.last_seen)}")
     if run.status == "crashed" and run.end_time is None:
         from flightlog.record.array_run import TAG
 
@@ -170,7 +191,7 @@ def _tasks(summary: Report, width: int, ink: Ink) -> Section:
         ("Waiting", tasks.pending, ""),
     ]
     if not any(number for _, number, _ in counts):
-        return Section("Tasks", "none")
+        return Section("Tasks")
     pairs = [
         (label, ink(style, format_count(number)) if style and number else format_count(number))
         for label, number, style in counts
@@ -200,7 +221,7 @@ def _tasks(summary: Report, width: int, ink: Ink) -> Section:
 def _workers(summary: Summary, ink: Ink) -> Section:
     workers = summary.workers
     if not workers.count:
-        return Section("Workers", "none known")
+        return Section("Workers")
     pairs = [
         ("Peak", format_count(workers.peak)),
         ("Avg utilization", format_percent(workers.utilization)),
@@ -215,7 +236,7 @@ def _cache(summary: Summary) -> Section:
     cache = summary.cache
     off = f"{format_count(cache.bypassed)} (the cache was off)"
     if not cache.lookups:
-        return Section("Cache", f"bypassed {off}" if cache.bypassed else "no lookups")
+        return Section("Cache", f"bypassed {off}" if cache.bypassed else "")
     hits = f"{format_count(cache.hits)} ({format_percent(cache.hit_rate)})"
     if not cache.hits and len(cache.miss_reasons) == 1:
         [(reason, number)] = cache.miss_reasons.items()
@@ -257,12 +278,12 @@ NAME = 60
 """Columns of a name."""
 _LIMITS = {
     "cache_misses": "needless cache misses",
-    "cold_starts": "workers that start",
+    "cold_starts": "worker start-up",
     "device_memory": "memory of a device",
     "failed_work": "failed work",
-    "handover": "handing tasks over",
+    "handover": "dispatch latency",
     "memory_pressure": "memory",
-    "oversubscription": "too much at once",
+    "oversubscription": "CPU oversubscription",
     "program_alone": "the program outside of its tasks",
     "serialization": "moving data",
     "stragglers": "a few long tasks",
@@ -282,9 +303,8 @@ def wall_time_text(report: Report) -> str | None:
     """What the wall time consisted of, how much could be saved at most, and what to try; None where no chain
     is known.
 
-    `85% of the 10.0s was run_simulation, 10% waiting to start run_simulation; were run_simulation instant,
-    the run would be
-    8.5s shorter at most. Limited most by handing tasks over: try giving each task several pieces of work.`
+    `85% of the 10.0s was run_simulation, 10% waiting to start run_simulation; making run_simulation instant
+    would save at most 8.5s. Limited most by dispatch latency: try giving each task several pieces of work.`
     """
     path = report.critical_path
     parts = [part for part in path.parts if part.seconds > 0] if path is not None else []
@@ -306,10 +326,7 @@ def wall_time_text(report: Report) -> str | None:
     )
     saved = next((part for part in told if part.saves_s), None)
     if saved is not None and saved.saves_s is not None:
-        said += (
-            f"; were {_name(saved)} instant, the run would be {format_duration(saved.saves_s)} shorter "
-            "at most"
-        )
+        said += f"; making {_name(saved)} instant would save at most {format_duration(saved.saves_s)}"
     return f"{said}. {_limited(report)}".rstrip()
 
 

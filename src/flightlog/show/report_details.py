@@ -66,7 +66,7 @@ def _in_flight(report: Report) -> Section:
         return Section("In flight")
     total = report.tasks.running + report.spans.open_in_flight
     title = "In flight" if report.run.status == "running" else "In flight when the run ended"
-    head = ("Task or span", "Since", "For", "Worker", "Usually", "Stuck?")
+    head = ("Task or span", "Since", "For", "Worker", "Median", "Stuck?")
     more = f"and {format_count(total - len(rows))} more" if total > len(rows) else ""
     return Section(title, "", [Table(head, rows, left=("Since", "Worker", "Stuck?"), more=more)])
 

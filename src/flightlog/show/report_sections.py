@@ -207,14 +207,14 @@ def all_workers(report: Report, width: int) -> list[Section]:
         "Failed",
         "In flight",
         "Transfer",
-        "Scheduler",
+        "Scheduling",
         "Start-up",
         "Idle",
         "Lost",
     )
     table = Table(head, rows, left=("Lost",), more=few(time.workers - len(rows), "worker"))
     note = (
-        f"{format_count(report.workers.peak)} at most, {format_percent(report.workers.utilization)} "
+        f"peak {format_count(report.workers.peak)}, {format_percent(report.workers.utilization)} "
         "utilization,"
         f" {format_percent(report.workers.efficiency)} efficiency"
     )
@@ -328,8 +328,8 @@ _PARTS = {
     "unfinished": "In flight",
     "failed": "Failed work",
     "transfer": "Transfer",
-    "scheduler": "Scheduler",
-    "startup": "Start-up",
+    "scheduler": "Scheduling overhead",
+    "startup": "Worker start-up",
     "idle": "Idle",
 }
 BAR = 24
@@ -356,12 +356,12 @@ def _split(time: Shares, report: Report, width: int) -> Section:
         rows.append(("Transfer", "unknown", "", ""))
     of = f"{worker_time(whole.total_s)} of {count_text(time.workers, 'worker')}"
     if time.basis == "wall":
-        of = f"{format_duration(whole.total_s)} on the clock, for no worker is known"
+        of = f"{format_duration(whole.total_s)} of wall time: no worker is known"
     pairs = []
     if report.concurrency is not None:
         at_once = report.concurrency
-        most = f"{format_count(at_once.peak)} at most, {at_once.mean:.1f} on average"
-        pairs.append(("Tasks at once", f"{sparkline(at_once.running, min(STEPS, width - 52))} {most}"))
+        most = f"peak {format_count(at_once.peak)}, mean {at_once.mean:.1f}"
+        pairs.append(("Concurrency", f"{sparkline(at_once.running, min(STEPS, width - 52))} {most}"))
     if time.without_worker:
         pairs.append(("Not counted", f"{count_text(time.without_worker, 'attempt')} on unknown workers"))
     table = [Table(("Part", "Share", "Time", ""), rows, left=("",))] if rows else []
@@ -372,7 +372,7 @@ def critical_section(path: CriticalPath, rows: int) -> Section:
     """The critical path by name; the longest parts, so many of them."""
     shown = path.parts[:rows]
     table = Table(
-        ("What", "Links", "Time", "Share", "Saves if instant"),
+        ("What", "Segments", "Time", "Share", "Max. saving"),
         [
             (
                 link_name(part.kind, part.name),
@@ -422,15 +422,17 @@ def sparkline(values: Sequence[float], columns: int) -> str:
 
 
 TITLE = "Estimated Cost"
+NO_RATE = "no rate was given"
+"""The reason of a cost that is unknown because nothing was recorded of it."""
 NAMED = 3
 """How many items without an amount the first line names."""
 _PAID_FOR = {
     "useful": "Useful work",
-    "retried": "Tried again",
+    "retried": "Retried",
     "failed": "Failed work",
     "unfinished": "In flight",
     "idle": "Idle",
-    "starting": "Starting",
+    "starting": "Worker start-up",
 }
 _ITEMS = {"storage": "Storage", "energy": "Energy", "egress": "Egress"}
 
@@ -445,9 +447,11 @@ def cost_section(report: Report) -> Section:
 
 def _note(summary: Summary) -> str:
     cost = summary.cost
+    if cost.total is None and not cost.by_item and cost.reason in {None, NO_RATE}:
+        return ""
     if cost.total is None:
         if cost.reason is None or not cost.by_item:
-            return f"unknown: {clean(cost.reason or 'no rate was given')}"
+            return f"unknown: {clean(cost.reason or NO_RATE)}"
         return f"unknown ({clean(cost.reason)})"
     text = money_text(cost.total, cost.currency or ("USD" if not cost.total else None))
     if cost.at_least:

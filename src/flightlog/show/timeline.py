@@ -55,7 +55,7 @@ _TOOK = {"completed": "in", "running": "for"}
 _MARKS = {
     "failed": ("✕", "!", BAD, "failed"),
     "lost": ("◆", "#", BAD, "worker lost"),
-    "retried": ("↺", "~", WARN, "tried again"),
+    "retried": ("↺", "~", WARN, "retried"),
     "cancelled": ("□", "=", QUIET, "cancelled"),
 }
 """How each kind of mark is drawn, in plain ASCII too, and what it is called; those before the others win a
@@ -140,7 +140,7 @@ def headline(look: TimelineWithSummary) -> str:
         )
         parts.append(f"{what}{on}{busy}")
     if timeline is not None and timeline.failures:
-        parts.append(f"{timeline.failures:,} failed or tried again")
+        parts.append(f"{timeline.failures:,} failed or retried")
     return " · ".join(parts)
 
 

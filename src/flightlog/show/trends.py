@@ -102,11 +102,9 @@ def _answer(trend: Trend, width: int, ink: Ink) -> list[str]:
         return [*lines, f"  {count_text(more, 'earlier step')}: see the levels below."] if more else lines
     level = trend.levels[0]
     usual = f"{'Typically' if trend.unit not in {'share', 'count'} else 'On average'} {show(level.typical)}"
-    spread = (
-        f"nine runs in ten between {show(level.p05)} and {show(level.p95)}" if level.p05 < level.p95 else ""
-    )
+    spread = f"p5 to p95: {show(level.p05)} to {show(level.p95)}" if level.p05 < level.p95 else ""
     if not trend.enough:
-        least = f"{count_text(level.runs, 'run')} cannot tell a step from noise: that takes {LEAST} at least."
+        least = f"Not enough runs to detect a step: {level.runs} of at least {LEAST}."
         return wrap(f"{usual}. {least}", width, first="  ", rest="  ")
     steady = f"{usual}{', ' if spread else ''}{spread}."
     if trend.drift is not None:
@@ -128,8 +126,8 @@ def _step(trend: Trend, number: int, change: LevelChange, width: int, ink: Ink) 
     )
     sure = []
     if change.low is not None and change.high is not None:
-        sure.append(f"95% confidence: {_between(trend, change.low, change.high)}")
-    sure.append(f"noise alone does that in {_odds(change.chance)}")
+        sure.append(f"95 % CI: {_between(trend, change.low, change.high)}")
+    sure.append(f"by chance in {_odds(change.chance)}")
     margin = max(change.at - change.earliest, change.latest - change.at)
     if margin:
         sure.append(f"it may have begun {count_text(margin, 'run')} away")
@@ -281,8 +279,8 @@ def _levels(trend: Trend, width: int, ink: Ink) -> list[str]:
             )
         )
     middle = "Median" if trend.unit not in {"share", "count"} else "Mean"
-    head = ("From run", "Started", "Commit", "Runs", middle, "9 of 10 runs", "Change", "Step")
-    return _fitting(head, rows, width, ink, ("Started", "Commit"), ("Started", "9 of 10 runs", "Commit"))
+    head = ("From run", "Started", "Commit", "Runs", middle, "p5 to p95", "Change", "Step")
+    return _fitting(head, rows, width, ink, ("Started", "Commit"), ("Started", "p5 to p95", "Commit"))
 
 
 def _newest(trend: Trend, width: int, ink: Ink) -> list[str]:

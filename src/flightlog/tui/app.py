@@ -184,7 +184,7 @@ class TopApp(App[None]):
 
     def _plots(self, name: str, state: LiveState, width: int) -> list[str]:
         charts: dict[str, list[tuple[str, Chart | None]]] = {
-            "resources": [("CPU", state.cpu), ("Memory", state.memory), ("Tasks at once", state.concurrency)],
+            "resources": [("CPU", state.cpu), ("Memory", state.memory), ("Concurrency", state.concurrency)],
             "gpu": [("GPU memory, all devices together", state.device_memory)],
         }
         known = [
@@ -192,9 +192,7 @@ class TopApp(App[None]):
             for title, chart in charts.get(name, ())
             if chart is not None
             and (
-                found := latest_of(
-                    chart, only="running" if title == "Tasks at once" else None, cells=2 * width
-                )
+                found := latest_of(chart, only="running" if title == "Concurrency" else None, cells=2 * width)
             )
         ]
         each = half(width) if len(known) > 1 else width

@@ -66,7 +66,9 @@ def draw_advice(advised: Advised) -> None:
             "fl-quiet",
         )
     _draw_list("Also", [f"{one.sentence}{f' Gain: {one.gain}.' if one.gain else ''}" for one in others])
-    _draw_list("Right as it is", [f"{one.task}: {request_text(one.recommended)} would do" for one in fine])
+    _draw_list(
+        "No change needed", [f"{one.task}: {request_text(one.recommended)} recommended" for one in fine]
+    )
     _draw_list("No advice yet", [unadvised(one) for one in unknown])
     _draw_list("What could not be read", list(advised.problems))
 
@@ -76,10 +78,10 @@ def _draw_recommendation(one: Recommendation) -> None:
         heading(brief(one.task))
         with ui.element("div").classes("fl-facts"):
             for label, text in (
-                ("asks for now", request_text(one.current) or "nothing"),
-                ("would do", request_text(one.recommended)),
-                ("because", reason(one)),
-                ("gives", gain(one) or "not known"),
+                ("current", request_text(one.current) or "no resource request"),
+                ("recommended", request_text(one.recommended)),
+                ("reason", reason(one)),
+                ("saves", gain(one) or "unknown"),
             ):
                 ui.label(label).classes("fl-label")
                 words(brief(text, LONG))

@@ -27,7 +27,7 @@ _DOING = (
     ("args", "Arguments", "quiet"),
     ("worker", "Worker", "text"),
     ("elapsed", "Runs for", "number"),
-    ("usual", "19 of 20 take at most", "number"),
+    ("usual", "p95", "number"),
     ("state", "", "toned"),
 )
 _WORKERS = (
@@ -73,7 +73,7 @@ _OPEN = (
     ("name", "Span", "toned"),
     ("tags", "Tags", "quiet"),
     ("elapsed", "Open for", "number"),
-    ("usual", "19 of 20 take at most", "number"),
+    ("usual", "p95", "number"),
     ("state", "", "toned"),
 )
 _SPANS = (

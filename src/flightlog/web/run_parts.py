@@ -157,7 +157,7 @@ def _json(value: Any) -> str:
 
 TITLES = {
     "timeline": "The last tasks, by worker",
-    "concurrency": "Tasks and workers at once",
+    "concurrency": "Concurrency and workers",
     "cpu": "CPU of the hosts",
     "memory": "Memory of the hosts",
     "device_memory": "Memory of the GPUs",

@@ -26,7 +26,7 @@ _WORDS = {
     "completed": "completed",
     "failed": "failed",
     "interrupted": "interrupted",
-    "crashed": "ended without a word",
+    "crashed": "exited unexpectedly",
     "unknown": "of unknown status",
 }
 

@@ -234,7 +234,7 @@ class RunsPage:
 
     def _why_nothing(self, everything: int) -> str:
         if everything:
-            return "No run is like that."
+            return "No run matches."
         return (
             f"There are no runs in {self._listing.place} yet. Runs that are recorded there appear by "
             "themselves."

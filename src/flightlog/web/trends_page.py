@@ -29,7 +29,7 @@ OF_RUNS = {
 }
 OF_TASKS = {
     "duration": "Mean duration of a task",
-    "p95": "95th percentile of a task",
+    "p95": "p95 duration of a task",
     "memory of": "Peak memory of a task",
 }
 STEPS = 5

@@ -99,7 +99,7 @@ def _steps(comparison: Comparison) -> list[tuple[str, float]]:
 
 
 def ratios_figure(comparison: Comparison) -> Figure | None:
-    """How many times as long each task or span takes after as before, with its 95 % interval; None where none
+    """How many times as long each task or span takes after as before, with its 95 % CI; None where none
     is known.
     """
     rows = [
@@ -134,7 +134,7 @@ def ratios_figure(comparison: Comparison) -> Figure | None:
             {
                 "type": "scatter",
                 "mode": "markers",
-                "name": verdict or "no change, or too few to tell",
+                "name": verdict or "no change, or inconclusive",
                 "x": ratios,
                 "y": [label for label, _ in picked],
                 "customdata": facts,

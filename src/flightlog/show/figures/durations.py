@@ -32,7 +32,7 @@ _HIGH = 0.8
 _LEAST_S = 1e-9
 _POINTS = (
     ("median_s", "median", "line-ns-open", 16),
-    ("p95_s", "95th percentile", "line-ns-open", 10),
+    ("p95_s", "p95", "line-ns-open", 10),
     ("most_s", "longest", "diamond-open", 7),
 )
 
@@ -130,8 +130,7 @@ def _facts(spread: DurationSpread) -> str:
     return (
         f"<b>{name_text(spread.name, 40)}</b><br>{spread.count:,} tasks, {duration_text(spread.total_s)} "
         "in all<br>"
-        f"half of them within {duration_text(spread.median_s)}, 95 of 100 within "
-        f"{duration_text(spread.p95_s)}<br>"
+        f"median {duration_text(spread.median_s)}, p95 {duration_text(spread.p95_s)}<br>"
         f"shortest {duration_text(spread.least_s)}, longest {duration_text(spread.most_s)}"
     )
 

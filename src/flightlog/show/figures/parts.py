@@ -40,16 +40,16 @@ _TIME = (
     ("unfinished_s", "in flight", "#0088ff"),
     ("failed_s", "failed work", BAD),
     ("transfer_s", "transfer", PALETTE[2]),
-    ("scheduler_s", "scheduler", WARN),
-    ("startup_s", "start-up", "#bb8866"),
+    ("scheduler_s", "scheduling overhead", WARN),
+    ("startup_s", "worker start-up", "#bb8866"),
     ("idle_s", "idle", QUIET),
 )
 _COST = (
     ("useful", "useful work", PALETTE[0]),
     ("unfinished", "in flight", "#0088ff"),
-    ("retried", "tried again", WARN),
+    ("retried", "retried", WARN),
     ("failed", "failed work", BAD),
-    ("starting", "start-up", "#bb8866"),
+    ("starting", "worker start-up", "#bb8866"),
     ("idle", "idle", QUIET),
 )
 
@@ -67,8 +67,8 @@ def critical_figure(path: CriticalPath, *, colors: Mapping[str, str] | None = No
     paint = [_KINDS.get(part.kind) or colors.get(part.name, OTHER) for part in shown]
     facts = [
         f"<b>{label}</b><br>{duration_text(part.seconds)}, {_percent(part.share)} of the wall time, in "
-        + count_text(part.links, "link")
-        + (f"<br>saves {duration_text(part.saves_s)} at most if instant" if part.saves_s is not None else "")
+        + count_text(part.links, "segment")
+        + (f"<br>max. saving {duration_text(part.saves_s)}" if part.saves_s is not None else "")
         for label, part in zip(labels, shown, strict=True)
     ]
     texts = [f"{duration_text(part.seconds)} ({_percent(part.share)})" for part in shown]
@@ -159,7 +159,7 @@ def shares_figure(shares: Shares) -> Figure | None:
                 }
             )
     more = len(shares.by_worker) - WORKERS if shares.basis == "workers" else 0
-    of = "worker time" if shares.basis == "workers" else "time on the clock"
+    of = "worker time" if shares.basis == "workers" else "wall time"
     return make_figure(
         traces,
         x={"title": {"text": f"share of {of}"}, "ticksuffix": "%", "range": [0, 100.5], "fixedrange": True},
@@ -312,5 +312,5 @@ def _facts(key: Key, node: SpanNode | None, seconds: float, whole: float) -> str
     return (
         f"{text}<br>{count_text(node.count, 'span')}{errors}{still}<br>{duration_text(node.self_s)} by "
         "itself, "
-        f"{duration_text(node.wall_s)} on the clock"
+        f"{duration_text(node.wall_s)} of wall time"
     )

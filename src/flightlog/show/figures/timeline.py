@@ -46,7 +46,7 @@ INSIDE = 8
 """So many names of spans inside tasks have a colour."""
 _MARKS: dict[str, tuple[str, str, str]] = {
     "failed": ("failed", "x", BAD),
-    "retried": ("tried again", "circle-open-dot", WARN),
+    "retried": ("retried", "circle-open-dot", WARN),
     "cancelled": ("cancelled", "square-open", QUIET),
     "lost": ("worker lost", "diamond", BAD),
 }

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 TICKS = 8
 BANDED = 10
-"""Of fewer runs nobody can say where nine in ten of them lie."""
+"""Fewer runs have no p5 and p95."""
 
 
 def trends_figure(trend: Trend, *, title: str = "") -> Figure | None:
@@ -122,7 +122,7 @@ def _levels(trend: Trend, scale: Scale) -> dict[str, Any]:
 
 
 def _band(trend: Trend, scale: Scale) -> list[dict[str, Any]]:
-    """Where nine runs in ten of a level lie, for levels that have ten at least."""
+    """The range from p5 to p95 of each level, for levels that have ten at least."""
     x: list[float | None] = []
     y: list[float | None] = []
     for level in (level for level in trend.levels if level.runs >= BANDED):
@@ -133,7 +133,7 @@ def _band(trend: Trend, scale: Scale) -> list[dict[str, Any]]:
     band = {
         "type": "scatter",
         "mode": "lines",
-        "name": "nine runs in ten",
+        "name": "p5 to p95",
         "x": x,
         "y": y,
         "fill": "toself",

@@ -87,24 +87,23 @@ def compare_page(
     ratios = plot(
         "ratios",
         figures.ratios_figure(comparison),
-        "How many times as long each task or span takes in B as in A. The line through a point is where "
-        "the true ratio lies 19"
-        " times in 20; one that crosses 1 may be noise.",
+        "Duration of each task or span in B divided by its duration in A. The line through a point is the "
+        "95 % CI; where it crosses 1, the change may be noise.",
     )
     steps = plot(
         "comparison",
         figures.comparison_figure(comparison),
-        "From the wall time of A to that of B, a step a reason; the steps add up.",
+        "From the wall time of A to that of B, one step per reason; the steps add up.",
     )
     parts = [
         _timelines(comparison, bounded(before), bounded(after)),
-        _part(
+        PagePart(
             "changes",
             "What got slower or faster",
             [*ratios, *_blocks(named, "Durations")],
             "No task or span is in both.",
         ),
-        _part("why", WHY, [*steps, *_blocks(named, WHY)], "Nothing was recorded to explain it with."),
+        PagePart("why", WHY, [*steps, *_blocks(named, WHY)], "Nothing was recorded to explain it with."),
     ]
     if "Conditions" in named:
         parts.insert(0, PagePart("conditions", "Conditions", blocks_of(named["Conditions"])))
@@ -121,10 +120,6 @@ def compare_page(
         plotly_js or plotly_script(),
         ways=ways,
     )
-
-
-def _part(identity: str, title: str, content: Sequence[Child], nothing: str) -> PagePart:
-    return PagePart(identity, title, content or [tag("p", nothing)], empty=not content)
 
 
 def _blocks(named: dict[str, Any], title: str) -> list[Element]:
@@ -156,7 +151,7 @@ def _verdict(comparison: Comparison, outcomes: Sequence[ThresholdOutcome]) -> El
 
 def _checked(outcomes: Sequence[ThresholdOutcome]) -> Element | None:
     """How many conditions failed, passed, and cannot be advice_list; nothing where none was asked for."""
-    words = {"failed": "failed", "passed": "passed", "unknown": "cannot be told"}
+    words = {"failed": "failed", "passed": "passed", "unknown": "inconclusive"}
     counts = {word: sum(one.state == state for one in outcomes) for state, word in words.items()}
     there = {word: count for word, count in counts.items() if count}
     if not there:
@@ -227,7 +222,7 @@ def _timelines(comparison: Comparison, before: Timeline | None, after: Timeline 
     """Both on one scale and in the same colours; side by side where there is room."""
     there = [timeline for timeline in (before, after) if timeline is not None]
     if not there:
-        return _part("timelines", "Timelines", [], "Neither side has a task with a start.")
+        return PagePart("timelines", "Timelines", [], "Neither side has a task with a start.")
     colors = figures.colors_of(
         [name for timeline in there for name in timeline.names]
         + [name for timeline in there for name in span_names(timeline)]

@@ -24,8 +24,8 @@ class PagePart(NamedTuple):
     identity: str
     title: str
     content: Sequence[Child]
-    empty: bool = False
-    """Whether it only says that there is nothing to show; such parts stand together at the end."""
+    absent: str = ""
+    """The sentence at the end of the page where there is no content; a part without content is left out."""
 
 
 def page_html(
@@ -42,7 +42,8 @@ def page_html(
     `ways` lead on to other pages, addresses by what they are called, where the page is served among others.
     """
     own = _file("page.js")
-    parts = _gathered(parts)
+    absent = " ".join(part.absent for part in parts if part.absent and not part.content)
+    parts = [part for part in parts if part.content]
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -76,7 +77,13 @@ def page_html(
             tag(
                 "div",
                 _contents(parts),
-                tag("main", verdict, map(_part, parts), id="report"),
+                tag(
+                    "main",
+                    verdict,
+                    map(_part, parts),
+                    tag("p", absent, id="absent", class_="nothing") if absent else None,
+                    id="report",
+                ),
                 class_="columns",
             ),
             tag("footer", "Made by Flightlog. This file needs no network and can be mailed as it is."),
@@ -110,15 +117,6 @@ def plotly_script() -> str:
     return str(get_plotlyjs()).replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _gathered(parts: Sequence[PagePart]) -> list[PagePart]:
-    """What there is to show, and in one part at the end what there is not, each with its reason."""
-    there, missing = ([part for part in parts if part.empty is empty] for empty in (False, True))
-    if not missing:
-        return there
-    lines = (tag("div", tag("dt", part.title), tag("dd", part.content), id=part.identity) for part in missing)
-    return [*there, PagePart("nothing", "Nothing to show", [tag("dl", lines, class_="facts")], empty=True)]
-
-
 def _ways(ways: Mapping[str, str]) -> Sequence[Element]:
     if not ways:
         return ()
@@ -138,7 +136,6 @@ def _part(part: PagePart) -> Element:
         part.content,
         id=part.identity,
         aria_labelledby=f"{part.identity}-title",
-        class_="nothing" if part.empty else None,
     )
 
 

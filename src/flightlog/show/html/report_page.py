@@ -4,7 +4,7 @@ completeness.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
 from msgspec.structs import replace
@@ -29,12 +29,12 @@ from flightlog.show.html.blocks import (
     table_of,
     wait_numbers,
 )
-from flightlog.show.html.elements import Child, Element, coded, lines_said, said, tag
+from flightlog.show.html.elements import Element, coded, lines_said, said, tag
 from flightlog.show.html.page import PagePart, page_html, plotly_script
 from flightlog.show.html.verdict import raw, verdict_element
 from flightlog.show.phrases import args_text, call_text, count_text, first_line, moment_text
 from flightlog.show.report import TITLE as WALL_TIME
-from flightlog.show.report import report_sections
+from flightlog.show.report import not_recorded, report_sections
 from flightlog.show.report_details import metrics_section
 from flightlog.show.report_sections import TITLE as COST
 from flightlog.show.report_sections import all_spans, names_table
@@ -120,7 +120,8 @@ def report_page(
         _cost(report, named),
         *_others(named),
         environment_part(report, environment),
-        _recording(named),
+        PagePart("recording", "Completeness", _of(named, "Recording")),
+        PagePart("absent", "", [], absent=not_recorded(report)),
     ]
     run = report.run
     title = f"{said(run.project, 60)} {said(run.run_id, 120)}"
@@ -140,13 +141,6 @@ def _names(report: Report, drawn: RunCharts) -> list[str]:
     rest = sorted(report.tasks.by_name.items(), key=lambda item: -item[1].duration_s.total)
     spans = sorted(report.spans.by_name.items(), key=lambda item: -item[1].self_s)
     return [*first, *(name for name, _ in rest), *(name for name, _ in spans)]
-
-
-def _part(identity: str, title: str, content: Sequence[Child], nothing: str) -> PagePart:
-    """A part; one quiet line where there is nothing to show in it."""
-    if content:
-        return PagePart(identity, title, content)
-    return PagePart(identity, title, [tag("p", coded(nothing))], empty=True)
 
 
 def _of(named: Mapping[str, Section], *titles: str) -> list[Element]:
@@ -176,7 +170,7 @@ def timeline_plot(
     caption = "Each bar is one span, in the colour of its name."
     if timeline.cells is not None:
         caption = (
-            f"Each cell is a stretch of time {where}, in the colour of the name that held it longest; the "
+            f"Each cell is a time step {where}, in the colour of the name that took most of it; the "
             "fuller the colour, the"
             " busier it was."
         )
@@ -200,11 +194,7 @@ def timeline_plot(
 
 def _timeline(report: Report, timeline: Timeline | None, colors: Mapping[str, str]) -> PagePart:
     drawn = timeline_plot("timeline", timeline, colors, of="tasks" if report.tasks.names else "spans")
-    nothing = (
-        "No task and no span with a start was recorded: tasks come from a session or an engine, spans "
-        "from `flightlog.span`."
-    )
-    return _part("timeline", "Timeline", drawn, nothing)
+    return PagePart("timeline", "Timeline", drawn)
 
 
 def _metrics(report: Report, found: Curves | None) -> PagePart:
@@ -225,8 +215,7 @@ def _metrics(report: Report, found: Curves | None) -> PagePart:
     if found is not None:
         content += [tag("p", said(note), class_="note") for note in found.notes]
     content += blocks_of(metrics_section(report, NAMES))
-    nothing = 'No metric was recorded: `run.metric("loss", 0.3, step=1)` records a value.'
-    return _part("metrics", "Metrics", content, nothing)
+    return PagePart("metrics", "Metrics", content)
 
 
 def _chart(
@@ -254,29 +243,25 @@ def _concurrency(drawn: RunCharts, named: Mapping[str, Section]) -> PagePart:
             )
             for apart in (False, True)
         )
-        caption = "How many tasks ran at once, and how many workers were up, over the time of the run."
+        caption = "Running tasks and available workers over the time of the run."
         content += _chart("concurrency", at_work, caption)
         if any(value for one in waiting.series for value in one.value):
             content += _chart(
                 "waiting", waiting, "How many tasks had been submitted and not begun.", "Waiting tasks"
             )
     content += [*_told(named, "Tasks"), *_told(named, "Workers")]
-    return _part(
-        "concurrency-part", "Concurrency and utilization", content, "No task and no worker was recorded."
-    )
+    return PagePart("concurrency-part", "Concurrency and utilization", content)
 
 
 def _shares(report: Report, named: Mapping[str, Section]) -> PagePart:
     caption = "The time of all workers from launch to removal, every moment of every worker counted once."
     if report.time is not None and report.time.basis == "wall":
-        caption = "The time of the run on the clock, split; no worker is known."
+        caption = "The wall time of the run, split; no worker is known."
     content = [
         *(plot("shares", figures.shares_figure(report.time), caption) if report.time is not None else []),
         *_of(named, "Where the time went"),
     ]
-    return _part(
-        "time", "Where the time went", content, "Nothing was recorded that the time could be split by."
-    )
+    return PagePart("time", "Where the time went", content)
 
 
 def _load(drawn: RunCharts, named: Mapping[str, Section]) -> PagePart:
@@ -311,10 +296,7 @@ def _load(drawn: RunCharts, named: Mapping[str, Section]) -> PagePart:
         ),
         *_of(named, "Resources"),
     ]
-    nothing = (
-        "No resource was sampled: samplers run while a run is recorded, once a second unless set otherwise."
-    )
-    return _part("load", "CPU and memory", content, nothing)
+    return PagePart("load", "CPU and memory", content)
 
 
 def _devices(drawn: RunCharts) -> PagePart:
@@ -327,19 +309,15 @@ def _devices(drawn: RunCharts) -> PagePart:
         ),
         *_chart("device_use", drawn.device_use, "How busy each GPU was.", "GPU use", whose=True),
     ]
-    nothing = (
-        "No GPU memory was recorded. Where there is a GPU, `flightlog run --device-memory -- COMMAND` "
-        "records it by rank."
-    )
-    return _part("devices", "GPU memory", content, nothing)
+    return PagePart("devices", "GPU memory", content)
 
 
 def _durations(
     report: Report, drawn: RunCharts, named: Mapping[str, Section], colors: Mapping[str, str]
 ) -> PagePart:
-    caption = "How long tasks of each name executed, queueing left out, on an axis that grows by factors."
+    caption = "How long tasks of each name executed, queueing left out, on a logarithmic axis."
     if not report.tasks.names:
-        caption = "How long spans of each name took, on an axis that grows by factors."
+        caption = "How long spans of each name took, on a logarithmic axis."
     figure = figures.durations_figure(drawn.durations, colors=colors)
     table = table_of(names_table(report, NAMES)) if report.tasks.by_name else ()
     content = [
@@ -347,7 +325,7 @@ def _durations(
         *table,
         *_told(named, "Slowest"),
     ]
-    return _part("durations-part", "Durations", content, "No task with a duration was recorded.")
+    return PagePart("durations-part", "Durations", content)
 
 
 def _waits(report: Report, drawn: RunCharts, colors: Mapping[str, str]) -> PagePart:
@@ -357,10 +335,7 @@ def _waits(report: Report, drawn: RunCharts, colors: Mapping[str, str]) -> PageP
         caption = f"{shown}: how long it waited to start against how long it then ran. {_longer(waits)}"
         figure = figures.waits_figure(waits, colors=colors, notes=False)
         content = plot("waits", figure, caption, notes=waits.notes, numbers=wait_numbers(report))
-    nothing = (
-        "No queueing time was recorded: it is known where tasks are submitted through a session or an engine."
-    )
-    return _part("waits-part", "Queueing against running", content, nothing)
+    return PagePart("waits-part", "Queueing against running", content)
 
 
 def _longer(waits: Waits) -> str:
@@ -377,14 +352,13 @@ def _critical(report: Report, named: Mapping[str, Section], colors: Mapping[str,
     path, content = report.critical_path, list[Element]()
     if path is not None:
         caption = (
-            f"The chain of {path.of} from the start of the run to its end in which each link waited for "
+            f"The chain of {path.of} from the start of the run to its end in which each segment waited for "
             "the one before: only"
             " what is on it can shorten the run."
         )
         content = plot("critical", figures.critical_figure(path, colors=colors), caption)
     content += _of(named, "Critical path")
-    nothing = "There is no chain to follow: no task and no span has ended."
-    return _part("critical-part", "Critical path", content, nothing)
+    return PagePart("critical-part", "Critical path", content)
 
 
 def _spans(report: Report, colors: Mapping[str, str]) -> PagePart:
@@ -399,8 +373,7 @@ def _spans(report: Report, colors: Mapping[str, str]) -> PagePart:
             *plot("spans", figures.spans_figure(tree, colors=colors), caption),
             tag("details", tag("summary", "Numbers"), blocks_of(section)),
         ]
-    nothing = 'No span was recorded: `with flightlog.span("name"):` around a part of the program records one.'
-    return _part("spans-part", "Spans", content, nothing)
+    return PagePart("spans-part", "Spans", content)
 
 
 def _cache(drawn: RunCharts, named: Mapping[str, Section]) -> PagePart:
@@ -410,9 +383,8 @@ def _cache(drawn: RunCharts, named: Mapping[str, Section]) -> PagePart:
         "Lookups that found a result and lookups that did not, over the time of the run.",
     )
     section = named.get("Cache")
-    content = [*chart, *(blocks_of(section) if section is not None and section.note != "no lookups" else [])]
-    nothing = "No cache lookup was recorded: functions marked with `@flightlog.cacheable` keep their results."
-    return _part("cache-part", "Cache", content, nothing)
+    content = [*chart, *(blocks_of(section) if section is not None else [])]
+    return PagePart("cache-part", "Cache", content)
 
 
 def _cost(report: Report, named: Mapping[str, Section]) -> PagePart:
@@ -420,15 +392,13 @@ def _cost(report: Report, named: Mapping[str, Section]) -> PagePart:
     split = report.cost_split
     content = [
         *(plot("cost", figures.cost_figure(split), caption) if split is not None else []),
-        *(_of(named, COST) if report.cost.total is not None or named[COST].blocks else []),
+        *_of(named, COST),
     ]
-    why = said(report.cost.reason or "no rate was given")
-    return _part(
-        "cost-part", "Cost", content, f"Unknown: {why}. Give rates in the manifest, or with `--rates`."
-    )
+    return PagePart("cost-part", "Cost", content)
 
 
 _PLACED = {
+    "",
     "Run",
     WALL_TIME,
     "What stands out",
@@ -456,12 +426,6 @@ def _others(named: Mapping[str, Section]) -> list[PagePart]:
         PagePart(f"more-{number}", said(section.title, 80), blocks_of(section))
         for number, section in enumerate(rest, 1)
     ]
-
-
-def _recording(named: Mapping[str, Section]) -> PagePart:
-    return _part(
-        "recording", "Completeness", _of(named, "Recording"), "Nothing is known of how it was recorded."
-    )
 
 
 _LISTS = {"package": "Packages", "variable": "Variables", "function": "Functions", "image": "Images"}

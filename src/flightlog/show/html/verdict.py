@@ -70,12 +70,12 @@ def _lead(report: Report) -> str:
             if number
         ]
         if tasks.retried:
-            parts.append(f"{count_text(tasks.retried, 'attempt')} tried again")
+            parts.append(f"{count_text(tasks.retried, 'attempt')} retried")
     elif report.spans.count:
         parts.append(f"no tasks, {count_text(report.spans.count, 'span')}")
     said_ = capitalized(", ".join(parts)) + "." if parts else "No task was recorded."
     if run.last_seen is not None:
-        said_ += f" Last heard of {moment_text(run.last_seen)}."
+        said_ += f" Last heartbeat {moment_text(run.last_seen)}."
     return said_
 
 
@@ -124,7 +124,7 @@ def _tiles(report: Report) -> list[tuple[str, str, str, str, Any]]:
     if report.spans.count and not tasks.names:
         tiles.append(("Spans", "spans.count", format_count(report.spans.count), "", report.spans.count))
     if tasks.retried:
-        tiles.append(("Tried again", "tasks.retried", format_count(tasks.retried), "attempts", tasks.retried))
+        tiles.append(("Retried", "tasks.retried", format_count(tasks.retried), "attempts", tasks.retried))
     if workers.count:
         tiles += [
             ("Workers", "workers.peak", format_count(workers.peak), "at most", workers.peak),
