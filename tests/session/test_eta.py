@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from sessions import THREADS, session_in
 
-from flightlog.analyze.distribution import Distribution
+from flightlog.core.stats import Distribution
 from flightlog.session.eta import EVERY_S, RECENT, Eta, Pace
 from flightlog.session.progress import Bar, eta_text
 from flightlog.session.tracking import Counts

@@ -8,9 +8,9 @@ from contextvars import ContextVar
 from itertools import count
 from typing import Any
 
-from flightlog.analyze.distribution import distribution
 from flightlog.core import threads
 from flightlog.core.intervals import length, overlap, union
+from flightlog.core.stats import distribution
 from flightlog.record.clock import Clock, monotonic_ns
 from flightlog.record.span import NOOP, add_metric, is_error
 from flightlog.record.values import ask, bounded, class_name, clean, text_of

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from flightlog.analyze.predict.eta import Eta, Known, from_durations, from_earlier, remaining
 
 if TYPE_CHECKING:
-    from flightlog.analyze.distribution import Distribution
+    from flightlog.core.stats import Distribution
 
 __all__ = [
     "EVERY_S",

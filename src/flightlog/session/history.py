@@ -9,7 +9,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from flightlog.analyze.distribution import quantile
+from flightlog.core.stats import quantile
 from flightlog.events import TaskCompleted
 from flightlog.store.catalogue import RunEntry, list_runs
 from flightlog.store.run import Run

@@ -9,16 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.analyze.compare.bootstrap import (
-    Block,
-    Interval,
-    Sample,
-    estimate,
-    ratio_of_runs,
-    stand_out,
-    student_quantile,
-    student_tail,
-)
+from flightlog.analyze.compare.bootstrap import Block, Interval, Sample, estimate, ratio_of_runs
+from flightlog.core.stats import stand_out, student_quantile, student_tail
 
 
 def blocks(values):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from flightlog.analyze.compare.bootstrap import estimate
 from flightlog.analyze.compare.matching import MatchKey, match
-from flightlog.analyze.distribution import quantile
+from flightlog.core.stats import quantile
 
 
 def matched(rows, runs=(1, 1), spared=()):

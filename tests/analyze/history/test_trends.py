@@ -14,16 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import flightlog
-from flightlog.analyze.history.trends import (
-    RunDifference,
-    RunMetric,
-    mean_interval,
-    parse_metric,
-    shift_interval,
-    trend_of,
-    trends,
-)
+from flightlog.analyze.history.trends import RunDifference, RunMetric, parse_metric, trend_of, trends
 from flightlog.core.errors import RunNotFound, UsageError
+from flightlog.core.stats import mean_interval, shift_interval
 from flightlog.store.catalogue import PastRun, RunEntry
 from flightlog.store.figures import Figures, TaskFigures
 from flightlog.store.layout import RunInfo

@@ -19,11 +19,11 @@ from hostile_run import hostile_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flightlog.analyze.distribution import distribution
 from flightlog.analyze.live.follow import GONE, FollowedRun
 from flightlog.analyze.live.results import LiveState
 from flightlog.analyze.report.report import Report, report_on
 from flightlog.analyze.report.summary import summarize, summary_bytes
+from flightlog.core.stats import distribution
 from flightlog.core.time import SECOND, moment
 from flightlog.demo.sweep import sweep_twice
 from flightlog.events import (

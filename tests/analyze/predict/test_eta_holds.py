@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flightlog.analyze import survival
-from flightlog.analyze.distribution import Distribution
 from flightlog.analyze.predict import eta as eta_module
 from flightlog.analyze.predict.eta import (
     DRAWS,
@@ -26,6 +25,7 @@ from flightlog.analyze.predict.eta import (
     of_mean,
     remaining,
 )
+from flightlog.core.stats import Distribution
 
 SECONDS = st.floats(0.001, 10_000)
 ENDS = st.lists(st.tuples(SECONDS, SECONDS), min_size=3, max_size=30)

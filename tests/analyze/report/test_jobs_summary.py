@@ -7,9 +7,9 @@ from typing import Any
 
 from building import at, make_run
 
-from flightlog.analyze.distribution import distribution
 from flightlog.analyze.report.report import report_on
 from flightlog.analyze.report.workers import JobRow, JobSummary, job_summary
+from flightlog.core.stats import distribution
 from flightlog.events import Event, JobAccounted, JobStarted
 from flightlog.show.report import report_text
 from flightlog.store.run import Run

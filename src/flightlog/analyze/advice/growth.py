@@ -17,6 +17,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from flightlog.core.stats import ranks
+
 LEAST = 15
 """Values that it takes to see a dependence."""
 LOOKED_AT = 1000
@@ -103,7 +105,7 @@ def find_growth(values: Sequence[float], args: Sequence[Mapping[str, Any]]) -> G
     if len(values) < LEAST or max(values) <= min(values) * 1.02:
         return None
     best: Growth | None = None
-    order = _ranks(values)
+    order = ranks(values)
     for name in _numeric(args):
         if _along(order, [argument_of(one, name) for one in args]) < _ALONG:
             continue
@@ -114,21 +116,6 @@ def find_growth(values: Sequence[float], args: Sequence[Mapping[str, Any]]) -> G
     return best
 
 
-def _ranks(values: Sequence[float]) -> list[float]:
-    """The rank of each value, equal ones sharing theirs."""
-    order = sorted(range(len(values)), key=values.__getitem__)
-    ranks = [0.0] * len(values)
-    start = 0
-    while start < len(order):
-        end = start
-        while end + 1 < len(order) and values[order[end + 1]] == values[order[start]]:
-            end += 1
-        for i in order[start : end + 1]:
-            ranks[i] = (start + end) / 2
-        start = end + 1
-    return ranks
-
-
 def _along(order: Sequence[float], xs: Sequence[float | None]) -> float:
     """Spearman's rank correlation of values, given by their ranks, with an argument; those without it are
     passed over.
@@ -137,7 +124,7 @@ def _along(order: Sequence[float], xs: Sequence[float | None]) -> float:
     if len(pairs) < LEAST:
         return 0.0
     try:
-        return correlation([rank for rank, _ in pairs], _ranks([x for _, x in pairs]))
+        return correlation([rank for rank, _ in pairs], ranks([x for _, x in pairs]))
     except StatisticsError:  # it does not vary
         return 0.0
 

@@ -31,8 +31,8 @@ from flightlog.core.units import format_duration
 if TYPE_CHECKING:
     import duckdb
 
-    from flightlog.analyze.distribution import Distribution
     from flightlog.analyze.report.report import ReportContext
+    from flightlog.core.stats import Distribution
     from flightlog.events import CostRates
     from flightlog.store.run import Run
 

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from operator import itemgetter
-from statistics import NormalDist
 from typing import NamedTuple
 
 from msgspec import Struct
+
+from flightlog.core.stats import student_quantile, student_tail
 
 DRAWS = 500
 """How often the blocks are drawn. The standard error is then good to 3 %, and 40 blocks take some 10 ms."""
@@ -36,7 +37,6 @@ layout."""
 LIKENESS = 1.0
 """Neighbouring blocks resemble each other where their correlation is beyond so many standard errors."""
 
-_NORMAL = NormalDist()
 _CERTAIN = 1e6
 """Degrees of freedom of what is taken as known."""
 
@@ -282,32 +282,6 @@ def _interval(point: float, whole: _LogSpread) -> Interval:
         high=_exp(point + reach),
         p=student_tail(point / error, whole.df),
     )
-
-
-def student_tail(t: float, df: float) -> float:
-    """How likely Student's t with so many degrees of freedom is at least this far from 0, to about 1 %."""
-    if math.isinf(t):
-        return 0.0
-    z = (8 * df + 1) / (8 * df + 3) * math.sqrt(df * math.log1p(t * t / df))
-    return math.erfc(z / math.sqrt(2))
-
-
-def student_quantile(probability: float, df: float) -> float:
-    """Student's t below which this share lies; the inverse of `student_tail`."""
-    z = _NORMAL.inv_cdf(probability) * (8 * df + 3) / (8 * df + 1)
-    return math.copysign(math.sqrt(df * math.expm1(min(700.0, z * z / df))), z)
-
-
-def stand_out(p_values: Iterable[float], rate: float) -> list[bool]:
-    """Which of many p-values stand out, so that among those at most `rate` are false (Benjamini and
-    Hochberg).
-    """
-    values = list(p_values)
-    limit, count = 0.0, len(values)
-    for rank, value in enumerate(sorted(values), start=1):
-        if value <= rate * rank / count:
-            limit = rate * rank / count
-    return [value <= limit for value in values]
 
 
 def log_slope(quantiles: Sequence[float], probabilities: Sequence[float]) -> float:

@@ -26,11 +26,11 @@ from flightlog.analyze.cost.rates import (
     rate_of,
     sizes_of,
 )
-from flightlog.analyze.distribution import exact_sum
 from flightlog.analyze.report.cache import ArtifactTally
 from flightlog.analyze.report.resources import ResourceTally
 from flightlog.analyze.report.workers import WorkerTally
 from flightlog.core.intervals import peak
+from flightlog.core.stats import exact_sum
 from flightlog.core.time import moment
 from flightlog.events import CostEstimate, CostRates, Event, JobEvent, JobStarted
 from flightlog.store.liveness import latest

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from flightlog.analyze.devices.results import Fragmentation, GapBasis, HiddenGap, Leak
 from flightlog.analyze.devices.track import DRIVER, MemoryPoint, Phase, Repetition, Track
+from flightlog.core.stats import rising_chance, theil_sen
 
 
 def leaks(track: Track, headroom_bytes: int | None) -> list[Leak]:
@@ -236,29 +237,6 @@ def steady_growth(levels: Sequence[float], *, floor_bytes: float = FLOOR_BYTES) 
     if chance > CHANCE:
         return None
     return MemoryGrowth(slope=slope / part, total=total, tested=count, chance=chance)
-
-
-def theil_sen(values: Sequence[float]) -> float:
-    """The median of the slopes between all pairs of evenly spaced values; there must be two at least."""
-    return median((values[b] - values[a]) / (b - a) for b in range(1, len(values)) for a in range(b))
-
-
-def rising_chance(values: Sequence[float]) -> float:
-    """How often values in a random order rise as these do or more: Mann-Kendall, one-sided, corrected for
-    ties.
-
-    The normal approximation, which is close from six values on.
-    """
-    count = len(values)
-    score = sum((values[b] > values[a]) - (values[b] < values[a]) for b in range(1, count) for a in range(b))
-    ties: dict[float, int] = {}
-    for value in values:
-        ties[value] = ties.get(value, 0) + 1
-    spread = count * (count - 1) * (2 * count + 5) - sum(t * (t - 1) * (2 * t + 5) for t in ties.values())
-    if spread <= 0:
-        return 1.0
-    z = (score - (score > 0) + (score < 0)) / math.sqrt(spread / 18)
-    return 0.5 * math.erfc(z / math.sqrt(2))
 
 
 def _scatter(values: Sequence[float], slope: float) -> float:

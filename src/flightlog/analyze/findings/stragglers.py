@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from flightlog.analyze.distribution import exact_sum
 from flightlog.analyze.findings.base import Facts, Finding, call, cost_text, matters, plural, share_of
+from flightlog.core.stats import exact_sum
 from flightlog.core.units import format_duration
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from flightlog.analyze.distribution import exact_sum
 from flightlog.analyze.findings.base import Facts, Finding, cost_text, plural, share_of
 from flightlog.analyze.report.in_flight import InFlight
+from flightlog.core.stats import exact_sum
 from flightlog.core.units import format_duration
 
 

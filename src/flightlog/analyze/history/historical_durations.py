@@ -7,7 +7,7 @@ from functools import cached_property
 from statistics import median_low
 from typing import TYPE_CHECKING
 
-from flightlog.analyze.distribution import Distribution
+from flightlog.core.stats import Distribution
 from flightlog.store import layout
 from flightlog.store.catalogue import project_of, run_paths
 from flightlog.store.index import RunIndex

@@ -13,17 +13,17 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from statistics import NormalDist, fmean, variance
+from statistics import fmean
 from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 
 from flightlog.analyze.cost.cost import run_cost
-from flightlog.analyze.distribution import quantile
 from flightlog.analyze.history.change_points import LEAST, LevelStep, change_points
 from flightlog.core.displayed import Displayed
 from flightlog.core.errors import RunNotFound, UsageError
+from flightlog.core.stats import mean_interval, quantile, shift_interval
 from flightlog.store import layout
 from flightlog.store.catalogue import PastRun, Progress, RunEntry, past_runs
 from flightlog.store.figures import Figures, TaskFigures
@@ -34,7 +34,6 @@ from flightlog.store.tables.run_tables import open_tables
 
 _SIDE = 200
 """Runs on either side of a step that its size is reckoned from."""
-_SURE = NormalDist().inv_cdf(0.975)
 
 
 class TrendPoint(Struct, frozen=True, kw_only=True):
@@ -300,26 +299,6 @@ def _change(
         chance=step.chance,
         differences=_differences(previous, run),
     )
-
-
-def mean_interval(before: Sequence[float], after: Sequence[float]) -> tuple[float, float]:
-    """Between which bounds the mean moved, at 95 % confidence; of two values on each side at least."""
-    moved = fmean(after) - fmean(before)
-    reach = _SURE * math.sqrt(variance(before) / len(before) + variance(after) / len(after))
-    return moved - reach, moved + reach
-
-
-def shift_interval(before: Sequence[float], after: Sequence[float]) -> tuple[float, float]:
-    """Between which bounds values shifted, at 95 % confidence: of all differences, those that ranks allow
-    for.
-
-    After Hodges and Lehmann: no outlier matters, whatever its size.
-    """
-    shifts = sorted(b - a for a in before for b in after)
-    m, n = len(before), len(after)
-    outside = m * n / 2 - _SURE * math.sqrt(m * n * (m + n + 1) / 12)
-    cut = max(0, math.floor(outside))
-    return shifts[cut], shifts[len(shifts) - 1 - cut]
 
 
 def _differences(before: PastRun, after: PastRun) -> list[RunDifference]:

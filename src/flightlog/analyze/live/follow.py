@@ -50,7 +50,7 @@ from flightlog.store.run import Run
 from flightlog.store.runs_folder import is_copy, refresh_run
 
 if TYPE_CHECKING:
-    from flightlog.analyze.distribution import Distribution
+    from flightlog.core.stats import Distribution
     from flightlog.store.layout import RunInfo
 
 PROBLEMS = 20

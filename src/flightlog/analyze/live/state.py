@@ -43,7 +43,7 @@ from flightlog.store.documents import read_document
 from flightlog.store.read.lines import AnyEvent
 
 if TYPE_CHECKING:
-    from flightlog.analyze.distribution import Distribution
+    from flightlog.core.stats import Distribution
     from flightlog.store.read.lines import AnyEvent
 
 DOING = 100

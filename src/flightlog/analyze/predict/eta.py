@@ -16,7 +16,7 @@ from msgspec import Struct
 from flightlog.analyze.survival import Guess, Observed, Ordered, Seen, of_late
 
 if TYPE_CHECKING:
-    from flightlog.analyze.distribution import Distribution
+    from flightlog.core.stats import Distribution
 
 ENOUGH = 3
 """Of a name of which fewer have ended nothing is said."""

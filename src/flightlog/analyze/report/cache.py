@@ -6,7 +6,7 @@ from array import array
 
 from msgspec import Struct
 
-from flightlog.analyze.distribution import exact_sum
+from flightlog.core.stats import exact_sum
 from flightlog.events import ArtifactRecorded, CacheLookup, Event
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from flightlog.analyze.distribution import exact_sum
+from flightlog.core.stats import exact_sum
 from flightlog.core.time import nanoseconds, seconds
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
-from flightlog.analyze.distribution import Distribution
+from flightlog.core.stats import Distribution
 from flightlog.events.base import Json
 
 if TYPE_CHECKING:

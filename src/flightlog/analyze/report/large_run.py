@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from flightlog.analyze.distribution import Distribution
 from flightlog.analyze.report.dependencies import order_attempts
 from flightlog.analyze.report.interval_tables import COLUMNS_BESIDE, MACROS, merge
 from flightlog.analyze.report.large_tasks import (
@@ -34,6 +33,7 @@ from flightlog.analyze.report.large_tasks import (
 )
 from flightlog.analyze.report.spans import SpanNameTally, SpanSummary, listed_names
 from flightlog.analyze.report.summary import Summary, summarize, summary_schema
+from flightlog.core.stats import Distribution
 from flightlog.core.time import seconds
 from flightlog.events import TaskFailed
 from flightlog.events.columns import columns

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from flightlog.analyze.distribution import QUANTILES, Distribution, distribution_of, exact_sum, place_of
 from flightlog.analyze.report.interval_tables import hold_attempts, most_at_once
 from flightlog.analyze.report.metrics import LARGEST, MetricTally, metric_stats
 from flightlog.analyze.report.tasks import (
@@ -23,6 +22,7 @@ from flightlog.analyze.report.tasks import (
     in_flight_row,
     summary_of,
 )
+from flightlog.core.stats import QUANTILES, Distribution, distribution_of, exact_sum, place_of
 from flightlog.events import TaskStarted
 from flightlog.store.tables.views import attempts_of_one
 

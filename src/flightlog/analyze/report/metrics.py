@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from flightlog.analyze.distribution import exact_sum, mean_of
+from flightlog.core.stats import exact_sum, mean_of
 from flightlog.events import Metric
 
 LARGEST = 1.7e308

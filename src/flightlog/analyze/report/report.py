@@ -13,7 +13,6 @@ import msgspec
 from msgspec import Struct
 
 from flightlog.analyze.cost.cost import CostSplit, CostTally, split_cost, used_by, worker_prices
-from flightlog.analyze.distribution import Distribution
 from flightlog.analyze.findings import Facts, Finding, find
 from flightlog.analyze.findings.base import behind
 from flightlog.analyze.report.calibration import CalibrationLoop, calibration_loops
@@ -27,6 +26,7 @@ from flightlog.analyze.report.summary import Summary, summarize
 from flightlog.analyze.report.tasks import NAMES, Concurrency, TaskRow, concurrency
 from flightlog.analyze.report.time_shares import Measured, Shares, measure, shares_of, worked
 from flightlog.analyze.report.workers import JobSummary, WorkerTally, job_summary
+from flightlog.core.stats import Distribution
 from flightlog.core.time import moment
 from flightlog.events import CostRates, Event, WorkerEvent
 from flightlog.store import layout

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from flightlog.analyze.distribution import exact_sum
+from flightlog.core.stats import exact_sum
 from flightlog.core.time import moment
 from flightlog.events import Event, ResourceSample
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from flightlog.analyze.distribution import Distribution, distribution
 from flightlog.analyze.least import Least
 from flightlog.analyze.report.metrics import MetricStats, MetricTally
 from flightlog.core.intervals import Intervals, length, overlap, union
+from flightlog.core.stats import Distribution, distribution
 from flightlog.core.time import moment, nanoseconds, seconds
 from flightlog.events import Event, SpanEvent, SpanOpened
 from flightlog.events.base import Json

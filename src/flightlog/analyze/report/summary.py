@@ -12,7 +12,6 @@ import msgspec
 from msgspec import Struct
 
 from flightlog.analyze.cost.cost import CostSummary, CostTally, used_by
-from flightlog.analyze.distribution import exact_sum
 from flightlog.analyze.report.cache import ArtifactSummary, ArtifactTally, CacheSummary, CacheTally
 from flightlog.analyze.report.failures import FailureSummary, FailureTally
 from flightlog.analyze.report.metrics import MetricStats, MetricTally
@@ -21,6 +20,7 @@ from flightlog.analyze.report.spans import SpanSummary, SpanTally
 from flightlog.analyze.report.tasks import TaskSummary, TaskTally, args_of
 from flightlog.analyze.report.workers import Work, WorkerSummary, WorkerTally
 from flightlog.core.displayed import Displayed
+from flightlog.core.stats import exact_sum
 from flightlog.core.time import moment
 from flightlog.events import Event, Metric, TaskFailed
 from flightlog.store.layout import WriterInfo

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from flightlog.analyze.distribution import Distribution, distribution, exact_sum
 from flightlog.analyze.least import Least
 from flightlog.analyze.report.attempts import Attempts
 from flightlog.analyze.report.interval_tables import most_at_once
 from flightlog.analyze.report.metrics import MetricStats, MetricTally
 from flightlog.core.intervals import Intervals, length, overlap, peak
+from flightlog.core.stats import Distribution, distribution, exact_sum
 from flightlog.core.time import SECOND, moment, seconds, timestamp_of
 from flightlog.events import (
     Event,

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import Struct
 
 from flightlog.analyze.cost.rates import Sizes
-from flightlog.analyze.distribution import Distribution, distribution
 from flightlog.core.intervals import length, peak, union
+from flightlog.core.stats import Distribution, distribution
 from flightlog.core.time import moment, nanoseconds, seconds
 from flightlog.events import (
     Event,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.analyze.distribution import Distribution, distribution, exact_sum, quantile
+from flightlog.core.stats import Distribution, distribution, exact_sum, quantile
 
 numbers = st.floats(min_value=-1e9, max_value=1e9, allow_nan=False)
 
