@@ -21,10 +21,10 @@ from flightlog.show.report_sections import calibration_sections, few, names_tabl
 from flightlog.show.terminal import Ink, clean
 
 if TYPE_CHECKING:
-    from flightlog.analyze.report.in_flight import InFlight
     from flightlog.analyze.report.report import Report
     from flightlog.analyze.report.resources import GpuDeviceUse, GpuUse
     from flightlog.analyze.report.summary import Summary
+    from flightlog.analyze.report.tasks import InFlight
     from flightlog.analyze.report.workers import JobRow, JobSummary
 
 ROWS = 10

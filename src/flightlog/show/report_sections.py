@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from flightlog.analyze.cost.rates import is_old
-from flightlog.analyze.report.dependencies import Kind
-from flightlog.analyze.report.metrics import MetricStats, metric_stats
+from flightlog.analyze.report.critical_path import Kind
+from flightlog.analyze.tallies import MetricStats, metric_stats
 from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
 from flightlog.show.document import Facts, Item, Items, Remarks, Section, Table
 from flightlog.show.phrases import call_text, count_text, first_line, known_duration, moment_text, money_text
@@ -18,9 +18,9 @@ from flightlog.store.layout import ELAPSED
 
 if TYPE_CHECKING:
     from flightlog.analyze.cost.cost import CostItem, CostSplit, CostSummary
-    from flightlog.analyze.report.calibration import CalibrationLoop
     from flightlog.analyze.report.critical_path import CriticalPath
     from flightlog.analyze.report.report import Report
+    from flightlog.analyze.report.spans import CalibrationLoop
     from flightlog.analyze.report.summary import Summary
     from flightlog.analyze.report.tasks import TaskName
     from flightlog.analyze.report.time_shares import Shares, TimeSplit

@@ -118,7 +118,7 @@ class Dashboard:
 
 
 def _live() -> Live:
-    from flightlog.analyze.live.hub import FollowedRuns
+    from flightlog.analyze.live.follow import FollowedRuns
 
     return FollowedRuns()
 

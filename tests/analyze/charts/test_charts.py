@@ -15,9 +15,9 @@ from building import at, make_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flightlog.analyze.charts.durations import bin_of, edges
 from flightlog.analyze.charts.layout import TimeWindow, means
 from flightlog.analyze.charts.lines import with_gaps
+from flightlog.analyze.charts.report_with_charts import bin_of, edges
 from flightlog.analyze.charts.results import ChartSeries, DurationSpread
 from flightlog.events import CacheLookup, DeviceMemory, Event, ResourceSample, WorkerReady
 from flightlog.store.tables.connection import private_connection

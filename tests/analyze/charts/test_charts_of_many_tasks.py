@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from flightlog.analyze.charts.durations import durations, waits
 from flightlog.analyze.charts.layout import TimeWindow, lay_out_items
-from flightlog.analyze.charts.report_with_charts import load
+from flightlog.analyze.charts.report_with_charts import durations, load, waits
 from flightlog.analyze.charts.results import Timeline
 from flightlog.analyze.charts.timeline import timeline
 from flightlog.analyze.report.interval_tables import MACROS

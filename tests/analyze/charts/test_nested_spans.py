@@ -14,8 +14,8 @@ from building import at, make_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flightlog.analyze.charts.nested_spans import DEPTH, OUTSIDE_ROWS, ROWS, SPANS
 from flightlog.analyze.charts.results import Nested
+from flightlog.analyze.charts.timeline import DEPTH, OUTSIDE_ROWS, ROWS, SPANS
 from flightlog.events import SpanOpened, WorkerReady
 
 RUN_SPAN = "f" * 16

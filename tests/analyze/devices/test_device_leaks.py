@@ -16,8 +16,7 @@ from building import make_run
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.analyze.devices.leaks import steady_growth
-from flightlog.analyze.devices.report import devices_of_run
+from flightlog.analyze.devices.report import devices_of_run, steady_growth
 from flightlog.analyze.devices.results import DeviceReport
 from flightlog.core.stats import rising_chance, theil_sen
 from flightlog.store.run import open_run

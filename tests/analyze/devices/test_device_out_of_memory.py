@@ -11,8 +11,7 @@ from building import make_run
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.analyze.devices.oom import causes
-from flightlog.analyze.devices.oom_messages import parse_request
+from flightlog.analyze.devices.oom import causes, parse_request
 from flightlog.analyze.devices.report import devices_of_run
 from flightlog.analyze.devices.results import DeviceReport, Leak, Request
 from flightlog.store.run import open_run

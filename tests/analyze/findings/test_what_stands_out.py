@@ -17,8 +17,8 @@ from building import at, make_run
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from flightlog.analyze.report.calibration import CalibrationLoop
 from flightlog.analyze.report.report import Report, report_on
+from flightlog.analyze.report.spans import CalibrationLoop
 from flightlog.demo.sweep import sweep
 from flightlog.store.run import Run
 

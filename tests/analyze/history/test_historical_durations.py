@@ -10,9 +10,9 @@ from builders.task_events import completed, started, submitted
 from building import at, make_run
 
 from flightlog.analyze.history.historical_durations import RUNS, EarlierRuns
-from flightlog.analyze.report.in_flight import UsualDuration
 from flightlog.analyze.report.report import report_on
 from flightlog.analyze.report.summary import summarize, summary_bytes
+from flightlog.analyze.report.tasks import UsualDuration
 from flightlog.cli.main import main
 from flightlog.core.stats import Distribution
 from flightlog.store import layout

@@ -9,8 +9,7 @@ import pytest
 from builders.task_events import submitted
 from building import make_run
 
-from flightlog.analyze.live.follow import FollowedRun
-from flightlog.analyze.live.hub import FollowedRuns
+from flightlog.analyze.live.follow import FollowedRun, FollowedRuns
 from flightlog.analyze.live.results import LiveState
 
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.analyze.least import Newest
 from flightlog.analyze.live import tasks as durations_module
 from flightlog.analyze.live.levels import KEPT, KEPT_S, POINTS, WIDTH, Level, Sampled
 from flightlog.analyze.live.results import args_text, cut, cut_end, first_line
 from flightlog.analyze.live.tasks import EXACT, NAMES, DurationSketch, ExactSum, TaskNames
+from flightlog.analyze.tallies import Newest
 from flightlog.core.stats import distribution
 from flightlog.core.time import SECOND
 

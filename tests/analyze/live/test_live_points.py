@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from flightlog.analyze.live.follow import FollowedRun
-from flightlog.analyze.live.metrics import POINTS, LivePoints
+from flightlog.analyze.live.state import POINTS, LivePoints
 from flightlog.core.time import SECOND, moment
 from flightlog.events import Metric
 

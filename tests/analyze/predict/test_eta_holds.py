@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flightlog.analyze import survival
 from flightlog.analyze.predict import eta as eta_module
 from flightlog.analyze.predict.eta import (
     DRAWS,
@@ -154,8 +153,8 @@ def test_the_work_of_an_answer_is_bounded_by_a_number_of_things_and_not_by_names
 ) -> None:
     heard: list[int] = []
 
-    class Counting(survival.Guess):
-        def __init__(self, observed: survival.Ordered, dice: Random, off: float) -> None:
+    class Counting(eta_module.Guess):
+        def __init__(self, observed: eta_module.Ordered, dice: Random, off: float) -> None:
             heard.append(len(observed.marks))
             super().__init__(observed, dice, off)
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from building import at, make_run
 
-from flightlog.analyze.report.calibration import CalibrationLoop, Iteration
 from flightlog.analyze.report.report import report_on
+from flightlog.analyze.report.spans import CalibrationLoop, Iteration
 from flightlog.events import Event, SpanEvent
 from flightlog.store.run import Run
 

@@ -13,8 +13,7 @@ from building import at, make_run
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from flightlog.analyze.report.critical_path import CriticalPath, critical_path
-from flightlog.analyze.report.dependencies import order_attempts
+from flightlog.analyze.report.critical_path import CriticalPath, critical_path, order_attempts
 from flightlog.analyze.report.interval_tables import hold
 from flightlog.core.time import moment
 from flightlog.events import Event, TaskRetried

@@ -7,8 +7,8 @@ from pathlib import Path
 from builders.task_events import completed, started, submitted
 from building import at, make_run
 
-from flightlog.analyze.report.in_flight import InFlight, UsualDuration, in_flight
 from flightlog.analyze.report.summary import summarize
+from flightlog.analyze.report.tasks import InFlight, UsualDuration, in_flight
 from flightlog.core.stats import distribution
 from flightlog.events import Event, SpanEvent, SpanOpened
 from flightlog.store.run import Run

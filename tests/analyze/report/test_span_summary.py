@@ -6,8 +6,8 @@ from building import at
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.analyze.report.metrics import MetricStats
 from flightlog.analyze.report.spans import SpanInFlight, SpanName, SpanSummary, SpanTally
+from flightlog.analyze.tallies import MetricStats
 from flightlog.core.time import moment
 from flightlog.events import Event, SpanEvent, SpanOpened
 

@@ -8,9 +8,9 @@ from building import at, make_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flightlog.analyze.report.metrics import MetricStats
 from flightlog.analyze.report.summary import summarize
 from flightlog.analyze.report.tasks import TaskInFlight, TaskRow, TaskSummary, TaskTally
+from flightlog.analyze.tallies import MetricStats
 from flightlog.core.stats import Distribution, distribution
 from flightlog.events import Event, TaskCancelled, TaskRetried
 from flightlog.store.run import open_run

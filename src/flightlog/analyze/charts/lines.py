@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flightlog.analyze.charts.layout import TEXT_CHARACTERS, TimeWindow, cut
 from flightlog.analyze.charts.results import Chart, ChartSeries, Curve, Curves
-from flightlog.analyze.report.metrics import LARGEST
+from flightlog.analyze.tallies import LARGEST
 from flightlog.core.time import SECOND
 from flightlog.core.units import format_duration
 

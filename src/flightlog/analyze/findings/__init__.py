@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from flightlog.analyze.findings.base import Facts, Finding, Symptom
 from flightlog.analyze.findings.cache_misses import cache_misses
-from flightlog.analyze.findings.device_memory import device_memory
-from flightlog.analyze.findings.failed_work import failed_work
 from flightlog.analyze.findings.idle_workers import idle_workers
-from flightlog.analyze.findings.memory_pressure import memory_pressure
+from flightlog.analyze.findings.memory import device_memory, memory_pressure
+from flightlog.analyze.findings.overhead import cold_starts, handover, serialization
 from flightlog.analyze.findings.oversubscription import oversubscription
-from flightlog.analyze.findings.scheduling_overhead import handover
-from flightlog.analyze.findings.serialization import serialization
-from flightlog.analyze.findings.stragglers import stragglers
-from flightlog.analyze.findings.stuck_tasks import stuck_tasks
-from flightlog.analyze.findings.worker_startup import cold_starts
+from flightlog.analyze.findings.tasks import failed_work, stragglers, stuck_tasks
 
 SYMPTOMS: tuple[Symptom, ...] = (
     stuck_tasks,

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from flightlog.analyze.devices.oom import Bundle
     from flightlog.analyze.report.critical_path import CriticalPath
-    from flightlog.analyze.report.in_flight import InFlight
     from flightlog.analyze.report.summary import Summary
+    from flightlog.analyze.report.tasks import InFlight
     from flightlog.analyze.report.time_shares import Shares
 
 

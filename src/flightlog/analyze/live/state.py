@@ -1,7 +1,8 @@
-"""What was read of a run so far, the state it comes to, and its cost."""
+"""Everything that was read of a run so far, spans and metrics included, and the state it adds up to."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,19 +10,28 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from flightlog.analyze.charts.results import Chart, ChartSeries
+from flightlog.analyze.charts.results import Chart, ChartSeries, MetricPoints
 from flightlog.analyze.cost.cost import CostTally, Used
 from flightlog.analyze.cost.rates import Sizes
-from flightlog.analyze.live.log import LiveFailures, LiveLog
-from flightlog.analyze.live.metrics import LiveMetrics
-from flightlog.analyze.live.results import NAME, Doing, Ended, Progress, args_text, cut
-from flightlog.analyze.live.spans import LiveSpans, usual_of
-from flightlog.analyze.live.tasks import Done, LiveAttempt, LiveTasks
+from flightlog.analyze.live.recent import LiveFailures, LiveLog
+from flightlog.analyze.live.results import (
+    NAME,
+    Doing,
+    Ended,
+    MetricNow,
+    OpenSpan,
+    Progress,
+    SpanNow,
+    args_text,
+    cut,
+)
+from flightlog.analyze.live.tasks import Done, DurationSketch, LiveAttempt, LiveTasks
 from flightlog.analyze.live.workers import LiveMachines, LiveWorkers, Window
-from flightlog.analyze.predict.eta import NAMES, Eta, Known, from_earlier, remaining
-from flightlog.analyze.report.attempts import attempt_key
-from flightlog.analyze.report.in_flight import ENOUGH, FAR
-from flightlog.core.time import SECOND
+from flightlog.analyze.predict.eta import NAMES as NAMES_ESTIMATED
+from flightlog.analyze.predict.eta import Eta, Known, from_earlier, remaining
+from flightlog.analyze.report.tasks import ENOUGH, FAR, attempt_key
+from flightlog.analyze.tallies import LARGEST
+from flightlog.core.time import SECOND, moment
 from flightlog.events import (
     CacheLookup,
     Event,
@@ -29,6 +39,8 @@ from flightlog.events import (
     JobStarted,
     Metric,
     ResourceSample,
+    SpanEvent,
+    SpanOpened,
     TaskCancelled,
     TaskCompleted,
     TaskEnded,
@@ -180,7 +192,7 @@ class LiveTotals:
         known: dict[str, Known] = {}
         for place, one in enumerate(going):
             earlier = self._history.get(one.name)
-            found = one.known(until) if place < NAMES else one.known_roughly()
+            found = one.known(until) if place < NAMES_ESTIMATED else one.known_roughly()
             found = found or (None if earlier is None else from_earlier(earlier))
             if found is not None:
                 known[one.name] = found
@@ -380,3 +392,288 @@ class LiveCost:
             given=given,
             wall_ns=None if started is None or until is None else max(0, until - started),
         )
+
+
+SPAN_NAMES = 2_000
+SPANS_LISTED = 100
+OPEN_LISTED = 100
+OTHERS = "(other names)"
+_LATE = 10_000
+
+
+class _SpanName:
+    __slots__ = ("durations", "ended", "errors", "open")
+
+    def __init__(self) -> None:
+        self.ended = self.errors = self.open = 0
+        self.durations = DurationSketch()
+
+
+class LiveSpans:
+    """Takes the events of the stream `spans`. Memory: what is open, a few numbers a name, and the last ids
+    that ended: a line that says that a span is open may come just after its end.
+    """
+
+    def __init__(self) -> None:
+        self.ended = 0
+        self._names: dict[str, _SpanName] = {}
+        self._open: dict[str, SpanOpened] = {}
+        self._late: set[str] = set()
+        self._later: set[str] = set()
+
+    def add(self, event: AnyEvent) -> None:
+        """Take one event; kinds of no concern are passed over."""
+        if isinstance(event, SpanEvent):
+            self.ended += 1
+            name = self._of(event.name)
+            name.ended += 1
+            name.errors += event.status == "error"
+            if event.duration_s is not None:
+                name.durations.add(event.duration_s)
+            if self._open.pop(event.span_id, None) is None:
+                self._late.add(event.span_id)
+                if len(self._late) > _LATE:
+                    self._late, self._later = set(), self._late
+        elif (
+            isinstance(event, SpanOpened)
+            and event.span_id not in self._late
+            and event.span_id not in self._later
+        ):
+            known = self._open.get(event.span_id)
+            if known is None or event.elapsed_s > known.elapsed_s:
+                self._open[event.span_id] = event
+
+    def _of(self, name: str) -> _SpanName:
+        short = cut(name, NAME)
+        found = self._names.get(short)
+        if found is None:
+            short = short if len(self._names) < SPAN_NAMES else OTHERS
+            found = self._names.setdefault(short, _SpanName())
+        return found
+
+    def names(self) -> list[SpanNow]:
+        """The names that took most of the time first."""
+        open_now: dict[str, int] = {}
+        for opened in self._open.values():
+            name = cut(opened.name, NAME)
+            open_now[name] = open_now.get(name, 0) + 1
+        for name in open_now:
+            self._of(name)
+        most = sorted(self._names.items(), key=lambda one: (-one[1].durations.total, one[0]))[:SPANS_LISTED]
+        return [
+            SpanNow(
+                name=name,
+                ended=one.ended,
+                errors=one.errors,
+                open=open_now.get(name, 0),
+                mean_s=one.durations.mean,
+                max_s=one.durations.max if one.durations.count else None,
+                total_s=one.durations.total if one.durations.count else None,
+            )
+            for name, one in most
+        ]
+
+    def open(self, until: int | None) -> list[OpenSpan]:
+        """What may be stuck first, then the longest."""
+        oldest = sorted(self._open.values(), key=lambda one: (one.timestamp, one.name, one.span_id))[
+            :OPEN_LISTED
+        ]
+        found = [self._result(opened, until) for opened in oldest]
+        return sorted(found, key=lambda one: (not one.stuck, -(one.elapsed_s or 0.0), one.since, one.name))
+
+    def _result(self, opened: SpanOpened, until: int | None) -> OpenSpan:
+        since = moment(opened.timestamp)
+        elapsed = opened.elapsed_s if since is None or until is None else max(0, until - since) / SECOND
+        usual, stuck = usual_of(self._of(opened.name).durations, elapsed)
+        return OpenSpan(
+            name=cut(opened.name, NAME),
+            span_id=cut(opened.span_id, NAME),
+            tags=args_text(opened.tags),
+            since=opened.timestamp,
+            elapsed_s=elapsed,
+            usual_s=usual,
+            stuck=stuck,
+        )
+
+
+def usual_of(durations: DurationSketch, elapsed_s: float | None) -> tuple[float | None, bool | None]:
+    """What nineteen of twenty take at most, and whether this long is far beyond; null where too few have
+    ended.
+    """
+    p95 = durations.quantile(0.95) if durations.count >= ENOUGH else None
+    if p95 is None or elapsed_s is None:
+        return None, None
+    return p95, elapsed_s > max(FAR * p95, durations.max)
+
+
+SERIES = 500
+METRICS_LISTED = 50
+DRAWN = 6
+
+
+class LiveMetrics:
+    """Takes the events of the stream `metrics`, in any order; of more than `SERIES` names the further ones
+    are left out.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[tuple[str, str, int], Metric, int]] = {}
+        self._points: dict[str, LivePoints] = {}
+
+    def add(self, event: Metric) -> None:
+        """Take one value."""
+        name = cut(event.name, NAME)
+        known = self._last.get(name)
+        when = (event.timestamp, event.writer, event.seq)
+        if known is None:
+            if len(self._last) >= SERIES:
+                return
+            self._last[name] = (when, event, 1)
+            if len(self._points) < METRICS_LISTED:
+                self._points[name] = LivePoints()
+        elif when > known[0]:
+            self._last[name] = (when, event, known[2] + 1)
+        else:
+            self._last[name] = (known[0], known[1], known[2] + 1)
+        if (points := self._points.get(name)) is not None:
+            points.add(event.timestamp, event.step, event.value)
+
+    def results(self) -> list[MetricNow]:
+        """In order of their names."""
+        listed = sorted(self._last.items())[:METRICS_LISTED]
+        known = [(-self._points[name].values, name) for name, _ in listed if name in self._points]
+        drawn = {name: self._points[name].results() for _, name in sorted(known)[:DRAWN]}
+        return [
+            MetricNow(
+                name=name,
+                value=last.value,
+                step=last.step,
+                count=count,
+                at=last.timestamp,
+                points=drawn.get(name),
+            )
+            for name, (_, last, count) in listed
+        ]
+
+
+POINTS = 200
+"""Points are joined when there are twice as many, until so many are left at most: a third of that or more.
+Each is of about as many values, whenever they came."""
+
+
+class _Point(Struct):
+    """Values that are next to each other."""
+
+    step: float | None
+    at: float | None
+    """The first of each, by which points are in order."""
+    values: int
+    known: int
+    total: float
+    least: float
+    most: float
+    lost_step: float | None
+    lost_at: float | None
+
+
+class LivePoints:
+    """Takes values in any order. Memory is bounded; a value without a step and without a time is left out."""
+
+    def __init__(self) -> None:
+        self._points: list[_Point] = []
+        self._most = 1
+        self._stepped = True
+        self.values = 0
+        self.lost = 0
+
+    def add(self, timestamp: str, step: int | None, value: float | None) -> None:
+        """Take one value; null, and one so large that sums of it are no numbers, is none."""
+        when = moment(timestamp)
+        at = None if when is None else when / SECOND
+        place = None if step is None or abs(step) > LARGEST else float(step)
+        if place is None and at is None:
+            return
+        self._stepped = self._stepped and place is not None
+        self.values += 1
+        if value is None or not abs(value) <= LARGEST:
+            self.lost += 1
+            self._points.append(_Point(place, at, 1, 0, 0.0, 0.0, 0.0, place, at))
+        else:
+            known = float(value)
+            self._points.append(_Point(place, at, 1, 1, known, known, known, None, None))
+        if len(self._points) >= 2 * POINTS:
+            self._points = self._joined()
+            while len(self._points) > POINTS:
+                self._most *= 2
+                self._points = self._joined()
+
+    def results(self) -> MetricPoints | None:
+        """The points as of now; null for a line that would have no two places."""
+        found = [point for point in self._joined() if self._place(point) is not None]
+        places = [self._place(point) or 0.0 for point in found]
+        if not places or places[0] == places[-1] or self.values == self.lost:
+            return None
+        several = any(point.values > 1 for point in found)
+        lost = [point.lost_step if self._stepped else point.lost_at for point in found]
+        return MetricPoints(
+            by="step" if self._stepped else "time",
+            at=places,
+            value=[_mean(point) for point in found],
+            least=[point.least if point.known else None for point in found] if several else [],
+            most=[point.most if point.known else None for point in found] if several else [],
+            lost_at=[place for place in lost if place is not None],
+            values=self.values,
+            lost=self.lost,
+        )
+
+    def _place(self, point: _Point) -> float | None:
+        return point.step if self._stepped else point.at
+
+    def _joined(self) -> list[_Point]:
+        """The points in order; joined are those of one place, and neighbours that together hold no more
+        values than may be.
+        """
+        joined: list[_Point] = []
+        for point in sorted(self._points, key=lambda point: self._place(point) or 0.0):
+            if joined and (
+                joined[-1].values + point.values <= self._most
+                or self._place(joined[-1]) == self._place(point)
+            ):
+                joined[-1] = _join(joined[-1], point)
+            else:
+                joined.append(point)
+        return joined
+
+
+def _mean(point: _Point) -> float | None:
+    """Of the values that are numbers, within the least and the most of them; null without any."""
+    if not point.known:
+        return None
+    mean = point.total / point.known
+    return (
+        min(max(mean, point.least), point.most) if math.isfinite(mean) else point.least / 2 + point.most / 2
+    )
+
+
+def _join(one: _Point, other: _Point) -> _Point:
+    least, most = one.least, one.most
+    if other.known:
+        least = min(least, other.least) if one.known else other.least
+        most = max(most, other.most) if one.known else other.most
+    return _Point(
+        _first(one.step, other.step),
+        _first(one.at, other.at),
+        one.values + other.values,
+        one.known + other.known,
+        one.total + other.total,
+        least,
+        most,
+        _first(one.lost_step, other.lost_step),
+        _first(one.lost_at, other.lost_at),
+    )
+
+
+def _first(one: float | None, other: float | None) -> float | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return min(one, other)

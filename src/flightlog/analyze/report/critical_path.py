@@ -1,21 +1,19 @@
-"""The critical path: the chain of tasks, waits and program stretches, or of spans, that set the wall time."""
+"""The critical path: the chain of tasks, waits and program stretches, or of spans, that set the wall time.
+
+Attempts that ran on a worker one after the other are sorted once, into the table `sequential_attempts`, which
+gives the time that workers were busy and the chain alike. All times are whole nanoseconds.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+import msgspec
 from msgspec import Struct
 
-from flightlog.analyze.report.dependencies import (
-    Chain,
-    ChainStep,
-    Kind,
-    SequentialChain,
-    Startups,
-    none_depends,
-)
 from flightlog.core.time import seconds, timestamp_of
 from flightlog.events.base import Json
 
@@ -323,3 +321,474 @@ def _room(
             free[n] = n + 1
             n = settle(n)
     return room
+
+
+Kind = Literal["task", "wait", "startup", "program", "span"]
+
+BEFORE, BETWEEN, AFTER = "before the first task", "between tasks", "after the last task"
+UNKNOWN = "before a task with an unknown dependency"
+START_UP = "worker start-up"
+
+
+class ChainStep(NamedTuple):
+    """A stretch of the chain, in nanoseconds since 1970; `node` is the attempt, for execution."""
+
+    kind: Kind
+    name: str
+    since: int
+    until: int
+    node: int | None
+
+
+OnChain = tuple[int, str, int, int, int | None, str | None, int, int | None]
+"""Number and name of an attempt on the chain, when it began and stopped, what it waited for until when, the
+launch of its worker where that was it, and when what the program had waited for stopped."""
+Startups = Mapping[str, Sequence[tuple[int, int]]]
+"""When workers were launched, and when they were ready."""
+
+
+class Graph(ABC):
+    """The attempts of one run by number, and the chain through them, followed back from the one that ended
+    last.
+    """
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, start: int, until: int) -> None:
+        self._connection = connection
+        self._start, self._until = start, until
+
+    def steps(self) -> list[ChainStep]:
+        """The chain from the run's start to its end, in order and without a gap; instant steps are left
+        out.
+        """
+        found: list[ChainStep] = []
+        cursor = self._until
+
+        def step(kind: Kind, name: str, since: int, of: int | None = None) -> None:
+            nonlocal cursor
+            since = max(self._start, min(since, cursor))
+            if since < cursor:
+                found.append(ChainStep(kind, name, since, cursor, of))
+            cursor = since
+
+        for node, name, began, stopped, moment, how, launched, base_stopped in self.links():
+            step("program", AFTER if not found and cursor == self._until else BETWEEN, stopped)
+            step("task", name, began, node)
+            if moment is None:
+                break
+            step("wait", name, moment)
+            if how == "startup":
+                step("startup", START_UP, launched)
+            elif how == "program" and base_stopped is not None:
+                step("program", BETWEEN, base_stopped)
+        [(first,)] = self._connection.execute("SELECT min(began) FROM attempt_intervals").fetchall()
+        step("program", UNKNOWN if first is not None and first < cursor else BEFORE, self._start)
+        return found[::-1]
+
+    def describe(self, nodes: Sequence[int]) -> dict[int, tuple[str, str | None, dict[str, object] | None]]:
+        """Task id, worker and arguments of a few attempts."""
+        return {
+            n: (task_id, worker, _arguments(args)) for n, task_id, worker, args in self.about(list(nodes))
+        }
+
+    @abstractmethod
+    def links(self) -> Iterator[OnChain]:
+        """The attempts on the chain, the last first."""
+
+    @abstractmethod
+    def about(self, nodes: list[int]) -> list[tuple[int, str, str | None, str | None]]:
+        """Number, task id, worker and arguments of these attempts."""
+
+
+class Chain(Graph):
+    """The attempts of one run by number, in order of their start, with what each of them waited for.
+
+    The table `bound` has a row for each attempt. It began after the last of these was over: `need`, the one
+    that ended last of the tasks it depends on and of its own earlier attempts; `before`, the last attempt on
+    its worker, if it was queued by then; `ready`, its worker's start-up, likewise; and `submitted`, by the
+    program, which is taken to have waited for `base`, the last attempt that had ended then.
+    """
+
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, start: int, until: int, startups: Startups
+    ) -> None:
+        super().__init__(connection, start, until)
+        lay_out_startups(connection, startups)
+        connection.execute(_NODES)
+        connection.execute(_BOUND, {"start": start})
+
+    def links(self) -> Iterator[OnChain]:
+        """The attempts on the chain, the last first. Fetches one number of every attempt, some 40 bytes
+        each.
+        """
+        [(last, previous)] = self._connection.execute(
+            """
+            SELECT (SELECT n FROM bound ORDER BY stopped DESC, n LIMIT 1), list(previous ORDER BY n)
+                FROM bound
+            """
+        ).fetchall()
+        numbers = []
+        node: int | None = last
+        while node is not None:
+            numbers.append(node)
+            node = previous[node]
+        del previous
+        rows = self._connection.execute(
+            """
+            SELECT bound.n, names.task, bound.began, bound.stopped, bound.moment, bound.how, bound.launched,
+                bound.base_stopped
+            FROM bound JOIN names ON names.id = bound.name
+            WHERE bound.n IN (SELECT unnest($1::BIGINT[])) ORDER BY bound.n DESC
+            """,
+            [numbers],
+        )
+        while batch := rows.fetchmany(10_000):
+            yield from batch
+
+    def replayed(self) -> Replay:
+        """The same attempts, to be asked what shortening would give; fetches ten numbers of each, and holds
+        them.
+        """
+        columns = self._connection.execute(
+            """
+            SELECT list(began ORDER BY n), list(stopped ORDER BY n), list(moment ORDER BY n),
+                list(name ORDER BY n),
+                list(before ORDER BY n), list(ready ORDER BY n), list(submitted ORDER BY n),
+                    list(base ORDER BY n),
+                list(base_stopped ORDER BY n)
+            FROM bound
+            """
+        ).fetchone()
+        assert columns is not None
+        needs: dict[int, list[int]] = {}
+        for node, other in self._connection.execute("SELECT n, other FROM needs ORDER BY ALL").fetchall():
+            needs.setdefault(node, []).append(other)
+        names = [
+            name for (name,) in self._connection.execute("SELECT task FROM names ORDER BY id").fetchall()
+        ]
+        return Replay(columns, needs, names)
+
+    def about(self, nodes: list[int]) -> list[tuple[int, str, str | None, str | None]]:
+        """Number, task id, worker and arguments of these attempts."""
+        return self._connection.execute(
+            """
+            SELECT nodes.n, task_id, nodes.worker_name, attempt_intervals.args
+            FROM (SELECT * FROM nodes WHERE n IN (SELECT unnest($1::BIGINT[]))) AS nodes
+                JOIN attempt_intervals USING (task_id, attempt)
+            """,
+            [nodes],
+        ).fetchall()
+
+
+class Replay:
+    """A run once more, with some of its tasks instant.
+
+    Every attempt begins as long after what bound it last as it did, on the worker it ran on; the program
+    takes as long from a task's end to what it submitted next, and from the last task to its own end.
+    """
+
+    def __init__(
+        self, columns: Sequence[list[int | None]], needs: Mapping[int, list[int]], names: Sequence[str]
+    ) -> None:
+        (
+            self._began,
+            self._stopped,
+            self._moment,
+            self._name,
+            self._before,
+            self._ready,
+            self._submitted,
+            self._base,
+            self._base_stopped,
+        ) = columns
+        self._needs, self._names = needs, names
+
+    def saved(self, *, name: str | None = None, node: int | None = None) -> int:
+        """By how many nanoseconds the run would be shorter, were one attempt, or all of a name, instant."""
+        instant = self._names.index(name) if name is not None else None
+        ends: list[int] = []
+        for n, (began, stopped) in enumerate(zip(self._began, self._stopped, strict=True)):
+            assert began is not None
+            assert stopped is not None
+            moment = self._moment[n]
+            begins = began if moment is None else max(self._bounds(n, ends)) + began - moment
+            shortened = n == node or self._name[n] == instant
+            ends.append(begins if shortened else begins + stopped - began)
+        return max(end for end in self._stopped if end is not None) - max(ends)
+
+    def _bounds(self, n: int, ends: Sequence[int]) -> Iterator[int]:
+        """When each thing that the attempt waited for is over."""
+        for other in self._needs.get(n, ()):
+            yield ends[other]
+        before, ready, submitted, base = self._before[n], self._ready[n], self._submitted[n], self._base[n]
+        if before is not None:
+            yield ends[before]
+        if ready is not None:
+            yield ready
+        if submitted is not None:
+            ended = self._base_stopped[n]
+            yield submitted if base is None or ended is None else ends[base] + submitted - ended
+
+
+def _arguments(text: str | None) -> dict[str, object] | None:
+    found = msgspec.json.decode(text) if text else None
+    return found if isinstance(found, dict) else None
+
+
+def lay_out_startups(connection: duckdb.DuckDBPyConnection, startups: Startups) -> None:
+    """Make the table `startups`."""
+    rows = [(worker, *one) for worker, known in startups.items() for one in known]
+    columns: list[list[object]] = [list(column) for column in zip(*rows, strict=True)] or [[]] * 3
+    connection.execute(
+        """
+        CREATE OR REPLACE TEMP TABLE startups AS SELECT unnest($1::VARCHAR[]) AS worker_name,
+            unnest($2::BIGINT[]) AS launched, unnest($3::BIGINT[]) AS ready
+        """,
+        columns,
+    )
+
+
+_NODES = """
+CREATE OR REPLACE TEMP TABLE names AS
+    SELECT task, row_number() OVER (ORDER BY task) - 1 AS id
+        FROM (SELECT DISTINCT task FROM attempt_intervals);
+CREATE OR REPLACE TEMP TABLE nodes AS
+    SELECT row_number() OVER (ORDER BY began, stopped, task_id, attempt) - 1 AS n, task_id, attempt, began,
+        stopped,
+        waits, CASE WHEN attempt = 1 THEN coalesce(submitted, waits) END AS submitted, worker AS worker_name,
+            names.id AS name
+    FROM attempt_intervals JOIN names USING (task)
+    WHERE began IS NOT NULL;
+CREATE OR REPLACE TEMP TABLE needs AS
+    WITH wanted AS (
+        SELECT nodes.n, nodes.began, unnest(attempt_intervals.depends_on) AS task_id
+        FROM nodes JOIN (SELECT task_id, depends_on FROM attempt_intervals WHERE attempt = 1
+            AND len(depends_on) > 0) AS attempt_intervals
+            USING (task_id)
+        WHERE nodes.attempt = 1
+    ), ends AS (
+        SELECT task_id, arg_max(n, (stopped, n)) AS n, max(stopped) AS stopped FROM nodes
+        WHERE task_id IN (SELECT task_id FROM wanted) GROUP BY task_id
+    )
+    SELECT wanted.n, ends.n AS other, ends.stopped FROM wanted JOIN ends USING (task_id)
+    WHERE ends.stopped <= wanted.began AND ends.n < wanted.n
+    UNION ALL
+    SELECT again.n, first.n, first.stopped
+    FROM (SELECT * FROM nodes WHERE attempt > 1) AS again
+        JOIN nodes AS first ON again.task_id = first.task_id AND first.attempt = again.attempt - 1
+    WHERE first.stopped <= again.began AND first.n < again.n;
+"""
+
+_BOUND = """
+CREATE OR REPLACE TEMP TABLE bound AS
+WITH instants AS (
+    SELECT n, worker_name, began::HUGEINT * 4294967296 + n AS place FROM nodes WHERE began = stopped
+), waited AS (
+    SELECT nodes.n, nodes.name, nodes.began, nodes.stopped, need.other AS need, need.stopped AS need_stopped,
+        CASE WHEN earlier.n < nodes.n AND coalesce(nodes.waits <= earlier.stopped, true) THEN earlier.n
+            END AS before,
+        CASE WHEN before IS NOT NULL THEN earlier.stopped END AS before_stopped,
+        CASE WHEN coalesce(nodes.waits <= startups.ready, true) THEN startups.ready END AS ready,
+            startups.launched,
+        CASE WHEN nodes.submitted BETWEEN $start AND nodes.began THEN nodes.submitted END AS submitted,
+        CASE WHEN ended.n < nodes.n THEN ended.n END AS base,
+        CASE WHEN ended.n < nodes.n THEN ended.stopped END AS base_stopped
+    FROM nodes
+        LEFT JOIN (
+            SELECT n, arg_max(other, (stopped, -other)) AS other, max(stopped) AS stopped FROM needs
+                GROUP BY n
+        ) AS need USING (n)
+        LEFT JOIN (
+            SELECT nodes.n AS later, earlier.n, earlier.stopped
+            FROM (SELECT * FROM nodes WHERE began < stopped) AS nodes
+                ASOF JOIN (SELECT n, worker_name, stopped FROM nodes) AS earlier
+                ON nodes.worker_name = earlier.worker_name AND nodes.began >= earlier.stopped
+            UNION ALL -- an instant attempt would find itself, or one of the same moment that comes after it
+            SELECT instants.n, earlier.n, earlier.stopped
+            FROM instants ASOF JOIN (
+                SELECT n, worker_name, stopped, stopped::HUGEINT * 4294967296 + n AS place FROM nodes
+                WHERE worker_name IN (SELECT worker_name FROM instants)
+            ) AS earlier ON instants.worker_name = earlier.worker_name AND instants.place > earlier.place
+        ) AS earlier ON earlier.later = nodes.n
+        LEFT JOIN (
+            SELECT nodes.n, startups.ready, startups.launched
+            FROM (SELECT * FROM nodes WHERE worker_name IN (SELECT worker_name FROM startups)) AS nodes
+                ASOF JOIN startups ON nodes.worker_name = startups.worker_name
+                    AND nodes.began >= startups.ready
+        ) AS startups ON startups.n = nodes.n
+        LEFT JOIN (
+            SELECT late.n AS late, ended.n, ended.stopped
+            FROM (SELECT * FROM nodes WHERE submitted >= (SELECT min(stopped) FROM nodes)) AS late
+                ASOF JOIN (SELECT min(n) AS n, stopped FROM nodes GROUP BY stopped) AS ended
+                ON late.submitted >= ended.stopped
+        ) AS ended ON ended.late = nodes.n
+)
+SELECT *, greatest(need_stopped, before_stopped, ready, submitted) AS moment,
+    CASE moment WHEN need_stopped THEN 'need' WHEN before_stopped THEN 'before' WHEN ready THEN 'startup'
+        WHEN submitted THEN 'program' END AS how,
+    CASE how WHEN 'need' THEN need WHEN 'before' THEN before WHEN 'program' THEN base END AS previous
+FROM waited
+"""
+
+
+_TURNS = """
+CREATE OR REPLACE TEMP TABLE sequential_attempts AS
+WITH places AS (
+    SELECT worker, row_number() OVER (ORDER BY worker) * 4294967296 AS place
+        FROM (SELECT DISTINCT worker FROM attempt_intervals)
+)
+SELECT place + row_number() OVER in_order AS n, worker, began, stopped, waits,
+    CASE WHEN attempt = 1 THEN coalesce(submitted, waits) END AS submitted, attempt > 1 AS again, lag(stopped)
+        OVER in_order AS reached
+FROM attempt_intervals JOIN places USING (worker) WHERE began IS NOT NULL
+WINDOW in_order AS (PARTITION BY worker ORDER BY began, stopped)
+"""
+
+
+def order_attempts(connection: duckdb.DuckDBPyConnection) -> bool:
+    """Make `sequential_attempts` of `attempt_intervals`; whether that is what they did: each on a known
+    worker, for a time, none beside another.
+
+    `n` numbers them, so that the attempt before one on its worker has the number before; `reached` is when
+    that ended.
+    """
+    connection.execute(_TURNS)
+    [(in_turn,)] = connection.execute(
+        """
+        SELECT coalesce(bool_and(began < stopped AND coalesce(reached <= began, true)), false)
+            AND count(*) = (SELECT count(*) FROM attempt_intervals WHERE began IS NOT NULL)
+        FROM sequential_attempts
+        """
+    ).fetchall()
+    return bool(in_turn)
+
+
+def none_depends(connection: duckdb.DuckDBPyConnection) -> bool:
+    """Whether no task waited for the result of another."""
+    [(some,)] = connection.execute(
+        "SELECT count(*) FROM attempt_intervals WHERE attempt = 1 AND len(depends_on) > 0"
+    ).fetchall()
+    return not some
+
+
+class SequentialChain(Graph):
+    """The chain through attempts that took turns and did not depend on each other.
+
+    Most of them waited for the one before on their worker: only the others are fetched.
+    """
+
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, start: int, until: int, startups: Startups
+    ) -> None:
+        super().__init__(connection, start, until)
+        lay_out_startups(connection, startups)
+        connection.execute(_AGAIN)
+        connection.execute(_LEAPS, {"start": start})
+        connection.execute(_BASES)
+
+    def links(self) -> Iterator[OnChain]:
+        """The attempts on the chain, the last first."""
+        leaps = dict(
+            self._connection.execute(
+                """
+                SELECT leaps.n, CASE how WHEN 'need' THEN need WHEN 'program' THEN bases.n END
+                FROM leaps LEFT JOIN bases ON bases.stopped = leaps.base_stopped
+                """
+            ).fetchall()
+        )
+        [(last,)] = self._connection.execute(
+            """
+            SELECT sequential_attempts.n FROM sequential_attempts JOIN attempt_intervals USING (worker, began)
+            WHERE sequential_attempts.stopped = (SELECT max(stopped) FROM sequential_attempts)
+            ORDER BY began, attempt_intervals.task_id, attempt_intervals.attempt LIMIT 1
+            """
+        ).fetchall()
+        node: int | None = last
+        numbers: list[int] = []
+        while node is not None:
+            numbers.append(node)
+            node = leaps[node] if node in leaps else node - 1
+        rows = self._connection.execute(
+            """
+            SELECT n, attempt_intervals.task, began, stopped,
+                CASE WHEN leaps.n IS NULL THEN sequential_attempts.reached ELSE leaps.moment END,
+                CASE WHEN leaps.n IS NULL THEN 'before' ELSE leaps.how END, leaps.launched, leaps.base_stopped
+            FROM (SELECT unnest($1::BIGINT[]) AS n, unnest(range(len($1::BIGINT[]))) AS place) AS chain
+                JOIN sequential_attempts USING (n) LEFT JOIN leaps USING (n) JOIN attempt_intervals
+                    USING (worker, began, stopped)
+            ORDER BY place
+            """,
+            [numbers],
+        )
+        while batch := rows.fetchmany(10_000):
+            yield from batch
+
+    def about(self, nodes: list[int]) -> list[tuple[int, str, str | None, str | None]]:
+        """Number, task id, worker and arguments of a few attempts."""
+        return self._connection.execute(
+            """
+            SELECT sequential_attempts.n, attempt_intervals.task_id, worker, attempt_intervals.args
+            FROM (SELECT * FROM sequential_attempts WHERE n IN (SELECT unnest($1::BIGINT[]))) AS
+                sequential_attempts
+                JOIN attempt_intervals USING (worker, began, stopped)
+            """,
+            [nodes],
+        ).fetchall()
+
+
+_AGAIN = """
+CREATE OR REPLACE TEMP TABLE again AS
+SELECT later.worker, later.began, first.worker AS other_worker, first.began AS other_began, first.stopped
+FROM (SELECT task_id, attempt, worker, began FROM attempt_intervals WHERE attempt > 1
+    AND began IS NOT NULL) AS later
+    JOIN attempt_intervals AS first ON later.task_id = first.task_id AND first.attempt = later.attempt - 1
+WHERE first.stopped <= later.began
+"""
+"""Attempts that followed another one of their task."""
+
+_LEAPS = """
+CREATE OR REPLACE TEMP TABLE leaps AS
+WITH ready AS ( -- a start-up binds the first attempt after it
+    SELECT sequential_attempts.n, max(startups.ready) AS ready,
+        arg_max(startups.launched, startups.ready) AS launched
+    FROM sequential_attempts JOIN startups ON startups.worker_name = sequential_attempts.worker
+        AND sequential_attempts.began >= startups.ready
+        AND coalesce(sequential_attempts.reached < startups.ready, true)
+    WHERE coalesce(sequential_attempts.waits <= startups.ready, true)
+    GROUP BY sequential_attempts.n
+), need AS (
+    SELECT sequential_attempts.n, other.n AS need, again.stopped AS need_stopped
+    FROM sequential_attempts JOIN again USING (worker, began)
+        JOIN sequential_attempts AS other ON other.worker = again.other_worker
+            AND other.began = again.other_began
+    WHERE sequential_attempts.again
+), bound AS (
+    SELECT sequential_attempts.n, CASE WHEN coalesce(sequential_attempts.waits <= sequential_attempts.reached,
+        true) THEN sequential_attempts.reached
+        END AS before_stopped,
+        CASE WHEN sequential_attempts.submitted BETWEEN $start
+            AND sequential_attempts.began THEN sequential_attempts.submitted END AS submitted,
+        need.need, need.need_stopped, ready.ready, ready.launched
+    FROM sequential_attempts LEFT JOIN need USING (n) LEFT JOIN ready USING (n)
+), found AS (
+    SELECT *, greatest(need_stopped, before_stopped, ready, submitted) AS moment,
+        CASE moment WHEN need_stopped THEN 'need' WHEN before_stopped THEN 'before' WHEN ready THEN 'startup'
+            WHEN submitted THEN 'program' END AS how
+    FROM bound
+), leap AS (
+    SELECT * FROM found WHERE how IS DISTINCT FROM 'before'
+)
+SELECT leap.*, ended.stopped AS base_stopped
+FROM leap ASOF LEFT JOIN (SELECT DISTINCT stopped FROM sequential_attempts) AS ended
+    ON (CASE leap.how WHEN 'program' THEN leap.submitted END) >= ended.stopped
+"""
+"""The attempts that waited for something else than the one before on their worker, and for what."""
+
+_BASES = """
+CREATE OR REPLACE TEMP TABLE bases AS
+WITH ended AS ( -- of several that ended at that very moment, the first in the order of all
+    SELECT stopped, worker, began FROM attempt_intervals SEMI JOIN leaps
+        ON leaps.base_stopped = attempt_intervals.stopped
+    QUALIFY row_number() OVER (PARTITION BY stopped ORDER BY began, task_id, attempt) = 1
+)
+SELECT ended.stopped, sequential_attempts.n FROM ended JOIN sequential_attempts USING (worker, began)
+"""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from flightlog.analyze.least import Least
+from flightlog.analyze.tallies import Least
 from flightlog.events import Event, Failure, TaskFailed
 from flightlog.events.base import Json
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from flightlog.analyze.report.dependencies import order_attempts
+from flightlog.analyze.report.critical_path import order_attempts
 from flightlog.analyze.report.interval_tables import COLUMNS_BESIDE, MACROS, merge
 from flightlog.analyze.report.large_tasks import (
     HeldWork,

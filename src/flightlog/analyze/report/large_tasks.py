@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from flightlog.analyze.report.interval_tables import hold_attempts, most_at_once
-from flightlog.analyze.report.metrics import LARGEST, MetricTally, metric_stats
 from flightlog.analyze.report.tasks import (
     IN_FLIGHT,
     SLOWEST,
@@ -22,6 +21,7 @@ from flightlog.analyze.report.tasks import (
     in_flight_row,
     summary_of,
 )
+from flightlog.analyze.tallies import LARGEST, MetricTally, metric_stats
 from flightlog.core.stats import QUANTILES, Distribution, distribution_of, exact_sum, place_of
 from flightlog.events import TaskStarted
 from flightlog.store.tables.views import attempts_of_one

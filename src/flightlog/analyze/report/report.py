@@ -15,15 +15,13 @@ from msgspec import Struct
 from flightlog.analyze.cost.cost import CostSplit, CostTally, split_cost, used_by, worker_prices
 from flightlog.analyze.findings import Facts, Finding, find
 from flightlog.analyze.findings.base import behind
-from flightlog.analyze.report.calibration import CalibrationLoop, calibration_loops
 from flightlog.analyze.report.critical_path import CriticalPath, critical_path, critical_spans
 from flightlog.analyze.report.failures import FailureCause, failure_groups
-from flightlog.analyze.report.in_flight import InFlight, in_flight
 from flightlog.analyze.report.interval_tables import hold, hold_open
 from flightlog.analyze.report.large_run import LARGE_BYTES, LargeStreams, cached_summary
-from flightlog.analyze.report.spans import SpanTree, span_tree
+from flightlog.analyze.report.spans import CalibrationLoop, SpanTree, calibration_loops, span_tree
 from flightlog.analyze.report.summary import Summary, summarize
-from flightlog.analyze.report.tasks import NAMES, Concurrency, TaskRow, concurrency
+from flightlog.analyze.report.tasks import NAMES, Concurrency, InFlight, TaskRow, concurrency, in_flight
 from flightlog.analyze.report.time_shares import Measured, Shares, measure, shares_of, worked
 from flightlog.analyze.report.workers import JobSummary, WorkerTally, job_summary
 from flightlog.core.stats import Distribution

@@ -14,11 +14,11 @@ from msgspec import Struct
 from flightlog.analyze.cost.cost import CostSummary, CostTally, used_by
 from flightlog.analyze.report.cache import ArtifactSummary, ArtifactTally, CacheSummary, CacheTally
 from flightlog.analyze.report.failures import FailureSummary, FailureTally
-from flightlog.analyze.report.metrics import MetricStats, MetricTally
 from flightlog.analyze.report.resources import ResourceSummary, ResourceTally
 from flightlog.analyze.report.spans import SpanSummary, SpanTally
 from flightlog.analyze.report.tasks import TaskSummary, TaskTally, args_of
 from flightlog.analyze.report.workers import Work, WorkerSummary, WorkerTally
+from flightlog.analyze.tallies import MetricStats, MetricTally
 from flightlog.core.displayed import Displayed
 from flightlog.core.stats import exact_sum
 from flightlog.core.time import moment

@@ -1,5 +1,5 @@
-"""Tasks: how many, their durations and waits, which were slow, which never ended, and concurrency over
-time.
+"""Tasks: attempts put together from events in any order, counts, durations and waits, the slow, those in
+flight and whether they take longer than usual, and concurrency.
 """
 
 from __future__ import annotations
@@ -7,22 +7,22 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Mapping
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from msgspec import Struct
 
-from flightlog.analyze.least import Least
-from flightlog.analyze.report.attempts import Attempts
 from flightlog.analyze.report.interval_tables import most_at_once
-from flightlog.analyze.report.metrics import MetricStats, MetricTally
+from flightlog.analyze.tallies import Least, MetricStats, MetricTally
 from flightlog.core.intervals import Intervals, length, overlap, peak
 from flightlog.core.stats import Distribution, distribution, exact_sum
-from flightlog.core.time import SECOND, moment, seconds, timestamp_of
+from flightlog.core.time import SECOND, moment, nanoseconds, seconds, timestamp_of
 from flightlog.events import (
     Event,
     TaskCancelled,
     TaskCompleted,
     TaskEnded,
+    TaskEvent,
+    TaskFailed,
     TaskRetried,
     TaskStarted,
     TaskSubmitted,
@@ -31,6 +31,8 @@ from flightlog.events.base import Json
 
 if TYPE_CHECKING:
     import duckdb
+
+    from flightlog.analyze.report.summary import Summary
 
 SLOWEST = 10
 IN_FLIGHT = 100
@@ -477,3 +479,217 @@ def _work_until(connection: duckdb.DuckDBPyConnection, bounds: list[int]) -> lis
             count, total = count + number, total + sum_
             done[n] += sign * (count * (bounds[n] - start) - total)
     return done
+
+
+class End(NamedTuple):
+    """What is needed of an attempt whose end was read before its start."""
+
+    at: int | None
+    worker: str | None
+    duration_s: float | None
+    queue_s: float | None
+
+
+class Attempts:
+    """Pairs starts with ends, and submissions with signs of life.
+
+    Holds what is unpaired at the moment: little while events stand in order, everything where one kind of
+    event is missing altogether. After `close`, `occupied` has the time each worker was held by attempts.
+    """
+
+    def __init__(self) -> None:
+        self.occupied: dict[str, Intervals] = {}
+        self._starts: dict[str, TaskStarted] = {}
+        self._ends: dict[str, End] = {}
+        self._waiting: set[str] = set()
+        self._begun: set[str] = set()
+        self._retried: dict[str, int | None] = {}
+        self._failed: dict[str, str] = {}
+
+    def submitted(self, event: TaskSubmitted) -> None:
+        """A submission; it waits until its task shows a sign of life."""
+        if event.task_id in self._begun:
+            self._begun.remove(event.task_id)
+        else:
+            self._waiting.add(event.task_id)
+
+    def started(self, event: TaskStarted) -> float | None:
+        """A start; gives the queueing time in seconds where the attempt is complete with it."""
+        key = attempt_key(event)
+        end = self._ends.pop(key, None)
+        if end is None:
+            self._starts[key] = event
+            self._show_life(event.task_id)
+            return None
+        return self._pair(event, end)
+
+    def ended(self, event: TaskEnded) -> float | None:
+        """An end; gives the queueing time in seconds where the attempt is complete with it."""
+        key = attempt_key(event)
+        if type(event) is TaskFailed:
+            self._failed[key] = event.task
+        end = End(moment(event.timestamp), event.worker, event.duration_s, event.queue_s)
+        start = self._starts.pop(key, None)
+        if start is None:
+            self._ends[key] = end
+            self._show_life(event.task_id)
+            return None
+        return self._pair(start, end)
+
+    def retried(self, event: TaskRetried) -> None:
+        """The attempt is over, and the task is not."""
+        self._retried[attempt_key(event)] = moment(event.timestamp)
+
+    def close(self, until: int | None) -> list[float]:
+        """Take what found no partner as it is; gives the queueing times not given before.
+
+        An attempt without an end holds its worker up to its retry, or to `until`.
+        """
+        queued = [self._pair(None, end) for end in self._ends.values()]
+        for key, start in self._starts.items():
+            self._occupy(start.worker, moment(start.timestamp), self._retried.get(key, until))
+            queued.append(start.queue_s)
+        return [queue_s for queue_s in queued if queue_s is not None]
+
+    def failures(self) -> list[str]:
+        """The name of the task of each failed attempt that was not tried again."""
+        return [name for key, name in self._failed.items() if key not in self._retried]
+
+    def pending(self) -> int:
+        """Tasks that were submitted and never seen to start or end."""
+        return len(self._waiting)
+
+    def in_flight(self) -> list[TaskStarted]:
+        """Attempts that began and have no end, in no particular order."""
+        return [start for key, start in self._starts.items() if key not in self._retried]
+
+    def _show_life(self, task_id: str) -> None:
+        if task_id in self._waiting:
+            self._waiting.remove(task_id)
+        else:
+            self._begun.add(task_id)
+
+    def _pair(self, start: TaskStarted | None, end: End) -> float | None:
+        worker = end.worker if start is None or end.worker is not None else start.worker
+        if end.duration_s is not None and end.at is not None:
+            self._occupy(worker, end.at - nanoseconds(end.duration_s), end.at)
+        elif start is not None:
+            self._occupy(worker, moment(start.timestamp), end.at)
+        return end.queue_s if end.queue_s is not None or start is None else start.queue_s
+
+    def _occupy(self, worker: str | None, start: int | None, end: int | None) -> None:
+        if worker is not None and start is not None and end is not None:
+            held = self.occupied.get(worker)
+            if held is None:
+                held = self.occupied[worker] = Intervals()
+            held.add(start, end)
+
+
+def attempt_key(event: TaskEvent) -> str:
+    """What starts and ends of one attempt share."""
+    return event.task_id if event.attempt == 1 else f"{event.task_id}\0{event.attempt}"
+
+
+ENOUGH = 5
+"""How many ended ones it takes to say what is usual."""
+FAR = 3.0
+"""How many times p95 is far beyond usual."""
+
+
+class UsualDuration(Struct, frozen=True, kw_only=True):
+    """How long the ended ones of one name took."""
+
+    count: int
+    p50: float
+    p95: float
+    max: float
+    of: Literal["run", "history"]
+    """Where they ended: in this run, or in earlier ones."""
+
+
+class InFlight(Struct, frozen=True, kw_only=True):
+    """A task or span that began and has no end."""
+
+    kind: Literal["task", "span"]
+    name: str
+    task_id: str | None
+    args: Json | None
+    worker: str | None
+    since: str
+    elapsed_s: float | None
+    """Up to the run's end or last sign of life."""
+    usual: UsualDuration | None
+    """Null where fewer than five of its name have ended."""
+    ratio: float | None
+    """elapsed_s over the usual median."""
+    stuck: bool | None
+    """Whether it took longer than all that ended, and than three times their p95; null where nothing is
+    usual."""
+
+
+def in_flight(summary: Summary, history: Mapping[str, Distribution] | None = None) -> list[InFlight]:
+    """What is in flight, the stuck first, then the longest; the summary lists the oldest hundred of each
+    kind.
+
+    `history` has the durations of completed tasks of earlier runs by name; it is asked for a task of which
+    this run knows fewer than five, and for nothing else.
+    """
+    earlier = {} if history is None else history
+    found = [
+        _compared(
+            "task",
+            task.task,
+            task.task_id,
+            task.args,
+            task.worker,
+            task.since,
+            task.elapsed_s,
+            _usual(
+                summary.tasks.by_name[task.task].duration_s if task.task in summary.tasks.by_name else None,
+                "run",
+            )
+            or _usual(earlier.get(task.task), "history"),
+        )
+        for task in summary.tasks.in_flight
+    ]
+    for span in summary.spans.in_flight:
+        name = summary.spans.by_name.get(span.name)
+        ended = name and Distribution(count=name.count, p50=name.p50, p95=name.p95, max=name.max)
+        usual = _usual(ended or None, "run")
+        found.append(_compared("span", span.name, None, span.tags, None, span.since, span.elapsed_s, usual))
+    return sorted(found, key=lambda one: (not one.stuck, -(one.elapsed_s or 0.0), one.since, one.name))
+
+
+def _usual(ended: Distribution | None, of: Literal["run", "history"]) -> UsualDuration | None:
+    if ended is None or ended.count < ENOUGH or ended.p50 is None or ended.p95 is None or ended.max is None:
+        return None
+    return UsualDuration(count=ended.count, p50=ended.p50, p95=ended.p95, max=ended.max, of=of)
+
+
+def _compared(
+    kind: Literal["task", "span"],
+    name: str,
+    task_id: str | None,
+    args: Json | None,
+    worker: str | None,
+    since: str,
+    elapsed_s: float | None,
+    usual: UsualDuration | None,
+) -> InFlight:
+    known = usual is not None and elapsed_s is not None
+    ratio = stuck = None
+    if usual is not None and elapsed_s is not None:
+        ratio = elapsed_s / usual.p50 if usual.p50 > 0 else None
+        stuck = elapsed_s > max(FAR * usual.p95, usual.max)
+    return InFlight(
+        kind=kind,
+        name=name,
+        task_id=task_id,
+        args=args,
+        worker=worker,
+        since=since,
+        elapsed_s=elapsed_s,
+        usual=usual if known else None,
+        ratio=ratio,
+        stuck=stuck,
+    )

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
-from flightlog.analyze.report.attempts import Attempts
+from flightlog.analyze.report.tasks import Attempts
 from flightlog.engines.slurm.accounting import SlurmJob, SlurmStep, Verdict, verdict
 from flightlog.events import (
     Event,

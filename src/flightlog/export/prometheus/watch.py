@@ -7,8 +7,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from flightlog.analyze.report.attempts import attempt_key
 from flightlog.analyze.report.summary import overhead
+from flightlog.analyze.report.tasks import attempt_key
 from flightlog.events import (
     CacheLookup,
     CostEstimate,

@@ -1,15 +1,88 @@
-"""Series of numbers that code measured: in spans, in tasks, or on their own."""
+"""Bounded tallies of what comes in any order: the smallest or the newest few of many, and metrics by name."""
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 
 from flightlog.core.stats import exact_sum, mean_of
 from flightlog.events import Metric
+
+T = TypeVar("T")
+
+
+class Least(Generic[T]):
+    """Keeps the `limit` items with the smallest keys, and counts all. Keys must order completely."""
+
+    __slots__ = ("_bar", "_kept", "_limit", "count")
+
+    def __init__(self, limit: int) -> None:
+        self.count = 0
+        self._limit = limit
+        self._kept: list[tuple[Any, T]] = []
+        self._bar: Any = None
+
+    def add(self, key: Any, item: T) -> None:
+        """Take an item, or leave it where enough smaller ones are known."""
+        self.count += 1
+        if self._bar is not None and key >= self._bar:
+            return
+        self._kept.append((key, item))
+        if len(self._kept) >= 4 * self._limit:
+            self._shrink()
+
+    def _shrink(self) -> None:
+        self._kept.sort(key=lambda pair: pair[0])
+        if len(self._kept) >= self._limit:
+            del self._kept[self._limit :]
+            self._bar = self._kept[-1][0]
+
+    def items(self) -> list[T]:
+        """The kept items, smallest key first."""
+        self._shrink()
+        return [item for _, item in self._kept]
+
+
+Key = tuple[str, str, int, str]
+"""When, by whom, and which: complete, so that the same events give the same list in any order."""
+
+
+class Newest(Generic[T]):
+    """Keeps the `limit` items with the greatest keys."""
+
+    __slots__ = ("_bar", "_kept", "_limit")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._kept: list[tuple[Key, T]] = []
+        self._bar: Key = ("", "", -2, "")
+
+    def would_keep(self, timestamp: str) -> bool:
+        """Whether something of this time may be among the newest: a cheap look before an item is made."""
+        return timestamp >= self._bar[0]
+
+    def add(self, key: Key, item: T) -> None:
+        """Take an item, or leave it where enough newer ones are known."""
+        if key <= self._bar:
+            return
+        self._kept.append((key, item))
+        if len(self._kept) >= 4 * self._limit:
+            self._shrink()
+
+    def _shrink(self) -> None:
+        self._kept.sort(key=lambda pair: pair[0])  # they come nearly in order, so this is cheap
+        if len(self._kept) > self._limit:
+            del self._kept[: -self._limit]
+            self._bar = self._kept[0][0]
+
+    def items(self) -> list[T]:
+        """What was kept, the newest first."""
+        self._shrink()
+        return [item for _, item in reversed(self._kept)]
+
 
 LARGEST = 1.7e308
 """Whole numbers in JSON have no end; floats have."""

@@ -1,7 +1,8 @@
-"""Memory pressure: kernel kills, limits reached, memory errors, swap."""
+"""Memory: kernel kills, limits reached, memory errors and swap; and devices that ran out of memory."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -57,4 +58,28 @@ def memory_pressure(facts: Facts) -> Iterable[Finding]:
         sentence=f"{cost}{' and '.join(said)}; try lower concurrency, or more memory for each task.",
         evidence=evidence,
         where=list(node.hosts[:3]) if node is not None else [],
+    )
+
+
+_TIMES = {1: "once", 2: "twice"}
+
+
+def device_memory(facts: Facts) -> Iterable[Finding]:
+    """That a device ran out of memory, how often, and in what; what it cost is not known."""
+    bundles = facts.out_of_memory
+    if not bundles:
+        return
+    phases = [name for name, _ in Counter(one.phase for one in bundles if one.phase).most_common()]
+    within = f", in {', '.join(f'`{name}`' for name in phases[:3])}" if phases else ""
+    times = _TIMES.get(len(bundles), f"{len(bundles)} times or more")
+    yield Finding(
+        kind="device_memory",
+        seconds=None,
+        share=None,
+        sentence=(
+            f"Ran out of device memory {times}{within}: `flightlog devices {facts.summary.run.run_id}` "
+            "explains it."
+        ),
+        evidence={"bundles": [one.folder for one in bundles], "phases": phases},
+        where=phases[:3],
     )
