@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flightlog.analyze.diagnosis.base import Case, Diagnosis, RunFacts, Sign, Source
-from flightlog.analyze.diagnosis.patterns import Phrases, alternatives, needed, small_letters
-from flightlog.analyze.diagnosis.reading import Reading, read_text
+from flightlog.analyze.diagnosis.matchers import Phrases, alternatives, needed
+from flightlog.analyze.diagnosis.reading import Reading, read_text, small_letters
 from flightlog.analyze.diagnosis.scoring import load_rules, weigh
 
 NOTHING = Case(reading=Reading())

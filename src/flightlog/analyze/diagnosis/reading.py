@@ -21,7 +21,6 @@ from flightlog.analyze.diagnosis.exceptions import (
     read_lines,
     without_addresses,
 )
-from flightlog.analyze.diagnosis.patterns import small_letters
 
 
 class Passage(Struct, frozen=True, kw_only=True):
@@ -378,3 +377,9 @@ def statuses(text: str) -> tuple[int, ...]:
     """HTTP statuses of 400 and above, where the text says that they are, each once."""
     found = (next(value for value in one.groups() if value) for one in _HTTP.finditer(text))
     return tuple(dict.fromkeys(int(code) for code in found))
+
+
+def small_letters(text: str) -> str:
+    """The text in small letters, as long as it was."""
+    lowered = text.lower()
+    return lowered if len(lowered) == len(text) else "".join(one.lower()[:1] or one for one in text)
