@@ -93,6 +93,17 @@ def test_every_command_is_in_the_help_and_has_help_with_an_example(capsys: Captu
         assert "Example: flightlog " in capsys.readouterr().out
 
 
+def test_the_help_lists_commands_in_five_groups_uncut_at_80_columns(capsys: Captured, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for option in ("--help", "-h"):
+        assert main([option]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert [line for line in lines if line.endswith(":") and not line.startswith(" ")] == [
+            *("Options:", "Record:", "Look:", "Understand:", "Manage:", "Share:")
+        ]
+        assert not [line for line in lines[1:] if len(line) > 80 or line.endswith(("...", "…"))]
+
+
 def test_the_help_of_run_shows_how_a_command_is_given(capsys: Captured) -> None:
     assert main(["run", "--help"]) == 0
     shown = capsys.readouterr().out

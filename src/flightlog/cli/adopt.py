@@ -101,23 +101,27 @@ DOING = "adopting"
 def adopt(
     path: Annotated[
         Path | None,
-        typer.Argument(
-            metavar="PATH", help="What another tool recorded: a file or a folder.", show_default=False
-        ),
+        typer.Argument(metavar="PATH", help="File or folder that another tool recorded.", show_default=False),
     ] = None,
     slurm: Annotated[
         str | None,
-        typer.Option("--slurm", metavar="JOBID", help="Accounting of these Slurm jobs, with commas between."),
+        typer.Option(
+            "--slurm", metavar="JOBID", help="Import the accounting of these Slurm jobs, separated by commas."
+        ),
     ] = None,
     slurm_file: Annotated[
-        Path | None, typer.Option("--slurm-file", metavar="F", help="Accounting saved with sacct --json.")
+        Path | None,
+        typer.Option("--slurm-file", metavar="F", help="Import accounting that was saved with sacct --json."),
     ] = None,
     kind: Annotated[
-        str | None, typer.Option("--kind", metavar="K", help="What PATH is. Default: as recognized")
+        str | None,
+        typer.Option("--kind", metavar="K", help="Format of PATH. Default: recognized from its content"),
     ] = None,
     mapping: Annotated[
         Path | None,
-        typer.Option("--mapping", metavar="F", help="What the fields of plain JSONL mean, in YAML."),
+        typer.Option(
+            "--mapping", metavar="F", help="YAML file that says what the fields of plain JSONL mean."
+        ),
     ] = None,
     project: Annotated[
         str | None, typer.Option("--project", metavar="P", help="Project of the run. Default: as recorded")
@@ -126,14 +130,14 @@ def adopt(
         str | None,
         typer.Option(
             metavar="RUN",
-            help="Merge Slurm's accounting into this run. Default: where it belongs",
+            help="Merge Slurm's accounting into this run. Default: the run that the job recorded",
             autocompletion=complete_run,
         ),
     ] = None,
     output: AnyFormat = Format.text,
     runs_dir: RunsDir = None,
 ) -> None:
-    """Adopt what another tool recorded, and make it a run.
+    """Import what another tool recorded, as a run.
 
     Example: flightlog adopt path/to/recording
     """

@@ -48,36 +48,37 @@ DOING = "reading earlier runs"
 
 
 def advise(
-    task: Annotated[str | None, typer.Option(metavar="T", help="Only tasks of this name.")] = None,
+    task: Annotated[str | None, typer.Option(metavar="T", help="Only tasks with this name.")] = None,
     target: Annotated[
-        str | None, typer.Option(metavar="T", help="Only from runs on this target. Default: all")
+        str | None, typer.Option(metavar="T", help="Only runs on this target. Default: all targets")
     ] = None,
     project: Annotated[
         str | None,
         typer.Option(
             metavar="P",
-            help="Of this project. Default: that of the latest run, or of --task; with --apply the manifest's",
+            help="Only runs of this project. Default: the project of the latest run, or of --task; with --apply, of the manifest",
         ),
     ] = None,
     confidence: Annotated[
         float,
-        typer.Option(metavar="C", help="Share of attempts that what is recommended shall be enough for."),
+        typer.Option(metavar="C", help="Share of attempts for which the recommendation should be enough."),
     ] = 0.95,
     apply: Annotated[
-        bool, typer.Option("--apply", help="Write what to set into an overlay beside the manifest.")
+        bool,
+        typer.Option("--apply", help="Write the recommended settings to an overlay beside the manifest."),
     ] = False,
     manifest: Annotated[
         Path | None,
         typer.Option(
             "--manifest",
             metavar="F",
-            help="With --apply: the manifest, or its folder. Default: flightlog.yaml here or above",
+            help="With --apply: manifest file, or its folder. Default: flightlog.yaml in the current folder or above",
         ),
     ] = None,
     format_: AnyFormat = Format.text,
     runs_dir: RunsDir = None,
 ) -> None:
-    """Say what to ask for next time, and why.
+    """Recommend resources for the next run, and say why.
 
     Example: flightlog advise --task run_simulation
     """

@@ -37,7 +37,7 @@ DOING = "reading the results that are kept"
 cache = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Show, explain and prune the results that functions have kept.\n\nExample: flightlog cache stats",
+    help="Inspect and prune cached results.\n\nExample: flightlog cache stats",
 )
 
 CacheDir = Annotated[
@@ -45,14 +45,14 @@ CacheDir = Annotated[
     typer.Option(
         "--cache-dir",
         metavar="D",
-        help="Folder of results. Default: FLIGHTLOG_CACHE_DIR, the manifest's local_cache or .flightlog/cache",
+        help="Folder of cached results. Default: FLIGHTLOG_CACHE_DIR, the manifest's local_cache or .flightlog/cache",
     ),
 ]
 
 
 @cache.command()
 def stats(cache_dir: CacheDir = None, runs_dir: RunsDir = None, format_: AnyFormat = Format.text) -> None:
-    """Count the results, by function.
+    """Show the number and size of cached results by function.
 
     Example: flightlog cache stats --format json
     """
@@ -67,17 +67,20 @@ def stats(cache_dir: CacheDir = None, runs_dir: RunsDir = None, format_: AnyForm
 @cache.command()
 def prune(
     older_than: Annotated[
-        str | None, typer.Option(metavar="AGE", help="Remove what was not used for longer, such as 30d.")
+        str | None,
+        typer.Option(metavar="AGE", help="Remove results that were not used for this long, such as 30d."),
     ] = None,
     max_bytes: Annotated[
         str | None,
-        typer.Option(metavar="SIZE", help="Remove the longest unused until the rest fits, such as 10GB."),
+        typer.Option(
+            metavar="SIZE", help="Remove the least recently used results until the rest fits, such as 10GB."
+        ),
     ] = None,
     function: Annotated[str | None, typer.Option(metavar="F", help="Only results of this function.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Dry run: show what would be removed.")] = False,
     cache_dir: CacheDir = None,
 ) -> None:
-    """Remove results that are old, too many or damaged.
+    """Remove cached results that are old, damaged or too many.
 
     Example: flightlog cache prune --older-than 30d --max-bytes 10GB --dry-run
     """
@@ -123,12 +126,12 @@ def prune(
 @cache.command()
 def explain(
     what: Annotated[
-        str, typer.Argument(metavar="FUNCTION|KEY", help="A function's name, or digits of a key.")
+        str, typer.Argument(metavar="FUNCTION|KEY", help="Name of a function, or the first digits of a key.")
     ],
     cache_dir: CacheDir = None,
     format_: AnyFormat = Format.text,
 ) -> None:
-    """Show what is kept, and why the last result was missing.
+    """Show what is cached, and why the last lookup missed.
 
     Example: flightlog cache explain simulate
     """

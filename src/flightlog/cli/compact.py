@@ -57,11 +57,13 @@ def compact(
     every: EveryRun = False,
     history: Annotated[
         Path | None,
-        typer.Option("--history", metavar="DIR", help="Write into this history instead of beside the lines."),
+        typer.Option(
+            "--history", metavar="DIR", help="Write to this history folder instead of the run's own folder."
+        ),
     ] = None,
     runs_dir: RunsDir = None,
 ) -> None:
-    """Make Parquet of runs, for faster questions and for other tools.
+    """Convert runs to Parquet, for fast queries.
 
     Example: flightlog compact --all --history /data/flightlog-history
     """

@@ -97,7 +97,7 @@ def compare(
         list[str] | None,
         typer.Argument(
             metavar="A B",
-            help="Before and after: runs, or groups such as demo:last5. Default: the last two runs of a project",
+            help="Runs before and after the change, or groups of runs such as demo:last5. Default: the last two runs of a project",
             autocompletion=complete_run,
             show_default=False,
         ),
@@ -105,20 +105,22 @@ def compare(
     fail_on: Annotated[
         list[str] | None,
         typer.Option(
-            "--fail-on", metavar="C", help="Exit with 1 if this holds, as 'p95>10%'. Several may follow."
+            "--fail-on",
+            metavar="C",
+            help="Exit with code 1 if this condition holds, such as 'p95>10%'. Several conditions may follow.",
         ),
     ] = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Let conditions fail for changes within noise, too.")
+        bool, typer.Option("--strict", help="Let conditions also hold for changes within noise.")
     ] = False,
     format_: Annotated[
-        ComparisonFormat, typer.Option("--format", help="How to write it.")
+        ComparisonFormat, typer.Option("--format", help="Output format.")
     ] = ComparisonFormat.text,
     output: OutputFile = None,
     open_: OpenPage = False,
     runs_dir: RunsDir = None,
 ) -> None:
-    """Say what changed between two runs or groups of runs.
+    """Show what changed between two runs or groups of runs.
 
     Example: flightlog compare demo:last5 latest --fail-on "p95>10%" "failures>0"
     """

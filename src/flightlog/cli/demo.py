@@ -27,10 +27,10 @@ from flightlog.core.errors import UsageError
 def demo(
     runs_dir: RunsDir = None,
     scenarios: Annotated[
-        int, typer.Option(metavar="N", min=1, help="How many epidemics the first run simulates.")
+        int, typer.Option(metavar="N", min=1, help="Number of simulations in the first run.")
     ] = 200,
 ) -> None:
-    """Record a small simulation sweep twice and show the report of the second run.
+    """Record a small example sweep and show its report.
 
     Example: flightlog demo --scenarios 400
     """

@@ -72,14 +72,14 @@ def devices(
     ] = None,
     rank: Annotated[
         list[int] | None,
-        typer.Option("--rank", metavar="N", help="Only this rank; may be given several times."),
+        typer.Option("--rank", metavar="N", help="Only this rank. May be given several times."),
     ] = None,
     phase: Annotated[str | None, typer.Option("--phase", metavar="P", help="Only this phase.")] = None,
-    format_: Annotated[DevicesFormat, typer.Option("--format", help="How to write it.")] = DevicesFormat.text,
+    format_: Annotated[DevicesFormat, typer.Option("--format", help="Output format.")] = DevicesFormat.text,
     output: OutputFile = None,
     runs_dir: RunsDir = None,
 ) -> None:
-    """Explain device memory: peaks, phases, fragmentation, leaks, ranks, and why memory ran out.
+    """Explain GPU memory: peaks, phases, leaks, out-of-memory.
 
     Example: flightlog devices latest --rank 0 --format json
     """

@@ -43,7 +43,9 @@ def diagnose(
     text: Annotated[
         str | None,
         typer.Option(
-            "--text", metavar="FILE", help="Diagnose this text instead of a run; - is standard input."
+            "--text",
+            metavar="FILE",
+            help="Diagnose the text in this file instead of a run; - is standard input.",
         ),
     ] = None,
     exception_type: Annotated[
@@ -51,13 +53,13 @@ def diagnose(
         typer.Option(
             "--exception-type",
             metavar="TYPE",
-            help="With --text: the exception's class, where the text does not show it.",
+            help="With --text: class of the exception, if the text does not show it.",
         ),
     ] = None,
     runs_dir: RunsDir = None,
     format_: AnyFormat = Format.text,
 ) -> None:
-    """Say why a run, or tasks in it, failed.
+    """Explain why a run, or tasks in it, failed.
 
     Example: flightlog diagnose latest --format json
     """

@@ -17,7 +17,7 @@ from flightlog.cli.output import put, wants_color, width
 
 
 def explain(manifest: ManifestFile = None, target: TargetName = None) -> None:
-    """Say what a manifest means, and where each value comes from.
+    """Show what a manifest means, and where values come from.
 
     Example: flightlog explain --target cluster
     """

@@ -86,7 +86,7 @@ def export(
         typer.Option(
             "--to",
             metavar="NAME",
-            help=f"What to make of it: {', '.join(exporter_names())}.",
+            help=f"Target format: {', '.join(exporter_names())}.",
             autocompletion=complete_exporter,
         ),
     ] = None,
@@ -97,35 +97,35 @@ def export(
             "--output",
             "-o",
             metavar="PATH",
-            help="The file or folder to write; - is standard output. Default: named after the run, here",
+            help="File or folder to write; - is standard output. Default: named after the run, in the current folder",
         ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace what is there already.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace what already exists there.")] = False,
     table: Annotated[
         list[str] | None,
         typer.Option(
             "--table",
             metavar="T",
-            help="Only this table; may be repeated. For csv, json and parquet.",
+            help="Only this table. May be given several times. For csv, json and parquet.",
             autocompletion=complete_table,
         ),
     ] = None,
     endpoint: Annotated[
         str | None,
         typer.Option(
-            "--endpoint", metavar="URL", help="Address of the server; default: as the environment says."
+            "--endpoint", metavar="URL", help="Address of the server. Default: OTEL_EXPORTER_OTLP_ENDPOINT"
         ),
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Go on while the run is running, and end with it.")
+        bool, typer.Option("--follow", help="Keep exporting while the run is running, and stop when it ends.")
     ] = False,
     again: Annotated[
-        bool, typer.Option("--again", help="Send once more what the server has taken before. For otlp.")
+        bool, typer.Option("--again", help="Send again what the server has already accepted. For otlp.")
     ] = False,
     runs_dir: RunsDir = None,
     format_: AnyFormat = Format.text,
 ) -> None:
-    """Give a run to other programs: traces, tables, metrics, crates.
+    """Convert a run to traces, tables, metrics or an RO-Crate.
 
     Example: flightlog export latest --to perfetto
     """

@@ -32,18 +32,23 @@ DOING = "looking at the runs"
 
 def gc(
     older_than: Annotated[
-        str | None, typer.Option(metavar="AGE", help="Remove runs that ended longer ago, such as 30d.")
+        str | None,
+        typer.Option(metavar="AGE", help="Remove runs that ended longer ago than this, such as 30d."),
     ] = None,
     max_bytes: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="Remove the oldest until the rest fits, such as 10GB.")
+        str | None,
+        typer.Option(metavar="SIZE", help="Remove the oldest runs until the rest fits, such as 10GB."),
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Also runs that were to be copied elsewhere, and are not yet.")
+        bool,
+        typer.Option(
+            "--force", help="Also remove runs that should have been copied elsewhere and are not yet."
+        ),
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Dry run: show what would be removed.")] = False,
     runs_dir: RunsDir = None,
 ) -> None:
-    """Remove old runs; never one that is running.
+    """Remove old runs, never one that is running.
 
     Example: flightlog gc --older-than 30d --max-bytes 10GB --dry-run
     """

@@ -51,7 +51,9 @@ def list_runs(
     ] = None,
     limit: Annotated[
         int | None,
-        typer.Option(metavar="N", min=0, help=f"The newest N. Default: {SHOWN} in text, all in JSON"),
+        typer.Option(
+            metavar="N", min=0, help=f"Only the newest N runs. Default: {SHOWN} in text, all in JSON"
+        ),
     ] = None,
     format_: AnyFormat = Format.text,
 ) -> None:

@@ -17,36 +17,46 @@ if TYPE_CHECKING:
     import typer
 
 PROGRAM = "flightlog"
-COMMANDS = {
-    "demo": "flightlog.cli.demo:demo",
-    "run": "flightlog.cli.run:run",
-    "validate": "flightlog.cli.validate:validate",
-    "plan": "flightlog.cli.plan:plan",
-    "explain": "flightlog.cli.explain:explain",
-    "report": "flightlog.cli.report:report",
-    "timeline": "flightlog.cli.timeline:timeline",
-    "top": "flightlog.cli.top:top",
-    "ui": "flightlog.cli.ui:ui",
-    "compare": "flightlog.cli.compare:compare",
-    "devices": "flightlog.cli.devices:devices",
-    "trends": "flightlog.cli.trends:trends",
-    "diagnose": "flightlog.cli.diagnose:diagnose",
-    "advise": "flightlog.cli.advise:advise",
-    "predict": "flightlog.cli.predict:predict",
-    "sql": "flightlog.cli.sql:sql",
-    "list": "flightlog.cli.list:list_runs",
-    "compact": "flightlog.cli.compact:compact",
-    "verify": "flightlog.cli.verify:verify",
-    "gc": "flightlog.cli.gc:gc",
-    "scrub": "flightlog.cli.scrub:scrub",
-    "export": "flightlog.cli.export:export",
-    "serve-metrics": "flightlog.cli.serve_metrics:serve_metrics",
-    "sync": "flightlog.cli.sync:sync",
-    "adopt": "flightlog.cli.adopt:adopt",
-    "cache": "flightlog.cli.cache:cache",
-    "schema": "flightlog.cli.schema:schema",
+GROUPS = {
+    "Record": {
+        "run": "flightlog.cli.run:run",
+        "adopt": "flightlog.cli.adopt:adopt",
+        "demo": "flightlog.cli.demo:demo",
+    },
+    "Look": {
+        "list": "flightlog.cli.list:list_runs",
+        "report": "flightlog.cli.report:report",
+        "timeline": "flightlog.cli.timeline:timeline",
+        "top": "flightlog.cli.top:top",
+        "ui": "flightlog.cli.ui:ui",
+        "sql": "flightlog.cli.sql:sql",
+    },
+    "Understand": {
+        "diagnose": "flightlog.cli.diagnose:diagnose",
+        "compare": "flightlog.cli.compare:compare",
+        "trends": "flightlog.cli.trends:trends",
+        "devices": "flightlog.cli.devices:devices",
+        "advise": "flightlog.cli.advise:advise",
+        "predict": "flightlog.cli.predict:predict",
+    },
+    "Manage": {
+        "validate": "flightlog.cli.validate:validate",
+        "plan": "flightlog.cli.plan:plan",
+        "explain": "flightlog.cli.explain:explain",
+        "cache": "flightlog.cli.cache:cache",
+        "compact": "flightlog.cli.compact:compact",
+        "verify": "flightlog.cli.verify:verify",
+        "gc": "flightlog.cli.gc:gc",
+        "scrub": "flightlog.cli.scrub:scrub",
+    },
+    "Share": {
+        "export": "flightlog.cli.export:export",
+        "sync": "flightlog.cli.sync:sync",
+        "serve-metrics": "flightlog.cli.serve_metrics:serve_metrics",
+        "schema": "flightlog.cli.schema:schema",
+    },
 }
-"""Every command, as `module:function`, in the order of `--help`.
+"""Every command, as `module:function`, in the groups and the order of `--help`.
 
 The function takes its options as Typer reads them from annotations, and its docstring is the help. The
 module's docstring opens the command's page; its `CONTEXT_SETTINGS`, where there are any, change how arguments
@@ -54,6 +64,7 @@ are read, and its `COMMAND_CLASS` how they are shown; its `DOING` is what a line
 takes longer than a second, and a command without it shows none. A command with sub-commands is a `Typer` of
 its own in the place of the function.
 """
+COMMANDS = {name: place for group in GROUPS.values() for name, place in group.items()}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -121,6 +132,7 @@ def make_app(names: Iterable[str]) -> typer.Typer:
 
     app = typer.Typer(
         name=PROGRAM,
+        cls=_grouped_help(),
         no_args_is_help=True,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
@@ -153,6 +165,22 @@ def make_app(names: Iterable[str]) -> typer.Typer:
             kind = getattr(module, "COMMAND_CLASS", None)
             app.command(name, cls=kind, context_settings=settings)(_saying(doing, found))
     return app
+
+
+def _grouped_help() -> type[typer.core.TyperGroup]:
+    """A group of commands whose help lists them under the headings of `GROUPS`."""
+    from typer.core import TyperGroup
+
+    class GroupedHelp(TyperGroup):
+        def format_commands(self, ctx: Any, formatter: Any) -> None:
+            for heading, names in GROUPS.items():
+                found = [(name, self.get_command(ctx, name)) for name in names]
+                rows = [(name, command.get_short_help_str(limit=100)) for name, command in found if command]
+                if rows:
+                    with formatter.section(heading):
+                        formatter.write_dl(rows)
+
+    return GroupedHelp
 
 
 def _saying(doing: str | None, command: Callable[..., Any] | None) -> Callable[..., Any]:

@@ -35,7 +35,7 @@ ManifestFile = Annotated[
     Path | None,
     typer.Argument(
         metavar="MANIFEST",
-        help="The manifest, or its folder. Default: flightlog.yaml here or above",
+        help="Manifest file, or its folder. Default: flightlog.yaml in the current folder or above",
         show_default=False,
     ),
 ]
@@ -44,7 +44,7 @@ TargetName = Annotated[
     typer.Option(
         "--target",
         metavar="T",
-        help="Target of the manifest. Default: FLIGHTLOG_TARGET, Slurm's if it is here, local, the only one",
+        help="Target of the manifest. Default: FLIGHTLOG_TARGET, else Slurm's if available, else local, else the only one",
         autocompletion=complete_target,
     ),
 ]
@@ -73,7 +73,7 @@ RatesFile = Annotated[
     typer.Option(
         "--rates",
         metavar="FILE",
-        help="What things cost: a YAML file with the keys of a manifest's cost, or a manifest.",
+        help="YAML file with prices: the keys of a manifest's cost section, or a manifest.",
     ),
 ]
 

@@ -118,14 +118,14 @@ def writable_runs_folder(given: str | None) -> Path:
 
 OutputFile = Annotated[
     Path | None,
-    typer.Option("--output", "-o", metavar="F", help="Write to this file, and nothing to standard output."),
+    typer.Option("--output", "-o", metavar="F", help="Write to this file instead of standard output."),
 ]
 RunsDir = Annotated[
     str | None,
     typer.Option(
         "--runs-dir",
         metavar="D",
-        help="Folder or address of runs. Default: FLIGHTLOG_RUNS_DIR or .flightlog/runs",
+        help="Folder or remote address of the runs. Default: FLIGHTLOG_RUNS_DIR or .flightlog/runs",
         autocompletion=complete_folder,
     ),
 ]
@@ -140,7 +140,7 @@ RunRef = Annotated[
 ]
 RunId = Annotated[
     str | None,
-    typer.Option("--run-id", metavar="ID", help="The same as RUN.", autocompletion=complete_run),
+    typer.Option("--run-id", metavar="ID", help="Same as RUN.", autocompletion=complete_run),
 ]
 RunRefs = Annotated[
     list[str] | None,
@@ -152,4 +152,4 @@ RunRefs = Annotated[
     ),
 ]
 EveryRun = Annotated[bool, typer.Option("--all", help="Every run in the folder.")]
-AnyFormat = Annotated[Format, typer.Option("--format", help="How to write it.")]
+AnyFormat = Annotated[Format, typer.Option("--format", help="Output format.")]

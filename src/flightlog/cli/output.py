@@ -113,7 +113,7 @@ def write_file(path: Path, text: str) -> None:
         raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
 
 
-OpenPage = Annotated[bool, typer.Option("--open", help="With --format html: show the page in the browser.")]
+OpenPage = Annotated[bool, typer.Option("--open", help="With --format html: open the page in the browser.")]
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST = 120
 

@@ -49,7 +49,7 @@ def plan(
         str | None,
         typer.Argument(
             metavar="RUN",
-            help="With --check: the run to check against. Default: the last of the project that has a lock",
+            help="With --check: the run to check against. Default: the last run of the project that has a lock",
             autocompletion=complete_run,
             show_default=False,
         ),
@@ -59,7 +59,7 @@ def plan(
         typer.Option(
             "--manifest",
             metavar="F",
-            help="The manifest, or its folder. Default: flightlog.yaml here or above",
+            help="Manifest file, or its folder. Default: flightlog.yaml in the current folder or above",
         ),
     ] = None,
     target: TargetName = None,
@@ -67,18 +67,18 @@ def plan(
         str | None,
         typer.Option(
             metavar="O",
-            help="Overlay to lay over it: a name in the manifest, or a file. Default: FLIGHTLOG_OVERLAY",
+            help="Overlay to apply: a name in the manifest, or a file. Default: FLIGHTLOG_OVERLAY",
         ),
     ] = None,
-    check: Annotated[bool, typer.Option("--check", help="Say what differs from the lock of a run.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Show what differs from the lock of a run.")] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Write no file: print what --output would hold.")
+        bool, typer.Option("--dry-run", help="Dry run: print what --output would contain, and write no file.")
     ] = False,
     output: OutputFile = None,
     format_: AnyFormat = Format.text,
     runs_dir: RunsDir = None,
 ) -> None:
-    """Show what would run where, with what, at which cost.
+    """Show what would run where, and what it would cost.
 
     Example: flightlog plan --target cluster
     """

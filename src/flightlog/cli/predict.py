@@ -61,22 +61,26 @@ def predict(
     ] = None,
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(metavar="NAME=VALUE...", help="Its arguments.", show_default=False),
+        typer.Argument(metavar="NAME=VALUE...", help="Arguments of the task.", show_default=False),
     ] = None,
     train: Annotated[
-        bool, typer.Option("--train", help="Learn anew, also if the model is up to date.")
+        bool, typer.Option("--train", help="Train the model again, even if it is up to date.")
     ] = False,
     evaluate: Annotated[
         bool,
-        typer.Option("--evaluate", help="Hold predictions against later runs, and say how good they are."),
+        typer.Option(
+            "--evaluate", help="Compare predictions with later runs, and show how accurate they are."
+        ),
     ] = False,
-    plan: Annotated[bool, typer.Option("--plan", help="Wall time, cost and memory of a plan.")] = False,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Predict wall time, cost and memory of a plan.")
+    ] = False,
     manifest: Annotated[
         Path | None,
         typer.Option(
             "--manifest",
             metavar="F",
-            help="With --plan: the manifest, or its folder. Default: flightlog.yaml here or above",
+            help="With --plan: manifest file, or its folder. Default: flightlog.yaml in the current folder or above",
         ),
     ] = None,
     target: TargetName = None,
@@ -85,21 +89,25 @@ def predict(
         typer.Option(
             "--calls",
             metavar="F",
-            help="With --plan: the calls, a JSON object a line. Default: the last run's",
+            help="With --plan: file of calls, one JSON object per line. Default: the calls of the last run",
         ),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option("--workers", metavar="N", min=1, help="With --plan: so many workers.")
+        int | None, typer.Option("--workers", metavar="N", min=1, help="With --plan: number of workers.")
     ] = None,
-    host: Annotated[str | None, typer.Option("--host", metavar="H", help="Where the task would run.")] = None,
+    host: Annotated[
+        str | None, typer.Option("--host", metavar="H", help="Host on which the task would run.")
+    ] = None,
     project: Annotated[
         str | None,
-        typer.Option("--project", metavar="P", help="Of this project. Default: that of the latest run"),
+        typer.Option(
+            "--project", metavar="P", help="Only runs of this project. Default: the project of the latest run"
+        ),
     ] = None,
     format_: AnyFormat = Format.text,
     runs_dir: RunsDir = None,
 ) -> None:
-    """Say how long a task will take and how much memory it will need.
+    """Predict how long a task takes and how much memory it needs.
 
     Example: flightlog predict simulate n=2000
     """

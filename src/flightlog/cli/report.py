@@ -103,33 +103,34 @@ class ReportFormat(StrEnum):
 def report(
     run: RunRef = None,
     latest: Annotated[
-        bool, typer.Option("--latest", "--last", help="The run that started last; the default.")
+        bool, typer.Option("--latest", "--last", help="The run that started last. This is the default.")
     ] = False,
     run_id: RunId = None,
     runs_dir: RunsDir = None,
     tasks: Annotated[
-        bool, typer.Option("--tasks", help="All task names, and the slowest tasks of each.")
+        bool, typer.Option("--tasks", help="Show all task names, and the slowest tasks of each.")
     ] = False,
-    spans: Annotated[bool, typer.Option("--spans", help="All spans by name, as a tree.")] = False,
+    spans: Annotated[bool, typer.Option("--spans", help="Show all spans by name, as a tree.")] = False,
     workers: Annotated[
-        bool, typer.Option("--workers", help="All workers, and where their time went.")
+        bool, typer.Option("--workers", help="Show all workers, and how they spent their time.")
     ] = False,
     failures: Annotated[
-        bool, typer.Option("--failures", help="All failures by cause, with arguments, workers and attempts.")
+        bool,
+        typer.Option("--failures", help="Show all failures by cause, with arguments, workers and attempts."),
     ] = False,
     compare: Annotated[
         tuple[str, str] | None,
-        typer.Option("--compare", metavar="A B", help="Compare two runs instead; see flightlog compare."),
+        typer.Option("--compare", metavar="A B", help="Compare two runs instead. See flightlog compare."),
     ] = None,
     rates: RatesFile = None,
-    format_: Annotated[ReportFormat, typer.Option("--format", help="How to write it.")] = ReportFormat.text,
+    format_: Annotated[ReportFormat, typer.Option("--format", help="Output format.")] = ReportFormat.text,
     output: OutputFile = None,
     open_: OpenPage = False,
     plots: Annotated[
         bool | None,
         typer.Option(
             "--plots/--no-plots",
-            help="Draw small plots into the text. Default: where standard output is a terminal",
+            help="Draw small plots in the text. Default: only if standard output is a terminal",
             show_default=False,
         ),
     ] = None,

@@ -101,21 +101,22 @@ def _with_framework(args: Sequence[str]) -> list[str]:
 def run(
     command: Annotated[list[str], typer.Argument(metavar="COMMAND", hidden=True)],
     project: Annotated[
-        str | None, typer.Option(metavar="P", help="Name of the project. Default: the command's name")
+        str | None, typer.Option(metavar="P", help="Name of the project. Default: the name of the command")
     ] = None,
     runs_dir: RunsDir = None,
     tag: Annotated[
-        list[str] | None, typer.Option(metavar="K=V", help="Tag the run; may be given several times.")
+        list[str] | None, typer.Option(metavar="K=V", help="Tag the run. May be given several times.")
     ] = None,
     sample_interval: Annotated[
-        float, typer.Option(metavar="S", min=0.1, help="Seconds between two samples of the machine.")
+        float,
+        typer.Option(metavar="S", min=0.1, help="Seconds between two samples of CPU, memory, disk and GPU."),
     ] = 1.0,
     rates: RatesFile = None,
     device_memory: Annotated[
         str | None,
         typer.Option(
             metavar="[=FRAMEWORK]",
-            help="Record device memory as torch, jax or tensorflow counts it; alone: whichever is used.",
+            help="Record GPU memory as torch, jax or tensorflow counts it. Without a value: whichever the program uses.",
         ),
     ] = None,
 ) -> None:

@@ -54,7 +54,7 @@ def schema(
         ),
     ] = None,
 ) -> None:
-    """Print the JSON Schema of a stream's lines, of what a command writes as JSON, or of a manifest.
+    """Print the JSON Schema of a stream, result or manifest.
 
     Example: flightlog schema tasks
     """

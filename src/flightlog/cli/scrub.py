@@ -47,18 +47,22 @@ DOING = "looking for secrets"
 def scrub(
     runs: RunRefs = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be cleaned, and change nothing.")
+        bool, typer.Option("--dry-run", help="Dry run: show what would be removed, and change nothing.")
     ] = False,
     pattern: Annotated[
         list[str] | None,
-        typer.Option("--pattern", metavar="REGEX", help="A secret of your own; once or more."),
+        typer.Option(
+            "--pattern",
+            metavar="REGEX",
+            help="Also remove text that matches this pattern. May be given several times.",
+        ),
     ] = None,
     remote: Annotated[
-        bool, typer.Option("--remote", help="Also replace the copies that were sent from here.")
+        bool, typer.Option("--remote", help="Also replace the remote copies of these runs.")
     ] = False,
     runs_dir: RunsDir = None,
 ) -> None:
-    """Take secrets out of recorded runs.
+    """Remove secrets from recorded runs.
 
     Example: flightlog scrub latest --dry-run
     """

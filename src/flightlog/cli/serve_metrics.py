@@ -32,19 +32,23 @@ DOING = "reading the runs"
 
 
 def serve_metrics(
-    port: Annotated[int, typer.Option(metavar="N", help="Port to serve at; 0 for any free one.")] = 9464,
-    host: Annotated[str, typer.Option(metavar="H", help="Address to serve at.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(metavar="N", help="Port to listen on; 0 for any free port.")] = 9464,
+    host: Annotated[str, typer.Option(metavar="H", help="Address to listen on.")] = "127.0.0.1",
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Answer under this host name, too. May be given more than once."),
+        typer.Option(
+            metavar="NAME", help="Also answer requests for this host name. May be given several times."
+        ),
     ] = None,
     recent: Annotated[
-        str, typer.Option(metavar="AGE", help="How long runs that ended are served, such as 1h or 2d.")
+        str, typer.Option(metavar="AGE", help="How long to serve runs that have ended, such as 1h or 2d.")
     ] = "1h",
-    max_runs: Annotated[int, typer.Option("--max-runs", metavar="N", min=1, help="Most runs at once.")] = 20,
+    max_runs: Annotated[
+        int, typer.Option("--max-runs", metavar="N", min=1, help="Maximum number of runs served.")
+    ] = 20,
     runs_dir: RunsDir = None,
 ) -> None:
-    """Serve metrics of the runs in a folder, for Prometheus.
+    """Serve metrics of runs for Prometheus.
 
     Example: flightlog serve-metrics --port 9464
     """

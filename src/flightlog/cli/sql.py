@@ -63,24 +63,24 @@ class RowFormat(StrEnum):
 
 
 def sql(
-    query: Annotated[str, typer.Argument(metavar="QUERY", help="One SELECT, in DuckDB's SQL.")],
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="One SELECT statement, in DuckDB's SQL.")],
     run: Annotated[
         list[str] | None,
         typer.Option(
             "--run",
             metavar="RUN",
-            help="'latest', a run id, a unique prefix of one, a path, or 'all'; may be repeated. Default: latest",
+            help="'latest', a run id, a unique prefix of one, a path, or 'all'. May be given several times. Default: latest",
             autocompletion=complete_run,
         ),
     ] = None,
-    every: Annotated[
-        bool, typer.Option("--all", help="Every run in the folder; the same as --run all.")
-    ] = False,
+    every: Annotated[bool, typer.Option("--all", help="Every run in the folder. Same as --run all.")] = False,
     runs_dir: RunsDir = None,
-    format_: Annotated[RowFormat, typer.Option("--format", help="How to write the rows.")] = RowFormat.table,
+    format_: Annotated[
+        RowFormat, typer.Option("--format", help="Output format of the rows.")
+    ] = RowFormat.table,
     output: OutputFile = None,
 ) -> None:
-    """Ask a run, or all runs, a question in SQL.
+    """Query one run, or all runs, with SQL.
 
     Example: flightlog sql "SELECT task, max(duration_s) FROM attempts GROUP BY task"
     """

@@ -44,20 +44,24 @@ def sync(
     to: Annotated[
         str | None,
         typer.Option(
-            "--to", metavar="ADDRESS", help="Such as s3://bucket/runs. Default: FLIGHTLOG_RUNS_DIR_REMOTE"
+            "--to",
+            metavar="ADDRESS",
+            help="Where to copy to, such as s3://bucket/runs. Default: FLIGHTLOG_RUNS_DIR_REMOTE",
         ),
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Go on until the run has ended and all of it is there.")
+        bool, typer.Option("--follow", help="Keep copying until the run has ended and is copied completely.")
     ] = False,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Read the copies again, every byte, and mend them.")
+        bool, typer.Option("--verify", help="Read every byte of the copies again, and repair them.")
     ] = False,
-    status: Annotated[bool, typer.Option("--status", help="Say how far copies are, and ask nobody.")] = False,
+    status: Annotated[
+        bool, typer.Option("--status", help="Show sync status, without network access.")
+    ] = False,
     runs_dir: RunsDir = None,
     format_: AnyFormat = Format.text,
 ) -> None:
-    """Copy runs to a remote place, only what is new.
+    """Copy runs to remote storage, only what is new.
 
     The exit code is 1 if anything could not be copied, or a copy is not as it should be.
 

@@ -53,28 +53,30 @@ WAIT_S = 600.0
 def timeline(
     run: RunRef = None,
     run_id: RunId = None,
-    png: Annotated[Path | None, typer.Option(metavar="F", help="Write a PNG picture to this file.")] = None,
-    svg: Annotated[Path | None, typer.Option(metavar="F", help="Write an SVG picture to this file.")] = None,
+    png: Annotated[Path | None, typer.Option(metavar="F", help="Write a PNG image to this file.")] = None,
+    svg: Annotated[Path | None, typer.Option(metavar="F", help="Write an SVG image to this file.")] = None,
     width_px: Annotated[
-        int, typer.Option("--width", metavar="N", help="Width of the picture in pixels.")
+        int, typer.Option("--width", metavar="N", help="Width of the image in pixels.")
     ] = WIDTH,
     height_px: Annotated[
         int | None,
-        typer.Option("--height", metavar="N", help="Its height. Default: as many rows as there are need"),
+        typer.Option(
+            "--height", metavar="N", help="Height of the image in pixels. Default: enough for all rows"
+        ),
     ] = None,
-    dark: Annotated[bool, typer.Option("--dark", help="A picture on dark ground.")] = False,
+    dark: Annotated[bool, typer.Option("--dark", help="Use a dark background.")] = False,
     perfetto: Annotated[bool, typer.Option("--perfetto", help="Open the trace in Perfetto's UI.")] = False,
     open_: Annotated[
         bool | None,
         typer.Option(
-            "--open/--no-open", help="With --perfetto: start the browser. Default: where there is a display"
+            "--open/--no-open", help="With --perfetto: start the browser. Default: only if there is a display"
         ),
     ] = None,
     port: Annotated[
-        int, typer.Option(metavar="N", help="Port from which Perfetto's UI fetches the trace.")
+        int, typer.Option(metavar="N", help="Local port that serves the trace to Perfetto's UI.")
     ] = PORT,
     perfetto_ui: Annotated[
-        str, typer.Option("--perfetto-ui", metavar="ADDRESS", help="Where Perfetto's UI is.")
+        str, typer.Option("--perfetto-ui", metavar="ADDRESS", help="Address of Perfetto's UI.")
     ] = UI,
     runs_dir: RunsDir = None,
 ) -> None:

@@ -40,19 +40,19 @@ def top(
         str | None,
         typer.Argument(
             metavar="RUN",
-            help="'latest', a run id, a unique prefix of one, a path or an address. Default: the newest that is running,"
+            help="'latest', a run id, a unique prefix of one, a path or an address. Default: the newest running run,"
             " or else the latest",
             autocompletion=complete_run,
             show_default=False,
         ),
     ] = None,
     runs_dir: RunsDir = None,
-    once: Annotated[bool, typer.Option("--once", help="Print one frame as text, and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print the view once as text, and exit.")] = False,
     interval: Annotated[
-        float, typer.Option(metavar="S", min=0.1, max=3600.0, help="Seconds between two looks at the run.")
+        float, typer.Option(metavar="S", min=0.1, max=3600.0, help="Seconds between two refreshes.")
     ] = 1.0,
 ) -> None:
-    """Show a run as it happens.
+    """Watch a run in the terminal.
 
     Example: flightlog top latest --interval 2
     """

@@ -66,23 +66,25 @@ class TrendFormat(StrEnum):
 
 def trends(
     project: Annotated[
-        str | None, typer.Option(metavar="P", help="Of this project. Default: that of the latest run")
+        str | None,
+        typer.Option(metavar="P", help="Only runs of this project. Default: the project of the latest run"),
     ] = None,
     metric: Annotated[
         str,
         typer.Option(
-            metavar="M", help="wall, duration:TASK, p95:TASK, memory:TASK, memory, hits, cost or failures."
+            metavar="M",
+            help="Metric to show: wall, duration:TASK, p95:TASK, memory:TASK, memory, hits, cost or failures.",
         ),
     ] = "wall",
     last: Annotated[int | None, typer.Option(metavar="N", min=1, help="Only the newest N runs.")] = None,
     since: Annotated[
         str | None,
-        typer.Option(metavar="DATE", help="Only runs from this day or time on, such as 2026-05-20."),
+        typer.Option(metavar="DATE", help="Only runs since this date or time, such as 2026-05-20."),
     ] = None,
-    format_: Annotated[TrendFormat, typer.Option("--format", help="How to write it.")] = TrendFormat.text,
+    format_: Annotated[TrendFormat, typer.Option("--format", help="Output format.")] = TrendFormat.text,
     runs_dir: RunsDir = None,
 ) -> None:
-    """Show how a figure moved over the history of a project, and where it stepped.
+    """Show how a metric developed over runs, and where it jumped.
 
     Example: flightlog trends --metric duration:run_simulation --last 200
     """

@@ -48,25 +48,26 @@ def ui(
     port: Annotated[
         int | None,
         typer.Option(
-            metavar="N", help="Port to serve at; 0 for any free one. Default: 8420, or the next free one"
+            metavar="N", help="Port to listen on; 0 for any free port. Default: 8420, or the next free port"
         ),
     ] = None,
-    host: Annotated[str, typer.Option(metavar="H", help="Address to serve at.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option(metavar="H", help="Address to listen on.")] = "127.0.0.1",
     token: Annotated[
         str | None,
         typer.Option(
             metavar="T",
-            help="Access token that every request has to bring. Default: your own, kept in "
-            "~/.local/state/flightlog",
+            help="Access token. Default: your own, kept in ~/.local/state/flightlog",
         ),
     ] = None,
     no_token: Annotated[
         bool,
-        typer.Option("--no-token", help="Ask for no token: every user of this machine can read the runs."),
+        typer.Option(
+            "--no-token", help="Require no access token: every user of this machine can read the runs."
+        ),
     ] = False,
-    open_: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
+    open_: Annotated[bool, typer.Option("--open", help="Open the dashboard in the browser.")] = False,
 ) -> None:
-    """Serve a dashboard of the runs in a folder.
+    """Watch and browse runs in a web dashboard.
 
     Example: flightlog ui --open
     """

@@ -34,11 +34,14 @@ def validate(
     target: Annotated[
         str | None,
         typer.Option(
-            "--target", metavar="T", help="Only this target. Default: all", autocompletion=complete_target
+            "--target",
+            metavar="T",
+            help="Only this target. Default: all targets",
+            autocompletion=complete_target,
         ),
     ] = None,
 ) -> None:
-    """Check a manifest.
+    """Check a manifest for mistakes.
 
     Example: flightlog validate --target cluster
     """

@@ -44,11 +44,12 @@ DOING = "checking the run"
 def verify(
     run: RunRef = None,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Make again what is damaged and can be made from the lines.")
+        bool,
+        typer.Option("--repair", help="Rebuild damaged files that can be rebuilt from the recorded lines."),
     ] = False,
     runs_dir: RunsDir = None,
 ) -> None:
-    """Check that a run is as it was recorded.
+    """Check that a run is complete and undamaged.
 
     The exit code is 1 if anything is wrong, after repairing where --repair is given.
 
