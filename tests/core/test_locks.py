@@ -79,7 +79,7 @@ def test_a_holder_knows_that_the_program_closed_its_lock(tmp_path):
     lock = try_lock(tmp_path / "lock")
     assert lock is not None
     assert lock.still_held()
-    os.close(lock.fd)
+    os.close(lock._file.fd)
     assert not lock.still_held()
 
 

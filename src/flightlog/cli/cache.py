@@ -86,9 +86,9 @@ def prune(
     """
     import time
 
+    from flightlog.core.text import plural
     from flightlog.core.units import format_bytes, parse_age, parse_size
     from flightlog.session.cache import contents
-    from flightlog.show.phrases import count_text
     from flightlog.show.terminal import clean
 
     if older_than is None and max_bytes is None:
@@ -116,9 +116,7 @@ def prune(
             path.unlink(missing_ok=True)
     removed = "Would remove" if dry_run else "Removed"
     freed, rest = (format_bytes(sum(entry.bytes for entry in some)) for some in (gone, left))
-    put(
-        f"{removed} {count_text(len(gone), 'result')}, {freed}; {count_text(len(left), 'result')}, {rest} left.\n"
-    )
+    put(f"{removed} {plural(len(gone), 'result')}, {freed}; {plural(len(left), 'result')}, {rest} left.\n")
     if len(gone) < len(chosen):
         raise typer.Exit(1)
 

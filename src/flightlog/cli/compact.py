@@ -99,7 +99,7 @@ def _made(run: Run, history: Path | None) -> str:
     import duckdb
 
     from flightlog.analyze.report.large_run import keep_summary
-    from flightlog.show.phrases import count_text
+    from flightlog.core.text import plural
     from flightlog.store.history import add_to_history
     from flightlog.store.tables.parquet import snapshot_run
     from flightlog.store.tables.paths import path_text
@@ -115,4 +115,4 @@ def _made(run: Run, history: Path | None) -> str:
     where = "beside its lines" if history is None else f"in {path_text(history)}"
     if not rows:
         return f"nothing new {where}"
-    return f"{count_text(sum(rows.values()), 'row')} in {count_text(len(rows), 'table')} {where}"
+    return f"{plural(sum(rows.values()), 'row')} in {plural(len(rows), 'table')} {where}"

@@ -52,8 +52,8 @@ def gc(
 
     Example: flightlog gc --older-than 30d --max-bytes 10GB --dry-run
     """
+    from flightlog.core.text import plural
     from flightlog.core.units import format_bytes, parse_age, parse_size
-    from flightlog.show.phrases import count_text
     from flightlog.show.terminal import clean
     from flightlog.store.catalogue import finish_removals, list_runs, plan_gc, remove_run
 
@@ -91,8 +91,8 @@ def gc(
             put(f"{clean(entry.run_id)}  {format_bytes(entry.size_bytes)}\n")
     left = sum(entry.size_bytes or 0 for entry in entries) - freed
     removed = "Would remove" if dry_run else "Removed"
-    rest = f"{count_text(len(entries) - gone, 'run')}, {format_bytes(left)} left"
-    put(f"{removed} {count_text(gone, 'run')}, {format_bytes(freed)}; {rest}.\n")
+    rest = f"{plural(len(entries) - gone, 'run')}, {format_bytes(left)} left"
+    put(f"{removed} {plural(gone, 'run')}, {format_bytes(freed)}; {rest}.\n")
     if failed:
         raise typer.Exit(1)
 

@@ -91,13 +91,13 @@ def scrub(
 
 
 def _say(found: Scrubbed, dry_run: bool) -> None:
-    from flightlog.show.phrases import count_text
+    from flightlog.core.text import plural
     from flightlog.show.terminal import clean
 
     texts = sum(file.texts for file in found.files)
     for file in found.files:
-        put(f"  {clean(file.path)}: {count_text(file.texts, 'text')} ({', '.join(file.kinds)})\n")
-    what = f"{count_text(texts, 'text')} in {count_text(len(found.files), 'file')}" if texts else "nothing"
+        put(f"  {clean(file.path)}: {plural(file.texts, 'text')} ({', '.join(file.kinds)})\n")
+    what = f"{plural(texts, 'text')} in {plural(len(found.files), 'file')}" if texts else "nothing"
     put(
         f"{clean(found.run_id)}: {what} {'would be' if dry_run else 'was' if texts < 2 else 'were'} cleaned\n"
     )

@@ -45,9 +45,9 @@ def validate(
 
     Example: flightlog validate --target cluster
     """
+    from flightlog.core.text import plural
     from flightlog.session.manifest import load_manifest, pick_target
     from flightlog.session.secrets import written_secrets
-    from flightlog.show.phrases import count_text
     from flightlog.show.terminal import clean
 
     try:
@@ -71,9 +71,9 @@ def validate(
     )
     if wrong:
         raise typer.Exit(1)
-    counts = [count_text(len(found.targets), "target")]
+    counts = [plural(len(found.targets), "target")]
     for key in ("components", "tasks"):
         node = found.tree.get(key)
         number = len(node.value) if node is not None and isinstance(node.value, dict) else 0
-        counts.append(count_text(number, key.removesuffix("s")))
+        counts.append(plural(number, key.removesuffix("s")))
     put(f"{clean(found.name)}: ok, {', '.join(counts)}\n")

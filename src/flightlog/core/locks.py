@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from flightlog.core.descriptors import Descriptor
+from flightlog.core.threads import sleep
 
 _PAUSE_S = 0.05
 
@@ -24,17 +25,19 @@ class FileLock:
     descriptors loses it.
     """
 
-    def __init__(self, file: Descriptor) -> None:
+    def __init__(self, file: Descriptor, *, enforced: bool) -> None:
         self._file = file
+        self.enforced = enforced
+        """False on a file system without locks, where others may hold it, too."""
 
     def still_held(self) -> bool:
         """Whether the program has not closed it meanwhile."""
         return self._file.still_ours()
 
-    @property
-    def fd(self) -> int:
-        """The descriptor of the locked file; raises OSError where the program has closed it."""
-        return self._file.fd
+    def write(self, holder: bytes) -> None:
+        """Make this the whole content of the locked file, for those who want to know who holds it; raises OSError."""
+        os.ftruncate(self._file.fd, 0)
+        os.pwrite(self._file.fd, holder, 0)
 
     def release(self) -> None:
         """Let others take it; may be called again."""
@@ -48,39 +51,39 @@ def try_lock(
     shared: bool = False,
     create: bool = True,
     of_process: bool = False,
+    mode: int = 0o600,
 ) -> FileLock | None:
-    """Lock a file or a folder; None while another holder has it, after waiting for so long (None: for ever).
+    """Lock a file or a folder; None while another holder has it, after waiting `wait_s` (None: for ever).
 
-    `create` makes the file where it is missing; without it the file or folder is only opened. `of_process`
+    `create` makes the file where it is missing, with `mode`, and follows no link; without it the file or folder
+    is only opened. `of_process`
     takes a lock that belongs to this process and that forked children do not share, instead of one that
     belongs to the open file. A file that was removed or replaced while it was being locked counts as another
     holder's. Raises OSError where the file cannot be opened.
     """
-    flags = (os.O_RDWR | os.O_CREAT if create else os.O_RDONLY) | os.O_NOFOLLOW
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW if create else os.O_RDONLY
     how = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB
     take = fcntl.lockf if of_process else fcntl.flock
     deadline = None if wait_s is None else time.monotonic() + wait_s
     while True:
-        file = Descriptor.open(path, flags, 0o600)
+        file = Descriptor.open(path, flags, mode)
         try:
             take(file.fd, how)
         except OSError as error:
             if error.errno not in (errno.EAGAIN, errno.EACCES, errno.EWOULDBLOCK):
-                return FileLock(file)  # a file system without locks
+                return FileLock(file, enforced=False)
         else:
             if _is_there(path, file):
-                return FileLock(file)
+                return FileLock(file, enforced=True)
         file.close()
         if deadline is not None and time.monotonic() >= deadline:
             return None
-        time.sleep(_PAUSE_S)
+        sleep(_PAUSE_S)
 
 
 @contextmanager
 def locked(path: Path, *, wait_s: float | None = 0.0, create: bool = True) -> Iterator[bool]:
-    """Hold the lock of a file or folder inside the block; gives whether it is held, after waiting for so
-    long.
-    """
+    """Hold the lock of a file or folder inside the block; gives whether it is held, after waiting `wait_s`."""
     lock = try_lock(path, wait_s=wait_s, create=create)
     try:
         yield lock is not None

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import signal
 import struct
 from contextlib import suppress
 from pathlib import Path
@@ -14,10 +13,11 @@ from pathlib import Path
 from msgspec import Struct
 
 from flightlog.core.descriptors import Descriptor
+from flightlog.core.text import signal_name
 from flightlog.samplers.cgroup import OomKills
 from flightlog.samplers.procfs import PROC
 
-__all__ = ["Death", "OomKills", "describe_death", "signal_name"]
+__all__ = ["Death", "OomKills", "describe_death"]
 
 
 CONNECTION_CLOSED = 187
@@ -46,14 +46,6 @@ def describe_death(exit_code: int | None, oom: OomKills) -> Death:
     name = signal_name(-exit_code)
     kernel = oom.claim() if name == "SIGKILL" else None
     return Death(f"its process was killed by {name}{f' {kernel}' if kernel else ''}", signal=name)
-
-
-def signal_name(number: int) -> str:
-    """`SIGKILL` of 9; the number where it has no name."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 _INFO_BYTES = 64

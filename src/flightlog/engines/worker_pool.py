@@ -17,6 +17,7 @@ from functools import partial
 import msgspec
 
 from flightlog.core.descriptors import make_pipe
+from flightlog.core.retry import delay_s
 from flightlog.engines.attempts import Attempt, Deadlines, Ledger
 from flightlog.engines.contract import Outcome, Reports, Work, WorkerView
 from flightlog.engines.exit_reason import Death, OomKills, describe_death
@@ -394,7 +395,7 @@ class ProcessPool:
 
     def _launch_failed(self, reason: str) -> None:
         self._failures += 1
-        self._launch_at = time.monotonic() + 0.05 * 2 ** min(self._failures, 8)
+        self._launch_at = time.monotonic() + delay_s(self._failures, 0.1, 12.8)
         log.warning("%s", reason)
         if self._failures >= TRIES and not self._workers.has_ready():
             self._ledger.shut("lost", reason)

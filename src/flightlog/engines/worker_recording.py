@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import tempfile
@@ -13,7 +12,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from flightlog.core.descriptors import Descriptor
+from flightlog.core.locks import FileLock, try_lock
 from flightlog.engines.relay.recording import depart, place_here, settle
 from flightlog.events import ResourceSample
 from flightlog.record.background import Sampling, make_samplers
@@ -137,12 +136,12 @@ class OncePerHost:
 
     def __init__(self, make: Callable[[], Sequence[Sampler]], lock: Path) -> None:
         self._make, self._lock = make, lock
-        self._held: Descriptor | None = None
+        self._held: FileLock | None = None
         self._samplers: list[Sampler] = []
 
     def sample(self) -> Sequence[ResourceSample]:
         """What the samplers say, if it is for this process to ask them."""
-        if (self._held is None or not self._held.still_ours()) and not self._take():
+        if (self._held is None or not self._held.still_held()) and not self._take():
             return ()
         return [sample for sampler in self._samplers for sample in sampler.sample()]
 
@@ -152,22 +151,17 @@ class OncePerHost:
             close = getattr(sampler, "close", None)
             if close is not None:
                 close()
-        if self._held is not None and self._held.still_ours():
+        if self._held is not None and self._held.still_held():
             with suppress(OSError):
                 self._lock.unlink()  # while it is held: whoever has it open sees that it is not the file any more
-            self._held.close()
+            self._held.release()
 
     def _take(self) -> bool:
         try:
-            lock = Descriptor.open(self._lock, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
+            lock = try_lock(self._lock)
         except OSError:
             return False
-        try:
-            fcntl.flock(lock.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            there = self._lock.stat()
-        except OSError:
-            return False
-        if (there.st_dev, there.st_ino) != lock.file:
+        if lock is None or not lock.enforced:
             return False
         self._held = lock
         self._samplers = self._samplers or list(self._make())

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flightlog.core.displayed import Displayed
 from flightlog.core.errors import FlightlogError
+from flightlog.core.text import plural
 from flightlog.events.resources import ResourceSample
 from flightlog.notebook.elements import fragment, line, pre, text
 from flightlog.notebook.live import display_here, follow
@@ -21,7 +22,6 @@ from flightlog.record.background import make_samplers
 from flightlog.record.recording import NoopRun, Recording, record
 from flightlog.record.values import text_of
 from flightlog.samplers import Sampler
-from flightlog.show.phrases import count_text
 from flightlog.show.terminal import clean
 
 if TYPE_CHECKING:
@@ -325,9 +325,9 @@ class Magic:
         cells, path = self._cells.cells, self._cells.path
         if path is None or not path.is_dir():
             return MagicAnswer(
-                f"{path} cannot be written: {count_text(cells, 'cell')} executed and not recorded."
+                f"{path} cannot be written: {plural(cells, 'cell')} executed and not recorded."
             )
-        return MagicAnswer(f"{count_text(cells, 'cell')} recorded in {path}")
+        return MagicAnswer(f"{plural(cells, 'cell')} recorded in {path}")
 
     def _report(self, rest: list[str]) -> object:
         from flightlog.analyze.completing import open_run

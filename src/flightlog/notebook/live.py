@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from flightlog.core.displayed import in_notebook
+from flightlog.core.text import plural
 from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
 from flightlog.notebook.elements import (
     BAD,
@@ -37,7 +38,7 @@ from flightlog.notebook.elements import (
 )
 from flightlog.record.context import active_runs
 from flightlog.show.live import Follower
-from flightlog.show.phrases import count_text, doing_title
+from flightlog.show.phrases import doing_title
 
 if TYPE_CHECKING:
     from flightlog.analyze.live.results import LiveState
@@ -207,7 +208,7 @@ def state_html(state: LiveState) -> str:
     if done.submitted:
         said.append(
             f"{format_count(done.completed + done.failed + done.cancelled)} of "
-            f"{count_text(done.submitted, 'task')}"
+            f"{plural(done.submitted, 'task')}"
         )
     said.append(text(f"{'for' if state.status == 'running' else 'in'} {format_duration(state.elapsed_s)}"))
     if state.status == "running" and done.left_s is not None:
@@ -267,7 +268,7 @@ def _doing(state: LiveState) -> str:
         ("Task", "Arguments", "Worker", "Since", ""),
         rows,
         left=("Arguments", "Worker"),
-        more=f"and {count_text(left, 'more task')}" if left > 0 else "",
+        more=f"and {plural(left, 'more task')}" if left > 0 else "",
     )
 
 
@@ -275,7 +276,7 @@ def _machines(state: LiveState) -> str:
     said = []
     if state.workers_all:
         busy = sum(worker.state == "busy" for worker in state.workers)
-        said.append(f"{count_text(state.workers_all, 'worker')}, {format_count(busy)} at work")
+        said.append(f"{plural(state.workers_all, 'worker')}, {format_count(busy)} at work")
     for host in state.hosts[:ROWS]:
         figures = []
         if host.cpu_percent is not None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from flightlog.analyze.report.large_run import LARGE_BYTES, cached_summary
+from flightlog.core.text import first_line, plural
 from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
 from flightlog.notebook.elements import (
     BAD,
@@ -36,7 +37,7 @@ from flightlog.show.bounded import bounded
 from flightlog.show.comparison import answer_text, comparison_text, percent_text, ratio_text, signed_duration
 from flightlog.show.diagnosis import diagnosis_text
 from flightlog.show.document import Table
-from flightlog.show.phrases import capitalized, count_text, first_line, known_duration, moment_text
+from flightlog.show.phrases import capitalized, known_duration, moment_text
 from flightlog.show.report import report_sections
 from flightlog.show.report_sections import names_table
 from flightlog.show.trends import trend_text
@@ -132,7 +133,7 @@ def verdict_words(summary: Summary) -> list[str]:
     run, tasks = summary.run, summary.tasks
     words = [run.status, run.project]
     if tasks.submitted or tasks.completed:
-        words.append(count_text(max(tasks.submitted, tasks.completed), "task"))
+        words.append(plural(max(tasks.submitted, tasks.completed), "task"))
     words.append(f"{'for' if run.status == 'running' else 'in'} {format_duration(run.duration_s)}")
     if tasks.failed:
         words.append(f"{format_count(tasks.failed)} failed")
@@ -154,7 +155,7 @@ def finding_words(report: Report) -> tuple[list[str], str]:
     found = report.findings
     said = [capitalized(one.sentence) for one in found[:FINDINGS]]
     left = len(found) - FINDINGS
-    return said, f"and {count_text(left, 'smaller finding')}" if left > 0 else ""
+    return said, f"and {plural(left, 'smaller finding')}" if left > 0 else ""
 
 
 def _limit(report: Report) -> str:
@@ -205,7 +206,7 @@ def failure_words(summary: Summary) -> tuple[list[str], str]:
         )
         for one in found.by_cause[:CAUSES]
     ]
-    return said, f"and {count_text(found.groups - CAUSES, 'more cause')}" if found.groups > CAUSES else ""
+    return said, f"and {plural(found.groups - CAUSES, 'more cause')}" if found.groups > CAUSES else ""
 
 
 def summary_names(summary: Summary) -> Table:
@@ -224,7 +225,7 @@ def summary_names(summary: Summary) -> Table:
         )
         for name, one in names
     ]
-    more = f"and {count_text(tasks.names - len(rows), 'more name')}" if tasks.names > len(rows) else ""
+    more = f"and {plural(tasks.names - len(rows), 'more name')}" if tasks.names > len(rows) else ""
     return Table(("Name", "Done", "Failed", "Mean", "p95", "Max", "Peak RSS"), rows, more=more)
 
 
@@ -240,7 +241,7 @@ def counted_words(run: Run) -> tuple[list[str], list[BarPart]]:
     words = [run.status, info.project]
     tasks = max(info.tasks_submitted, info.tasks_completed)
     if tasks:
-        words.append(f"{least}{count_text(tasks, 'task')}")
+        words.append(f"{least}{plural(tasks, 'task')}")
     took = run.ending().duration_s if told else info.duration_s
     if told or took is not None:
         words.append(f"{'for' if running else 'in'} {least}{format_duration(took)}")
@@ -318,7 +319,7 @@ def comparison_html(comparison: Comparison) -> str:
             head,
             durations,
             left=("Verdict",),
-            more=f"and {count_text(left, 'more name')}" if left > 0 else "",
+            more=f"and {plural(left, 'more name')}" if left > 0 else "",
         )
         if durations
         else "",

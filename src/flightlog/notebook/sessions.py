@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from flightlog.core.text import plural
 from flightlog.core.units import format_count, format_duration
 from flightlog.notebook.elements import (
     BAD,
@@ -29,7 +30,6 @@ from flightlog.notebook.elements import (
 )
 from flightlog.notebook.live import DisplayHandle, show_from_here, show_here
 from flightlog.session.progress import eta_text
-from flightlog.show.phrases import count_text
 
 if TYPE_CHECKING:
     from flightlog.session.eta import Eta
@@ -55,9 +55,9 @@ def counts_words(counts: Counts, eta: Eta | None = None) -> tuple[list[str], lis
         BarPart(f"{format_count(counts.failed)} failed", counts.failed, BAD),
         BarPart(f"{format_count(counts.cancelled)} cancelled", counts.cancelled, WARN),
     ]
-    said = [f"{format_count(counts.ended)} of {count_text(counts.submitted, 'task')}"]
+    said = [f"{format_count(counts.ended)} of {plural(counts.submitted, 'task')}"]
     if counts.retried:
-        said.append(count_text(counts.retried, "retry", "retries"))
+        said.append(plural(counts.retried, "retry", "retries"))
     if counts.submitted > counts.ended and eta is not None:
         said.append(eta_text(eta))
     return said, parts

@@ -11,10 +11,10 @@ from datetime import datetime
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from flightlog.core.text import plural
 from flightlog.core.units import format_bytes, format_count
 from flightlog.notebook.elements import fragment, line, quiet, table, text
 from flightlog.show.document import GAP, cell_text, rows_text
-from flightlog.show.phrases import count_text
 from flightlog.show.terminal import clean, fit, width_of
 
 if TYPE_CHECKING:
@@ -53,11 +53,11 @@ def read_table(answer: Table, *, large_bytes: int = LARGE_BYTES) -> FirstRows | 
     empty = len(found.columns) - len(shown)
     if _TABLE.fullmatch(answer.query) and len({run.run_id for run in answer.runs}) == 1:
         shown = [n for n in shown if found.columns[n] != RUN]  # the same in every row, unasked for
-    notes = [count_text(found.total, "row")]
+    notes = [plural(found.total, "row")]
     if found.total > len(found.rows):
         notes[0] += f", of which the first {format_count(len(found.rows))}"
     if empty and found.rows:
-        notes.append(f"{count_text(empty, 'column')} without a value in these left out")
+        notes.append(f"{plural(empty, 'column')} without a value in these left out")
     rows = [[row[n] for n in shown] for row in found.rows]
     return FirstRows([found.columns[n] for n in shown], rows, notes)
 
@@ -95,7 +95,7 @@ def read_text(read: FirstRows | TableNotRead, width: int) -> str:
 
 
 def _wide(columns: int) -> list[str]:
-    return [f"{count_text(columns, 'more column')} to the right"] if columns > 0 else []
+    return [f"{plural(columns, 'more column')} to the right"] if columns > 0 else []
 
 
 def _short(value: Any) -> Any:

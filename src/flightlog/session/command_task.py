@@ -16,6 +16,7 @@ from msgspec import Struct
 from flightlog.core.descriptors import Descriptor, make_pipe
 from flightlog.core.errors import CommandError, UsageError
 from flightlog.core.redaction import redact_command
+from flightlog.core.text import signal_name
 from flightlog.record.command.output_tee import Tail
 from flightlog.record.context import ENVIRONMENT, carrier
 from flightlog.record.span import current_span
@@ -115,7 +116,7 @@ def run_words(words: Sequence[str], cwd: str | None, env: Mapping[str, str] | No
         span.metrics["command_peak_rss_bytes"] = peak
     out, err = (tail.text() for tail in tails)
     if code != 0:
-        how = f"was ended by {_signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
+        how = f"was ended by {signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
         raise _failed(f"{name} {how}", code, out, err)
     return CommandOutput(
         exit_code=code,
@@ -130,7 +131,7 @@ def run_words(words: Sequence[str], cwd: str | None, env: Mapping[str, str] | No
 
 def _failed(message: str, code: int, out: str = "", err: str = "") -> CommandError:
     error = CommandError(message)
-    error.exit_code, error.signal = (code, None) if code >= 0 else (None, _signal_name(-code))
+    error.exit_code, error.signal = (code, None) if code >= 0 else (None, signal_name(-code))
     error.stdout, error.stderr = out, err
     error.error_type = error.signal or "ExitCode"
     return error
@@ -141,13 +142,6 @@ def _peak(largest: int, floor: int) -> int | None:
     `floor`.
     """
     return largest if largest > floor else None
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # one of the real-time signals, which have numbers only
-        return f"SIG{number}"
 
 
 def _read(pipe: Descriptor, tail: Tail, name: str) -> None:

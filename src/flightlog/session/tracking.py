@@ -22,6 +22,8 @@ from typing import Any
 from msgspec import Struct
 
 from flightlog.core.errors import TaskError, UsageError
+from flightlog.core.retry import delay_s
+from flightlog.core.text import cut
 from flightlog.engines.contract import Engine, Outcome
 from flightlog.engines.execute import plain_dumps
 from flightlog.events import Event, WorkerEvent
@@ -314,14 +316,14 @@ class Tracker:
         self._end(task, outcome, error)
 
     def _retry(self, task: Task, attempt: int, span_id: str, outcome: Outcome) -> None:
-        delay_s = delay_before(task.attempt)
+        pause_s = delay_s(task.attempt - 1, FIRST_S, LONGEST_S)
         task.future.note_started(False)
         if self._recorder is not None:
             _, outcome, error = value_of(task, outcome)
             outcome = told(outcome, error)
             self._recorder.emit(failure_event(task, attempt, span_id, outcome, error))
-            self._recorder.emit(retried_event(task, attempt, span_id, outcome, delay_s, self._trace_id))
-        self._delays.after(delay_s, partial(self._try_again, task))
+            self._recorder.emit(retried_event(task, attempt, span_id, outcome, pause_s, self._trace_id))
+        self._delays.after(pause_s, partial(self._try_again, task))
 
     def _try_again(self, task: Task) -> None:
         task.submitted = time.time()
@@ -373,7 +375,7 @@ class Tracker:
 def _line(task: Task, outcome: Outcome) -> str:
     """A failed task in a line."""
     args = ", ".join(f"{name}={value!r}" for name, value in task.args.items())
-    call = f"{task.name}({args if len(args) <= 60 else args[:59] + '…'})"
+    call = f"{task.name}({cut(args, 60)})"
     text = (message_of(task, outcome) or "").partition("\n")[0]
     attempts = f", attempt {task.attempt}" if task.attempt > 1 else ""
     return f"{call}{attempts}: {error_type_of(outcome)}: {text[:200]}"
@@ -381,13 +383,6 @@ def _line(task: Task, outcome: Outcome) -> str:
 
 FIRST_S = 0.05
 LONGEST_S = 5.0
-
-
-def delay_before(attempt: int) -> float:
-    """Seconds to wait before this attempt, the second or a later one: each time twice as long, up to a
-    limit.
-    """
-    return min(FIRST_S * 2.0 ** min(attempt - 2, 16), LONGEST_S)
 
 
 class Delays:

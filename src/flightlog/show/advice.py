@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from flightlog.analyze.advice.wording import gain, notes, reason, request_text, unadvised
+from flightlog.core.text import plural
 from flightlog.core.units import format_percent
-from flightlog.show.phrases import count_text, money_text
+from flightlog.show.phrases import money_text
 from flightlog.show.terminal import Ink, clean, pad, wrap
 
 if TYPE_CHECKING:
@@ -54,12 +55,12 @@ def _ranked(advised: Advised, changing: Sequence[Recommendation]) -> list[Recomm
 def _head(advised: Advised, changing: Sequence[Recommendation], width: int, ink: Ink) -> list[str]:
     others = sum(one.kind != "resources" for one in advised.advice)
     where = f" on {clean(advised.target)}" if advised.target else ""
-    learnt = f"{count_text(advised.attempts, 'attempt')} in {count_text(advised.runs, 'run')}"
+    learnt = f"{plural(advised.attempts, 'attempt')} in {plural(advised.runs, 'run')}"
     older = f", older ones left out: {advised.older_runs:,}" if advised.older_runs else ""
     new = sum(not request_text(one.current) for one in changing)
-    found = [f"{count_text(len(changing) - new, 'request')} to change"] if len(changing) > new else []
-    found += [f"{count_text(new, 'task')} without a resource request"] if new else []
-    found += [f"{count_text(others, 'other piece', 'other pieces')} of advice"] if others else []
+    found = [f"{plural(len(changing) - new, 'request')} to change"] if len(changing) > new else []
+    found += [f"{plural(new, 'task')} without a resource request"] if new else []
+    found += [f"{plural(others, 'other piece', 'other pieces')} of advice"] if others else []
     answer = ", ".join(found) or "nothing to change"
     other = f"; not of {clean(advised.instead_of)}, which has no such task" if advised.instead_of else ""
     return wrap(
@@ -93,9 +94,7 @@ def _recommendation(one: Recommendation, width: int, ink: Ink) -> list[str]:
 def _rest(changing: Sequence[Recommendation], ink: Ink) -> list[str]:
     left = len(changing) - SHOWN
     return (
-        [ink("quiet", f"and {count_text(left, 'more task')}: --task NAME, or --format json")]
-        if left > 0
-        else []
+        [ink("quiet", f"and {plural(left, 'more task')}: --task NAME, or --format json")] if left > 0 else []
     )
 
 
@@ -129,7 +128,7 @@ def _unknown(unknown: Sequence[Recommendation], width: int, ink: Ink) -> list[st
 def _problems(advised: Advised, width: int, ink: Ink) -> list[str]:
     if not advised.problems:
         return []
-    lines = [ink("warn", f"{count_text(len(advised.problems), 'part')} of the history could not be used")]
+    lines = [ink("warn", f"{plural(len(advised.problems), 'part')} of the history could not be used")]
     for problem in advised.problems[:5]:
         lines += wrap(clean(problem), width, first="  - ", rest="    ")
     left = len(advised.problems) - 5

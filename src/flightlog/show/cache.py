@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from flightlog.core.text import plural
 from flightlog.core.units import format_bytes, format_count, format_duration
 from flightlog.show.document import facts, table
-from flightlog.show.phrases import count_text, moment_text
+from flightlog.show.phrases import moment_text
 from flightlog.show.terminal import Ink, clean
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def stats_text(stats: CacheStats, *, width: int = 100, color: bool = False) -> s
     if stats.hits is not None:
         pairs.append(("Hits", f"{format_count(stats.hits)} in the runs recorded here"))
     if stats.damaged or stats.leftovers:
-        bad = f"{count_text(stats.damaged, 'damaged file')}, {count_text(stats.leftovers, 'unfinished file')}"
+        bad = f"{plural(stats.damaged, 'damaged file')}, {plural(stats.leftovers, 'unfinished file')}"
         pairs.append(("Damage", ink("warn", f"{bad}: flightlog cache prune removes them")))
     lines += facts(pairs, ink=ink)
     if stats.functions:
@@ -53,8 +54,8 @@ def explained_text(explained: Explained, *, width: int = 100, color: bool = Fals
     lines = [ink("title", clean(explained.function or "(unnamed)"))]
     entries = explained.entries
     codes = {header.about.code for header in entries if header.about is not None}
-    made = f", made with {count_text(len(codes), 'version')} of its code" if codes else ""
-    pairs = [("Kept", f"{count_text(len(entries), 'result')}{made}")]
+    made = f", made with {plural(len(codes), 'version')} of its code" if codes else ""
+    pairs = [("Kept", f"{plural(len(entries), 'result')}{made}")]
     miss = explained.last_miss
     if miss is None:
         pairs.append(("Last miss", "none is known"))
@@ -82,7 +83,7 @@ def explained_text(explained: Explained, *, width: int = 100, color: bool = Fals
         left = ("Made", "Code", "Arguments")
         lines += ["", *table(head, rows, width=max(width, 160), ink=ink, left=left)]
         if len(entries) > SHOWN:
-            lines.append(f"  and {count_text(len(entries) - SHOWN, 'older one')}")
+            lines.append(f"  and {plural(len(entries) - SHOWN, 'older one')}")
     return "\n".join(lines) + "\n"
 
 

@@ -8,10 +8,11 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from flightlog.core.text import first_line, plural
 from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
 from flightlog.show.document import Facts, Item, Items, Remarks, Section, Table, section_text
 from flightlog.show.markdown import escaped, markdown_text
-from flightlog.show.phrases import args_text, count_text, first_line, moment_text, money_text
+from flightlog.show.phrases import args_text, moment_text, money_text
 from flightlog.show.terminal import Ink, clean, fit, width_of, wrap
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def _side(side: Side) -> str:
         run = side.runs[0]
         return clean(f"{run.run_id} ({run.status}, started {moment_text(run.start_time)})")
     shown = ", ".join(run.run_id[-8:] for run in side.runs[:8]) + (", …" if len(side.runs) > 8 else "")
-    return clean(f"{side.asked}: {count_text(len(side.runs), 'run')} ({shown}), figures are means over them")
+    return clean(f"{side.asked}: {plural(len(side.runs), 'run')} ({shown}), figures are means over them")
 
 
 def _conditions(outcomes: Sequence[ThresholdOutcome]) -> Section:
@@ -107,7 +108,7 @@ def _explained(comparison: Comparison) -> Section:
     rows = [(share.what, signed_duration(share.seconds), _detail(clean(share.detail))) for share in told]
     rest = math.fsum(share.seconds for share in found.shares[len(told) :])
     if len(told) < len(found.shares):
-        rows.append((count_text(len(found.shares) - len(told), "smaller share"), signed_duration(rest), ""))
+        rows.append((plural(len(found.shares) - len(told), "smaller share"), signed_duration(rest), ""))
     if found.not_explained_s:
         rows.append(("not explained", signed_duration(found.not_explained_s), ""))
     means = " a run, on average" if max(len(comparison.before.runs), len(comparison.after.runs)) > 1 else ""
@@ -149,7 +150,7 @@ def _durations(comparison: Comparison, kind: str) -> Section:
         for change in changes[:ROWS]
     ]
     head = ("Name", "Verdict", "Typical ratio", "Mean", "p95", "A", "B", "A p50", "B p50", "Matched by")
-    more = f"{count_text(len(changes) - ROWS, 'more name')}" if len(changes) > ROWS else ""
+    more = f"{plural(len(changes) - ROWS, 'more name')}" if len(changes) > ROWS else ""
     note = "ratio of B to A with its 95 % CI"
     return Section(title, note, [Table(head, rows, left=("Matched by", "Verdict"), more=more)])
 
@@ -172,7 +173,7 @@ def _verdict(change: DurationChange) -> str:
 
 def _news(comparison: Comparison) -> Section:
     items = [
-        Item(f"only in {where}: {one.name} ({count_text(one.count, one.kind)})")
+        Item(f"only in {where}: {one.name} ({plural(one.count, one.kind)})")
         for where, names in (("B", comparison.appeared), ("A", comparison.vanished))
         for one in names[:FEW]
     ]
@@ -202,10 +203,10 @@ def _failures(comparison: Comparison) -> Section:
     changes = [change for change in comparison.failures if change.before * runs[1] != change.after * runs[0]]
     if not changes:
         same = len(comparison.failures)
-        return Section("Failures", f"{count_text(same, 'cause')}, as before" if same else "")
+        return Section("Failures", f"{plural(same, 'cause')}, as before" if same else "")
     words = {"appeared": "new", "vanished": "gone", "both": "still there"}
     styles = {"appeared": "bad", "vanished": "good", "both": ""}
-    of = f" in {runs[0]} and {count_text(runs[1], 'run')}" if max(runs) > 1 else ""
+    of = f" in {runs[0]} and {plural(runs[1], 'run')}" if max(runs) > 1 else ""
     items = [
         Item(
             f"{change.error_type or 'error'}: {first_line(change.message)}",
@@ -215,7 +216,7 @@ def _failures(comparison: Comparison) -> Section:
         )
         for change in changes[:FEW]
     ]
-    more = count_text(len(changes) - FEW, "more cause") if len(changes) > FEW else ""
+    more = plural(len(changes) - FEW, "more cause") if len(changes) > FEW else ""
     return Section("Failures", blocks=[Items(items, more)])
 
 
@@ -307,7 +308,7 @@ def _remarks(comparison: Comparison) -> Section:
             " those of spans in it, reflect different work as well as speed"
         )
     if len(other) > FEW:
-        said.append(f"so had {count_text(len(other) - FEW, 'more task')}")
+        said.append(f"so had {plural(len(other) - FEW, 'more task')}")
     runs = len(comparison.before.runs) + len(comparison.after.runs)
     project = comparison.before.runs[0].project
     groups = f"groups tell: flightlog compare {project}:last5 {project}:latest"
@@ -347,7 +348,7 @@ def answer_text(comparison: Comparison) -> str:
     if not reasons and not others:
         compared = [change for change in comparison.durations if change.verdict != "too few to tell"]
         if compared:
-            tail = f"no change stands out from noise ({count_text(len(compared), 'name')} compared)"
+            tail = f"no change stands out from noise ({plural(len(compared), 'name')} compared)"
         elif comparison.durations:
             tail = "there are too few tasks or runs to tell whether anything got slower or faster"
         elif _share_tasks(comparison):
@@ -424,11 +425,11 @@ def _parts(comparison: Comparison) -> tuple[list[str], list[str]]:
         parts.append(reason)
     last = others or parts
     if len(changed) > NAMED:
-        last.append(f"{count_text(len(changed) - NAMED, 'more name')} changed")
+        last.append(f"{plural(len(changed) - NAMED, 'more name')} changed")
     new = [change for change in comparison.failures if change.state == "appeared"]
     if new:
         kinds = ", ".join(dict.fromkeys(change.error_type or "unknown error" for change in new[:NAMED]))
-        last.append(f"{count_text(sum(change.after for change in new), 'new failure')} ({kinds})")
+        last.append(f"{plural(sum(change.after for change in new), 'new failure')} ({kinds})")
     return parts, others
 
 

@@ -14,10 +14,10 @@ from flightlog.analyze.devices.results import (
     Request,
     SessionUse,
 )
+from flightlog.core.text import first_line, plural
 from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
 from flightlog.show.document import Item, Items, Remarks, Section, Table, section_text
 from flightlog.show.markdown import markdown_text
-from flightlog.show.phrases import count_text, first_line
 from flightlog.show.plot import LevelLine, plot
 from flightlog.show.report_details import gpu_place
 from flightlog.show.terminal import Ink, clean, width_of, wrap
@@ -63,8 +63,8 @@ def devices_markdown(report: DeviceReport) -> str:
 
 def _title(report: DeviceReport) -> str:
     ranks = len({session.rank for session in report.sessions})
-    of = count_text(ranks, "rank") if ranks > 1 else count_text(len(report.sessions), "session")
-    return f"Device memory · {clean(report.source)} · {of} · {count_text(report.events, 'event')}"
+    of = plural(ranks, "rank") if ranks > 1 else plural(len(report.sessions), "session")
+    return f"Device memory · {clean(report.source)} · {of} · {plural(report.events, 'event')}"
 
 
 def _sections(report: DeviceReport, room: int) -> tuple[list[Section], list[Section]]:
@@ -159,9 +159,7 @@ def _by_phase(report: DeviceReport, room: int) -> Section:
     ]
     left_out = len(rows) - PHASES + sum(one.phases_left_out for one in report.sessions)
     more = (
-        f"and {count_text(left_out, 'more phase')}: see --format json, --rank and --phase"
-        if left_out > 0
-        else ""
+        f"and {plural(left_out, 'more phase')}: see --format json, --rank and --phase" if left_out > 0 else ""
     )
     head = ("Phase", "Rank", "Times", "Time", "Peak allocated", "Peak in use", "Growth each time")
     return Section("Phases", "", _fitting(head, rows[:PHASES], room, ("Peak in use",), more))
@@ -223,7 +221,7 @@ def _ran_out(found: Sequence[OutOfMemory], room: int) -> Section:
         lines = [line for text in below if text for line in wrap(clean(text), room)]
         items.append(Item(f"{who}{f' in {where}' if where else ''}", lines, style="bad"))
     left = len(found) - len(items)
-    more = f"and {count_text(left, 'more time', 'more times')}: see --format json" if left else ""
+    more = f"and {plural(left, 'more time', 'more times')}: see --format json" if left else ""
     return Section("Out of memory", "", [Items(items, more)] if items else [])
 
 
@@ -336,7 +334,7 @@ def _plots(sessions: Sequence[SessionUse], width: int, ink: Ink, ascii_only: boo
             found.append("\n".join([ink("head", title), *(f"  {row}" for row in rows)]))
     more = len([one for one in sessions if one.events > 1]) - len(shown)
     if more > 0:
-        found.append(f"… and {count_text(more, 'more session')}: name some with --rank")
+        found.append(f"… and {plural(more, 'more session')}: name some with --rank")
     return found
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from flightlog.show.phrases import call_text, count_text, moment_text
+from flightlog.core.text import plural
+from flightlog.show.phrases import call_text, moment_text
 from flightlog.show.terminal import Ink, clean, wrap
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def diagnosis_text(diagnosis: RunDiagnosis, *, width: int = 100, color: bool = F
     left = len(diagnosis.causes) - SHOWN
     if left > 0 or diagnosis.more_causes:
         more = max(0, left) + diagnosis.more_causes
-        lines += ["", f"… and {count_text(more, 'rarer cause')} (--format json has the first 30)"]
+        lines += ["", f"… and {plural(more, 'rarer cause')} (--format json has the first 30)"]
     if diagnosis.problems:
         lines += ["", ink("head", "The record:")]
         lines += [
@@ -56,7 +57,7 @@ def cause_title(cause: Cause) -> str:
 
 def cause_parts(cause: Cause) -> list[tuple[str, Sequence[str]]]:
     """What is said of a cause, by label, in order; empty texts say nothing. Not clean."""
-    retried = f"{count_text(cause.recovered, 'task')} of it completed in a later attempt"
+    retried = f"{plural(cause.recovered, 'task')} of it completed in a later attempt"
     return [
         ("explains", [_explains(cause)]),
         ("retried", [retried] if cause.recovered else []),
@@ -85,15 +86,15 @@ def _explains(cause: Cause) -> str:
     known = cause.explains
     flying = f": {_names(cause.tasks)}" if cause.tasks and cause.scope == "run" else ""
     parts = [
-        count_text(known.lost_tasks, "lost task") if known.lost_tasks else "",
-        count_text(known.dependents, "task that depends on it", "tasks that depend on it")
+        plural(known.lost_tasks, "lost task") if known.lost_tasks else "",
+        plural(known.dependents, "task that depends on it", "tasks that depend on it")
         if known.dependents
         else "",
-        count_text(known.in_flight, "attempt that was under way", "attempts that were under way") + flying
+        plural(known.in_flight, "attempt that was under way", "attempts that were under way") + flying
         if known.in_flight
         else "",
-        f"{count_text(known.cancelled, 'task')} given up then" if known.cancelled else "",
-        count_text(known.at_that_moment, "other failure at that moment", "other failures at that moment")
+        f"{plural(known.cancelled, 'task')} given up then" if known.cancelled else "",
+        plural(known.at_that_moment, "other failure at that moment", "other failures at that moment")
         if known.at_that_moment
         else "",
     ]

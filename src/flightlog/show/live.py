@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 from msgspec import Struct
 
+from flightlog.core.text import plural
 from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
 from flightlog.session.eta import Eta
 from flightlog.session.progress import eta_text
 from flightlog.show.document import GAP
-from flightlog.show.phrases import count_text, moment_text, money_text
+from flightlog.show.phrases import moment_text, money_text
 from flightlog.show.plot import levels_line, spread, summed, unit_label
 from flightlog.show.terminal import LONGEST, Ink, brief, clean, cut_middle, fit, pad, width_of, wrap
 
@@ -477,7 +478,7 @@ def head_lines(state: LiveState, *, width: int, ascii_only: bool = False, remark
     problems = [one for one in state.problems if state.reading is None or not one.startswith("still reading")]
     lines += [f"! {brief(problem)}" for problem in problems[:PROBLEMS]]
     if len(problems) > PROBLEMS:
-        lines.append(f"! … and {count_text(len(problems) - PROBLEMS, 'more problem')}")
+        lines.append(f"! … and {plural(len(problems) - PROBLEMS, 'more problem')}")
     return [fit(line, width) for line in lines]
 
 
@@ -496,10 +497,10 @@ def _how_far(state: LiveState, width: int, ascii_only: bool) -> str:
         bar = _bar(state.reading, BAR[width >= WIDE], ascii_only)
         return (
             f"{bar} {format_percent(state.reading)} of the run read: "
-            f"{count_text(state.progress.submitted, 'task')} so far"
+            f"{plural(state.progress.submitted, 'task')} so far"
         )
     if state.progress.done is None and (state.spans_all or state.open_spans):
-        return f"{count_text(state.spans_all, 'span')} ended, {format_count(len(state.open_spans))} open"
+        return f"{plural(state.spans_all, 'span')} ended, {format_count(len(state.open_spans))} open"
     return progress_line(state.progress, width, ascii_only)
 
 

@@ -8,10 +8,11 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from flightlog.core.text import plural
 from flightlog.core.units import format_bytes, format_count
 from flightlog.engines.slurm.merging import Merged
 from flightlog.show.document import table
-from flightlog.show.phrases import count_text, moment_text
+from flightlog.show.phrases import moment_text
 from flightlog.show.terminal import Ink, clean, pad, wrap
 from flightlog.store.layout import CHECKSUMS, Adoption
 from flightlog.store.tables.paths import path_text
@@ -26,11 +27,11 @@ if TYPE_CHECKING:
 
 def synced_text(synced: Synced) -> str:
     """A line on a run that was copied, and one for each thing to know; ends in a newline."""
-    there = f"{count_text(synced.files, 'file')}, {format_bytes(synced.bytes)}"
+    there = f"{plural(synced.files, 'file')}, {format_bytes(synced.bytes)}"
     if not synced.sent_files:
         what = f"nothing new; {there} in {synced.address}"
     else:
-        sent = f"sent {format_bytes(synced.sent_bytes)} of {count_text(synced.sent_files, 'file')}"
+        sent = f"sent {format_bytes(synced.sent_bytes)} of {plural(synced.sent_files, 'file')}"
         what = f"{sent}; {there} in {synced.address}"
     lines = [f"{synced.run_id}: {what}"]
     if not synced.complete:
@@ -43,7 +44,7 @@ def check_text(check: RemoteCheck, *, color: bool = False) -> str:
     """A line on a copy that was read again, and one for each thing that is wrong; ends in a newline."""
     ink = Ink(color)
     word = ink("bad", "wrong") if check.problems else ink("good", "ok")
-    read = f"{count_text(check.files, 'file')}, {format_bytes(check.bytes)} read in {check.address}"
+    read = f"{plural(check.files, 'file')}, {format_bytes(check.bytes)} read in {check.address}"
     lines = [f"{clean(check.run_id)}: {word}, {clean(read)}"]
     lines += [f"  {clean(problem)}" for problem in check.problems]
     return "".join(f"{line}\n" for line in lines)
@@ -184,20 +185,17 @@ def _run_text(one: Merged) -> str:
     if added:
         ends = ", ".join(f"{number:,} {state}" for state, number in sorted(one.states.items()))
         where = "made into" if one.made else "merged into"
-        lines = [f"{count_text(added, 'job')} {where} {clean(one.run_id)}: {clean(ends)}"]
-        mapped = [
-            count_text(one.events[kind], *words) for kind, words in _MAPPED.items() if kind in one.events
-        ]
+        lines = [f"{plural(added, 'job')} {where} {clean(one.run_id)}: {clean(ends)}"]
+        mapped = [plural(one.events[kind], *words) for kind, words in _MAPPED.items() if kind in one.events]
         lines.append(f"  mapped:  {', '.join(mapped) or 'nothing: the run knew every end'}")
         lines.append(
-            f"  kept:    {count_text(added, 'account')} of a job, as Slurm gives it: flightlog sql 'FROM "
-            "jobs'"
+            f"  kept:    {plural(added, 'account')} of a job, as Slurm gives it: flightlog sql 'FROM jobs'"
         )
         lines.append(f"  dropped: {DROPPED}")
     else:
         lines = [f"Nothing to add to {clean(one.run_id)}"]
     if one.already:
-        lines.append(f"  known before: {count_text(one.already, 'account')} of a job")
+        lines.append(f"  known before: {plural(one.already, 'account')} of a job")
     if one.waiting:
         lines.append(f"  not ended yet, adopt again then: {_names(one.waiting)}")
     if one.missing:

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from flightlog.core.text import last_line
 from flightlog.core.units import format_duration
 from flightlog.show.terminal import clean, fit
 
@@ -75,11 +76,6 @@ def _small(amount: float) -> str:
     return f"{amount:.{1 - math.floor(math.log10(amount))}f}" if amount >= 1e-6 else f"{amount:.2g}"
 
 
-def count_text(number: int, one: str, many: str | None = None) -> str:
-    """`1 task`, `2,000 tasks`."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
-
-
 def known_duration(seconds: float | None) -> str:
     """A duration; nothing where it is unknown."""
     return "" if seconds is None else format_duration(seconds)
@@ -88,17 +84,6 @@ def known_duration(seconds: float | None) -> str:
 def capitalized(text: str) -> str:
     """The text with its first letter in upper case, the rest unchanged."""
     return text[:1].upper() + text[1:]
-
-
-def first_line(text: str | None) -> str:
-    """The first line that says anything; nothing where there is none."""
-    return next((line.strip() for line in (text or "").splitlines() if line.strip()), "")
-
-
-def last_line(text: str | None) -> str:
-    """The last line that says anything; nothing where there is none."""
-    lines = [line.strip() for line in (text or "").splitlines() if line.strip()]
-    return lines[-1] if lines else ""
 
 
 def innermost(traceback: str | None) -> str:

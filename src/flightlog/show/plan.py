@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from flightlog.analyze.advice.resources import is_same
 from flightlog.analyze.advice.wording import request_text
 from flightlog.analyze.history.attempts import Requested
+from flightlog.core.text import plural
 from flightlog.core.units import format_bytes, format_count, format_duration
 from flightlog.show.document import facts, table
-from flightlog.show.phrases import args_text, count_text, free_text, known_duration, money_text
+from flightlog.show.phrases import args_text, free_text, known_duration, money_text
 from flightlog.show.terminal import Ink, clean, fit
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def _head(plan: Plan, width: int, ink: Ink) -> list[str]:
 def _workers(plan: Plan) -> str:
     if plan.workers is None:
         return "as many workers as the engine decides"
-    number = count_text(plan.workers, "worker")
+    number = plural(plan.workers, "worker")
     return f"likely {number}, as in earlier runs" if plan.workers_from == "history" else f"at most {number}"
 
 
@@ -110,7 +111,7 @@ def _suggestion(found: Suggestion | None, asked: PlannedComponent) -> str:
         text = request_text(Requested(cpus=found.cpus, memory_bytes=found.memory_bytes))
     least = "" if found.whole else "at least "
     where = " elsewhere" * found.elsewhere
-    return f"{least}{text} ({count_text(found.attempts, 'attempt')}{where})"
+    return f"{least}{text} ({plural(found.attempts, 'attempt')}{where})"
 
 
 def _tasks(plan: Plan, width: int, ink: Ink) -> list[str]:
@@ -146,7 +147,7 @@ def _history(plan: Plan, width: int, ink: Ink) -> list[str]:
         for name, each in history.tasks.items()
     ]
     head = ("Task", "Tasks", "p50", "p95", "p95 CPUs", "p95 memory")
-    runs = count_text(len(history.runs), "run")
+    runs = plural(len(history.runs), "run")
     return [ink("head", f"History ({runs})"), *table(head, rows, width=width, ink=ink)]
 
 
@@ -208,9 +209,7 @@ def _sentence(name: str, task: PlannedTask, components: Mapping[str, PlannedComp
         else ["runs on any worker"]
     )
     if task.retries is not None:
-        said.append(
-            f"is retried up to {count_text(task.retries, 'time')}" if task.retries else "is not retried"
-        )
+        said.append(f"is retried up to {plural(task.retries, 'time')}" if task.retries else "is not retried")
     if task.timeout_s is not None:
         said.append(f"may take {format_duration(task.timeout_s)} an attempt")
     if task.cache is not None:
@@ -271,7 +270,5 @@ def differences_text(run_id: str, differences: Sequence[Difference], *, color: b
     ink = Ink(color)
     if not differences:
         return f"{ink('good', 'nothing differs')} from {clean(run_id)}\n"
-    head = (
-        f"{count_text(len(differences), 'thing')} differ{'s' * (len(differences) == 1)} from {clean(run_id)}:"
-    )
+    head = f"{plural(len(differences), 'thing')} differ{'s' * (len(differences) == 1)} from {clean(run_id)}:"
     return "\n".join([ink("title", head), *(f"  {clean(each.sentence)}" for each in differences)]) + "\n"

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from flightlog.core.text import plural
 from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
-from flightlog.show.phrases import count_text
 from flightlog.show.terminal import brief, fit, pad, width_of
 
 if TYPE_CHECKING:
@@ -448,7 +448,7 @@ def _worth(chart: Chart) -> bool:
 
 
 def _of(chart: Chart) -> str:
-    return f" of {count_text(len(chart.series), 'machine')}" if len(chart.series) > 1 else ""
+    return f" of {plural(len(chart.series), 'machine')}" if len(chart.series) > 1 else ""
 
 
 def _percent(value: float | None) -> str:

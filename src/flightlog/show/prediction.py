@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from flightlog.core.text import plural
 from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
 from flightlog.show.document import facts, table
-from flightlog.show.phrases import call_text, count_text, free_text, money_text
+from flightlog.show.phrases import call_text, free_text, money_text
 from flightlog.show.terminal import Ink, clean, wrap
 
 if TYPE_CHECKING:
@@ -32,10 +33,10 @@ def prediction_text(found: Prediction, *, width: int = WIDTH, color: bool = Fals
     lines.append(ink("head", "Why"))
     for label, each, _ in parts:
         if each is not None:
-            evidence = f"{count_text(each.examples, 'completed attempt')} in {count_text(each.runs, 'run')}"
+            evidence = f"{plural(each.examples, 'completed attempt')} in {plural(each.runs, 'run')}"
             lines += _item(f"{label.lower()}: {evidence}; {each.reason}", width)
     trained = (
-        f"trained {clean(found.trained_at)} from {count_text(found.training_runs, 'run')} of {found.project}"
+        f"trained {clean(found.trained_at)} from {plural(found.training_runs, 'run')} of {found.project}"
     )
     lines += _item(trained, width)
     # What a cache spared has a note of its own.
@@ -48,7 +49,7 @@ def prediction_text(found: Prediction, *, width: int = WIDTH, color: bool = Fals
 def model_text(model: Model, why: str | None, *, width: int = WIDTH, color: bool = False) -> str:
     """What was learnt from a project's runs, ending in a newline."""
     ink = Ink(color)
-    learnt = f"{count_text(model.attempts, 'attempt')} in {count_text(len(model.runs), 'run')}"
+    learnt = f"{plural(model.attempts, 'attempt')} in {plural(len(model.runs), 'run')}"
     lines = [
         ink("title", f"Model of {clean(model.project or 'unknown')}: learnt from {learnt}"),
         *facts(
@@ -83,8 +84,7 @@ def evaluation_text(found: Evaluation, *, width: int = WIDTH, color: bool = Fals
     """How predictions fared on later runs, ending in a newline."""
     ink = Ink(color)
     tested = (
-        f"  {found.tested_runs} of {count_text(found.runs, 'run')} tested, each by a model of earlier "
-        "runs alone"
+        f"  {found.tested_runs} of {plural(found.runs, 'run')} tested, each by a model of earlier runs alone"
     )
     lines = [
         ink("title", f"Predictions of {clean(found.project or 'unknown')}, evaluated on its newest runs"),
@@ -93,7 +93,7 @@ def evaluation_text(found: Evaluation, *, width: int = WIDTH, color: bool = Fals
     for label, scores in (("Duration", found.duration_s), ("Peak memory", found.peak_memory_bytes)):
         lines += ["", ink("head", label), *_scores(scores, width, ink)]
     notes = [
-        f"{label}: {count_text(number, 'attempt')} left out that {_reason(why)}"
+        f"{label}: {plural(number, 'attempt')} left out that {_reason(why)}"
         for label, scores in (("duration", found.duration_s), ("peak memory", found.peak_memory_bytes))
         for why, number in scores.left_out.items()
     ]
@@ -108,7 +108,7 @@ def forecast_text(found: Forecast, *, width: int = WIDTH, color: bool = False) -
         ("Cost", _cost(found)),
         ("Memory of a worker", _memory(found.memory)),
     ]
-    workers = f"{count_text(found.workers, 'worker')} ({found.workers_from})"
+    workers = f"{plural(found.workers, 'worker')} ({found.workers_from})"
     if found.slots != found.workers:
         workers += f", concurrency {found.slots}"
     evidence = [
@@ -180,7 +180,7 @@ def _memory(memory: MemoryForecast | None) -> str:
         text += f" and the next {memory.at_once - 1} running concurrently"
     if memory.asked_bytes is not None:
         text += f"; {format_bytes(memory.asked_bytes)} requested"
-    return text + (f", which {count_text(memory.over, 'call')} may exceed" if memory.over else "")
+    return text + (f", which {plural(memory.over, 'call')} may exceed" if memory.over else "")
 
 
 def _scores(scores: QuantityScores, width: int, ink: Ink) -> list[str]:
@@ -194,11 +194,11 @@ def _scores(scores: QuantityScores, width: int, ink: Ink) -> list[str]:
     answer = (
         f"median error {format_percent(whole.error)}, by name alone "
         f"{format_percent(whole.baseline_error)}; {format_percent(whole.coverage)} of "
-        f"{count_text(whole.attempts, 'attempt')} lay in the 90 % intervals"
+        f"{plural(whole.attempts, 'attempt')} lay in the 90 % intervals"
     )
     lines = [*wrap(answer, width, first="  ", rest="  "), *table(head, rows, width=width, ink=ink)]
     if scores.unpredicted:
-        lines.append(f"  {count_text(scores.unpredicted, 'attempt')} of names too little known before")
+        lines.append(f"  {plural(scores.unpredicted, 'attempt')} of names too little known before")
     return lines
 
 
@@ -227,7 +227,7 @@ def _item(text: str, width: int) -> list[str]:
 
 
 def _left_out(why: str, number: int) -> str:
-    return f"{count_text(number, 'attempt')} that {_reason(why)}"
+    return f"{plural(number, 'attempt')} that {_reason(why)}"
 
 
 def _reason(why: str) -> str:

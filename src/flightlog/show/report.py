@@ -6,10 +6,11 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flightlog.core.text import plural
 from flightlog.core.units import format_count, format_duration, format_percent
 from flightlog.show.document import Facts, Remarks, Section, facts, section_text
 from flightlog.show.markdown import markdown_text
-from flightlog.show.phrases import args_text, capitalized, count_text, moment_text
+from flightlog.show.phrases import args_text, capitalized, moment_text
 from flightlog.show.report_details import details
 from flightlog.show.report_sections import (
     NO_RATE,
@@ -264,7 +265,7 @@ def findings_section(report: Report, shown: int = SHOWN) -> Section:
         of = "worker time" if report.time.basis == "workers" else "the wall time"
         return Section(title, f"nothing; {share} of {of} went to work that completed")
     left = len(report.findings) - shown
-    more = f"and {count_text(left, 'smaller finding')} (--format json has all)" if left > 0 else ""
+    more = f"and {plural(left, 'smaller finding')} (--format json has all)" if left > 0 else ""
     sentences = [capitalized(one.sentence) for one in report.findings[:shown]]
     return Section(title, "", [Remarks(sentences, more)])
 

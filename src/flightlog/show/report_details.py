@@ -6,17 +6,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from flightlog.core.text import first_line, last_line, plural
 from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
 from flightlog.show.document import Facts, Item, Items, Remarks, Section, Table
-from flightlog.show.phrases import (
-    call_text,
-    count_text,
-    first_line,
-    innermost,
-    known_duration,
-    last_line,
-    moment_text,
-)
+from flightlog.show.phrases import call_text, innermost, known_duration, moment_text
 from flightlog.show.report_sections import calibration_sections, few, names_table, why
 from flightlog.show.terminal import Ink, clean
 
@@ -101,7 +94,7 @@ def _failures(report: Report) -> Section:
         place = innermost(example.traceback) or last_line(example.output_tail)
         below = (f"{who}{where}, {moment_text(example.timestamp)}", place)
         items.append(Item(cause, below, mark=f"{format_count(group.count)}x ", style="bad"))
-    note = f"{format_count(failures.count)}, {count_text(failures.groups, 'cause')}"
+    note = f"{format_count(failures.count)}, {plural(failures.groups, 'cause')}"
     return Section("Failures", note, [Items(items, few(failures.groups - len(items), "cause")), why(report)])
 
 
@@ -186,14 +179,12 @@ def _resources(summary: Summary, ink: Ink) -> Section:
             held = f"{format_duration(use.cgroup.throttled_s)} by the CPU quota"
             pairs.append(("Throttled", ink("warn", held)))
         if use.cgroup.oom_kills:
-            pairs.append(
-                ("Out of memory", ink("bad", f"{count_text(use.cgroup.oom_kills, 'process')} killed"))
-            )
+            pairs.append(("Out of memory", ink("bad", f"{plural(use.cgroup.oom_kills, 'process')} killed")))
     if use.energy is not None:
         by_host = use.energy.by_host.values()
         counted = [one.processors_j for one in by_host if one.processors_j is not None]
         if counted:
-            where = f" of {count_text(len(counted), 'host')}" if len(counted) > 1 else ""
+            where = f" of {plural(len(counted), 'host')}" if len(counted) > 1 else ""
             pairs.append(
                 ("Node energy", f"{energy_text(sum(counted))} by the processors{where}, for everyone")
             )
@@ -223,11 +214,11 @@ def _recording(summary: Report, ink: Ink) -> Section:
         state = f"{format_count(found.lines)} of {format_count(whole)} lines, {ink('bad', found.lost_text)}"
         state += "; the run was not closed" if never_closed else ""
     elif never_closed:
-        state = f"{count_text(found.lines, 'line')} read; the run was not closed"
+        state = f"{plural(found.lines, 'line')} read; the run was not closed"
     elif not found.loss_known:
-        state = f"{count_text(found.lines, 'line')}; {found.lost_text}"
+        state = f"{plural(found.lines, 'line')}; {found.lost_text}"
     elif found.problems:
-        state = f"{count_text(found.lines, 'line')}, none known to be lost"
+        state = f"{plural(found.lines, 'line')}, none known to be lost"
     else:
         state = f"complete: {format_count(found.lines)} of {format_count(whole)} lines"
     pairs = [("Completeness", state)]
@@ -257,7 +248,7 @@ def jobs_section(jobs: JobSummary | None, *, running: bool = False) -> Section:
     if jobs is None:
         return Section("Jobs")
     name = "Slurm" if jobs.scheduler == "slurm" else clean(jobs.scheduler)
-    note = count_text(jobs.count, f"{name} job")
+    note = plural(jobs.count, f"{name} job")
     if jobs.states:
         note += ": " + ", ".join(f"{format_count(n)} {clean(state)}" for state, n in jobs.states.items())
     if jobs.queue_s.max:
@@ -266,7 +257,7 @@ def jobs_section(jobs: JobSummary | None, *, running: bool = False) -> Section:
     left = sum(jobs.states.values()) - len(rows)
     body: list[Table | Remarks] = []
     if rows:
-        more = f"and {count_text(left, 'more job')}: flightlog sql 'FROM jobs'" if left else ""
+        more = f"and {plural(left, 'more job')}: flightlog sql 'FROM jobs'" if left else ""
         body.append(Table(HEAD, rows, left=("State",), more=more))
     if jobs.unaccounted and not running:
         shown = ",".join(map(clean, jobs.unaccounted[:JOBS])) + (",…" if len(jobs.unaccounted) > JOBS else "")
@@ -335,7 +326,7 @@ def gpu_facts(use: GpuUse, ink: Ink) -> list[tuple[str, str]]:
         pairs.append(("GPU throttled", ink("warn", "; ".join(held))))
     broken = [one for one in use.each if one.ecc_uncorrected]
     if broken:
-        errors = "; ".join(f"{_label(one)} {count_text(one.ecc_uncorrected or 0, 'error')}" for one in broken)
+        errors = "; ".join(f"{_label(one)} {plural(one.ecc_uncorrected or 0, 'error')}" for one in broken)
         pairs.append(("GPU memory errors", ink("bad", f"{errors} that could not be corrected")))
     return pairs
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from flightlog.analyze.cost.rates import is_old
 from flightlog.analyze.report.critical_path import Kind
 from flightlog.analyze.tallies import MetricStats, metric_stats
+from flightlog.core.text import first_line, plural
 from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
 from flightlog.show.document import Facts, Item, Items, Remarks, Section, Table
-from flightlog.show.phrases import call_text, count_text, first_line, known_duration, moment_text, money_text
+from flightlog.show.phrases import call_text, known_duration, moment_text, money_text
 from flightlog.show.plot import levels_line
 from flightlog.show.terminal import clean
 from flightlog.store.layout import ELAPSED
@@ -38,7 +39,7 @@ ELAPSED_SPREAD = ("Mean with waiting", "Max with waiting", "Total with waiting")
 
 def few(number: int, what: str) -> str:
     """`… and 3 more names`, or nothing."""
-    return f"and {count_text(number, f'more {what}')}" if number > 0 else ""
+    return f"and {plural(number, f'more {what}')}" if number > 0 else ""
 
 
 def elapsed_of(task: TaskName, report: Report) -> MetricStats | None:
@@ -172,7 +173,7 @@ def all_spans(report: Report) -> list[Section]:
     head = ("Name", "Count", "Open", "Errors", "Wall", "Self", "Busy", "Total")
     more = few(tree.paths - len(tree.nodes), "path")
     if tree.unplaced:
-        more = f"{more}{'; ' if more else 'and '}{count_text(tree.unplaced, 'span')} without an outermost one"
+        more = f"{more}{'; ' if more else 'and '}{plural(tree.unplaced, 'span')} without an outermost one"
     return [Section("Spans", note, [Table(head, rows, more=more)]), *calibration_sections(report)]
 
 
@@ -254,7 +255,7 @@ def all_failures(report: Report) -> list[Section]:
         ]
         items.append(Item(text, below, mark=f"{format_count(cause.count)}x ", style="bad"))
     failures = report.failures
-    note = f"{format_count(failures.count)}, {count_text(failures.groups, 'cause')}"
+    note = f"{format_count(failures.count)}, {plural(failures.groups, 'cause')}"
     return [
         Section("Failures", note, [Items(items, few(failures.groups - len(items), "cause")), why(report)])
     ]
@@ -282,7 +283,7 @@ def _loop(loop: CalibrationLoop, rows: int) -> Section:
     best = "no loss recorded" if loop.best_loss is None else f"best loss {loop.best_loss:.6g}"
     at = f" in iteration {clean(loop.best_iteration)}" if loop.best_iteration is not None else ""
     pace = f", {_pace(loop.trials_per_minute)} trials a minute" if loop.trials_per_minute is not None else ""
-    note = f"{best}{at}, {count_text(loop.iterations, 'iteration')}{' so far' if loop.open else ''}{pace}"
+    note = f"{best}{at}, {plural(loop.iterations, 'iteration')}{' so far' if loop.open else ''}{pace}"
     whole = loop.iterations_s or 1.0
     spent = ", ".join(
         f"{name} {format_percent(lasted / whole)}"
@@ -311,7 +312,7 @@ def _loop(loop: CalibrationLoop, rows: int) -> Section:
     ]
     head = ("Iteration", "Took", "Ask", "Submit", "Gather", "Tell", "Trials", "Loss", "Best so far")
     earlier = loop.iterations - len(lines)
-    more = f"after {count_text(earlier, 'earlier iteration')}" if earlier else ""
+    more = f"after {plural(earlier, 'earlier iteration')}" if earlier else ""
     return Section(title, note, [Facts([("Time", spent)]), Table(head, lines, more=more)])
 
 
@@ -354,7 +355,7 @@ def _split(time: Shares, report: Report, width: int) -> Section:
     ]
     if whole.transfer_s is None and time.basis == "workers":
         rows.append(("Transfer", "unknown", "", ""))
-    of = f"{worker_time(whole.total_s)} of {count_text(time.workers, 'worker')}"
+    of = f"{worker_time(whole.total_s)} of {plural(time.workers, 'worker')}"
     if time.basis == "wall":
         of = f"{format_duration(whole.total_s)} of wall time: no worker is known"
     pairs = []
@@ -363,7 +364,7 @@ def _split(time: Shares, report: Report, width: int) -> Section:
         most = f"peak {format_count(at_once.peak)}, mean {at_once.mean:.1f}"
         pairs.append(("Concurrency", f"{sparkline(at_once.running, min(STEPS, width - 52))} {most}"))
     if time.without_worker:
-        pairs.append(("Not counted", f"{count_text(time.without_worker, 'attempt')} on unknown workers"))
+        pairs.append(("Not counted", f"{plural(time.without_worker, 'attempt')} on unknown workers"))
     table = [Table(("Part", "Share", "Time", ""), rows, left=("",))] if rows else []
     return Section("Where the time went", of, [*table, *([Facts(pairs)] if pairs else [])])
 
@@ -383,7 +384,7 @@ def critical_section(path: CriticalPath, rows: int) -> Section:
             )
             for part in shown
         ],
-        more=f"and {count_text(len(path.parts) - len(shown), 'shorter part')}"
+        more=f"and {plural(len(path.parts) - len(shown), 'shorter part')}"
         if len(path.parts) > len(shown)
         else "",
     )

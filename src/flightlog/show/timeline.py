@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from string import ascii_uppercase
 from typing import TYPE_CHECKING
 
+from flightlog.core.text import plural
 from flightlog.core.units import format_percent
 from flightlog.show.figures.style import (
     BAD,
@@ -18,7 +19,6 @@ from flightlog.show.figures.style import (
     duration_text,
 )
 from flightlog.show.figures.timeline import OTHERS, lane_parts
-from flightlog.show.phrases import count_text
 from flightlog.show.terminal import Ink, brief, fit, pad, width_of, wrap
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def timeline_text(
     lines += ["", *_legend(timeline, grid, width)]
     more = len(timeline.lanes) - len(drawn)
     notes = [
-        *([f"{count_text(more, 'more lane')} not shown: --png or --svg draws all."] if more else []),
+        *([f"{plural(more, 'more lane')} not shown: --png or --svg draws all."] if more else []),
         *timeline.notes,
     ]
     if timeline.nested is not None or timeline.outside is not None:
@@ -126,11 +126,11 @@ def headline(look: TimelineWithSummary) -> str:
     took = f" {word} {duration_text(run.duration_s)}" if run.duration_s is not None else ""
     parts = [brief(run.run_id, 80), f"{brief(run.status, 20)}{took}"]
     if timeline is not None and timeline.attempts:
-        on = f" on {count_text(timeline.workers, 'worker')}" if timeline.workers else ""
+        on = f" on {plural(timeline.workers, 'worker')}" if timeline.workers else ""
         what = (
-            count_text(timeline.attempts, "attempt")
+            plural(timeline.attempts, "attempt")
             if look.summary.tasks.by_name
-            else count_text(timeline.attempts, "span")
+            else plural(timeline.attempts, "span")
         )
         whose = "its" if timeline.workers == 1 else "their"
         busy = (

@@ -9,9 +9,10 @@ from collections.abc import Callable
 
 from flightlog.analyze.history.change_points import LEAST
 from flightlog.analyze.history.trends import LevelChange, Trend, TrendPoint, parse_metric
+from flightlog.core.text import plural
 from flightlog.core.units import format_bytes, format_duration, format_percent
 from flightlog.show.document import table
-from flightlog.show.phrases import count_text, moment_text, money_text
+from flightlog.show.phrases import moment_text, money_text
 from flightlog.show.plot import LevelLine, plot, scale_of
 from flightlog.show.terminal import Ink, clean, width_of, wrap
 
@@ -84,7 +85,7 @@ def trend_csv(trend: Trend) -> str:
 def _title(trend: Trend) -> str:
     metric = parse_metric(trend.metric)
     what = _TITLES[metric.kind] + (f" of {metric.task}" if metric.task is not None else "")
-    runs = count_text(len(trend.points), "run")
+    runs = plural(len(trend.points), "run")
     days = [point.start_time[:10] for point in trend.points if point.start_time]
     when = f" · {days[0]}" if days else ""
     when += f" to {days[-1]}" if days and days[-1] != days[0] else ""
@@ -99,7 +100,7 @@ def _answer(trend: Trend, width: int, ink: Ink) -> list[str]:
             line for number, change in reversed(shown) for line in _step(trend, number, change, width, ink)
         ]
         more = len(trend.changes) - len(shown)
-        return [*lines, f"  {count_text(more, 'earlier step')}: see the levels below."] if more else lines
+        return [*lines, f"  {plural(more, 'earlier step')}: see the levels below."] if more else lines
     level = trend.levels[0]
     usual = f"{'Typically' if trend.unit not in {'share', 'count'} else 'On average'} {show(level.typical)}"
     spread = f"p5 to p95: {show(level.p05)} to {show(level.p95)}" if level.p05 < level.p95 else ""
@@ -110,7 +111,7 @@ def _answer(trend: Trend, width: int, ink: Ink) -> list[str]:
     if trend.drift is not None:
         moved = f"No step, but a slow drift: {_by(trend, trend.drift)} from the first run to the last."
         return wrap(f"{moved} {steady}", width, first="  ", rest="  ")
-    return wrap(f"No step in {count_text(level.runs, 'run')}. {steady}", width, first="  ", rest="  ")
+    return wrap(f"No step in {plural(level.runs, 'run')}. {steady}", width, first="  ", rest="  ")
 
 
 def _step(trend: Trend, number: int, change: LevelChange, width: int, ink: Ink) -> list[str]:
@@ -130,7 +131,7 @@ def _step(trend: Trend, number: int, change: LevelChange, width: int, ink: Ink) 
     sure.append(f"by chance in {_odds(change.chance)}")
     margin = max(change.at - change.earliest, change.latest - change.at)
     if margin:
-        sure.append(f"it may have begun {count_text(margin, 'run')} away")
+        sure.append(f"it may have begun {plural(margin, 'run')} away")
     return [
         *(ink("bad" if worse else "good", line) for line in answer),
         *wrap("; ".join(sure) + ".", width, first=blanks, rest=blanks),
@@ -241,7 +242,7 @@ def _plot(trend: Trend, width: int, ascii_only: bool) -> list[str]:
     outside = [value for value in values if not low <= value <= high]
     if outside:
         show, far = _value_text(trend), max(outside, key=lambda value: abs(value - high))
-        rows.append(f"Off the scale: {count_text(len(outside), 'run')}, up to {show(far)}.")
+        rows.append(f"Off the scale: {plural(len(outside), 'run')}, up to {show(far)}.")
     return rows
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from nicegui import ui
 
 from flightlog.analyze.advice.wording import gain, notes, reason, request_text, unadvised
+from flightlog.core.text import plural
 from flightlog.show.advice import is_known
-from flightlog.show.phrases import count_text
 from flightlog.show.terminal import brief
 from flightlog.web.layout import card, computed, heading, words
 
@@ -48,12 +48,10 @@ def draw_advice(advised: Advised) -> None:
     unknown = [one for one in advised.recommendations if not one.is_to_change and not is_known(one)]
     with card():
         heading("Advice")
-        found = [count_text(len(changing), "request to change", "requests to change")] if changing else []
-        found += (
-            [count_text(len(others), "other piece of advice", "other pieces of advice")] if others else []
-        )
+        found = [plural(len(changing), "request to change", "requests to change")] if changing else []
+        found += [plural(len(others), "other piece of advice", "other pieces of advice")] if others else []
         words(f"For the project {brief(advised.project)}: {' and '.join(found) or 'nothing to change'}.")
-        learnt = f"{count_text(advised.attempts, 'attempt')} in {count_text(advised.runs, 'run')}"
+        learnt = f"{plural(advised.attempts, 'attempt')} in {plural(advised.runs, 'run')}"
         words(
             f"From {learnt}. `flightlog advise --apply` writes it into an overlay of the manifest.",
             "fl-quiet",
@@ -62,7 +60,7 @@ def draw_advice(advised: Advised) -> None:
         _draw_recommendation(one)
     if len(changing) > SHOWN:
         words(
-            f"… and {count_text(len(changing) - SHOWN, 'more task')}: flightlog advise --format json",
+            f"… and {plural(len(changing) - SHOWN, 'more task')}: flightlog advise --format json",
             "fl-quiet",
         )
     _draw_list("Also", [f"{one.sentence}{f' Gain: {one.gain}.' if one.gain else ''}" for one in others])

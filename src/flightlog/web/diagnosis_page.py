@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from nicegui import ui
 
+from flightlog.core.text import plural
 from flightlog.show.diagnosis import SHOWN, cause_parts, cause_title
-from flightlog.show.phrases import count_text
 from flightlog.show.terminal import brief
 from flightlog.web.layout import card, computed, heading, words
 
@@ -47,7 +47,7 @@ def draw_diagnosis(diagnosis: RunDiagnosis) -> None:
         _draw_cause(cause, number)
     more = max(0, len(diagnosis.causes) - SHOWN) + diagnosis.more_causes
     if more:
-        words(f"… and {count_text(more, 'rarer cause')}: flightlog diagnose --format json", "fl-quiet")
+        words(f"… and {plural(more, 'rarer cause')}: flightlog diagnose --format json", "fl-quiet")
     if diagnosis.problems:
         with card():
             heading("The record")

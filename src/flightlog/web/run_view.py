@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
+from flightlog.core.text import plural
 from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
 from flightlog.session.eta import Eta
 from flightlog.session.progress import eta_text
-from flightlog.show.phrases import count_text, doing_title, moment_text, money_text
+from flightlog.show.phrases import doing_title, moment_text, money_text
 from flightlog.show.terminal import brief
 
 if TYPE_CHECKING:
@@ -158,8 +159,7 @@ def _still_reading(state: LiveState) -> str:
     if state.reading is None or state.progress.done is not None:
         return ""
     return (
-        f"still reading, {format_percent(state.reading)} so far: "
-        f"{count_text(state.progress.submitted, 'task')}"
+        f"still reading, {format_percent(state.reading)} so far: {plural(state.progress.submitted, 'task')}"
     )
 
 

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from flightlog.analyze.live import tasks as durations_module
 from flightlog.analyze.live.levels import KEPT, KEPT_S, POINTS, WIDTH, Level, Sampled
-from flightlog.analyze.live.results import args_text, cut, cut_end, first_line
+from flightlog.analyze.live.results import args_text
 from flightlog.analyze.live.tasks import EXACT, NAMES, DurationSketch, ExactSum, TaskNames
 from flightlog.analyze.tallies import Newest
 from flightlog.core.stats import distribution
+from flightlog.core.text import cut, cut_end, first_line
 from flightlog.core.time import SECOND
 
 SECONDS = st.floats(0, 1e6, allow_nan=False)

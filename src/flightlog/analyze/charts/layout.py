@@ -8,6 +8,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
 
 from flightlog.analyze.charts.results import Lane
+from flightlog.core.text import cut
 from flightlog.core.time import SECOND, timestamp_of
 
 if TYPE_CHECKING:
@@ -149,7 +150,14 @@ def lay_out_items(
         ).fetchall()
         others += more
     return TimelineItems(
-        what, workers, [cut(name) for (name,) in names[:NAMES]], others, count, placed, pending, outside
+        what,
+        workers,
+        [cut(name, TEXT_CHARACTERS) for (name,) in names[:NAMES]],
+        others,
+        count,
+        placed,
+        pending,
+        outside,
     )
 
 
@@ -259,11 +267,6 @@ def means(
     return values
 
 
-def cut(text: str, characters: int = TEXT_CHARACTERS) -> str:
-    """The text, or its beginning where it is longer than is drawn."""
-    return text if len(text) <= characters else text[: characters - 1] + "…"
-
-
 LANES = 64
 """At most so many rows are drawn."""
 
@@ -274,7 +277,7 @@ def in_order(workers: Iterable[str], hosts: Mapping[str, str | None]) -> list[st
 
 
 def _natural(text: str) -> list[tuple[int, str]]:
-    parts = re.split(r"([0-9]{1,18})", cut(text))
+    parts = re.split(r"([0-9]{1,18})", cut(text, TEXT_CHARACTERS))
     return [(int(part), "") if number % 2 else (-1, part) for number, part in enumerate(parts)]
 
 
@@ -323,11 +326,11 @@ def pack(
         count = used.get(place, 1 if place >= 0 and idle else 0)
         first[place] = len(lanes)
         worker = workers[place] if place >= 0 else None
-        label = nowhere if worker is None else cut(worker)
+        label = nowhere if worker is None else cut(worker, TEXT_CHARACTERS)
         lanes += [
             Lane(
                 label=label if count == 1 else f"{label} · {row + 1}",
-                worker=None if worker is None else cut(worker),
+                worker=None if worker is None else cut(worker, TEXT_CHARACTERS),
                 host=None if worker is None else _host(hosts.get(worker)),
             )
             for row in range(count)
@@ -365,8 +368,10 @@ def merge_lanes(
         one = len(group) == 1
         lanes.append(
             Lane(
-                label=cut(group[0]) if one else f"{cut(group[0], 60)} to {cut(group[-1], 60)}",
-                worker=cut(group[0]) if one else None,
+                label=cut(group[0], TEXT_CHARACTERS)
+                if one
+                else f"{cut(group[0], 60)} to {cut(group[-1], 60)}",
+                worker=cut(group[0], TEXT_CHARACTERS) if one else None,
                 host=_host(known.pop()) if len(known) == 1 else None,
                 merged=len(group),
             )
@@ -378,4 +383,4 @@ def merge_lanes(
 
 
 def _host(name: str | None) -> str | None:
-    return None if name is None else cut(name)
+    return None if name is None else cut(name, TEXT_CHARACTERS)

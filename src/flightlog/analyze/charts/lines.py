@@ -10,9 +10,10 @@ from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flightlog.analyze.charts.layout import TEXT_CHARACTERS, TimeWindow, cut
+from flightlog.analyze.charts.layout import TEXT_CHARACTERS, TimeWindow
 from flightlog.analyze.charts.results import Chart, ChartSeries, Curve, Curves
 from flightlog.analyze.tallies import LARGEST
+from flightlog.core.text import cut
 from flightlog.core.time import SECOND
 from flightlog.core.units import format_duration
 
@@ -101,7 +102,7 @@ def chart(
         notes=said,
         series=[
             ChartSeries(
-                label=cut(label),
+                label=cut(label, TEXT_CHARACTERS),
                 at_s=[at for at, _ in points],
                 value=[value for _, value in points],
                 limit=_number(limit),

@@ -15,7 +15,6 @@ from flightlog.analyze.charts.layout import (
     TEXT_CHARACTERS,
     TimelineItems,
     TimeWindow,
-    cut,
     drawn_apart,
     frame_of,
     in_order,
@@ -38,6 +37,7 @@ from flightlog.analyze.report.large_run import LARGE_BYTES
 from flightlog.analyze.report.report import Report, ReportContext, open_context, report_and
 from flightlog.analyze.report.summary import Summary
 from flightlog.analyze.report.time_shares import Shares, shares, worked
+from flightlog.core.text import cut
 from flightlog.core.time import SECOND, timestamp_of
 from flightlog.core.units import format_duration
 
@@ -97,7 +97,7 @@ def durations(connection: duckdb.DuckDBPyConnection) -> list[DurationSpread]:
         f"SELECT rank, {bin_of('s', found)} AS bin, count(*) FROM times GROUP BY ALL"  # noqa: S608 - numbers
     ).fetchall():
         counts.setdefault(rank, {})[number] = count
-    return [_spread(cut(names[row[0]]), row, found, counts[row[0]]) for row in rows]
+    return [_spread(cut(names[row[0]], TEXT_CHARACTERS), row, found, counts[row[0]]) for row in rows]
 
 
 def _spread(

@@ -19,13 +19,13 @@ from flightlog.analyze.charts.layout import (
     Stretches,
     TimelineItems,
     TimeWindow,
-    cut,
     drawn_apart,
     merge_lanes,
     pack,
 )
 from flightlog.analyze.charts.results import Bars, Cells, Lane, Mark, Nested, Timeline
 from flightlog.analyze.report.workers import WorkerTally
+from flightlog.core.text import cut
 from flightlog.core.time import SECOND
 from flightlog.core.units import format_duration
 
@@ -102,7 +102,7 @@ def bars(
             length_s=[(rows[n][2] - rows[n][1]) / SECOND for n in order],
             name=[drawn_apart(rows[n][3]) for n in order],
             state=[rows[n][4] for n in order],
-            task_id=[cut(rows[n][5] or "") for n in order],
+            task_id=[cut(rows[n][5] or "", TEXT_CHARACTERS) for n in order],
             attempt=[rows[n][6] for n in order],
             args=args if any(args := [arguments_in_a_line(rows[n][9]) for n in order]) else [],
         ),
@@ -524,8 +524,8 @@ def marks(
                 lane=lane_of(place, task_id, attempt),
                 at_s=at / SECOND,
                 kind=kind,
-                task=cut(task or ""),
-                task_id=cut(task_id),
+                task=cut(task or "", TEXT_CHARACTERS),
+                task_id=cut(task_id, TEXT_CHARACTERS),
                 text=_in_a_line(error, message),
             )
         )
@@ -730,7 +730,7 @@ def _read(connection: duckdb.DuckDBPyConnection, depth: int) -> list[_Span]:
             depth,
             since,
             until,
-            cut(name),
+            cut(name, TEXT_CHARACTERS),
             "running" if open_ else "failed" if failed else "completed",
         )
         for span_id, parent_id, lane, since, until, name, failed, open_ in rows

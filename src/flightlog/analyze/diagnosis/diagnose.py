@@ -46,6 +46,7 @@ from flightlog.analyze.diagnosis.wording import (
 )
 from flightlog.core.errors import DamagedRun
 from flightlog.core.settings import expanded
+from flightlog.core.text import plural
 from flightlog.store import layout
 from flightlog.store.liveness import unix_time
 from flightlog.store.read.completeness import reasons_text
@@ -387,9 +388,9 @@ def answer(
     lost.
     """
     begun = _ENDED.get(status, f"The run is {status}")
-    done = f" ({_count(completed, 'task')} completed)" if completed else ""
+    done = f" ({plural(completed, 'task')} completed)" if completed else ""
     left = (
-        f"; {_count(cancelled, 'task')} {'was' if cancelled == 1 else 'were'} cancelled" if cancelled else ""
+        f"; {plural(cancelled, 'task')} {'was' if cancelled == 1 else 'were'} cancelled" if cancelled else ""
     )
     if not causes:
         if status in {"completed", "running"} and incomplete:
@@ -400,9 +401,9 @@ def answer(
     first = causes[0]
     parts = []
     if counts.tasks_failed:
-        parts.append(f"{_count(counts.tasks_failed, 'task')} failed")
+        parts.append(f"{plural(counts.tasks_failed, 'task')} failed")
     if counts.recovered:
-        parts.append(f"{_count(counts.recovered, 'task')} failed first and completed when retried")
+        parts.append(f"{plural(counts.recovered, 'task')} failed first and completed when retried")
     if first.scope in UNFAILED and not parts:
         parts.append("nothing failed, but something went wrong")
     head = f"{begun}{': ' + ', '.join(parts) if parts else ''}"
@@ -412,13 +413,9 @@ def answer(
         else f"{_ADVERBS.get(first.certainty, first.certainty)} {first.failure_class}: {first.headline}"
     ).rstrip(".")
     explained = first.explains.count
-    more = f"; that explains {_count(explained, 'other end', 'other ends')}" if explained > 1 else ""
-    others = f" {_count(len(causes) - 1, 'other cause')} below." if len(causes) > 1 else ""
+    more = f"; that explains {plural(explained, 'other end', 'other ends')}" if explained > 1 else ""
+    others = f" {plural(len(causes) - 1, 'other cause')} below." if len(causes) > 1 else ""
     return f"{head}. {why[:1].upper()}{why[1:]}{more}.{others}"
-
-
-def _count(number: int, one: str, many: str | None = None) -> str:
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 FOR_ALL = frozenset({"disk_full", "time_limit", "preempted"})

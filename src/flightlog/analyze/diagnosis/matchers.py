@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 
 from flightlog.analyze.diagnosis.base import Case, Sign, Source
+from flightlog.core.text import cut
 
 Clue = Callable[[Case], Iterable[Sign]]
 LONGEST_EVIDENCE = 240
@@ -213,8 +214,7 @@ def job_state(*states: str, weight: float = 6.0) -> Clue:
 
 
 def _short(line: str) -> str:
-    line = " ".join(line.split())
-    return line if len(line) <= LONGEST_EVIDENCE else f"{line[: LONGEST_EVIDENCE - 1]}…"
+    return cut(" ".join(line.split()), LONGEST_EVIDENCE)
 
 
 SHORTEST = 3

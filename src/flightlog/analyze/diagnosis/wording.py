@@ -15,6 +15,7 @@ from flightlog.analyze.diagnosis.failures import NAMES
 from flightlog.analyze.diagnosis.results import Evidence
 from flightlog.analyze.diagnosis.scoring import CRASHES, DEVICE, NOT_FOUND, RECORDER, ROOMY, was_killed
 from flightlog.analyze.history.attempts import MORE_THAN_KILLED
+from flightlog.core.text import cut, first_line, last_line
 from flightlog.core.units import format_bytes, format_count, format_duration
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 EVIDENCE = 6
 """Most signs that are told of one cause."""
+LONGEST_LINE = 160
+"""Characters of a line that a cause quotes."""
 _MEMORY_MATTERS = frozenset({"unknown", "worker_lost", "out_of_memory"})
 _INSTALLED = ("/lib/python3", "site-packages", "dist-packages", "<frozen ")
 _ORDER = {source: number for number, source in enumerate(Source)}
@@ -53,13 +56,13 @@ def headline(found: GatheredCase) -> str:
         lost = incident.losses[0].event
         if len(incident.losses) == 1:
             where = f" on {lost.host}" if lost.host else ""
-            return f"worker {lost.worker}{where} was lost: {_line(lost.reason)}"
+            return f"worker {lost.worker}{where} was lost: {first_line(lost.reason, LONGEST_LINE)}"
         many = (
             "a worker process"
             if incident.processes == 1
             else f"{format_count(incident.processes)} worker processes"
         )
-        return f"{many} went away: {_line(lost.reason)}"
+        return f"{many} went away: {first_line(lost.reason, LONGEST_LINE)}"
     if group.scope == "run" and group.recorded_in == "run.json":
         return _run_line(found)
     what = (
@@ -71,7 +74,7 @@ def headline(found: GatheredCase) -> str:
     )
     times = "" if group.count == 1 else f" {format_count(group.count)} times"
     kind = group.error_type or ("job " + job.state if job else "")
-    said = ": ".join(part for part in (kind, _line(group.message)) if part)
+    said = ": ".join(part for part in (kind, first_line(group.message, LONGEST_LINE)) if part)
     return f"{what} failed{times}{f': {said}' if said else ''}"
 
 
@@ -97,20 +100,7 @@ def _run_line(found: GatheredCase) -> str:
         or (found.group.signal and f"ended by {found.group.signal}")
         or "no reason was recorded"
     )
-    return f"the run failed: {_line(how)}"
-
-
-def _line(text: str | None) -> str:
-    return _short(next((line.strip() for line in (text or "").splitlines() if line.strip()), ""))
-
-
-def last_line(text: str | None) -> str:
-    """The last line of an output that is not blank; empty where there is none."""
-    return _short(next((line.strip() for line in reversed((text or "").splitlines()) if line.strip()), ""))
-
-
-def _short(line: str) -> str:
-    return line if len(line) <= 160 else line[:159] + "…"
+    return f"the run failed: {first_line(how, LONGEST_LINE)}"
 
 
 def frame(traceback: str | None) -> str | None:
@@ -134,9 +124,11 @@ def evidence(found: GatheredCase, rule: Rule | None, failure_class: str) -> list
     ]
     told = [_placed(found, sign.text, sign.source, failure_class) for sign in signs[:EVIDENCE]]
     if not told and (found.group.message or found.group.error_type):
-        said = ": ".join(part for part in (found.group.error_type, _line(found.group.message)) if part)
+        said = ": ".join(
+            part for part in (found.group.error_type, first_line(found.group.message, LONGEST_LINE)) if part
+        )
         told.append(_placed(found, said, Source.words))
-    printed = last_line(found.group.output_tail)
+    printed = cut(last_line(found.group.output_tail), LONGEST_LINE)
     if found.group.scope == "command" and printed and not any(printed in one.text for one in told):
         told.append(_placed(found, f"the last that it printed: {printed}", Source.words))
     job = found.job

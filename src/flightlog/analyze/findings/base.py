@@ -118,11 +118,6 @@ def call(task: str, args: str | None) -> str:
     return f"{task}({inside[:60]}{'…' if len(inside) > 60 else ''})"
 
 
-def plural(number: int, one: str, many: str | None = None) -> str:
-    """`1 task`, `2,000 tasks`."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
-
-
 _BEHIND = """
 WITH idle AS (
     SELECT lane, since, until, astir - queued AS ns FROM measured

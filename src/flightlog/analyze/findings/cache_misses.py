@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from flightlog.analyze.findings.base import Facts, Finding, cost_text, matters, plural, share_of
+from flightlog.analyze.findings.base import Facts, Finding, cost_text, matters, share_of
+from flightlog.core.text import plural
 
 NEW = ("never seen", "arguments changed")
 """Reasons for a miss that are no fault: nobody had asked for that before."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from flightlog.analyze.findings.base import Facts, Finding, cost_text, matters, plural, share_of
+from flightlog.analyze.findings.base import Facts, Finding, cost_text, matters, share_of
 from flightlog.analyze.report.interval_tables import merge, uncovered
 from flightlog.core.stats import exact_sum
+from flightlog.core.text import plural
 from flightlog.core.time import seconds
 from flightlog.core.units import format_duration
 

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from flightlog.analyze.findings.base import Facts, Finding, cost_text, plural, share_of
+from flightlog.analyze.findings.base import Facts, Finding, cost_text, share_of
+from flightlog.core.text import plural
 from flightlog.core.time import seconds
 from flightlog.core.units import format_bytes, format_percent
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from flightlog.analyze.findings.base import ENOUGH, Facts, Finding, cost_text, matters, plural, share_of
+from flightlog.analyze.findings.base import ENOUGH, Facts, Finding, cost_text, matters, share_of
+from flightlog.core.text import plural
 from flightlog.core.time import seconds
 from flightlog.core.units import format_bytes, format_duration
 

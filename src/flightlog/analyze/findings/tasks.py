@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from flightlog.analyze.findings.base import Facts, Finding, call, cost_text, matters, plural, share_of
+from flightlog.analyze.findings.base import Facts, Finding, call, cost_text, matters, share_of
 from flightlog.analyze.report.tasks import InFlight
 from flightlog.core.stats import exact_sum
+from flightlog.core.text import plural
 from flightlog.core.units import format_duration
 
 

@@ -18,18 +18,10 @@ from msgspec import Struct
 
 from flightlog.analyze.live.levels import WINDOW
 from flightlog.analyze.live.recent import COLOURS, live_timeline
-from flightlog.analyze.live.results import (
-    LINE,
-    NAME,
-    LiveState,
-    LogLine,
-    Progress,
-    args_text,
-    cut,
-    first_line,
-)
+from flightlog.analyze.live.results import LINE, NAME, LiveState, LogLine, Progress, args_text
 from flightlog.analyze.live.state import LiveTotals
 from flightlog.core.errors import FlightlogError
+from flightlog.core.text import cut, first_line
 from flightlog.core.time import SECOND, moment, timestamp_of
 from flightlog.store import layout
 from flightlog.store.documents import read_document
@@ -249,7 +241,7 @@ def _life(info: RunInfo, status: str, ended: str | None) -> list[LogLine]:
         began = f"the run began{f': {command}' if command else ''}"
         lines.append(LogLine(at=info.start_time, kind="run", text=began, level="info"))
     if status != "running" and ended is not None:
-        why = f": {first_line(info.error)}" if info.error else ""
+        why = f": {first_line(info.error, LINE)}" if info.error else ""
         level: Literal["info", "error"] = "info" if status == "completed" else "error"
         lines.append(
             LogLine(at=ended, kind="run", text=f"{_ENDS.get(status, 'the run is over')}{why}", level=level)

@@ -6,21 +6,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from flightlog.analyze.charts.results import Bars, Lane, Mark, Timeline
-from flightlog.analyze.live.results import (
-    LINE,
-    NAME,
-    TRACEBACK,
-    Failed,
-    LogLine,
-    args_text,
-    cut,
-    cut_end,
-    first_line,
-)
+from flightlog.analyze.live.results import LINE, NAME, TRACEBACK, Failed, LogLine, args_text
 from flightlog.analyze.live.tasks import Done, LiveAttempt
 from flightlog.analyze.report.failures import cause_of
 from flightlog.analyze.report.tasks import attempt_key
 from flightlog.analyze.tallies import Newest
+from flightlog.core.text import cut, cut_end, first_line
 from flightlog.core.time import SECOND, timestamp_of
 from flightlog.core.units import format_bytes, format_duration
 from flightlog.events import (
@@ -98,7 +89,7 @@ def line_of(event: Event) -> tuple[str, Level] | None:
             return f"{_task(event)} failed: {_error(event.error_type, event.error_message)}", "error"
         case TaskRetried():
             after = f" in {format_duration(event.delay_s)}" if event.delay_s else ""
-            why = f": {first_line(event.reason)}" if event.reason else ""
+            why = f": {first_line(event.reason, LINE)}" if event.reason else ""
             return f"{_task(event)} is retried{after}{why}", "warning"
         case TaskCancelled():
             return f"{_task(event)} was cancelled{_because(event.reason)}", "warning"
@@ -148,13 +139,13 @@ def _task(event: TaskFailed | TaskRetried | TaskCancelled) -> str:
 
 def _error(kind: str | None, message: str | None) -> str:
     return (
-        ": ".join(part for part in (cut(kind or "", NAME), first_line(message)) if part)
+        ": ".join(part for part in (cut(kind or "", NAME), first_line(message, LINE)) if part)
         or "no error was given"
     )
 
 
 def _because(reason: str | None) -> str:
-    return f": {first_line(reason)}" if reason else ""
+    return f": {first_line(reason, LINE)}" if reason else ""
 
 
 def _on(host: str | None) -> str:
@@ -170,7 +161,7 @@ def _alert(event: DeviceMemory) -> tuple[str, Level] | None:
     if level is None:
         return None
     used = f"{format_bytes(event.device_used_bytes)} of {format_bytes(event.device_total_bytes)} in use"
-    told = f": {first_line(event.context)}" if event.context else ""
+    told = f": {first_line(event.context, LINE)}" if event.context else ""
     return (
         f"memory of device {event.device_id} on {cut(event.host, NAME)}, rank {event.rank}: {used}{told}",
         level,
@@ -370,11 +361,11 @@ def _ended(done: Done, retried: Collection[str]) -> _Bar | None:
     state, text = _STATES.get(type(event), "retried"), ""
     if isinstance(event, TaskFailed):
         state = "retried" if attempt_key(event) in retried else state
-        text = ": ".join(part for part in (event.error_type, first_line(event.error_message)) if part)
+        text = ": ".join(part for part in (event.error_type, first_line(event.error_message, LINE)) if part)
     elif isinstance(event, TaskCancelled):
-        text = first_line(event.reason)
+        text = first_line(event.reason, LINE)
     elif done.retry is not None:
-        text = first_line(done.retry.reason)
+        text = first_line(done.retry.reason, LINE)
     return _Bar(
         done.began,
         max(done.began, done.at),

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from flightlog.analyze.charts.results import Chart, MetricPoints, Timeline
+from flightlog.core.text import cut
 
 
 class Progress(Struct, frozen=True, kw_only=True):
@@ -269,21 +270,6 @@ NAME = 200
 ARGS = 200
 LINE = 300
 TRACEBACK = 8_000
-
-
-def cut(text: str, limit: int) -> str:
-    """The beginning of a text, so many characters at most."""
-    return text if len(text) <= limit else text[: limit - 1] + "…"
-
-
-def cut_end(text: str | None, limit: int) -> str | None:
-    """The end of a text: of a traceback it says most."""
-    return text if text is None or len(text) <= limit else "…" + text[1 - limit :]
-
-
-def first_line(text: str | None, limit: int = LINE) -> str:
-    """The first line of a text; empty where there is none."""
-    return cut(text[: 4 * limit].strip().partition("\n")[0], limit) if text else ""
 
 
 def args_text(args: Mapping[str, Any] | None, limit: int = ARGS) -> str:

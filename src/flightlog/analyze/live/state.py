@@ -23,7 +23,6 @@ from flightlog.analyze.live.results import (
     Progress,
     SpanNow,
     args_text,
-    cut,
 )
 from flightlog.analyze.live.tasks import Done, DurationSketch, LiveAttempt, LiveTasks
 from flightlog.analyze.live.workers import LiveMachines, LiveWorkers, Window
@@ -31,6 +30,7 @@ from flightlog.analyze.predict.eta import NAMES as NAMES_ESTIMATED
 from flightlog.analyze.predict.eta import Eta, Known, from_earlier, remaining
 from flightlog.analyze.report.tasks import ENOUGH, FAR, attempt_key
 from flightlog.analyze.tallies import LARGEST
+from flightlog.core.text import cut
 from flightlog.core.time import SECOND, moment
 from flightlog.events import (
     CacheLookup,

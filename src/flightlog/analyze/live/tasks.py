@@ -12,11 +12,12 @@ from typing import Any
 from msgspec import Struct
 
 from flightlog.analyze.live.levels import Level
-from flightlog.analyze.live.results import NAME, LiveTaskName, cut
+from flightlog.analyze.live.results import NAME, LiveTaskName
 from flightlog.analyze.predict.eta import ENOUGH, Known, from_durations, of_mean
 from flightlog.analyze.report.tasks import attempt_key
 from flightlog.analyze.tallies import Least, Newest
 from flightlog.core.stats import exact_sum, mean_of, place_of, quantile
+from flightlog.core.text import cut
 from flightlog.core.time import SECOND, moment, nanoseconds
 from flightlog.events import (
     TaskCancelled,

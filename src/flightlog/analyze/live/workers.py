@@ -7,9 +7,10 @@ from typing import Literal
 
 from flightlog.analyze.charts.results import Chart, ChartSeries
 from flightlog.analyze.live.levels import Level, Sampled
-from flightlog.analyze.live.results import NAME, DeviceNow, HostNow, WorkerNow, cut
+from flightlog.analyze.live.results import NAME, DeviceNow, HostNow, WorkerNow
 from flightlog.analyze.live.tasks import Done, LiveAttempt
 from flightlog.analyze.report.workers import WorkerTally
+from flightlog.core.text import cut
 from flightlog.core.time import SECOND, moment
 from flightlog.events import (
     ResourceSample,

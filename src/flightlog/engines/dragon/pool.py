@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from flightlog.core.retry import delay_s
 from flightlog.engines.attempts import Attempt, Deadlines, Ledger
 from flightlog.engines.contract import Outcome, Reports, Work, WorkerView
 from flightlog.engines.dragon.process import STUCK_S, DragonProcess, one_at_a_time, wake_who_waits
@@ -309,7 +310,7 @@ class DragonPool:
 
     def _launch_failed(self, reason: str) -> None:
         self._failures += 1
-        self._launch_at = time.monotonic() + 0.05 * 2 ** min(self._failures, 8)
+        self._launch_at = time.monotonic() + delay_s(self._failures, 0.1, 12.8)
         log.warning("%s", reason)
         if self._failures >= TRIES and not any(w.ready_at for w in self._workers.values()):
             self._ledger.shut("lost", reason)

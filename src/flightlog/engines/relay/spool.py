@@ -10,7 +10,6 @@ All writers on the host that were given this spool write here: the process that 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 import stat
@@ -20,7 +19,7 @@ from collections.abc import Collection
 from datetime import UTC, datetime
 from pathlib import Path
 
-from flightlog.core.descriptors import Descriptor
+from flightlog.core.locks import FileLock, try_lock
 from flightlog.store import layout
 from flightlog.store.documents import read_document, write_document
 
@@ -32,7 +31,7 @@ _ABANDONED_S = 600.0
 class Spool:
     """A spool that this process holds, and nobody else. Made by `make_spool` or `take_orphans`."""
 
-    def __init__(self, home: Path, run: Path, trace_id: str, lock: Descriptor) -> None:
+    def __init__(self, home: Path, run: Path, trace_id: str, lock: FileLock) -> None:
         self.home, self.run, self.trace_id = home, run, trace_id
         self.name = home.name
         self._lock = lock
@@ -42,12 +41,12 @@ class Spool:
 
         Where another process has, both send the spool: what arrives twice is taken once.
         """
-        if not self._lock.still_ours():
+        if not self._lock.still_held():
             self._lock = _hold(self.home) or self._lock
 
     def let_go(self) -> None:
         """Leave it to whoever wants to send it."""
-        self._lock.close()
+        self._lock.release()
 
     def remove(self) -> None:
         """All of it has landed: leave nothing of it behind. Raises nothing."""
@@ -119,29 +118,21 @@ def take_orphans(root: Path, trace_id: str, own: Collection[str]) -> list[Spool]
         ):  # it is being made, or was and nobody came back
             if time.time() - home.stat().st_mtime > _ABANDONED_S:
                 shutil.rmtree(home, ignore_errors=True)
-            lock.close()
+            lock.release()
             continue
         taken.append(Spool(home, run, trace_id, lock))
     return taken
 
 
-def _hold(home: Path) -> Descriptor | None:
-    """The lock of a spool, which goes with this process and not to its children; None if another one has
-    it.
+def _hold(home: Path) -> FileLock | None:
+    """The lock of a spool, which goes with this process and not to its children; None where another process has
+    it, and where the file system has no locks.
     """
     try:
-        lock = Descriptor.open(home / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        lock = try_lock(home / LOCK, of_process=True)
     except OSError:
         return None
-    try:
-        fcntl.lockf(lock.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        there = (home / LOCK).stat()
-        if (there.st_dev, there.st_ino) == lock.file:
-            return lock
-    except OSError:
-        pass
-    lock.close()
-    return None
+    return lock if lock is not None and lock.enforced else None
 
 
 def _folders(folder: Path) -> list[Path]:

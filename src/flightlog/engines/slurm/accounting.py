@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
@@ -19,6 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from flightlog.core.errors import FlightlogError, UsageError
+from flightlog.core.text import signal_name
 from flightlog.core.units import format_bytes, format_duration
 from flightlog.store.liveness import unix_time
 
@@ -278,14 +278,6 @@ def _exit(found: Any, state: str | None) -> tuple[int | None, str | None]:
     if code == 0 and state != "COMPLETED":
         code = None
     return (None, ended_by) if ended_by else (code, None)
-
-
-def signal_name(number: int) -> str:
-    """`SIGKILL` of 9; a number without a name stays one."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def _reason(found: Any) -> str | None:

@@ -6,7 +6,6 @@ servers recognize it.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import re
@@ -16,8 +15,8 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
-from flightlog.core.descriptors import Descriptor
 from flightlog.core.errors import FlightlogError
+from flightlog.core.locks import try_lock
 from flightlog.export.otlp.batches import Batch
 from flightlog.store import layout
 from flightlog.store.documents import read_document, write_document
@@ -120,25 +119,21 @@ def alone(path: Path, where: str) -> Iterator[None]:
 
     A folder that cannot be written guards nothing.
     """
+    file = path.with_suffix(".lock")
     try:
         path.parent.mkdir(exist_ok=True)
-        lock = Descriptor.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT)
+        lock = try_lock(file, mode=0o644)
     except OSError:
         yield
         return
+    if lock is None:
+        pid = file.read_bytes().decode("ascii", "replace").strip() or "unknown"
+        raise FlightlogError(
+            f"the run is being sent to {where} already, by process {pid}: wait until it has ended, "
+            "or end that process and send again, which goes on where it stopped"
+        )
     try:
-        try:
-            fcntl.flock(lock.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            pid = os.pread(lock.fd, 20, 0).decode("ascii", "replace").strip() or "unknown"
-            raise FlightlogError(
-                f"the run is being sent to {where} already, by process {pid}: wait until it has ended, "
-                "or end that process and send again, which goes on where it stopped"
-            ) from None
-        except OSError:  # a file system without locks
-            pass
-        os.ftruncate(lock.fd, 0)
-        os.pwrite(lock.fd, f"{os.getpid()}\n".encode(), 0)
+        lock.write(f"{os.getpid()}\n".encode())
         yield
     finally:
-        lock.close()
+        lock.release()

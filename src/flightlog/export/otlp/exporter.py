@@ -5,7 +5,6 @@ stopped.
 from __future__ import annotations
 
 import os
-import random
 import shlex
 import time
 from collections.abc import Callable, Mapping
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flightlog.core.errors import FlightlogError, MissingExtra
+from flightlog.core.retry import delays_s
 from flightlog.export.base import Exported, ExportOptions, refuse
 from flightlog.export.otlp.batches import Batch, RunReading
 from flightlog.export.otlp.checkpoint import Sent, alone, notes_file
@@ -200,20 +200,19 @@ class _Delivery:
         self._sent.save()
 
     def _send(self, batch: Batch, patience: Callable[[float, NotTaken], bool]) -> Refusal:
-        began, wait = self._clock(), FIRST_WAIT_S
+        began, pauses_s = self._clock(), delays_s(FIRST_WAIT_S, LONGEST_WAIT_S, jitter=0.2)
         takes = bool(self._sent.notes.taken.get(batch.signal))
         parts = Parts(self._where[batch.signal], self._reading.resource, batch.items, self._post, takes=takes)
         while True:
             try:
                 return parts.send()
             except NotTaken as error:
-                pause = wait * random.uniform(0.8, 1.2)
+                pause = next(pauses_s)
                 if error.retry_after_s is not None:
                     pause = max(error.retry_after_s, FIRST_WAIT_S)
                 if not patience(self._clock() - began + pause, error):
                     raise
                 self._sleep(min(pause, LONGEST_WAIT_S))
-                wait = min(wait * 2, LONGEST_WAIT_S)
 
     def _short_patience(self, waited_s: float, error: NotTaken) -> bool:
         heard_of = error.status is not None or bool(self._counts)

@@ -16,6 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 import msgspec
 from msgspec import Struct
 
+from flightlog.core.text import plural
 from flightlog.core.time import moment, timestamp_of
 from flightlog.export.base import Exported, ExportOptions, refuse
 from flightlog.export.destination import whole_file
@@ -169,26 +170,21 @@ def _counts(found: Counter[str]) -> dict[str, int]:
 
 
 def _notes(run: Run, extent: Extent, drawing: Drawing) -> Iterator[str]:
-    def many(number: int, one: str, more: str) -> str:
-        return f"{number:,} {one if number == 1 else more}"
-
     if run.status == "running":
         yield "the run is running: this is what it had recorded so far"
     if extent.unended:
-        yield f"{many(extent.unended, 'task', 'tasks')} had not ended, drawn up to the end of the run"
+        yield f"{plural(extent.unended, 'task')} had not ended, drawn up to the end of the run"
     if extent.open_spans:
-        yield f"{many(extent.open_spans, 'span', 'spans')} had not ended, drawn up to the end of the run"
+        yield f"{plural(extent.open_spans, 'span')} had not ended, drawn up to the end of the run"
     if extent.unplaced:
-        yield f"{many(extent.unplaced, 'attempt', 'attempts')} not drawn: when they ran is unknown"
+        yield f"{plural(extent.unplaced, 'attempt')} not drawn: when they ran is unknown"
     if drawing.undrawn_waits:
         yield (
-            f"{many(drawing.undrawn_waits, 'wait', 'waits')} not drawn, as more than {WAITING_LANES} tasks waited at"
+            f"{plural(drawing.undrawn_waits, 'wait')} not drawn, as more than {WAITING_LANES} tasks waited at"
             " once: the curve of waiting tasks has all of them"
         )
     if extent.backward:
-        yield (
-            f"{many(extent.backward, 'arrow', 'arrows')} not drawn: by the clocks, they would lead back in time"
-        )
+        yield (f"{plural(extent.backward, 'arrow')} not drawn: by the clocks, they would lead back in time")
 
 
 COMPRESSION = 4

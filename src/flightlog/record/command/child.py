@@ -16,6 +16,7 @@ from types import TracebackType
 from msgspec import Struct
 
 from flightlog.core import threads
+from flightlog.core.text import signal_name
 from flightlog.record.command.output_tee import RESET, Passage
 
 NOT_EXECUTABLE, NOT_FOUND = 126, 127
@@ -90,7 +91,7 @@ class Ended(Struct, frozen=True):
     @property
     def signal(self) -> str | None:
         """The signal that ended it, if one did."""
-        return _signal_name(-self.status) if self.status < 0 else None
+        return signal_name(-self.status) if self.status < 0 else None
 
     @property
     def code(self) -> int:
@@ -232,15 +233,8 @@ def _interruption(received: Sequence[int], code: int) -> str | None:
     """The signal that the command's end is put down to: Ctrl-C only if it did not end well all the same."""
     for number in received:
         if number not in _FROM_TERMINAL or code != 0:
-            return _signal_name(number)
+            return signal_name(number)
     return None
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # one of the real-time signals, which have numbers only
-        return f"SIG{number}"
 
 
 def _in_foreground() -> bool:

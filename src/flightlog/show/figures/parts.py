@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from flightlog.core.text import plural
 from flightlog.core.units import format_percent
 from flightlog.show.figures.style import (
     BAD,
@@ -20,7 +21,7 @@ from flightlog.show.figures.style import (
     plain,
     time_scale,
 )
-from flightlog.show.phrases import count_text, money_text
+from flightlog.show.phrases import money_text
 from flightlog.show.report_sections import link_name
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def critical_figure(path: CriticalPath, *, colors: Mapping[str, str] | None = No
     paint = [_KINDS.get(part.kind) or colors.get(part.name, OTHER) for part in shown]
     facts = [
         f"<b>{label}</b><br>{duration_text(part.seconds)}, {_percent(part.share)} of the wall time, in "
-        + count_text(part.links, "segment")
+        + plural(part.links, "segment")
         + (f"<br>max. saving {duration_text(part.saves_s)}" if part.saves_s is not None else "")
         for label, part in zip(labels, shown, strict=True)
     ]
@@ -284,7 +285,7 @@ def spans_figure(tree: SpanTree, *, colors: Mapping[str, str] | None = None) -> 
         ],
         x={"visible": False},
         y={"visible": False},
-        notes=[f"{count_text(left, 'more path')} with less time not drawn."] if left > 0 else [],
+        notes=[f"{plural(left, 'more path')} with less time not drawn."] if left > 0 else [],
         plot_px=min(600, 34 * (depth + 1)),
     )
 
@@ -307,10 +308,10 @@ def _facts(key: Key, node: SpanNode | None, seconds: float, whole: float) -> str
     text = f"<b>{_label(key)}</b><br>{duration_text(seconds)}, {seconds / whole:.1%} of all"
     if node is None:
         return text
-    errors = f", {count_text(node.errors, 'error')}" if node.errors else ""
+    errors = f", {plural(node.errors, 'error')}" if node.errors else ""
     still = f", {node.open:,} still open" if node.open else ""
     return (
-        f"{text}<br>{count_text(node.count, 'span')}{errors}{still}<br>{duration_text(node.self_s)} by "
+        f"{text}<br>{plural(node.count, 'span')}{errors}{still}<br>{duration_text(node.self_s)} by "
         "itself, "
         f"{duration_text(node.wall_s)} of wall time"
     )

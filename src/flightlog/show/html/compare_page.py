@@ -10,6 +10,7 @@ from flightlog.analyze.charts.report_with_charts import timeline_of
 from flightlog.analyze.compare.compare import compare_groups
 from flightlog.analyze.compare.run_groups import find_groups
 from flightlog.analyze.compare.thresholds import check
+from flightlog.core.text import plural
 from flightlog.core.units import format_count, format_duration
 from flightlog.show import figures
 from flightlog.show.bounded import bounded
@@ -20,7 +21,7 @@ from flightlog.show.html.elements import Child, Element, coded, said, tag
 from flightlog.show.html.page import PagePart, page_html, plotly_script
 from flightlog.show.html.report_page import timeline_plot
 from flightlog.show.html.verdict import AdviceRow, advice_list, raw, sign
-from flightlog.show.phrases import count_text, money_text
+from flightlog.show.phrases import money_text
 
 if TYPE_CHECKING:
     from flightlog.analyze.charts.results import Timeline
@@ -129,7 +130,7 @@ def _blocks(named: dict[str, Any], title: str) -> list[Element]:
 def _name(side: Side) -> str:
     if len(side.runs) == 1:
         return said(side.runs[0].run_id, 100)
-    return f"{said(side.asked, 100)} ({count_text(len(side.runs), 'run')})"
+    return f"{said(side.asked, 100)} ({plural(len(side.runs), 'run')})"
 
 
 def _verdict(comparison: Comparison, outcomes: Sequence[ThresholdOutcome]) -> Element:
@@ -234,7 +235,7 @@ def _timelines(comparison: Comparison, before: Timeline | None, after: Timeline 
         tag(
             "div",
             tag("h3", f"{letter}: {said(side.runs[0].run_id, 100)}"),
-            tag("p", f"The newest of {count_text(len(side.runs), 'run')}.", class_="note")
+            tag("p", f"The newest of {plural(len(side.runs), 'run')}.", class_="note")
             if len(side.runs) > 1
             else None,
             timeline_plot(identity, timeline, colors, of=of, length_s=length_s)

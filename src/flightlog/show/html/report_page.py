@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from flightlog.analyze.charts.report_with_charts import report_with_charts
 from flightlog.analyze.compare.environment import environment_of
 from flightlog.core.errors import FlightlogError
+from flightlog.core.text import first_line, plural
 from flightlog.core.units import format_count
 from flightlog.show import figures
 from flightlog.show.bounded import bounded
@@ -32,7 +33,7 @@ from flightlog.show.html.blocks import (
 from flightlog.show.html.elements import Element, coded, lines_said, said, tag
 from flightlog.show.html.page import PagePart, page_html, plotly_script
 from flightlog.show.html.verdict import raw, verdict_element
-from flightlog.show.phrases import args_text, call_text, count_text, first_line, moment_text
+from flightlog.show.phrases import args_text, call_text, moment_text
 from flightlog.show.report import TITLE as WALL_TIME
 from flightlog.show.report import not_recorded, report_sections
 from flightlog.show.report_details import metrics_section
@@ -470,7 +471,7 @@ def _list(title: str, rows: list[tuple[str, str]]) -> list[Element]:
     return [
         tag(
             "details",
-            tag("summary", f"{title}: {count_text(len(rows), 'entry', 'entries')}"),
+            tag("summary", f"{title}: {plural(len(rows), 'entry', 'entries')}"),
             table_of(table, title, most=_LONGEST),
             class_="list",
         )
@@ -491,12 +492,12 @@ def failures_part(report: Report, diagnosis: RunDiagnosis | None) -> PagePart:
     count = tag(
         "span", format_count(failures.count), data_path="failures.count", data_value=raw(failures.count)
     )
-    content = [tag("p", count, f" in all, of {count_text(failures.groups, 'cause')}.", class_="note")]
+    content = [tag("p", count, f" in all, of {plural(failures.groups, 'cause')}.", class_="note")]
     if diagnosis is not None and diagnosis.causes:
         content += [tag("p", coded(diagnosis.answer, 1000)), *map(_diagnosed, diagnosis.causes[:CAUSES])]
         left = len(diagnosis.causes) - CAUSES + diagnosis.more_causes
         if left > 0:
-            content.append(tag("p", f"… and {count_text(left, 'rarer cause')}", class_="more"))
+            content.append(tag("p", f"… and {plural(left, 'rarer cause')}", class_="more"))
     else:
         content.append(
             tag("p", "What may have caused them: ", _command(f"flightlog diagnose {report.run.run_id}"))
@@ -505,7 +506,7 @@ def failures_part(report: Report, diagnosis: RunDiagnosis | None) -> PagePart:
         content += [tag("h3", "What failed"), *map(_group, causes[:LISTED])]
         left = failures.groups - min(len(causes), LISTED)
         if left > 0:
-            content.append(tag("p", f"… and {count_text(left, 'more cause')}", class_="more"))
+            content.append(tag("p", f"… and {plural(left, 'more cause')}", class_="more"))
     return PagePart("failures", "Failures", content)
 
 
@@ -526,7 +527,7 @@ def _diagnosed(cause: Cause) -> Element:
             ": ",
             coded(cause.headline, 600),
         ),
-        tag("p", f"{count_text(cause.recovered, 'task')} of it completed in a later attempt.")
+        tag("p", f"{plural(cause.recovered, 'task')} of it completed in a later attempt.")
         if cause.recovered
         else None,
         tag(

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from flightlog.core.text import plural
 from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
 from flightlog.show.html.elements import Child, Element, coded, said, tag
-from flightlog.show.phrases import capitalized, count_text, moment_text, money_text
+from flightlog.show.phrases import capitalized, moment_text, money_text
 from flightlog.show.report import TITLE, findings_section, wall_time_text
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def verdict_of(report: Report) -> RunVerdict:
         "running": (f"Running, for {took} so far", "plain"),
     }.get(run.status, (f"{said(run.status, 40).capitalize()} after {took}", "warn"))
     if tasks.failed:
-        headline += f", with {count_text(tasks.failed, 'failed task')}"
+        headline += f", with {plural(tasks.failed, 'failed task')}"
         style = "warn" if style == "good" else style
     return RunVerdict(style, headline, _lead(report))
 
@@ -58,7 +59,7 @@ def _lead(report: Report) -> str:
     parts = []
     if tasks.submitted or tasks.completed:
         of = f"{format_count(tasks.completed)} of " if tasks.submitted else ""
-        parts.append(f"{of}{count_text(tasks.submitted or tasks.completed, 'task')} completed")
+        parts.append(f"{of}{plural(tasks.submitted or tasks.completed, 'task')} completed")
         parts += [
             f"{format_count(number)} {word}"
             for number, word in (
@@ -70,9 +71,9 @@ def _lead(report: Report) -> str:
             if number
         ]
         if tasks.retried:
-            parts.append(f"{count_text(tasks.retried, 'attempt')} retried")
+            parts.append(f"{plural(tasks.retried, 'attempt')} retried")
     elif report.spans.count:
-        parts.append(f"no tasks, {count_text(report.spans.count, 'span')}")
+        parts.append(f"no tasks, {plural(report.spans.count, 'span')}")
     said_ = capitalized(", ".join(parts)) + "." if parts else "No task was recorded."
     if run.last_seen is not None:
         said_ += f" Last heartbeat {moment_text(run.last_seen)}."

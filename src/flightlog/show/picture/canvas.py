@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 from flightlog.core.errors import MissingExtra, UsageError
+from flightlog.core.text import cut
 from flightlog.show.figures.style import DARK
 from flightlog.show.picture.layout import Lettering, Places, draw_axes, in_legend, plan
 
@@ -381,7 +382,7 @@ def draw_icicle(axes: Any, trace: Any, lettering: Lettering, width_px: int) -> N
             axes.text(
                 left + 5 / width_px,
                 depth + 0.5,
-                text if len(text) <= room else f"{text[: room - 1]}…",
+                cut(text, room),
                 va="center",
                 **{**lettering.style(), "color": ink},
             )

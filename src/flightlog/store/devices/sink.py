@@ -4,7 +4,6 @@ time.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
 import weakref
@@ -19,6 +18,7 @@ import msgspec.structs
 from flightlog.core import threads
 from flightlog.core.descriptors import Descriptor
 from flightlog.core.errors import UsageError
+from flightlog.core.locks import try_lock
 from flightlog.events.devices.checks import check_event
 from flightlog.events.devices.event import TelemetryEvent, TelemetryEventV3, TelemetryEventV4
 from flightlog.events.devices.records import telemetry_event_from_record
@@ -330,41 +330,30 @@ class FolderLock:
 
     def hold_on(self) -> None:
         """Take it again where the program has closed it; raises `UsageError` if somebody else was faster."""
-        if not self._file.still_ours():
+        if not self._lock.still_held():
             self._hold()
 
     def release(self) -> None:
         """Let go; may be called again."""
-        self._file.close()
+        self._lock.release()
         _HELD.discard(self)
 
     def _hold(self) -> None:
-        self._file = Descriptor.open(self._folder / LOCK, os.O_RDWR | os.O_CREAT)
-        try:
-            self._take()
-        except BaseException:
-            self.release()
-            raise
-        os.ftruncate(self._file.fd, 0)
-        holder = _Holder(os.getpid(), this_host(), process_start(os.getpid()))
-        os.pwrite(self._file.fd, msgspec.json.encode(holder), 0)
+        path = self._folder / LOCK
+        lock = try_lock(path, mode=0o644)
+        holder = _decode(path.read_bytes())
+        if lock is None or not (
+            lock.enforced or holder is None or holder.host != this_host() or not _lives(holder)
+        ):
+            if lock is not None:
+                lock.release()
+            who = f"process {holder.pid} on {holder.host}" if holder else "another writer"
+            raise UsageError(
+                f"{self._folder} is being written by {who}: give every writer a sink folder of its own"
+            )
+        self._lock = lock
+        lock.write(msgspec.json.encode(_Holder(os.getpid(), this_host(), process_start(os.getpid()))))
         _HELD.add(self)
-
-    def _take(self) -> None:
-        holder = _decode(os.pread(self._file.fd, 4096, 0))
-        try:
-            fcntl.flock(self._file.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            pass
-        except OSError:  # a file system without locks
-            if holder is None or holder.host != this_host() or not _lives(holder):
-                return
-        else:
-            return
-        who = f"process {holder.pid} on {holder.host}" if holder else "another writer"
-        raise UsageError(
-            f"{self._folder} is being written by {who}: give every writer a sink folder of its own"
-        )
 
 
 def _decode(text: bytes) -> _Holder | None:

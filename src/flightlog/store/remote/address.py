@@ -7,6 +7,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from flightlog.core.errors import UsageError
 from flightlog.core.settings import expanded
+from flightlog.core.text import cut
 
 OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl"})
 """Protocols without folders: an object appears whole, and nothing has to be made for it first."""
@@ -87,7 +88,7 @@ def scrub(text: str, limit: int = 300) -> str:
     line = " ".join(text.split())
     for pattern, shown in _SCRUBBED:
         line = pattern.sub(shown, line)
-    return line if len(line) <= limit else line[: limit - 1] + "…"
+    return cut(line, limit)
 
 
 def _credentials_in(address: str) -> str | None:

@@ -14,7 +14,6 @@ It is a cache: all of it may be removed at any time, and is fetched again when i
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import time
@@ -24,6 +23,7 @@ from pathlib import Path
 
 import msgspec
 
+from flightlog.core.locks import locked
 from flightlog.store import layout
 from flightlog.store.documents import replace_bytes
 
@@ -102,15 +102,9 @@ class RemoteCache:
 
     @contextmanager
     def locked(self, run_id: str) -> Iterator[None]:
-        """Wait until no other process or thread changes the copy of a run, and keep them off; freed by any
-        death.
-        """
-        fd = os.open(self._notes / f"{run_id}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
+        """Wait until no other process or thread changes the copy of a run, and keep them off."""
+        with locked(self._notes / f"{run_id}.lock", wait_s=None):
             yield
-        finally:
-            os.close(fd)
 
     def run_ids(self) -> set[str]:
         """The runs of which at least a document is here."""

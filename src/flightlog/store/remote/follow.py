@@ -4,12 +4,12 @@ has ended.
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable, Collection
 from pathlib import Path
 
 from flightlog.core.errors import RemoteError
+from flightlog.core.retry import delays_s
 from flightlog.store import layout
 from flightlog.store.remote.local import has_settled
 from flightlog.store.remote.upload import Synced, Uploader
@@ -41,16 +41,15 @@ def sync_with_patience(
 
     Files whose paths are in `again` are sent whatever is there.
     """
-    began, pause_s = clock(), _PAUSE_S[0]
+    began, pauses_s = clock(), delays_s(*_PAUSE_S, jitter=0.5)
     while True:
         try:
             return uploader.sync(again)
         except RemoteError as error:
-            wait_s = pause_s * random.uniform(0.5, 1.5)
+            wait_s = next(pauses_s)
             if not error.passing or clock() - began + wait_s > patience_s:
                 raise
         sleep(wait_s)
-        pause_s = min(pause_s * 2, _PAUSE_S[1])
 
 
 def follow(
@@ -68,7 +67,7 @@ def follow(
     that is still there `give_up_s` after the run has ended, or that will not pass, is raised then; copying
     again goes on from there.
     """
-    pace_s, pause_s = every_s[0], _PAUSE_S[0]
+    pace_s, pauses_s = every_s[0], delays_s(*_PAUSE_S, jitter=0.5)
     told: set[str] = set()
     ended: float | None = None
     while True:
@@ -76,19 +75,18 @@ def follow(
             synced = uploader.sync()
             if synced.complete:
                 return synced
-            pause_s, wait_s = _PAUSE_S[0], pace_s
+            pauses_s, wait_s = delays_s(*_PAUSE_S, jitter=0.5), pace_s
             pace_s = min(pace_s * 1.05, every_s[1])
             told.clear()
         except RemoteError as error:
             if error.kind not in told:
                 told.add(error.kind)
                 on_trouble(str(error))
-            wait_s = pause_s * random.uniform(0.5, 1.5)
+            wait_s = next(pauses_s)
             if _has_settled(uploader):
                 ended = clock() if ended is None else ended
                 if not error.passing or clock() - ended + wait_s > give_up_s:
                     raise
-            pause_s = min(pause_s * 2, _PAUSE_S[1])
         _wait(uploader, wait_s, ended is not None, sleep, clock)
 
 

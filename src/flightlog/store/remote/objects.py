@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import math
 import os
 import queue
-import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, TypeVar
 from msgspec import Struct
 
 from flightlog.core.errors import MissingExtra, RemoteError, UsageError
+from flightlog.core.retry import delays_s
 from flightlog.store.remote.address import EXTRAS, OBJECT_STORES, parse_address, protocol_of
 from flightlog.store.remote.errors import make_error, remote_error
 
@@ -348,7 +349,7 @@ class Calls:
         """What `what()` gives; `carries` are the bytes that go over the line, `again` whether it may be
         repeated.
         """
-        pause_s = self._pause_s
+        pauses_s = delays_s(self._pause_s, math.inf, jitter=0.5)
         for attempt in range(1, self._attempts + 1):
             try:
                 return self._once(what, self.timeout_s + carries / BYTES_PER_S)
@@ -356,8 +357,7 @@ class Calls:
                 passing = error.passing and error.kind != "timeout"  # that has taken long enough
                 if not (again and passing) or attempt == self._attempts:
                     raise
-            self._sleep(pause_s * random.uniform(0.5, 1.5))
-            pause_s *= 2
+            self._sleep(next(pauses_s))
         raise AssertionError("no attempt was made")
 
     def __del__(self) -> None:

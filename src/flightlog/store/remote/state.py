@@ -4,18 +4,16 @@ the run.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import re
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from msgspec import Struct, field
 
-from flightlog.core.descriptors import Descriptor
+from flightlog.core.locks import is_locked, try_lock
 from flightlog.store import layout
 from flightlog.store.documents import read_document, write_document
 from flightlog.store.read.files import read_regular
@@ -118,57 +116,36 @@ def uploader_name(source: str, host: str) -> str:
     return f"{label}-{source}"
 
 
-_TRIES, _PAUSE_S = 10, 0.05  # whoever only looks holds the lock for a moment
+_WAIT_S = 0.5
+"""`is_followed` holds the lock for a moment."""
 
 
 @contextmanager
 def sole_uploader(run: Path) -> Iterator[str | None]:
-    """None where no other process copies this run now, or else who does; the kernel lets go when a holder
-    dies.
+    """Keep other processes from copying this run; gives None, or else who copies it now.
+
+    In a folder that cannot be written one process copies at a time by custom.
     """
     file = run / layout.FOLLOWERS / _LOCK
     try:
         file.parent.mkdir(exist_ok=True)
-        lock = Descriptor.open(file, os.O_RDWR | os.O_CREAT)
+        lock = try_lock(file, wait_s=_WAIT_S, mode=0o644)
     except OSError:
-        yield None  # read-only: one process copies at a time by custom
+        yield None
+        return
+    if lock is None:
+        yield read_regular(file).decode("utf-8", "replace").strip() or "another process"
         return
     try:
-        if not _is_locked(lock, fcntl.LOCK_EX, _TRIES):
-            yield os.pread(lock.fd, 200, 0).decode("utf-8", "replace").strip() or "another process"
-            return
-        os.ftruncate(lock.fd, 0)
-        os.pwrite(lock.fd, f"process {os.getpid()} on {os.uname().nodename}".encode(), 0)
+        lock.write(f"process {os.getpid()} on {os.uname().nodename}".encode())
         yield None
     finally:
-        lock.close()
+        lock.release()
 
 
 def is_followed(run: Path) -> bool:
-    """Whether a process copies this run at this moment; to look keeps nobody from it."""
-    try:
-        lock = Descriptor.open(run / layout.FOLLOWERS / _LOCK)
-    except OSError:
-        return False
-    try:
-        return not _is_locked(lock, fcntl.LOCK_SH, 1)
-    finally:
-        lock.close()
-
-
-def _is_locked(lock: Descriptor, how: int, tries: int) -> bool:
-    """Whether the lock is ours now; where a file system has none it always is."""
-    for number in range(tries):
-        if number:
-            time.sleep(_PAUSE_S)
-        try:
-            fcntl.flock(lock.fd, how | fcntl.LOCK_NB)
-        except BlockingIOError:
-            continue
-        except OSError:
-            return True
-        return True
-    return False
+    """Whether a process copies this run at this moment; keeps nobody from it."""
+    return is_locked(run / layout.FOLLOWERS / _LOCK)
 
 
 class CopyStatus(Struct, frozen=True, kw_only=True):

@@ -13,19 +13,16 @@ A reader finds every line at every moment, and takes those that stand twice once
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
-import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
 from msgspec import Struct
 
-from flightlog.core.descriptors import Descriptor
-from flightlog.core.threads import sleep
+from flightlog.core.locks import locked
 from flightlog.store import layout
 from flightlog.store.documents import (
     RecorderInfo,
@@ -151,29 +148,9 @@ def _part_writers(
     return done, left
 
 
-@contextmanager
-def sole_sealer(path: Path, wait_s: float = 0.0) -> Iterator[bool]:
-    """Whether no other process seals this run, after waiting for so long; the kernel lets go when a holder
-    dies.
-    """
-    folder = Descriptor.open(path)
-    deadline = time.monotonic() + wait_s
-    try:
-        while True:
-            try:
-                fcntl.flock(folder.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if time.monotonic() < deadline:
-                    sleep(0.05)
-                    continue
-                yield False
-                return
-            except OSError:
-                pass  # a file system without locks: one process seals at a time by custom
-            yield True
-            return
-    finally:
-        folder.close()
+def sole_sealer(path: Path, wait_s: float = 0.0) -> AbstractContextManager[bool]:
+    """Keep other processes from sealing this run; gives whether none of them does, after waiting `wait_s`."""
+    return locked(path, wait_s=wait_s, create=False)
 
 
 def is_to_complete(path: Path) -> bool:

@@ -1,0 +1,40 @@
+"""Short texts out of longer ones: counts with their noun, the beginning or end of a text, one line, names of signals."""
+
+from __future__ import annotations
+
+import signal
+
+
+def plural(number: int, one: str, many: str | None = None) -> str:
+    """`1 task`, `2,000 tasks`; `many` is for nouns whose plural is not formed with an s."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def cut(text: str, limit: int) -> str:
+    """The text, or its beginning and an ellipsis: `limit` characters at most."""
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def cut_end(text: str | None, limit: int) -> str | None:
+    """The text, or an ellipsis and its end, which says most in a traceback: `limit` characters at most."""
+    return text if text is None or len(text) <= limit else f"…{text[1 - limit :]}"
+
+
+def first_line(text: str | None, limit: int | None = None) -> str:
+    """The first line that is not blank, stripped and cut to `limit` characters; empty where there is none."""
+    lines = (text or "") if limit is None else (text or "")[: 4 * limit]
+    found = next((line.strip() for line in lines.splitlines() if line.strip()), "")
+    return found if limit is None else cut(found, limit)
+
+
+def last_line(text: str | None) -> str:
+    """The last line that is not blank, stripped; empty where there is none."""
+    return next((line.strip() for line in reversed((text or "").splitlines()) if line.strip()), "")
+
+
+def signal_name(number: int) -> str:
+    """`SIGKILL` of 9; `signal 63` of a number without a name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,26 @@
+"""Counts, cut texts, single lines and names of signals."""
+
+from __future__ import annotations
+
+from flightlog.core.text import cut, cut_end, first_line, last_line, plural, signal_name
+
+
+def test_a_count_has_its_noun_in_the_right_number():
+    assert plural(1, "task") == "1 task"
+    assert plural(2000, "task") == "2,000 tasks"
+    assert plural(0, "process", "processes") == "0 processes"
+
+
+def test_a_long_text_is_cut_to_the_limit_and_says_so():
+    assert (cut("abcdef", 6), cut("abcdef", 4)) == ("abcdef", "abc…")
+    assert (cut_end("abcdef", 6), cut_end("abcdef", 4), cut_end(None, 4)) == ("abcdef", "…def", None)
+
+
+def test_the_first_and_the_last_line_are_those_that_are_not_blank():
+    assert (first_line("\n one \ntwo\n"), last_line("\n one \n two\n\n")) == ("one", "two")
+    assert (first_line(None), last_line(None), first_line(" \n")) == ("", "", "")
+    assert first_line("\nabcdef\nghi", 4) == "abc…"
+
+
+def test_signals_have_names_or_numbers():
+    assert (signal_name(9), signal_name(63)) == ("SIGKILL", "signal 63")
