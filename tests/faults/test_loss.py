@@ -203,6 +203,51 @@ def test_lines_that_waited_in_memory_when_the_process_was_killed_are_lost_and_co
     assert found + lost - 500 - told in {0, 1}
     assert (lost > 200, run.status) == (True, "crashed")
     assert lines_check(run) == f"{found:,} of {found + lost:,} read, {lost:,} lost: disk quota exceeded"
+    assert [entry.lines_lost for entry in list_runs(tmp_path / "runs")] == [lost]
+    (cause,) = diagnose(run).causes
+    assert (cause.failure_class, cause.headline) == ("unknown", "the run's process exited unexpectedly")
+    assert cause.missing[0] == (
+        "How the program ended is not recorded. The recorder could not write then (disk quota exceeded): that is "
+        "why data is missing, not why the program ended."
+    )
+
+
+RAISES = (
+    BEGIN
+    + """
+with flightlog.record("full", runs_dir=sys.argv[1], sample_interval_s=None):
+    work(200)
+    raise ValueError("could not convert string to float: 'n/a'")
+"""
+)
+
+
+def test_the_end_of_a_run_that_began_on_a_full_disk_is_known_from_its_page(io_faults, tmp_path):
+    env = io_faults(tmp_path / "runs", "write,rename,fallocate", "ENOSPC", from_=2)  # the page is the first
+    assert ran(RAISES, tmp_path / "runs", env=env).returncode == 1
+    (entry,) = list_runs(tmp_path / "runs")
+    run = Run(entry.path)
+    assert not (run.path / layout.RUN).exists()
+    assert (entry.status, entry.lines_lost) == (run.status, run.completeness().lost_lines) == ("failed", 201)
+    assert run.info.error == "ValueError: could not convert string to float: 'n/a'"
+    (cause,) = diagnose(run).causes
+    assert (cause.failure_class, cause.headline) == (
+        "data_error",
+        "the run failed: ValueError: could not convert string to float: 'n/a'",
+    )
+
+
+def test_a_disk_without_room_for_the_page_is_named_as_the_reason_why_the_end_is_unknown(
+    io_faults, tmp_path, capsys
+):
+    env = io_faults(tmp_path / "runs", "write,rename,fallocate", "ENOSPC", from_=1)
+    assert ran(RAISES, tmp_path / "runs", env=env).returncode == 1
+    (entry,) = list_runs(tmp_path / "runs")
+    assert (entry.status, entry.lines_lost) == ("unknown", None)
+    why = "the disk had no room even for the page of 4 KiB that says how a run ended"
+    assert why in (entry.problem or "")
+    assert main(["verify", "latest", "--runs-dir", str(tmp_path / "runs")]) != 0
+    assert why in capsys.readouterr().err
 
 
 def test_what_threads_record_between_a_signal_and_the_end_of_the_process_is_recorded(tmp_path):

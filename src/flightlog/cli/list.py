@@ -4,15 +4,16 @@
     flightlog list --project demo --status failed
     flightlog list --format json
 
-`completed, 3,121 lost` says that so many lines of the record are lost, as on a full disk; `flightlog report`
-says why.
+`completed, 3,121 lost` says that so many lines of the record are lost, as on a full disk: the number that
+`flightlog verify` finds. `flightlog report` says why.
 
 A run that claims to be running, and whose process is gone, is listed as `crashed`, with the time it took and
 the tasks it had at least, as of its last heartbeat: `≥ 35 of ≥ 131`. A report, which reads its events, knows
 of all. So are the tasks of a run of another user that has ended and that its user has not read yet. In a
 narrow terminal columns are left out, then run ids cut in their middle, so that a run is one line; the last
 eight digits of an id name the run, too. In a pipe everything stands in full. A run whose `run.json` cannot be
-read is listed with what its folder's name says, and the reason below.
+read is listed with what its folder's name and its processes tell, and the reason below; `unknown` is the
+status of one that left nothing else, as where the disk was full when it began.
 
 The JSON is a list of objects with `run_id`, `project`, `status`, `start_time`, `end_time`, `duration_s`,
 `tasks_submitted`, `tasks_completed`, `tasks_failed`, `lines_lost`, `path` and `problem`; unknown values are

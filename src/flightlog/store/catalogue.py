@@ -13,10 +13,16 @@ from flightlog.store import layout
 from flightlog.store.documents import Document, read_document
 from flightlog.store.figures import Figures
 from flightlog.store.index import Reckon, RunIndex
-from flightlog.store.layout import RunInfo
+from flightlog.store.layout import RunInfo, WriterInfo
 from flightlog.store.liveness import HEARTBEAT_LIMIT_S, Observer, here, unix_time
 from flightlog.store.read.files import writer_folders
-from flightlog.store.read.writers import read_writer, run_as_it_ended
+from flightlog.store.read.writers import (
+    read_writer,
+    read_writers,
+    refused_from_the_start,
+    run_as_it_ended,
+    tells_of_loss,
+)
 from flightlog.store.runs_folder import fetch_documents
 
 _REMOVED = ".removed-"
@@ -33,7 +39,8 @@ class RunEntry:
     run_id: str
     project: str
     status: str
-    """As of now: a run that claims to be running, and is not, has `crashed`; `unknown` without `run.json`."""
+    """As of now: a run that claims to be running, and is not, has `crashed`; `unknown` where neither `run.json`
+    nor the process that owns the run tells."""
     start_time: str | None
     end_time: str | None
     duration_s: float | None
@@ -78,7 +85,7 @@ def list_runs(
     observer, paths = observer or here(), run_paths(runs_dir)
     with RunIndex(runs_dir, paths) as index:
         found = zip(paths, index.infos(_watched(paths, progress)), strict=True)
-        return _newest_first(_entry(path, read, sizes, observer) for path, read in found)
+        return _newest_first(_entry(path, read, sizes, observer, index.lines_lost) for path, read in found)
 
 
 def past_runs(
@@ -103,7 +110,8 @@ def past_runs(
     observer, paths = observer or here(), run_paths(runs_dir)
     with RunIndex(runs_dir, paths) as index:
         reads = dict(zip(paths, index.infos(_watched(paths, progress)), strict=True))
-        chosen = choose(_newest_first(_entry(path, read, False, observer) for path, read in reads.items()))
+        entries = (_entry(path, read, False, observer, index.lines_lost) for path, read in reads.items())
+        chosen = choose(_newest_first(entries))
         if figures:
             fetch_documents([entry.path for entry in chosen], layout.SUMMARY)
         wanted = _watched([entry.path for entry in chosen], progress)
@@ -249,41 +257,70 @@ def _alive(path: Path, observer: Observer) -> str | None:
     return None
 
 
-def _entry(path: Path, read: Document[RunInfo], sizes: bool, observer: Observer) -> RunEntry:
-    size = size_of(path) if sizes else None
-    info = read.value
-    if info is None:
-        return RunEntry(
-            path,
-            path.name,
-            project_of(path.name),
-            "unknown",
-            start_of(path.name),
-            None,
-            None,
-            None,
-            None,
-            None,
-            size,
-            read.problem,
-        )
-    noted, info = info.status, run_as_it_ended(path, info, observer)
-    to_complete = info.to_complete is True or info.status != noted
+def infer_run(path: Path, run_id: str, writers: Iterable[WriterInfo], observer: Observer) -> RunInfo:
+    """What name and writers tell of a run whose `run.json` is missing or unreadable, without its tasks.
+
+    `unknown` where the process that owns the run left nothing, or did not say how the run ended. It started
+    when that process began to record: a run's name is no measurement.
+    """
+    info = RunInfo(run_id=run_id, project=project_of(run_id), status="unknown", start_time="")
+    owner = next((writer for writer in writers if writer.owner), None)
+    if owner is None:
+        return info
+    info.start_time = owner.started if unix_time(owner.started) is not None else ""
+    info.host, info.pid, info.pid_start = owner.host, owner.pid, owner.pid_start
+    info.heartbeat, info.writer = owner.heartbeat or None, owner.writer
+    info.status = "running"  # for its page and the observer to hold against the machine
+    ended = run_as_it_ended(path, info, observer)
+    if ended.status == "running" and owner.closed:
+        ended.status = "unknown"
+    return ended
+
+
+def missing_document(path: Path, problem: str | None) -> str:
+    """What is wrong with `run.json`, and why nothing else tells how the run ended where that is known."""
+    refused = (
+        "; the disk had no room even for the page of 4 KiB that says how a run ended: its status and what it "
+        "lost are unknown"
+        if refused_from_the_start(path)
+        else ""
+    )
+    return f"{problem or layout.RUN}{refused}"
+
+
+def _entry(
+    path: Path,
+    read: Document[RunInfo],
+    sizes: bool,
+    observer: Observer,
+    count_lost: Callable[[Path], int],
+) -> RunEntry:
+    noted = read.value
+    info = (
+        infer_run(path, path.name, read_writers(path)[0], observer)
+        if noted is None
+        else run_as_it_ended(path, noted, observer)
+    )
+    status = observer.status(info)
+    lost = info.lines_lost if isinstance(info.lines_lost, int) else 0
+    unfinished = noted is None or noted.status not in layout.ENDED or noted.to_complete is True
+    if unfinished and status in layout.ENDED and tells_of_loss(path):
+        lost = count_lost(path)
     return RunEntry(
         path,
         info.run_id,
         info.project,
-        observer.status(info),
+        status,
         _start(info),
         info.end_time,
         info.duration_s,
-        info.tasks_submitted,
-        info.tasks_completed,
-        info.tasks_failed,
-        size,
-        read.problem,
-        (info.lines_lost or None) if isinstance(info.lines_lost, int) else None,
-        to_complete,
+        None if noted is None else info.tasks_submitted,
+        None if noted is None else info.tasks_completed,
+        None if noted is None else info.tasks_failed,
+        size_of(path) if sizes else None,
+        read.problem if noted is not None else missing_document(path, read.problem),
+        lost or None,
+        noted is not None and (info.to_complete is True or info.status != noted.status),
     )
 
 

@@ -30,6 +30,7 @@ from flightlog.store import layout
 from flightlog.store.documents import Document, decode_document, is_leftover
 from flightlog.store.figures import Figures, decode_figures, kept_names
 from flightlog.store.layout import RunInfo
+from flightlog.store.read.events import count_lost
 from flightlog.store.read.files import Stamp, all_files, open_regular, read_within, stamp_at, stamp_of
 
 WORTHWHILE = 50
@@ -94,6 +95,24 @@ class RunIndex:
         while no file changes.
         """
         return [self._figures(path, task, reckon) for path in paths]
+
+    def lines_lost(self, path: Path) -> int:
+        """Lines that a run without counts in its `run.json` has lost, from its events; kept while no file
+        changes.
+        """
+        before, entry = all_files(path), self._known.get(path.name)
+        if entry is not None and entry.lost_digest == before.digest:
+            return entry.lines_lost
+        self._kept = True  # worth it even for one run
+        now_ns = self._file_system_time() if self._looks_settled(before.newest) else None
+        self.opened += 1
+        found = count_lost(path)
+        settled = now_ns is not None and before.newest.changed_ns + self._settled_ns < now_ns
+        if settled and before == all_files(path):
+            entry = self._known.setdefault(path.name, Entry())
+            entry.lost_digest, entry.lines_lost = before.digest, found
+            self._changed = True
+        return found
 
     def save(self) -> None:
         """Keep what was read. Never raises for what the disk does."""
@@ -259,6 +278,9 @@ class Entry(msgspec.Struct, array_like=True):
     """`Figures`, or null where `summary.json` is none; left encoded until somebody asks."""
     events_digest: str | None = None
     """Of the stamps of all files of a run without summary, where figures were reckoned from its events."""
+    lost_digest: str | None = None
+    """The same, where lost lines were counted."""
+    lines_lost: int = 0
 
 
 _ENTRIES = msgspec.json.Decoder(dict[str, Entry])

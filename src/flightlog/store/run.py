@@ -15,7 +15,7 @@ from flightlog.core.settings import expanded
 from flightlog.events import kind_of
 from flightlog.events.codec import Decoded, UnknownEvent
 from flightlog.store import layout
-from flightlog.store.catalogue import is_run, list_runs, project_of, run_paths, size_of
+from flightlog.store.catalogue import infer_run, is_run, list_runs, missing_document, run_paths, size_of
 from flightlog.store.documents import read_document
 from flightlog.store.layout import RunInfo, WriterInfo
 from flightlog.store.liveness import Observer, here, latest, unix_time
@@ -102,11 +102,13 @@ class Run(Displayed):
         if self.inferred:
             unknown = (
                 ""
-                if self._recorded_start()
+                if infer_run(path, path.name, self._writers, self.observer).start_time
                 else "; when it started, and with it how long it took, is unknown"
             )
             problems.insert(
-                0, f"{read.problem}; the run is described by its folder's name and its events{unknown}"
+                0,
+                f"{missing_document(path, read.problem)}; the run is described by its folder's name and its events"
+                f"{unknown}",
             )
         elif read.problem:
             problems.insert(0, read.problem)
@@ -223,13 +225,6 @@ class Run(Displayed):
         start, end = unix_time(self.info.start_time), unix_time(timestamp)
         return None if start is None or end is None else round(max(0.0, end - start), 6)
 
-    def _recorded_start(self) -> str:
-        """When the process that owns the run began to record; empty where that is unknown. A run's name is no
-        measurement.
-        """
-        started = next((writer.started for writer in self._writers if writer.owner), "")
-        return started if unix_time(started) is not None else ""
-
     def _infer(self) -> RunInfo:
         """What name, writers and events tell of a run whose `run.json` is missing or unreadable."""
         # Whether the run goes on is not known before this is.
@@ -239,24 +234,8 @@ class Run(Displayed):
             kind = event.kind if isinstance(event, UnknownEvent) else kind_of(event)
             if kind in counts:
                 counts[kind] += 1
-        owner = next((writer for writer in self._writers if writer.owner), None)
-        info = RunInfo(
-            run_id=self.run_id,
-            project=project_of(self.run_id),
-            status="unknown",
-            start_time=self._recorded_start(),
-            tasks_submitted=counts["task_submitted"],
-            tasks_completed=counts["task_completed"],
-            tasks_failed=counts["task_failed"],
-        )
-        if owner is not None:
-            info.host, info.pid, info.pid_start = owner.host, owner.pid, owner.pid_start
-            info.heartbeat, info.writer = owner.heartbeat or None, owner.writer
-            info.status = "running"  # for its page and `status` to hold against the machine
-            ended = run_as_it_ended(self.path, info, self.observer)
-            if ended.status == "running" and owner.closed:
-                ended.status = "unknown"
-            return ended
+        info = infer_run(self.path, self.run_id, self._writers, self.observer)
+        info.tasks_submitted, info.tasks_completed, info.tasks_failed = counts.values()
         return info
 
 

@@ -144,5 +144,3 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     """Metrics that had become NaN or infinite before the end, such as `loss`."""
     device_oom: tuple[str, ...] = ()
     """What the device's allocator said, of each bundle that running out of device memory left in the run."""
-    recorder_lost: str | None = None
-    """Why the recorder itself could not write there, such as `No space left on device`."""

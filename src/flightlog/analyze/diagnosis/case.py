@@ -64,8 +64,8 @@ class GatheredCase(Struct, kw_only=True):
     job: JobAccounted | None
     cgroup_bytes: int | None = None
     """The limit of the cgroup that it was in."""
-    recorder_file: str | None = None
-    """The document that says why the recorder could not write, where it could not."""
+    recorder_lost: str | None = None
+    """Why the recorder could not write, such as `No space left on device`; None where it could."""
     device_file: str | None = None
     """The document of a device that ran out of memory near it."""
     of_class: dict[str, EvidenceOrigin] = {}
@@ -97,17 +97,9 @@ def gather(
     least = min((one for one in limits if one), default=None) or around.node_total_bytes or plans.host_bytes
     facts = _facts(run, group, incident, around, asked, success, job, host, worker, least)
     earlier = [one for one in values if group.at is None or one.at is None or one.at <= group.at + 1]
-    full = [(reason, one.writer) for one in run.writers() for reason in one.reasons if _is_full(reason)]
-    lost, writer = full[0] if full else (None, None)
-    noted = (
-        layout.RECORDER
-        if (run.path / layout.RECORDER).exists()
-        else f"{layout.SEGMENTS}/{writer}/{layout.WRITER}"
-    )
     changes = {
         "nonfinite": tuple(dict.fromkeys((*group.nonfinite, *sorted({one.name for one in earlier})))),
         "device_oom": tuple(message for message, _ in bundles),
-        "recorder_lost": lost,
         "cancelled_by": cancelled_by,
     }
     facts = RunFacts(**{**{name: getattr(facts, name) for name in RunFacts.__struct_fields__}, **changes})
@@ -129,7 +121,7 @@ def gather(
         host=host,
         job=job,
         cgroup_bytes=cgroup,
-        recorder_file=noted if full else None,
+        recorder_lost=next((reason for one in run.writers() for reason in one.reasons), None),
         device_file=f"{bundles[0][1]}/bundle.json" if bundles else None,
         of_class=of_class,
     )
@@ -223,10 +215,6 @@ def _facts(
 def _dead(group: Group, reason: str | None, signal: str | None) -> bool:
     """Whether a process of it ended in a way that the kernel's kill would look like."""
     return signal == "SIGKILL" or group.exit_code in {137, -9} or reason is not None or group.scope == "run"
-
-
-def _is_full(reason: str) -> bool:
-    return "No space left" in reason or "quota" in reason.lower()
 
 
 def _text(group: Group, incident: Incident | None) -> tuple[str, str | None]:

@@ -184,7 +184,6 @@ FULL = 0.9
 HOST_FULL_PERCENT = 97.0
 ROOMY = 0.5
 """Memory below this part of its limit was not the matter."""
-RECORDER = "the recorder itself could not write"
 DEVICE = "a device ran out of memory"
 CRASHES = {
     "SIGSEGV": "memory that it may not touch",
@@ -303,12 +302,6 @@ def _gpu_out_of_memory(facts: RunFacts) -> Iterator[Sign]:
         yield Sign(source=Source.resources, weight=5.0, text=f"{DEVICE}: {said}")
 
 
-def _disk_full(facts: RunFacts) -> Iterator[Sign]:
-    if facts.recorder_lost is not None and facts.scope not in {"metric", "device"}:
-        text = f"{RECORDER}: {facts.recorder_lost}"
-        yield Sign(source=Source.kernel, weight=1.6 if facts.scope == "run" else 2.0, text=text)
-
-
 _SCHEDULERS_REASONS = frozenset({"TIMEOUT", "OUT_OF_MEMORY", "PREEMPTED", "REQUEUED", "CANCELLED"})
 _SIGNS: dict[str, FactSigns] = {
     "out_of_memory": _out_of_memory,
@@ -318,5 +311,4 @@ _SIGNS: dict[str, FactSigns] = {
     "code_error": _code_error,
     "import_error": _import_error,
     "gpu_out_of_memory": _gpu_out_of_memory,
-    "disk_full": _disk_full,
 }

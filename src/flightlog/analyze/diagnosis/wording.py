@@ -13,10 +13,11 @@ from flightlog.analyze.diagnosis.base import Sign, Source
 from flightlog.analyze.diagnosis.case import without_own_frames
 from flightlog.analyze.diagnosis.failures import NAMES
 from flightlog.analyze.diagnosis.results import Evidence
-from flightlog.analyze.diagnosis.scoring import CRASHES, DEVICE, NOT_FOUND, RECORDER, ROOMY, was_killed
+from flightlog.analyze.diagnosis.scoring import CRASHES, DEVICE, NOT_FOUND, ROOMY, was_killed
 from flightlog.analyze.history.attempts import MORE_THAN_KILLED
 from flightlog.core.text import cut, first_line, last_line
 from flightlog.core.units import format_bytes, format_count, format_duration
+from flightlog.store.read.completeness import lowered
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -155,8 +156,6 @@ def _signs(found: GatheredCase, rule: Rule | None) -> Iterable[Sign]:
 
 def _placed(found: GatheredCase, text: str, source: Source, failure_class: str = "") -> Evidence:
     text = text.rstrip(": ")  # of an exception without a message
-    if text.startswith(RECORDER):
-        return Evidence(text=text, source=source.value, file=found.recorder_file)
     if text.startswith(DEVICE) and found.device_file is not None:
         return Evidence(text=text, source=source.value, file=found.device_file)
     origin = found.origins.get(source)
@@ -223,6 +222,11 @@ def missing(found: GatheredCase, failure_class: str, unaccounted: list[str]) -> 
     dark = failure_class in {"unknown", "worker_lost", "out_of_memory"} and (
         was_killed(facts) or facts.worker_lost_reason
     )
+    if facts.scope == "run" and facts.run_status == "crashed" and found.recorder_lost is not None:
+        said.append(
+            "How the program ended is not recorded. The recorder could not write then "
+            f"({lowered(found.recorder_lost)}): that is why data is missing, not why the program ended."
+        )
     if dark and not found.around.samples:
         said.append(
             "No memory was sampled before the end: record with `sample_interval_s=1` to see it climb."

@@ -115,12 +115,13 @@ def reasons_text(reasons: Mapping[str, int], lost: int) -> str:
         named += waited
     if len(named) > 1:
         return ", ".join(
-            f"{counted[one]:,} {_lowered(one)}" if one in counted else _lowered(one) for one in named
+            f"{counted[one]:,} {lowered(one)}" if one in counted else lowered(one) for one in named
         )
-    return _lowered(named[0]) if named else ""
+    return lowered(named[0]) if named else ""
 
 
-def _lowered(text: str) -> str:
+def lowered(text: str) -> str:
+    """A system's message as it stands within a sentence: `no space left on device`."""
     return text[:1].lower() + text[1:] if text[1:2].islower() else text
 
 

@@ -22,6 +22,7 @@ from flightlog.store.read.completeness import (
 from flightlog.store.read.definitions import learn_definitions
 from flightlog.store.read.files import Part, find_parts
 from flightlog.store.read.lines import AnyEvent, Scan
+from flightlog.store.read.writers import read_writers
 
 
 @dataclass(frozen=True)
@@ -230,6 +231,11 @@ class Reading:
         for scan in scans:
             yield from skipped_sentences(scan)
         yield from unclosed_sentence(() if self._goes_on() else unclosed)
+
+
+def count_lost(path: Path) -> int:
+    """Lines of a run that are lost, as `Completeness` has them; reads every stream."""
+    return Reading(path, read_writers(path)[0]).completeness().lost_lines
 
 
 _COUNTED = {

@@ -82,6 +82,18 @@ def run_as_it_ended(path: Path, info: RunInfo, observer: Observer) -> RunInfo:
     )
 
 
+def tells_of_loss(path: Path) -> bool:
+    """Whether the page of any writer tells of lines that were lost, or that waited in memory."""
+    pages = (_page_of(folder).value for folder, _ in writer_folders(path))
+    return any(page.reasons or any(lost for _, lost in page.streams.values()) for page in pages if page)
+
+
+def refused_from_the_start(path: Path) -> bool:
+    """Whether the disk refused even the page of a writer: its file is there, and holds nothing."""
+    pages = [folder / layout.PAGE for folder, _ in writer_folders(path)]
+    return any(page.is_file() and not page.stat().st_size for page in pages)
+
+
 def has_said_its_end(info: WriterInfo, run: RunInfo | None) -> bool:
     """Whether a writer that is dead said before that it would end: it owns the run, and a signal ended both.
 
