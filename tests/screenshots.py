@@ -65,7 +65,7 @@ class World:
 
     def run_page(self, kind: str) -> str:
         """The address of a run in the dashboard."""
-        from flightlog.web.listing import key_of
+        from flightlog.web.dashboard import key_of
 
         return f"{self.served.address}/run/{key_of(self._run(kind))}"
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flightlog.compat.modelops import TelemetryCollector, TelemetrySpan, TelemetryStorage
-from flightlog.export.modelops_format import LONGEST_NAME, JobSummary, job_folder, job_name
+from flightlog.export.modelops import LONGEST_NAME, JobSummary, job_folder, job_name
 
 
 class Provenance:

@@ -18,7 +18,7 @@ from flightlog.events import TaskCompleted
 from flightlog.export.base import ExportOptions
 from flightlog.export.crate import steps
 from flightlog.export.crate.exporter import exporter
-from flightlog.export.crate.vocabulary import moment
+from flightlog.export.crate.steps import moment
 from flightlog.store.run import Run
 
 

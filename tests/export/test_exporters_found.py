@@ -10,8 +10,17 @@ import duckdb
 import pytest
 
 from flightlog.core.errors import MissingExtra, UsageError
-from flightlog.export.base import Exported, ExportOptions, exporter_names, extras_of, find_exporter, refuse
-from flightlog.export.destination import ASIDE, whole_file, whole_folder
+from flightlog.export.base import (
+    ASIDE,
+    Exported,
+    ExportOptions,
+    exporter_names,
+    extras_of,
+    find_exporter,
+    refuse,
+    whole_file,
+    whole_folder,
+)
 from flightlog.show.outcomes import exported_text
 
 

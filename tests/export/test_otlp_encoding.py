@@ -20,8 +20,7 @@ from flightlog.events import ResourceSample, TaskCompleted
 from flightlog.export.base import ExportOptions
 from flightlog.export.otlp import protobuf
 from flightlog.export.otlp.batches import RunReading
-from flightlog.export.otlp.json_encoding import json_form
-from flightlog.export.otlp.json_file import exporter, otlp_json
+from flightlog.export.otlp.json_file import exporter, json_form, otlp_json
 from flightlog.export.otlp.model import Happening, Link, LogRecord, Point, Resource, Span, known, plain
 
 MESSAGES: dict[str, Any] = {"traces": TracesData, "metrics": MetricsData, "logs": LogsData}

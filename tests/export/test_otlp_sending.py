@@ -19,8 +19,7 @@ from otlp_receiver import Receiver, attributes, listening
 from flightlog.core.errors import FlightlogError, UsageError
 from flightlog.export.base import Exported, ExportOptions
 from flightlog.export.otlp import batches, request
-from flightlog.export.otlp.checkpoint import notes_file
-from flightlog.export.otlp.exporter import Otlp
+from flightlog.export.otlp.exporter import Otlp, notes_file
 from flightlog.store.run import Run
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.export.perfetto.tracks import Lanes, Placed
+from flightlog.export.perfetto.drawing import Lanes, Placed
 
 
 def test_slices_one_after_the_other_share_a_lane() -> None:

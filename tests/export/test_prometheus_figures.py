@@ -29,13 +29,13 @@ from flightlog.events import (
     WorkerReady,
     WorkerRemoved,
 )
-from flightlog.export.prometheus.families import families
-from flightlog.export.prometheus.run_metrics import (
+from flightlog.export.prometheus.families import (
     BUCKETS_S,
     Counts,
     Durations,
     Histograms,
     HistogramTally,
+    families,
     label,
 )
 from flightlog.export.prometheus.watch import FAILURE_KINDS, MAX_PLACES, TASK_NAMES, RunWatch, TaskLives

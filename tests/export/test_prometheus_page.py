@@ -31,8 +31,7 @@ from flightlog.events import (
     WorkerReady,
 )
 from flightlog.export.base import ExportOptions
-from flightlog.export.prometheus.folder import Choice, Chooser, MetricsPage, RunsCollector
-from flightlog.export.prometheus.server import MetricsServer
+from flightlog.export.prometheus.server import Choice, Chooser, MetricsPage, MetricsServer, RunsCollector
 from flightlog.export.prometheus.textfile import EVERY_S, TextfileExporter
 from flightlog.store import layout
 from flightlog.store.liveness import Observer, unix_time

@@ -10,9 +10,8 @@ from building import START, make_run
 from test_documentation import ROOT
 from test_prometheus_page import a_bit_of_everything
 
-from flightlog.export.prometheus.families import families
-from flightlog.export.prometheus.folder import RunsCollector
-from flightlog.export.prometheus.run_metrics import RunFigures
+from flightlog.export.prometheus.families import RunFigures, families
+from flightlog.export.prometheus.server import RunsCollector
 from flightlog.export.prometheus.watch import GPU, NODE, RunWatch
 from flightlog.store.liveness import here
 from flightlog.store.runs_folder import RunsPlace

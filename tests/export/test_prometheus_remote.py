@@ -14,7 +14,7 @@ from counted_place import ADDRESS, CountedMemory, empty_place, sync
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from flightlog.events import TaskCompleted, TaskSubmitted
-from flightlog.export.prometheus.folder import MetricsPage, RunsCollector
+from flightlog.export.prometheus.server import MetricsPage, RunsCollector
 from flightlog.store import layout
 from flightlog.store.liveness import Observer, unix_time
 from flightlog.store.runs_folder import REMOTE_S, RunsPlace

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pages import Page
 
 from flightlog.show.document import Facts, Item, Items, Remarks, Section, Table
-from flightlog.show.html.blocks import ROWS, blocks_of
 from flightlog.show.html.elements import html_text
+from flightlog.show.html.page import ROWS, blocks_of
 
 
 def read(*blocks: Facts | Table | Items | Remarks, note: str = "") -> Page:

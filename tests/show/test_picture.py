@@ -13,8 +13,7 @@ import pytest
 
 from flightlog.core.errors import MissingExtra, UsageError
 from flightlog.show import figures
-from flightlog.show.picture import picture
-from flightlog.show.picture.layout import Lettering, apart, plan
+from flightlog.show.picture import Lettering, apart, picture, plan
 
 FIGURES = values.every_figure()
 

@@ -20,7 +20,7 @@ from flightlog.events import (
     WorkerLaunched,
     WorkerReady,
 )
-from flightlog.show.markdown import escaped
+from flightlog.show.document import escaped
 from flightlog.show.report import report_markdown, report_text
 from flightlog.show.report_sections import sparkline
 from flightlog.store.run import Run

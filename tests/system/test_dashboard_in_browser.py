@@ -293,7 +293,7 @@ def text_of(seen: Visit) -> str:
 
 def address_of(served: Served, run: Path) -> str:
     """The address of a run's page, as the list links to it."""
-    from flightlog.web.listing import key_of
+    from flightlog.web.dashboard import key_of
 
     return f"{served.address}/run/{key_of(run)}"
 

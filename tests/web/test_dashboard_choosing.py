@@ -15,8 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flightlog.show.terminal import brief
-from flightlog.web.dashboard import FAILED_S, SharedResults
-from flightlog.web.listing import RunRow, RunsFolder, key_of
+from flightlog.web.dashboard import FAILED_S, RunRow, RunsFolder, SharedResults, key_of
 from flightlog.web.runs_page import RunFilter, RunSelection, choose, wanted_of
 
 

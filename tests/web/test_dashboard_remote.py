@@ -12,7 +12,7 @@ from viewing import look
 
 from flightlog.store.integrity import write_checksums
 from flightlog.store.runs_folder import REMOTE_S
-from flightlog.web.listing import RunsFolder
+from flightlog.web.dashboard import RunsFolder
 
 RUN = "run-20260520T035200Z-demo-a1b2c3d4"
 

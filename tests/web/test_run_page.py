@@ -35,10 +35,10 @@ from flightlog.events import (
     TaskSubmitted,
     WorkerReady,
 )
-from flightlog.web.run_page import RunPage
-from flightlog.web.run_parts import (
+from flightlog.web.run_page import (
     CURVES,
     FIGURES_S,
+    RunPage,
     RunParts,
     figure_notes,
     figure_titles,

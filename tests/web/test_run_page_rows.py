@@ -10,7 +10,7 @@ from building import at, make_run
 from flightlog.analyze.live.follow import FollowedRun
 from flightlog.analyze.live.tasks import LISTED, NAMES
 from flightlog.events import ResourceSample, SpanOpened, TaskFailed, TaskSubmitted, WorkerReady
-from flightlog.web.run_parts import RunParts
+from flightlog.web.run_page import RunParts
 from flightlog.web.run_view import run_view
 
 

@@ -62,8 +62,7 @@ def serve_metrics(
     recent_s = parse_age(recent)
     folder = readable_runs_folder(runs_dir)
     with extras_of("prometheus"):
-        from flightlog.export.prometheus.folder import MetricsPage, RunsCollector
-        from flightlog.export.prometheus.server import MetricsServer
+        from flightlog.export.prometheus.server import MetricsPage, MetricsServer, RunsCollector
     page = MetricsPage(RunsCollector(RunsPlace(runs_dir), recent_s=recent_s, max_runs=max_runs))
     with MetricsServer(host, port, page, names=allow_host or ()) as server:
         page.answer()  # the first look reads the runs whole, which may take longer than a scrape waits

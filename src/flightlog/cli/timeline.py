@@ -143,7 +143,7 @@ def _draw(
     height_px: int | None,
     dark: bool,
 ) -> None:
-    from flightlog.export.destination import whole_file
+    from flightlog.export.base import whole_file
     from flightlog.show.figures import timeline_figure, with_theme
     from flightlog.show.picture import picture
     from flightlog.show.timeline import headline

@@ -17,8 +17,7 @@ from msgspec import Struct
 
 from flightlog.core.errors import UsageError
 from flightlog.events.columns import quoted
-from flightlog.export.base import Exported, ExportOptions, refuse
-from flightlog.export.destination import whole_file, whole_folder
+from flightlog.export.base import Exported, ExportOptions, refuse, whole_file, whole_folder
 from flightlog.store.tables.columns import text
 from flightlog.store.tables.large import put_aside
 from flightlog.store.tables.paths import PlainPaths, plain_scratch

@@ -10,8 +10,17 @@ from typing import TYPE_CHECKING
 
 from flightlog.core.text import first_line, plural
 from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
-from flightlog.show.document import Facts, Item, Items, Remarks, Section, Table, section_text
-from flightlog.show.markdown import escaped, markdown_text
+from flightlog.show.document import (
+    Facts,
+    Item,
+    Items,
+    Remarks,
+    Section,
+    Table,
+    escaped,
+    markdown_text,
+    section_text,
+)
 from flightlog.show.phrases import args_text, moment_text, money_text
 from flightlog.show.terminal import Ink, clean, fit, width_of, wrap
 

@@ -16,8 +16,7 @@ from flightlog.analyze.devices.results import (
 )
 from flightlog.core.text import first_line, plural
 from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
-from flightlog.show.document import Item, Items, Remarks, Section, Table, section_text
-from flightlog.show.markdown import markdown_text
+from flightlog.show.document import Item, Items, Remarks, Section, Table, markdown_text, section_text
 from flightlog.show.plot import LevelLine, plot
 from flightlog.show.report_details import gpu_place
 from flightlog.show.terminal import Ink, clean, width_of, wrap

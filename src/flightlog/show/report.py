@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from flightlog.core.text import plural
 from flightlog.core.units import format_count, format_duration, format_percent
-from flightlog.show.document import Facts, Remarks, Section, facts, section_text
-from flightlog.show.markdown import markdown_text
+from flightlog.show.document import Facts, Remarks, Section, facts, markdown_text, section_text
 from flightlog.show.phrases import args_text, capitalized, moment_text
 from flightlog.show.report_details import details
 from flightlog.show.report_sections import (

@@ -1,4 +1,6 @@
-"""The live view of a run in a terminal: the application, and the thread that reads the run."""
+"""The live view of a run in a terminal: the application, its panes (tables that keep their cursor while rows change,
+with plots below) and screens, and the thread that reads the run.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +9,31 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from msgspec import Struct
 from rich.text import Text
+from textual import work
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
+from textual.containers import Vertical, VerticalScroll
 from textual.message import Message
-from textual.widgets import Footer, Input, Static, TabbedContent, TabPane, Tabs
+from textual.screen import ModalScreen
+from textual.widgets import DataTable, Footer, Input, Static, TabbedContent, TabPane, Tabs
 
-from flightlog.core.units import format_duration
-from flightlog.show.live import Follower, details_lines, head_lines, latest_of, panes
+from flightlog.core.units import format_count, format_duration
+from flightlog.show.live import (
+    Follower,
+    LiveRow,
+    Pane,
+    arranged,
+    details_lines,
+    head_lines,
+    latest_of,
+    panes,
+    widths,
+)
+from flightlog.show.phrases import moment_text
 from flightlog.show.plot import half, plot_over_time, side_by_side, unit_label
-from flightlog.show.terminal import brief
-from flightlog.tui.pane import PaneView, say
-from flightlog.tui.screens import KEYS, RunsScreen, TextScreen
+from flightlog.show.terminal import brief, cut_middle
 
 if TYPE_CHECKING:
     from flightlog.analyze.charts.results import Chart
@@ -375,3 +390,289 @@ class RunReader:
             self._changed.wait_for(lambda: self._closed or not self._paused)
             self._due = False
             return None if self._closed else self._path
+
+
+STYLES = {"bad": "red", "warn": "yellow", "good": "green", "quiet": "dim", "name": "cyan"}
+"""Styles of `show.terminal` in Rich's words. Without colour nothing is lost: the words say it, too."""
+PADDING = 2
+"""Columns around a cell."""
+
+
+class PaneTable(DataTable[Text]):
+    """A table of lines; left and right turn to another pane."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("left", "app.turn(-1)", "Previous pane", show=False),
+        Binding("right", "app.turn(1)", "Next pane", show=False),
+    ]
+
+
+class PaneView(Vertical):
+    """A pane's table. Sorting and filtering stay when the state changes; the cursor stays with its row."""
+
+    class Opened(Message):
+        """Somebody wants to know all about a row."""
+
+        def __init__(self, about: Struct) -> None:
+            self.about = about
+            super().__init__()
+
+    def __init__(self, *, name: str, ascii_only: bool = False) -> None:
+        super().__init__(name=name)
+        self._marks = ("^", "v") if ascii_only else ("▲", "▼")
+        self._pane: Pane | None = None
+        self._by: int | None = None
+        self._reverse = False
+        self._having = ""
+        self._rows: list[LiveRow] = []
+        self._head: list[tuple[str, int]] = []
+
+    def compose(self) -> ComposeResult:
+        """The table, what is said in its place, and the plots."""
+        yield PaneTable(cursor_type="row", zebra_stripes=False, cell_padding=PADDING // 2)
+        yield Static(markup=False, classes="empty")
+        yield Static(markup=False, classes="plots")
+
+    @property
+    def table(self) -> PaneTable:
+        """The table."""
+        return self.query_one(PaneTable)
+
+    def show(self, pane: Pane, plots: Sequence[str] = ()) -> None:
+        """Show a new state."""
+        self._pane = pane
+        self._fill()
+        below = self.query_one(".plots", Static)
+        below.display = bool(plots)
+        say(below, Text("\n".join(plots)))
+
+    def forget(self) -> None:
+        """Show nothing until there is a state of another run."""
+        self._pane, self._rows, self._head = None, [], []
+        self.table.clear(columns=True)
+        self.query_one(".plots", Static).display = False
+        say(self.query_one(".empty", Static), Text())
+
+    def sort_next(self) -> str:
+        """Sort by the next column, after the last one as it comes; says which."""
+        columns = self._pane.columns if self._pane else ()
+        by = 0 if self._by is None else self._by + 1
+        return self._sort(by if by < len(columns) else None)
+
+    def sort_by(self, by: int) -> str:
+        """Sort by a column, the other way round the second time; says which."""
+        if by == self._by:
+            return self.turn_around()
+        return self._sort(by)
+
+    def _sort(self, by: int | None) -> str:
+        columns = self._pane.columns if self._pane else ()
+        self._by = by
+        self._reverse = by is not None and columns[by].right  # of numbers the largest first
+        self._fill()
+        return "as it comes" if by is None else columns[by].title
+
+    def turn_around(self) -> str:
+        """The other way round."""
+        self._reverse = not self._reverse
+        self._fill()
+        return "the other way round"
+
+    def narrow(self, having: str) -> None:
+        """Only rows that have this text in them; all for none."""
+        self._having = having
+        self._fill()
+
+    def on_resize(self) -> None:
+        """Columns are cut to the new width."""
+        self._fill()
+
+    def on_data_table_header_selected(self, event: DataTable.HeaderSelected) -> None:
+        """A click on a title sorts."""
+        event.stop()
+        self.sort_by(event.column_index)
+
+    def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
+        """Enter, or a click on the row that is marked, opens it."""
+        event.stop()
+        found = next((row for row in self._rows if row.key == event.row_key.value), None)
+        if found is not None:
+            self.post_message(self.Opened(found.about))
+
+    def _fill(self) -> None:
+        if self._pane is None or not self.is_mounted:
+            return
+        rows = _unlike(arranged(self._pane, by=self._by, reverse=self._reverse, having=self._having))
+        sizes = widths(self._pane, rows, max(self.size.width, 40) - 2, PADDING)
+        table = self.table
+        head = [
+            (f"{column.title}{self._marks[self._reverse] if at == self._by else ''}", size + (at == self._by))
+            for at, (column, size) in enumerate(zip(self._pane.columns, sizes, strict=True))
+        ]
+        cells = [self._texts(row, sizes) for row in rows]
+        if head == self._head and [row.key for row in rows] == [row.key for row in self._rows]:
+            self._change(table, cells)
+        else:
+            self._replace(table, head, rows, cells)
+        self._head, self._rows = head, rows
+        empty = self.query_one(".empty", Static)
+        empty.display = not rows
+        said = f"No row has {self._having!r} in it." if self._having and self._pane.rows else self._pane.empty
+        say(empty, Text(said))
+
+    def _texts(self, row: LiveRow, sizes: Sequence[int]) -> list[Text]:
+        assert self._pane is not None
+        return [
+            Text(
+                column.cut(cell.text, size),
+                style=STYLES.get(row.style, ""),
+                justify="right" if column.right else "left",
+                no_wrap=True,
+            )
+            for cell, size, column in zip(row.cells, sizes, self._pane.columns, strict=True)
+        ]
+
+    @staticmethod
+    def _change(table: PaneTable, cells: Sequence[Sequence[Text]]) -> None:
+        for at, texts in enumerate(cells):
+            for column, (old, new) in enumerate(zip(table.get_row_at(at), texts, strict=True)):
+                if old != new or old.style != new.style:
+                    table.update_cell_at((at, column), new)  # type: ignore[arg-type]
+
+    def _replace(
+        self,
+        table: PaneTable,
+        head: Sequence[tuple[str, int]],
+        rows: Sequence[LiveRow],
+        cells: Sequence[Sequence[Text]],
+    ) -> None:
+        at = table.cursor_row
+        marked = self._rows[at].key if 0 <= at < len(self._rows) else None
+        place = table.scroll_offset
+        assert self._pane is not None
+        if list(head) != self._head:
+            table.clear(columns=True)
+            for (title, size), column in zip(head, self._pane.columns, strict=True):
+                label = Text(title, justify="right" if column.right else "left", no_wrap=True)
+                table.add_column(label, width=size)
+        else:
+            table.clear()
+        for row, texts in zip(rows, cells, strict=True):
+            table.add_row(*texts, key=row.key)
+        keys = [row.key for row in rows]
+        if at > 0 and marked in keys:  # the first line stays the first line
+            table.move_cursor(row=keys.index(marked), scroll=False)
+        table.scroll_to(place.x, place.y, animate=False)
+
+
+def say(static: Static, text: Text) -> None:
+    """Show a text, unless it is there already: each change lays out the whole screen anew."""
+    if static.content != text:
+        static.update(text)
+
+
+def _unlike(rows: Sequence[LiveRow]) -> list[LiveRow]:
+    """The rows, of those with one key the first: a run may say the same thing twice."""
+    return list({row.key: row for row in reversed(rows)}.values())[::-1]
+
+
+WIDE, NAME, END = 100, 40, 8
+"""Columns of a terminal that has room for the time at which a run started, those of a run's id, and of its
+end at least."""
+BESIDE = 42
+"""Columns that the rest of the list takes in a narrow terminal."""
+KEYS = """\
+left, right     another pane (or 1 to 9)
+up, down        another row
+enter           all about this row; of a failure its traceback
+s, S            sort by the next column, the other way round
+/               only rows with a text in them; escape shows all again
+p               pause, and go on
+r               another run
+?               this help
+q, Ctrl-C       quit"""
+
+
+class TextScreen(ModalScreen[None]):
+    """Text to read and scroll; any of the keys that end things closes it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q,enter,question_mark", "dismiss", "Close"),
+    ]
+
+    def __init__(self, title: str, lines: Sequence[str]) -> None:
+        super().__init__()
+        self._title, self._lines = title, lines
+
+    def compose(self) -> ComposeResult:
+        """The text in a frame."""
+        with VerticalScroll(classes="card") as card:
+            card.border_title = self._title
+            card.border_subtitle = "escape closes"
+            yield Static(Text("\n".join(self._lines), overflow="fold"), markup=False)
+
+    def on_mount(self) -> None:
+        """Arrow keys scroll."""
+        self.query_one(VerticalScroll).focus()
+
+
+class RunsScreen(ModalScreen[Path | None]):
+    """The runs of the folder, the newest first; enter chooses one. They are listed in a thread."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q,r", "dismiss(None)", "Close"),
+    ]
+
+    def __init__(self, runs: Callable[[], Sequence[RunEntry]], watched: Path) -> None:
+        super().__init__()
+        self._runs, self._watched = runs, watched
+        self._listed: Sequence[RunEntry] = ()
+
+    def compose(self) -> ComposeResult:
+        """The list in a frame."""
+        with VerticalScroll(classes="card") as card:
+            card.border_title = "Runs, the newest first"
+            card.border_subtitle = "enter chooses, escape closes"
+            yield DataTable[Text](cursor_type="row", cell_padding=1)
+            yield Static("Reading the list …", markup=False)
+
+    def on_mount(self) -> None:
+        """Ask for the list."""
+        self.query_one(DataTable).focus()
+        self._list()
+
+    @work(thread=True)
+    def _list(self) -> None:
+        try:
+            found, said = list(self._runs())[:200], ""
+        except Exception as error:  # noqa: BLE001 - said where the list would stand
+            found, said = [], f"The runs cannot be listed: {brief(str(error))}"
+        self.app.call_from_thread(self._fill, found, said)
+
+    def _fill(self, found: Sequence[RunEntry], said: str) -> None:
+        self._listed = found
+        table = self.query_one(DataTable)
+        columns = 5 if self.app.size.width >= WIDE else 4  # the id says when it started, too
+        name = max(END, min(NAME, self.app.size.width - BESIDE))
+        for title in ("Run", "Status", "Took", "Tasks", "Started")[:columns]:
+            table.add_column(Text(title, justify="right" if title in {"Took", "Tasks"} else "left"))
+        for number, one in enumerate(found):
+            took = "-" if one.duration_s is None else format_duration(one.duration_s)
+            tasks = "-" if one.tasks_submitted is None else format_count(one.tasks_submitted)
+            cells = (
+                Text(cut_middle(brief(one.run_id), name, END)),
+                Text(brief(one.status, 12)),
+                Text(took, justify="right"),
+                Text(tasks, justify="right"),
+                Text(moment_text(one.start_time)),
+            )
+            table.add_row(*cells[:columns], key=str(number))
+        at = next((number for number, one in enumerate(found) if one.path == self._watched), 0)
+        table.move_cursor(row=at)
+        self.query_one(Static).update(Text(said or ("" if found else "There are no runs.")))
+
+    def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
+        """Enter chooses."""
+        event.stop()
+        if event.row_key.value is not None:
+            self.dismiss(self._listed[int(event.row_key.value)].path)

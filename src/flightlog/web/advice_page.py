@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
     from flightlog.analyze.advice.advise import Advised
     from flightlog.analyze.advice.resources import Recommendation
-    from flightlog.web.dashboard import Dashboard
-    from flightlog.web.listing import RunRow
+    from flightlog.web.dashboard import Dashboard, RunRow
 
 SHOWN = 12
 LONG = 1000

@@ -31,7 +31,7 @@ from flightlog.web.runs_page import runs_page
 from flightlog.web.trends_page import trends_page
 
 if TYPE_CHECKING:
-    from flightlog.export.prometheus.folder import MetricsPage
+    from flightlog.export.prometheus.server import MetricsPage
     from flightlog.store.run import Run
     from flightlog.web.dashboard import Dashboard
 
@@ -284,5 +284,5 @@ def _metrics_page(dashboard: Dashboard) -> MetricsPage:
     from flightlog.export.base import extras_of
 
     with extras_of("prometheus"):
-        from flightlog.export.prometheus.folder import MetricsPage, RunsCollector
+        from flightlog.export.prometheus.server import MetricsPage, RunsCollector
     return MetricsPage(RunsCollector(dashboard.runs.place))

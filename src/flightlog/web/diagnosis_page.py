@@ -15,8 +15,7 @@ from flightlog.web.layout import card, computed, heading, words
 if TYPE_CHECKING:
     from flightlog.analyze.diagnosis.results import Cause, RunDiagnosis
     from flightlog.store.run import Run
-    from flightlog.web.dashboard import Dashboard
-    from flightlog.web.listing import RunRow
+    from flightlog.web.dashboard import Dashboard, RunRow
 
 LINES = 20
 LONG = 1000

@@ -13,7 +13,7 @@ from nicegui import ui
 
 from flightlog.core.errors import FlightlogError
 from flightlog.show.terminal import brief
-from flightlog.web.listing import RunRow
+from flightlog.web.dashboard import RunRow
 
 log = logging.getLogger("flightlog")
 Result = TypeVar("Result")

@@ -14,9 +14,8 @@ from nicegui import events, ui
 from flightlog.core.units import format_count, format_duration
 from flightlog.show.phrases import moment_text
 from flightlog.show.terminal import brief
-from flightlog.web.dashboard import FRESH_S, Dashboard
+from flightlog.web.dashboard import FRESH_S, Dashboard, Listing, RunRow
 from flightlog.web.layout import heading, page_layout, words
-from flightlog.web.listing import Listing, RunRow
 
 STATUSES = ("running", "completed", "failed", "interrupted", "crashed", "unknown")
 OFFERED = 500

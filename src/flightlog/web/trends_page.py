@@ -11,9 +11,8 @@ from nicegui import ui
 from flightlog.show.figures import CONFIG, trends_figure
 from flightlog.show.terminal import brief
 from flightlog.show.trends import trend_answer, trend_title
-from flightlog.web.dashboard import Dashboard
+from flightlog.web.dashboard import Dashboard, Listing
 from flightlog.web.layout import card, computed, heading, page_layout, words
-from flightlog.web.listing import Listing
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,7 +15,7 @@ from opentelemetry.proto.metrics.v1 import metrics_pb2 as metrics
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource as WireResource
 from opentelemetry.proto.trace.v1 import trace_pb2 as trace
 
-from flightlog.export.otlp.json_encoding import CUMULATIVE, STATUS, by_host
+from flightlog.export.otlp.json_file import CUMULATIVE, STATUS, by_host
 from flightlog.export.otlp.model import (
     SCOPE,
     Attributes,

@@ -18,8 +18,7 @@ from msgspec import Struct
 
 from flightlog.core.text import plural
 from flightlog.core.time import moment, timestamp_of
-from flightlog.export.base import Exported, ExportOptions, refuse
-from flightlog.export.destination import whole_file
+from flightlog.export.base import Exported, ExportOptions, refuse, whole_file
 from flightlog.export.perfetto.drawing import (
     WAITING_LANES,
     Drawing,
@@ -27,11 +26,11 @@ from flightlog.export.perfetto.drawing import (
     allocated,
     marks,
     measured,
+    natural,
     sampled,
     task_curves,
 )
 from flightlog.export.perfetto.queries import ATTEMPTS, Extent, keep_rows, rows
-from flightlog.export.perfetto.tracks import natural
 from flightlog.store.liveness import latest
 from flightlog.store.tables.large import put_aside
 from flightlog.store.tables.run_tables import open_all

@@ -12,8 +12,7 @@ from prometheus_client.registry import Collector
 
 from flightlog.core.errors import UsageError
 from flightlog.export.base import Exported, ExportOptions
-from flightlog.export.prometheus.families import families
-from flightlog.export.prometheus.run_metrics import RunFigures
+from flightlog.export.prometheus.families import RunFigures, families
 from flightlog.export.prometheus.watch import RunWatch
 from flightlog.store.documents import replace_bytes
 from flightlog.store.liveness import Observer, here

@@ -25,7 +25,7 @@ from flightlog.events import (
     WorkerRemoved,
 )
 from flightlog.events.tasks import TaskRetried, TaskSubmitted
-from flightlog.export.prometheus.run_metrics import (
+from flightlog.export.prometheus.families import (
     CACHE_RESULTS,
     OTHER,
     Counts,

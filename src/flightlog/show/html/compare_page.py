@@ -16,9 +16,8 @@ from flightlog.show import figures
 from flightlog.show.bounded import bounded
 from flightlog.show.comparison import answer_text, comparison_sections, percent_text, wall_text
 from flightlog.show.figures.timeline import span_names
-from flightlog.show.html.blocks import blocks_of, plot
 from flightlog.show.html.elements import Child, Element, coded, said, tag
-from flightlog.show.html.page import PagePart, page_html, plotly_script
+from flightlog.show.html.page import PagePart, blocks_of, page_html, plot, plotly_script
 from flightlog.show.html.report_page import timeline_plot
 from flightlog.show.html.verdict import AdviceRow, advice_list, raw, sign
 from flightlog.show.phrases import money_text

@@ -1,21 +1,31 @@
-"""The frame of a self-contained page: head, contents, parts, scripts. It needs no network.
+"""A self-contained page: head, contents, scripts, and its sections, tables and figures. It needs no network.
 
-The policy in its head names its two scripts by their digests. So a browser fetches nothing, and a script that
-a name or a message smuggled in would not run, even if it got past the escaping.
+Each figure has a caption and its numbers in a table. The policy in the head names the two scripts by their digests,
+so a browser fetches nothing, and a script injected through a name or a message does not run, even past the escaping.
 """
 
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from importlib.resources import files
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
+from flightlog.show import figures
+from flightlog.show.document import Facts, Items, Remarks, Section, Table
 from flightlog.show.figures import CONFIG, DARK, LIGHT
-from flightlog.show.html.elements import Child, Element, data, html_text, script, style, tag, way
+from flightlog.show.html.elements import Child, Element, coded, data, html_text, said, script, style, tag, way
+from flightlog.show.plot import BLOCKS
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+    from flightlog.analyze.charts.results import Chart, DurationSpread, Timeline
+    from flightlog.analyze.report.report import Report
 
 
 class PagePart(NamedTuple):
@@ -141,3 +151,238 @@ def _part(part: PagePart) -> Element:
 
 def _file(name: str) -> str:
     return files("flightlog.show.html").joinpath(name).read_text(encoding="utf-8")
+
+
+ROWS = 200
+"""Rows of a table that a page shows."""
+CELL = 160
+"""Characters of a cell."""
+
+
+def blocks_of(section: Section) -> list[Element]:
+    """What is in a section, without its title; its note first."""
+    note = [tag("p", _words(section.note), class_="note")] if section.note else []
+    return [*note, *(element for block in section.blocks for element in block_of(block))]
+
+
+def block_of(block: Facts | Table | Items | Remarks) -> Iterable[Element]:
+    """One block, and below it how much is not shown."""
+    match block:
+        case Facts(pairs):
+            yield tag(
+                "dl",
+                (tag("div", tag("dt", said(label)), tag("dd", _words(value))) for label, value in pairs),
+                class_="facts",
+            )
+        case Table():
+            yield from table_of(block)
+        case Items(items, more):
+            yield tag(
+                "ul",
+                (
+                    tag(
+                        "li",
+                        tag("span", said(item.mark + item.text), class_=item.style or None),
+                        (tag("span", said(line), class_="below") for line in item.below if line),
+                    )
+                    for item in items
+                ),
+                class_="items",
+            )
+            yield from _more(more)
+        case Remarks(sentences, more):
+            yield tag("ul", (tag("li", coded(said(text, 2000))) for text in sentences), class_="remarks")
+            yield from _more(more)
+
+
+def table_of(table: Table, caption: str = "", *, most: int = ROWS) -> Iterable[Element]:
+    """A table in a box that scrolls by itself where it is wider than the page; bars of text and empty columns
+    are left out.
+
+    Of more than `most` rows, the rest is counted.
+    """
+    head, rows = table.head, table.rows[:most]
+    shown = [n for n in range(len(head)) if n == 0 or (head[n] and any(row[n] for row in rows))]
+    left = {n for n in shown if n == 0 or head[n] in table.left}
+
+    def cell(kind: str, n: int, text: str, **more: str) -> Element:
+        return tag(kind, said(text, CELL), class_=None if n in left else "number", **more)
+
+    yield tag(
+        "div",
+        tag(
+            "table",
+            tag("caption", caption) if caption else None,
+            tag("thead", tag("tr", (cell("th", n, head[n], scope="col") for n in shown))),
+            tag(
+                "tbody",
+                (
+                    tag("tr", (_first(row[0]) if n == 0 else cell("td", n, row[n]) for n in shown))
+                    for row in rows
+                ),
+            ),
+        ),
+        class_="scroll",
+        tabindex="0",
+        role="group",
+        aria_label=caption or f"Table: {', '.join(said(head[n], CELL) for n in shown if head[n])}",
+    )
+    left_out = len(table.rows) - len(rows)
+    yield from _more(table.more or (f"and {left_out:,} more rows" if left_out else ""))
+
+
+def _first(text: str) -> Element:
+    """A row's name; one that is indented, such as a span inside another, stays so."""
+    depth = min(12, (len(text) - len(text.lstrip(" "))) // 2)
+    return tag(
+        "th", said(text.strip(), CELL) or "(no name)", scope="row", class_=f"in-{depth}" if depth else None
+    )
+
+
+def _words(text: str) -> Child:
+    """A value in words; a line of blocks before them is for terminals, and drawn better elsewhere on the
+    page.
+    """
+    return said(text.lstrip(f"{BLOCKS} ") if text[:1] in {*BLOCKS, " "} else text, 2000)
+
+
+def _more(text: str) -> Iterable[Element]:
+    if text:
+        yield tag("p", f"… {said(text)}", class_="more")
+
+
+HEIGHT = 360
+"""Pixels of a figure that does not say."""
+MARKS = 50
+EMPTY = (
+    "A script draws this figure when it comes into view. Where none runs, the caption and the tables "
+    "say what it shows."
+)
+"""What stands in the box of a figure that is not drawn."""
+
+
+def plot(
+    identity: str,
+    figure: go.Figure | None,
+    caption: str,
+    *,
+    notes: Sequence[str] = (),
+    numbers: Sequence[Child] = (),
+    title: str = "",
+) -> list[Element]:
+    """A figure with its caption, or nothing where there is none; `numbers` stand in a part that opens.
+
+    `identity` is unique on the page. `notes` say what is not drawn one by one.
+    """
+    if figure is None:
+        return []
+    words = " ".join([caption, *(_sentence(note) for note in notes)])
+    return [
+        tag(
+            "figure",
+            tag("h3", title) if title else None,
+            tag(
+                "div",
+                class_="plot",
+                data_figure=identity,
+                tabindex="0",
+                role="img",
+                aria_label=f"{title}. {words}" if title else words,
+                data_height=_height(figure),
+                data_empty=EMPTY,
+            ),
+            tag("figcaption", words),
+            tag("details", tag("summary", "Numbers"), numbers) if numbers else None,
+            data(f"{identity}-data", figures.figure_json(figure)),
+        )
+    ]
+
+
+def _height(figure: go.Figure) -> int:
+    return int(figure.layout.height or HEIGHT)
+
+
+def _sentence(text: str) -> str:
+    text = said(text.strip(), 1000)
+    return (text[:1].upper() + text[1:]) + ("" if text.endswith((".", "!", "?")) else ".")
+
+
+def chart_numbers(chart: Chart) -> list[Element]:
+    """The least, most and last value of each line."""
+    rows = []
+    for series in chart.series:
+        known = [value for value in series.value if value is not None]
+        ends = (min(known), max(known), known[-1]) if known else (None, None, None)
+        shown = (value_text(value, chart.unit) for value in (*ends, series.limit))
+        rows.append((series.label, *shown))
+    return list(table_of(Table(("Line", "Least", "Most", "Last", "Limit"), rows), "Each line of the figure"))
+
+
+def value_text(value: float | None, unit: str) -> str:
+    """A value with its unit; nothing where it is unknown."""
+    if value is None:
+        return ""
+    match unit:
+        case "bytes":
+            return format_bytes(value)
+        case "share":
+            return format_percent(value)
+        case "percent":
+            return format_percent(value / 100)
+        case "watts":
+            return f"{value:,.0f} W"
+        case "cores":
+            return f"{value:.2f}"
+        case _:
+            return format_count(value) if value == int(value) else f"{value:,.2f}"
+
+
+def spread_numbers(spreads: Sequence[DurationSpread]) -> list[Element]:
+    """The quantiles of each name."""
+    rows = [
+        (
+            one.name,
+            format_count(one.count),
+            *(
+                format_duration(value)
+                for value in (one.least_s, one.p25_s, one.median_s, one.p75_s, one.p95_s, one.most_s)
+            ),
+            format_duration(one.total_s),
+        )
+        for one in spreads
+    ]
+    head = ("Name", "Count", "Least", "p25", "Median", "p75", "p95", "Most", "Total")
+    return list(table_of(Table(head, rows), "Durations by name"))
+
+
+def mark_numbers(timeline: Timeline) -> list[Element]:
+    """When and where tasks failed or were tried again, the first ones."""
+    if not timeline.marks:
+        return []
+    marks = sorted(timeline.marks, key=lambda mark: mark.at_s)
+    rows = [
+        (mark.task, format_duration(mark.at_s), mark.kind, timeline.lanes[mark.lane].label, mark.text)
+        for mark in marks[:MARKS]
+    ]
+    left = timeline.failures - len(rows)
+    table = Table(
+        ("Task", "After", "What", "Where", "Error"),
+        rows,
+        left=("What", "Where", "Error"),
+        more=f"and {left:,} more failures and retries" if left > 0 else "",
+    )
+    return list(table_of(table, "Failures and retries"))
+
+
+def wait_numbers(report: Report) -> list[Element]:
+    """The quantiles of queueing and of execution."""
+    rows = [
+        (
+            label,
+            format_count(of.count),
+            *(format_duration(value) for value in (of.mean, of.p50, of.p95, of.max)),
+        )
+        for label, of in (("Queueing", report.tasks.queue_s), ("Running", report.tasks.duration_s))
+        if of.count
+    ]
+    return list(table_of(Table(("What", "Count", "Mean", "p50", "p95", "Max"), rows), "Queueing and running"))

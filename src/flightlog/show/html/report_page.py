@@ -20,18 +20,20 @@ from flightlog.show.diagnosis import evidence_text
 from flightlog.show.document import Facts, Section, Table
 from flightlog.show.figures.lines import limit_note
 from flightlog.show.figures.timeline import OUTSIDE, span_names, timeline_notes
-from flightlog.show.html.blocks import (
+from flightlog.show.html.elements import Element, coded, lines_said, said, tag
+from flightlog.show.html.page import (
+    PagePart,
     block_of,
     blocks_of,
     chart_numbers,
     mark_numbers,
+    page_html,
     plot,
+    plotly_script,
     spread_numbers,
     table_of,
     wait_numbers,
 )
-from flightlog.show.html.elements import Element, coded, lines_said, said, tag
-from flightlog.show.html.page import PagePart, page_html, plotly_script
 from flightlog.show.html.verdict import raw, verdict_element
 from flightlog.show.phrases import args_text, call_text, moment_text
 from flightlog.show.report import TITLE as WALL_TIME

@@ -13,7 +13,7 @@ import msgspec
 
 from flightlog.compat.modelops.telemetry.collector import TelemetryCollector
 from flightlog.core.locks import locked
-from flightlog.export.modelops_format import SPANS, SUMMARY, JobSummary, job_folder, job_name
+from flightlog.export.modelops import SPANS, SUMMARY, JobSummary, job_folder, job_name
 from flightlog.record.values import encodable, text_of
 from flightlog.store.documents import replace_bytes, write_document
 

@@ -23,7 +23,7 @@ from opentelemetry.sdk.trace.id_generator import IdGenerator
 
 from flightlog.compat.rhapsody.telemetry.dispatch import COUNTED, TaskCounts
 from flightlog.compat.rhapsody.telemetry.events import BaseEvent, duration_of, time_of
-from flightlog.export.otlp.json_encoding import attributes_form
+from flightlog.export.otlp.json_file import attributes_form
 from flightlog.record.run import LiveRun
 
 log = logging.getLogger(__name__)
