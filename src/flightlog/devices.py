@@ -1,7 +1,7 @@
 """Device-memory telemetry: its events, their rules and their files.
 
-`load_telemetry_sessions` and `load_telemetry_events` load a file or a sink folder; `TelemetryReading` goes through
-one in bounded memory; `TelemetrySink` writes one.
+`load_telemetry_sessions` and `load_telemetry_events` load a file or a sink folder; `TelemetryReading` goes
+through one in bounded memory; `TelemetrySink` writes one.
 """
 
 from flightlog.events.devices.checks import telemetry_event_to_dict, validate_telemetry_record

@@ -3,10 +3,11 @@
     from flightlog import figures
     figures.timeline("latest")
 
-A run is given as `Run`, id, path or address, or `latest`; a session or a run that is being recorded will do, too. What is
-drawn of a run is worked out once for all its figures, and again when its files have changed. Where nothing was recorded to
-draw, a `UsageError` says so. Figures are light, or dark where `plotly.io.templates.default` is a dark one. In a notebook
-a still picture is kept beside each, for where no script runs.
+A run is given as `Run`, id, path or address, or `latest`; a session or a run that is being recorded will do,
+too. What is drawn of a run is worked out once for all its figures, and again when its files have changed.
+Where nothing was recorded to draw, a `UsageError` says so. Figures are light, or dark where
+`plotly.io.templates.default` is a dark one. In a notebook a still picture is kept beside each, for where no
+script runs.
 """
 
 from __future__ import annotations
@@ -109,7 +110,9 @@ def cache(run: AnyRun = "latest") -> Figure:
 
 
 def metric(run: AnyRun = "latest", name: str | None = None) -> Figure:
-    """The values of a metric that `run.metric` recorded, by step or over time; without a name that with the most values."""
+    """The values of a metric that `run.metric` recorded, by step or over time; without a name that with the
+    most values.
+    """
     from flightlog.show.figures import curve_figure
     from flightlog.show.terminal import clean
 
@@ -119,7 +122,8 @@ def metric(run: AnyRun = "latest", name: str | None = None) -> Figure:
     if curves and name is not None and name not in curves:
         known = ", ".join(clean(one) for one in list(curves)[:SAID])
         raise UsageError(
-            f"there is no curve of a metric {name[:200]!r} in {seen.report.run.run_id}; there is one of {known}"
+            f"there is no curve of a metric {name[:200]!r} in {seen.report.run.run_id}; there is one of "
+            f"{known}"
         )
     curve = curves.get(name or "") or next(iter(curves.values()), None)
     figure = (
@@ -185,7 +189,9 @@ def cost(run: AnyRun = "latest") -> Figure:
 
 
 def compare(before: AnyRun | Comparison | None = None, after: AnyRun | None = None) -> Figure:
-    """What changed from one run or group of runs to another, as `flightlog.compare` takes them; or a comparison, drawn."""
+    """What changed from one run or group of runs to another, as `flightlog.compare` takes them; or a
+    comparison, drawn.
+    """
     from flightlog.show.figures import comparison_figure
 
     figure = comparison_figure(_compared(before, after))
@@ -217,7 +223,9 @@ def _compared(before: AnyRun | Comparison | None, after: AnyRun | None) -> Compa
 
 
 def trends(of: Trend | str | None = None, metric: str = "wall", **options: Any) -> Figure:
-    """How a figure of a project's runs moved; `of` is a trend, or a project as for `flightlog.trends`, with its options."""
+    """How a figure of a project's runs moved; `of` is a trend, or a project as for `flightlog.trends`, with
+    its options.
+    """
     from flightlog.analyze.history.trends import Trend
     from flightlog.analyze.history.trends import trends as history
     from flightlog.show.figures import trends_figure
@@ -246,7 +254,9 @@ def _drawn(figure: Figure | None, seen: ReportWithCharts, missing: str) -> Figur
 
 
 def _grounded(figure: Figure) -> Figure:
-    """The figure on a ground of its own, for nobody knows the page it will stand on: dark where Plotly's default is."""
+    """The figure on a ground of its own, for nobody knows the page it will stand on: dark where Plotly's
+    default is.
+    """
     from plotly.io import templates
 
     from flightlog.show.figures.style import with_theme

@@ -45,10 +45,12 @@ class _RunProcessor(SpanProcessor):
 
 
 def span_processor(*, join_context: bool = True) -> SpanProcessor:
-    """A processor for `TracerProvider.add_span_processor` that records every span into the current Flightlog run.
+    """A processor for `TracerProvider.add_span_processor` that records every span into the current Flightlog
+    run.
 
-    A span keeps its id, its parent where that is in the run, its times, attributes, events and status; it is seen while it
-    is open. Outside a run nothing is kept. It never raises and never waits. `join_context` does what `propagate` does, too.
+    A span keeps its id, its parent where that is in the run, its times, attributes, events and status; it is
+    seen while it is open. Outside a run nothing is kept. It never raises and never waits. `join_context` does
+    what `propagate` does, too.
     """
     if join_context:
         propagate()
@@ -58,9 +60,9 @@ def span_processor(*, join_context: bool = True) -> SpanProcessor:
 def propagate() -> bool:
     """Make one trace of both kinds of spans, in this process and from now on; whether that can be done here.
 
-    A span of OpenTelemetry's that starts inside one of ours becomes its child, also in what OpenTelemetry exports itself,
-    and carries the run's trace id on into other services. A span of ours inside one that `span_processor` records becomes
-    its child. May be called any number of times.
+    A span of OpenTelemetry's that starts inside one of ours becomes its child, also in what OpenTelemetry
+    exports itself, and carries the run's trace id on into other services. A span of ours inside one that
+    `span_processor` records becomes its child. May be called any number of times.
     """
     return join_contexts()
 
@@ -68,7 +70,8 @@ def propagate() -> bool:
 def current_context() -> Context:
     """OpenTelemetry's context with our current span in it, for `tracer.start_span(..., context=...)`.
 
-    For a program that wants single spans to be children of ours without `propagate`. Outside a run it is the context as it is.
+    For a program that wants single spans to be children of ours without `propagate`. Outside a run it is the
+    context as it is.
     """
     here = current_place()
     return get_current() if here is None else context_at(here, get_current())

@@ -1,7 +1,7 @@
 """The package where it cannot record: in a subinterpreter that refuses to load msgspec.
 
-Subinterpreters with a lock of their own (Python 3.12 and later) load only extension modules that say that they can be there.
-The program runs as it does with recording switched off.
+Subinterpreters with a lock of their own (Python 3.12 and later) load only extension modules that say that
+they can be there. The program runs as it does with recording switched off.
 """
 
 from __future__ import annotations

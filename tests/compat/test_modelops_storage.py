@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flightlog.compat.modelops import TelemetryCollector, TelemetrySpan, TelemetryStorage
-from flightlog.export.modelops import LONGEST_NAME, JobSummary, job_folder, job_name
+from flightlog.export.modelops import LONGEST_NAME, ModelOpsSummary, job_folder, job_name
 
 
 class Provenance:
@@ -234,7 +234,7 @@ def test_an_upload_that_hangs_does_not_hold_the_job_up(tmp_path, caplog):
 
 
 def test_a_summary_takes_spans_in_any_order_and_counts_time_once():
-    summary = JobSummary("calibration")
+    summary = ModelOpsSummary("calibration")
     summary.add("b", 5_000_000_000, 7_000_000_000, {"n": [1, 2]})
     summary.add("a", 0, 6_000_000_000, {"n": 3}, failed=True)
     summary.add("b", 9_000_000_000, None)

@@ -136,7 +136,8 @@ def test_where_the_folder_of_temporary_files_is_full_that_folder_is_named(
     with pytest.raises(UsageError) as caught, whole_file(tmp_path / "out"):
         raise error
     assert str(caught.value) == (
-        f"cannot write {tmp_path / 'out'}: no space is left in {gettempdir()}, where parts of it wait meanwhile; name a"
+        f"cannot write {tmp_path / 'out'}: no space is left in {gettempdir()}, where parts of it wait "
+        "meanwhile; name a"
         " folder with more room in TMPDIR"
     )
     assert list(tmp_path.iterdir()) == []

@@ -65,7 +65,10 @@ def test_adopting_what_was_exported_gives_the_times_parents_and_errors_of_the_ru
             pass
     exported(run.path, tmp_path)
     [adoption] = adopt_path(tmp_path / "out", tmp_path / "runs", options=AdoptOptions())
-    query = "SELECT name, span_id, started_at, duration_s, status, error_type, error_message FROM spans ORDER BY name"
+    query = (
+        "SELECT name, span_id, started_at, duration_s, status, error_type, error_message FROM spans ORDER "
+        "BY name"
+    )
     assert Run(Path(adoption.path)).sql(query).rows() == Run(run.path).sql(query).rows()
 
 

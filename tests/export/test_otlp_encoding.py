@@ -21,7 +21,7 @@ from flightlog.export.base import ExportOptions
 from flightlog.export.otlp import protobuf
 from flightlog.export.otlp.batches import RunReading
 from flightlog.export.otlp.json_file import exporter, json_form, otlp_json
-from flightlog.export.otlp.model import Happening, Link, LogRecord, Point, Resource, Span, known, plain
+from flightlog.export.otlp.model import Happening, Link, LogRecord, OtlpSpan, Point, Resource, known, plain
 
 MESSAGES: dict[str, Any] = {"traces": TracesData, "metrics": MetricsData, "logs": LogsData}
 WHO = Resource(attributes={"service.name": "demo"})
@@ -54,7 +54,7 @@ times = st.integers(0, (1 << 63) - 1)
 
 @given(words, times, times, attributes)
 def test_any_span_and_record_is_the_same_in_both(name: str, start: int, end: int, said: dict[str, Any]):
-    span = Span(
+    span = OtlpSpan(
         trace_id=TRACE,
         span_id=ROOT,
         parent_id=None,
@@ -100,7 +100,7 @@ def test_figures_and_times_beyond_64_bits_stop_nothing(tmp_path: Path):
         if protobuf.encode(batch.signal, reading.resource, batch.items)
         for item in batch.items
     ]
-    spans = [(one.name, one.start_ns) for one in sent if isinstance(one, Span)]
+    spans = [(one.name, one.start_ns) for one in sent if isinstance(one, OtlpSpan)]
     assert spans == [("simulate", ns(2) - LONGEST), ("demo", ns(0))]
     assert [one.value for one in sent if isinstance(one, Point) and one.host] == [2.0**64]
 

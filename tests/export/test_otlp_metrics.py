@@ -13,8 +13,8 @@ from otlp_lives import START_NS, a_run, completed, ids, ns
 from flightlog.events import Metric, ResourceSample, TaskCompleted
 from flightlog.export.otlp.batches import RunReading
 from flightlog.export.otlp.metrics import MAX_NAMES, MAX_STEPS, OTHER, TaskCounters
-from flightlog.export.otlp.model import Distribution, Ids, Point
-from flightlog.export.otlp.spans import TaskLives
+from flightlog.export.otlp.model import Histogram, Ids, Point
+from flightlog.export.otlp.spans import AttemptSpans
 from flightlog.store.layout import RunInfo
 from flightlog.store.run import Run
 
@@ -84,7 +84,7 @@ def test_in_whatever_order_events_come_running_is_never_negative_and_sums_never_
     events: list[Any], flushed: int
 ):
     counters = TaskCounters(START_NS)
-    tasks = TaskLives(Ids(RunInfo(run_id="r", project="p", status="completed", start_time="")), counters)
+    tasks = AttemptSpans(Ids(RunInfo(run_id="r", project="p", status="completed", start_time="")), counters)
     points: list[Point] = []
     for number, event in enumerate(events):
         tasks.take(event, ("tasks", "w", number))
@@ -119,7 +119,7 @@ def test_durations_are_a_histogram_a_task_name(tmp_path: Path):
     run = a_run(tmp_path, [*completed("t1", 1, 1.0, 1.25), *completed("t2", 2, 2.0, 6.0)])
     (point,) = [point for point in points_of(run) if point.instrument.name == "flightlog.task.duration"]
     assert point.attributes == {"cicd.pipeline.task.name": "simulate"}
-    assert isinstance(point.value, Distribution)
+    assert isinstance(point.value, Histogram)
     filled = {
         bound: count for bound, count in zip(point.value.bounds, point.value.counts, strict=False) if count
     }

@@ -154,7 +154,8 @@ def test_a_server_that_was_never_heard_of_is_tried_for_seconds_and_then_named(tm
         world.export(a_run(tmp_path))
     assert str(found.value) == (
         "http://server:4318/v1/logs does not answer (Connection refused); nothing had been sent by then: "
-        f"`flightlog export {tmp_path}/run-20260520T035200Z-demo-a1b2c3d4 --to otlp --endpoint http://server:4318` "
+        f"`flightlog export {tmp_path}/run-20260520T035200Z-demo-a1b2c3d4 --to otlp --endpoint "
+        "http://server:4318` "
         "goes on from there"
     )
     assert found.value.exits_with == 1
@@ -413,5 +414,6 @@ def test_a_run_that_cannot_be_written_to_is_sent_and_it_is_said_that_nothing_cou
     exported = World(receiver).export(run)
     assert exported.counts["spans"] == 8
     assert exported.notes == (
-        f"what was sent cannot be noted in {run.path / '.followers'} (File exists): another export will send it again",
+        f"what was sent cannot be noted in {run.path / '.followers'} (File exists): another export will "
+        "send it again",
     )

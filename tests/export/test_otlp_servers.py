@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flightlog.core.errors import UsageError
-from flightlog.export.otlp.request import Server, servers, shown
+from flightlog.export.otlp.request import Endpoint, servers, shown
 
 
 def urls(environ: dict[str, str], endpoint: str | None = None) -> dict[str, str]:
@@ -60,7 +60,7 @@ def test_headers_compression_timeout_and_certificates_are_those_of_the_variables
         "https://a",
     )
     headers = {"x-a": "1", "Authorization": "Basic abc="}
-    assert found["traces"] == Server(
+    assert found["traces"] == Endpoint(
         signal="traces",
         url="https://a/v1/traces",
         headers=headers,

@@ -12,14 +12,14 @@ from otlp_lives import ROOT, TRACE, a_run, completed, everything, ids, ns, retri
 from flightlog.events import SpanEvent, SpanOpened, TaskStarted
 from flightlog.export.otlp import spans
 from flightlog.export.otlp.batches import RunReading
-from flightlog.export.otlp.model import Link, Span
+from flightlog.export.otlp.model import Link, OtlpSpan
 from flightlog.store.run import Run
 
 
-def spans_of(run: Run) -> dict[str, Span]:
+def spans_of(run: Run) -> dict[str, OtlpSpan]:
     """The spans of a run by their ids."""
     batches = RunReading(run, environ={}).batches(run, last=True)
-    found = [item for batch in batches for item in batch.items if isinstance(item, Span)]
+    found = [item for batch in batches for item in batch.items if isinstance(item, OtlpSpan)]
     assert len({span.span_id for span in found}) == len(found)
     return {span.span_id: span for span in found}
 

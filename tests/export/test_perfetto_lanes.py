@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.export.perfetto.drawing import Lanes, Placed
+from flightlog.export.perfetto.drawing import Placed, TraceLanes
 
 
 def test_slices_one_after_the_other_share_a_lane() -> None:
-    lanes = Lanes({})
+    lanes = TraceLanes({})
     assert [lanes.beside(0, 10), lanes.beside(10, 20), lanes.beside(25, 30)] == [
         Placed(0, 0, 10),
         Placed(0, 10, 20),
@@ -18,19 +18,19 @@ def test_slices_one_after_the_other_share_a_lane() -> None:
 
 
 def test_slices_at_once_get_lanes_of_their_own_and_the_first_free_one_is_taken_again() -> None:
-    lanes = Lanes({})
+    lanes = TraceLanes({})
     placed = [lanes.beside(*times) for times in [(0, 100), (50, 80), (60, 200), (90, 120), (300, 310)]]
     assert [one.lane for one in placed if one] == [0, 1, 2, 1, 0]
 
 
 def test_an_overlap_of_a_microsecond_is_rounding() -> None:
-    lanes = Lanes({})
+    lanes = TraceLanes({})
     assert [lanes.beside(0, 10), lanes.beside(9, 20)] == [Placed(0, 0, 10), Placed(0, 10, 20)]
     assert lanes.beside(18, 30) == Placed(1, 18, 30)
 
 
 def test_beyond_the_most_lanes_a_slice_has_no_place() -> None:
-    lanes = Lanes({}, most=2)
+    lanes = TraceLanes({}, most=2)
     assert [lanes.beside(0, 9), lanes.beside(1, 9), lanes.beside(2, 9), lanes.beside(9, 10)] == [
         Placed(0, 0, 9),
         Placed(1, 1, 9),
@@ -40,7 +40,7 @@ def test_beyond_the_most_lanes_a_slice_has_no_place() -> None:
 
 
 def test_a_child_is_inside_its_parent_and_a_child_beside_another_is_not() -> None:
-    lanes = Lanes({})
+    lanes = TraceLanes({})
     lanes.beside(0, 100, "parent")
     assert lanes.inside(0, "parent", 10, 50, "first") == Placed(0, 10, 50)
     assert lanes.inside(0, "parent", 20, 30, "second") is None
@@ -50,7 +50,7 @@ def test_a_child_is_inside_its_parent_and_a_child_beside_another_is_not() -> Non
 
 
 def test_a_child_that_outlives_its_parent_or_ran_on_another_thread_is_not_inside() -> None:
-    lanes = Lanes({})
+    lanes = TraceLanes({})
     lanes.beside(0, 100, "parent", thread=1)
     assert lanes.inside(0, "parent", 10, 150, "longer", 1) is None
     assert lanes.inside(0, "parent", 10, 50, "elsewhere", 2) is None
@@ -58,8 +58,8 @@ def test_a_child_that_outlives_its_parent_or_ran_on_another_thread_is_not_inside
 
 
 def test_what_is_over_is_forgotten() -> None:
-    open_spans: dict[str, tuple[Lanes, int]] = {}
-    lanes = Lanes(open_spans)
+    open_spans: dict[str, tuple[TraceLanes, int]] = {}
+    lanes = TraceLanes(open_spans)
     for n in range(1000):
         lanes.beside(10 * n, 10 * n + 9, f"span {n}")
         lanes.inside(0, f"span {n}", 10 * n + 1, 10 * n + 2, f"inside {n}")
@@ -70,8 +70,8 @@ def test_what_is_over_is_forgotten() -> None:
 def test_whatever_comes_no_lane_has_an_overlap_and_nothing_moves_by_more_than_rounding(
     items: list[tuple[int, int, int]],
 ) -> None:
-    open_spans: dict[str, tuple[Lanes, int]] = {}
-    lanes = Lanes(open_spans)
+    open_spans: dict[str, tuple[TraceLanes, int]] = {}
+    lanes = TraceLanes(open_spans)
     drawn: dict[int, list[tuple[int, int, str, str]]] = {}
     for n, (since, lasts, of) in enumerate(sorted(items, key=lambda item: (item[0], -item[1]))):
         parent = f"s{of}"

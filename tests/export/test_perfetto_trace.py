@@ -245,7 +245,8 @@ def test_more_waiting_tasks_than_lanes_are_counted_in_the_curve_and_said(tmp_pat
     assert len(trace.drawn("waiting")) == 50
     assert trace.curve("run", "waiting", "tasks") == [(1 * S, 60), (10 * S, 0)]
     assert trace.exported.notes == (
-        "10 waits not drawn, as more than 50 tasks waited at once: the curve of waiting tasks has all of them",
+        "10 waits not drawn, as more than 50 tasks waited at once: the curve of waiting tasks has all of "
+        "them",
     )
 
 

@@ -31,14 +31,14 @@ from flightlog.events import (
 )
 from flightlog.export.prometheus.families import (
     BUCKETS_S,
-    Counts,
+    BoundedCounts,
     Durations,
     Histograms,
     HistogramTally,
     families,
     label,
 )
-from flightlog.export.prometheus.watch import FAILURE_KINDS, MAX_PLACES, TASK_NAMES, RunWatch, TaskLives
+from flightlog.export.prometheus.watch import FAILURE_KINDS, MAX_PLACES, TASK_NAMES, RunWatch, TaskStates
 from flightlog.store import layout
 from flightlog.store.liveness import Observer, here
 from flightlog.store.run import Run
@@ -92,7 +92,7 @@ def lives(draw) -> list[Event]:
 
 @given(lives())
 def test_tasks_are_where_the_summary_says_they_are(events: list[Event]) -> None:
-    tasks, tally = TaskLives(), TaskTally()
+    tasks, tally = TaskStates(), TaskTally()
     for event in events:
         tasks.add(event)
         tally.add(event)
@@ -110,7 +110,7 @@ def test_tasks_are_where_the_summary_says_they_are(events: list[Event]) -> None:
 
 @given(lives())
 def test_counts_of_events_never_go_down(events: list[Event]) -> None:
-    tasks = TaskLives()
+    tasks = TaskStates()
     before = dict(tasks.events)
     for event in events:
         tasks.add(event)
@@ -168,7 +168,7 @@ def test_a_histogram_under_a_label_never_loses_a_count(names: list[str], looked_
 
 
 def test_counts_have_a_bounded_number_of_keys() -> None:
-    found = Counts(2, "other")
+    found = BoundedCounts(2, "other")
     for key in ["a", "b", "c", "d", "a"]:
         found.add(key)
     assert found.counts == {"a": 2, "b": 1, "other": 2}

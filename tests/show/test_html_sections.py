@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from pages import Page
 
-from flightlog.show.document import Facts, Item, Items, Remarks, Section, Table
+from flightlog.show.document import FactsBlock, Item, Items, Remarks, Section, TableBlock
 from flightlog.show.html.elements import html_text
 from flightlog.show.html.page import ROWS, blocks_of
 
 
-def read(*blocks: Facts | Table | Items | Remarks, note: str = "") -> Page:
+def read(*blocks: FactsBlock | TableBlock | Items | Remarks, note: str = "") -> Page:
     return Page(html_text(blocks_of(Section("Title", note, blocks))))
 
 
 def test_facts_are_a_list_of_terms():
-    page = read(Facts([("Host", "<b>node</b>"), ("Tasks at once", "▁▃ █▇ 2 at most")]), note="a note")
+    page = read(FactsBlock([("Host", "<b>node</b>"), ("Tasks at once", "▁▃ █▇ 2 at most")]), note="a note")
     assert [one.text for one in page.all("dt")] == ["Host", "Tasks at once"]
     assert [one.text for one in page.all("dd")] == ["<b>node</b>", "2 at most"]
     assert page.all("p")[0].text == "a note"
 
 
 def test_a_table_says_what_its_columns_and_rows_are_and_leaves_out_empty_ones():
-    table = Table(
+    table = TableBlock(
         ("Name", "Share", "Empty", "Where", ""),
         [("a", "10%", "", "x", "██"), ("  b", "5%", "", "y", "█")],
         left=("Where",),
@@ -46,20 +46,20 @@ def test_a_table_says_what_its_columns_and_rows_are_and_leaves_out_empty_ones():
 
 
 def test_a_table_scrolls_by_itself_and_the_keyboard_reaches_it():
-    [box] = [one for one in read(Table(("A",), [("x",)])).all("div") if one.has_class("scroll")]
+    [box] = [one for one in read(TableBlock(("A",), [("x",)])).all("div") if one.has_class("scroll")]
     assert (box.attributes["tabindex"], box.attributes["role"]) == ("0", "group")
     assert box.attributes["aria-label"] == "Table: A"
 
 
 def test_of_a_long_table_the_rest_is_counted_and_of_a_long_cell_too():
-    page = read(Table(("Name",), [("x" * 1000,), *[("y",)] * 300]))
+    page = read(TableBlock(("Name",), [("x" * 1000,), *[("y",)] * 300]))
     assert len(page.all("tr")) == ROWS + 1
     assert page.all("p")[0].text == "… and 101 more rows"
     assert page.all("th")[1].text == f"{'x' * 160}… (840 more characters)"
 
 
 def test_a_row_without_a_name_says_so():
-    assert read(Table(("Name", "N"), [("", "1")])).all("th")[2].text == "(no name)"
+    assert read(TableBlock(("Name", "N"), [("", "1")])).all("th")[2].text == "(no name)"
 
 
 def test_items_and_remarks_are_lists():

@@ -193,7 +193,8 @@ def _refusals_told(output: Path) -> Iterator[None]:
     except (OSError, duckdb.Error) as error:
         if "No space left on device" in str(error) and f"{gettempdir()}{os.sep}{ASIDE}" in str(error):
             raise UsageError(
-                f"cannot write {output}: no space is left in {gettempdir()}, where parts of it wait meanwhile; name a"
+                f"cannot write {output}: no space is left in {gettempdir()}, where parts of it wait "
+                "meanwhile; name a"
                 " folder with more room in TMPDIR"
             ) from error
         raise UsageError(_refused(output, error)) from error

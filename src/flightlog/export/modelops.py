@@ -3,9 +3,9 @@
     telemetry/jobs/<job>/summary.json    totals, and by name: durations and metrics
     telemetry/jobs/<job>/spans.jsonl     one span per line, tasks included
 
-Times in the lines are seconds. `start_time` and `end_time` count from an arbitrary origin, as ModelOps' do: pandas
-reads small numbers as numbers, so `start_time + duration` works. `started_at` counts from 1970, which pandas reads
-as a date; it makes lines of several machines comparable.
+Times in the lines are seconds. `start_time` and `end_time` count from an arbitrary origin, as ModelOps' do:
+pandas reads small numbers as numbers, so `start_time + duration` works. `started_at` counts from 1970, which
+pandas reads as a date; it makes lines of several machines comparable.
 """
 
 from __future__ import annotations
@@ -39,16 +39,20 @@ WITH marked_spans AS (
 )
 SELECT * FROM (
     SELECT TRY(epoch_ns(started_at)) AS start_ns, TRY(round(duration_s * 1e9)::BIGINT) AS length_ns,
-           open AS unfinished, name, NULL AS args, tags::VARCHAR AS tags, metrics::VARCHAR AS metrics, span_id,
+           open AS unfinished, name, NULL AS args, tags::VARCHAR AS tags, metrics::VARCHAR AS metrics,
+               span_id,
            parent_id, CASE WHEN status <> 'ok' THEN coalesce(error_type, status) END AS error, error_message,
            marked_spans.nonfinite AS nonfinite
     FROM spans LEFT JOIN marked_spans USING (span_id)
     UNION ALL BY NAME
-    SELECT coalesce(TRY(epoch_ns(started_at)), TRY(epoch_ns(ended_at) - round(duration_s * 1e9)::BIGINT)) AS start_ns,
-           coalesce(TRY(round(duration_s * 1e9)::BIGINT), TRY(epoch_ns(ended_at) - epoch_ns(started_at))) AS length_ns,
+    SELECT coalesce(TRY(epoch_ns(started_at)), TRY(epoch_ns(ended_at) - round(duration_s * 1e9)::BIGINT)) AS
+        start_ns,
+           coalesce(TRY(round(duration_s * 1e9)::BIGINT), TRY(epoch_ns(ended_at) - epoch_ns(started_at))) AS
+               length_ns,
            state = 'running' AS unfinished, task AS name, args::VARCHAR AS args, tags::VARCHAR AS tags,
            metrics::VARCHAR AS metrics, span_id, parent_id,
-           CASE WHEN state IN ('failed', 'cancelled') THEN coalesce(error_type, state) END AS error, error_message,
+           CASE WHEN state IN ('failed', 'cancelled') THEN coalesce(error_type, state) END AS error,
+               error_message,
            marked_tasks.nonfinite AS nonfinite
     FROM attempts LEFT JOIN marked_tasks USING (task_id, attempt)
 )
@@ -74,7 +78,7 @@ class ModelOpsExporter:
         assert output is not None
         refuse(self.name, options)
         calibration = bool(run.sql("SELECT 1 FROM span_events WHERE name = ? LIMIT 1", [CALIBRATION]).rows())
-        summary = JobSummary("calibration" if calibration else "simulation")
+        summary = ModelOpsSummary("calibration" if calibration else "simulation")
         spans = unfinished = 0
         zero_ns: int | None = None
         with whole_folder(output) as made:
@@ -181,7 +185,7 @@ def span_line(
     return line
 
 
-class JobSummary:
+class ModelOpsSummary:
     """Adds spans up to what `summary.json` holds, in any order; not thread-safe.
 
     Memory grows with the number of names, and by 16 bytes for each stretch of time between which no span was

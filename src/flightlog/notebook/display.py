@@ -25,7 +25,7 @@ from flightlog.notebook.sessions import counts_words, future_facts, session_fact
 from flightlog.show.bounded import bounded
 from flightlog.show.comparison import comparison_text
 from flightlog.show.diagnosis import diagnosis_text
-from flightlog.show.document import Remarks, Section, Table, facts, section_text
+from flightlog.show.document import Remarks, Section, TableBlock, facts, section_text
 from flightlog.show.report import report_text
 from flightlog.show.report_sections import names_table
 from flightlog.show.terminal import Ink, brief, clean, wrap
@@ -223,9 +223,9 @@ def _section(title: str, said: Sequence[str], more: str = "") -> Section:
     return Section(title, blocks=[Remarks(cut, more)]) if cut else Section(title)
 
 
-def _cut(names: Table) -> Table:
+def _cut(names: TableBlock) -> TableBlock:
     rows = [[brief(cell, TEXT) for cell in row] for row in names.rows]
-    return Table(names.head, rows, names.left, names.more)
+    return TableBlock(names.head, rows, names.left, names.more)
 
 
 def _facts(pairs: Sequence[tuple[str, str]]) -> list[str]:

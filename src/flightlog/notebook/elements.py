@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from html import escape
 from typing import NamedTuple
 
-from flightlog.show.document import Facts, Items, Remarks, Section, Table
+from flightlog.show.document import FactsBlock, Items, Remarks, Section, TableBlock
 from flightlog.show.terminal import brief
 
 CELL = 80
@@ -174,11 +174,11 @@ def _section(section: Section, rows: int) -> str:
     return heading + "".join(_block(block, rows) for block in section.blocks)
 
 
-def _block(block: Facts | Table | Items | Remarks, rows: int) -> str:
+def _block(block: FactsBlock | TableBlock | Items | Remarks, rows: int) -> str:
     match block:
-        case Facts(pairs):
+        case FactsBlock(pairs):
             return facts(pairs)
-        case Table(head, lines, left, more):
+        case TableBlock(head, lines, left, more):
             return table(head, lines[:rows], left, more or _left(len(lines) - rows))
         case Items(items, more):
             said = "".join(

@@ -36,7 +36,7 @@ from flightlog.notebook.elements import (
 from flightlog.show.bounded import bounded
 from flightlog.show.comparison import answer_text, comparison_text, percent_text, ratio_text, signed_duration
 from flightlog.show.diagnosis import diagnosis_text
-from flightlog.show.document import Table
+from flightlog.show.document import TableBlock
 from flightlog.show.phrases import capitalized, known_duration, moment_text
 from flightlog.show.report import report_sections
 from flightlog.show.report_sections import names_table
@@ -209,7 +209,7 @@ def failure_words(summary: Summary) -> tuple[list[str], str]:
     return said, f"and {plural(found.groups - CAUSES, 'more cause')}" if found.groups > CAUSES else ""
 
 
-def summary_names(summary: Summary) -> Table:
+def summary_names(summary: Summary) -> TableBlock:
     """The task names, the one with the most execution time first."""
     tasks = summary.tasks
     names = sorted(tasks.by_name.items(), key=lambda item: (-item[1].duration_s.total, item[0]))[:NAMES]
@@ -226,7 +226,7 @@ def summary_names(summary: Summary) -> Table:
         for name, one in names
     ]
     more = f"and {plural(tasks.names - len(rows), 'more name')}" if tasks.names > len(rows) else ""
-    return Table(("Name", "Done", "Failed", "Mean", "p95", "Max", "Peak RSS"), rows, more=more)
+    return TableBlock(("Name", "Done", "Failed", "Mean", "p95", "Max", "Peak RSS"), rows, more=more)
 
 
 def counted_words(run: Run) -> tuple[list[str], list[BarPart]]:

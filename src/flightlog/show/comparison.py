@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from flightlog.core.text import first_line, plural
 from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
 from flightlog.show.document import (
-    Facts,
+    FactsBlock,
     Item,
     Items,
     Remarks,
     Section,
-    Table,
+    TableBlock,
     escaped,
     markdown_text,
     section_text,
@@ -72,7 +72,9 @@ def comparison_sections(comparison: Comparison, outcomes: Sequence[ThresholdOutc
     """The sections of a comparison in their order; one with nothing to say is empty."""
     return [
         _conditions(outcomes),
-        Section("Runs", blocks=[Facts([("A", _side(comparison.before)), ("B", _side(comparison.after))])]),
+        Section(
+            "Runs", blocks=[FactsBlock([("A", _side(comparison.before)), ("B", _side(comparison.after))])]
+        ),
         _explained(comparison),
         _durations(comparison, "task"),
         _durations(comparison, "span"),
@@ -124,7 +126,7 @@ def _explained(comparison: Comparison) -> Section:
     return Section(
         "Why the wall time differs",
         f"{signed_duration(found.difference_s)}{means}",
-        [Table(("Share", "Wall time", "From A to B"), rows, left=("From A to B",))],
+        [TableBlock(("Share", "Wall time", "From A to B"), rows, left=("From A to B",))],
     )
 
 
@@ -161,7 +163,7 @@ def _durations(comparison: Comparison, kind: str) -> Section:
     head = ("Name", "Verdict", "Typical ratio", "Mean", "p95", "A", "B", "A p50", "B p50", "Matched by")
     more = f"{plural(len(changes) - ROWS, 'more name')}" if len(changes) > ROWS else ""
     note = "ratio of B to A with its 95 % CI"
-    return Section(title, note, [Table(head, rows, left=("Matched by", "Verdict"), more=more)])
+    return Section(title, note, [TableBlock(head, rows, left=("Matched by", "Verdict"), more=more)])
 
 
 def _matched_by(change: DurationChange) -> str:
@@ -244,7 +246,7 @@ def _counts(comparison: Comparison) -> Section:
     ]
     wall = _row("Wall time", comparison.wall_s, format_duration)
     told = [wall, *(row for row in rows if row[1] not in _SILENT or row[2] not in _SILENT)]
-    return Section("Figures", blocks=[Table(("", "A", "B", "Change"), told)])
+    return Section("Figures", blocks=[TableBlock(("", "A", "B", "Change"), told)])
 
 
 _SILENT = {"", "0", "$0.00", "unknown"}
@@ -263,7 +265,7 @@ def _resources(comparison: Comparison) -> Section:
         if row
     ]
     head = ("Of", "What", "A", "B", "Change")
-    return Section("Resources", blocks=[Table(head, rows, left=("What",))] if rows else [])
+    return Section("Resources", blocks=[TableBlock(head, rows, left=("What",))] if rows else [])
 
 
 def _use(
@@ -301,7 +303,7 @@ def _environment(comparison: Comparison) -> Section:
         for one in found[: 2 * ROWS]
     ]
     more = f"{len(found) - 2 * ROWS} more" if len(found) > 2 * ROWS else ""
-    return Section("Environment", blocks=[Table(("What", "A", "B"), rows, left=("A", "B"), more=more)])
+    return Section("Environment", blocks=[TableBlock(("What", "A", "B"), rows, left=("A", "B"), more=more)])
 
 
 def _remarks(comparison: Comparison) -> Section:

@@ -16,7 +16,7 @@ from flightlog.analyze.devices.results import (
 )
 from flightlog.core.text import first_line, plural
 from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
-from flightlog.show.document import Item, Items, Remarks, Section, Table, markdown_text, section_text
+from flightlog.show.document import Item, Items, Remarks, Section, TableBlock, markdown_text, section_text
 from flightlog.show.plot import LevelLine, plot
 from flightlog.show.report_details import gpu_place
 from flightlog.show.terminal import Ink, clean, width_of, wrap
@@ -122,7 +122,7 @@ def _fitting(
     room: int,
     dispensable: tuple[str, ...],
     more: str = "",
-) -> list[Table]:
+) -> list[TableBlock]:
     """A table that fits into the room and the margin, where leaving out these columns, one by one, is
     enough.
     """
@@ -134,7 +134,7 @@ def _fitting(
             break
         at = head.index(name)
         head, rows = head[:at] + head[at + 1 :], [row[:at] + row[at + 1 :] for row in rows]
-    return [Table(head, rows, left=("Host", "Status"), more=more)]
+    return [TableBlock(head, rows, left=("Host", "Status"), more=more)]
 
 
 def _gap(median: float, basis: str) -> str:
@@ -276,7 +276,7 @@ def _stragglers(report: DeviceReport) -> Section:
         for one in report.stragglers
     ]
     table = (
-        [Table(("Rank", "What", "Phase", "By or with", "Median"), rows, left=("What", "Phase"))]
+        [TableBlock(("Rank", "What", "Phase", "By or with", "Median"), rows, left=("What", "Phase"))]
         if rows
         else []
     )
@@ -298,7 +298,7 @@ def _gpus(report: DeviceReport) -> Section:
         for gpu in report.gpus
     ]
     head = ("GPU", "Samples", "Peak in use", "Capacity", "Busy", "At most", "Power", "At most")
-    return Section("GPUs, by the driver", "", [Table(head, rows)] if rows else [])
+    return Section("GPUs, by the driver", "", [TableBlock(head, rows)] if rows else [])
 
 
 def _percent(value: float | None) -> str:

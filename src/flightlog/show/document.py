@@ -1,4 +1,5 @@
-"""The block model of reports (sections of facts, tables, items and remarks), as text for terminals and as Markdown.
+"""The block model of reports (sections of facts, tables, items and remarks), as text for terminals and as
+Markdown.
 
 Text that a run recorded is never markup.
 """
@@ -15,13 +16,13 @@ from typing import Any, NamedTuple
 from flightlog.show.terminal import Ink, clean, cut_middle, fit, pad, width_of, wrap
 
 
-class Facts(NamedTuple):
+class FactsBlock(NamedTuple):
     """Labels and values; the values are clean, and may be painted."""
 
     pairs: Sequence[tuple[str, str]]
 
 
-class Table(NamedTuple):
+class TableBlock(NamedTuple):
     """Rows in columns; the first column and those in `left` stand left, numbers right."""
 
     head: Sequence[str]
@@ -62,7 +63,7 @@ class Section(NamedTuple):
 
     title: str
     note: str = ""
-    blocks: Sequence[Facts | Table | Items | Remarks] = ()
+    blocks: Sequence[FactsBlock | TableBlock | Items | Remarks] = ()
 
     def says_something(self) -> bool:
         """Whether there is anything to show."""
@@ -78,11 +79,11 @@ def section_text(section: Section, *, width: int, ink: Ink) -> str:
     return "\n".join(lines)
 
 
-def _block(block: Facts | Table | Items | Remarks, width: int, ink: Ink) -> list[str]:
+def _block(block: FactsBlock | TableBlock | Items | Remarks, width: int, ink: Ink) -> list[str]:
     match block:
-        case Facts(pairs):
+        case FactsBlock(pairs):
             return facts(pairs, ink=ink)
-        case Table(head, rows, left, more):
+        case TableBlock(head, rows, left, more):
             return table(head, rows, width=width, ink=ink, left=left) + _more(more)
         case Items(items, more):
             return [line for item in items for line in _item(item, width, ink)] + _more(more)
@@ -283,11 +284,11 @@ def markdown_text(title: str, sections: list[Section]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _markdown_block(block: Facts | Table | Items | Remarks) -> str:
+def _markdown_block(block: FactsBlock | TableBlock | Items | Remarks) -> str:
     match block:
-        case Facts(pairs):
+        case FactsBlock(pairs):
             return "\n".join(f"- {escaped(label)}: {escaped(value)}" for label, value in pairs)
-        case Table(head, rows, left, more):
+        case TableBlock(head, rows, left, more):
             said = [n for n in range(len(head)) if n == 0 or any(row[n] for row in rows)]
             titles = [head[n] for n in said]
             rule = ["---" if n == 0 or title in left else "---:" for n, title in enumerate(titles)]

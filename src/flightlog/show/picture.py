@@ -1,8 +1,8 @@
 """A Plotly figure as PNG or SVG, drawn by Matplotlib, without a browser.
 
-What is drawn is read from the Plotly figure, its traces and its layout, so the picture is the same figure. Supported
-is only what our figures use: bars, lines and markers, heatmaps, icicles. Texts are wrapped to the width of the
-picture, and its height follows from them: nothing overlaps.
+What is drawn is read from the Plotly figure, its traces and its layout, so the picture is the same figure.
+Supported is only what our figures use: bars, lines and markers, heatmaps, icicles. Texts are wrapped to the
+width of the picture, and its height follows from them: nothing overlaps.
 """
 
 from __future__ import annotations

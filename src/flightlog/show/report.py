@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from flightlog.core.text import plural
 from flightlog.core.units import format_count, format_duration, format_percent
-from flightlog.show.document import Facts, Remarks, Section, facts, markdown_text, section_text
+from flightlog.show.document import FactsBlock, Remarks, Section, facts, markdown_text, section_text
 from flightlog.show.phrases import args_text, capitalized, moment_text
 from flightlog.show.report_details import details
 from flightlog.show.report_sections import (
@@ -65,7 +65,7 @@ def report_text(
 def report_markdown(report: Report, *, parts: Collection[str] = ()) -> str:
     """The same report as Markdown."""
     ink = Ink(False)
-    head = Section("Run", "", [Facts(_head(report, WIDTH, ink))])
+    head = Section("Run", "", [FactsBlock(_head(report, WIDTH, ink))])
     sections = [head, *_sections(report, WIDTH, ink, parts)]
     return markdown_text(f"Run Report: {report.run.run_id}", sections)
 
@@ -73,7 +73,7 @@ def report_markdown(report: Report, *, parts: Collection[str] = ()) -> str:
 def report_sections(report: Report) -> list[Section]:
     """The same sections without colours, the head first, for a page that lays them out itself."""
     ink = Ink(False)
-    return [Section("Run", "", [Facts(_head(report, WIDTH, ink))]), *_sections(report, WIDTH, ink, ())]
+    return [Section("Run", "", [FactsBlock(_head(report, WIDTH, ink))]), *_sections(report, WIDTH, ink, ())]
 
 
 def _sections(report: Report, width: int, ink: Ink, parts: Collection[str]) -> list[Section]:
@@ -215,7 +215,7 @@ def _tasks(summary: Report, width: int, ink: Ink) -> Section:
             ("Avg elapsed", f"{format_duration(elapsed.mean)}, waiting included"),
             ("Max elapsed", format_duration(elapsed.max)),
         ]
-    return Section("Tasks", "", [Facts(pairs)])
+    return Section("Tasks", "", [FactsBlock(pairs)])
 
 
 def _workers(summary: Summary, ink: Ink) -> Section:
@@ -229,7 +229,7 @@ def _workers(summary: Summary, ink: Ink) -> Section:
     ]
     if workers.lost:
         pairs.append(("Lost", ink("bad", format_count(workers.lost))))
-    return Section("Workers", "", [Facts(pairs)])
+    return Section("Workers", "", [FactsBlock(pairs)])
 
 
 def _cache(summary: Summary) -> Section:
@@ -248,7 +248,7 @@ def _cache(summary: Summary) -> Section:
     if cache.saved_s is not None:
         more = f"none: lookups took {format_duration(-cache.saved_s)} more than they saved"
         pairs.append(("Time saved", more if cache.saved_s < 0 else format_duration(cache.saved_s)))
-    return Section("Cache", "", [Facts(pairs)])
+    return Section("Cache", "", [FactsBlock(pairs)])
 
 
 SHOWN = 4

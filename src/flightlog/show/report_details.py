@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from flightlog.core.text import first_line, last_line, plural
 from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
-from flightlog.show.document import Facts, Item, Items, Remarks, Section, Table
+from flightlog.show.document import FactsBlock, Item, Items, Remarks, Section, TableBlock
 from flightlog.show.phrases import call_text, innermost, known_duration, moment_text
 from flightlog.show.report_sections import calibration_sections, few, names_table, why
 from flightlog.show.terminal import Ink, clean
@@ -61,7 +61,7 @@ def _in_flight(report: Report) -> Section:
     title = "In flight" if report.run.status == "running" else "In flight when the run ended"
     head = ("Task or span", "Since", "For", "Worker", "Median", "Stuck?")
     more = f"and {format_count(total - len(rows))} more" if total > len(rows) else ""
-    return Section(title, "", [Table(head, rows, left=("Since", "Worker", "Stuck?"), more=more)])
+    return Section(title, "", [TableBlock(head, rows, left=("Since", "Worker", "Stuck?"), more=more)])
 
 
 def _usually(one: InFlight) -> str:
@@ -109,7 +109,7 @@ def _slowest(report: Report) -> Section:
     ]
     if report.tasks.completed <= SLOWEST or not rows:
         return Section("Slowest")
-    return Section("Slowest", "", [Table(("Task", "Duration", "Worker"), rows, left=("Worker",))])
+    return Section("Slowest", "", [TableBlock(("Task", "Duration", "Worker"), rows, left=("Worker",))])
 
 
 def _spans(report: Report) -> Section:
@@ -135,7 +135,7 @@ def _spans(report: Report) -> Section:
         f"{format_duration(spans.wall_s)} of wall time"
     )
     head = ("Name", "Count", "Errors", "Self", "Total", "Wall", "p50", "p95")
-    return Section("Spans", note, [Table(head, rows, more=few(spans.names - len(rows), "name"))])
+    return Section("Spans", note, [TableBlock(head, rows, more=few(spans.names - len(rows), "name"))])
 
 
 def metrics_section(report: Report, shown: int = FEW) -> Section:
@@ -146,7 +146,7 @@ def metrics_section(report: Report, shown: int = FEW) -> Section:
         for name, stats in list(metrics.items())[:shown]
     ]
     head = ("Name", "Last", "Min", "Max", "Values")
-    table = Table(head, rows, more=few(len(metrics) - len(rows), "metric"))
+    table = TableBlock(head, rows, more=few(len(metrics) - len(rows), "metric"))
     return Section("Metrics", "", [table] if rows else [])
 
 
@@ -188,7 +188,7 @@ def _resources(summary: Summary, ink: Ink) -> Section:
             pairs.append(
                 ("Node energy", f"{energy_text(sum(counted))} by the processors{where}, for everyone")
             )
-    return Section("Resources", "", [Facts(pairs)] if pairs else [])
+    return Section("Resources", "", [FactsBlock(pairs)] if pairs else [])
 
 
 def _artifacts(summary: Summary) -> Section:
@@ -200,7 +200,7 @@ def _artifacts(summary: Summary) -> Section:
         for item in artifacts.listed[-FEW:]
     ]
     size = f", {format_bytes(artifacts.size_bytes)}" if artifacts.size_bytes is not None else ""
-    table = Table(
+    table = TableBlock(
         ("Name", "Kind", "Size"), rows, left=("Kind",), more=few(artifacts.count - len(rows), "artifact")
     )
     return Section("Artifacts", f"{format_count(artifacts.count)}{size}", [table])
@@ -234,7 +234,7 @@ def _recording(summary: Report, ink: Ink) -> Section:
         pairs.append(("Overhead", f"{spent}{share}; {format_bytes(cost.bytes)} written"))
     said = (*found.problems, *found.notes)
     remarks = [Remarks(said[:FEW], few(len(said) - FEW, "remark"))] if said else []
-    return Section("Recording", "", [Facts(pairs), *remarks])
+    return Section("Recording", "", [FactsBlock(pairs), *remarks])
 
 
 JOBS = 5
@@ -255,10 +255,10 @@ def jobs_section(jobs: JobSummary | None, *, running: bool = False) -> Section:
         note += f"; {format_duration(jobs.queue_s.max)} in the queue at most"
     rows = [_row(job) for job in jobs.jobs[:JOBS]]
     left = sum(jobs.states.values()) - len(rows)
-    body: list[Table | Remarks] = []
+    body: list[TableBlock | Remarks] = []
     if rows:
         more = f"and {plural(left, 'more job')}: flightlog sql 'FROM jobs'" if left else ""
-        body.append(Table(HEAD, rows, left=("State",), more=more))
+        body.append(TableBlock(HEAD, rows, left=("State",), more=more))
     if jobs.unaccounted and not running:
         shown = ",".join(map(clean, jobs.unaccounted[:JOBS])) + (",…" if len(jobs.unaccounted) > JOBS else "")
         body.append(

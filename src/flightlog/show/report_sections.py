@@ -1,4 +1,6 @@
-"""Sections of a report on time, cost and critical path, and the full ones: tasks, spans, workers, failures."""
+"""Sections of a report on time, cost and critical path, and the full ones: tasks, spans, workers,
+failures.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from flightlog.analyze.report.critical_path import Kind
 from flightlog.analyze.tallies import MetricStats, metric_stats
 from flightlog.core.text import first_line, plural
 from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
-from flightlog.show.document import Facts, Item, Items, Remarks, Section, Table
+from flightlog.show.document import FactsBlock, Item, Items, Remarks, Section, TableBlock
 from flightlog.show.phrases import call_text, known_duration, moment_text, money_text
 from flightlog.show.plot import levels_line
 from flightlog.show.terminal import clean
@@ -63,7 +65,7 @@ def all_elapsed(report: Report) -> MetricStats | None:
     )
 
 
-def names_table(summary: Report, rows: int | None = None) -> Table:
+def names_table(summary: Report, rows: int | None = None) -> TableBlock:
     """The task names, the one with the most execution time first."""
     elapsed = {name: elapsed_of(task, summary) for name, task in summary.tasks.by_name.items()}
 
@@ -96,7 +98,7 @@ def names_table(summary: Report, rows: int | None = None) -> Table:
             )
         )
     head = (*SPREAD, *(ELAPSED_SPREAD if waiting else ()), *(GPU_SPREAD if gpu else ()))
-    return Table(head, lines, more=few(summary.tasks.names - len(lines), "name"))
+    return TableBlock(head, lines, more=few(summary.tasks.names - len(lines), "name"))
 
 
 def _elapsed(stats: MetricStats | None) -> tuple[str, str, str]:
@@ -134,7 +136,7 @@ def all_tasks(report: Report) -> list[Section]:
         for task in slowest[name]
     ]
     if rows:
-        table = Table(("Task", "Duration", "Worker"), rows, left=("Worker",))
+        table = TableBlock(("Task", "Duration", "Worker"), rows, left=("Worker",))
         found.append(Section("Slowest of each name", "", [table]))
     return found
 
@@ -174,7 +176,7 @@ def all_spans(report: Report) -> list[Section]:
     more = few(tree.paths - len(tree.nodes), "path")
     if tree.unplaced:
         more = f"{more}{'; ' if more else 'and '}{plural(tree.unplaced, 'span')} without an outermost one"
-    return [Section("Spans", note, [Table(head, rows, more=more)]), *calibration_sections(report)]
+    return [Section("Spans", note, [TableBlock(head, rows, more=more)]), *calibration_sections(report)]
 
 
 def all_workers(report: Report, width: int) -> list[Section]:
@@ -213,7 +215,7 @@ def all_workers(report: Report, width: int) -> list[Section]:
         "Idle",
         "Lost",
     )
-    table = Table(head, rows, left=("Lost",), more=few(time.workers - len(rows), "worker"))
+    table = TableBlock(head, rows, left=("Lost",), more=few(time.workers - len(rows), "worker"))
     note = (
         f"peak {format_count(report.workers.peak)}, {format_percent(report.workers.utilization)} "
         "utilization,"
@@ -313,7 +315,7 @@ def _loop(loop: CalibrationLoop, rows: int) -> Section:
     head = ("Iteration", "Took", "Ask", "Submit", "Gather", "Tell", "Trials", "Loss", "Best so far")
     earlier = loop.iterations - len(lines)
     more = f"after {plural(earlier, 'earlier iteration')}" if earlier else ""
-    return Section(title, note, [Facts([("Time", spent)]), Table(head, lines, more=more)])
+    return Section(title, note, [FactsBlock([("Time", spent)]), TableBlock(head, lines, more=more)])
 
 
 def _pace(number: float) -> str:
@@ -365,14 +367,14 @@ def _split(time: Shares, report: Report, width: int) -> Section:
         pairs.append(("Concurrency", f"{sparkline(at_once.running, min(STEPS, width - 52))} {most}"))
     if time.without_worker:
         pairs.append(("Not counted", f"{plural(time.without_worker, 'attempt')} on unknown workers"))
-    table = [Table(("Part", "Share", "Time", ""), rows, left=("",))] if rows else []
-    return Section("Where the time went", of, [*table, *([Facts(pairs)] if pairs else [])])
+    table = [TableBlock(("Part", "Share", "Time", ""), rows, left=("",))] if rows else []
+    return Section("Where the time went", of, [*table, *([FactsBlock(pairs)] if pairs else [])])
 
 
 def critical_section(path: CriticalPath, rows: int) -> Section:
     """The critical path by name; the longest parts, so many of them."""
     shown = path.parts[:rows]
-    table = Table(
+    table = TableBlock(
         ("What", "Segments", "Time", "Share", "Max. saving"),
         [
             (
@@ -443,7 +445,7 @@ def cost_section(report: Report) -> Section:
     cost, split = report.cost, report.cost_split
     table = [_table(split)] if split is not None and 0 < split.total < math.inf else []
     pairs = _facts(report, cost)
-    return Section(TITLE, _note(report), [*table, *([Facts(pairs)] if pairs else [])])
+    return Section(TITLE, _note(report), [*table, *([FactsBlock(pairs)] if pairs else [])])
 
 
 def _note(summary: Summary) -> str:
@@ -477,7 +479,7 @@ def _priced(instance: str, cost: CostSummary) -> str:
     return f"{clean(instance)}, price undated" + (f", from {clean(cost.source)}" if cost.source else "")
 
 
-def _table(split: CostSplit) -> Table:
+def _table(split: CostSplit) -> TableBlock:
     parts = [(name, getattr(split, part)) for part, name in _PAID_FOR.items()]
     rows = [
         (
@@ -489,7 +491,7 @@ def _table(split: CostSplit) -> Table:
         for name, spent in sorted(parts, key=lambda part: -part[1])
         if spent
     ]
-    return Table(("Paid for", "Share", "Cost", ""), rows, left=("",))
+    return TableBlock(("Paid for", "Share", "Cost", ""), rows, left=("",))
 
 
 def _facts(summary: Summary, cost: CostSummary) -> list[tuple[str, str]]:

@@ -63,7 +63,9 @@ def fit(text: str, width: int) -> str:
 
 
 def brief(text: str | None, width: int = LONGEST) -> str:
-    """Text on one line, cleaned and cut to so many columns; only its beginning is looked at, however long it is."""
+    """Text on one line, cleaned and cut to so many columns; only its beginning is looked at, however long it
+    is.
+    """
     return fit(clean((text or "")[: 4 * width]), width)
 
 

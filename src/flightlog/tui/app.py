@@ -1,5 +1,5 @@
-"""The live view of a run in a terminal: the application, its panes (tables that keep their cursor while rows change,
-with plots below) and screens, and the thread that reads the run.
+"""The live view of a run in a terminal: the application, its panes (tables that keep their cursor while rows
+change, with plots below) and screens, and the thread that reads the run.
 """
 
 from __future__ import annotations

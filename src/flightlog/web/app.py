@@ -45,8 +45,8 @@ PATIENCE_S = 30.0
 
 
 def make_app(dashboard: Dashboard, *, token: str | None = None, host: str = "127.0.0.1") -> AccessControl:
-    """The dashboard behind its door; see `AccessControl` for `token` and `host`. It is closed when the application
-    is.
+    """The dashboard behind its door; see `AccessControl` for `token` and `host`. It is closed when the
+    application is.
     """
     inner = cast("Application", _pages())
 

@@ -1,5 +1,5 @@
-"""What all pages of a dashboard share: one listing of the runs and their keys in addresses, results computed once for
-all viewers, and followed runs.
+"""What all pages of a dashboard share: one listing of the runs and their keys in addresses, results computed
+once for all viewers, and followed runs.
 """
 
 from __future__ import annotations

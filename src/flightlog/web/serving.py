@@ -105,7 +105,7 @@ def serve(app: Application, listening: socket.socket, *, ready: Callable[[], Non
     with needs_ui():
         import uvicorn
 
-    class Server(uvicorn.Server):
+    class DashboardServer(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets=sockets)
             if self.started:
@@ -130,7 +130,7 @@ def serve(app: Application, listening: socket.socket, *, ready: Callable[[], Non
         proxy_headers=False,
         ws_per_message_deflate=False,  # twenty viewers, each packed apart: more work than all the rest
     )
-    Server(config).run(sockets=[listening])
+    DashboardServer(config).run(sockets=[listening])
 
 
 class CleanLines(logging.Formatter):

@@ -122,9 +122,12 @@ def _workflow_file(run: Run, folder: Path, files: list[Entity]) -> str:
 def _readme(run: Run, folder: Path) -> Entity:
     when = f"\nStarted {run.info.start_time}.\n" if run.info.start_time else ""
     text = (
-        f"# Run {run.run_id}\n\nA run of {run.info.project}, recorded by Flightlog {run.info.flightlog_version or ''}: "
-        f"{run.status}.\n{when}\n`{METADATA}` tells what ran, with what, and what came of it (Workflow Run RO-Crate).\n"
-        f"`{RUN_FOLDER}/` is the run directory: `flightlog report {RUN_FOLDER}` in this folder shows what happened.\n"
+        f"# Run {run.run_id}\n\nA run of {run.info.project}, recorded by Flightlog "
+        f"{run.info.flightlog_version or ''}: "
+        f"{run.status}.\n{when}\n`{METADATA}` tells what ran, with what, and what came of it (Workflow Run "
+        "RO-Crate).\n"
+        f"`{RUN_FOLDER}/` is the run directory: `flightlog report {RUN_FOLDER}` in this folder shows what "
+        "happened.\n"
     )
     return {**_written(folder, README, text.encode("utf-8", "backslashreplace")), "about": ref(ROOT)}
 
@@ -141,7 +144,7 @@ ENGINES = {"dask": "distributed", "dragon": "dragonhpc", "ray": "ray", "slurm": 
 
 
 def crate_graph(
-    run: Run, files: list[Entity], artifacts: list[Artifact], found: list[Execution], workflow: str
+    run: Run, files: list[Entity], artifacts: list[CrateArtifact], found: list[Execution], workflow: str
 ) -> Iterator[Entity]:
     """Every entity once; `files` are those of the crate, `workflow` the one among them that stands for the
     workflow.
@@ -339,7 +342,7 @@ _DESCRIPTIONS = {
 
 
 @dataclass(frozen=True)
-class Artifact:
+class CrateArtifact:
     """An artifact as the graph names it."""
 
     entity: Entity
@@ -374,7 +377,7 @@ def copy_run(run: Run, crate: Path) -> list[Entity]:
     return found
 
 
-def place_artifacts(run: Run, crate: Path) -> tuple[list[Artifact], list[str]]:
+def place_artifacts(run: Run, crate: Path) -> tuple[list[CrateArtifact], list[str]]:
     """The artifacts of a run, the files among them copied where they still are what was recorded; with notes.
 
     Addresses stay addresses. What is gone, cannot be read, has changed, is a folder or is too large is
@@ -388,11 +391,11 @@ def place_artifacts(run: Run, crate: Path) -> tuple[list[Artifact], list[str]]:
                 events[event.uri] = event
             else:
                 more = True
-    found: list[Artifact] = []
+    found: list[CrateArtifact] = []
     left: dict[str, int] = {}
     for number, event in enumerate(events.values()):
         entity, why = _placed(event, number, run.path.resolve(), crate)
-        found.append(Artifact(entity, event.task_id, event.kind == INPUT))
+        found.append(CrateArtifact(entity, event.task_id, event.kind == INPUT))
         if why:
             left[why] = left.get(why, 0) + 1
     notes = [f"not copied, only described: {number:,} {why}" for why, number in left.items()]

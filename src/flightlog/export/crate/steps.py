@@ -37,7 +37,8 @@ USED = (
 _ATTEMPTS = f"""
 SELECT
     regexp_replace(task, '\\[[^\\]]*\\]$', ''), task, task_id, attempt, state, worker, started_at, ended_at,
-    error_type, error_message, CASE WHEN length(args::VARCHAR) <= {MAX_ARGS} THEN args::VARCHAR END, args IS NOT NULL,
+    error_type, error_message, CASE WHEN length(args::VARCHAR) <= {MAX_ARGS} THEN args::VARCHAR END,
+        args IS NOT NULL,
     {", ".join(USED)}
 FROM attempts
 ORDER BY coalesce(started_at, submitted_at, ended_at), task_id, attempt
@@ -45,9 +46,11 @@ LIMIT {MAX_ACTIONS + 1}
 """  # noqa: S608 - of our own names alone
 _SPANS = f"""
 SELECT
-    name, span_id, CASE WHEN open THEN 'running' WHEN status = 'ok' THEN 'completed' ELSE 'failed' END, started_at,
+    name, span_id, CASE WHEN open THEN 'running' WHEN status = 'ok' THEN 'completed' ELSE 'failed' END,
+        started_at,
     CASE WHEN NOT open THEN TRY(started_at + to_microseconds((duration_s * 1e6)::BIGINT)) END,
-    error_type, error_message, CASE WHEN length(tags::VARCHAR) <= {MAX_ARGS} THEN tags::VARCHAR END, duration_s
+    error_type, error_message, CASE WHEN length(tags::VARCHAR) <= {MAX_ARGS} THEN tags::VARCHAR END,
+        duration_s
 FROM spans
 WHERE depth = (SELECT min(depth) FROM spans)
 ORDER BY started_at, span_id

@@ -15,7 +15,7 @@ from msgspec import Struct
 from flightlog.core.time import SECOND, moment
 from flightlog.events import Event, Failure, TaskFailed, TaskRetried, UserEvent, WorkerLost
 from flightlog.events.codec import UnknownEvent
-from flightlog.export.otlp.metrics import COUNTS, Gauges, TaskCounters
+from flightlog.export.otlp.metrics import COUNTS, SampleGauges, TaskCounters
 from flightlog.export.otlp.model import (
     SIGNALS,
     Attributes,
@@ -29,7 +29,7 @@ from flightlog.export.otlp.model import (
     known,
     resource_of,
 )
-from flightlog.export.otlp.spans import SpanLives, TaskLives, root_span
+from flightlog.export.otlp.spans import AttemptSpans, RecordedSpans, root_span
 from flightlog.store.read.following import Following
 from flightlog.store.read.lines import AnyEvent
 from flightlog.store.run import Run
@@ -90,9 +90,9 @@ class RunReading:
         self._counted_until_ns, self._durations_ns, self._endings = counted_until_ns, durations_ns, endings
         self._ids = Ids(info)
         self._counters = TaskCounters(moment(info.start_time) or 0)
-        self._tasks = TaskLives(self._ids, self._counters)
-        self._spans = SpanLives(self._ids)
-        self._gauges = Gauges(info.host or None)
+        self._tasks = AttemptSpans(self._ids, self._counters)
+        self._spans = RecordedSpans(self._ids)
+        self._gauges = SampleGauges(info.host or None)
         self._following: dict[str, Following] = {}
         self._failures_late: list[AnyEvent] = []
 
@@ -130,7 +130,8 @@ class RunReading:
             found.append(f"{self._tasks.unlinked:,} dependencies have no link: their span is not known")
         if self._tasks.tracebacks_left_out:
             found.append(
-                f"{self._tasks.tracebacks_left_out:,} tracebacks are in the logs alone, and not in the spans of their tasks"
+                f"{self._tasks.tracebacks_left_out:,} tracebacks are in the logs alone, and not in the "
+                "spans of their tasks"
             )
         if self._gauges.left_out:
             found.append(

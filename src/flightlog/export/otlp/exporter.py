@@ -27,12 +27,12 @@ from flightlog.export.otlp.request import (
     FIRST_WAIT_S,
     LONGEST_WAIT_S,
     NO_SUCH_PLACE,
+    Endpoint,
     NotTaken,
     Parts,
     Post,
     Posting,
     Refusal,
-    Server,
     servers,
     shown,
 )
@@ -106,7 +106,7 @@ class _Delivery:
     def __init__(
         self,
         run: Run,
-        where: Mapping[Signal, Server],
+        where: Mapping[Signal, Endpoint],
         sent: Sent,
         post: Posting,
         environ: Mapping[str, str],
@@ -265,7 +265,9 @@ class _Delivery:
             notes.append(
                 f"{self._before:,} items were taken before and not sent again (--again sends all)"
                 if self._counts
-                else f"nothing new: all of the run was sent before, {self._before:,} items (--again sends all)"
+                else (
+                    f"nothing new: all of the run was sent before, {self._before:,} items (--again sends all)"
+                )
             )
         counts = {
             NAMES[signal]: self._counts.get(NAMES[signal], 0) for signal in SIGNALS if signal in self._where
@@ -290,7 +292,7 @@ exporter = Otlp()
 _SIGNAL = re.compile(r"/v1/(traces|metrics|logs)(?=\?|$)")
 
 
-class Notes(Struct, kw_only=True):
+class Checkpoint(Struct, kw_only=True):
     """The document: lines by stream and writer as ranges of their numbers, and how far the rest has come."""
 
     address: str = ""
@@ -312,12 +314,12 @@ class Sent:
     def __init__(self, path: Path | None = None, *, address: str = "", again: bool = False) -> None:
         self.problem: str | None = None
         self._path, self._changed = path, False
-        read = None if path is None or again else read_document(path, Notes).value
+        read = None if path is None or again else read_document(path, Checkpoint).value
         if path is not None and read is None and not again and path.is_file():
             self.problem = (
                 f"{path} could not be read, where it is noted what was sent before: all of it was sent again"
             )
-        self.notes = read or Notes()
+        self.notes = read or Checkpoint()
         self.notes.address = address
         self._lines = {
             stream: {writer: Coverage.of(ranges) for writer, ranges in writers.items()}

@@ -1,5 +1,5 @@
-"""A run in the JSON encoding of OTLP: in memory, or as a file with one `TracesData`, `MetricsData` or `LogsData` per
-line. Ids are hex, 64-bit numbers are strings, and names are camelCase.
+"""A run in the JSON encoding of OTLP: in memory, or as a file with one `TracesData`, `MetricsData` or
+`LogsData` per line. Ids are hex, 64-bit numbers are strings, and names are camelCase.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from flightlog.export.otlp.batches import RunReading
 from flightlog.export.otlp.model import (
     NAMES,
     SCOPE,
-    Distribution,
+    Histogram,
     Instrument,
     Item,
     LogRecord,
+    OtlpSpan,
     Point,
     Resource,
     Signal,
-    Span,
 )
 from flightlog.version import __version__
 
@@ -98,7 +98,7 @@ def json_form(signal: Signal, resource: Resource, items: Sequence[Item]) -> Json
         }
     who = {"attributes": attributes_form(resource.attributes)}
     if signal == "traces":
-        spans = [_span(item) for item in items if isinstance(item, Span)]
+        spans = [_span(item) for item in items if isinstance(item, OtlpSpan)]
         return {"resourceSpans": [{"resource": who, "scopeSpans": [{"scope": scope, "spans": spans}]}]}
     records = [_record(item) for item in items if isinstance(item, LogRecord)]
     return {"resourceLogs": [{"resource": who, "scopeLogs": [{"scope": scope, "logRecords": records}]}]}
@@ -131,7 +131,7 @@ def value_form(value: Any) -> Json:
     return {"stringValue": str(value)}
 
 
-def _span(span: Span) -> Json:
+def _span(span: OtlpSpan) -> Json:
     form: Json = {"traceId": span.trace_id, "spanId": span.span_id}
     if span.parent_id:
         form["parentSpanId"] = span.parent_id
@@ -200,7 +200,7 @@ def _point(point: Point) -> Json:
         form["startTimeUnixNano"] = str(point.start_ns)
     form["timeUnixNano"] = str(point.time_ns)
     value = point.value
-    if isinstance(value, Distribution):
+    if isinstance(value, Histogram):
         return form | {
             "count": str(value.count),
             "sum": value.total,

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from flightlog.core.time import SECOND, moment
 from flightlog.events import Event, Metric, ResourceSample
 from flightlog.events.codec import UnknownEvent
-from flightlog.export.otlp.model import Attributes, Distribution, Instrument, Point, known
+from flightlog.export.otlp.model import Attributes, Histogram, Instrument, Point, known
 
 MAX_SERIES = 1000
 """Workers, and names of users' series, beyond which there are no new ones."""
@@ -111,7 +111,7 @@ def _fitting(value: int | float) -> int | float:
     return value if isinstance(value, float) or -(1 << 63) <= value < 1 << 63 else float(value)
 
 
-class Gauges:
+class SampleGauges:
     """Samples and users' metrics as points. `left_out` counts points beyond `MAX_SERIES`."""
 
     def __init__(self, host: str | None) -> None:
@@ -348,7 +348,7 @@ class _Durations:
         self._total += seconds
         self._least, self._most = min(self._least, seconds), max(self._most, seconds)
 
-    def distribution(self) -> Distribution:
-        return Distribution(
+    def distribution(self) -> Histogram:
+        return Histogram(
             bounds=BOUNDS, counts=tuple(self._counts), total=self._total, least=self._least, most=self._most
         )

@@ -49,7 +49,7 @@ class Link(Struct, frozen=True, kw_only=True):
     attributes: Attributes = {}
 
 
-class Span(Struct, frozen=True, kw_only=True):
+class OtlpSpan(Struct, frozen=True, kw_only=True):
     """One finished span."""
 
     trace_id: str
@@ -92,7 +92,7 @@ class Instrument(NamedTuple):
     what: str
 
 
-class Distribution(Struct, frozen=True, kw_only=True):
+class Histogram(Struct, frozen=True, kw_only=True):
     """How many values fell between which bounds."""
 
     bounds: tuple[float, ...]
@@ -113,7 +113,7 @@ class Point(Struct, frozen=True, kw_only=True):
 
     instrument: Instrument
     time_ns: int
-    value: int | float | Distribution
+    value: int | float | Histogram
     attributes: Attributes = {}
     host: str | None = None
     """The node it was measured on; None for the whole run."""
@@ -121,7 +121,7 @@ class Point(Struct, frozen=True, kw_only=True):
     """Since when a sum counts."""
 
 
-Item = Span | LogRecord | Point
+Item = OtlpSpan | LogRecord | Point
 
 
 class Resource(Struct, frozen=True, kw_only=True):

@@ -19,14 +19,14 @@ from flightlog.export.otlp.json_file import CUMULATIVE, STATUS, by_host
 from flightlog.export.otlp.model import (
     SCOPE,
     Attributes,
-    Distribution,
+    Histogram,
     Instrument,
     Item,
     LogRecord,
+    OtlpSpan,
     Point,
     Resource,
     Signal,
-    Span,
 )
 from flightlog.version import __version__
 
@@ -43,7 +43,7 @@ def _message(
     scope = InstrumentationScope(name=SCOPE, version=__version__)
     who = WireResource(attributes=_attributes(resource.attributes))
     if signal == "traces":
-        spans = [_span(item) for item in items if isinstance(item, Span)]
+        spans = [_span(item) for item in items if isinstance(item, OtlpSpan)]
         scoped = trace.ScopeSpans(scope=scope, spans=spans)
         return trace.TracesData(resource_spans=[trace.ResourceSpans(resource=who, scope_spans=[scoped])])
     if signal == "logs":
@@ -98,7 +98,7 @@ def _utf8(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
-def _span(span: Span) -> Any:
+def _span(span: OtlpSpan) -> Any:
     return trace.Span(
         trace_id=bytes.fromhex(span.trace_id),
         span_id=bytes.fromhex(span.span_id),
@@ -161,7 +161,7 @@ def _metric(instrument: Instrument, points: Sequence[Point]) -> metrics.Metric:
                 explicit_bounds=value.bounds,
             )
             for point in points
-            if isinstance(value := point.value, Distribution)
+            if isinstance(value := point.value, Histogram)
         )
         return said
     made = [

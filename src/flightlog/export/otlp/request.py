@@ -1,5 +1,5 @@
-"""OTLP servers, from `--endpoint` or the standard `OTEL_EXPORTER_OTLP_*` variables, and one request to them with its
-answer: accepted, partly accepted, to be retried, or refused.
+"""OTLP servers, from `--endpoint` or the standard `OTEL_EXPORTER_OTLP_*` variables, and one request to them
+with its answer: accepted, partly accepted, to be retried, or refused.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 
 
-class Server(Struct, frozen=True, kw_only=True):
+class Endpoint(Struct, frozen=True, kw_only=True):
     """One address that takes one signal."""
 
     signal: Signal
@@ -46,7 +46,7 @@ class Server(Struct, frozen=True, kw_only=True):
         return shown(self.url)
 
 
-def servers(environ: Mapping[str, str], endpoint: str | None = None) -> dict[Signal, Server]:
+def servers(environ: Mapping[str, str], endpoint: str | None = None) -> dict[Signal, Endpoint]:
     """The servers by signal; those whose `OTEL_<SIGNAL>_EXPORTER` is `none` are left out.
 
     `endpoint` is a base address, to which `/v1/traces` and so on are added; one that ends so is meant for
@@ -55,7 +55,7 @@ def servers(environ: Mapping[str, str], endpoint: str | None = None) -> dict[Sig
     """
     path = _parts(endpoint).path.rstrip("/") if endpoint else ""
     only = next((signal for signal in SIGNALS if path.endswith(f"/v1/{signal}")), None)
-    found: dict[Signal, Server] = {}
+    found: dict[Signal, Endpoint] = {}
     for signal in SIGNALS:
         if environ.get(f"OTEL_{signal.upper()}_EXPORTER", "otlp").strip().lower() == "none":
             continue
@@ -63,7 +63,8 @@ def servers(environ: Mapping[str, str], endpoint: str | None = None) -> dict[Sig
             found[signal] = _server(signal, environ, endpoint, whole=only is not None)
     if not found:
         raise UsageError(
-            "nothing is to be sent: OTEL_TRACES_EXPORTER, OTEL_METRICS_EXPORTER and OTEL_LOGS_EXPORTER say none"
+            "nothing is to be sent: OTEL_TRACES_EXPORTER, OTEL_METRICS_EXPORTER and OTEL_LOGS_EXPORTER say "
+            "none"
         )
     return found
 
@@ -74,7 +75,7 @@ def shown(url: str) -> str:
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
-def _server(signal: Signal, environ: Mapping[str, str], endpoint: str | None, *, whole: bool) -> Server:
+def _server(signal: Signal, environ: Mapping[str, str], endpoint: str | None, *, whole: bool) -> Endpoint:
     def said(what: str) -> str | None:
         own = environ.get(f"OTEL_EXPORTER_OTLP_{signal.upper()}_{what}")
         return own or environ.get(f"OTEL_EXPORTER_OTLP_{what}") or None
@@ -94,7 +95,7 @@ def _server(signal: Signal, environ: Mapping[str, str], endpoint: str | None, *,
             "http/protobuf, and the address to the server's HTTP port (4318 by custom)"
         )
     compression = (said("COMPRESSION") or "none").strip().lower()
-    return Server(
+    return Endpoint(
         signal=signal,
         url=url,
         headers=_headers(said("HEADERS") or ""),
@@ -137,7 +138,8 @@ def _headers(text: str) -> dict[str, str]:
     for name, value in found.items():
         if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
             raise UsageError(
-                f"OTEL_EXPORTER_OTLP_HEADERS: the header {name[:100]!r} holds a character that HTTP does not allow"
+                f"OTEL_EXPORTER_OTLP_HEADERS: the header {name[:100]!r} holds a character that HTTP does "
+                "not allow"
             )
     return found
 
@@ -198,7 +200,7 @@ class Post:
         self._session = requests.Session()
 
     def __call__(
-        self, server: Server, body: bytes, headers: Mapping[str, str]
+        self, server: Endpoint, body: bytes, headers: Mapping[str, str]
     ) -> tuple[int, Mapping[str, str], bytes]:
         """Status, headers and body of the answer. Raises `OSError` where none came."""
         own, key = server.client_certificate, server.client_key
@@ -234,7 +236,7 @@ def _as_it_is(request: Any) -> Any:
     return request
 
 
-Posting = Callable[[Server, bytes, Mapping[str, str]], tuple[int, Mapping[str, str], bytes]]
+Posting = Callable[[Endpoint, bytes, Mapping[str, str]], tuple[int, Mapping[str, str], bytes]]
 
 
 class Parts:
@@ -246,7 +248,7 @@ class Parts:
     """
 
     def __init__(
-        self, server: Server, resource: Resource, items: Sequence[Item], post: Posting, *, takes: bool
+        self, server: Endpoint, resource: Resource, items: Sequence[Item], post: Posting, *, takes: bool
     ) -> None:
         self._server, self._resource, self._post, self._takes = server, resource, post, takes
         self._left = [list(items)]
@@ -279,7 +281,7 @@ class Parts:
         return Refusal(number=self._refused, message=self._message)
 
 
-def send(server: Server, resource: Resource, items: list[Item], post: Posting) -> Refusal:
+def send(server: Endpoint, resource: Resource, items: list[Item], post: Posting) -> Refusal:
     """Send items in one request. Raises `NotTaken`, without sending where they are too large together."""
     if server.content_type == JSON:
         body = msgspec.json.encode(json_form(server.signal, resource, items))
@@ -292,7 +294,7 @@ def send(server: Server, resource: Resource, items: list[Item], post: Posting) -
     return _request(server, body, post)
 
 
-def _request(server: Server, body: bytes, post: Posting) -> Refusal:
+def _request(server: Endpoint, body: bytes, post: Posting) -> Refusal:
     headers = {
         **server.headers,
         "Content-Type": server.content_type,
@@ -336,7 +338,7 @@ def _refusal(signal: Signal, headers: Mapping[str, str], answer: bytes) -> Refus
         return Refusal()
 
 
-def _not_taken(server: Server, what: str, *, status: int | None = None, temporary: bool) -> NotTaken:
+def _not_taken(server: Endpoint, what: str, *, status: int | None = None, temporary: bool) -> NotTaken:
     found = NotTaken(f"{server.shown} {what}")
     found.status, found.temporary = status, temporary
     return found
@@ -369,7 +371,7 @@ def _reason(error: OSError) -> str:
     return " ".join(text.split())[:200] or type(inner).__name__
 
 
-def _without(text: str, server: Server) -> str:
+def _without(text: str, server: Endpoint) -> str:
     """A text less the values of headers and what may be secret in the address: servers repeat what they are
     asked.
     """

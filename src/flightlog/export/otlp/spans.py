@@ -34,7 +34,7 @@ from flightlog.export.otlp.model import (
     Ids,
     Link,
     Mark,
-    Span,
+    OtlpSpan,
     hex_id,
     known,
     prefixed,
@@ -46,14 +46,14 @@ _KINDS = {"server": 2, "client": 3, "producer": 4, "consumer": 5}
 RESULTS = {"completed": "success", "failed": "failure", "interrupted": "cancellation", "crashed": "error"}
 
 
-class SpanLives:
+class RecordedSpans:
     """Give it every event of a run's spans; it gives those that ended, and holds those that are open."""
 
     def __init__(self, ids: Ids) -> None:
         self._ids = ids
         self._open: dict[str, SpanOpened] = {}
 
-    def take(self, event: Event | UnknownEvent) -> Span | None:
+    def take(self, event: Event | UnknownEvent) -> OtlpSpan | None:
         """An event; gives the span that ended with it."""
         if isinstance(event, SpanOpened):
             self._open[event.span_id] = event
@@ -77,7 +77,7 @@ class SpanLives:
             "flightlog.kind": "span",
         }
         trace_id = self._ids.trace(event.trace_id)
-        return Span(
+        return OtlpSpan(
             trace_id=trace_id,
             span_id=self._ids.span(event.span_id, event.writer, event.seq),
             parent_id=self._ids.parent(event.parent_id, trace_id),
@@ -92,14 +92,14 @@ class SpanLives:
             message=(event.error_message or "") if failed else "",
         )
 
-    def unfinished(self, until_ns: int) -> Iterator[Span]:
+    def unfinished(self, until_ns: int) -> Iterator[OtlpSpan]:
         """The spans that were open when they were last heard of, in a fixed order."""
         for event in sorted(self._open.values(), key=lambda one: (one.timestamp, one.span_id)):
             since = moment(event.timestamp)
             if since is None:
                 continue
             trace_id = self._ids.trace(event.trace_id)
-            yield Span(
+            yield OtlpSpan(
                 trace_id=trace_id,
                 span_id=self._ids.span(event.span_id, event.writer, event.seq),
                 parent_id=self._ids.parent(event.parent_id, trace_id),
@@ -129,7 +129,7 @@ def _restored(tags: Json) -> tuple[Json, tuple[Link, ...], int]:
     return {**left, _SCOPE: tags["otel.scope"]}, links, _KINDS.get(str(tags.get("otel.kind")), 1)
 
 
-def root_span(info: RunInfo, status: str, ids: Ids, until_ns: int) -> Span:
+def root_span(info: RunInfo, status: str, ids: Ids, until_ns: int) -> OtlpSpan:
     """The run as the span that all others are in. `until_ns` is when it ended, or was last heard of."""
     since = moment(info.start_time) or until_ns
     failed = status in {"failed", "crashed"}
@@ -160,7 +160,7 @@ def root_span(info: RunInfo, status: str, ids: Ids, until_ns: int) -> Span:
         }
     )
     ended: Literal["unset", "ok", "error"] = "error" if failed else "ok" if status == "completed" else "unset"
-    return Span(
+    return OtlpSpan(
         trace_id=ids.trace_id,
         span_id=ids.root_id,
         parent_id=ids.above_id,
@@ -188,7 +188,7 @@ ENDS: dict[type[TaskEvent], tuple[int, str]] = {
 """What each end counts as, and its name in the semantic conventions."""
 
 
-class TaskLives:
+class AttemptSpans:
     """Give it every event of a run's tasks; it gives a span for each attempt that ended, and counts.
 
     Holds what runs at the moment, what waits for tasks it depends on, and a number for each attempt whose end
@@ -223,7 +223,7 @@ class TaskLives:
         )
         self._causes[hash((failure.task_id, failure.attempt or 1))] = cause
 
-    def take(self, event: Event | UnknownEvent, mark: Mark) -> list[tuple[Span | None, Mark]]:
+    def take(self, event: Event | UnknownEvent, mark: Mark) -> list[tuple[OtlpSpan | None, Mark]]:
         """An event and its line; gives spans, each with the line that tells of the attempt's end.
 
         A line that gives no span comes with None. The line of a retry whose start was not read yet comes
@@ -243,7 +243,7 @@ class TaskLives:
             return [(self._over(event, at), mark)]
         return [(None, mark)]
 
-    def startless(self) -> list[tuple[Span, Mark]]:
+    def startless(self) -> list[tuple[OtlpSpan, Mark]]:
         """The retried attempts whose start stands nowhere: spans without a length."""
         waiting, self._startless = self._startless, {}
         return [
@@ -259,7 +259,7 @@ class TaskLives:
         for since, _ in self._running.values():
             self._counters.stopped(since, until_ns)
 
-    def unfinished(self, until_ns: int) -> Iterator[Span]:
+    def unfinished(self, until_ns: int) -> Iterator[OtlpSpan]:
         """The attempts that began and were not heard of again, as far as anything was heard, in a fixed
         order.
         """
@@ -274,7 +274,7 @@ class TaskLives:
             self._depends[event.task_id] = event.depends_on
         self._remember(event)
 
-    def _started(self, event: TaskStarted, at: int) -> tuple[Span, Mark] | None:
+    def _started(self, event: TaskStarted, at: int) -> tuple[OtlpSpan, Mark] | None:
         key = hash((event.task_id, event.attempt))
         self._counters.count(metrics.STARTED, at)
         waiting = self._startless.pop(key, None)
@@ -291,7 +291,7 @@ class TaskLives:
         self._counters.ran(at, None)
         return None
 
-    def _retried(self, event: TaskRetried, at: int, mark: Mark) -> list[tuple[Span | None, Mark]]:
+    def _retried(self, event: TaskRetried, at: int, mark: Mark) -> list[tuple[OtlpSpan | None, Mark]]:
         key = hash((event.task_id, event.attempt))
         self._counters.count(metrics.RETRIED, at)
         if not self._is_new(key):
@@ -303,7 +303,7 @@ class TaskLives:
         self._counters.stopped(began[0], at)
         return [(self._ended_span(event, began[0], at, key, began[1]), mark)]
 
-    def _over(self, event: TaskEnded, at: int) -> Span | None:
+    def _over(self, event: TaskEnded, at: int) -> OtlpSpan | None:
         key = hash((event.task_id, event.attempt))
         self._counters.count(ENDS[type(event)][0], at)
         if isinstance(event, TaskFailed) and not self._is_new(key):
@@ -333,7 +333,7 @@ class TaskLives:
 
     def _ended_span(
         self, event: TaskEnded | TaskRetried, since: int, at: int, key: int, began: TaskStarted | None
-    ) -> Span:
+    ) -> OtlpSpan:
         self._remember(event)
         said: Attributes = {"cicd.pipeline.task.run.result": ENDS[type(event)][1]}
         happenings: tuple[Happening, ...] = ()
@@ -379,7 +379,7 @@ class TaskLives:
         links: tuple[Link, ...] = (),
         status: Literal["unset", "ok", "error"] = "unset",
         message: str = "",
-    ) -> Span:
+    ) -> OtlpSpan:
         trace_id = self._ids.trace(event.trace_id)
         worker = event.worker if isinstance(event, TaskStarted | TaskEnded) else None
         about = known(
@@ -393,7 +393,7 @@ class TaskLives:
                 "flightlog.task.depends_on": self._depends.get(event.task_id, [])[:MAX_ITEMS],
             }
         )
-        return Span(
+        return OtlpSpan(
             trace_id=trace_id,
             span_id=self._ids.span(event.span_id, event.task_id, event.attempt),
             parent_id=self._ids.parent(event.parent_id, trace_id),

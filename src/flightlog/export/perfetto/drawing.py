@@ -77,7 +77,7 @@ class Drawing:
         else:
             self._wait(row, until)
 
-    def point(self, point: Point) -> None:
+    def point(self, point: CounterValue) -> None:
         """Draw a point of a curve."""
         if point.worker is not None:
             pid = self._worker(point.worker)
@@ -96,7 +96,7 @@ class Drawing:
         )
         self.counts["counter values"] += 1
 
-    def mark(self, mark: Mark) -> None:
+    def mark(self, mark: TraceMark) -> None:
         """Draw something that happened at one moment."""
         pid = self._run()
         self._emit(
@@ -170,7 +170,7 @@ class Drawing:
         self._slice(lanes.process, tid, row.name, "span", placed[1:], args, COLORS.get(row.state or ""))
         self.counts["spans"] += 1
 
-    def _place(self, row: Row, until: int) -> tuple[Lanes, Placed]:
+    def _place(self, row: Row, until: int) -> tuple[TraceLanes, Placed]:
         """Inside its parent if that is open and has room, else on a lane of its own, near it."""
         parent = self._tracks.open_spans.get(row.parent_id or "")
         if parent is not None and row.parent_id:
@@ -185,7 +185,7 @@ class Drawing:
         assert placed is not None
         return lanes, placed
 
-    def _thread(self, row: Row, near: Lanes | None) -> str:
+    def _thread(self, row: Row, near: TraceLanes | None) -> str:
         """How the lanes of a thread are called; threads are numbered as they come."""
         if near is not None and near.name == "tasks":
             return "spans"
@@ -308,7 +308,7 @@ SELECT min(moment), max(value) FROM ({curve}) GROUP BY (moment - $first) // $wid
 """
 
 
-class Point(NamedTuple):
+class CounterValue(NamedTuple):
     """A value at a moment, of a worker, or else of a host, or else of the run; `unit` ends the curve's
     name.
     """
@@ -321,7 +321,7 @@ class Point(NamedTuple):
     worker: str | None = None
 
 
-class Mark(NamedTuple):
+class TraceMark(NamedTuple):
     """Something that happened at a moment, on the track of this name."""
 
     track: str
@@ -332,7 +332,7 @@ class Mark(NamedTuple):
 
 def task_curves(
     connection: duckdb.DuckDBPyConnection, first: int, until: int, points: int = POINTS
-) -> Iterator[Point]:
+) -> Iterator[CounterValue]:
     """How many attempts ran and waited from each moment on."""
     width = max(1, -(-(until - first) // points))
     for name, steps in _STEPS.items():
@@ -347,15 +347,16 @@ def task_curves(
             )
         while rows := found.fetchmany(BATCH):
             for moment, value in rows:
-                yield Point(name, "tasks", moment, value)
+                yield CounterValue(name, "tasks", moment, value)
 
 
-def sampled(connection: duckdb.DuckDBPyConnection) -> Iterator[Point]:
+def sampled(connection: duckdb.DuckDBPyConnection) -> Iterator[CounterValue]:
     """What machines, workers and GPUs used, in the order of the samples; what is unknown has no point."""
     fields = sorted({field for _, field in SAMPLED})
     found = connection.execute(
         f"""
-        SELECT scope, us("timestamp"), host, worker, coalesce(gpu_mig, CAST(gpu_index AS VARCHAR)), {", ".join(fields)}
+        SELECT scope, us("timestamp"), host, worker, coalesce(gpu_mig, CAST(gpu_index AS VARCHAR)),
+            {", ".join(fields)}
         FROM resources WHERE event = 'resource_sample' AND us("timestamp") IS NOT NULL
         """  # noqa: S608 - constants
     )
@@ -365,10 +366,12 @@ def sampled(connection: duckdb.DuckDBPyConnection) -> Iterator[Point]:
                 named = SAMPLED.get((scope, field))
                 if named is not None and value is not None:
                     name = named[0].format("?" if gpu is None else gpu)
-                    yield Point(name, named[1], moment, value, host, worker if scope == "worker" else None)
+                    yield CounterValue(
+                        name, named[1], moment, value, host, worker if scope == "worker" else None
+                    )
 
 
-def allocated(connection: duckdb.DuckDBPyConnection) -> Iterator[Point]:
+def allocated(connection: duckdb.DuckDBPyConnection) -> Iterator[CounterValue]:
     """The device memory that each rank's allocator had handed out and held."""
     found = connection.execute(
         f"SELECT timestamp_ns // 1000, host, rank, device_id, {', '.join(ALLOCATED)} FROM devices"  # noqa: S608 - constants
@@ -378,24 +381,28 @@ def allocated(connection: duckdb.DuckDBPyConnection) -> Iterator[Point]:
         for moment, host, rank, device, *values in rows:
             for name, value in zip(ALLOCATED.values(), values, strict=True):
                 if value is not None:
-                    yield Point(f"rank {rank} device {device} memory {name}", "bytes", moment, value, host)
+                    yield CounterValue(
+                        f"rank {rank} device {device} memory {name}", "bytes", moment, value, host
+                    )
 
 
-def measured(connection: duckdb.DuckDBPyConnection) -> Iterator[Point]:
+def measured(connection: duckdb.DuckDBPyConnection) -> Iterator[CounterValue]:
     """The users' own metrics; values that are no numbers have no point."""
     found = connection.execute(
-        """SELECT coalesce(name, '?'), us("timestamp"), value FROM metrics WHERE value IS NOT NULL AND us("timestamp") IS NOT NULL"""
+        """SELECT coalesce(name, '?'), us("timestamp"), value FROM metrics WHERE value IS NOT NULL
+            AND us("timestamp") IS NOT NULL"""
     )
     while rows := found.fetchmany(BATCH):
         for name, moment, value in rows:
-            yield Point("metric", name, moment, value)
+            yield CounterValue("metric", name, moment, value)
 
 
-def marks(connection: duckdb.DuckDBPyConnection) -> Iterator[Mark]:
+def marks(connection: duckdb.DuckDBPyConnection) -> Iterator[TraceMark]:
     """Failures, and workers that came and went."""
     found = connection.execute(
         """
-        SELECT us("timestamp") AS moment, coalesce(error_type, scope || ' failed') AS name, scope, message, task, task_id,
+        SELECT us("timestamp") AS moment, coalesce(error_type, scope || ' failed') AS name, scope, message,
+            task, task_id,
             attempt, worker, exit_code, signal
         FROM failures WHERE us("timestamp") IS NOT NULL ORDER BY ALL
         """
@@ -403,21 +410,23 @@ def marks(connection: duckdb.DuckDBPyConnection) -> Iterator[Mark]:
     yield from _marks("failures", found)
     found = connection.execute(
         """
-        SELECT us("timestamp") AS moment, replace(event, 'worker_', '') || ' ' || coalesce(worker, '?') AS name, worker,
+        SELECT us("timestamp") AS moment, replace(event, 'worker_', '') || ' ' || coalesce(worker, '?') AS
+            name, worker,
             host, pid, reason, exit_code, signal
-        FROM workers WHERE event IN ('worker_ready', 'worker_lost', 'worker_removed') AND us("timestamp") IS NOT NULL
+        FROM workers WHERE event IN ('worker_ready', 'worker_lost', 'worker_removed')
+            AND us("timestamp") IS NOT NULL
         ORDER BY ALL
         """
     )
     yield from _marks("workers", found)
 
 
-def _marks(track: str, found: duckdb.DuckDBPyConnection) -> Iterator[Mark]:
+def _marks(track: str, found: duckdb.DuckDBPyConnection) -> Iterator[TraceMark]:
     names = [column[0] for column in found.description or ()][2:]
     while rows := found.fetchmany(BATCH):
         for moment, name, *values in rows:
             told = {key: value for key, value in zip(names, values, strict=True) if value is not None}
-            yield Mark(track, name, moment, told)
+            yield TraceMark(track, name, moment, told)
 
 
 Emit = Callable[[dict[str, Any]], None]
@@ -434,8 +443,8 @@ class Tracks:
         self._last = 0
         self._processes: dict[Hashable, int] = {}
         self._threads: dict[tuple[int, str], int] = {}
-        self._lanes: dict[tuple[int, str], Lanes] = {}
-        self.open_spans: dict[str, tuple[Lanes, int]] = {}
+        self._lanes: dict[tuple[int, str], TraceLanes] = {}
+        self.open_spans: dict[str, tuple[TraceLanes, int]] = {}
         """Where each span that is open was put."""
 
     def process(self, key: Hashable, name: str, order: int) -> int:
@@ -456,14 +465,14 @@ class Tracks:
             self._describe("thread_sort_index", pid, tid, sort_index=tid)
         return tid
 
-    def lanes(self, pid: int, name: str, most: int | None = None) -> Lanes:
+    def lanes(self, pid: int, name: str, most: int | None = None) -> TraceLanes:
         """The group of lanes of this name in a process."""
         found = self._lanes.get((pid, name))
         if found is None:
-            found = self._lanes[pid, name] = Lanes(self.open_spans, process=pid, name=name, most=most)
+            found = self._lanes[pid, name] = TraceLanes(self.open_spans, process=pid, name=name, most=most)
         return found
 
-    def lane(self, lanes: Lanes, lane: int) -> int:
+    def lane(self, lanes: TraceLanes, lane: int) -> int:
         """The thread of a lane: `tasks`, `tasks (2)`, `tasks (3)`."""
         return self.thread(lanes.process, lanes.name if lane == 0 else f"{lanes.name} ({lane + 1})")
 
@@ -502,7 +511,7 @@ class _Open:
         self.span_id, self.thread = span_id, thread
 
 
-class Lanes:
+class TraceLanes:
     """The lanes of one group. Slices come in order of their start, and parents before what is inside them.
 
     Times are whole microseconds. Holds what is open at the moment, and no more. `open_spans` says of every
@@ -512,7 +521,7 @@ class Lanes:
 
     def __init__(
         self,
-        open_spans: dict[str, tuple[Lanes, int]],
+        open_spans: dict[str, tuple[TraceLanes, int]],
         *,
         process: int = 0,
         name: str = "",

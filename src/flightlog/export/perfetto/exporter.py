@@ -21,8 +21,8 @@ from flightlog.core.time import moment, timestamp_of
 from flightlog.export.base import Exported, ExportOptions, refuse, whole_file
 from flightlog.export.perfetto.drawing import (
     WAITING_LANES,
+    CounterValue,
     Drawing,
-    Point,
     allocated,
     marks,
     measured,
@@ -145,7 +145,8 @@ def _homes(connection: duckdb.DuckDBPyConnection, run: Run) -> dict[str, str]:
     found = connection.execute(
         """
         SELECT host, pid, max(worker) FROM (
-            SELECT host, pid, worker FROM workers UNION SELECT host, pid, worker FROM resources WHERE scope = 'worker'
+            SELECT host, pid, worker FROM workers UNION SELECT host, pid, worker FROM resources
+                WHERE scope = 'worker'
         ) WHERE host IS NOT NULL AND pid IS NOT NULL GROUP BY host, pid HAVING count(DISTINCT worker) = 1
         """
     ).fetchall()
@@ -157,7 +158,7 @@ def _homes(connection: duckdb.DuckDBPyConnection, run: Run) -> dict[str, str]:
     }
 
 
-def _points(connection: duckdb.DuckDBPyConnection, first: int, until: int) -> Iterator[Point]:
+def _points(connection: duckdb.DuckDBPyConnection, first: int, until: int) -> Iterator[CounterValue]:
     yield from task_curves(connection, first, until)
     yield from sampled(connection)
     yield from allocated(connection)

@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     import duckdb
 
 ATTEMPTS = (
-    "task, task_id, attempt, component, state, worker, submitted_at, queued_at, started_at, ended_at, queue_s,"
-    " duration_s, cpu_s, peak_rss_bytes, args, error_type, error_message, span_id, parent_id, depends_on, reason"
+    "task, task_id, attempt, component, state, worker, submitted_at, queued_at, started_at, ended_at, "
+    "queue_s,"
+    " duration_s, cpu_s, peak_rss_bytes, args, error_type, error_message, span_id, parent_id, depends_on, "
+    "reason"
 )
 """The columns of `attempts` that are needed."""
 ATTEMPT, SPAN, WAITING = 1, 2, 0
@@ -41,7 +43,8 @@ SELECT * EXCLUDE (lasted),
     CASE WHEN ended IS NOT NULL AND lasted IS NOT NULL THEN
             CASE WHEN abs(ended - lasted - started) <= 1 THEN started ELSE ended - lasted END
          WHEN ended IS NOT NULL OR state = 'running' THEN started END AS began,
-    CASE WHEN ended IS NOT NULL AND (lasted IS NOT NULL OR started IS NOT NULL) THEN greatest(began, ended) END AS stopped
+    CASE WHEN ended IS NOT NULL AND (lasted IS NOT NULL OR started IS NOT NULL) THEN greatest(began, ended)
+        END AS stopped
 FROM moments
 """
 """An attempt is drawn from `began` to `stopped`: the duration it measured, before its end (or from its start,
@@ -55,7 +58,8 @@ FROM span_events WHERE event = 'span'
 """
 _OPEN_SPANS = """
 UNION ALL BY NAME
-SELECT arg_max(name, elapsed_s) AS name, span_id, max(parent_id) AS parent_id, max(writer) AS writer, max(seq) AS seq,
+SELECT arg_max(name, elapsed_s) AS name, span_id, max(parent_id) AS parent_id, max(writer) AS writer,
+    max(seq) AS seq,
     arg_max(tags, elapsed_s) AS tags, max(us("timestamp")) AS began
 FROM span_events ANTI JOIN (SELECT span_id FROM span_events WHERE event = 'span') AS ended USING (span_id)
 WHERE event = 'span_open' GROUP BY span_id
@@ -63,11 +67,13 @@ WHERE event = 'span_open' GROUP BY span_id
 
 _ARROWS = """
 SELECT row_number() OVER (ORDER BY began, to_task, to_attempt, from_task) AS number, * FROM (
-    SELECT 'depends on' AS kind, later.task_id AS to_task, later.attempt AS to_attempt, later.began, later.stopped,
+    SELECT 'depends on' AS kind, later.task_id AS to_task, later.attempt AS to_attempt, later.began,
+        later.stopped,
         earlier.task_id AS from_task, earlier.attempt AS from_attempt, earlier.began AS from_began,
         earlier.stopped AS from_stopped, earlier.began < later.began AS forward
     FROM (
-        SELECT task_id, attempt, began, stopped, unnest(depends_on) AS needed FROM drawn WHERE began IS NOT NULL
+        SELECT task_id, attempt, began, stopped, unnest(depends_on) AS needed FROM drawn
+            WHERE began IS NOT NULL
     ) AS later
     JOIN (
         SELECT task_id, max(attempt) AS attempt, arg_max(began, attempt) AS began,
@@ -77,13 +83,15 @@ SELECT row_number() OVER (ORDER BY began, to_task, to_attempt, from_task) AS num
     UNION ALL
     SELECT 'tried again' AS kind, later.task_id, later.attempt, later.began, later.stopped, earlier.task_id,
         earlier.attempt, earlier.began, earlier.stopped, earlier.began < later.began
-    FROM drawn AS later JOIN drawn AS earlier ON earlier.task_id = later.task_id AND earlier.attempt = later.attempt - 1
+    FROM drawn AS later JOIN drawn AS earlier ON earlier.task_id = later.task_id
+        AND earlier.attempt = later.attempt - 1
     WHERE later.attempt > 1 AND later.began IS NOT NULL AND earlier.began IS NOT NULL
 )
 """
 _ARROW_ENDS = """
     UNION ALL BY NAME
-    SELECT {attempt} AS kind, began, stopped, to_task AS task_id, to_attempt AS attempt, kind AS arrow, number,
+    SELECT {attempt} AS kind, began, stopped, to_task AS task_id, to_attempt AS attempt, kind AS arrow,
+        number,
         false AS outward
     FROM arrows WHERE forward
     UNION ALL BY NAME
@@ -95,19 +103,23 @@ _ARROW_ENDS = """
 memory."""
 
 _ROWS = """
-SELECT kind, began, stopped, name, task_id, attempt, component, state, "where", thread, span_id, parent_id, args, tags,
+SELECT kind, began, stopped, name, task_id, attempt, component, state, "where", thread, span_id, parent_id,
+    args, tags,
     metrics, queue_s, cpu_s, peak_rss_bytes, error_type, error_message, begins, seq, {arrow}
 FROM (
-    SELECT {attempt} AS kind, began, stopped, task AS name, task_id, attempt, component, state, worker AS "where",
+    SELECT {attempt} AS kind, began, stopped, task AS name, task_id, attempt, component, state,
+        worker AS "where",
         span_id, parent_id, args, queue_s, cpu_s, peak_rss_bytes, error_type,
         coalesce(error_message, CASE WHEN state = 'cancelled' THEN reason END) AS error_message, NULL AS seq
     FROM drawn WHERE began IS NOT NULL
     UNION ALL BY NAME
-    SELECT {span} AS kind, began, stopped, name, status AS state, writer AS "where", thread, span_id, parent_id, tags,
+    SELECT {span} AS kind, began, stopped, name, status AS state, writer AS "where", thread, span_id,
+        parent_id, tags,
         metrics, error_type, error_message, seq
     FROM drawn_spans WHERE began IS NOT NULL
     UNION ALL BY NAME
-    SELECT {waiting} AS kind, submitted AS began, coalesce(began, ended) AS stopped, task AS name, task_id, attempt, state,
+    SELECT {waiting} AS kind, submitted AS began, coalesce(began, ended) AS stopped, task AS name, task_id,
+        attempt, state,
         began IS NOT NULL AS begins
     FROM drawn WHERE submitted IS NOT NULL AND coalesce(began, ended, submitted + 1) > submitted{ends}
 )
@@ -195,7 +207,8 @@ def keep_rows(connection: duckdb.DuckDBPyConnection, scratch: Path) -> Extent:
     )
     spans = _one(
         connection,
-        "SELECT min(began), max(greatest(began, stopped)), count(*), count(*) FILTER (stopped IS NULL) FROM drawn_spans",
+        "SELECT min(began), max(greatest(began, stopped)), count(*), count(*) FILTER (stopped IS NULL) "
+        "FROM drawn_spans",
     )
     return Extent(
         first=min((moment for moment in (tasks[0], spans[0]) if moment is not None), default=None),

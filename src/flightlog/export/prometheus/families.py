@@ -1,5 +1,5 @@
-"""The metrics of runs: counters, histograms and gauges with a bounded number of labels, and their Prometheus metric
-families, named by Prometheus's conventions (base units, `_total` for counters).
+"""The metrics of runs: counters, histograms and gauges with a bounded number of labels, and their Prometheus
+metric families, named by Prometheus's conventions (base units, `_total` for counters).
 """
 
 from __future__ import annotations
@@ -228,7 +228,7 @@ class Durations(Struct, frozen=True, kw_only=True):
     sum_s: float
 
 
-class Gauges(Struct, frozen=True, kw_only=True):
+class HostGauges(Struct, frozen=True, kw_only=True):
     """The newest sample of a node or of a GPU; None where it does not say. Shares are 0 to 1."""
 
     host: str
@@ -275,7 +275,7 @@ class RunFigures(Struct, frozen=True, kw_only=True):
     saved_s: float
     cost: dict[str, float]
     """By currency."""
-    gauges: tuple[Gauges, ...]
+    gauges: tuple[HostGauges, ...]
     """Of nodes, then of GPUs."""
     lines: int
     lost: int
@@ -373,7 +373,7 @@ class Histograms:
         return [name for name in self._tallies if name != OTHER]
 
 
-class Counts(Generic[K]):
+class BoundedCounts(Generic[K]):
     """Counts by key, for `keys` keys at most, first come first served; all others count under `other`."""
 
     def __init__(self, keys: int, other: K) -> None:

@@ -1,5 +1,5 @@
-"""A folder of runs as a Prometheus collector: running and recently ended runs on the page `/metrics`, and a small web
-server for that page alone, which slow or hostile clients cannot block.
+"""A folder of runs as a Prometheus collector: running and recently ended runs on the page `/metrics`, and a
+small web server for that page alone, which slow or hostile clients cannot block.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ _BUSY = (
     b"Connection: close\r\n\r\ntoo many requests at a time\n"
 )
 _OTHER_NAME = (
-    b"the metrics are not served under this name: use localhost, an IP address or the name of the machine, or start "
+    b"the metrics are not served under this name: use localhost, an IP address or the name of the machine, "
+    b"or start "
     b"flightlog serve-metrics with --allow-host NAME\n"
 )
 

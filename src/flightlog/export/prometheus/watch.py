@@ -28,9 +28,9 @@ from flightlog.events.tasks import TaskRetried, TaskSubmitted
 from flightlog.export.prometheus.families import (
     CACHE_RESULTS,
     OTHER,
-    Counts,
-    Gauges,
+    BoundedCounts,
     Histograms,
+    HostGauges,
     RunFigures,
     label,
 )
@@ -48,13 +48,13 @@ MAX_PLACES = 64
 """Nodes and GPUs that are shown, a run; those heard of last."""
 
 
-class _Cost(Struct):
+class _TotalCost(Struct):
     total: float | None = None
     currency: str | None = None
 
 
-class _Summary(Struct):
-    cost: _Cost
+class _SummaryCost(Struct):
+    cost: _TotalCost
 
 
 class RunWatch:
@@ -66,10 +66,10 @@ class RunWatch:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lives, self._durations = TaskLives(), Histograms(TASK_NAMES)
+        self._lives, self._durations = TaskStates(), Histograms(TASK_NAMES)
         self._workers: dict[str, tuple[str, bool]] = {}
         self._workers_lost = 0
-        self._failures: Counts[tuple[str, str]] = Counts(FAILURE_KINDS, (OTHER, OTHER))
+        self._failures: BoundedCounts[tuple[str, str]] = BoundedCounts(FAILURE_KINDS, (OTHER, OTHER))
         self._cache = dict.fromkeys(CACHE_RESULTS, 0)
         self._saved_s = 0.0
         self._estimates: dict[str, tuple[str, CostEstimate]] = {}
@@ -84,7 +84,7 @@ class RunWatch:
         }
         self._streams = [(Following(path, stream), take) for stream, take in takes.items()]
         self._to_its_end = False
-        self._summed: _Summary | None = None
+        self._summed: _SummaryCost | None = None
 
     def look(self, observer: Observer) -> RunFigures:
         """The figures as of now. Raises `OSError` where the folder cannot be read at all."""
@@ -172,7 +172,7 @@ class RunWatch:
         """What the summary says of a run that is over; until then, the sum of what was estimated last."""
         if over:
             if self._summed is None:
-                self._summed = read_document(self.path / layout.SUMMARY, _Summary).value
+                self._summed = read_document(self.path / layout.SUMMARY, _SummaryCost).value
             cost = None if self._summed is None else self._summed.cost
             if cost is not None and cost.total is not None and cost.currency is not None:
                 return {label(cost.currency): cost.total}
@@ -183,14 +183,14 @@ class RunWatch:
                 sums[name] = sums.get(name, 0.0) + estimate.amount
         return sums
 
-    def _gauges(self) -> tuple[Gauges, ...]:
+    def _gauges(self) -> tuple[HostGauges, ...]:
         latest = sorted(self._samples.values(), key=lambda sample: sample.timestamp)[-MAX_PLACES:]
         return tuple(
             sorted(map(gauges_of, latest), key=lambda one: (one.gpu is not None, one.host, one.gpu or ""))
         )
 
 
-class TaskLives:
+class TaskStates:
     """Counts events, and pairs starts with ends and failures with retries.
 
     Remembers what has no partner yet: tasks that wait or run, and failures that nobody retried. Counts in
@@ -297,10 +297,10 @@ def newest(samples: dict[tuple[str, str | None], ResourceSample], sample: Resour
         samples[key] = sample
 
 
-def gauges_of(sample: ResourceSample) -> Gauges:
+def gauges_of(sample: ResourceSample) -> HostGauges:
     """A sample as gauges; what it does not say is left out."""
     gpu = _gpu(sample)
-    return Gauges(
+    return HostGauges(
         host=label(sample.host),
         gpu=gpu,
         gpu_name=None if sample.gpu_name is None else label(sample.gpu_name),

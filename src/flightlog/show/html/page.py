@@ -1,7 +1,8 @@
 """A self-contained page: head, contents, scripts, and its sections, tables and figures. It needs no network.
 
-Each figure has a caption and its numbers in a table. The policy in the head names the two scripts by their digests,
-so a browser fetches nothing, and a script injected through a name or a message does not run, even past the escaping.
+Each figure has a caption and its numbers in a table. The policy in the head names the two scripts by their
+digests, so a browser fetches nothing, and a script injected through a name or a message does not run, even
+past the escaping.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import msgspec
 
 from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
 from flightlog.show import figures
-from flightlog.show.document import Facts, Items, Remarks, Section, Table
+from flightlog.show.document import FactsBlock, Items, Remarks, Section, TableBlock
 from flightlog.show.figures import CONFIG, DARK, LIGHT
 from flightlog.show.html.elements import Child, Element, coded, data, html_text, said, script, style, tag, way
 from flightlog.show.plot import BLOCKS
@@ -165,16 +166,16 @@ def blocks_of(section: Section) -> list[Element]:
     return [*note, *(element for block in section.blocks for element in block_of(block))]
 
 
-def block_of(block: Facts | Table | Items | Remarks) -> Iterable[Element]:
+def block_of(block: FactsBlock | TableBlock | Items | Remarks) -> Iterable[Element]:
     """One block, and below it how much is not shown."""
     match block:
-        case Facts(pairs):
+        case FactsBlock(pairs):
             yield tag(
                 "dl",
                 (tag("div", tag("dt", said(label)), tag("dd", _words(value))) for label, value in pairs),
                 class_="facts",
             )
-        case Table():
+        case TableBlock():
             yield from table_of(block)
         case Items(items, more):
             yield tag(
@@ -195,7 +196,7 @@ def block_of(block: Facts | Table | Items | Remarks) -> Iterable[Element]:
             yield from _more(more)
 
 
-def table_of(table: Table, caption: str = "", *, most: int = ROWS) -> Iterable[Element]:
+def table_of(table: TableBlock, caption: str = "", *, most: int = ROWS) -> Iterable[Element]:
     """A table in a box that scrolls by itself where it is wider than the page; bars of text and empty columns
     are left out.
 
@@ -315,7 +316,9 @@ def chart_numbers(chart: Chart) -> list[Element]:
         ends = (min(known), max(known), known[-1]) if known else (None, None, None)
         shown = (value_text(value, chart.unit) for value in (*ends, series.limit))
         rows.append((series.label, *shown))
-    return list(table_of(Table(("Line", "Least", "Most", "Last", "Limit"), rows), "Each line of the figure"))
+    return list(
+        table_of(TableBlock(("Line", "Least", "Most", "Last", "Limit"), rows), "Each line of the figure")
+    )
 
 
 def value_text(value: float | None, unit: str) -> str:
@@ -352,7 +355,7 @@ def spread_numbers(spreads: Sequence[DurationSpread]) -> list[Element]:
         for one in spreads
     ]
     head = ("Name", "Count", "Least", "p25", "Median", "p75", "p95", "Most", "Total")
-    return list(table_of(Table(head, rows), "Durations by name"))
+    return list(table_of(TableBlock(head, rows), "Durations by name"))
 
 
 def mark_numbers(timeline: Timeline) -> list[Element]:
@@ -365,7 +368,7 @@ def mark_numbers(timeline: Timeline) -> list[Element]:
         for mark in marks[:MARKS]
     ]
     left = timeline.failures - len(rows)
-    table = Table(
+    table = TableBlock(
         ("Task", "After", "What", "Where", "Error"),
         rows,
         left=("What", "Where", "Error"),
@@ -385,4 +388,6 @@ def wait_numbers(report: Report) -> list[Element]:
         for label, of in (("Queueing", report.tasks.queue_s), ("Running", report.tasks.duration_s))
         if of.count
     ]
-    return list(table_of(Table(("What", "Count", "Mean", "p50", "p95", "Max"), rows), "Queueing and running"))
+    return list(
+        table_of(TableBlock(("What", "Count", "Mean", "p50", "p95", "Max"), rows), "Queueing and running")
+    )

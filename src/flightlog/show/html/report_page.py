@@ -17,7 +17,7 @@ from flightlog.core.units import format_count
 from flightlog.show import figures
 from flightlog.show.bounded import bounded
 from flightlog.show.diagnosis import evidence_text
-from flightlog.show.document import Facts, Section, Table
+from flightlog.show.document import FactsBlock, Section, TableBlock
 from flightlog.show.figures.lines import limit_note
 from flightlog.show.figures.timeline import OUTSIDE, span_names, timeline_notes
 from flightlog.show.html.elements import Element, coded, lines_said, said, tag
@@ -460,7 +460,7 @@ def environment_part(report: Report, around: EnvironmentFacts | None) -> PagePar
     ]
     if ("git", "branch") in around:
         pairs.append(("Git branch", around["git", "branch"]))
-    content = [*block_of(Facts([(label, value) for label, value in pairs if value]))]
+    content = [*block_of(FactsBlock([(label, value) for label, value in pairs if value]))]
     for what, title in _LISTS.items():
         content += _list(title, [(name, value) for (kind, name), value in around.items() if kind == what])
     return PagePart("environment", "Environment", content)
@@ -469,7 +469,7 @@ def environment_part(report: Report, around: EnvironmentFacts | None) -> PagePar
 def _list(title: str, rows: list[tuple[str, str]]) -> list[Element]:
     if not rows:
         return []
-    table = Table(("Name", "Value"), sorted(rows), left=("Value",))
+    table = TableBlock(("Name", "Value"), sorted(rows), left=("Value",))
     return [
         tag(
             "details",

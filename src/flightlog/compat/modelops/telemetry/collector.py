@@ -120,10 +120,10 @@ class TelemetryCollector:
 
         `total_duration` is the time in seconds that ended spans cover: nested and parallel spans count once.
         """
-        from flightlog.export.modelops import JobSummary
+        from flightlog.export.modelops import ModelOpsSummary
 
         spans = self.all_spans()
-        summary = JobSummary()
+        summary = ModelOpsSummary()
         for one in spans:
             summary.add(one.name, *one.interval_ns())
         return {

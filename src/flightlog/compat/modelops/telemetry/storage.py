@@ -13,7 +13,7 @@ import msgspec
 
 from flightlog.compat.modelops.telemetry.collector import TelemetryCollector
 from flightlog.core.locks import locked
-from flightlog.export.modelops import SPANS, SUMMARY, JobSummary, job_folder, job_name
+from flightlog.export.modelops import SPANS, SUMMARY, ModelOpsSummary, job_folder, job_name
 from flightlog.record.values import encodable, text_of
 from flightlog.store.documents import replace_bytes, write_document
 
@@ -83,7 +83,7 @@ class TelemetryStorage:
         return spans
 
     def _write(self, folder: Path, job_id: str, telemetry: TelemetryCollector, job_type: str) -> None:
-        summary, lines = JobSummary(job_type), []
+        summary, lines = ModelOpsSummary(job_type), []
         for span in telemetry.all_spans():
             try:
                 line = span.to_dict()
