@@ -263,7 +263,7 @@ def test_arrows_lead_from_what_a_task_depends_on_and_from_the_attempt_before(tmp
         *task("t3", 5, 6),
     ]
     assert drawn(tmp_path, events).arrows() == [
-        ("tried again", "task t1#1", "task t1#2"),
+        ("retried", "task t1#1", "task t1#2"),
         ("waited", "waiting t3#1", "task t3#1"),
         ("depends on", "task t1#2", "task t3#1"),
         ("depends on", "task t2#1", "task t3#1"),

@@ -79,7 +79,7 @@ Why the wall time differs: +4.0s
 Durations: ratio of B to A with its 95 % CI
   Name      Verdict                Typical ratio  Mean   p95   A   B   A p50   B p50  Matched by
   simulate  slower           1.40 (1.36 to 1.44)  1.40  1.40  60  60  110 ms  154 ms  arguments
-  plot      too few to tell                 1.00  1.00         1   1    1.0s    1.0s
+  plot      inconclusive                    1.00  1.00         1   1    1.0s    1.0s
 
 Failures:
   new, 0 → 1: KeyError: 'year'

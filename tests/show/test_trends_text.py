@@ -129,7 +129,7 @@ def test_the_levels_and_the_newest_runs_stand_in_tables():
         (stepped(2.0**30, 2.0**31, 1.0, "memory:sim", "bytes"), "100% more memory since"),
         (stepped(2.0, 1.0, -0.5, "cost", "money"), "50% cheaper since"),
         (stepped(0.9, 0.3, -0.6, "hits", "share"), "60 percentage points less since"),
-        (stepped(0.0, 2.5, 2.5, "failures", "count"), "2.5 more a run since"),
+        (stepped(0.0, 2.5, 2.5, "failures", "count"), "2.5 more per run since"),
         (stepped(0.0, 2.0, None, "cost", "money"), "another level since"),
     ],
 )

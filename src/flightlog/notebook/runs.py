@@ -34,7 +34,14 @@ from flightlog.notebook.elements import (
     title,
 )
 from flightlog.show.bounded import bounded
-from flightlog.show.comparison import answer_text, comparison_text, percent_text, ratio_text, signed_duration
+from flightlog.show.comparison import (
+    answer_text,
+    comparison_text,
+    percent_text,
+    ratio_text,
+    signed_duration,
+    verdict_text,
+)
 from flightlog.show.diagnosis import diagnosis_text
 from flightlog.show.document import TableBlock
 from flightlog.show.phrases import capitalized, known_duration, moment_text
@@ -298,7 +305,7 @@ def comparison_html(comparison: Comparison) -> str:
     durations = [
         (
             change.name,
-            change.verdict,
+            verdict_text(change),
             ratio_text(change.typical),
             *("" if side is None else format_count(side.count) for side in (change.before, change.after)),
             *("" if side is None else format_duration(side.p50_s) for side in (change.before, change.after)),

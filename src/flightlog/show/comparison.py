@@ -122,7 +122,7 @@ def _explained(comparison: Comparison) -> Section:
         rows.append((plural(len(found.shares) - len(told), "smaller share"), signed_duration(rest), ""))
     if found.not_explained_s:
         rows.append(("not explained", signed_duration(found.not_explained_s), ""))
-    means = " a run, on average" if max(len(comparison.before.runs), len(comparison.after.runs)) > 1 else ""
+    means = " per run, on average" if max(len(comparison.before.runs), len(comparison.after.runs)) > 1 else ""
     return Section(
         "Why the wall time differs",
         f"{signed_duration(found.difference_s)}{means}",
@@ -179,7 +179,8 @@ def _each(change: DurationChange, show: Callable[..., str]) -> list[str]:
 def _verdict(change: DurationChange) -> str:
     if change.before is None or change.after is None:
         return "only in B" if change.before is None else "only in A"
-    return f"{change.verdict} (mean)" if change.by == "mean" else change.verdict
+    verdict = verdict_text(change)
+    return f"{verdict} (mean)" if change.by == "mean" else verdict
 
 
 def _news(comparison: Comparison) -> Section:
@@ -353,6 +354,11 @@ ALIKE = 0.02
 NAMED = 3
 
 
+def verdict_text(change: DurationChange) -> str:
+    """The verdict on a name: slower, faster, no change, or inconclusive."""
+    return "inconclusive" if change.verdict == "too few to tell" else change.verdict
+
+
 def answer_text(comparison: Comparison) -> str:
     """What changed, in a sentence that ends in a full stop; names of tasks stand in backticks."""
     head, (reasons, others) = wall_text(comparison), _parts(comparison)
@@ -361,7 +367,7 @@ def answer_text(comparison: Comparison) -> str:
         if compared:
             tail = f"no change stands out from noise ({plural(len(compared), 'name')} compared)"
         elif comparison.durations:
-            tail = "there are too few tasks or runs to tell whether anything got slower or faster"
+            tail = "there are not enough tasks or runs to detect a change"
         elif _share_tasks(comparison):
             tail = "how long their tasks executed is not recorded"
         else:

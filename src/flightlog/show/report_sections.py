@@ -284,7 +284,9 @@ def _loop(loop: CalibrationLoop, rows: int) -> Section:
     title = f"Calibration {clean(loop.job)}" if loop.job else "Calibration"
     best = "no loss recorded" if loop.best_loss is None else f"best loss {loop.best_loss:.6g}"
     at = f" in iteration {clean(loop.best_iteration)}" if loop.best_iteration is not None else ""
-    pace = f", {_pace(loop.trials_per_minute)} trials a minute" if loop.trials_per_minute is not None else ""
+    pace = (
+        f", {_pace(loop.trials_per_minute)} trials per minute" if loop.trials_per_minute is not None else ""
+    )
     note = f"{best}{at}, {plural(loop.iterations, 'iteration')}{' so far' if loop.open else ''}{pace}"
     whole = loop.iterations_s or 1.0
     spent = ", ".join(

@@ -35,7 +35,7 @@ _WORDS = {
     "bytes": ("more memory", "less memory"),
     "money": ("dearer", "cheaper"),
     "share": ("percentage points more", "percentage points less"),
-    "count": ("more a run", "fewer a run"),
+    "count": ("more per run", "fewer per run"),
 }
 """What a larger and a smaller figure is called."""
 _PLAIN = str.maketrans({"→": "->", "·": "-", "…": "...", "±": "+-"})

@@ -385,7 +385,7 @@ def _failure(one: Failed) -> FeedItem:
         key=f"{one.at} {one.task_id} {one.attempt} {one.fingerprint}",
         at=moment_text(one.at),
         text=error or "no error was given",
-        about=f"{call}{again}{where}{' · tried again' if one.retried else ''}",
+        about=f"{call}{again}{where}{' · retried' if one.retried else ''}",
         tone="warn" if one.retried else "bad",
         details=one.traceback or (one.message if "\n" in one.message else None),
     )

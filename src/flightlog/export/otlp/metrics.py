@@ -232,7 +232,7 @@ COUNTS = (
     Instrument(
         "flightlog.tasks.canceled", "{task}", "sum", "Tasks that were given up; none of them is an error."
     ),
-    Instrument("flightlog.tasks.retried", "{attempt}", "sum", "Attempts that failed and were tried again."),
+    Instrument("flightlog.tasks.retried", "{attempt}", "sum", "Attempts that failed and were retried."),
     Instrument("flightlog.tasks.running", "{attempt}", "level", "Attempts that are being executed."),
 )
 SUBMITTED, STARTED, COMPLETED, FAILED, CANCELED, RETRIED, RUNNING = range(len(COUNTS))

@@ -81,7 +81,7 @@ SELECT row_number() OVER (ORDER BY began, to_task, to_attempt, from_task) AS num
         FROM drawn WHERE began IS NOT NULL GROUP BY task_id
     ) AS earlier ON earlier.task_id = later.needed
     UNION ALL
-    SELECT 'tried again' AS kind, later.task_id, later.attempt, later.began, later.stopped, earlier.task_id,
+    SELECT 'retried' AS kind, later.task_id, later.attempt, later.began, later.stopped, earlier.task_id,
         earlier.attempt, earlier.began, earlier.stopped, earlier.began < later.began
     FROM drawn AS later JOIN drawn AS earlier ON earlier.task_id = later.task_id
         AND earlier.attempt = later.attempt - 1

@@ -26,8 +26,8 @@ _EVENTS = {
     "submitted": "Tasks handed over for execution.",
     "started": "Attempts that a worker began to execute.",
     "completed": "Tasks that ran to their end.",
-    "failed": "Attempts that ended with an error, those that were tried again included.",
-    "retried": "Attempts that failed and were tried again.",
+    "failed": "Attempts that ended with an error, retried ones included.",
+    "retried": "Attempts that failed and were retried.",
     "cancelled": "Tasks given up before they ended by themselves.",
 }
 _NODE = {
@@ -110,11 +110,11 @@ def _about_runs(runs: Sequence[RunFigures]) -> Iterator[Metric]:
         ("start_time_seconds", "When the run started, in Unix seconds.", "started_s"),
         (
             "end_time_seconds",
-            "When the run ended or was last heard of, in Unix seconds; while it runs, none.",
+            "When the run ended, or its last heartbeat, in Unix seconds; none while it runs.",
             "ended_s",
         ),
         ("duration_seconds", "Wall time of the run, so far if it runs.", "duration_s"),
-        ("heartbeat_time_seconds", "When the run's recorder was last heard of, in Unix seconds.", "heard_s"),
+        ("heartbeat_time_seconds", "Last heartbeat of the run's recorder, in Unix seconds.", "heard_s"),
     ):
         yield from _gauge(f"flightlog_run_{name}", help_, ((_of(run), getattr(run, field)) for run in runs))
 
