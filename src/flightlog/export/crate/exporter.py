@@ -169,7 +169,8 @@ def crate_graph(
         "@id": ROOT,
         "@type": "Dataset",
         "name": f"Run {run.run_id}",
-        "description": f"Run of {info.project}, recorded by Flightlog: {run.status}, {len(found):,} executions",
+        "description": f"Run of {info.project}, recorded by Flightlog: {run.status}, "
+        f"{len(found):,} executions",
         "datePublished": moment(ending.end_time or info.start_time) or "1970-01-01",
         "license": str(tags.get("license") or NO_LICENSE),
         "conformsTo": refs(list(PROFILES)),

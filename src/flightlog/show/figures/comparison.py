@@ -129,7 +129,8 @@ def ratios_figure(comparison: Comparison) -> Figure | None:
             lows.append(max(interval.ratio - low, 0.0))
             highs.append(max(high - interval.ratio, 0.0))
             facts.append(
-                f"<b>{label}</b> {verdict_text(change)}<br>{interval.ratio:.3g} times, {low:.3g} to {high:.3g}"
+                f"<b>{label}</b> {verdict_text(change)}<br>"
+                f"{interval.ratio:.3g} times, {low:.3g} to {high:.3g}"
             )
         traces.append(
             {
