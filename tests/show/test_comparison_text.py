@@ -77,9 +77,9 @@ Why the wall time differs: +4.0s
   queue                  -2.6s  workers free while tasks were queued: 11.4s → 8.8s
 
 Durations: ratio of B to A with its 95 % CI
-  Name      Verdict                Typical ratio  Mean   p95   A   B   A p50   B p50  Matched by
-  simulate  slower           1.40 (1.36 to 1.44)  1.40  1.40  60  60  110 ms  154 ms  arguments
-  plot      inconclusive                    1.00  1.00         1   1    1.0s    1.0s
+  Name      Verdict             Typical ratio  Mean   p95   A   B   A p50   B p50  Matched by
+  simulate  slower        1.40 (1.36 to 1.44)  1.40  1.40  60  60  110 ms  154 ms  arguments
+  plot      inconclusive                 1.00  1.00         1   1    1.0s    1.0s
 
 Failures:
   new, 0 → 1: KeyError: 'year'

@@ -27,7 +27,7 @@ The intervals hold the true ratio 19 times in 20. They come from a bootstrap ove
 other in time, so that a busy minute counts as one accident, however many tasks it slowed. What whole runs
 differ by is added: as measured where a side has several runs, and at least 1%. A name is called `slower` or
 `faster` if its change is 3% at least and stands out among all names (Benjamini and Hochberg, 4%): where
-nothing changed, one comparison in twenty at most calls anything a change. `too few to tell` means that the
+nothing changed, one comparison in twenty at most calls anything a change. `inconclusive` means that the
 interval reaches beyond a factor of 1.3. The same runs give the same answer.
 
 Why the wall time differs is told in shares that add up: wall time is worker time over the workers there were,
