@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from flightlog.store.catalogue import list_runs
+from flightlog.store.liveness import process_start
 from flightlog.store.run import Run
 
 PROGRAM = """
@@ -96,6 +97,24 @@ def test_a_daemon_that_is_killed_leaves_a_crashed_run(tmp_path):
     wait_for(lambda: the_run(tmp_path).info.pid == daemon)
     os.kill(daemon, signal.SIGKILL)
     wait_for(lambda: the_run(tmp_path).status == "crashed")
+
+
+def test_a_daemon_that_is_terminated_leaves_an_interrupted_run_and_dies_of_the_signal(tmp_path):
+    daemon = start(tmp_path, "own session", "normal")
+    wait_for(lambda: the_run(tmp_path).info.pid == daemon)
+    wait_for(lambda: _catches(daemon, signal.SIGTERM))
+    os.kill(daemon, signal.SIGTERM)
+    wait_for(lambda: process_start(daemon) is None)
+    run = the_run(tmp_path)
+    assert (run.status, run.info.signal) == ("interrupted", "SIGTERM")
+    assert not (tmp_path / "over").exists()
+
+
+def _catches(pid: int, number: int) -> bool:
+    """Whether a process has a handler for a signal."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    caught = int(next(line for line in lines if line.startswith("SigCgt")).split()[1], 16)
+    return bool(caught >> (number - 1) & 1)
 
 
 def test_workers_of_a_daemon_leave_its_run_to_it(tmp_path):

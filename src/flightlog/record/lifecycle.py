@@ -312,6 +312,7 @@ class Owned:
         self._session = os.getsid(0)  # for processes that this one forks
         run.info.pid, run.info.pid_start = os.getpid(), run.recorder.files.info.pid_start
         run.taken_over = True
+        death.begin_in_main_thread(self.die)
 
 
 def begin(

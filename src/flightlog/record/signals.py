@@ -57,6 +57,20 @@ class DeathWatch:
                 self._open()
                 self.resume()
 
+    def begin_in_main_thread(self, on_death: OnDeath) -> None:
+        """The same, from any thread: at once in the main thread, else between two of its instructions.
+
+        Until then the process dies as it would have. One that forks meanwhile leaves its child out.
+        """
+        if in_main_thread():
+            self.begin(on_death)
+        else:
+            _call_in_main_thread(partial(self._begin_unless_forked, on_death, os.getpid()))
+
+    def _begin_unless_forked(self, on_death: OnDeath, pid: int) -> None:
+        if os.getpid() == pid:
+            self.begin(on_death)
+
     def end(self, on_death: OnDeath) -> None:
         """Do not call it any more; after the last one, put the default actions back."""
         with contextlib.suppress(ValueError):
