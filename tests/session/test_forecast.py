@@ -9,7 +9,7 @@ import pytest
 from building import at, make_run
 
 from flightlog.analyze.predict.baseline import Logs
-from flightlog.analyze.predict.model import FORMAT, Model
+from flightlog.analyze.predict.predict import FORMAT, Model
 from flightlog.analyze.predict.schedule import ScheduleSpread
 from flightlog.analyze.predict.training import OfName, QuantityModel
 from flightlog.core.errors import UsageError

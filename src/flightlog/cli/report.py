@@ -164,7 +164,7 @@ def report(
         check_file(output)
 
     from flightlog.analyze.completing import open_run
-    from flightlog.analyze.history.historical_durations import EarlierRuns
+    from flightlog.analyze.history.attempts import EarlierRuns
     from flightlog.store.read.snapshot import held_still
 
     opened = open_run(named.pop() if named else "latest", runs_dir=runs_dir, note=note)
@@ -193,7 +193,7 @@ def _report_in(
     """The report as text, JSON or Markdown; `whole` is not cut to the terminal's width, nor painted."""
     if plots and format_ is ReportFormat.text and not parts:
         return _with_plots(run, rates, whole=whole)
-    from flightlog.analyze.history.historical_durations import EarlierRuns
+    from flightlog.analyze.history.attempts import EarlierRuns
     from flightlog.analyze.report.report import report_bytes, report_on
     from flightlog.show.bounded import bounded
     from flightlog.show.report import report_markdown, report_text
@@ -213,7 +213,7 @@ def _report_in(
 def _with_plots(run: Run, rates: CostRates | None, *, whole: bool) -> str:
     """The whole report as text, with small plots."""
     from flightlog.analyze.charts.report_with_charts import OVERVIEW_VIEWS, overview_of
-    from flightlog.analyze.history.historical_durations import EarlierRuns
+    from flightlog.analyze.history.attempts import EarlierRuns
     from flightlog.analyze.report.report import report_and
     from flightlog.show.bounded import bounded
     from flightlog.show.plot import report_plots

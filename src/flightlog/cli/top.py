@@ -104,7 +104,7 @@ def _print_frame(path: Path) -> None:
 
 
 def _followed(path: Path) -> FollowedRun:
-    from flightlog.analyze.history.historical_durations import EarlierRuns
+    from flightlog.analyze.history.attempts import EarlierRuns
     from flightlog.analyze.live.follow import FollowedRun
     from flightlog.store.run import Run
 

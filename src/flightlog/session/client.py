@@ -25,7 +25,7 @@ from flightlog.session.task_options import Choices, Rules, Wish
 from flightlog.session.tracking import Tracker
 
 if TYPE_CHECKING:
-    from flightlog.analyze.history.historical_durations import EarlierRuns
+    from flightlog.analyze.history.attempts import EarlierRuns
     from flightlog.session.eta import Eta
 
 TOGETHER = 64
@@ -201,7 +201,7 @@ class Client:
         """
         try:
             if self._earlier is None and self._run is not None:
-                from flightlog.analyze.history.historical_durations import EarlierRuns
+                from flightlog.analyze.history.attempts import EarlierRuns
                 from flightlog.store.run import Run
 
                 self._earlier = EarlierRuns(Run(self._run.path))

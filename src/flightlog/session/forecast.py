@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from flightlog.analyze.history.attempts import base_name
 from flightlog.analyze.predict.baseline import Estimate
-from flightlog.analyze.predict.model import Model, estimate
+from flightlog.analyze.predict.predict import Model, estimate
 from flightlog.analyze.predict.schedule import ScheduleSpread, makespan, mean_of, simulate
 from flightlog.core.errors import UsageError
 from flightlog.events import TaskEnded, TaskSubmitted

@@ -14,7 +14,7 @@ from flightlog.show.terminal import Ink, clean, wrap
 if TYPE_CHECKING:
     from flightlog.analyze.predict.baseline import Estimate, Prediction
     from flightlog.analyze.predict.evaluation import Evaluation, QuantityScores, Score
-    from flightlog.analyze.predict.model import Model
+    from flightlog.analyze.predict.predict import Model
     from flightlog.analyze.predict.schedule import ScheduleSpread
     from flightlog.session.forecast import Forecast, MemoryForecast
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.analyze.advice.amounts import (
+from flightlog.analyze.advice.base import (
     amount_text,
     cpus_text,
     is_binary,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.analyze.advice.bounds import (
+from flightlog.analyze.advice.needs import (
     LEAST,
     Bound,
     Seen,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.analyze.advice.growth import LEAST, Growth, argument_of, find_growth
+from flightlog.analyze.advice.needs import LEAST_FOR_GROWTH, Growth, argument_of, find_growth
 from flightlog.analyze.advice.observations import Recent, what_is_recent
 
 Args = dict[str, Any]
@@ -67,8 +67,8 @@ def test_what_depends_on_nothing_is_not_explained(noise: float) -> None:
 
 
 def test_too_few_values_explain_nothing() -> None:
-    assert drawn(lambda args: 1e6 * args["n"], count=LEAST - 1) is None
-    assert drawn(lambda args: 1e6 * args["n"], count=LEAST) is not None
+    assert drawn(lambda args: 1e6 * args["n"], count=LEAST_FOR_GROWTH - 1) is None
+    assert drawn(lambda args: 1e6 * args["n"], count=LEAST_FOR_GROWTH) is not None
 
 
 def test_a_need_that_falls_with_an_argument_is_no_growth() -> None:

@@ -9,7 +9,7 @@ import pytest
 from builders.task_events import completed, started, submitted
 from building import at, make_run
 
-from flightlog.analyze.history.historical_durations import RUNS, EarlierRuns
+from flightlog.analyze.history.attempts import SUMMARIES, EarlierRuns
 from flightlog.analyze.report.report import report_on
 from flightlog.analyze.report.summary import summarize, summary_bytes
 from flightlog.analyze.report.tasks import UsualDuration
@@ -92,9 +92,9 @@ def test_nothing_is_read_where_nothing_is_in_flight(tmp_path: Path) -> None:
 
 def test_so_many_runs_are_asked_the_latest(tmp_path: Path) -> None:
     earlier(tmp_path, "0100", [50.0] * 5)
-    for number in range(RUNS):
+    for number in range(SUMMARIES):
         earlier(tmp_path, f"02{number:02}", [1.0])
-    assert EarlierRuns(Run(live(tmp_path)))["sim"] == Distribution(count=RUNS, p50=1.0, p95=1.0, max=1.0)
+    assert EarlierRuns(Run(live(tmp_path)))["sim"] == Distribution(count=SUMMARIES, p50=1.0, p95=1.0, max=1.0)
 
 
 def test_a_run_under_another_name_has_no_history(tmp_path: Path) -> None:

@@ -12,9 +12,7 @@ from histories import make_history
 
 import flightlog
 from flightlog.analyze.history.attempts import PastAttempt, read_past
-from flightlog.analyze.predict import predict
 from flightlog.analyze.predict.baseline import Logs
-from flightlog.analyze.predict.boosting import Boosting, BoostingFailed, Trees, TreeShape, fit_quantile
 from flightlog.analyze.predict.evaluation import PredictionOutcome, evaluate, score
 from flightlog.analyze.predict.features import (
     Example,
@@ -24,17 +22,27 @@ from flightlog.analyze.predict.features import (
     memory_examples,
     saved_by_cache,
 )
-from flightlog.analyze.predict.model import (
+from flightlog.analyze.predict.predict import (
     FORMAT,
     Model,
+    Opened,
     estimate,
     load_model,
     model_file,
+    open_model,
+    predict_with,
     save_model,
     staleness,
     train,
 )
-from flightlog.analyze.predict.training import train_quantity
+from flightlog.analyze.predict.training import (
+    Boosting,
+    BoostingFailed,
+    Trees,
+    TreeShape,
+    fit_quantile,
+    train_quantity,
+)
 from flightlog.core.errors import MissingExtra, UsageError
 from flightlog.store.catalogue import list_runs
 from flightlog.version import __version__
@@ -236,8 +244,8 @@ def test_damaged_runs_are_passed_over_and_the_rest_answers(tmp_path):
 
 def test_without_scikit_learn_quantiles_by_name_answer_and_say_so(history):
     past = read_past(history, project="demo")
-    opened = predict.Opened(train(past, find=not_installed), True, None, [])
-    found = predict.predict_with(opened, "sim", {"n": 300})
+    opened = Opened(train(past, find=not_installed), True, None, [])
+    found = predict_with(opened, "sim", {"n": 300})
     assert found.duration_s.method == "baseline"
     assert found.duration_s.low < 1.2 < 9.0 < found.duration_s.high
     assert opened.model.notes == ["no scikit-learn here."]
@@ -287,10 +295,10 @@ def test_what_matters_to_one_task_is_no_argument_of_another_nor_is_it_predicted_
         duration_s=model,
         peak_memory_bytes=train_quantity(Examples("peak_memory_bytes", [], {})),
     )
-    opened = predict.Opened(whole, False, None, [])
+    opened = Opened(whole, False, None, [])
     unmeasured = "peak memory: nobody measured it for {}"
-    assert predict.predict_with(opened, "tiny").notes == [unmeasured.format("tiny")]
-    assert predict.predict_with(opened, "sim", {"n": 500, "method": "heun"}).notes == [
+    assert predict_with(opened, "tiny").notes == [unmeasured.format("tiny")]
+    assert predict_with(opened, "sim", {"n": 500, "method": "heun"}).notes == [
         "method=heun was never seen, only euler, rk4",
         unmeasured.format("sim"),
     ]
@@ -318,8 +326,8 @@ def test_attempts_killed_at_their_limit_raise_what_is_expected_there():
 
 
 def test_a_model_is_kept_as_json_and_says_the_same_without_the_library(history):
-    opened = predict.open_model(history, "demo", train_anew=True)
-    again = predict.open_model(history, "demo")
+    opened = open_model(history, "demo", train_anew=True)
+    again = open_model(history, "demo")
     assert (opened.trained, opened.why, again.trained, again.why) == (True, "as asked for", False, None)
     assert again.model == opened.model
     kept = msgspec.json.decode(model_file(history, "demo").read_bytes())
@@ -343,13 +351,13 @@ def test_a_model_is_kept_as_json_and_says_the_same_without_the_library(history):
 )
 def test_a_model_of_other_versions_is_refused_with_the_reason_and_trained_anew(tmp_path, changes, reason):
     make_history(tmp_path, runs=3, tasks=8)
-    predict.open_model(tmp_path, "demo")
+    open_model(tmp_path, "demo")
     file = model_file(tmp_path, "demo")
     file.write_bytes(msgspec.json.encode({**msgspec.json.decode(file.read_bytes()), **changes}))
-    opened = predict.open_model(tmp_path, "demo")
+    opened = open_model(tmp_path, "demo")
     assert opened.trained
     assert opened.why.startswith(reason)
-    assert not predict.open_model(tmp_path, "demo").trained
+    assert not open_model(tmp_path, "demo").trained
 
 
 @pytest.mark.parametrize(
@@ -366,7 +374,7 @@ def test_a_damaged_model_is_refused_and_trained_anew(tmp_path, data):
 
 def test_trees_that_point_outside_themselves_are_refused(tmp_path):
     make_history(tmp_path)
-    good = predict.open_model(tmp_path, "demo").model
+    good = open_model(tmp_path, "demo").model
     tree = good.duration_s.boosted.mid.trees[0]
     tree.left[0] = 10**6
     assert save_model(good, tmp_path) is None
@@ -375,24 +383,24 @@ def test_trees_that_point_outside_themselves_are_refused(tmp_path):
 
 def test_a_model_is_stale_when_a_fifth_has_come_since(tmp_path):
     make_history(tmp_path, runs=10, tasks=8)
-    kept = predict.open_model(tmp_path, "demo").model
+    kept = open_model(tmp_path, "demo").model
     make_history(tmp_path, runs=2, tasks=8, first=10)
     make_history(tmp_path, runs=3, tasks=8, first=20, project="other")
     assert staleness(kept, list_runs(tmp_path)) is None
     make_history(tmp_path, runs=1, tasks=8, first=12)
     assert staleness(kept, list_runs(tmp_path)) == "3 newer runs with 24 completed tasks"
-    assert predict.open_model(tmp_path, "demo").why == "there are 3 newer runs with 24 completed tasks"
+    assert open_model(tmp_path, "demo").why == "there are 3 newer runs with 24 completed tasks"
 
 
 def test_a_model_with_trees_is_good_also_where_the_library_is_not(history):
-    predict.open_model(history, "demo")
+    open_model(history, "demo")
     assert load_model(history, "demo", installed=not_installed).model is not None
 
 
 def test_where_a_model_cannot_be_kept_it_answers_all_the_same(tmp_path):
     make_history(tmp_path, runs=2, tasks=8)
     model_file(tmp_path, "demo").mkdir()
-    opened = predict.open_model(tmp_path, "demo")
+    opened = open_model(tmp_path, "demo")
     assert opened.trained
     assert "could not be kept" in opened.notes[-1]
 

@@ -11,12 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flightlog.analyze.predict.baseline import ENOUGH, LEAST, RECENT, Estimate, Logs, baseline
-from flightlog.analyze.predict.boosting import LEAF, Tree, Trees
 from flightlog.analyze.predict.features import KEYS, Column, Example, flatten, make_columns, row
 from flightlog.analyze.predict.schedule import mean_of, simulate
 from flightlog.analyze.predict.training import (
+    LEAF,
     Correction,
     Seen,
+    Tree,
+    Trees,
     correction,
     drift,
     pinball,

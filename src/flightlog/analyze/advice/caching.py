@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from flightlog.analyze.advice.amounts import manifest_duration, round_duration, worker_time
-from flightlog.analyze.advice.base import Advice
+from flightlog.analyze.advice.base import Advice, manifest_duration, round_duration, worker_time
 from flightlog.analyze.advice.statistics import AdviceOutcome, CacheUse, RunStatistics
 from flightlog.core.units import format_bytes, format_duration, format_percent
 from flightlog.store import layout

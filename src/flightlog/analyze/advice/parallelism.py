@@ -12,8 +12,7 @@ from statistics import median
 
 from msgspec import Struct
 
-from flightlog.analyze.advice.amounts import round_count, worker_time
-from flightlog.analyze.advice.base import Advice
+from flightlog.analyze.advice.base import Advice, round_count, worker_time
 from flightlog.analyze.advice.statistics import (
     LEAST_RUNS,
     AdviceOutcome,

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from flightlog.analyze.advice.amounts import worker_time
-from flightlog.analyze.advice.base import Advice
+from flightlog.analyze.advice.base import Advice, worker_time
 from flightlog.analyze.advice.caching import Mended
 from flightlog.analyze.advice.statistics import AdviceOutcome, RunStatistics
 from flightlog.core.units import format_percent

@@ -7,8 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from flightlog.analyze.advice.amounts import manifest_duration, round_duration, worker_time
-from flightlog.analyze.advice.base import Advice
+from flightlog.analyze.advice.base import Advice, manifest_duration, round_duration, worker_time
 from flightlog.analyze.advice.statistics import AdviceOutcome, Job, RunStatistics
 from flightlog.core.units import format_duration, format_percent
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from flightlog.analyze.advice.amounts import amount_text, cpus_text, memory_text, number_text, round_memory
-from flightlog.analyze.advice.bounds import ASSURANCE, enough_for
-from flightlog.analyze.advice.needs import Need
+from flightlog.analyze.advice.base import amount_text, cpus_text, memory_text, number_text, round_memory
+from flightlog.analyze.advice.needs import ASSURANCE, Need, enough_for
 from flightlog.analyze.advice.observations import AHEAD
 from flightlog.analyze.advice.resources import THREAD, Recommendation, is_same
 from flightlog.analyze.history.attempts import Requested

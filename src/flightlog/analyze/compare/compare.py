@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from flightlog.analyze.compare.bootstrap import DRAWS, Estimates, Interval, estimate, ratio_of_runs
-from flightlog.analyze.compare.environment import compare_environments
 from flightlog.analyze.compare.matching import Matched, MatchKey, compare_arguments, match
 from flightlog.analyze.compare.results import (
     CacheChange,
@@ -27,7 +26,14 @@ from flightlog.analyze.compare.results import (
     Verdict,
 )
 from flightlog.analyze.compare.run_groups import Reference, RunGroup, find_groups
-from flightlog.analyze.compare.runs import VIEWS, ComparedRunFigures, explain, prepare, read_figures
+from flightlog.analyze.compare.runs import (
+    VIEWS,
+    ComparedRunFigures,
+    compare_environments,
+    explain,
+    prepare,
+    read_figures,
+)
 from flightlog.analyze.compare.thresholds import ThresholdOutcome
 from flightlog.core.stats import stand_out
 from flightlog.core.units import format_count, format_duration

@@ -11,7 +11,6 @@ from msgspec import Struct
 
 from flightlog.analyze.history.attempts import ProjectHistory
 from flightlog.analyze.predict.baseline import Logs, Method, Quantity
-from flightlog.analyze.predict.boosting import Boosting, BoostingFailed, Fit, find_boosting
 from flightlog.analyze.predict.features import (
     Examples,
     duration_examples,
@@ -19,7 +18,14 @@ from flightlog.analyze.predict.features import (
     memory_examples,
     saved_by_cache,
 )
-from flightlog.analyze.predict.training import pinball, train_quantity
+from flightlog.analyze.predict.training import (
+    Boosting,
+    BoostingFailed,
+    Fit,
+    find_boosting,
+    pinball,
+    train_quantity,
+)
 from flightlog.core.errors import MissingExtra
 
 TESTED = 0.3

@@ -66,7 +66,7 @@ class ResourceAdvisor:
 
 
 def _made(task: str, target: str | None, share: float, one: Recommendation) -> ResourceRecommendation:
-    from flightlog.analyze.advice.amounts import memory_text
+    from flightlog.analyze.advice.base import memory_text
 
     of = one.component or task
     asked = one.recommended.else_(one.current)

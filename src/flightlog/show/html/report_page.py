@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from msgspec.structs import replace
 
 from flightlog.analyze.charts.report_with_charts import report_with_charts
-from flightlog.analyze.compare.environment import environment_of
+from flightlog.analyze.compare.runs import environment_of
 from flightlog.core.errors import FlightlogError
 from flightlog.core.text import first_line, plural
 from flightlog.core.units import format_count
@@ -45,7 +45,7 @@ from flightlog.show.report_sections import all_spans, names_table
 if TYPE_CHECKING:
     from flightlog.analyze.charts.report_with_charts import ReportWithCharts
     from flightlog.analyze.charts.results import Chart, Curves, RunCharts, Timeline, Waits
-    from flightlog.analyze.compare.environment import Facts as EnvironmentFacts
+    from flightlog.analyze.compare.runs import Facts as EnvironmentFacts
     from flightlog.analyze.diagnosis.results import Cause, RunDiagnosis
     from flightlog.analyze.report.failures import FailureCause
     from flightlog.analyze.report.report import Report
