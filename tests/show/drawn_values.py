@@ -12,10 +12,10 @@ from flightlog.analyze.charts.results import (
     ChartSeries,
     Curve,
     DurationSpread,
-    Lane,
-    Mark,
     Nested,
     Timeline,
+    TimelineMark,
+    TimelineRow,
     Waits,
 )
 from flightlog.analyze.compare.bootstrap import Interval
@@ -38,8 +38,8 @@ from flightlog.analyze.report.time_shares import Shares, TimeSplit
 SINCE = "2026-05-20T03:52:00.000000Z"
 
 
-def lanes(*labels: str) -> list[Lane]:
-    return [Lane(label=label, worker=label) for label in labels]
+def lanes(*labels: str) -> list[TimelineRow]:
+    return [TimelineRow(label=label, worker=label) for label in labels]
 
 
 def timeline(**changes: Any) -> Timeline:
@@ -60,7 +60,9 @@ def timeline(**changes: Any) -> Timeline:
         ),
         "cells": None,
         "marks": [
-            Mark(lane=1, at_s=60.0, kind="failed", task="simulate", task_id="t2", text="ValueError: seven")
+            TimelineMark(
+                lane=1, at_s=60.0, kind="failed", task="simulate", task_id="t2", text="ValueError: seven"
+            )
         ],
         "attempts": 3,
         "workers": 2,

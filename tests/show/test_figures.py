@@ -10,7 +10,7 @@ import drawn_values as values
 import msgspec
 import pytest
 
-from flightlog.analyze.charts.results import Cells, ChartSeries, Mark
+from flightlog.analyze.charts.results import Cells, ChartSeries, TimelineMark
 from flightlog.analyze.report.critical_path import CriticalPath
 from flightlog.analyze.report.spans import SpanTree
 from flightlog.show import figures
@@ -205,8 +205,8 @@ def test_the_first_lane_is_at_the_top_and_lanes_of_one_name_stay_apart():
 
 
 def test_a_mark_on_no_lane_is_left_out_and_each_kind_has_its_own_shape():
-    def mark(lane: int, kind: str) -> Mark:
-        return Mark(lane=lane, at_s=1.0, kind=kind, task="t", task_id=None, text="")
+    def mark(lane: int, kind: str) -> TimelineMark:
+        return TimelineMark(lane=lane, at_s=1.0, kind=kind, task="t", task_id=None, text="")
 
     kinds = ["failed", "retried", "cancelled", "lost"]
     figure = figures.timeline_figure(

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from pages import Page
 
 from flightlog.analyze.charts.report_with_charts import ReportWithCharts, report_with_charts
-from flightlog.analyze.charts.results import Cells, Lane, Timeline, Waits
+from flightlog.analyze.charts.results import Cells, Timeline, TimelineRow, Waits
 from flightlog.analyze.diagnosis.diagnose import diagnose
 from flightlog.analyze.findings.base import Finding
 from flightlog.analyze.report.report import report_bytes
@@ -269,7 +269,7 @@ def dense(lanes: int, columns: int) -> Timeline:
         since=at(0),
         length_s=float(columns),
         names=["a", "b"],
-        lanes=[Lane(label=f"worker {n}", worker=f"w{n}") for n in range(lanes)],
+        lanes=[TimelineRow(label=f"worker {n}", worker=f"w{n}") for n in range(lanes)],
         bars=None,
         cells=Cells(
             lane=[lane for lane, _ in cells],

@@ -10,7 +10,7 @@ from building import at, make_run
 from msgspec.structs import replace
 
 from flightlog.analyze.charts.report_with_charts import TimelineWithSummary
-from flightlog.analyze.charts.results import Bars, Lane, Timeline
+from flightlog.analyze.charts.results import Bars, Timeline, TimelineRow
 from flightlog.analyze.report.report import Report, report_on
 from flightlog.events import TaskSubmitted
 from flightlog.show.terminal import width_of
@@ -101,7 +101,7 @@ def test_there_are_no_more_rows_than_asked_and_the_rest_is_counted(report: Repor
 )
 def test_a_lane_of_many_workers_says_which_or_how_many(report: Report, label: str, shown: str):
     merged = values.timeline(
-        lanes=[Lane(label=label, worker=None, merged=12), Lane(label="w-13", worker="w-13")]
+        lanes=[TimelineRow(label=label, worker=None, merged=12), TimelineRow(label="w-13", worker="w-13")]
     )
     assert shown in timeline_text(look(merged, report))
 

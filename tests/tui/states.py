@@ -11,7 +11,7 @@ from flightlog.analyze.charts.results import Chart, ChartSeries
 from flightlog.analyze.live.results import (
     DeviceNow,
     Doing,
-    Ended,
+    EndedTask,
     Failed,
     HostNow,
     LiveState,
@@ -166,7 +166,7 @@ STATE = LiveState(
         ),
     ],
     slowest=[
-        Ended(
+        EndedTask(
             task="simulate",
             task_id="t4",
             attempt=1,
@@ -177,7 +177,7 @@ STATE = LiveState(
             duration_s=7.25,
             queue_s=0.5,
         ),
-        Ended(
+        EndedTask(
             task="reduce",
             task_id="r1",
             attempt=1,

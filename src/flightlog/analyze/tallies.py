@@ -3,15 +3,43 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
 from flightlog.core.stats import exact_sum, mean_of
-from flightlog.events import Metric
+from flightlog.events import Event, Metric
+
+if TYPE_CHECKING:
+    from flightlog.store.run import Run
 
 T = TypeVar("T")
+
+
+def copied(kind: Callable[..., T], source: object, /, **others: Any) -> T:
+    """A `kind` of struct with the fields that `source` has under the same names; `others` are the rest."""
+    fields: tuple[str, ...] = kind.__struct_fields__  # type: ignore[attr-defined]
+    return kind(**{name: getattr(source, name) for name in fields if name not in others}, **others)
+
+
+class StreamTally(Protocol):
+    """Takes events in any order."""
+
+    def add(self, event: Event, /) -> None:
+        """Take one event; kinds of no concern are passed over."""
+        ...
+
+
+Tally = TypeVar("Tally", bound=StreamTally)
+
+
+def tallied(run: Run, stream: str, tally: Tally) -> Tally:
+    """The tally, after all events of a stream."""
+    for event in run.events(stream):
+        if isinstance(event, Event):
+            tally.add(event)
+    return tally
 
 
 class Least(Generic[T]):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from flightlog.analyze.live.results import (
         DeviceNow,
         Doing,
-        Ended,
+        EndedTask,
         Failed,
         HostNow,
         LiveState,
@@ -355,7 +355,7 @@ def _failures(state: LiveState) -> Pane:
 
 
 def _slowest(state: LiveState) -> Pane:
-    def row(one: Ended) -> LiveRow:
+    def row(one: EndedTask) -> LiveRow:
         cells = (
             _call(one.task, one.args),
             _number(one.duration_s, format_duration),

@@ -17,7 +17,15 @@ from flightlog.analyze.charts.report_with_charts import (
     report_with_charts,
     timeline_of,
 )
-from flightlog.analyze.charts.results import Bars, DurationSpread, Lane, Nested, RunCharts, Timeline, Waits
+from flightlog.analyze.charts.results import (
+    Bars,
+    DurationSpread,
+    Nested,
+    RunCharts,
+    Timeline,
+    TimelineRow,
+    Waits,
+)
 from flightlog.analyze.report.report import report_bytes, report_on
 from flightlog.analyze.report.summary import Summary
 from flightlog.store.integrity import write_checksums
@@ -59,7 +67,7 @@ def test_what_is_drawn_of_the_golden_demo_run() -> None:
         since="2026-05-20T03:52:00.000000Z",
         length_s=12.5,
         names=["simulate"],
-        lanes=[Lane(label="w1", worker="w1")],
+        lanes=[TimelineRow(label="w1", worker="w1")],
         bars=Bars(
             lane=[0],
             start_s=[1.25],

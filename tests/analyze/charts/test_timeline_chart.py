@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flightlog.analyze.charts.layout import in_order, merge_lanes, pack
-from flightlog.analyze.charts.results import Bars, Lane, Mark
+from flightlog.analyze.charts.results import Bars, TimelineMark, TimelineRow
 from flightlog.events import (
     Event,
     Failure,
@@ -145,9 +145,9 @@ def test_tasks_side_by_side_on_one_worker_have_rows_of_their_own(tmp_path: Path)
     ]
     found = timeline(make_run(tmp_path, events))
     assert found.lanes == [
-        Lane(label="w1 · 1", worker="w1"),
-        Lane(label="w1 · 2", worker="w1"),
-        Lane(label="w2", worker="w2"),
+        TimelineRow(label="w1 · 1", worker="w1"),
+        TimelineRow(label="w1 · 2", worker="w1"),
+        TimelineRow(label="w2", worker="w2"),
     ]
     assert found.bars == Bars(
         lane=[0, 1, 1, 2],
@@ -248,7 +248,7 @@ def test_a_run_of_spans_alone_is_drawn_by_its_outermost_spans(tmp_path: Path) ->
     assert found.bars.state == ["completed", "failed", "running"]
     assert found.bars.start_s == [1.0, 3.0, 8.0]
     assert found.marks == [
-        Mark(lane=0, at_s=7.0, kind="failed", task="fit", task_id="2", text="KeyError: 'x'")
+        TimelineMark(lane=0, at_s=7.0, kind="failed", task="fit", task_id="2", text="KeyError: 'x'")
     ]
     assert drawn(make_run(tmp_path / "again", spans)).concurrency is None
 
@@ -327,10 +327,10 @@ def test_failures_retries_cancellations_and_lost_workers_are_marked_with_their_e
     ]
     found = timeline(make_run(tmp_path, events))
     assert found.marks == [
-        Mark(lane=0, at_s=2.0, kind="failed", task="sim", task_id="a", text="ValueError: bad seed"),
-        Mark(lane=0, at_s=4.0, kind="retried", task="sim", task_id="b", text="OSError"),
-        Mark(lane=1, at_s=5.0, kind="cancelled", task="sim", task_id="c", text=""),
-        Mark(lane=1, at_s=6.0, kind="lost", task="", task_id=None, text="walltime"),
+        TimelineMark(lane=0, at_s=2.0, kind="failed", task="sim", task_id="a", text="ValueError: bad seed"),
+        TimelineMark(lane=0, at_s=4.0, kind="retried", task="sim", task_id="b", text="OSError"),
+        TimelineMark(lane=1, at_s=5.0, kind="cancelled", task="sim", task_id="c", text=""),
+        TimelineMark(lane=1, at_s=6.0, kind="lost", task="", task_id=None, text="walltime"),
     ]
     assert found.failures == 2
     assert timeline(make_run(tmp_path / "again", events), one_by_one=0).marks == found.marks
@@ -377,8 +377,8 @@ def test_more_workers_than_rows_share_rows_with_their_neighbours() -> None:
     merged = merge_lanes(workers, dict.fromkeys(workers, "node-1"), "no known worker")
     assert len(merged.lanes) == 64
     assert sum(lane.merged for lane in merged.lanes[:-1]) == 100
-    assert merged.lanes[1] == Lane(label="w1 to w2", worker=None, host="node-1", merged=2)
-    assert merged.lanes[-1] == Lane(label="no known worker", worker=None)
+    assert merged.lanes[1] == TimelineRow(label="w1 to w2", worker=None, host="node-1", merged=2)
+    assert merged.lanes[-1] == TimelineRow(label="no known worker", worker=None)
     assert merged.of_place == sorted(merged.of_place)
     assert len(merged.of_place) == 101
 
@@ -386,7 +386,7 @@ def test_more_workers_than_rows_share_rows_with_their_neighbours() -> None:
 def test_workers_that_never_worked_take_no_row_where_rows_are_few(tmp_path: Path) -> None:
     crew: list[Event] = [ready(f"w{n}") for n in range(80)]
     found = timeline(make_run(tmp_path, [*crew, completed("a", 2, 1, worker="w7")]))
-    assert found.lanes == [Lane(label="w7", worker="w7")]
+    assert found.lanes == [TimelineRow(label="w7", worker="w7")]
     assert found.notes == ["79 workers are not drawn: nothing ran there."]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
 
-from flightlog.analyze.charts.results import Lane
+from flightlog.analyze.charts.results import TimelineRow
 from flightlog.core.text import cut
 from flightlog.core.time import SECOND, timestamp_of
 
@@ -281,12 +281,12 @@ def _natural(text: str) -> list[tuple[int, str]]:
     return [(int(part), "") if number % 2 else (-1, part) for number, part in enumerate(parts)]
 
 
-class Packed(NamedTuple):
+class PackedRows(NamedTuple):
     """Rows of pieces that were packed, and the row of each piece; `of_worker` has the first row of each
     worker.
     """
 
-    lanes: list[Lane]
+    lanes: list[TimelineRow]
     lane: list[int]
     of_worker: dict[str, int]
 
@@ -298,7 +298,7 @@ def pack(
     nowhere: str,
     *,
     idle: bool = True,
-) -> Packed:
+) -> PackedRows:
     """Rows on which no two pieces overlap: one for each worker, or as many as pieces ran side by side on it.
 
     A piece is its worker's place among `workers` (-1 for none that is known: those are in rows called
@@ -321,14 +321,14 @@ def pack(
         rows[number] = row
         heappush(ends, (max(until, since + 1), row))
     first: dict[int, int] = {}
-    lanes: list[Lane] = []
+    lanes: list[TimelineRow] = []
     for place in (*range(len(workers)), -1):
         count = used.get(place, 1 if place >= 0 and idle else 0)
         first[place] = len(lanes)
         worker = workers[place] if place >= 0 else None
         label = nowhere if worker is None else cut(worker, TEXT_CHARACTERS)
         lanes += [
-            Lane(
+            TimelineRow(
                 label=label if count == 1 else f"{label} · {row + 1}",
                 worker=None if worker is None else cut(worker, TEXT_CHARACTERS),
                 host=None if worker is None else _host(hosts.get(worker)),
@@ -337,21 +337,21 @@ def pack(
         ]
     lane = [first[place] + row for (place, _, _), row in zip(pieces, rows, strict=True)]
     drawn = {name: first[place] for place, name in enumerate(workers) if idle or place in used}
-    return Packed(lanes, lane, drawn)
+    return PackedRows(lanes, lane, drawn)
 
 
-class Merged(NamedTuple):
+class MergedRows(NamedTuple):
     """Rows of workers, and the row of each place; that of pieces on no known worker is the last in
     `of_place`.
     """
 
-    lanes: list[Lane]
+    lanes: list[TimelineRow]
     of_place: list[int]
 
 
 def merge_lanes(
     workers: Sequence[str], hosts: Mapping[str, str | None], nowhere: str | None, most: int = LANES
-) -> Merged:
+) -> MergedRows:
     """A row for each worker; where there are more than rows, neighbours share one, and each row has about as
     many.
 
@@ -359,7 +359,7 @@ def merge_lanes(
     that kind.
     """
     rows = min(len(workers), most - (nowhere is not None))
-    lanes: list[Lane] = []
+    lanes: list[TimelineRow] = []
     of_place: list[int] = []
     for row in range(rows):
         group = workers[len(workers) * row // rows : len(workers) * (row + 1) // rows]
@@ -367,7 +367,7 @@ def merge_lanes(
         known = {hosts.get(name) for name in group}
         one = len(group) == 1
         lanes.append(
-            Lane(
+            TimelineRow(
                 label=cut(group[0], TEXT_CHARACTERS)
                 if one
                 else f"{cut(group[0], 60)} to {cut(group[-1], 60)}",
@@ -378,8 +378,8 @@ def merge_lanes(
         )
     of_place.append(len(lanes))
     if nowhere is not None:
-        lanes.append(Lane(label=nowhere, worker=None))
-    return Merged(lanes, of_place)
+        lanes.append(TimelineRow(label=nowhere, worker=None))
+    return MergedRows(lanes, of_place)
 
 
 def _host(name: str | None) -> str | None:

@@ -13,7 +13,7 @@ from msgspec import Struct
 Unit = Literal["count", "share", "cores", "bytes", "percent", "watts"]
 
 
-class Lane(Struct, frozen=True, kw_only=True):
+class TimelineRow(Struct, frozen=True, kw_only=True):
     """A row of the timeline: a worker, or one of the places on it where tasks run side by side."""
 
     label: str
@@ -74,7 +74,7 @@ class Cells(Struct, frozen=True, kw_only=True):
     """How many ran at once, on average, for each worker of the lane: 1 for a worker that was never free."""
 
 
-class Mark(Struct, frozen=True, kw_only=True):
+class TimelineMark(Struct, frozen=True, kw_only=True):
     """A failure or a retry, where and when."""
 
     lane: int
@@ -93,10 +93,10 @@ class Timeline(Struct, frozen=True, kw_only=True):
     length_s: float
     names: list[str]
     """Those that took most of the time first; at most as many as can be told apart by colour."""
-    lanes: list[Lane]
+    lanes: list[TimelineRow]
     bars: Bars | None
     cells: Cells | None
-    marks: list[Mark]
+    marks: list[TimelineMark]
     attempts: int
     """All there are, drawn one by one or not."""
     workers: int

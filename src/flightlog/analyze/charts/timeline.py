@@ -15,7 +15,7 @@ import msgspec
 from flightlog.analyze.charts.layout import (
     LANES,
     TEXT_CHARACTERS,
-    Merged,
+    MergedRows,
     Stretches,
     TimelineItems,
     TimeWindow,
@@ -23,7 +23,7 @@ from flightlog.analyze.charts.layout import (
     merge_lanes,
     pack,
 )
-from flightlog.analyze.charts.results import Bars, Cells, Lane, Mark, Nested, Timeline
+from flightlog.analyze.charts.results import Bars, Cells, Nested, Timeline, TimelineMark, TimelineRow
 from flightlog.analyze.report.workers import WorkerTally
 from flightlog.core.text import cut
 from flightlog.core.time import SECOND
@@ -56,7 +56,7 @@ WHERE began IS NOT NULL ORDER BY place, since, until DESC, task_id, attempt
 class OneByOne(NamedTuple):
     """The bars and their rows; `lane_of` has the row of each attempt."""
 
-    lanes: list[Lane]
+    lanes: list[TimelineRow]
     bars: Bars
     lane_of: dict[tuple[str, int], int]
     of_worker: dict[str, int]
@@ -152,7 +152,7 @@ def timeline(
     nowhere = _nowhere(pieces, workers)
     single: OneByOne | None = None
     density: Cells | None = None
-    lanes: list[Lane] = []
+    lanes: list[TimelineRow] = []
     marked = Marked([], 0)
     inside: Nested | None = None
     if 0 < pieces.placed <= one_by_one:
@@ -216,7 +216,7 @@ def _nowhere(pieces: TimelineItems, workers: Sequence[str]) -> str:
 
 def _notes(
     pieces: TimelineItems,
-    lanes: Sequence[Lane],
+    lanes: Sequence[TimelineRow],
     workers: Sequence[str],
     marked: Marked,
     single: OneByOne | None,
@@ -350,7 +350,7 @@ FROM work GROUP BY lane, stretch HAVING sum(began) > sum(ended) ORDER BY lane, s
 def cells(
     connection: duckdb.DuckDBPyConnection,
     frame: TimeWindow,
-    merged: Merged,
+    merged: MergedRows,
     *,
     columns: int = COLUMNS,
     near: float = NEAR,
@@ -472,7 +472,7 @@ _ERRORS = {
 class Marked(NamedTuple):
     """The marks by time, and how many there would be of all."""
 
-    marks: list[Mark]
+    marks: list[TimelineMark]
     total: int
 
 
@@ -492,7 +492,7 @@ def marks(
     lost = workers.losses()
     few = [lost[len(lost) * n // LOST] for n in range(LOST)] if len(lost) > LOST else lost
     found = [
-        Mark(
+        TimelineMark(
             lane=lane,
             at_s=min(max(at - frame.start, 0), frame.length) / SECOND,
             kind="lost",
@@ -520,7 +520,7 @@ def marks(
     ).fetchall():
         total = len(lost) + of
         found.append(
-            Mark(
+            TimelineMark(
                 lane=lane_of(place, task_id, attempt),
                 at_s=at / SECOND,
                 kind=kind,

@@ -29,6 +29,7 @@ from flightlog.analyze.cost.rates import (
 from flightlog.analyze.report.cache import ArtifactTally
 from flightlog.analyze.report.resources import ResourceTally
 from flightlog.analyze.report.workers import WorkerTally
+from flightlog.analyze.tallies import copied, tallied
 from flightlog.core.intervals import peak
 from flightlog.core.stats import exact_sum
 from flightlog.core.time import moment
@@ -36,9 +37,8 @@ from flightlog.events import CostEstimate, CostRates, Event, JobEvent, JobStarte
 from flightlog.store.liveness import latest
 
 if TYPE_CHECKING:
-    from flightlog.analyze.report.cache import ArtifactSummary, CacheSummary
+    from flightlog.analyze.report.cache import ArtifactSummary
     from flightlog.analyze.report.resources import ResourceSummary
-    from flightlog.analyze.report.summary import RunFacts
     from flightlog.analyze.report.time_shares import WorkerLife
     from flightlog.store.run import Run
 
@@ -269,15 +269,7 @@ class CostTally:
         """
         rates = self.rates
         items = {
-            item: CostItem(
-                amount=event.amount,
-                currency=event.currency,
-                provider=event.provider,
-                rate=event.rate,
-                quantity=event.quantity,
-                quantity_unit=event.quantity_unit,
-                reason=None if event.amount is not None else "no rate was known",
-            )
+            item: copied(CostItem, event, reason=None if event.amount is not None else "no rate was known")
             for item, (_, event) in self._latest.items()
         }
         worked = None
@@ -394,39 +386,37 @@ Bounds = Mapping[str, tuple[int, int] | None]
 
 def used_by(
     run: Run,
-    facts: RunFacts,
+    end: str | None,
     workers: WorkerTally,
     bounds: Bounds,
     *,
     resources: ResourceSummary,
-    cache: CacheSummary,
     artifacts: ArtifactSummary,
+    saved_s: float | None = None,
 ) -> Used:
-    """All of it. `bounds` has the first start and last end of each worker's tasks."""
-    start, until = moment(facts.start_time), moment(facts.end_time or facts.last_seen)
+    """All of it. `end` is the run's end or last sign of life; `bounds` has the first start and last end of
+    each worker's tasks.
+    """
+    start, until = moment(run.info.start_time), moment(end)
     node = resources.node
     return Used(
         lifetimes=workers.lifetimes(bounds, until),
         components=workers.components(),
         given=_given(run, workers),
         wall_ns=None if start is None or until is None else max(0, until - start),
-        ended=facts.end_time is not None,
-        provider=facts.provider,
+        ended=run.info.end_time is not None,
+        provider=run.info.provider,
         told=_told(run),
         machine=machine_of(resources),
         energy_j=resources.energy.total_j if resources.energy is not None else None,
-        artifact_bytes=_stored(artifacts),
+        artifact_bytes=artifacts.size_bytes if artifacts.count else 0,
         sent_bytes=node.sent_bytes if node is not None else None,
-        saved_s=cache.saved_s,
+        saved_s=saved_s,
     )
 
 
 def _told(run: Run) -> bool:
     return CostEstimate.stream in run.streams()
-
-
-def _stored(artifacts: ArtifactSummary) -> int | None:
-    return artifacts.size_bytes if artifacts.count else 0
 
 
 def machine_of(resources: ResourceSummary) -> Sizes:
@@ -453,10 +443,7 @@ def workers_on_one_machine(run: Run) -> int:
     """
     if run.info.provider != LOCAL:
         return 1
-    workers = WorkerTally()
-    for event in run.events("workers"):
-        if isinstance(event, Event):
-            workers.add(event)
+    workers = tallied(run, "workers", WorkerTally())
     until = moment(run.info.end_time or run.info.heartbeat)
     return max(1, peak(chain.from_iterable(workers.uptimes({}, until).values())))
 
@@ -466,34 +453,14 @@ def run_cost(run: Run) -> CostSummary:
 
     A worker whose beginning was not recorded is the exception: the summary goes by its first task.
     """
-    tally = CostTally()
-    for event in run.events("cost"):
-        if isinstance(event, Event):
-            tally.add(event)
-    ended = run.info.end_time is not None
-    if tally.rates is None:
-        return tally.summary(Used(provider=run.info.provider, told=_told(run), ended=ended))
-    workers, resources, artifacts = WorkerTally(), ResourceTally(), ArtifactTally()
-    for stream, into in (("workers", workers), ("resources", resources), ("artifacts", artifacts)):
-        for event in run.events(stream):
-            if isinstance(event, Event):
-                into.add(event)
+    tally = tallied(run, "cost", CostTally())
     end = run.info.end_time
+    if tally.rates is None:
+        return tally.summary(Used(provider=run.info.provider, told=_told(run), ended=end is not None))
     if end is None:
         beats = (run.info.heartbeat, *(writer.heartbeat for writer in run.writers()))
         end = latest(run.read().span()[1], *beats)
-    until, sampled = moment(end), resources.summary()
-    return tally.summary(
-        Used(
-            lifetimes=workers.lifetimes({}, until),
-            components=workers.components(),
-            given=_given(run, workers),
-            ended=ended,
-            provider=run.info.provider,
-            told=_told(run),
-            machine=machine_of(sampled),
-            energy_j=sampled.energy.total_j if sampled.energy is not None else None,
-            artifact_bytes=_stored(artifacts.summary()),
-            sent_bytes=sampled.node.sent_bytes if sampled.node is not None else None,
-        )
-    )
+    workers = tallied(run, "workers", WorkerTally())
+    resources = tallied(run, "resources", ResourceTally()).summary()
+    artifacts = tallied(run, "artifacts", ArtifactTally()).summary()
+    return tally.summary(used_by(run, end, workers, {}, resources=resources, artifacts=artifacts))

@@ -62,7 +62,7 @@ class ErrorSeen(NamedTuple):
     message: str | None
     error_type: str | None
     is_oom: bool
-    counters: Known
+    counters: MemoryCounters
 
 
 class Phase:
@@ -119,7 +119,7 @@ class Track:
         self.unseen = list(COUNTERS)
         """Counters that no event knew so far."""
         self.peaks: list[Peak | None] = [None, None, None]
-        self.at_peak: Known | None = None
+        self.at_peak: MemoryCounters | None = None
         """The counters of the event at which most was reserved."""
         self.unused: tuple[int, int, int] | None = None
         """The most that was reserved and not allocated: how much, of how much, when."""
@@ -129,7 +129,7 @@ class Track:
         self.level_of: Counter | None = None
         self.beyond_allocator = False
         """Whether the device's use was ever more than the allocator holds, where its source is not told."""
-        self.last = Known(None, None, None, None, None, None)
+        self.last = MemoryCounters(None, None, None, None, None, None)
         self.points: Thinned[MemoryPoint] = Thinned(POINTS)
         self.recent: deque[MemoryPoint] = deque(maxlen=RECENT)
         self.heights = Heights(STEPS)
@@ -168,7 +168,7 @@ class Track:
         if event.event_type not in {"sample", "allocation", "deallocation"}:
             self._note(event, counters)
         if None in counters:
-            counters = Known(
+            counters = MemoryCounters(
                 *(new if new is not None else old for new, old in zip(counters, self.last, strict=True))
             )
         self.last = counters
@@ -215,7 +215,7 @@ class Track:
         return now if before is not None and now > before else None
 
     def _measure(
-        self, counters: Known, allocated_to: int | None, reserved_to: int | None, *, now: int
+        self, counters: MemoryCounters, allocated_to: int | None, reserved_to: int | None, *, now: int
     ) -> None:
         """Take the counters, and what the framework says of the time since the event before."""
         allocated, reserved, _, used, _, total = counters
@@ -255,7 +255,7 @@ class Track:
                 self.tight += 1
                 self.tight_first_ns = now if self.tight_first_ns is None else self.tight_first_ns
 
-    def _note(self, event: AnyDeviceEvent, counters: Known) -> None:
+    def _note(self, event: AnyDeviceEvent, counters: MemoryCounters) -> None:
         match event.event_type:
             case "stop":
                 self.stopped = True
@@ -303,12 +303,12 @@ COUNTERS = (
     "device_free",
     "device_total",
 )
-"""The counters that are looked at, in the order of `Known`."""
+"""The counters that are looked at, in the order of `MemoryCounters`."""
 
 _NUMBERED = re.compile(r"(?<=[ =#:])\d+$|(?<=\[)\d+(?=\]$)")
 
 
-class Known(NamedTuple):
+class MemoryCounters(NamedTuple):
     """The counters of one event, in bytes; None is unknown."""
 
     allocated: int | None
@@ -319,12 +319,12 @@ class Known(NamedTuple):
     total: int | None
 
 
-def known(event: AnyDeviceEvent) -> Known:
+def known(event: AnyDeviceEvent) -> MemoryCounters:
     """The event's counters, without those that its `memory_capabilities` deny.
 
     A device of 0 bytes is none that is known.
     """
-    found = Known(
+    found = MemoryCounters(
         event.allocator_allocated_bytes,
         event.allocator_reserved_bytes,
         event.allocator_inactive_bytes,
@@ -333,7 +333,11 @@ def known(event: AnyDeviceEvent) -> Known:
         event.device_total_bytes or None,
     )
     able = event.metadata.get("memory_capabilities") if event.metadata else None
-    return found if not isinstance(able, Mapping) else Known(*map(_unless_denied(able), COUNTERS, found))
+    return (
+        found
+        if not isinstance(able, Mapping)
+        else MemoryCounters(*map(_unless_denied(able), COUNTERS, found))
+    )
 
 
 def _unless_denied(able: Mapping[str, Any]) -> Any:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from flightlog.analyze.charts.results import Bars, Lane, Mark, Timeline
+from flightlog.analyze.charts.results import Bars, Timeline, TimelineMark, TimelineRow
 from flightlog.analyze.live.results import LINE, NAME, TRACEBACK, Failed, LogLine, args_text
-from flightlog.analyze.live.tasks import Done, LiveAttempt
+from flightlog.analyze.live.tasks import EndedAttempt, LiveAttempt
 from flightlog.analyze.report.failures import cause_of
 from flightlog.analyze.report.tasks import attempt_key
 from flightlog.analyze.tallies import Newest
@@ -296,7 +296,7 @@ class _Bar(NamedTuple):
 
 
 def live_timeline(
-    last: Sequence[Done],
+    last: Sequence[EndedAttempt],
     running: Iterable[LiveAttempt],
     retried: Collection[str],
     *,
@@ -354,7 +354,7 @@ def _s(duration: int) -> float:
     return round(max(0, duration) / SECOND, 6)
 
 
-def _ended(done: Done, retried: Collection[str]) -> _Bar | None:
+def _ended(done: EndedAttempt, retried: Collection[str]) -> _Bar | None:
     event = done.event
     if done.began is None or done.at is None:
         return None
@@ -393,9 +393,9 @@ def _ongoing(one: LiveAttempt, until: int) -> _Bar:
     )
 
 
-def _mark(bar: _Bar, lane: int, since: int) -> Mark:
+def _mark(bar: _Bar, lane: int, since: int) -> TimelineMark:
     kind: Literal["failed", "retried", "cancelled"] = bar.state  # type: ignore[assignment]
-    return Mark(
+    return TimelineMark(
         lane=lane,
         at_s=_s(bar.end - since),
         kind=kind,
@@ -405,14 +405,14 @@ def _mark(bar: _Bar, lane: int, since: int) -> Mark:
     )
 
 
-def _in_lanes(bars: list[_Bar]) -> tuple[list[Lane], list[tuple[_Bar, int]], int]:
+def _in_lanes(bars: list[_Bar]) -> tuple[list[TimelineRow], list[tuple[_Bar, int]], int]:
     """Rows of the workers, several for one that executes side by side, the bars with their rows, and how many
     have none.
     """
     by_worker: dict[str, list[_Bar]] = {}
     for bar in bars:
         by_worker.setdefault(bar.worker, []).append(bar)
-    lanes: list[Lane] = []
+    lanes: list[TimelineRow] = []
     placed: list[tuple[_Bar, int]] = []
     left_out = 0
     for worker in sorted(by_worker):
@@ -425,7 +425,9 @@ def _in_lanes(bars: list[_Bar]) -> tuple[list[Lane], list[tuple[_Bar, int]], int
                     left_out += 1
                     continue
                 label = cut(worker, NAME) if not free else f"{cut(worker, NAME)} ({len(free) + 1})"
-                lanes.append(Lane(label=label, worker=None if worker == NOWHERE else cut(worker, NAME)))
+                lanes.append(
+                    TimelineRow(label=label, worker=None if worker == NOWHERE else cut(worker, NAME))
+                )
                 free.append((bar.end, len(lanes) - 1))
                 row = len(free) - 1
             else:

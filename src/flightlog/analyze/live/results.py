@@ -127,7 +127,7 @@ class Doing(Struct, frozen=True, kw_only=True):
     """By the rule of `flightlog report`; null where too few have ended to tell."""
 
 
-class Ended(Struct, frozen=True, kw_only=True):
+class EndedTask(Struct, frozen=True, kw_only=True):
     """A task that ended, among the slowest or the last."""
 
     task: str
@@ -214,8 +214,8 @@ class LiveState(Struct, frozen=True, kw_only=True):
     """What runs, that which may be stuck first, then the longest; `progress.running` counts all."""
     failures: list[Failed]
     """The newest first."""
-    slowest: list[Ended]
-    recent: list[Ended]
+    slowest: list[EndedTask]
+    recent: list[EndedTask]
     timeline: Timeline | None
     """The last attempts, one by one, and what runs."""
     concurrency: Chart | None

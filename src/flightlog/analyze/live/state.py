@@ -17,14 +17,14 @@ from flightlog.analyze.live.recent import LiveFailures, LiveLog
 from flightlog.analyze.live.results import (
     NAME,
     Doing,
-    Ended,
+    EndedTask,
     MetricNow,
     OpenSpan,
     Progress,
     SpanNow,
     args_text,
 )
-from flightlog.analyze.live.tasks import Done, DurationSketch, LiveAttempt, LiveTasks
+from flightlog.analyze.live.tasks import DurationSketch, EndedAttempt, LiveAttempt, LiveTasks
 from flightlog.analyze.live.workers import LiveMachines, LiveWorkers, Window
 from flightlog.analyze.predict.eta import NAMES as NAMES_ESTIMATED
 from flightlog.analyze.predict.eta import Eta, Known, from_earlier, remaining
@@ -240,7 +240,7 @@ class LiveTotals:
             stuck=stuck,
         )
 
-    def slowest(self) -> list[Ended]:
+    def slowest(self) -> list[EndedTask]:
         """Completed tasks, the slowest first."""
         return [_ended(event, "completed") for event in self.tasks.slowest.items()]
 
@@ -255,7 +255,7 @@ class LiveTotals:
                 found[key] = args_text(self.tasks.args_of(done))
         return found
 
-    def recent(self, retried: Mapping[str, str]) -> list[Ended]:
+    def recent(self, retried: Mapping[str, str]) -> list[EndedTask]:
         """Attempts that ended, the last first."""
         return [_recent(done, retried, self.tasks.args_of(done)) for done in self.tasks.last.items()[:RECENT]]
 
@@ -289,8 +289,8 @@ _STATES: dict[type[TaskEnded], str] = {
 }
 
 
-def _ended(event: TaskEnded, state: str) -> Ended:
-    return Ended(
+def _ended(event: TaskEnded, state: str) -> EndedTask:
+    return EndedTask(
         task=cut(event.task, NAME),
         task_id=cut(event.task_id, NAME),
         attempt=event.attempt,
@@ -303,12 +303,12 @@ def _ended(event: TaskEnded, state: str) -> Ended:
     )
 
 
-def _recent(done: Done, retried: Mapping[str, str], args: Json | None) -> Ended:
+def _recent(done: EndedAttempt, retried: Mapping[str, str], args: Json | None) -> EndedTask:
     event = done.event
     if isinstance(event, TaskEnded):
         return _ended(event, "retried" if attempt_key(event) in retried else _STATES[type(event)])
     known = done.began is not None and done.at is not None
-    return Ended(
+    return EndedTask(
         task=cut(event.task, NAME),
         task_id=cut(event.task_id, NAME),
         attempt=event.attempt,

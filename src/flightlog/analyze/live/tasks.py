@@ -47,7 +47,7 @@ class LiveAttempt(Struct):
     args: Json | None
 
 
-class Done(Struct, gc=False):
+class EndedAttempt(Struct, gc=False):
     """An attempt that is over: the event of its end, or that of its start where it was given up and tried
     again.
     """
@@ -69,7 +69,7 @@ class LiveTasks:
     def __init__(
         self,
         on_start: Callable[[TaskStarted, int | None], None],
-        on_end: Callable[[Done], None],
+        on_end: Callable[[EndedAttempt], None],
         on_trouble: Callable[[TaskFailed | TaskRetried | TaskCancelled], None],
     ) -> None:
         """Who else is to know: of starts with their moments, of ends, and of what did not go well."""
@@ -79,14 +79,14 @@ class LiveTasks:
         """When the first attempt began, as far as is known."""
         self.running_level, self.waiting_level, self.ended_level = Level(), Level(), Level()
         self.slowest: Least[TaskCompleted] = Least(SLOWEST)
-        self.last: Newest[Done] = Newest(BARS)
+        self.last: Newest[EndedAttempt] = Newest(BARS)
         self.retries: Newest[str] = Newest(4 * BARS)
         """Attempts that were tried again, by key."""
         self.starts: dict[str, LiveAttempt] = {}
         self._on_start, self._on_end, self._on_trouble = on_start, on_end, on_trouble
         self._waiting: dict[str, Json | None] = {}
         self._begun: dict[str, int | None] = {}
-        self._ends: dict[str, Done | None] = {}
+        self._ends: dict[str, EndedAttempt | None] = {}
         """Ends without a start; what is known of the attempt where it is not known how long it took."""
         self._failed: dict[str, tuple[NameTally, Json | None]] = {}
         self._retried: dict[str, TaskRetried | None] = {}
@@ -113,7 +113,7 @@ class LiveTasks:
         """Tasks that were submitted and never seen to start or end."""
         return len(self._waiting)
 
-    def args_of(self, one: LiveAttempt | Done) -> Json | None:
+    def args_of(self, one: LiveAttempt | EndedAttempt) -> Json | None:
         """The arguments of an attempt, as far as they are known."""
         return one.args if one.args is not None else self._args.get(one.event.task_id)
 
@@ -172,7 +172,7 @@ class LiveTasks:
         at = moment(retry.timestamp)
         self._retried[key] = None
         self._held(start.at, at)
-        done = Done(start.event, start.at, at, start.args, retry)
+        done = EndedAttempt(start.event, start.at, at, start.args, retry)
         self.last.add((retry.timestamp, retry.writer, retry.seq, key), done)
 
     def _retry(self, event: TaskRetried) -> None:
@@ -216,7 +216,7 @@ class LiveTasks:
             self._failed[key] = tally, event.args if len(self._failed) < ARGS_KEPT else None
         elif self._retried.pop(key) is None:
             self.attempts += 1  # it was given up before, and is known with its retry
-            self._on_end(Done(event, None, moment(event.timestamp), event.args))
+            self._on_end(EndedAttempt(event, None, moment(event.timestamp), event.args))
             return
         self._end(event)
 
@@ -228,7 +228,7 @@ class LiveTasks:
         if event.duration_s is not None and at is not None:
             began = at - nanoseconds(event.duration_s)
         start = self.starts.pop(key, None)
-        done = Done(event, began, at, event.args)
+        done = EndedAttempt(event, began, at, event.args)
         if start is None:
             self._ends[key] = done if began is None else None
             self._show_life(event.task_id, at if began is None else began)

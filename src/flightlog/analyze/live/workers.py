@@ -8,7 +8,7 @@ from typing import Literal
 from flightlog.analyze.charts.results import Chart, ChartSeries
 from flightlog.analyze.live.levels import Level, Sampled
 from flightlog.analyze.live.results import NAME, DeviceNow, HostNow, WorkerNow
-from flightlog.analyze.live.tasks import Done, LiveAttempt
+from flightlog.analyze.live.tasks import EndedAttempt, LiveAttempt
 from flightlog.analyze.report.workers import WorkerTally
 from flightlog.core.text import cut
 from flightlog.core.time import SECOND, moment
@@ -97,7 +97,7 @@ class LiveWorkers:
         if event.worker is not None:
             self.of(event.worker).heard(at)
 
-    def ended(self, done: Done) -> None:
+    def ended(self, done: EndedAttempt) -> None:
         """A task ended on it."""
         if done.event.worker is not None:
             worker = self.of(done.event.worker)

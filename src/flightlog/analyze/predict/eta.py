@@ -51,7 +51,7 @@ class Eta(Struct, frozen=True, kw_only=True):
 class Known(Struct, frozen=True, kw_only=True):
     """What tasks of one name took; in seconds, in the order of their begin; three at least."""
 
-    seen: tuple[Seen, ...]
+    seen: tuple[Lifetime, ...]
     whole: bool = True
     """Whether these are all that ended, and not the newest of them alone."""
     spread: tuple[float, ...] = ()
@@ -70,14 +70,14 @@ def from_durations(
     ends = [(max(0.0, ago), max(0.0, took)) for ago, took in seen if took <= LONGEST_S]
     if len(ends) < ENOUGH:
         return None
-    things = sorted((Seen(ago + took, took, True) for ago, took in ends), reverse=True)
+    things = sorted((Lifetime(ago + took, took, True) for ago, took in ends), reverse=True)
     usual = tuple(took for took in spread if took <= LONGEST_S)
     return Known(seen=tuple(things), whole=whole, spread=usual)
 
 
 def of_mean(mean: float) -> Known:
     """Tasks that take so long, as far as is known."""
-    return Known(seen=(Seen(math.inf, min(max(0.0, mean), LONGEST_S), True),) * ENOUGH)
+    return Known(seen=(Lifetime(math.inf, min(max(0.0, mean), LONGEST_S), True),) * ENOUGH)
 
 
 def from_earlier(before: Distribution) -> Known | None:
@@ -89,7 +89,7 @@ def from_earlier(before: Distribution) -> Known | None:
         return None
     spread = math.log(long / middle) / Z90
     took = [middle * math.exp(spread * off) for off in _deviations(_QUANTILES)]
-    return Known(seen=tuple(Seen(math.inf, each, True) for each in took), scaled=OTHER_DAY)
+    return Known(seen=tuple(Lifetime(math.inf, each, True) for each in took), scaled=OTHER_DAY)
 
 
 @cache
@@ -152,20 +152,22 @@ def _left(count: int, known: Known, since: list[float], part: float, heard: int)
     ages = tuple(
         every[math.floor(n / part)] for n in range(math.ceil(len(every) * part)) if n / part < len(every)
     )
-    things = sorted([*known.seen, *(Seen(age, age, False) for age in ages)], reverse=True)
+    things = sorted([*known.seen, *(Lifetime(age, age, False) for age in ages)], reverse=True)
     if not known.whole:
         things = _all_since(max(each.ago - each.lasted for each in known.seen), things)
     things = things[-max(heard, ENOUGH + len(ages)) :]
-    recent = of_late(Observed(tuple(things), known.scaled))
+    recent = of_late(Lifetimes(tuple(things), known.scaled))
     spread = None
     if known.spread and len(recent.things) == len(things):
         step = math.ceil(len(known.spread) / heard)
         longest_first = sorted(known.spread, reverse=True)[::step]
-        spread = Ordered(Observed(tuple(Seen(math.inf, each, True) for each in longest_first), known.scaled))
+        spread = Ordered(
+            Lifetimes(tuple(Lifetime(math.inf, each, True) for each in longest_first), known.scaled)
+        )
     return _Left(math.ceil((count - len(every)) * part), ages, Ordered(recent), spread)
 
 
-def _all_since(ago: float, things: list[Seen]) -> list[Seen]:
+def _all_since(ago: float, things: list[Lifetime]) -> list[Lifetime]:
     """All that began since the first end that is known: long ones and short ones alike, as all of them are
     known.
 
@@ -226,7 +228,7 @@ CHANGED = 3.5
 """From so many deviations on, those that began last are of another kind than those before."""
 
 
-class Seen(NamedTuple):
+class Lifetime(NamedTuple):
     """One that was seen: how long ago it began, for how long it lasted, or has so far, and whether it ended;
     in seconds.
     """
@@ -236,10 +238,10 @@ class Seen(NamedTuple):
     ended: bool
 
 
-class Observed(Struct, frozen=True):
+class Lifetimes(Struct, frozen=True):
     """Things of one kind: all that began since some moment, in the order of their begin."""
 
-    things: tuple[Seen, ...]
+    things: tuple[Lifetime, ...]
     scaled: float = 0.0
     """By how much all of them together may be off, as a share."""
 
@@ -249,7 +251,7 @@ class Ordered:
 
     __slots__ = ("ended", "marks", "oldest", "unsure")
 
-    def __init__(self, observed: Observed) -> None:
+    def __init__(self, observed: Lifetimes) -> None:
         self.marks = sorted((each.lasted, not each.ended) for each in observed.things)
         self.ended = [value for value, goes_on in self.marks if not goes_on]
         self.oldest = max((value for value, goes_on in self.marks if goes_on), default=0.0)
@@ -330,7 +332,7 @@ def _unsure(ended: Sequence[float]) -> float:
     return min(1.0, off * (1 + 15 / len(ended)))
 
 
-def of_late(observed: Observed) -> Observed:
+def of_late(observed: Lifetimes) -> Lifetimes:
     """Those that began last alone, where they clearly last longer or shorter than those before; else all.
 
     The ends of both are held against each other at each moment of their lives (the log-rank test), so that
@@ -344,7 +346,7 @@ def of_late(observed: Observed) -> Observed:
             break
         differs = abs(_log_rank(every[-size:], every[:-size]))
         if differs > most:
-            most, kept = differs, Observed(observed.things[-size:], observed.scaled)
+            most, kept = differs, Lifetimes(observed.things[-size:], observed.scaled)
     return kept
 
 

@@ -6,6 +6,7 @@ from array import array
 
 from msgspec import Struct
 
+from flightlog.analyze.tallies import copied
 from flightlog.core.stats import exact_sum
 from flightlog.events import ArtifactRecorded, CacheLookup, Event
 
@@ -128,16 +129,5 @@ class ArtifactTally:
             count=len(latest),
             size_bytes=sum(sizes) if sizes else None,
             unknown_sizes=len(latest) - len(sizes),
-            listed=[
-                Artifact(
-                    name=event.name,
-                    uri=event.uri,
-                    kind=event.kind,
-                    size_bytes=event.size_bytes,
-                    sha256=event.sha256,
-                    timestamp=event.timestamp,
-                    error=event.error,
-                )
-                for event in latest[-LISTED:]
-            ],
+            listed=[copied(Artifact, event) for event in latest[-LISTED:]],
         )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from flightlog.analyze.tallies import Least
+from flightlog.analyze.tallies import Least, copied
 from flightlog.events import Event, Failure, TaskFailed
 from flightlog.events.base import Json
 
@@ -113,47 +113,29 @@ class _CauseGroup:
     def summary(self, key: tuple[str, ...]) -> FailureGroup:
         failure = next(iter(self.failures.items()), None)
         task = next(iter(self.failed_tasks.items()), None)
-        count = max(self.in_tasks, self.failed_tasks.count) + self.elsewhere or self.in_run
-        fingerprint = key[0] if len(key) == 1 else None
-        scopes = sorted(self.scopes)
-        if failure is None:
-            assert task is not None
-            return FailureGroup(
-                fingerprint=fingerprint,
-                scopes=scopes,
-                error_type=task.error_type,
-                message=task.error_message,
-                count=count,
-                example=FailureExample(
-                    timestamp=task.timestamp,
-                    task=task.task,
-                    task_id=task.task_id,
-                    args=task.args,
-                    worker=task.worker,
-                    exit_code=task.exit_code,
-                    signal=None,
-                    traceback=None,
-                    output_tail=None,
-                ),
-            )
-        same = task if task is not None and task.task_id == failure.task_id else None
-        return FailureGroup(
-            fingerprint=fingerprint,
-            scopes=scopes,
-            error_type=failure.error_type,
-            message=failure.message,
-            count=count,
-            example=FailureExample(
-                timestamp=failure.timestamp,
-                task=failure.task,
-                task_id=failure.task_id,
+        earliest: Failure | TaskFailed
+        if failure is not None:
+            same = task if task is not None and task.task_id == failure.task_id else None
+            earliest, message = failure, failure.message
+            example = copied(
+                FailureExample,
+                failure,
                 args=same.args if same else None,
                 worker=failure.worker or (same.worker if same else None),
-                exit_code=failure.exit_code,
-                signal=failure.signal,
                 traceback=_end(failure.traceback),
                 output_tail=_end(failure.output_tail),
-            ),
+            )
+        else:
+            assert task is not None
+            earliest, message = task, task.error_message
+            example = copied(FailureExample, task, signal=None, traceback=None, output_tail=None)
+        return FailureGroup(
+            fingerprint=key[0] if len(key) == 1 else None,
+            scopes=sorted(self.scopes),
+            error_type=earliest.error_type,
+            message=message,
+            count=max(self.in_tasks, self.failed_tasks.count) + self.elsewhere or self.in_run,
+            example=example,
         )
 
 
@@ -226,11 +208,9 @@ def failure_groups(connection: duckdb.DuckDBPyConnection, summary: FailureSummar
         key = group.fingerprint or f"{group.error_type or ''}\n{(group.message or '').partition(chr(10))[0]}"
         first, last = spans.get(key, (None, None))
         found.append(
-            FailureCause(
-                fingerprint=group.fingerprint,
-                error_type=group.error_type,
-                message=group.message,
-                count=group.count,
+            copied(
+                FailureCause,
+                group,
                 first=first,
                 last=last,
                 tasks=counts["task"].get(key, {}),

@@ -20,6 +20,7 @@ from flightlog.analyze.report.tasks import (
     TaskSummary,
     in_flight_row,
     summary_of,
+    task_row,
 )
 from flightlog.analyze.tallies import LARGEST, MetricTally, metric_stats
 from flightlog.core.stats import QUANTILES, Distribution, distribution_of, exact_sum, place_of
@@ -331,10 +332,7 @@ def _slowest(connection: duckdb.DuckDBPyConnection) -> list[TaskRow]:
         """,
         {"few": SLOWEST},
     ).fetchall()
-    return [
-        TaskRow(task=task, task_id=task_id, args=_decoded(args), duration_s=duration_s, worker=worker)
-        for task, task_id, args, duration_s, worker in rows
-    ]
+    return [task_row(*row) for row in rows]
 
 
 def _flying(connection: duckdb.DuckDBPyConnection, until: int | None) -> list[Any]:
@@ -353,7 +351,7 @@ def _flying(connection: duckdb.DuckDBPyConnection, until: int | None) -> list[An
             "unnest($ids::VARCHAR[]))",
             {"ids": [start.task_id for start in starts]},
         ).fetchall()
-        args = {task_id: _decoded(text) for task_id, text in rows}
+        args = {task_id: msgspec.json.decode(text or "{}") for task_id, text in rows}
     return [in_flight_row(start, until, args.get(start.task_id)) for start in starts]
 
 
@@ -434,11 +432,6 @@ SELECT worker, since, until FROM (
 WHERE since < until
 """  # noqa: S608 - a constant
 """What the attempts on each worker cover while it is up, in pieces that do not overlap."""
-
-
-def _decoded(text: str | None) -> Json:
-    found: Json = msgspec.json.decode(text or "{}")
-    return found
 
 
 _VALUES = """

@@ -21,12 +21,21 @@ from flightlog.analyze.report.interval_tables import hold, hold_open
 from flightlog.analyze.report.large_run import LARGE_BYTES, LargeStreams, cached_summary
 from flightlog.analyze.report.spans import CalibrationLoop, SpanTree, calibration_loops, span_tree
 from flightlog.analyze.report.summary import Summary, summarize
-from flightlog.analyze.report.tasks import NAMES, Concurrency, InFlight, TaskRow, concurrency, in_flight
+from flightlog.analyze.report.tasks import (
+    NAMES,
+    Concurrency,
+    InFlight,
+    TaskRow,
+    concurrency,
+    in_flight,
+    task_row,
+)
 from flightlog.analyze.report.time_shares import Measured, Shares, measure, shares_of, worked
 from flightlog.analyze.report.workers import JobSummary, WorkerTally, job_summary
+from flightlog.analyze.tallies import tallied
 from flightlog.core.stats import Distribution
 from flightlog.core.time import moment
-from flightlog.events import CostRates, Event, WorkerEvent
+from flightlog.events import CostRates
 from flightlog.store import layout
 from flightlog.store.layout import Adopted
 from flightlog.store.tables.run_tables import open_all, read_again
@@ -166,21 +175,18 @@ def _cost(
     """The summary with the cost at other rates, where such are given, and what the time of workers was paid
     for.
     """
-    tally = CostTally(instead)
-    for event in run.events("cost"):
-        if isinstance(event, Event):
-            tally.add(event)
+    tally = tallied(run, "cost", CostTally(instead))
     rates = tally.rates
     if rates is None:
         return summary, None
     used = used_by(
         run,
-        summary.run,
+        summary.run.end_time or summary.run.last_seen,
         workers,
         worked(connection),
         resources=summary.resources,
-        cache=summary.cache,
         artifacts=summary.artifacts,
+        saved_s=summary.cache.saved_s,
     )
     if instead is not None:
         summary = msgspec.structs.replace(summary, cost=tally.summary(used))
@@ -228,16 +234,8 @@ def _details(connection: duckdb.DuckDBPyConnection, summary: Summary) -> Details
         """,
         {"names": names, "slowest": SLOWEST},
     ).fetchall()
-    for task, task_id, args, duration_s, worker in rows:
-        slowest.setdefault(task, []).append(
-            TaskRow(
-                task=task,
-                task_id=task_id,
-                args=msgspec.json.decode(args) if args else {},
-                duration_s=duration_s,
-                worker=worker,
-            )
-        )
+    for row in rows:
+        slowest.setdefault(row[0], []).append(task_row(*row))
     return Details(
         slowest=slowest,
         span_tree=span_tree(connection),
@@ -273,10 +271,7 @@ def open_context(
         kept = cached_summary(run)
         large = LargeStreams(run, tables, large_bytes, counted=kept is not None)
         summary = kept or summarize(run, large)
-        workers = WorkerTally()
-        for event in run.events("workers"):
-            if isinstance(event, WorkerEvent):
-                workers.add(event)
+        workers = tallied(run, "workers", WorkerTally())
         window = moment(summary.run.start_time), moment(summary.run.end_time or summary.run.last_seen)
         large.hold_stored(window[1])
         hold(tables.connection, window[1], but=large.held)

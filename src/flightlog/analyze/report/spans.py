@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from flightlog.analyze.tallies import Least, MetricStats, MetricTally
+from flightlog.analyze.tallies import Least, MetricStats, MetricTally, copied
 from flightlog.core.intervals import Intervals, length, overlap, union
 from flightlog.core.stats import Distribution, distribution, exact_sum
 from flightlog.core.time import moment, nanoseconds, seconds
@@ -229,14 +229,7 @@ def _covered(inside: list[tuple[int, int]], time: tuple[int, int]) -> int:
 def _in_flight(opened: SpanOpened, until: int | None) -> SpanInFlight:
     start = moment(opened.timestamp)
     elapsed = opened.elapsed_s if start is None or until is None else seconds(max(0, until - start))
-    return SpanInFlight(
-        name=opened.name,
-        span_id=opened.span_id,
-        parent_id=opened.parent_id,
-        tags=opened.tags,
-        since=opened.timestamp,
-        elapsed_s=elapsed,
-    )
+    return copied(SpanInFlight, opened, since=opened.timestamp, elapsed_s=elapsed)
 
 
 NODES = 1000

@@ -17,8 +17,8 @@ from flightlog.analyze.report.failures import FailureSummary, FailureTally
 from flightlog.analyze.report.resources import ResourceSummary, ResourceTally
 from flightlog.analyze.report.spans import SpanSummary, SpanTally
 from flightlog.analyze.report.tasks import TaskSummary, TaskTally, args_of
-from flightlog.analyze.report.workers import Work, WorkerSummary, WorkerTally
-from flightlog.analyze.tallies import MetricStats, MetricTally
+from flightlog.analyze.report.workers import WorkerLoad, WorkerSummary, WorkerTally
+from flightlog.analyze.tallies import MetricStats, MetricTally, copied
 from flightlog.core.displayed import Displayed
 from flightlog.core.stats import exact_sum
 from flightlog.core.time import moment
@@ -120,7 +120,10 @@ def summarize(run: Run, large: LargeStreams | None = None) -> Summary:
     done, work = large.tasks(until) if large is not None and "tasks" in read else _tasks(run, tasks, until)
     timed = large.spans() if large is not None and "spans" in read else _spans(run, spans, until)
     sampled, lookups, outputs = resources.summary(), cache.summary(), artifacts.summary()
-    used = used_by(run, facts, workers, work.bounds(), resources=sampled, cache=lookups, artifacts=outputs)
+    end = facts.end_time or facts.last_seen
+    used = used_by(
+        run, end, workers, work.bounds(), resources=sampled, artifacts=outputs, saved_s=lookups.saved_s
+    )
     return Summary(
         run=facts,
         tasks=done,
@@ -136,7 +139,7 @@ def summarize(run: Run, large: LargeStreams | None = None) -> Summary:
     )
 
 
-def _tasks(run: Run, tasks: TaskTally, until: int | None) -> tuple[TaskSummary, Work]:
+def _tasks(run: Run, tasks: TaskTally, until: int | None) -> tuple[TaskSummary, WorkerLoad]:
     wanted = {start.task_id for start in tasks.in_flight()}
     args = args_of(_again(run, "tasks"), wanted) if wanted else {}
     done = tasks.summary(until, args)
@@ -178,29 +181,14 @@ def _facts(run: Run, reading: Reading, metrics: dict[str, MetricStats]) -> RunFa
     if info.end_time is None:
         _, last = reading.span()
         last_seen = latest(last, info.heartbeat, *(writer.heartbeat for writer in run.writers()))
-    return RunFacts(
+    return copied(
+        RunFacts,
+        info,
         run_id=run.run_id,
-        project=info.project,
-        target=info.target,
-        provider=info.provider,
         status=run.status,
         start_time=info.start_time or None,
-        end_time=info.end_time,
         last_seen=last_seen,
         duration_s=ending.duration_s,
-        host=info.host,
-        command=info.command,
-        cwd=info.cwd,
-        python=info.python,
-        git_commit=info.git_commit,
-        git_dirty=info.git_dirty,
-        tags=info.tags,
-        manifest_hash=info.manifest_hash,
-        error=info.error,
-        exit_code=info.exit_code,
-        signal=info.signal,
-        schema_version=info.schema_version,
-        flightlog_version=info.flightlog_version,
         metrics=metrics,
     )
 

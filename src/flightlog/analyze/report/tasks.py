@@ -7,12 +7,13 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Mapping
 from itertools import chain
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+import msgspec
 from msgspec import Struct
 
 from flightlog.analyze.report.interval_tables import most_at_once
-from flightlog.analyze.tallies import Least, MetricStats, MetricTally
+from flightlog.analyze.tallies import Least, MetricStats, MetricTally, copied
 from flightlog.core.intervals import Intervals, length, overlap, peak
 from flightlog.core.stats import Distribution, distribution, exact_sum
 from flightlog.core.time import SECOND, moment, nanoseconds, seconds, timestamp_of
@@ -32,6 +33,7 @@ from flightlog.events.base import Json
 if TYPE_CHECKING:
     import duckdb
 
+    from flightlog.analyze.report.spans import SpanName
     from flightlog.analyze.report.summary import Summary
 
 SLOWEST = 10
@@ -199,7 +201,7 @@ class TaskTally:
             queue_s=distribution(self._queued),
             duration_s=distribution(chain.from_iterable(name.durations for name in tallies)),
             failed_s=exact_sum(chain.from_iterable(name.lost for name in tallies)),
-            slowest=[_row(event) for event in self._slowest.items()],
+            slowest=[copied(TaskRow, event) for event in self._slowest.items()],
             in_flight=[in_flight_row(start, until, args.get(start.task_id)) for start in self.in_flight()],
         )
 
@@ -360,30 +362,17 @@ class TaskNameTally:
         )
 
 
-def _row(event: TaskCompleted) -> TaskRow:
-    assert event.duration_s is not None
-    return TaskRow(
-        task=event.task,
-        task_id=event.task_id,
-        args=event.args,
-        duration_s=event.duration_s,
-        worker=event.worker,
-    )
+def task_row(task: str, task_id: str, args: str | None, duration_s: float, worker: str | None) -> TaskRow:
+    """One completed task, with its arguments as JSON."""
+    found: Json = msgspec.json.decode(args or "{}")
+    return TaskRow(task=task, task_id=task_id, args=found, duration_s=duration_s, worker=worker)
 
 
 def in_flight_row(start: TaskStarted, until: int | None, args: Json | None) -> TaskInFlight:
     """One that never ended, with its arguments where they are known."""
     began = moment(start.timestamp)
     elapsed = None if began is None or until is None else seconds(max(0, until - began))
-    return TaskInFlight(
-        task=start.task,
-        task_id=start.task_id,
-        attempt=start.attempt,
-        args=args,
-        worker=start.worker,
-        since=start.timestamp,
-        elapsed_s=elapsed,
-    )
+    return copied(TaskInFlight, start, args=args, since=start.timestamp, elapsed_s=elapsed)
 
 
 def args_of(events: Iterable[Event], wanted: set[str]) -> dict[str, Json]:
@@ -634,62 +623,28 @@ def in_flight(summary: Summary, history: Mapping[str, Distribution] | None = Non
     `history` has the durations of completed tasks of earlier runs by name; it is asked for a task of which
     this run knows fewer than five, and for nothing else.
     """
-    earlier = {} if history is None else history
-    found = [
-        _compared(
-            "task",
-            task.task,
-            task.task_id,
-            task.args,
-            task.worker,
-            task.since,
-            task.elapsed_s,
-            _usual(
-                summary.tasks.by_name[task.task].duration_s if task.task in summary.tasks.by_name else None,
-                "run",
-            )
-            or _usual(earlier.get(task.task), "history"),
-        )
-        for task in summary.tasks.in_flight
-    ]
+    found: list[InFlight] = []
+    for task in summary.tasks.in_flight:
+        name = summary.tasks.by_name.get(task.task)
+        usual = _usual(name.duration_s, "run") if name is not None else None
+        usual = usual or _usual((history or {}).get(task.task), "history")
+        found.append(copied(InFlight, task, kind="task", name=task.task, **_compared(task.elapsed_s, usual)))
     for span in summary.spans.in_flight:
-        name = summary.spans.by_name.get(span.name)
-        ended = name and Distribution(count=name.count, p50=name.p50, p95=name.p95, max=name.max)
-        usual = _usual(ended or None, "run")
-        found.append(_compared("span", span.name, None, span.tags, None, span.since, span.elapsed_s, usual))
+        compared = _compared(span.elapsed_s, _usual(summary.spans.by_name.get(span.name), "run"))
+        nothing = {"task_id": None, "worker": None}
+        found.append(copied(InFlight, span, kind="span", args=span.tags, **nothing, **compared))
     return sorted(found, key=lambda one: (not one.stuck, -(one.elapsed_s or 0.0), one.since, one.name))
 
 
-def _usual(ended: Distribution | None, of: Literal["run", "history"]) -> UsualDuration | None:
-    if ended is None or ended.count < ENOUGH or ended.p50 is None or ended.p95 is None or ended.max is None:
+def _usual(ended: Distribution | SpanName | None, of: Literal["run", "history"]) -> UsualDuration | None:
+    if ended is None or ended.count < ENOUGH or None in (ended.p50, ended.p95, ended.max):
         return None
-    return UsualDuration(count=ended.count, p50=ended.p50, p95=ended.p95, max=ended.max, of=of)
+    return copied(UsualDuration, ended, of=of)
 
 
-def _compared(
-    kind: Literal["task", "span"],
-    name: str,
-    task_id: str | None,
-    args: Json | None,
-    worker: str | None,
-    since: str,
-    elapsed_s: float | None,
-    usual: UsualDuration | None,
-) -> InFlight:
-    known = usual is not None and elapsed_s is not None
-    ratio = stuck = None
-    if usual is not None and elapsed_s is not None:
-        ratio = elapsed_s / usual.p50 if usual.p50 > 0 else None
-        stuck = elapsed_s > max(FAR * usual.p95, usual.max)
-    return InFlight(
-        kind=kind,
-        name=name,
-        task_id=task_id,
-        args=args,
-        worker=worker,
-        since=since,
-        elapsed_s=elapsed_s,
-        usual=usual if known else None,
-        ratio=ratio,
-        stuck=stuck,
-    )
+def _compared(elapsed_s: float | None, usual: UsualDuration | None) -> dict[str, Any]:
+    """What is usual, and how the time so far compares with it."""
+    if usual is None or elapsed_s is None:
+        return {"usual": None, "ratio": None, "stuck": None}
+    ratio = elapsed_s / usual.p50 if usual.p50 > 0 else None
+    return {"usual": usual, "ratio": ratio, "stuck": elapsed_s > max(FAR * usual.p95, usual.max)}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import Struct
 
 from flightlog.analyze.cost.rates import Sizes
+from flightlog.analyze.tallies import copied
 from flightlog.core.intervals import length, peak, union
 from flightlog.core.stats import Distribution, distribution
 from flightlog.core.time import moment, nanoseconds, seconds
@@ -67,7 +68,7 @@ class WorkerSummary(Struct, frozen=True, kw_only=True):
     by_worker: dict[str, Worker]
 
 
-class Work(Protocol):
+class WorkerLoad(Protocol):
     """What tasks say of the workers. Workers that no task names are left out."""
 
     @property
@@ -102,7 +103,7 @@ class WorkerTally:
         if isinstance(event, WorkerEvent) and (at := moment(event.timestamp)) is not None:
             self._lives.setdefault(event.worker, []).append((at, _rank(event), event))
 
-    def summary(self, work: Work, until: int | None) -> WorkerSummary:
+    def summary(self, work: WorkerLoad, until: int | None) -> WorkerSummary:
         """The result, from the lives of workers and from what tasks say of them."""
         ups = self.uptimes(work.bounds(), until)
         busies, at_once = work.busy(ups)
@@ -194,15 +195,11 @@ class WorkerTally:
         return min(hosts) if hosts else None
 
     def _lost(self, name: str) -> str | None:
-        reasons = (
-            [
-                (at, event.reason or event.signal or "unknown")
-                for at, _, event in self._lives[name]
-                if isinstance(event, WorkerLost)
-            ]
-            if name in self._lives
-            else []
-        )
+        reasons = [
+            (at, event.reason or event.signal or "unknown")
+            for at, _, event in self._lives.get(name, ())
+            if isinstance(event, WorkerLost)
+        ]
         return max(reasons)[1] if reasons else None
 
 
@@ -318,7 +315,7 @@ def job_summary(run: Run) -> JobSummary | None:
         states=dict(sorted(Counter(job.state for job in accounted).items())),
         queue_s=distribution(job.queue_s for job in accounted if job.queue_s is not None),
         unaccounted=list(dict.fromkeys(unknown))[:LISTED_JOBS],
-        jobs=[JobRow(**{name: getattr(job, name) for name in JobRow.__struct_fields__}) for job in rows],
+        jobs=[copied(JobRow, job) for job in rows],
     )
 
 

@@ -27,7 +27,7 @@ from flightlog.show.figures.style import (
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-    from flightlog.analyze.charts.results import Bars, Cells, Lane, Mark, Nested, Timeline
+    from flightlog.analyze.charts.results import Bars, Cells, Nested, Timeline, TimelineMark, TimelineRow
 
 ROW_PX = 22
 LEAST_ROW_PX = 11
@@ -147,7 +147,7 @@ def _labels(lanes: Sequence[tuple[str, str]]) -> list[str]:
     return list(found)
 
 
-def lane_parts(lane: Lane) -> tuple[str, str]:
+def lane_parts(lane: TimelineRow) -> tuple[str, str]:
     """The first worker of a lane, to be cut where it is long, and which or how many more: `worker-6`, ` to
     8`.
     """
@@ -381,7 +381,7 @@ def _marks(timeline: Timeline, labels: Sequence[str], scale: Scale) -> list[dict
     return traces
 
 
-def _mark_text(mark: Mark, kind: str) -> str:
+def _mark_text(mark: TimelineMark, kind: str) -> str:
     about = f"<br>{plain(mark.text, 100)}" if mark.text else ""
     return (
         f"<b>{name_text(mark.task, 40)}</b> {kind} at {clock_text(mark.at_s)}{about}<br>"
