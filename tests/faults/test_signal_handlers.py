@@ -151,6 +151,27 @@ def test_at_every_line_of_a_span_it_is_raised_and_the_context_is_right_at_the_en
     assert (struck > 50, read.writers()[0].counts.get("events_failed")) == (True, None)
 
 
+def test_spans_that_it_cuts_off_are_lost_with_that_reason(tmp_path):
+    def work():
+        with flightlog.span("work"):
+            pass
+
+    def check(at: int, _reached: bool) -> None:
+        current.set(root)
+
+    with flightlog.record("x", runs_dir=tmp_path, sample_interval_s=None) as run:
+        root = current.get()
+        work()
+        with handled_by(raise_late):
+            strike_everywhere(work, check)
+    completeness = Run(run.path).completeness()
+    lost = completeness.lost_lines
+    assert (lost > 0, completeness.lost_text) == (
+        True,
+        f"{lost} lost: cut off by an exception of a signal handler",
+    )
+
+
 def test_at_every_line_of_a_task_it_is_raised_and_every_task_that_was_submitted_has_an_end(tmp_path):
     def work():
         with run.task("t", size=1):

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from flightlog.core.interruption import pass_interruption
+from flightlog.core.interruption import is_interruption, pass_interruption
 from flightlog.core.redaction import own_patterns
 from flightlog.core.settings import redact_patterns
 from flightlog.events import Event, Metric, SpanEvent, SpanOpened, definition_of, kind_of
@@ -300,7 +300,9 @@ class Recorder:
             self.emit(definition_of(kind))
 
     def _failed(self, error: BaseException) -> None:
-        pass_interruption(error)
+        if is_interruption(error):
+            self.count("events_cut_off")  # its number may have been given out, and its line not written
+            raise error
         self.count("events_failed")
         self.trouble(
             f"event {class_name(type(error))}", f"an event could not be recorded: {error_text(error)}"

@@ -24,6 +24,8 @@ from flightlog.store.read.files import Part, find_parts
 from flightlog.store.read.lines import AnyEvent, Scan
 from flightlog.store.read.writers import read_writers
 
+CUT_OFF = "cut off by an exception of a signal handler"
+
 
 @dataclass(frozen=True)
 class Completeness:
@@ -168,7 +170,7 @@ class Reading:
             writers_open=len(unclosed),
             problems=(*self._problems, *self._sentences(scans, unclosed)),
             notes=tuple(self._notes({writer for scan in scans for writer, _, _ in self._lost(scan)})),
-            reasons=self._reasons(),
+            reasons=self._reasons(sum(lost.values())),
             writers_unknown=self._unknown(seen),
         )
 
@@ -181,12 +183,17 @@ class Reading:
     def _lost(self, scan: Scan) -> Iterator[tuple[str, int, list[range]]]:
         return lost_lines(scan.stream, scan.coverage, self._writers)
 
-    def _reasons(self) -> dict[str, int]:
+    def _reasons(self, lost: int) -> dict[str, int]:
+        """Why lines were lost. What a signal handler's exception cut off may have been written all the same, so it
+        counts only for losses that nothing else explains.
+        """
         reasons: dict[str, int] = {}
         for info in self._writers.values():
             for reason, number in info.reasons.items():
                 reasons[reason] = reasons.get(reason, 0) + number
-        return reasons
+        cut_off = sum(info.counts.get("events_cut_off", 0) for info in self._writers.values())
+        unexplained = min(cut_off, lost - sum(reasons.values()))
+        return {**reasons, CUT_OFF: unexplained} if unexplained > 0 else reasons
 
     def _unknown(self, seen: Collection[str]) -> int:
         """Writers whose loss is unknown; of a run that goes on, those that nothing is known of."""
