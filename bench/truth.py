@@ -34,7 +34,7 @@ from flightlog.events import (
     WorkerReady,
     WorkerRemoved,
 )
-from flightlog.session.arguments import digest
+from flightlog.session.client import digest
 from flightlog.store import layout
 
 MB, GB = 10**6, 10**9

@@ -13,7 +13,7 @@ from flightlog.adopt.slurm import adopt_slurm, adopt_slurm_file
 from flightlog.cli.main import main
 from flightlog.core.errors import FlightlogError, RunNotFound, UsageError
 from flightlog.engines.slurm.accounting import SlurmJob
-from flightlog.engines.slurm.merging import Merged, merge_jobs
+from flightlog.engines.slurm.events import Merged, merge_jobs
 from flightlog.events import (
     Event,
     Failure,

@@ -23,7 +23,7 @@ from flightlog.events import (
     WorkerReady,
     WorkerRemoved,
 )
-from flightlog.session.arguments import digest
+from flightlog.session.client import digest
 from flightlog.store.run import Run
 
 GB = 10**9

@@ -14,8 +14,7 @@ from flightlog.cli.main import main
 from flightlog.core.units import format_bytes
 from flightlog.session.cache.contents import stored
 from flightlog.session.cache.decorator import cacheable
-from flightlog.session.cache.entry import About
-from flightlog.session.cache.store import Cache, Hit, Miss
+from flightlog.session.cache.store import About, Cache, Hit, Miss
 
 Captured = pytest.CaptureFixture[str]
 NOW = 1_779_249_120.0

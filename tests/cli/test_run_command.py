@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flightlog.analyze.report.summary import summarize
-from flightlog.record.command.output_tee import Tail
+from flightlog.record.command.child import Tail
 from flightlog.store.run import Run
 
 FLIGHTLOG = [sys.executable, "-c", "from flightlog.cli.main import main; raise SystemExit(main())"]

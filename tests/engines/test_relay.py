@@ -20,7 +20,7 @@ from building import finished
 from flightlog.engines.execute import execute
 from flightlog.engines.relay.chunk import Parcel, pack
 from flightlog.engines.relay.recording import Landing, depart, place_here, settle
-from flightlog.engines.relay.spool import take_orphans
+from flightlog.engines.relay.sender import take_orphans
 from flightlog.events import ArtifactRecorded, ResourceSample, TaskStarted
 from flightlog.record.context import RUN, carrier
 from flightlog.record.device.oom import bundles

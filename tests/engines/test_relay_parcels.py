@@ -13,9 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flightlog.engines.relay.chunk import MAX_PARCEL_BYTES, ROOM_BYTES, NoParcel, Parcel, pack, unpack
-from flightlog.engines.relay.received_files import MAX_HOLES_BYTES, LandedFiles
-from flightlog.engines.relay.spool import make_spool, take_orphans
-from flightlog.engines.relay.spooled_files import NOTE_S, SpooledFiles, settle_dead
+from flightlog.engines.relay.receiver import MAX_HOLES_BYTES, LandedFiles
+from flightlog.engines.relay.sender import NOTE_S, SpooledFiles, make_spool, settle_dead, take_orphans
 from flightlog.store import layout
 from flightlog.store.documents import read_document, write_document
 from flightlog.store.run import Run

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flightlog.events import JobStarted
+from flightlog.record.environment import job_here
 from flightlog.record.recording import record
-from flightlog.record.slurm_job import job_here
 from flightlog.store.run import Run
 
 ELEMENT = {

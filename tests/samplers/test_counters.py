@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.samplers.counters import growth, percent, rate, rate_over
+from flightlog.samplers.procfs import growth, percent, rate, rate_over
 
 COUNTERS = st.dictionaries(st.sampled_from("abcd"), st.integers(0, 100))
 

@@ -9,8 +9,7 @@ from fake_machine import FakeClock, write, write_energy, write_node
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.samplers.energy import ProcessorEnergy
-from flightlog.samplers.host import HostSampler
+from flightlog.samplers.host import HostSampler, ProcessorEnergy
 
 
 def test_packages_and_their_memory_count_once_and_what_overlaps_them_does_not(tmp_path: Path) -> None:

@@ -18,8 +18,7 @@ import pytest
 from flightlog.core.errors import UsageError
 from flightlog.session.cache import store
 from flightlog.session.cache.contents import leftovers, stats, stored
-from flightlog.session.cache.entry import FORMAT, About, read_header
-from flightlog.session.cache.store import Cache, Hit, Kept, Miss, Refused
+from flightlog.session.cache.store import FORMAT, About, Cache, Hit, Kept, Miss, Refused, read_header
 
 KEY = "ab12" + "0" * 60
 OTHER = "ab12" + "1" * 60
@@ -265,7 +264,7 @@ def test_kill_9_in_the_middle_of_a_write_leaves_no_broken_entry(tmp_path):
 HAMMER = """
 import sys
 from flightlog.session.cache.store import Cache, Hit, Miss
-from flightlog.session.cache.entry import About
+from flightlog.session.cache.store import About
 cache, me = Cache(sys.argv[1]), int(sys.argv[2])
 sys.stdin.readline()
 bad = hits = 0

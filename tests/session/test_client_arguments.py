@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flightlog.record.values import clean
-from flightlog.session.arguments import digest, named_arguments, recorded, task_name
+from flightlog.session.client import digest, named_arguments, recorded, task_name
 
 
 def plain(a, b=2, *rest, c=3, **more): ...
@@ -85,7 +85,7 @@ def test_a_digest_is_the_same_in_another_process_and_tells_values_and_names_apar
     calls = [{"a": 1, "b": 2}, {"a": 2, "b": 1}, {"a": 1, "c": 2}, {"a": "1", "b": 2}]
     here = [digest(call) for call in calls]
     assert len(set(here)) == 4
-    program = f"from flightlog.session.arguments import digest; print([digest(c) for c in {calls!r}])"
+    program = f"from flightlog.session.client import digest; print([digest(c) for c in {calls!r}])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == repr(here)
     assert digest({}) is None

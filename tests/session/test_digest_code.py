@@ -266,9 +266,9 @@ def test_a_library_counts_by_name_and_version(project, monkeypatch):
     main = "import msgspec\ndef f(x): return msgspec.json.encode(x)"
     first = project(main=main)
     monkeypatch.setattr(msgspec, "__version__", "99")
-    from flightlog.session.digest import code_origin
+    from flightlog.session.digest import code
 
-    monkeypatch.setattr(code_origin, "_known", {})
+    monkeypatch.setattr(code, "_known", {})
     assert project(main=main) != first
 
 

@@ -6,8 +6,7 @@ import pytest
 from sessions import THREADS, session_in
 
 from flightlog.core.stats import Distribution
-from flightlog.session.eta import EVERY_S, RECENT, Eta, Pace
-from flightlog.session.progress import Bar, eta_text
+from flightlog.session.progress import EVERY_S, RECENT, Bar, Eta, Pace, eta_text
 from flightlog.session.tracking import Counts
 
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from test_manifest import WHOLE
 
 from flightlog.core.errors import ManifestError
-from flightlog.session.json_schema import manifest_schema
 from flightlog.session.manifest import parse_manifest
+from flightlog.session.schema import manifest_schema
 
 SCHEMA = manifest_schema()
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)

@@ -12,19 +12,21 @@ from hypothesis import strategies as st
 
 from flightlog.core.errors import ManifestError
 from flightlog.events import Event, TaskCompleted, TaskFailed
-from flightlog.session.history import History, TaskHistory, read_history
 from flightlog.session.manifest import parse_manifest
 from flightlog.session.plan import (
     ExpectedCost,
+    History,
     Origin,
     Plan,
     PlannedCache,
     PlannedComponent,
     PlannedTask,
+    TaskHistory,
     expected_cost,
     explain,
     make_plan,
     plan_bytes,
+    read_history,
 )
 from flightlog.session.schema import Component, Rates
 from flightlog.show.plan import explanation_text, plan_text

@@ -14,7 +14,7 @@ import pytest
 from slurm.cluster import Cluster
 
 from flightlog.engines.slurm.accounting import parse_accounting
-from flightlog.engines.slurm.merging import merge_accounting
+from flightlog.engines.slurm.events import merge_accounting
 from flightlog.events import Failure, JobAccounted, JobStarted, TaskEnded, TaskSubmitted, kind_of
 from flightlog.store.catalogue import list_runs
 from flightlog.store.integrity import verify_files

@@ -12,8 +12,7 @@ from pathlib import Path
 from flightlog.core.errors import FlightlogError, RunNotFound, UsageError
 from flightlog.core.redaction import redact_text
 from flightlog.engines.slurm.accounting import Sacct, SlurmJob, ask, parse_accounting
-from flightlog.engines.slurm.events import iso
-from flightlog.engines.slurm.merging import ACCOUNTING, Merged, merge_jobs
+from flightlog.engines.slurm.events import ACCOUNTING, Merged, iso, merge_jobs
 from flightlog.events import JobEvent
 from flightlog.store import layout
 from flightlog.store.catalogue import run_paths

@@ -111,10 +111,9 @@ def _planned(
     format_: Format,
     to_file: bool,
 ) -> str:
-    from flightlog.session.history import read_history
     from flightlog.session.manifest import pick_target
     from flightlog.session.overlay_file import pick_overlay
-    from flightlog.session.plan import make_plan, plan_bytes, read_suggestions
+    from flightlog.session.plan import make_plan, plan_bytes, read_history, read_suggestions
     from flightlog.show.plan import plan_text
 
     chosen = pick_target(manifest, target)

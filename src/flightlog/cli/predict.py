@@ -227,9 +227,8 @@ def _forecast(
 ) -> Forecast:
     from flightlog.analyze.predict.predict import open_model
     from flightlog.session.forecast import calls_of_file, forecast
-    from flightlog.session.history import read_history
     from flightlog.session.manifest import load_manifest, pick_target
-    from flightlog.session.plan import make_plan
+    from flightlog.session.plan import make_plan, read_history
 
     found = load_manifest(manifest)
     chosen = pick_target(found, target)

@@ -152,7 +152,7 @@ def run(
 
 def _track(framework: str) -> None:
     """Make the command's processes track; Flightlog's own environment is what they get."""
-    from flightlog.record.device.child_processes import tracking_environment
+    from flightlog.record.device.tracking import tracking_environment
     from flightlog.samplers.frameworks.finding import NAMES
 
     if framework not in NAMES:

@@ -71,7 +71,7 @@ def schema(
 
 def _of_document(name: str | None) -> dict[str, Any]:
     if name == MANIFEST:
-        from flightlog.session.json_schema import manifest_schema
+        from flightlog.session.schema import manifest_schema
 
         return manifest_schema()
     if name == COMPARE:

@@ -30,6 +30,7 @@ from flightlog.core.descriptors import make_pipe
 __all__ = [
     "Condition",
     "Event",
+    "ForkGate",
     "Lock",
     "RLock",
     "Thread",
@@ -46,6 +47,14 @@ __all__ = [
 ]
 
 _originals: dict[str, ModuleType] = {}
+
+
+SWITCH_S = 1e-4
+"""The switch interval while a run ends. Python's own 5 ms is what each busy thread holds the interpreter for whenever a
+system call gave it away; much shorter ones are spent on switching."""
+_switching: list[tuple[float, float]] = []
+"""The switch interval as it was, and as it is while runs end."""
+_HARDLY_S = 0.02
 
 
 def original(name: str) -> Any:
@@ -305,14 +314,6 @@ class Thread:
             self._running.release()
 
 
-SWITCH_S = 1e-4
-"""The switch interval while a run ends. Python's own 5 ms is what each busy thread holds the interpreter for whenever a
-system call gave it away; much shorter ones are spent on switching."""
-
-_switching: list[tuple[float, float]] = []
-"""The switch interval as it was, and as it is while runs end."""
-
-
 @contextmanager
 def quick_handovers() -> Iterator[None]:
     """Threads get the interpreter back soon, inside; afterwards as before, unless somebody else has set it meanwhile."""
@@ -342,3 +343,46 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+class ForkGate:
+    """Around what a child could not go on after: any number at once, and none begins while the process forks.
+
+    A fork waits for those inside, for `waits_s` at most; what takes longer is its own risk. Once that was in
+    vain, as where something inside hangs, later forks hardly wait. Gates are for the life of the process.
+    """
+
+    def __init__(self, waits_s: float) -> None:
+        self._waits_s = waits_s
+        self._gate, self._inside = Condition(), 0
+        self._forking = local()
+        os.register_at_fork(
+            before=self._before, after_in_parent=self._after_in_parent, after_in_child=self._after_in_child
+        )
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        """Inside until the block ends."""
+        with self._gate:
+            self._inside += 1
+        try:
+            yield
+        finally:
+            with self._gate:
+                self._inside -= 1
+                self._gate.notify_all()
+
+    def _before(self) -> None:
+        gate = self._gate
+        self._forking.held = gate if gate.acquire(timeout=self._waits_s) else None
+        if self._forking.held is None or not gate.wait_for(lambda: self._inside <= 0, self._waits_s):
+            self._waits_s = min(self._waits_s, _HARDLY_S)
+
+    def _after_in_parent(self) -> None:
+        held, self._forking.held = getattr(self._forking, "held", None), None
+        if held is not None:
+            held.release()
+
+    def _after_in_child(self) -> None:
+        self._gate, self._inside = Condition(), 0
+        self._forking.held = None

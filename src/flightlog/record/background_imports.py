@@ -21,7 +21,7 @@ from typing import Any
 
 from flightlog.core import threads
 from flightlog.core.descriptors import folder_names, get_ready, read_bytes
-from flightlog.samplers.fork_gate import ForkGate
+from flightlog.core.threads import ForkGate
 from flightlog.store.documents import replace_bytes
 
 _gate = ForkGate(waits_s=2.0)

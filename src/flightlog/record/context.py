@@ -13,20 +13,22 @@ wrapped. Neither is imported here.
 from __future__ import annotations
 
 import functools
+import gc
 import logging
 import os
 import sys
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from contextvars import Context
+from contextvars import Context, copy_context
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flightlog.core import threads
 from flightlog.core.interruption import pass_interruption
 from flightlog.core.settings import parse_traceparent, read_settings
 from flightlog.record import span as spans
-from flightlog.record.contextvar_fix import guard_contexts, stop_guarding
 from flightlog.record.span import RootSpan, Span, current, find_parent
 from flightlog.record.values import text_of
 
@@ -41,6 +43,26 @@ _inherited = "_flightlog_parent"
 MAX_ENDED = 10_000
 _ended: set[str] = set()
 _told_unattributed = False
+
+
+RUN = "flightlog_run"
+TRACEPARENT = "traceparent"
+ENVIRONMENT = {RUN: "FLIGHTLOG_RUN", TRACEPARENT: "TRACEPARENT"}
+"""The variables that carry a place in a run into child processes."""
+CARRIES_CONTEXT = "_flightlog_carries_context"
+"""Set on an executor whose owner hands the context over by itself, as Dask's workers do."""
+_installed: set[str] = set()
+_ENTRANCES = (
+    ("threading", "Thread", "start", "_start_thread"),
+    ("concurrent.futures.thread", "ThreadPoolExecutor", "submit", "_submit"),
+    ("concurrent.futures.process", "ProcessPoolExecutor", "submit", "_submit"),
+    ("multiprocessing.process", "BaseProcess", "start", "_start_process"),
+    ("subprocess", "Popen", "__init__", "_open_process"),
+    ("eventlet.greenthread", "GreenThread", "__init__", "_make_green_thread"),
+    ("eventlet", "greenthread", "_spawn_n", "_spawn_function"),
+)
+_NEEDED = sys.version_info < (3, 12)
+_kept: defaultdict[str, Context] = defaultdict(copy_context)
 
 
 def activate(run: LiveRun) -> None:
@@ -155,10 +177,6 @@ spans.set_mode(_first_mode())
 os.register_at_fork(after_in_child=_after_fork)
 
 
-RUN = "flightlog_run"
-TRACEPARENT = "traceparent"
-
-
 def format_traceparent(trace_id: str, span_id: str) -> str:
     """W3C trace context, version 00, sampled."""
     return f"00-{trace_id}-{span_id}-01"
@@ -221,27 +239,6 @@ def _place(context: Mapping[str, str] | None) -> Span | None:
         return None
     here = run.recorder.open.get(ids[1])
     return here if here is not None else RootSpan(run.recorder, ids[0], ids[1], parent=run.root)
-
-
-ENVIRONMENT = {RUN: "FLIGHTLOG_RUN", TRACEPARENT: "TRACEPARENT"}
-"""The variables that carry a place in a run into child processes."""
-
-CARRIES_CONTEXT = "_flightlog_carries_context"
-"""Set on an executor whose owner hands the context over by itself, as Dask's workers do."""
-
-
-_installed: set[str] = set()
-
-
-_ENTRANCES = (
-    ("threading", "Thread", "start", "_start_thread"),
-    ("concurrent.futures.thread", "ThreadPoolExecutor", "submit", "_submit"),
-    ("concurrent.futures.process", "ProcessPoolExecutor", "submit", "_submit"),
-    ("multiprocessing.process", "BaseProcess", "start", "_start_process"),
-    ("subprocess", "Popen", "__init__", "_open_process"),
-    ("eventlet.greenthread", "GreenThread", "__init__", "_make_green_thread"),
-    ("eventlet", "greenthread", "_spawn_n", "_spawn_function"),
-)
 
 
 def install() -> None:
@@ -384,3 +381,34 @@ def _open_process(args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any
     if not place or all(os.environ.get(name) == value for name, value in place.items()):
         return args, kwargs
     return args, {**kwargs, "env": {**os.environ.copy(), **place}}
+
+
+class _Keeper:
+    """Each attribute asked for is a copy of the context, kept until the next one of that name."""
+
+    __getattribute__: Any = _kept.__missing__
+
+
+# The callback is C from end to end: a function of ours would be a place for signal handlers to come in.
+_keep = partial(getattr, _Keeper())
+
+
+# Python 3.11 can lose a thread's context variables: there, setting one may start a garbage collection in its middle.
+# Code that runs inside that collection (a finalizer, or a signal handler that a collection's callback lets in) and
+# sets one as well takes away the memory the first setting still reads, and with bad luck all variables of the thread
+# are gone, the user's own included. Spans set a context variable each, so they would bring it about. Holding a copy
+# of the context from the beginning of each collection keeps that memory alive. From Python 3.12 on collections start
+# between instructions only.
+
+
+def guard_contexts() -> None:
+    """Begin, before all other callbacks."""
+    if _NEEDED and _keep not in gc.callbacks:
+        gc.callbacks.insert(0, _keep)
+
+
+def stop_guarding() -> None:
+    """Let go."""
+    if _keep in gc.callbacks:
+        gc.callbacks.remove(_keep)
+        _kept.clear()

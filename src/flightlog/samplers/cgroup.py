@@ -10,8 +10,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from flightlog.events.resources import ResourceSample
-from flightlog.samplers.counters import growth, percent, rate
-from flightlog.samplers.procfs import PROC, keyed_value, read_once
+from flightlog.samplers.procfs import PROC, growth, keyed_value, percent, rate, read_once
 
 CGROUPS = Path("/sys/fs/cgroup")
 LIMITS_EVERY_S = 10.0

@@ -8,9 +8,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from flightlog.events.resources import ResourceSample
-from flightlog.samplers.counters import long_enough, percent, rate
 from flightlog.samplers.process_table import ProcessReading, ProcessTable, ProcTable
-from flightlog.samplers.procfs import PROC
+from flightlog.samplers.procfs import PROC, long_enough, percent, rate
 
 Members = dict[int, ProcessReading]
 

@@ -1,4 +1,4 @@
-"""The kernel's small text files: kept open, read whole, parsed strictly.
+"""The kernel's small text files: kept open, read whole, parsed strictly; and counters turned into rates.
 
 Every parser takes the file's bytes and raises `ValueError` on anything it cannot understand; whoever reads
 decides what an unknown value means.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -27,6 +28,19 @@ _NAME_AT = 19
 """Where the name begins in a folder's entry, on Linux of 64 bits: after its inode, place, length and kind."""
 _LARGEST = 1 << 24
 """A kernel text file never comes near it; anything longer is not one, and is cut."""
+
+
+# Devices that stand on other disks of the list, or on none: counting them counts bytes twice, or memory as
+# disk.
+_STACKED_DISK = re.compile(
+    r"loop\d|ram\d|zram\d|dm-\d|md\d|md_|sr\d|fd\d|bcache\d|drbd\d|zd\d|nvme\d+c\d+n\d"
+)
+# Interfaces whose traffic passes through another of the list as well, or stays on this node.
+_STACKED_INTERFACE = re.compile(
+    r"lo$|ifb\d|veth|docker\d|br-|virbr|cni|flannel|cali|bond\d|team\d|dummy\d|tun\d|tap\d|wg\d|.+\.\d+$"
+)
+CPU_INTERVAL_S = 0.05
+"""A share of CPU time over less than this would be one tick more or less, and mean nothing."""
 
 
 def read_whole(fd: int, size: int, *, records: bool = False) -> bytes:
@@ -260,13 +274,6 @@ def parse_node_stat(data: bytes) -> CpuTimes:
     return CpuTimes(total - ticks[3] - sum(ticks[4:5]), total, data.count(b"\ncpu"))
 
 
-# Devices that stand on other disks of the list, or on none: counting them counts bytes twice, or memory as
-# disk.
-_STACKED_DISK = re.compile(
-    r"loop\d|ram\d|zram\d|dm-\d|md\d|md_|sr\d|fd\d|bcache\d|drbd\d|zd\d|nvme\d+c\d+n\d"
-)
-
-
 def parse_diskstats(data: bytes) -> tuple[dict[str, int], dict[str, int]]:
     """Bytes read and written so far by each whole disk; partitions and stacked devices left out."""
     read: dict[str, int] = {}
@@ -290,12 +297,6 @@ def _partition_of(name: str) -> str | None:
     return disk[:-1] if disk.endswith("p") and disk[-2:-1].isdigit() else disk
 
 
-# Interfaces whose traffic passes through another of the list as well, or stays on this node.
-_STACKED_INTERFACE = re.compile(
-    r"lo$|ifb\d|veth|docker\d|br-|virbr|cni|flannel|cali|bond\d|team\d|dummy\d|tun\d|tap\d|wg\d|.+\.\d+$"
-)
-
-
 def parse_net_dev(data: bytes) -> tuple[dict[str, int], dict[str, int]]:
     """Bytes received and sent so far by each interface, loopback and stacked ones left out.
 
@@ -311,3 +312,53 @@ def parse_net_dev(data: bytes) -> tuple[dict[str, int], dict[str, int]]:
             received[name], sent[name] = int(fields[0]), int(fields[8])
     outer = [name for name in received if not _STACKED_INTERFACE.match(name)] or list(received)
     return {name: received[name] for name in outer}, {name: sent[name] for name in outer}
+
+
+def growth(now: float | None, before: float | None) -> float | None:
+    """How much a counter grew; None where a reading is missing, or where it went down: wrapped or reset."""
+    if now is None or before is None or now < before:
+        return None
+    return now - before
+
+
+def rate(now: float | None, before: float | None, interval_s: float | None) -> float | None:
+    """Growth a second; None where the growth is unknown or no time passed."""
+    grown = growth(now, before)
+    if grown is None or interval_s is None or interval_s <= 0:
+        return None
+    return grown / interval_s
+
+
+def long_enough(interval_s: float | None) -> float | None:
+    """The interval, if the kernel's CPU ticks of 10 ms can tell a share of it; None if it is too short for
+    that.
+    """
+    return interval_s if interval_s is not None and interval_s >= CPU_INTERVAL_S else None
+
+
+def percent(part: float | None, whole: float | None) -> float | None:
+    """A share in percent; None where either is unknown or there is nothing to have a share of."""
+    if part is None or whole is None or whole <= 0:
+        return None
+    return 100.0 * part / whole
+
+
+def rate_over(
+    now: Mapping[str, int] | None, before: Mapping[str, int] | None, interval_s: float | None
+) -> float | None:
+    """Growth a second of the counters both readings hold, summed.
+
+    A counter that came or went in between says nothing of the interval and is left out. One that went down
+    makes the sum unknown, and so does having none in common.
+    """
+    if now is None or before is None or interval_s is None or interval_s <= 0:
+        return None
+    grown: list[int] = []
+    for name, value in now.items():
+        earlier = before.get(name)
+        if earlier is None:
+            continue
+        if value < earlier:
+            return None
+        grown.append(value - earlier)
+    return sum(grown) / interval_s if grown else None

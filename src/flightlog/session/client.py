@@ -1,23 +1,39 @@
-"""`session.client`: functions and commands in, futures out."""
+"""`session.client`: functions and commands in, futures out; and calls as they are recorded."""
 
 from __future__ import annotations
 
+import functools
+import inspect
+import logging
 import os
+import signal
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent import futures as standard
 from contextlib import suppress
 from itertools import islice
+from pathlib import Path
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from weakref import WeakKeyDictionary
 
-from flightlog.core.errors import UsageError
+import msgspec
+from msgspec import Struct
+
+from flightlog.core.descriptors import Descriptor, make_pipe
+from flightlog.core.errors import CommandError, UsageError
+from flightlog.core.redaction import has_own_patterns, is_secret_key, redact_command
+from flightlog.core.text import signal_name
 from flightlog.engines.execute import plain_dumps
-from flightlog.record.context import RUN, TRACEPARENT, format_traceparent
+from flightlog.record.command.child import Tail
+from flightlog.record.context import ENVIRONMENT, RUN, TRACEPARENT, carrier, format_traceparent
 from flightlog.record.run import LiveRun
-from flightlog.record.span import current, find_parent
-from flightlog.session.arguments import digest, named_arguments, recorded, task_name
+from flightlog.record.span import current, current_span, find_parent
+from flightlog.record.values import clean
+from flightlog.samplers.usage import own_peak_rss_bytes
 from flightlog.session.call_wrapper import call_around
-from flightlog.session.command_task import command_arguments, command_name, command_words, run_words
 from flightlog.session.futures import TaskFuture, pack, wait_together
 from flightlog.session.progress import shown
 from flightlog.session.task import Task
@@ -26,10 +42,18 @@ from flightlog.session.tracking import Tracker
 
 if TYPE_CHECKING:
     from flightlog.analyze.history.attempts import EarlierRuns
-    from flightlog.session.eta import Eta
+    from flightlog.session.progress import Eta
 
 TOGETHER = 64
 """Tasks of a `map` that are handed over at a time."""
+
+
+_SHORT = 16
+_encode = msgspec.json.Encoder(order="deterministic").encode
+_known: WeakKeyDictionary[Any, Parameters] = WeakKeyDictionary()
+log = logging.getLogger("flightlog")
+_MAX_RSS_UNIT = 1 if sys.platform == "darwin" else 1024
+_PR_SET_PDEATHSIG = 1
 
 
 class Kind(NamedTuple):
@@ -322,3 +346,246 @@ def _checked(futures: Iterable[TaskFuture]) -> list[TaskFuture]:
                 f"{type(one).__name__} {str(one)[:80]!r} is no future: give a list of what submit and map return"
             )
     return awaited
+
+
+class Parameters(NamedTuple):
+    """What a function calls its arguments."""
+
+    positional: tuple[str, ...]
+    rest: str | None
+    """The name of `*args`."""
+
+
+def task_name(function: Callable[..., Any]) -> str:
+    """What tasks of a function are called: the function's name, or the class of an object that is called."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return str(getattr(function, "__name__", None) or type(function).__name__)
+
+
+def named_arguments(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The arguments of a call by name, in the order of the signature; arguments bound by `partial` included.
+
+    What the signature does not tell (a builtin, a call that does not fit) is called `arg0`, `arg1`, …
+    Defaults that the call leaves alone are not listed. Never raises.
+    """
+    while isinstance(function, functools.partial):
+        args, kwargs = (*function.args, *args), {**function.keywords, **kwargs}
+        function = function.func
+    positional, rest = _parameters(function)
+    given = len(args)
+    made = dict(zip(positional, args, strict=False))
+    if given > len(positional):
+        if rest is not None:
+            made[rest] = list(args[len(positional) :])
+        else:
+            made.update((f"arg{i}", args[i]) for i in range(len(positional), given))
+    if kwargs:
+        made.update((name, kwargs[name]) for name in positional[given:] if name in kwargs)
+        for name, value in kwargs.items():
+            # A positional-only parameter and a keyword may have one name.
+            made[f"{name} (keyword)" if name in positional[:given] else name] = value
+    return made
+
+
+def recorded(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments as they are written down: bounded, redacted, and nothing that JSON cannot hold."""
+    if _is_plain(arguments):
+        return dict(arguments)
+    return clean(arguments)[0]
+
+
+def digest(args: Mapping[str, Any]) -> str | None:
+    """16 hex digits, the same for the same recorded arguments in any process on any day; None where there are
+    none.
+    """
+    if not args:
+        return None
+    import hashlib
+
+    return hashlib.blake2b(_encode(args), digest_size=8).hexdigest()
+
+
+def _is_plain(arguments: Mapping[str, Any]) -> bool:
+    """Whether everything can be written as it is: most calls, at a fraction of the cost of a closer look."""
+    for name, value in arguments.items():
+        kind = type(value)
+        if kind is str:
+            if len(value) > _SHORT or not value.isalnum() or has_own_patterns():
+                return False
+        elif kind is int:
+            if not -(2**63) <= value < 2**63:
+                return False
+        elif kind is float:
+            if value - value != 0:  # NaN and infinities
+                return False
+        elif kind is not bool and value is not None:
+            return False
+        if is_secret_key(name):
+            return False
+    return len(arguments) <= 32
+
+
+def _parameters(function: Callable[..., Any]) -> Parameters:
+    if isinstance(function, MethodType):
+        positional, rest = _parameters(function.__func__)
+        return Parameters(positional[1:], rest)
+    if not isinstance(function, FunctionType | BuiltinFunctionType | type):
+        return _read_parameters(function)  # an object may be changed, and equal to another
+    found = _known.get(function)
+    if found is None:
+        found = _known[function] = _read_parameters(function)
+    return found
+
+
+def _read_parameters(function: Callable[..., Any]) -> Parameters:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except Exception:  # noqa: BLE001 - a builtin without a signature, or one of the user's own making that raises
+        return Parameters((), None)
+    return Parameters(
+        tuple(p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)),
+        next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), None),
+    )
+
+
+class CommandOutput(Struct, frozen=True, kw_only=True):
+    """What a command that ended with 0 leaves: the result of its task."""
+
+    exit_code: int
+    stdout: str
+    """Its last lines, some 8,000 characters at most, with secrets redacted."""
+    stderr: str
+    stdout_bytes: int
+    """How much it wrote in all."""
+    stderr_bytes: int
+    cpu_s: float
+    """CPU time of the command and of the processes it waited for."""
+    peak_rss_bytes: int | None
+    """Resident memory of the largest of these processes; null where that was less than the worker's own."""
+
+
+def command_words(command: Sequence[str | os.PathLike[str]]) -> list[str]:
+    """The words of a command; a `UsageError` for a single text, which would have to be split as a shell
+    does.
+    """
+    if isinstance(command, str | bytes | os.PathLike):
+        raise UsageError(f"give a command as a list of words, such as ['ls', '-l']: {command!r}")
+    words = [os.fspath(word) for word in command]
+    if not words or any(not isinstance(word, str) for word in words):
+        raise UsageError(f"a command is a list of at least one word, all of them text: {words!r}")
+    return words
+
+
+def command_name(words: Sequence[str]) -> str:
+    """What the task of a command is called: the program's own name."""
+    return Path(words[0]).name or words[0]
+
+
+def command_arguments(words: Sequence[str], cwd: str | None) -> dict[str, Any]:
+    """The command as it is recorded, its secrets hidden."""
+    made: dict[str, Any] = {"command": redact_command(words)}
+    if cwd is not None:
+        made["cwd"] = cwd
+    return made
+
+
+def run_words(words: Sequence[str], cwd: str | None, env: Mapping[str, str] | None) -> CommandOutput:
+    """In the worker: run the command to its end. `env` is added to the worker's environment.
+
+    The task gets the metrics `exit_code`, `command_cpu_s` and, where it is known, `command_peak_rss_bytes`.
+    Another exit code than 0, a signal, or a program that cannot be started is a `CommandError`.
+    """
+    import subprocess
+
+    place = {ENVIRONMENT[key]: value for key, value in carrier().items()}
+    name = command_name(words)
+    floor = own_peak_rss_bytes()
+    (from_out, to_out), (from_err, to_err) = make_pipe(), make_pipe()
+    try:
+        process = subprocess.Popen(
+            words,
+            cwd=cwd,
+            env={**os.environ, **(env or {}), **place},
+            stdin=subprocess.DEVNULL,
+            stdout=to_out.fd,
+            stderr=to_err.fd,
+            preexec_fn=_die_with_parent(),  # noqa: PLW1509 - two C calls
+        )
+    except OSError as error:
+        raise _failed(
+            f"{name} could not be started: {error.strerror or error}: {error.filename}", 127
+        ) from error
+    finally:
+        to_out.close()
+        to_err.close()
+    tails = Tail(), Tail()
+    readers = [
+        threading.Thread(target=_read, args=(pipe, tail, name), name="flightlog-output", daemon=True)
+        for pipe, tail in zip((from_out, from_err), tails, strict=True)
+    ]
+    for reader in readers:
+        reader.start()
+    for reader in readers:
+        reader.join()
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = code = os.waitstatus_to_exitcode(status)
+    cpu_s, peak = usage.ru_utime + usage.ru_stime, _peak(usage.ru_maxrss * _MAX_RSS_UNIT, floor)
+    span = current_span()
+    span.metrics.update(command_cpu_s=cpu_s, exit_code=code)
+    if peak is not None:
+        span.metrics["command_peak_rss_bytes"] = peak
+    out, err = (tail.text() for tail in tails)
+    if code != 0:
+        how = f"was ended by {signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
+        raise _failed(f"{name} {how}", code, out, err)
+    return CommandOutput(
+        exit_code=code,
+        stdout=out,
+        stderr=err,
+        stdout_bytes=tails[0].total_bytes,
+        stderr_bytes=tails[1].total_bytes,
+        cpu_s=cpu_s,
+        peak_rss_bytes=peak,
+    )
+
+
+def _failed(message: str, code: int, out: str = "", err: str = "") -> CommandError:
+    error = CommandError(message)
+    error.exit_code, error.signal = (code, None) if code >= 0 else (None, signal_name(-code))
+    error.stdout, error.stderr = out, err
+    error.error_type = error.signal or "ExitCode"
+    return error
+
+
+def _peak(largest: int, floor: int) -> int | None:
+    """The kernel's mark counts from before the command took the place of the worker's copy, which had
+    `floor`.
+    """
+    return largest if largest > floor else None
+
+
+def _read(pipe: Descriptor, tail: Tail, name: str) -> None:
+    """Read to the end, or for as long as the pipe is ours: who closes all descriptors of this process closes
+    it, too.
+    """
+    try:
+        while data := os.read(pipe.fd, 1 << 16):
+            tail.add(data)
+    except OSError as error:
+        log.warning("the rest of what %s writes is not known: %s", name, error.strerror or error)
+    pipe.close()
+
+
+def _die_with_parent() -> Callable[[], None] | None:
+    """On Linux, a command does not outlive the worker that is killed because of a timeout or a
+    cancellation.
+    """
+    if not sys.platform.startswith("linux"):
+        return None
+    import ctypes
+
+    prctl = ctypes.CDLL(None).prctl
+    return lambda: prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))

@@ -1,21 +1,37 @@
-"""Overlays in files of their own, which a manifest does not know of: picked by name, for one session or
-plan.
+"""Overlays in files of their own, beside the manifest: picked by name for one session or plan, and written from
+advice.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
 
 from flightlog.core.errors import ManifestError, UsageError
 from flightlog.core.settings import expanded, read_settings
 from flightlog.session.manifest import Manifest, with_overlay
-from flightlog.session.overlay import laid_over, with_removals
+from flightlog.session.overlay import laid_over, shown, with_removals
 from flightlog.session.schema import OVERLAID
 from flightlog.session.validation import Checker, Problem
 from flightlog.session.yaml_tree import Node, read_tree
+from flightlog.store.documents import replace_bytes
+
+if TYPE_CHECKING:
+    from flightlog.analyze.advice.advise import Advised
+
+
+SUFFIX = ".advised.yaml"
+_MARK = "# Written by `flightlog advise --apply`, which may replace it; content "
+_PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]*(?: [A-Za-z0-9_.-]+)*")
+_KINDS = {"components": "component", "tasks": "task", "targets": "target"}
 
 
 def pick_overlay(
@@ -95,3 +111,159 @@ def problems_of(manifest: Manifest, over: Node, name: str) -> list[Problem]:
     after.contents()
     known = {(problem.line, problem.path, problem.text) for problem in before.problems}
     return [one for one in after.problems if (one.line, one.path, one.text) not in known]
+
+
+class WrittenOverlay(Struct, frozen=True, kw_only=True):
+    """What became of the advice."""
+
+    path: Path | None
+    """The file, named from the working directory where it is in there; None where there was nothing to
+    set."""
+    changes: dict[str, str]
+    """What it sets."""
+    commented: dict[str, str]
+    """What stands in it as a comment, or in no file at all, by path: what has to hold before it is set."""
+    left_out: list[str]
+    """Sentences on what could not be set."""
+
+
+def write_advised(manifest: Manifest, advised: Advised) -> WrittenOverlay:
+    """Write what is advised into `<manifest>.advised.yaml`, as far as the manifest has such things and it is
+    news.
+
+    What may only be set on a condition that no record tells of (a cache, a retry) is a comment in it. A file
+    of that name that was not written so, or was changed since, is left alone, with a `UsageError`. The
+    manifest itself is never touched.
+    """
+    changes: dict[str, str] = {}
+    left_out: list[str] = []
+    for path, value in advised.changes.items():
+        problem = _problem(manifest, path, value)
+        if problem is not None:
+            left_out.append(f"{path} was not set to {value}: {problem}")
+        elif _there(manifest, path) != value:
+            changes[path] = value
+    commented = {path: why for path, why in advised.conditions.items() if path in changes}
+    sure = {path: value for path, value in changes.items() if path not in commented}
+    if not sure:
+        return WrittenOverlay(path=None, changes={}, commented=commented, left_out=left_out)
+    file = manifest.path.with_suffix(SUFFIX)
+    _refuse_others(file)
+    try:
+        replace_bytes(file, overlay_text(manifest, advised, changes).encode())
+    except OSError as error:
+        raise UsageError(f"cannot write {file}: {error.strerror or error}") from error
+    return WrittenOverlay(path=_near(file), changes=sure, commented=commented, left_out=left_out)
+
+
+def overlay_text(manifest: Manifest, advised: Advised, changes: Mapping[str, str]) -> str:
+    """The file's text: each value with what stood there before, and all reasons at the top.
+
+    What is set on a condition is a comment; without its `# ` the line is right where it stands.
+    """
+    reasons = [one.sentence for one in advised.advice if any(path in changes for path in one.changes)]
+    lines = [
+        f"# {line}"
+        for line in (
+            f"From {advised.attempts:,} attempts in {advised.runs:,} runs of {advised.project}, so that"
+            f" {advised.confidence * 100:g} % of later attempts have enough.",
+            *reasons,
+        )
+    ]
+    tree: dict[str, Any] = {}
+    for path, value in changes.items():
+        *way, last = _way(manifest, path)
+        inside = tree
+        for part in way:
+            inside = inside.setdefault(part, {})
+        before = _there(manifest, path)
+        said = [f"was {' '.join(before.split())}"] if before is not None else []
+        said += [f"only if {advised.conditions[path]}"] if path in advised.conditions else []
+        text = _word(value) + (f"  # {', '.join(said)}" if said else "")
+        inside[last] = _Unsure(text) if path in advised.conditions else text
+    body = "".join(f"{' '.join(line.split())}\n" for line in lines) + "".join(_yaml(tree))
+    return f"{_MARK}{_digest(body)}\n{body}"
+
+
+class _Unsure(str):
+    """A value that is written as a comment."""
+
+    __slots__ = ()
+
+
+def _yaml(tree: Mapping[str, Any], indent: str = "") -> Iterator[str]:
+    for key, value in tree.items():
+        mark = "# " if _is_unsure(value) else ""
+        if isinstance(value, dict):
+            yield f"{mark}{indent}{_word(key)}:\n"
+            yield from _yaml(value, indent + "  ")
+        else:
+            yield f"{mark}{indent}{_word(key)}: {value}\n"
+
+
+def _is_unsure(value: Any) -> bool:
+    """Whether nothing of it is to be set: a mapping of comments alone would be no mapping."""
+    return all(map(_is_unsure, value.values())) if isinstance(value, dict) else isinstance(value, _Unsure)
+
+
+def _way(manifest: Manifest, path: str) -> tuple[str, ...]:
+    """The keys of a path: names may have dots in them, and the manifest's own names say which do."""
+    kind, _, rest = path.partition(".")
+    there = manifest.tree.get(kind)
+    names = list(there.value) if there is not None and isinstance(there.value, dict) else []
+    known = max((name for name in names if rest.startswith(f"{name}.")), key=len, default=None)
+    if known is not None:
+        return kind, known, *rest[len(known) + 1 :].split(".")
+    name, _, key = rest.rpartition(".")
+    return kind, name, key
+
+
+def _there(manifest: Manifest, path: str) -> str | None:
+    node = manifest.tree.get(*_way(manifest, path))
+    return None if node is None or node.value is None else shown(node)
+
+
+def _problem(manifest: Manifest, path: str, value: str) -> str | None:
+    """Why a value cannot be set; None where it can."""
+    kind, name, *keys = _way(manifest, path)
+    if kind not in _KINDS or not name or not all(keys):
+        return "an overlay sets what a component, a task or a target has"
+    if manifest.tree.get(kind, name) is None and kind != "tasks":
+        return f"{manifest.name} has no {_KINDS[kind]} {name!r}"
+    over: Any = _word(value)
+    for key in (*reversed(keys), name, kind):
+        over = {key: over}
+    found = problems_of(manifest, read_tree("".join(_yaml(over)), "advice"), "advice")
+    return found[0].text if found else None
+
+
+def _word(text: str) -> str:
+    """A text as YAML: plain where that is safe."""
+    return text if _PLAIN.fullmatch(text) else msgspec.json.encode(text).decode()
+
+
+def _digest(body: str) -> str:
+    return sha256(body.encode()).hexdigest()[:16]
+
+
+def _refuse_others(file: Path) -> None:
+    try:
+        text = file.read_bytes().decode("utf-8", "replace")
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise UsageError(f"cannot look at {file}: {error.strerror or error}") from error
+    first, _, body = text.partition("\n")
+    if not first.startswith(_MARK):
+        raise UsageError(
+            f"{file} was not written by `flightlog advise --apply`, and was left alone; move it away"
+        )
+    if first.removeprefix(_MARK).strip() != _digest(body):
+        raise UsageError(
+            f"{file} was changed since it was written, and was left alone; move it away to get a new one"
+        )
+
+
+def _near(file: Path) -> Path:
+    here = Path.cwd()
+    return file.relative_to(here) if file.is_relative_to(here) else file

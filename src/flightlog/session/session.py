@@ -7,30 +7,40 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self
 
+from flightlog.core import threads
 from flightlog.core.displayed import Displayed
 from flightlog.core.errors import UsageError
+from flightlog.core.settings import read_settings
 from flightlog.engines.contract import Engine
 from flightlog.engines.execute import plain_dumps
 from flightlog.engines.program import refuse_while_main_is_imported
+from flightlog.events import ResourceRequest
+from flightlog.record.background import save_run
+from flightlog.record.environment import Environment, read_environment
 from flightlog.record.recording import NoopRun, record
 from flightlog.record.run import LiveRun
 from flightlog.record.worker_costs import WorkerCosts
 from flightlog.session.charges import charges_of
 from flightlog.session.client import Client
-from flightlog.session.eta import Eta
+from flightlog.session.lock import make_lock
 from flightlog.session.manifest import Manifest, load_manifest, pick_target
 from flightlog.session.otel_config import send_while_running
 from flightlog.session.overlay_file import pick_overlay
-from flightlog.session.run_documents import Papers
+from flightlog.session.plan import History, make_plan, plan_bytes, read_history
+from flightlog.session.progress import Eta
+from flightlog.session.schema import Component, Contents
+from flightlog.session.secrets import without_secrets
 from flightlog.session.task_options import Rules
 from flightlog.session.tracking import Counts, Tracker
+from flightlog.store import layout
+from flightlog.store.documents import replace_bytes, write_document
 
 log = logging.getLogger("flightlog")
 
@@ -38,6 +48,10 @@ CLOSE_S = 10.0
 """How long tasks that run may take to end when a session closes in peace."""
 HASTE_S = 1.0
 """The same after an error or Ctrl-C."""
+
+
+TASKS_OF_A_RUN = 2000
+"""How many tasks of each earlier run the plan of a new one looks at: a session has other things to do."""
 
 
 class Seen(NamedTuple):
@@ -320,3 +334,87 @@ def _own_ids() -> Callable[[], str]:
     """Ids for tasks that nobody records: unique within the session."""
     numbers = count(1)
     return lambda: f"{next(numbers):016x}"
+
+
+class Papers:
+    """The documents of a session in its run directory. Nothing here raises: what cannot be written is said
+    once.
+    """
+
+    def __init__(
+        self, run: LiveRun, manifest: Manifest, target: str, contents: Contents, environ: Mapping[str, str]
+    ) -> None:
+        """Write the manifest and the plan now; what takes its time follows at once, on a thread.
+
+        That is the plan with what history suggests, for which earlier runs are read, and the lock, for which
+        git is asked.
+        """
+        self._run, self._manifest, self._contents = run, manifest, contents
+        self._target, self._environ = target, environ
+        self._environment: Environment | None = None
+        self._guarded("manifest", self._write_manifest)
+        self._guarded("plan", lambda: self._write_plan(None))
+        if run.info.pid == os.getpid():
+            run.info.manifest_hash = manifest.sha256
+            save_run(run)
+        requests = list(_requests(contents))
+        if requests:
+            run.emit(*requests)
+        self._thread = threads.Thread(target=self._follow, name="flightlog-papers")
+        self._thread.start()
+
+    def _write_manifest(self) -> None:
+        """Keep the text; its hash, by which runs are compared, is always that of the text as written."""
+        as_written = read_settings(self._environ).manifest_as_written
+        text = self._manifest.source if as_written else without_secrets(self._manifest.source)
+        replace_bytes(self._run.path / layout.MANIFEST, text.encode())
+
+    def finish(self, functions: Iterable[Callable[..., Any]]) -> None:
+        """Write the lock again, with the functions that were run."""
+        self._thread.join()
+        self._guarded("lock", lambda: self._write_lock(functions))
+
+    def _follow(self) -> None:
+        self._guarded("lock", lambda: self._write_lock(()))
+        self._guarded("plan", self._add_history)
+
+    def _add_history(self) -> None:
+        history = read_history(self._run.path.parent, self._contents.project.name, tasks=TASKS_OF_A_RUN)
+        if history is not None:
+            self._write_plan(history)
+
+    def _write_plan(self, history: History | None) -> None:
+        plan = make_plan(self._manifest, self._target, self._environ, history)
+        replace_bytes(self._run.path / layout.PLAN, plan_bytes(plan))
+
+    def _write_lock(self, functions: Iterable[Callable[..., Any]]) -> None:
+        if self._environment is None:
+            self._environment = read_environment(cwd=self._manifest.path.parent)
+        lock = make_lock(self._manifest, functions, self._environment, contents=self._contents)
+        write_document(self._run.path / layout.LOCK, lock)
+
+    def _guarded(self, what: str, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except Exception as error:  # noqa: BLE001 - the session runs without its papers, too
+            self._run.recorder.trouble(what, f"the {what} could not be written into the run: {error!r}")
+
+
+def _requests(contents: Contents) -> Iterable[ResourceRequest]:
+    """What each component asks for, and each task that the manifest gives a component."""
+    for name, component in contents.components.items():
+        yield _request(None, name, component)
+    for task, entry in contents.tasks.items():
+        if entry.component is not None:
+            yield _request(task, entry.component, contents.components[entry.component])
+
+
+def _request(task: str | None, name: str, component: Component) -> ResourceRequest:
+    return ResourceRequest(
+        task=task,
+        component=name,
+        cpus=component.cpus,
+        memory_bytes=component.memory_bytes,
+        gpus=component.gpus,
+        walltime_s=component.walltime_s,
+    )

@@ -29,8 +29,8 @@ from flightlog.engines.execute import plain_dumps
 from flightlog.events import Event, WorkerEvent
 from flightlog.record.recorder import Recorder
 from flightlog.record.worker_costs import WorkerCosts
-from flightlog.session.eta import Pace
 from flightlog.session.futures import fill
+from flightlog.session.progress import Pace
 from flightlog.session.task import (
     Task,
     ended_event,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from flightlog.core.text import plural
 from flightlog.core.units import format_bytes, format_count
-from flightlog.engines.slurm.merging import Merged
+from flightlog.engines.slurm.events import Merged
 from flightlog.show.document import table
 from flightlog.show.phrases import moment_text
 from flightlog.show.terminal import Ink, clean, pad, wrap

@@ -596,7 +596,7 @@ def test_a_framework_that_is_not_known_is_misuse(program, tmp_path):
 
 
 def test_launchers_and_daemonic_children_are_not_tracked(monkeypatch):
-    from flightlog.record.device.child_processes import is_helper
+    from flightlog.record.device.tracking import is_helper
 
     monkeypatch.delenv("RANK", raising=False)
     assert is_helper(["python", "/usr/bin/torchrun", "--nproc-per-node", "4", "train.py"])

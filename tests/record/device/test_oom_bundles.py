@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 import flightlog
 from flightlog.devices import load_telemetry_events, telemetry_event_to_dict, validate_telemetry_record
-from flightlog.record.device import oom, oom_observer
+from flightlog.record.device import oom
 from flightlog.record.device.oom import MAX_BUNDLES, bundles, shortened, take_slot, write_snapshot
 from flightlog.record.device.tracker import KEPT_EVENTS, DeviceMemoryTracker, DeviceSource, Options
 from flightlog.record.failure import is_out_of_memory
@@ -343,9 +343,9 @@ def test_a_full_disk_leaves_no_half_bundle_and_the_program_its_own_exception(
 @pytest.fixture
 def observed(tracked, torch, monkeypatch):
     """A run whose tracker has attached torch's observer."""
-    monkeypatch.setattr(oom_observer, "_attached_in", None)
-    monkeypatch.setattr(oom_observer, "_told", None)
-    monkeypatch.setattr(oom_observer, "_unclaimed", deque(maxlen=MAX_BUNDLES))
+    monkeypatch.setattr(oom, "_attached_in", None)
+    monkeypatch.setattr(oom, "_told", None)
+    monkeypatch.setattr(oom, "_unclaimed", deque(maxlen=MAX_BUNDLES))
     monkeypatch.setitem(sys.modules, "torch", torch)
     with tracked as t:
         t.tracker.sample()
@@ -465,12 +465,12 @@ def test_an_observer_that_is_left_over_tells_nobody(observed, torch):
 
 
 def test_an_old_torch_is_not_observed_for_its_allocator_would_be_locked(recorded, torch, monkeypatch):
-    monkeypatch.setattr(oom_observer, "_attached_in", None)
+    monkeypatch.setattr(oom, "_attached_in", None)
     torch.__version__ = "2.1.2+cu121"
     with recorded() as run:
-        assert oom_observer.observe(torch, run.recorder) is False
+        assert oom.observe(torch, run.recorder) is False
         torch.__version__, torch.cuda.started = "2.13.0", False
-        assert oom_observer.observe(torch, run.recorder) is False
+        assert oom.observe(torch, run.recorder) is False
     assert torch.observers == []
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from flightlog.core.errors import UsageError
 from flightlog.record.run import LiveRun
-from flightlog.session.arguments import task_name
+from flightlog.session.client import task_name
 from flightlog.session.futures import TaskFuture
 
 if TYPE_CHECKING:

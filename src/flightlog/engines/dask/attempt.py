@@ -39,8 +39,8 @@ from flightlog.engines.program import dumps
 from flightlog.events import JobStarted
 from flightlog.record.clock import Clock
 from flightlog.record.context import RUN
+from flightlog.record.environment import job_here
 from flightlog.record.joining import leave_run
-from flightlog.record.slurm_job import job_here
 from flightlog.record.span import current
 from flightlog.store.liveness import this_host
 

@@ -1,19 +1,64 @@
-"""Attempts in processes that the Dragon runtime starts, on one node or many. Linux alone."""
+"""Attempts in processes that the Dragon runtime starts, on one node or many. Linux only.
+
+One thread dispatches attempts to the workers, listens to them, and reports those that end.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
-from collections.abc import Mapping
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import chain, islice, zip_longest
-from typing import Any, Literal
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
 
 from flightlog.core.errors import MissingExtra, UsageError
-from flightlog.engines.contract import PooledEngine, Reports
-from flightlog.engines.program import refuse_while_main_is_imported
+from flightlog.core.retry import delay_s
+from flightlog.engines.attempts import Attempt, Deadlines, Ledger
+from flightlog.engines.contract import Outcome, PooledEngine, Reports, Work, WorkerView
+from flightlog.engines.dragon.process import (
+    GONE,
+    PARCEL,
+    STUCK_S,
+    DragonProcess,
+    Surroundings,
+    one_at_a_time,
+    wake_who_waits,
+)
+from flightlog.engines.exit_reason import Death, OomKills, describe_death
+from flightlog.engines.program import main_program, refuse_while_main_is_imported
+from flightlog.engines.wire import Frame
+from flightlog.engines.worker import ENDED, READY, STARTED, decode_outcome, decode_started, encode_order
+from flightlog.engines.worker_recording import sampled_from_here
+from flightlog.events import WorkerLaunched, WorkerLost, WorkerReady, WorkerRemoved
+from flightlog.record.clock import Clock
+
+if TYPE_CHECKING:
+    from flightlog.engines.relay.recording import Landing
 
 INSIDE = "DRAGON_MY_PUID"
 """The variable that Dragon sets in every process it runs."""
+
+
+log = logging.getLogger("flightlog")
+CLOSED = "the engine was closed"
+START_S = STOP_S = 30.0
+"""How long a worker may take to be ready, or to end when it was asked to, before it is made to end when the
+engine closes.
+
+It speaks with Dragon's runtime in both. Locks that a process of Dragon's holds when it is killed stay locked,
+and if they are the runtime's, nothing in it ever moves again: force is for those that do not get on at all.
+"""
+ASK_S = 0.1
+"""How often Dragon is asked which processes have ended, up to 50 of them; less often the more there are."""
+TRIES = 3
+"""Launches that may fail in a row, and hand-outs of one attempt that may come to nothing."""
 
 
 class DragonEngine(PooledEngine):
@@ -61,8 +106,6 @@ class DragonEngine(PooledEngine):
 
     def start(self, run_path: str | None, reports: Reports) -> None:
         """Begin; workers are launched when there is work."""
-        from flightlog.engines.dragon.pool import DragonPool
-
         self._begin()
         refuse_while_main_is_imported("an engine")
         self._pool = DragonPool(self._slots(), self._grace_s)
@@ -71,7 +114,7 @@ class DragonEngine(PooledEngine):
 
     def dumps(self, value: Any) -> bytes:
         """The value as a pickle for workers, which do not import the program."""
-        from flightlog.engines.dragon.worker import dumps
+        from flightlog.engines.dragon.process import dumps
 
         return dumps(value)
 
@@ -118,3 +161,321 @@ def check_runtime(platform: str, environ: Mapping[str, str]) -> None:
             "this program was not started by Dragon, which has to be there before it: start it with "
             "`dragon prog.py` in place of `python prog.py`, or with `dragon -s prog.py` on a single machine"
         )
+
+
+class DragonPool:
+    """An engine of Dragon's processes, launched as there is work for them, each on the node of a free slot.
+
+    `slots` are nodes by Dragon's number, one for each worker there may be, in the order in which they are
+    filled.
+    """
+
+    def __init__(self, slots: Sequence[int], grace_s: float, oom: OomKills | None = None) -> None:
+        self._free = list(slots)
+        self._grace_s = grace_s
+        self._oom = oom or OomKills()
+        self._clock = Clock()
+        self._workers: dict[int, DragonProcess] = {}
+        """By Dragon's number of the process."""
+        self._told: set[int] = set()
+        """Those whose end is known, and their last words are being read."""
+        self._inbox: SimpleQueue[tuple[DragonProcess, Frame] | None] = SimpleQueue()
+        """What workers say; None is a nudge."""
+        self._requests: SimpleQueue[Attempt] = SimpleQueue()
+        self._deadlines: Deadlines[Attempt] = Deadlines()
+        self._landing: Landing | None = None
+        self._failures, self._launch_at = 0, 0.0
+        self._close_by: float | None = None
+        self._closing = False
+        self._notified = False
+        self._over = threading.Event()
+        """Nothing is asked of Dragon any more but for ends."""
+        self._thread = threading.Thread(target=self._run, name="flightlog-engine", daemon=True)
+        self._joiner = threading.Thread(target=self._join, name="flightlog-joiner", daemon=True)
+
+    # --- from any thread
+
+    def start(self, run_path: str | None, reports: Reports) -> None:
+        """Begin; workers are launched when there is work."""
+        self._run_path, self._ledger = run_path, Ledger(reports)
+        self._around = Surroundings(
+            paths=list(sys.path), main=main_program(), home=sampled_from_here(run_path)
+        )
+        self._thread.start()
+        self._joiner.start()
+
+    def submit(self, work: Work) -> None:
+        """Take an attempt."""
+        self._ledger.add(work)
+        self._wake()
+
+    def cancel(self, task_id: str, reason: str) -> bool:
+        """Give an attempt up; one that runs is ended with its process."""
+        cancelled, attempt = self._ledger.cancel(task_id, reason, running=True)
+        if attempt is not None:
+            self._requests.put(attempt)
+            self._wake()
+        return cancelled
+
+    def workers(self) -> Sequence[WorkerView]:
+        """The workers there are."""
+        return [worker.view() for worker in list(self._workers.values())]
+
+    def close(self, timeout_s: float) -> None:
+        """End everything; what runs may go on for so many seconds."""
+        by = time.monotonic() + timeout_s
+        self._close_by = by if self._close_by is None else min(by, self._close_by)
+        self._ledger.shut("cancelled", CLOSED)
+        self._wake()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+            self._joiner.join(STUCK_S)  # what the program asks of Dragon next, it asks alone
+
+    def _wake(self) -> None:
+        if not self._notified:
+            self._notified = True
+            self._inbox.put(None)
+
+    # --- the thread that waits for ends
+
+    def _join(self) -> None:
+        """Ask Dragon again and again which processes have ended, until the engine has."""
+        while not self._over.wait(ASK_S * max(1.0, len(self._workers) / 50)):
+            try:
+                puids = [puid for puid in list(self._workers) if puid not in self._told]
+                if puids:
+                    self._ask_for_ends(puids)
+                else:
+                    wake_who_waits()
+            except Exception as error:  # noqa: BLE001 - one of them is unknown to Dragon by now: look again
+                log.debug("Dragon did not say which processes have ended: %s", error)
+
+    def _ask_for_ends(self, puids: list[int]) -> None:
+        from dragon.globalservices.process import multi_join
+
+        with one_at_a_time():
+            ends, _ = multi_join(puids, timeout=0)
+        for puid, exit_code in ends or ():
+            worker = self._workers.get(puid)
+            if worker is not None:
+                self._told.add(puid)
+                worker.ended(exit_code)
+
+    # --- the thread
+
+    def _run(self) -> None:
+        try:
+            while not (self._closing and not self._workers):
+                self._take_in(self._patience_s())
+                self._end_cancelled()
+                self._look_at_the_clock()
+                self._hand_out()
+        except BaseException as error:  # nobody may wait for ever for an end that is never told
+            log.exception("the engine failed; its tasks are lost")
+            self._abandon(f"the engine failed: {type(error).__name__}: {error}")
+        finally:
+            self._closing = True
+            self._over.set()
+            if self._landing is not None:
+                self._landing.close()
+
+    def _patience_s(self) -> float | None:
+        now = time.monotonic()
+        due = [worker.force_at for worker in self._workers.values() if worker.force_at is not None]
+        if (first := self._deadlines.first()) is not None:
+            due.append(first)
+        if self._close_by is not None and any(w.attempt for w in self._workers.values()):
+            due.append(self._close_by)
+        if self._wants_worker():
+            due.append(self._launch_at)
+        return max(0.0, min(due) - now) if due else None
+
+    def _take_in(self, patience_s: float | None) -> None:
+        """Wait for something to happen, and take what has happened."""
+        try:
+            item = self._inbox.get(timeout=patience_s)
+        except Empty:
+            return
+        while True:
+            if item is None:
+                self._notified = False  # before anything is looked at
+            else:
+                self._hear(*item)
+            try:
+                item = self._inbox.get_nowait()
+            except Empty:
+                return
+
+    def _hear(self, worker: DragonProcess, message: Frame) -> None:
+        if worker.puid not in self._workers:
+            return
+        try:
+            self._take(worker, message)
+        except (ValueError, msgspec.MsgspecError) as error:
+            log.warning("worker %s cannot be understood: %s", worker.facts["worker"], error)
+            worker.use_force(f"it cannot be understood: {error}", self._grace_s)
+
+    def _take(self, worker: DragonProcess, message: Frame) -> None:
+        attempt = worker.attempt
+        if message.kind == GONE:
+            self._bury(worker)
+        elif message.kind == PARCEL:
+            self._land(message.body)
+        elif message.kind == READY:
+            worker.ready(message.head.decode(), message.serial)
+            self._failures = 0
+            launched = self._clock.iso(int(worker.launched * 1e9) - self._clock.anchor_ns)
+            self._ledger.worker(WorkerLaunched(timestamp=launched, **worker.facts))
+            launch_s = (worker.ready_at or 0.0) - worker.launched_at
+            self._ledger.worker(WorkerReady(launch_s=launch_s, **worker.facts))
+        elif attempt is None or attempt.serial != message.serial:
+            return
+        elif message.kind == STARTED:
+            begun, name = decode_started(message)
+            self._ledger.start(attempt, name, begun)
+            if attempt.work.timeout_s is not None:
+                self._deadlines.add(time.monotonic() + attempt.work.timeout_s, attempt.serial, attempt)
+        elif message.kind == ENDED:
+            self._let_go(worker, attempt)
+            self._ledger.end(attempt, decode_outcome(message))
+
+    def _let_go(self, worker: DragonProcess, attempt: Attempt) -> None:
+        worker.attempt = attempt.holder = None
+        self._deadlines.drop(attempt.serial)
+
+    def _land(self, parcel: bytes) -> None:
+        if self._landing is None and self._run_path is not None:
+            from flightlog.engines.relay.recording import Landing
+
+            self._landing = Landing(self._run_path)
+        if self._landing is not None:
+            self._landing.take(parcel)
+
+    def _bury(self, worker: DragonProcess) -> None:
+        """A process is over, and everything it had said was heard."""
+        del self._workers[worker.puid]
+        self._told.discard(worker.puid)
+        self._free.insert(0, worker.node)
+        worker.close()
+        expected = worker.why_ended is not None and worker.force != "hangs"
+        if worker.force == "hangs":
+            death = Death("its process does not end, not even by SIGKILL")
+        elif worker.why_ended is not None:
+            death = Death(worker.why_ended)
+        else:
+            death = describe_death(worker.exit_code, self._oom)
+        if expected and worker.ready_at is not None:
+            up_s = time.monotonic() - worker.ready_at
+            self._ledger.worker(WorkerRemoved(reason=death.reason, uptime_s=up_s, **worker.facts))
+        elif not expected:
+            self._ledger.worker(
+                WorkerLost(
+                    reason=death.reason, exit_code=death.exit_code, signal=death.signal, **worker.facts
+                )
+            )
+        attempt = worker.attempt
+        if attempt is not None:
+            self._let_go(worker, attempt)
+            if attempt.begun is None and attempt.mishaps < TRIES and attempt.verdict is None:
+                attempt.mishaps += 1
+                self._ledger.put_back(attempt)  # its function was never called
+            else:
+                outcome = self._ledger.cut_short(attempt, "lost", death.reason)
+                outcome.host, outcome.pid = worker.facts["host"], worker.facts["pid"]
+                if attempt.verdict is None:
+                    outcome.exit_code, outcome.signal = death.exit_code, death.signal
+                self._ledger.end(attempt, outcome)
+        if not expected and worker.ready_at is None:
+            self._launch_failed(f"worker processes die before they are ready: {death.reason}")
+
+    # --- handing out
+
+    def _hand_out(self) -> None:
+        for worker in list(self._workers.values()):
+            while worker.idle and (attempt := self._ledger.next()) is not None:
+                self._hand(worker, attempt)
+        if self._wants_worker() and time.monotonic() >= self._launch_at:
+            self._launch()
+
+    def _hand(self, worker: DragonProcess, attempt: Attempt) -> None:
+        try:
+            worker.hand(attempt, encode_order(attempt.serial, attempt.work))
+        except Exception as error:  # noqa: BLE001 - one attempt that cannot travel must not hold up the others
+            self._let_go(worker, attempt)
+            text = f"it cannot be sent to a worker: {error}"
+            self._ledger.end(
+                attempt, Outcome(end="failed", error_type=type(error).__name__, error_message=text)
+            )
+
+    def _wants_worker(self) -> bool:
+        if self._closing or not self._free:
+            return False
+        coming = sum(w.ready_at is None and w.why_ended is None for w in self._workers.values())
+        return self._ledger.waiting > coming
+
+    def _launch(self) -> None:
+        node = self._free.pop(0)
+        try:
+            worker = DragonProcess(node, self._around, lambda worker, frame: self._inbox.put((worker, frame)))
+        except Exception as error:  # noqa: BLE001 - whatever Dragon says to it
+            self._free.insert(0, node)
+            self._launch_failed(f"no worker process can be launched: {type(error).__name__}: {error}")
+            return
+        self._workers[worker.puid] = worker
+        self._wake()  # there may be work for another one
+
+    def _launch_failed(self, reason: str) -> None:
+        self._failures += 1
+        self._launch_at = time.monotonic() + delay_s(self._failures, 0.1, 12.8)
+        log.warning("%s", reason)
+        if self._failures >= TRIES and not any(w.ready_at for w in self._workers.values()):
+            self._ledger.shut("lost", reason)
+
+    # --- ending
+
+    def _end_cancelled(self) -> None:
+        with suppress(Empty):
+            while True:
+                attempt = self._requests.get_nowait()
+                if isinstance(attempt.holder, DragonProcess) and not attempt.over:
+                    self._force(attempt.holder, "a task was cancelled")
+
+    def _look_at_the_clock(self) -> None:
+        now = time.monotonic()
+        if self._close_by is not None:
+            self._close_workers(now)
+        for attempt in self._deadlines.take_due(now):
+            limit = attempt.work.timeout_s
+            reason = f"{attempt.work.task} ran over its timeout of {limit:g} s"
+            if isinstance(attempt.holder, DragonProcess) and self._ledger.judge(attempt, "timed_out", reason):
+                self._force(attempt.holder, "a task ran over its time")
+        for worker in list(self._workers.values()):
+            if worker.force_at is not None and worker.force_at <= now:
+                worker.use_force(worker.why_ended or CLOSED, self._grace_s)
+                if worker.force == "hangs":
+                    self._bury(worker)
+
+    def _close_workers(self, now: float) -> None:
+        self._closing = True
+        assert self._close_by is not None
+        for worker in self._workers.values():
+            if worker.attempt is None and worker.ready_at is not None:
+                worker.stop(CLOSED, STOP_S)
+            elif worker.attempt is None:
+                worker.expect(START_S)  # it is asked to end once it is ready
+            elif now >= self._close_by and worker.why_ended is None:
+                self._ledger.judge(worker.attempt, "cancelled", CLOSED)
+                self._force(worker, CLOSED)
+
+    def _force(self, worker: DragonProcess, why: str) -> None:
+        if worker.force == "no":
+            worker.use_force(why, self._grace_s)
+
+    def _abandon(self, reason: str) -> None:
+        self._ledger.shut("lost", reason)
+        for worker in list(self._workers.values()):
+            if worker.attempt is not None:
+                self._ledger.end(worker.attempt, self._ledger.cut_short(worker.attempt, "lost", reason))
+            for _ in ("SIGTERM", "SIGKILL"):
+                worker.use_force(reason, 0.0)
+        self._workers.clear()

@@ -1,16 +1,22 @@
-"""Where parcels arrive: the process that sees the run directory."""
+"""Receives chunks in the process that sees the run directory, and writes them into it: any order, any repetition
+and any splitting of them gives the same files.
+"""
 
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
+from bisect import bisect_left, bisect_right
 from collections import deque
 from os import PathLike
 from pathlib import Path
 
-from flightlog.engines.relay.chunk import NoParcel, unpack
-from flightlog.engines.relay.received_files import LandedFiles
+from flightlog.engines.relay.chunk import NoParcel, Parcel, landing_name, unpack, writer_of
+from flightlog.store import layout
+from flightlog.store.documents import decode_document, read_document, replace_bytes, write_document
+from flightlog.store.read.files import folder_parts
 
 log = logging.getLogger("flightlog")
 
@@ -20,6 +26,14 @@ sent again."""
 LAST_WORDS_S = 1.0
 """How long a landing that closes waits for writers that have not said that they are done."""
 _RETRY_S = 0.2
+
+
+MAX_HOLES_BYTES = 64 << 20
+"""What may be awaited in the middle of files, in all: whoever names a place far behind that is not
+believed."""
+MAX_FILES = 100_000
+MAX_BUNDLE_BYTES = 256 << 20
+"""What bundles that come in parcels may take together."""
 
 
 class Landing:
@@ -146,3 +160,173 @@ class Landing:
         if kind not in self._told:
             self._told.add(kind)
             log.warning("%s", problem)
+
+
+class LandedFiles:
+    """The files of a run that come from elsewhere. Raises `NoParcel` for what may not be taken, OSError for
+    the disk.
+
+    Not thread-safe. What is missing in the middle of a file of lines is filled with newlines until it comes,
+    so that a reader finds every whole line at every moment.
+    """
+
+    def __init__(self, run: Path) -> None:
+        self._run = run
+        info = read_document(run / layout.RUN, layout.RunInfo).value
+        self._trace_id, self._owner = (info.trace_id, info.writer) if info is not None else ("", "")
+        self._ranges: dict[str, _Ranges] = {}
+        self._holes = 0
+        self._bundle_bytes = 0
+        self._notes: dict[str, tuple[int, bytes]] = {}
+        self._spools: dict[str, str] = {}  # writer to the spool it comes from
+        self.unheard: set[str] = set()
+        """Writers that have spoken, and not said that they are done."""
+
+    def write(self, parcel: Parcel) -> None:
+        """Put a parcel where it belongs."""
+        if not self._trace_id or parcel.trace_id != self._trace_id:
+            raise NoParcel(f"it is for the run with trace id {parcel.trace_id[:40]!r}, which is not this one")
+        name = landing_name(parcel)
+        writer = writer_of(name)
+        if writer is not None:
+            self._check_writer(writer, parcel.spool)
+        if parcel.kind == "document":
+            self._write_document(name, writer, parcel)
+        else:
+            self._write_range(name, parcel)
+
+    def missing(self) -> dict[str, int]:
+        """Bytes that have not come although later ones of the same file have, by file."""
+        return {name: holes for name, ranges in list(self._ranges.items()) if (holes := ranges.holes)}
+
+    def end(self) -> None:
+        """Nothing will come any more: note that writers which were not heard to their end have closed all the
+        same.
+        """
+        for writer in self.unheard:
+            file = layout.writer_folder(self._run, writer) / layout.WRITER
+            info = read_document(file, layout.WriterInfo).value
+            if info is not None:
+                info.closed = info.unheard = True
+                write_document(file, info)
+
+    def _check_writer(self, writer: str, spool: str) -> None:
+        known = self._spools.get(writer)
+        if known is None:
+            folder = layout.writer_folder(self._run, writer)
+            if writer == self._owner or any(part.kind == "tail" for part in folder_parts(folder, writer)):
+                raise NoParcel(f"writer {writer} writes here itself")
+            if len(self._spools) >= MAX_FILES:
+                raise NoParcel(f"there are more than {MAX_FILES:,} writers")
+            self._spools[writer] = spool
+            self.unheard.add(writer)
+        elif known != spool:
+            raise NoParcel(f"writer {writer} comes from another spool")
+
+    def _write_document(self, name: str, writer: str | None, parcel: Parcel) -> None:
+        """The latest version; of two that are as new, always the same one."""
+        version = parcel.at, parcel.data
+        if name in self._notes and self._notes[name] >= version:
+            return
+        file = self._run / name
+        if writer is None:
+            self._make_room(len(parcel.data))
+            file.parent.mkdir(parents=True, exist_ok=True)
+            replace_bytes(file, parcel.data)
+        else:
+            found = decode_document(parcel.data, layout.WriterInfo, name)
+            info = found.value
+            if info is None or info.writer != writer or info.owner:
+                raise NoParcel(found.problem or f"{name} is the note of another writer")
+            info.unheard = not info.closed
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_document(file, info)
+            if info.closed:
+                self.unheard.discard(writer)
+        self._notes[name] = version
+
+    def _write_range(self, name: str, parcel: Parcel) -> None:
+        start, data = parcel.at, parcel.data
+        end = start + len(data)
+        ranges = self._ranges.get(name)
+        if ranges is None:
+            if len(self._ranges) >= MAX_FILES:
+                raise NoParcel(f"there are more than {MAX_FILES:,} files")
+            ranges = _Ranges()
+        if not data or ranges.has(start, end):
+            return
+        beyond = max(start - ranges.end, 0)
+        if self._holes + beyond > MAX_HOLES_BYTES:
+            raise NoParcel(f"{name} from byte {start:,} on, of which only {ranges.end:,} have come")
+        if parcel.kind == "bytes":
+            self._make_room(len(data) + beyond)
+        file = self._run / name
+        base = ranges.base
+        if ranges.end and not file.exists():  # folded into the run's own file, or removed
+            base = ranges.end
+        if end <= base:
+            raise NoParcel(f"{name} up to byte {end:,}, which comes after all behind it was folded")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        flags = os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+        fd = os.open(file, flags, 0o644)
+        try:
+            size = os.fstat(fd).st_size
+            place = max(start - base, 0)
+            if parcel.kind == "lines":
+                while size < place:
+                    size += os.pwrite(fd, b"\n" * min(place - size, 1 << 20), size)
+            _write_at(fd, data[max(base - start, 0) :], place)
+        finally:
+            os.close(fd)
+        before = ranges.holes
+        ranges.base = base
+        ranges.add(start, end)
+        self._ranges[name] = ranges
+        self._holes += ranges.holes - before
+
+    def _make_room(self, size: int) -> None:
+        if self._bundle_bytes + size > MAX_BUNDLE_BYTES:
+            raise NoParcel(f"bundles take more than {MAX_BUNDLE_BYTES >> 20} MiB")
+        self._bundle_bytes += size
+
+
+class _Ranges:
+    """Which bytes of a file have come, as sorted ranges that do not touch; of most files there is one."""
+
+    __slots__ = ("_ends", "_starts", "base")
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+        self.base = 0
+        """The byte that stands first in the file there is now."""
+
+    @property
+    def end(self) -> int:
+        """One past the last byte that has come."""
+        return self._ends[-1] if self._ends else 0
+
+    @property
+    def holes(self) -> int:
+        """Bytes that have not come before those that have."""
+        return self.end - sum(self._ends) + sum(self._starts)
+
+    def has(self, start: int, end: int) -> bool:
+        """Whether all of a range has come."""
+        before = bisect_right(self._starts, start)
+        return before > 0 and end <= self._ends[before - 1]
+
+    def add(self, start: int, end: int) -> None:
+        """Note a range, which may overlap others."""
+        first, last = bisect_left(self._ends, start), bisect_right(self._starts, end)
+        if first < last:
+            start, end = min(start, self._starts[first]), max(end, self._ends[last - 1])
+        self._starts[first:last] = [start]
+        self._ends[first:last] = [end]
+
+
+def _write_at(fd: int, data: bytes, offset: int) -> None:
+    view = memoryview(data)
+    while view:
+        count = os.pwrite(fd, view, offset)
+        view, offset = view[count:], offset + count

@@ -24,8 +24,7 @@ from pathlib import Path
 
 from flightlog.core.settings import parse_traceparent
 from flightlog.engines.relay.receiver import Landing
-from flightlog.engines.relay.sender import Shipper
-from flightlog.engines.relay.spool import Spool, make_spool, spool_root, take_orphans
+from flightlog.engines.relay.sender import Shipper, Spool, make_spool, spool_root, take_orphans
 from flightlog.record.context import RUN, TRACEPARENT, active_runs
 from flightlog.record.joining import leave_run
 from flightlog.store import layout

@@ -167,7 +167,7 @@ class SlurmEngine(DaskEngine):
                 self._jobs[str(job_id)] = None
 
     def _account(self, run_path: str) -> None:
-        from flightlog.engines.slurm.merging import merge_accounting
+        from flightlog.engines.slurm.events import merge_accounting
 
         run = next((run for run in active_runs() if str(run.path) == run_path), None)
         if run is None:

@@ -34,13 +34,21 @@ from flightlog.events import (
     WorkerRemoved,
 )
 from flightlog.record.clock import monotonic_ns
-from flightlog.record.command.child import NOT_FOUND, Child, Ended, Inbox, NotStarted, become, hold_streams
-from flightlog.record.command.output_tee import Tail
+from flightlog.record.command.child import (
+    NOT_FOUND,
+    Child,
+    Ended,
+    Inbox,
+    NotStarted,
+    Tail,
+    become,
+    hold_streams,
+)
 from flightlog.record.context import ENVIRONMENT, RUN, TRACEPARENT, format_traceparent
+from flightlog.record.environment import job_here
 from flightlog.record.joining import COMMAND
 from flightlog.record.recording import NoopRun, Recording, record
 from flightlog.record.run import LiveRun
-from flightlog.record.slurm_job import job_here
 from flightlog.record.task import lane_name
 from flightlog.record.values import clean
 from flightlog.record.worker_costs import WorkerCosts

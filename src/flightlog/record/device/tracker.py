@@ -24,7 +24,7 @@ from flightlog.events import DeviceMemory
 from flightlog.record.background import Ticker
 from flightlog.record.clock import Clock, monotonic_ns
 from flightlog.record.context import active_runs
-from flightlog.record.device import oom, oom_observer
+from flightlog.record.device import oom
 from flightlog.record.device.events import Alerts, DeviceUse, DeviceWatch, EventMaker, innermost, percent_used
 from flightlog.record.recorder import Recorder
 from flightlog.record.run import LiveRun
@@ -184,7 +184,7 @@ class DeviceMemoryTracker:
                 self._trouble(error, "the tracking of device memory could not end in good order")
             finally:
                 self._release()
-        oom_observer.stop_observing(self._recorder)
+        oom.stop_observing(self._recorder)
         oom.unregister(self._recorder, self)
 
     def _tick(self) -> None:
@@ -305,7 +305,7 @@ class DeviceMemoryTracker:
     def _observe_oom(self, allocator: Allocator) -> bool:
         if allocator.name not in ("torch.cuda", "torch.rocm"):
             return True
-        return oom_observer.observe(sys.modules.get("torch"), self._recorder) or self._ticks > LOOK_FOR_END
+        return oom.observe(sys.modules.get("torch"), self._recorder) or self._ticks > LOOK_FOR_END
 
     def _trouble(self, error: Exception, what: str) -> None:
         """Say once for each kind of error, in the log and as an `error` event, and go on."""

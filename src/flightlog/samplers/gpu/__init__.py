@@ -9,7 +9,6 @@ from pathlib import Path
 
 from flightlog.core import threads
 from flightlog.events.resources import ResourceSample
-from flightlog.samplers.counters import rate
 from flightlog.samplers.gpu.driver import (
     Depth,
     Device,
@@ -20,7 +19,7 @@ from flightlog.samplers.gpu.driver import (
     import_driver,
     tree_memory,
 )
-from flightlog.samplers.procfs import PROC
+from flightlog.samplers.procfs import PROC, rate
 
 FIRST_LOOK_S = 0.2
 """How long a sample waits for a driver that has to wake up; later samples find it awake."""

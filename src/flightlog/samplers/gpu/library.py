@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from flightlog.samplers.fork_gate import ForkGate
+from flightlog.core.threads import ForkGate
 from flightlog.samplers.gpu.driver import Depth, Device, DeviceMemoryReading, DeviceReading
 
 Ask = Callable[..., Any]

@@ -13,8 +13,16 @@ from pathlib import Path
 from msgspec import Struct
 
 from flightlog.core.errors import UsageError
-from flightlog.session.cache.entry import Damaged, Header, is_entry, read_header
-from flightlog.session.cache.store import ARGUMENTS_CHANGED, FUNCTIONS, Cache, LastMiss
+from flightlog.session.cache.store import (
+    ARGUMENTS_CHANGED,
+    FUNCTIONS,
+    Cache,
+    Damaged,
+    Header,
+    LastMiss,
+    is_entry,
+    read_header,
+)
 from flightlog.store.documents import is_leftover
 
 LEFT_BEHIND_S = 3600.0

@@ -32,7 +32,6 @@ from flightlog.record.clock import monotonic_ns
 from flightlog.record.context import current_run
 from flightlog.record.span import Span, current, current_span
 from flightlog.record.task import TaskSpan
-from flightlog.session.cache.entry import About
 from flightlog.session.cache.key import (
     CacheOptions,
     Call,
@@ -43,7 +42,7 @@ from flightlog.session.cache.key import (
     plain_call,
     short_name,
 )
-from flightlog.session.cache.store import RECOMPUTE, Cache, Hit, Miss, Refused, default_folder
+from flightlog.session.cache.store import RECOMPUTE, About, Cache, Hit, Miss, Refused, default_folder
 from flightlog.session.digest.values import Files
 
 __all__ = [

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from flightlog.core.errors import UsageError
-from flightlog.session.cache.entry import About
+from flightlog.session.cache.store import About
 from flightlog.session.digest.code import code_digest
 from flightlog.session.digest.values import Files, Unstable, digest_value, module_label
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import dis
 import functools
 import sys
+import sysconfig
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from importlib.util import find_spec, resolve_name
@@ -21,7 +22,6 @@ from pathlib import Path
 from types import CodeType, FunctionType, GetSetDescriptorType, MemberDescriptorType, ModuleType
 from typing import Any, NamedTuple
 
-from flightlog.session.digest.code_origin import library_version, origin_of
 from flightlog.session.digest.values import PLAIN, Digester, Files, label, module_label
 
 MAX_KNOWN = 10_000
@@ -29,6 +29,14 @@ _HAS_DOCSTRING = 0x4000000  # a flag of code objects from Python 3.13 on
 _ATTRIBUTES = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 _GLOBALS = frozenset({"LOAD_GLOBAL", "LOAD_NAME"})
 _NOTHING = object()
+
+
+_statics: dict[int, tuple[CodeType, Static]] = {}
+_LIBRARY_FOLDERS = frozenset({"site-packages", "dist-packages"})
+_SOURCE = frozenset({".py", ".pyc", ".ipynb"})
+_STDLIB = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib")})
+_PYTHON = f"python {sys.version_info.major}.{sys.version_info.minor}"
+_known: dict[str, str | None] = {}
 
 
 class Import(NamedTuple):
@@ -261,8 +269,6 @@ def _code_of(member: Any) -> Iterator[Any]:
 
 # --- code objects
 
-_statics: dict[int, tuple[CodeType, Static]] = {}
-
 
 def _static(code: CodeType) -> Static:
     known = _statics.get(id(code))  # by identity: comparing code objects compares all of them
@@ -329,3 +335,52 @@ def _has_docstring(code: CodeType) -> bool:
         "<dictcomp>",
         "<genexpr>",
     }
+
+
+def origin_of(module: str | None) -> str | None:
+    """`"numpy 2.4.6"` or `"python 3.11"`; None for the project's own code, which includes what nothing is
+    known of.
+
+    A compiled module of the project counts by its file's content. What was found once holds for the process.
+    """
+    if not module or module in ("__main__", "__mp_main__"):
+        return None
+    if module not in _known:
+        loaded = sys.modules.get(module)
+        if loaded is None:  # it may come later, and from anywhere
+            return _PYTHON if module.partition(".")[0] in sys.stdlib_module_names else None
+        _known[module] = _origin(module, getattr(loaded, "__file__", None))
+    return _known[module]
+
+
+def _origin(module: str, file: str | None) -> str | None:
+    top = module.partition(".")[0]
+    if top == "flightlog" and not module.startswith("flightlog.demo"):
+        from flightlog.version import __version__
+
+        return f"flightlog {__version__}"
+    if file is None:  # built in, frozen, or a folder without `__init__.py`
+        return _PYTHON if top in sys.stdlib_module_names or top in sys.builtin_module_names else None
+    path = Path(file)
+    if not _LIBRARY_FOLDERS.isdisjoint(path.parts):
+        version = getattr(sys.modules.get(top), "__version__", None)
+        return f"{top} {version if isinstance(version, str) else library_version(top)}"
+    if any(path.is_relative_to(folder) for folder in _STDLIB):
+        return _PYTHON
+    if path.suffix not in _SOURCE:
+        from flightlog.session.digest.objects import file_digest
+
+        with suppress(OSError):
+            return f"{module} {file_digest(file).hex()}"
+    return None
+
+
+def library_version(top: str) -> str:
+    """The version of an installed library by the name it is imported by; empty where its metadata do not
+    tell.
+    """
+    from importlib.metadata import PackageNotFoundError, version
+
+    with suppress(PackageNotFoundError, ValueError):
+        return version(top)
+    return ""

@@ -14,7 +14,7 @@ from pathlib import Path, PurePath
 from types import FunctionType, MappingProxyType, MemberDescriptorType, MethodType, SimpleNamespace
 from typing import Any
 
-from flightlog.session.digest.code_origin import origin_of
+from flightlog.session.digest.code import origin_of
 from flightlog.session.digest.values import Digester, Unstable, label, module_label
 
 CHUNK = 1 << 20

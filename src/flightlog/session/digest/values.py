@@ -35,6 +35,9 @@ _double = struct.Struct(">d").pack
 _size = struct.Struct(">Q").pack
 
 
+ITEMS_AT_ONCE = 1 << 17
+
+
 class Unstable(Exception):  # noqa: N818 - says what the value is
     """A value that has no digest; the text says which part of it, and why. `kind` is the class of that
     part.
@@ -217,14 +220,8 @@ class Digester:
     def _foreign(self, value: Any) -> bool:
         """Take a value of a library whose data lies in large arrays; whether it was one."""
         library = type(value).__module__.partition(".")[0]
-        if library not in _WITH_ARRAYS:
-            return False
-        from flightlog.session.digest import arrays
-
-        return arrays.take(self, library, value)
-
-
-_WITH_ARRAYS = frozenset({"numpy", "pandas", "polars", "pyarrow", "torch"})
+        take = _LIBRARIES.get(library)
+        return take is not None and take(self, value)
 
 
 def digest_value(value: Any, *, files: Files = "content", classes: dict[type, None] | None = None) -> bytes:
@@ -394,4 +391,213 @@ _KINDS: dict[type, Callable[[Digester, Any], None]] = {
     frozenset: _set(b"f"),
     dict: _dict,
     CodeType: _code,
+}
+
+
+# --- arrays and frames, hashed where they lie, without a copy if possible: an array counts by its type, shape and
+# content in C order, however it lies in memory; a frame by its columns, their names, types and order, and its
+# index. Padding is no content. These libraries are loaded already: nothing here imports one that is not.
+
+
+# --- NumPy
+
+
+def _numpy(out: Digester, value: Any) -> bool:
+    np: Any = sys.modules["numpy"]
+
+    if type(value) in (np.ndarray, np.memmap):
+        _array(out, value)
+    elif isinstance(value, np.generic):
+        out.put(b"1")
+        _array(out, np.asarray(value))
+    else:
+        return False
+    return True
+
+
+def _array(out: Digester, array: Any) -> None:
+    """Take an array: its type and shape, then its content."""
+    np: Any = sys.modules["numpy"]
+
+    kind = array.dtype
+    out.text(b"A", f"{kind.str if kind.names is None else kind.descr} {array.shape}")
+    if kind.names is not None:
+        for name in kind.names:  # field by field: what lies between them is no content
+            _array(out, array[name])
+    elif kind.hasobject or kind.kind == "T":
+        out.value(array.ravel().tolist())
+    elif kind.char in "gG":
+        for part in (array.real, array.imag) if kind.char == "G" else (array,):
+            _extended(out, part)
+    elif array.size == 0:
+        return
+    elif array.flags.c_contiguous:
+        out.stream(array.reshape(-1).view(np.uint8).data)
+    else:
+        flags = ["external_loop", "buffered"]
+        for chunk in np.nditer(array, flags=flags, order="C", buffersize=ITEMS_AT_ONCE):
+            out.stream(np.ascontiguousarray(chunk).view(np.uint8).data)
+
+
+def _extended(out: Digester, array: Any) -> None:
+    """Take extended floats by exponent and mantissa: some of the bytes they take hold nothing."""
+    np: Any = sys.modules["numpy"]
+
+    rest, exponents = np.frexp(array)
+    _array(out, exponents)
+    for _ in range(3):  # 53 bits each
+        part = rest.astype("f8")
+        _array(out, part)
+        with np.errstate(invalid="ignore"):  # infinity less infinity
+            rest = rest - part
+
+
+# --- pandas
+
+
+def _pandas(out: Digester, value: Any) -> bool:
+    pd: Any = sys.modules["pandas"]
+
+    cls = type(value)
+    if cls is pd.DataFrame:
+        out.text(b"T", label(cls))
+        out.value(value.attrs)
+        _index(out, value.columns)
+        _index(out, value.index)
+        for number in range(value.shape[1]):
+            _column(out, value.iloc[:, number].array)
+    elif cls is pd.Series:
+        out.text(b"T", label(cls))
+        out.value((value.name, value.attrs))
+        _index(out, value.index)
+        _column(out, value.array)
+    elif isinstance(value, pd.Index):
+        _index(out, value)
+    elif isinstance(value, pd.api.extensions.ExtensionArray):
+        _column(out, value)
+    else:
+        return False
+    return True
+
+
+def _index(out: Digester, index: Any) -> None:
+    out.text(b"T", label(type(index)))
+    out.value((list(index.names), str(getattr(index, "freq", None))))
+    for level in range(index.nlevels):
+        _column(out, index.get_level_values(level).array)
+
+
+def _column(out: Digester, column: Any) -> None:
+    """Take the values of a column or of a level of an index."""
+    np: Any = sys.modules["numpy"]
+    pd: Any = sys.modules["pandas"]
+
+    kind = column.dtype
+    out.text(b"C", f"{label(type(kind))} {kind}")
+    if isinstance(kind, np.dtype):
+        _array(out, column.to_numpy())
+    elif isinstance(kind, pd.CategoricalDtype):
+        _array(out, column.codes)
+        _column(out, column.categories.array)
+        out.value(column.ordered)
+    elif isinstance(kind, pd.DatetimeTZDtype):
+        _array(out, column.to_numpy(dtype=f"datetime64[{kind.unit}]"))
+    elif isinstance(getattr(kind, "numpy_dtype", None), np.dtype) and kind.numpy_dtype.kind in "biufc":
+        missing = np.asarray(column.isna())
+        _array(out, missing)
+        _array(out, column.to_numpy(dtype=kind.numpy_dtype, na_value=kind.numpy_dtype.type(0)))
+    else:
+        out.value(column.astype(object).tolist())
+
+
+# --- Polars
+
+
+def _polars(out: Digester, value: Any) -> bool:
+    pl: Any = sys.modules["polars"]
+
+    if isinstance(value, pl.LazyFrame):
+        raise Unstable(f"a {label(type(value))}, which holds a plan and no data")
+    if type(value) is pl.DataFrame:
+        out.text(b"T", f"{label(type(value))} {value.shape}")
+        for series in value.get_columns():
+            _series(out, series)
+    elif type(value) is pl.Series:
+        _series(out, value)
+    else:
+        return False
+    return True
+
+
+def _series(out: Digester, series: Any) -> None:
+    kind = series.dtype
+    out.text(b"C", f"{kind!r} {len(series)}")
+    out.text(b"n", series.name)
+    if not (kind.is_numeric() or kind.is_temporal()) or kind.is_decimal():
+        out.value(series.to_list())
+        return
+    series = series.to_physical()
+    _array(out, series.is_null().to_numpy())
+    _array(out, series.fill_null(0).to_numpy())
+
+
+# --- Arrow
+
+
+class _Sink:
+    """Where Arrow writes to, and nothing is kept."""
+
+    closed = False
+
+    def __init__(self, out: Digester) -> None:
+        self._out = out
+
+    def write(self, data: Any) -> int:
+        self._out.stream(data)
+        return len(data)
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def _arrow(out: Digester, value: Any) -> bool:
+    pa: Any = sys.modules["pyarrow"]
+
+    if isinstance(value, pa.Array | pa.ChunkedArray):
+        table = pa.table({"": value})
+    elif isinstance(value, pa.RecordBatch):
+        table = pa.Table.from_batches([value])
+    elif isinstance(value, pa.Table):
+        table = value
+    else:
+        return False
+    out.text(b"T", f"{label(type(value))} {table.shape}")
+    table = table.combine_chunks()  # how it is cut into pieces is no content
+    with pa.ipc.new_stream(pa.PythonFile(_Sink(out), "w"), table.schema) as writer:
+        writer.write_table(table)
+    return True
+
+
+# --- PyTorch
+
+
+def _torch(out: Digester, value: Any) -> bool:
+    torch: Any = sys.modules["torch"]
+
+    if type(value) not in (torch.Tensor, torch.nn.Parameter) or value.layout is not torch.strided:
+        return False
+    out.text(b"T", f"{label(type(value))} {value.dtype} {tuple(value.shape)} {value.requires_grad}")
+    if value.numel():
+        flat = value.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
+        out.stream(flat.view(torch.uint8).numpy().data)
+    return True
+
+
+_LIBRARIES: dict[str, Callable[[Digester, Any], bool]] = {
+    "numpy": _numpy,
+    "pandas": _pandas,
+    "polars": _polars,
+    "pyarrow": _arrow,
+    "torch": _torch,
 }

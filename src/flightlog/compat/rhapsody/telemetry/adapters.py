@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from flightlog.compat.rhapsody.telemetry.events import ResourceUpdate, make_event
 from flightlog.events import ResourceSample
-from flightlog.samplers.counters import percent
 from flightlog.samplers.gpu import GpuSampler
 from flightlog.samplers.host import HostSampler
+from flightlog.samplers.procfs import percent
 
 if TYPE_CHECKING:
     from flightlog.compat.rhapsody.telemetry.manager import TelemetryManager
