@@ -23,9 +23,7 @@ ENTRY_POINTS = "flightlog.exporters"
 
 
 class ExportOptions(Struct, frozen=True, kw_only=True):
-    """What was asked for beside the run and the place; an exporter that cannot do a thing raises
-    `UsageError`.
-    """
+    """Options of an export; an exporter that does not support one raises `UsageError`."""
 
     tables: tuple[str, ...] = ()
     """Tables to write, of those `flightlog sql` has; empty for all. For csv, json and parquet."""
@@ -34,9 +32,9 @@ class ExportOptions(Struct, frozen=True, kw_only=True):
     follow: bool = False
     """Go on while the run is running, and end with it."""
     again: bool = False
-    """Send once more what the server has taken before."""
+    """Resend what the server has accepted before."""
     progress: Callable[[int, int | None], None] | None = None
-    """Is told how much is done, and of how much if that is known."""
+    """Called with the amount done and the total, None if unknown."""
 
 
 class Exported(Struct, frozen=True, kw_only=True):
@@ -49,7 +47,7 @@ class Exported(Struct, frozen=True, kw_only=True):
     counts: dict[str, int]
     """How many of what, in the order to be shown: `{"slices": 120, "counters": 3000}`."""
     notes: tuple[str, ...] = ()
-    """Sentences on what is missing or was left out, and why; empty if all of the run is there."""
+    """Sentences on what is missing or was left out, and why; empty if the export is complete."""
 
 
 class Exporter(Protocol):
@@ -57,7 +55,7 @@ class Exporter(Protocol):
 
     name: str
     what: str
-    """What it gives, in a line, for `--help`."""
+    """Its output in one line, for `--help`."""
     ending: str | None
     """End of the default file name (`.trace.json.gz`), empty for a folder, None if nothing is written
     here."""
@@ -89,7 +87,9 @@ def ending_of(exporter: Exporter, options: ExportOptions) -> str | None:
 
 
 def refuse(name: str, options: ExportOptions, *, takes: Collection[str] = ()) -> None:
-    """Raise a `UsageError` for an option that this exporter has no use for; `takes` are the fields it has."""
+    """Raise a `UsageError` for an option that this exporter does not support; `takes` names the supported
+    fields.
+    """
     for field, option in (
         ("tables", "--table"),
         ("endpoint", "--endpoint"),
@@ -133,11 +133,10 @@ ASIDE = "flightlog-"
 
 @contextmanager
 def whole_file(output: Path) -> Iterator[Path]:
-    """A path beside `output` to write to; it becomes `output` when the context ends well, and is gone
-    otherwise.
+    """A path beside `output` to write to; renamed to `output` when the context ends without an error, and
+    removed otherwise.
 
-    A file that is there already is replaced. What the system or DuckDB refuses is a `UsageError` that says
-    why.
+    An existing file is replaced. Errors of the system and of DuckDB become a `UsageError` with the reason.
     """
     made = _beside(output)
     try:
@@ -150,11 +149,11 @@ def whole_file(output: Path) -> Iterator[Path]:
 
 @contextmanager
 def whole_folder(output: Path) -> Iterator[Path]:
-    """A new folder beside `output` to write into; it becomes `output` when the context ends well, and is gone
-    otherwise.
+    """A new folder beside `output` to write into; renamed to `output` when the context ends without an error,
+    and removed otherwise.
 
-    In a folder that is there already, the files of the same names are replaced and others left alone. What
-    the system or DuckDB refuses is a `UsageError` that says why.
+    In an existing folder, files of the same names are replaced and others kept. Errors of the system and of
+    DuckDB become a `UsageError` with the reason.
     """
     made = _beside(output)
     try:

@@ -131,10 +131,10 @@ LONGEST_NAME = 200
 
 
 def job_name(job_id: str) -> str:
-    """A job's name as one name of a folder: the id itself where it is made of letters, digits and `_.-~`.
+    """A job's folder name: the id itself if it consists of letters, digits and `_.-~`.
 
-    Other characters are written as in addresses (`%2F`), so that no id leads out of the folder and no two ids
-    share one; what is too long ends in a digest instead.
+    Other characters are percent-encoded (`%2F`), so that no id leads out of the folder and no two ids share
+    one; an id that is too long ends in a digest.
     """
     name = quote(str(job_id), safe="", errors="surrogatepass") or "%"
     if not name.strip("."):
@@ -146,7 +146,7 @@ def job_name(job_id: str) -> str:
 
 
 def job_folder(root: Path, job_id: str) -> Path:
-    """Where a job's two files stand, under the folder that holds `telemetry`."""
+    """The folder of a job's two files, under the folder that contains `telemetry`."""
     return root / "telemetry" / "jobs" / job_name(job_id)
 
 
@@ -207,10 +207,10 @@ class ModelOpsSummary:
         *,
         failed: bool = False,
     ) -> None:
-        """Take a span; nanoseconds of any one clock, `end_ns` None while it is open.
+        """Add a span; times in nanoseconds of any one clock, `end_ns` None while it is open.
 
-        Of metrics numbers count, and lists of numbers one by one; what is no number is left out, NaN and
-        infinities too.
+        Numeric metrics count, lists of numbers element by element; other values, NaN and infinities are left
+        out.
         """
         named = self._names.get(name)
         if named is None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from flightlog.store.run import Run
 
 LEFT_OUT = frozenset({"concurrency"})
-"""Tables that are written only if they are named: others hold all that they say."""
+"""Tables that are written on request only: others contain the same facts."""
 _TIMES = "TIMESTAMPFORMAT '%Y-%m-%dT%H:%M:%S.%fZ'"
 _ORDERS = {
     "attempts": "coalesce(submitted_at, started_at, ended_at), task_id, attempt",
@@ -38,14 +38,13 @@ _ORDERS = {
     "spans": "started_at, span_id",
     "concurrency": "since",
 }
-"""Derived tables come in no order of their own; streams come as they were written."""
+"""Order of derived tables; streams are in the order they were written."""
 
 
 class TableExporter(Struct, frozen=True, kw_only=True):
-    """Writes one file a table, in a folder; with one table asked for, the file alone.
+    """Writes one file per table into a folder; for a single requested table, the file alone.
 
-    All tables that have rows are written, less `concurrency`; those that are asked for are written even if
-    empty.
+    All tables with rows are written, except `concurrency`; requested ones are written even if empty.
     """
 
     name: str
@@ -143,7 +142,7 @@ def _wanted(run: Run, options: ExportOptions) -> list[str]:
 
 
 def _copy(connection: duckdb.DuckDBPyConnection, table: str, file: Path, form: str) -> int:
-    """Write a table's rows into a file; gives their number."""
+    """Write a table's rows into a file; returns their number."""
     order = f" ORDER BY {_ORDERS[table]}" if table in _ORDERS else ""
     query = f"SELECT {_columns(connection, table, form)} FROM {quoted(table)}{order}"  # noqa: S608 - quoted
     with plain_scratch() as scratch:

@@ -76,7 +76,7 @@ exporter = CrateExporter()
 
 
 def _fill(run: Run, folder: Path) -> tuple[dict[str, int], list[str]]:
-    """Make the crate in a folder; gives what it holds, and notes."""
+    """Make the crate in a folder; returns its counts and notes."""
     files = copy_run(run, folder)
     artifacts, notes = place_artifacts(run, folder)
     found, left = executions(run)
@@ -107,7 +107,7 @@ def _fill(run: Run, folder: Path) -> tuple[dict[str, int], list[str]]:
 
 
 def _workflow_file(run: Run, folder: Path, files: list[Entity]) -> str:
-    """The file that stands for the workflow: the manifest, or else the command, written down; its `@id`."""
+    """Write the workflow file: the manifest, else the command; returns its `@id`."""
     manifest = f"{RUN_FOLDER}/{layout.MANIFEST}"
     if any(entity["@id"] == manifest for entity in files):
         return manifest
@@ -146,8 +146,8 @@ ENGINES = {"dask": "distributed", "dragon": "dragonhpc", "ray": "ray", "slurm": 
 def crate_graph(
     run: Run, files: list[Entity], artifacts: list[CrateArtifact], found: list[Execution], workflow: str
 ) -> Iterator[Entity]:
-    """Every entity once; `files` are those of the crate, `workflow` the one among them that stands for the
-    workflow.
+    """Every entity once; `files` are those of the crate, `workflow` the `@id` of the workflow file among
+    them.
     """
     info, tags = run.info, run.info.tags
     ending = run.ending()
@@ -379,10 +379,10 @@ def copy_run(run: Run, crate: Path) -> list[Entity]:
 
 
 def place_artifacts(run: Run, crate: Path) -> tuple[list[CrateArtifact], list[str]]:
-    """The artifacts of a run, the files among them copied where they still are what was recorded; with notes.
+    """The artifacts of a run, with notes; files are copied if their content is still what was recorded.
 
-    Addresses stay addresses. What is gone, cannot be read, has changed, is a folder or is too large is
-    described by its name, size and checksum. Of one that was recorded more than once, the latest counts.
+    Addresses stay addresses. An artifact that is missing, unreadable, changed, a folder or too large is
+    described by name, size and checksum. Of several records of one artifact, the latest counts.
     """
     events: dict[str, ArtifactRecorded] = {}
     more = False
@@ -462,7 +462,7 @@ def _path_id(inside: Path) -> str:
 
 
 def _copy(source: Path, target: Path) -> tuple[str, int]:
-    """Copy a file as it is now; gives the checksum and the size of the copy."""
+    """Copy a file as it is now; returns checksum and size of the copy."""
     target.parent.mkdir(parents=True, exist_ok=True)
     digest, size = hashlib.sha256(), 0
     with source.open("rb") as read, target.open("wb") as written:

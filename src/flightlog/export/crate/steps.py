@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 MAX_ACTIONS = 5000
 """Executions in the graph of a crate; the files of the run hold all of them."""
 MAX_ARGS = 2000
-"""Longest arguments, as text, that stand in the graph."""
+"""Arguments longer than this, as text, are left out of the graph."""
 
 USED = (
     "duration_s",
@@ -32,7 +32,7 @@ USED = (
     "read_bytes",
     "write_bytes",
 )
-"""Columns of `attempts` that tell what an execution used."""
+"""Columns of `attempts` with the resource usage of an execution."""
 
 _ATTEMPTS = f"""
 SELECT
@@ -76,7 +76,7 @@ class Execution(Struct, frozen=True, kw_only=True):
 
 
 def executions(run: Run) -> tuple[list[Execution], list[str]]:
-    """What was executed, in the order of its start, with notes on what is left out."""
+    """The executions in order of their start, with notes on what is left out."""
     found, notes = _of_tasks(run)
     if not found:
         found, notes = _of_spans(run)
@@ -164,9 +164,7 @@ def _decoded(text: str | None) -> dict[str, Any] | None:
 
 
 class StepGraph:
-    """The entities of the executions, each made once, in the order they are asked for; one pass, bounded by
-    its input.
-    """
+    """The entities of the executions, each once, from one pass."""
 
     def __init__(
         self,
@@ -260,7 +258,7 @@ def _description(one: Execution) -> str:
 
 
 def usage(identifier: str, name: str, value: float) -> Entity:
-    """What was used of a resource; `name` is a column of ours, and its end tells the unit."""
+    """A resource usage; `name` is a column of `attempts` whose suffix gives the unit."""
     code, unit = next((unit for end, unit in UNITS.items() if name.endswith(end)), (None, None))
     return {
         "@id": identifier,
@@ -283,7 +281,7 @@ def _parameter(identifier: str, name: str) -> Entity:
 
 
 Entity = dict[str, Any]
-"""One node of the graph, as it is written."""
+"""One node of the graph, as written to the file."""
 
 METADATA = "ro-crate-metadata.json"
 ROOT = "./"
@@ -326,7 +324,7 @@ STATUSES = {
     "interrupted": "http://schema.org/FailedActionStatus",
     "crashed": "http://schema.org/FailedActionStatus",
 }
-"""How things ended. What runs, or waits, has no status in the profile."""
+"""Action statuses by state. The profile has no status for running and waiting."""
 
 
 def ref(identifier: str) -> Entity:
@@ -345,9 +343,9 @@ def known(**properties: Any) -> Entity:
 
 
 def moment(time: datetime | str | None) -> str | None:
-    """A time as the profile wants it, to the millisecond; the files of the run have the microseconds.
+    """A time in the profile's form, in milliseconds; the files of the run have microseconds.
 
-    Without a zone it is in UTC. None for what is unknown, or is no time.
+    Without a zone it is in UTC. None for an unknown or invalid time.
     """
     if not time:
         return None
@@ -360,7 +358,7 @@ def moment(time: datetime | str | None) -> str | None:
 
 
 def plain(entity: Entity) -> Entity:
-    """An entity as it is written: a list of one is the one."""
+    """An entity as written to the file: a list of one is that element."""
     return {
         name: value[0] if isinstance(value, list) and len(value) == 1 else value
         for name, value in entity.items()
@@ -368,7 +366,7 @@ def plain(entity: Entity) -> Entity:
 
 
 def descriptor() -> Entity:
-    """What says that the folder is a crate."""
+    """The entity that declares the folder a crate."""
     return {
         "@id": METADATA,
         "@type": "CreativeWork",

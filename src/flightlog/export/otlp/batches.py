@@ -39,24 +39,24 @@ BATCH = 500
 MAX_MARKS = 50_000
 """Lines of a batch, where few of them give an item."""
 LATE_NS = 2 * SECOND
-"""While a run lives, its counts are told as of so long before the latest event: lines of other processes come
-later."""
+"""While a run is running, counts are reported up to this long before the latest event, because lines of other
+processes arrive later.
+"""
 DURATIONS_EVERY_NS = 10 * SECOND
 _Told = Callable[[AnyEvent, Mark], Iterable[tuple[Item | None, Mark]]]
-"""What an event gives, and the line that is dealt with once that is taken; None for a line that gives nothing
-itself."""
+"""The items of an event, each with the line to mark when it is accepted; None for a line without an item."""
 
 
 class Batch(Struct, frozen=True, kw_only=True):
-    """Items to be sent together, and what is dealt with once they are taken."""
+    """Items to be sent together, and the lines to mark when they are accepted."""
 
     signal: Signal
     items: Sequence[Item] = ()
     marks: Sequence[Mark] = ()
     counted_until_ns: int = 0
-    """Up to when task counts are told with this."""
+    """Task counts are reported up to this time."""
     durations_ns: int = 0
-    """As of when histograms of durations are told with this."""
+    """Histograms of durations are reported as of this time."""
     endings: int = 0
     """How many of the spans that the end of the run makes are in this."""
 
@@ -65,12 +65,12 @@ class Taken(Protocol):
     """What need not be given any more."""
 
     def has(self, stream: str, writer: str, number: int) -> bool:
-        """Whether a line has been dealt with."""
+        """Whether a line was accepted before."""
         ...
 
 
 class RunReading:
-    """Batches of one run. `signals` are those wanted; one that is taken out is given no more."""
+    """Batches of one run. `signals` are those to report; one that is removed is not reported any more."""
 
     def __init__(
         self,
@@ -97,8 +97,8 @@ class RunReading:
         self._failures_late: list[AnyEvent] = []
 
     def batches(self, run: Run, *, last: bool) -> Iterator[Batch]:
-        """What is new. `last` is the last look; if the run is over then, what it left open and its root span
-        come, too.
+        """New batches. `last` is the final read; if the run is over then, its unfinished spans and its root
+        span are included.
         """
         streams = run.streams()
         over = last and run.status != "running"
@@ -256,9 +256,9 @@ _COMMON = {"timestamp", "writer", "seq", "event"}
 
 
 def record_of(event: Event | UnknownEvent, stream: str, ids: Ids) -> LogRecord | None:
-    """The log record of an event; None for events that are none.
+    """The log record of an event; None for events without one.
 
-    `log.record.uid` is the line's own number: a record that came twice can be told.
+    `log.record.uid` is the line's own number, so that duplicates can be recognized.
     """
     at = moment(event.timestamp)
     if at is None:
@@ -343,6 +343,6 @@ def _record(
 
 
 def _level(fields: Attributes) -> str:
-    """How serious the user says it is; information where nothing is said."""
+    """The severity that the user gave; `info` by default."""
     said = next((fields[name] for name in _LEVEL_FIELDS if isinstance(fields.get(name), str)), "info").lower()
     return said if said in SEVERITIES else "info"

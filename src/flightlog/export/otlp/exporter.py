@@ -46,14 +46,13 @@ if TYPE_CHECKING:
 
 POLL_S = 1.0
 LOOKS = 5
-"""How often in that time it is looked whether the run has closed: its program waits for the rest to be
-sent."""
+"""Number of checks in that time whether the run has closed: its program waits for the rest to be sent."""
 PATIENCE_S = 30.0
-"""How long one request is tried again after the run."""
+"""How long one request is retried after the run."""
 UNHEARD_PATIENCE_S = 5.0
 """The same for a server that has not answered even once: likely the address is wrong."""
 FOLLOWING_PATIENCE_S = 300.0
-"""How long a follower tries after the run has ended; as long as it runs, it never gives up."""
+"""How long a follower retries after the run has ended; while the run is running, it never gives up."""
 SETTLE_S = 30.0
 """How long a follower waits, once the run has ended, until every process of it has written its last line."""
 
@@ -76,10 +75,10 @@ class Otlp:
         self._environ, self._post, self._sleep, self._clock = environ, post, sleep, clock
 
     def export(self, run: Run, output: Path | None, options: ExportOptions) -> Exported:
-        """Send what the server has not taken yet; with `follow`, until the run is over.
+        """Send what the server has not accepted yet; with `follow`, until the run is over.
 
-        Raises `NotTaken` or another `FlightlogError` where something was not taken; what was is noted, so
-        that the same call goes on there.
+        Raises `NotTaken` or another `FlightlogError` where something was not accepted; what was accepted is
+        in the checkpoint, so that the same call resumes there.
         """
         refuse(self.name, options, takes=("endpoint", "follow", "again"))
         if output is not None:
@@ -306,9 +305,8 @@ class Checkpoint(Struct, kw_only=True):
 
 
 class Sent:
-    """What has been taken so far. `path` None keeps nothing beyond this process.
-
-    `problem` says why notes could not be read or written; sending goes on then.
+    """What the server has accepted so far. With `path` None it is not stored. `problem` says why the
+    checkpoint could not be read or written; sending continues.
     """
 
     def __init__(self, path: Path | None = None, *, address: str = "", again: bool = False) -> None:
@@ -327,14 +325,14 @@ class Sent:
         }
 
     def has(self, stream: str, writer: str, number: int) -> bool:
-        """Whether a line has been dealt with; of lines without a number, the first so many have."""
+        """Whether a line was accepted before; lines without a number are counted in order."""
         if not writer:
             return number < self.notes.unnumbered.get(stream, 0)
         found = self._lines.get(stream, {}).get(writer)
         return found is not None and number in found
 
     def accept(self, batch: Batch, refused: int = 0) -> None:
-        """A batch was taken, less so many items that the server will never take."""
+        """Mark a batch as accepted, except this number of items that the server refuses for good."""
         self._changed = True
         for stream, writer, number in batch.marks:
             if writer:
@@ -350,7 +348,7 @@ class Sent:
             self.notes.refused[signal] = self.notes.refused.get(signal, 0) + refused
 
     def save(self) -> None:
-        """Write the notes down; a folder that refuses them is a problem to tell, and no more."""
+        """Write the checkpoint; where that fails, `problem` says so."""
         if self._path is None or not self._changed:
             return
         self._changed = False
@@ -369,11 +367,9 @@ class Sent:
 
 
 def notes_file(run: Path, addresses: Iterable[str]) -> Path:
-    """Where it is noted what these addresses have taken of a run; the name tells no address, which may hold
-    secrets.
+    """The checkpoint file of these addresses; its name reveals no address, which may contain secrets.
 
-    One server has one file, whichever signals it is sent: an export of all after one of traces sends the
-    rest.
+    One server has one file for all signals: an export of all signals after one of traces sends the rest.
     """
     places = sorted({_SIGNAL.sub("", address, count=1) for address in addresses})
     token = hashlib.sha256("\n".join(places).encode()).hexdigest()[:12]

@@ -33,11 +33,10 @@ if TYPE_CHECKING:
 
 
 def otlp_json(run: Run) -> Iterator[dict[str, Any]]:
-    """The run as OTLP has it in JSON, some hundred spans, points or records at a time; needs no library.
+    """The run in OTLP's JSON, a few hundred spans, points or records at a time; needs no library.
 
-    Each is what a server takes at `/v1/traces`, `/v1/metrics` or `/v1/logs`, by its one key: `resourceSpans`,
-    `resourceMetrics` or `resourceLogs`. A run that is running is given as far as it goes, without its root
-    span.
+    Each is the body of a request to `/v1/traces`, `/v1/metrics` or `/v1/logs`, with the key `resourceSpans`,
+    `resourceMetrics` or `resourceLogs`. A running run is returned as far as recorded, without its root span.
     """
     reading = RunReading(run, environ={})
     for batch in reading.batches(run, last=True):
@@ -105,7 +104,7 @@ def json_form(signal: Signal, resource: Resource, items: Sequence[Item]) -> Json
 
 
 def by_host(items: Iterable[Item]) -> dict[str | None, dict[Instrument, list[Point]]]:
-    """Points by the node they were measured on and by what was measured, in the order they came."""
+    """Points by node and instrument, in order of arrival."""
     found: dict[str | None, dict[Instrument, list[Point]]] = {}
     for item in items:
         if isinstance(item, Point):

@@ -23,7 +23,7 @@ _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_.\-/]+")
 
 
 class _Figure(NamedTuple):
-    """One field of a sample, and what it is in OpenTelemetry's words."""
+    """One field of a sample, and its OpenTelemetry instrument."""
 
     field: str
     instrument: Instrument
@@ -122,7 +122,7 @@ class SampleGauges:
         self._since: dict[tuple[str, ...], int] = {}
 
     def take(self, event: Event | UnknownEvent) -> Iterator[Point]:
-        """The points of an event; what it does not know has none."""
+        """The points of an event; unknown values have none."""
         at = moment(event.timestamp)
         if at is None:
             return
@@ -174,7 +174,7 @@ class SampleGauges:
             yield Point(instrument=_MEMORY_SHARE, time_ns=at, value=used / total, attributes=state, host=host)
 
     def _first(self, instrument: Instrument, host: str | None, about: Attributes, at: int) -> int:
-        """When a series was first seen: since when a sum is told whose true beginning is not known."""
+        """When a series was first seen: the start of a sum whose true start is unknown."""
         series = (instrument.name, host or "", *map(str, about.values()))
         return min(self._since.setdefault(series, at), at)
 
@@ -245,10 +245,10 @@ DURATION = Instrument(
 
 
 class TaskCounters:
-    """Steps of event time with what was counted in each, and a histogram a task name.
+    """Counts per step of event time, and one histogram per task name.
 
-    Memory is bounded whatever is counted. What is given out by `points` is settled: what happened before
-    that, and is heard of later, counts in the first step that is still open.
+    Memory is bounded. What `points` has returned is final: an earlier event that arrives later counts in the
+    first step that is still open.
     """
 
     def __init__(self, start_ns: int) -> None:
@@ -265,8 +265,8 @@ class TaskCounters:
         self._at(at_ns)[which] += 1
 
     def ran(self, since_ns: int, until_ns: int | None) -> None:
-        """An attempt ran from here to there; None where it goes on. Ends before its start count as at its
-        start.
+        """Count an attempt that ran in this interval; the end is None while it runs. An end before the start
+        counts as the start.
         """
         self._at(since_ns)[RUNNING] += 1
         if until_ns is not None:
@@ -277,7 +277,7 @@ class TaskCounters:
         self._at(max(since_ns, until_ns))[RUNNING] -= 1
 
     def took(self, task: str, duration_s: float) -> None:
-        """An attempt of this task took so long."""
+        """Count the duration of an attempt of this task."""
         if task not in self._durations and len(self._durations) >= MAX_NAMES:
             task = OTHER
         found = self._durations.get(task)

@@ -29,8 +29,7 @@ SCOPE = "flightlog"
 
 
 Mark = tuple[str, str, int]
-"""A line of a run: its stream, writer and number; of lines without them no writer, and which one of those it
-was."""
+"""A line of a run: stream, writer and number. Lines without a writer are numbered in order."""
 
 
 class Happening(Struct, frozen=True, kw_only=True):
@@ -64,7 +63,7 @@ class OtlpSpan(Struct, frozen=True, kw_only=True):
     status: Literal["unset", "ok", "error"] = "unset"
     message: str = ""
     kind: int = 1
-    """OpenTelemetry's number: 1 is what happens within a program, 2 to 5 what it does for or with others."""
+    """OpenTelemetry's span kind: 1 is internal, 2 to 5 are communication with others."""
 
 
 class LogRecord(Struct, frozen=True, kw_only=True):
@@ -125,12 +124,12 @@ Item = OtlpSpan | LogRecord | Point
 
 
 class Resource(Struct, frozen=True, kw_only=True):
-    """Who sends: attributes of everything a run gives."""
+    """The OTLP resource: attributes of all items of a run."""
 
     attributes: Attributes
 
     def of_host(self, host: str | None) -> Attributes:
-        """Attributes of what was measured on a node: that host, and none of the run's own process."""
+        """Attributes for measurements on a node: that host, without the run's own process."""
         if host is None:
             return self.attributes
         kept = {name: value for name, value in self.attributes.items() if not name.startswith("process.")}
@@ -178,10 +177,10 @@ def plain(value: Any) -> Any:
 
 
 def resource_of(info: RunInfo, environ: Mapping[str, str]) -> Resource:
-    """The run as a resource: its project is the service, the run an instance of it.
+    """The run as a resource: its project is the service, the run is an instance of it.
 
-    `OTEL_RESOURCE_ATTRIBUTES` adds to this or says otherwise, and `OTEL_SERVICE_NAME` names the service. What
-    is not known is left out.
+    `OTEL_RESOURCE_ATTRIBUTES` adds to this or overrides it, and `OTEL_SERVICE_NAME` names the service.
+    Unknown values are left out.
     """
     known: Attributes = {
         "service.name": info.project or "flightlog",
@@ -204,7 +203,7 @@ def resource_of(info: RunInfo, environ: Mapping[str, str]) -> Resource:
 
 
 def pairs_of(text: str) -> dict[str, str]:
-    """`key=value,key=value` with `%20` for what may not stand there; what is no pair is left out."""
+    """The pairs of `key=value,key=value`, percent-decoded; anything else is left out."""
     found: dict[str, str] = {}
     for part in text.split(","):
         key, equals, value = part.partition("=")
@@ -226,15 +225,15 @@ class Ids:
         self._run_id = info.run_id
 
     def trace(self, recorded: str | None) -> str:
-        """A trace id as it was recorded, or the run's."""
+        """The recorded trace id, or the run's."""
         return hex_id(recorded, 32) or self.trace_id
 
     def span(self, recorded: str | None, *which: object) -> str:
-        """A span id as it was recorded, or one made from what the span is."""
+        """The recorded span id, or one derived from the task and attempt."""
         return hex_id(recorded, 16) or made_id(16, self._run_id, *which)
 
     def parent(self, recorded: str | None, trace_id: str) -> str | None:
-        """The parent as it was recorded; else the run itself, within its trace."""
+        """The recorded parent; else the run itself, within its trace."""
         return hex_id(recorded, 16) or (self.root_id if trace_id == self.trace_id else None)
 
 

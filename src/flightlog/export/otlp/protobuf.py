@@ -59,7 +59,7 @@ def _message(
 
 
 def refused(signal: Signal, answer: bytes) -> tuple[int, str]:
-    """How many items a server that answered did not take, and what it says of them. Raises ValueError."""
+    """How many items the server refused in an accepted request, and its message. Raises ValueError."""
     try:
         if signal == "traces":
             spans = ExportTraceServiceResponse.FromString(answer).partial_success

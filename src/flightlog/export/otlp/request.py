@@ -28,7 +28,7 @@ _HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 
 
 class Endpoint(Struct, frozen=True, kw_only=True):
-    """One address that takes one signal."""
+    """The endpoint of one signal."""
 
     signal: Signal
     url: str
@@ -47,11 +47,11 @@ class Endpoint(Struct, frozen=True, kw_only=True):
 
 
 def servers(environ: Mapping[str, str], endpoint: str | None = None) -> dict[Signal, Endpoint]:
-    """The servers by signal; those whose `OTEL_<SIGNAL>_EXPORTER` is `none` are left out.
+    """The endpoints by signal; those whose `OTEL_<SIGNAL>_EXPORTER` is `none` are left out.
 
-    `endpoint` is a base address, to which `/v1/traces` and so on are added; one that ends so is meant for
-    that signal alone. Raises `UsageError` for what is no address, and where the variables ask for what is not
-    spoken here.
+    `endpoint` is a base address, to which `/v1/traces` and so on are added; one that already ends in such a
+    path is for that signal only. Raises `UsageError` for an invalid address and for an unsupported protocol
+    in the variables.
     """
     path = _parts(endpoint).path.rstrip("/") if endpoint else ""
     only = next((signal for signal in SIGNALS if path.endswith(f"/v1/{signal}")), None)
@@ -115,8 +115,8 @@ def _below(address: str, signal: Signal) -> str:
 
 
 def _parts(address: str) -> SplitResult:
-    """An address in its parts. Raises `UsageError` for what is none, and says nothing then that may be
-    secret.
+    """An address in its parts. Raises `UsageError` for an invalid one, without anything in the message that
+    may be secret.
     """
     try:
         parts = urlsplit(address.strip())
@@ -158,38 +158,40 @@ def _timeout(text: str | None) -> float:
 
 
 MAX_BODY_BYTES = 4 << 20
-"""Larger requests are sent in halves: many servers take no more."""
+"""Larger requests are sent in halves: many servers accept no more."""
 AGAIN = {408, 429, 502, 503, 504}
-"""Answers that say: not now. Others say: never."""
+"""Statuses to retry. All others are final."""
 TOO_LARGE = 413
 PART_AT_FAULT = {400, TOO_LARGE, 422}
-"""Answers that may be for one item among many: what remains is taken in smaller requests."""
+"""Statuses that may concern one item among many: the rest is sent in smaller requests."""
 MAX_ANSWER_BYTES = 16 << 10
-"""What is read of an answer; servers say what they have to say in less."""
+"""Limit on the bytes read of a response."""
 NO_SUCH_PLACE = {404, 405, 501}
-"""Answers of a server that does not take this signal at all."""
+"""Statuses of a server that does not support this signal."""
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 30.0
 
 
 class NotTaken(FlightlogError):  # noqa: N818 - reads as what happened
-    """A request was not taken; the message says by whom and why. `status` is None where no answer came."""
+    """A request was not accepted; the message says by which server and why. `status` is None without a
+    response.
+    """
 
     exits_with = 1
     status: int | None = None
     temporary: bool = False
-    """Whether the same request may be taken later."""
+    """Whether the same request may be accepted later."""
     retry_after_s: float | None = None
 
 
 class Refusal(Struct, frozen=True, kw_only=True):
-    """Items of a request that was taken which the server did not take, and never will."""
+    """Items that the server refused for good, in a request that it accepted."""
 
     number: int = 0
     message: str = ""
 
 
 class Post:
-    """The one place that talks to the network: a session of `requests`, kept open between requests."""
+    """The network access: a session of `requests`, kept open between requests."""
 
     def __init__(self) -> None:
         try:
@@ -240,11 +242,10 @@ Posting = Callable[[Endpoint, bytes, Mapping[str, str]], tuple[int, Mapping[str,
 
 
 class Parts:
-    """Items on their way to a server: in one request, or in smaller ones where it does not take them all at
-    once.
+    """Items to send to a server, in one request or in smaller ones where it does not accept them together.
 
-    What was taken stays taken when the rest is tried again. A single item that the server will never take is
-    left out and told, if it takes others (`takes`: it has before); if not, something else is wrong.
+    What was accepted is not sent again on a retry. A single item that the server refuses for good is left out
+    and counted, if the server accepts others (`takes`: it has before); if not, the problem is another one.
     """
 
     def __init__(
@@ -257,7 +258,7 @@ class Parts:
         self._at_fault: list[NotTaken] = []
 
     def send(self) -> Refusal:
-        """Send what was not taken yet. Raises `NotTaken`; the next call goes on there."""
+        """Send what was not accepted yet. Raises `NotTaken`; the next call resumes there."""
         while self._left:
             part = self._left[-1]
             try:
@@ -324,7 +325,7 @@ def _request(server: Endpoint, body: bytes, post: Posting) -> Refusal:
 
 
 def _refusal(signal: Signal, headers: Mapping[str, str], answer: bytes) -> Refusal:
-    """What a server that took the request says of it; an answer that is none of OTLP's says nothing."""
+    """The refused items of an accepted request, by its response; one that is not OTLP's says nothing."""
     try:
         if "json" in headers.get("Content-Type", "").lower():
             part = msgspec.json.decode(answer).get("partialSuccess") or {} if answer.strip() else {}
@@ -384,7 +385,7 @@ def _without(text: str, server: Endpoint) -> str:
 
 
 def _text(answer: bytes) -> str:
-    """The beginning of what a server says, in one line; nothing if it is no text."""
+    """The beginning of a response in one line; empty if it is not text."""
     text = " ".join(answer[:2000].decode("utf-8", "replace").split())
     return text[:200] if text.isprintable() and "\ufffd" not in text else ""
 

@@ -47,7 +47,7 @@ RESULTS = {"completed": "success", "failed": "failure", "interrupted": "cancella
 
 
 class RecordedSpans:
-    """Give it every event of a run's spans; it gives those that ended, and holds those that are open."""
+    """The recorded spans of a run: takes every span event, returns spans that ended, and holds open ones."""
 
     def __init__(self, ids: Ids) -> None:
         self._ids = ids
@@ -93,7 +93,7 @@ class RecordedSpans:
         )
 
     def unfinished(self, until_ns: int) -> Iterator[OtlpSpan]:
-        """The spans that were open when they were last heard of, in a fixed order."""
+        """The spans without an end, in a fixed order."""
         for event in sorted(self._open.values(), key=lambda one: (one.timestamp, one.span_id)):
             since = moment(event.timestamp)
             if since is None:
@@ -130,7 +130,7 @@ def _restored(tags: Json) -> tuple[Json, tuple[Link, ...], int]:
 
 
 def root_span(info: RunInfo, status: str, ids: Ids, until_ns: int) -> OtlpSpan:
-    """The run as the span that all others are in. `until_ns` is when it ended, or was last heard of."""
+    """The run as root span. `until_ns` is its end, or its last heartbeat."""
     since = moment(info.start_time) or until_ns
     failed = status in {"failed", "crashed"}
     happenings: tuple[Happening, ...] = ()
@@ -178,7 +178,7 @@ MAX_IDS = 500_000
 """Tasks whose span ids are remembered for links, the latest ones; half as many at least."""
 MAX_TRACEBACKS_BYTES = 32 << 20
 CAUSE_BYTES = 1000
-"""What an error takes beside its traceback, about."""
+"""Approximate memory of an error besides its traceback."""
 ENDS: dict[type[TaskEvent], tuple[int, str]] = {
     TaskCompleted: (metrics.COMPLETED, "success"),
     TaskFailed: (metrics.FAILED, "failure"),
@@ -189,10 +189,10 @@ ENDS: dict[type[TaskEvent], tuple[int, str]] = {
 
 
 class AttemptSpans:
-    """Give it every event of a run's tasks; it gives a span for each attempt that ended, and counts.
+    """The attempts of a run as spans, one for each that ended, and their counts; takes every task event.
 
-    Holds what runs at the moment, what waits for tasks it depends on, and a number for each attempt whose end
-    was read before its start. `unlinked` counts dependencies whose span is not known (any more).
+    Holds running attempts, tasks that wait for dependencies, and one number for each attempt whose end was
+    read before its start. `unlinked` counts dependencies whose span is unknown.
     """
 
     def __init__(self, ids: Ids, counters: TaskCounters) -> None:
@@ -210,7 +210,7 @@ class AttemptSpans:
         self._causes_bytes = 0
 
     def failed(self, failure: Failure) -> None:
-        """What an attempt failed of; the span of that attempt, which comes later, tells it."""
+        """The failure of an attempt, for its span, which is made later."""
         if failure.task_id is None:
             return
         size = len(failure.traceback or "") + CAUSE_BYTES
@@ -224,10 +224,10 @@ class AttemptSpans:
         self._causes[hash((failure.task_id, failure.attempt or 1))] = cause
 
     def take(self, event: Event | UnknownEvent, mark: Mark) -> list[tuple[OtlpSpan | None, Mark]]:
-        """An event and its line; gives spans, each with the line that tells of the attempt's end.
+        """The spans of an event, each with the line of the attempt's end.
 
-        A line that gives no span comes with None. The line of a retry whose start was not read yet comes
-        later, with its span.
+        A line without a span comes with None. The line of a retry whose start was not read yet comes later,
+        with its span.
         """
         at = moment(event.timestamp)
         if at is None or not isinstance(event, TaskEvent):
@@ -244,7 +244,7 @@ class AttemptSpans:
         return [(None, mark)]
 
     def startless(self) -> list[tuple[OtlpSpan, Mark]]:
-        """The retried attempts whose start stands nowhere: spans without a length."""
+        """The retried attempts without a recorded start: spans of zero length."""
         waiting, self._startless = self._startless, {}
         return [
             (self._ended_span(event, at, at, key, None), mark) for key, (event, at, mark) in waiting.items()
@@ -255,14 +255,12 @@ class AttemptSpans:
         return hash((event.task_id, event.attempt)) in self._causes
 
     def stop_counting(self, until_ns: int) -> None:
-        """The run is over: nothing runs any more, whatever was not heard of again."""
+        """End the counts of running attempts: the run is over."""
         for since, _ in self._running.values():
             self._counters.stopped(since, until_ns)
 
     def unfinished(self, until_ns: int) -> Iterator[OtlpSpan]:
-        """The attempts that began and were not heard of again, as far as anything was heard, in a fixed
-        order.
-        """
+        """The attempts without an end, up to the last known time, in a fixed order."""
         for since, event in sorted(
             self._running.values(), key=lambda one: (one[0], one[1].task_id, one[1].attempt)
         ):
@@ -323,9 +321,7 @@ class AttemptSpans:
         return self._ended_span(event, since, at, key, None if began is None else began[1])
 
     def _is_new(self, key: int) -> bool:
-        """Whether a failed attempt was not told of before: it may have both an end and a retry, and is one
-        span.
-        """
+        """Whether a failed attempt is new: it may have both an end and a retry, and is one span."""
         if key in self._failed:
             return False
         self._failed.add(key)
@@ -435,7 +431,7 @@ def exception(kind: str | None, message: str | None, traceback: str | None, at_n
 
 
 def _used(event: TaskEnded) -> Attributes:
-    """What an attempt used, where it is known, under the events' own names."""
+    """The resource usage of an attempt, under the events' own names."""
     figures = {f"flightlog.task.{name}": getattr(event, name) for name in USED}
     if isinstance(event, TaskCompleted):
         figures["flightlog.task.result_bytes"] = event.result_bytes

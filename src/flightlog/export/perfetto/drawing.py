@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     import duckdb
 
 WAITING_LANES = 50
-"""So many waiting tasks are drawn at once; the curve of waiting tasks has all."""
+"""Maximum lanes of waiting tasks; the curve of waiting tasks counts all."""
 RUN, WAITING, HOSTS, WORKERS, WRITERS = 0, 1, 10, 10_000, 1_000_000
 """The order of the processes."""
 COLORS = {"failed": "terrible", "cancelled": "grey", "running": "yellow", "error": "bad"}
-"""By state, of those that should be seen; the others are coloured by their name."""
+"""Colours of states that should stand out; others are coloured by name."""
 
 
 class Drawing:
-    """Turns what there is of a run into the events of a trace, in microseconds since `first`.
+    """Turns the rows of a run into trace events, in microseconds since `first`.
 
-    What has not ended is drawn up to `until`. `counts` says what was drawn.
+    What has not ended is drawn up to `until`. `counts` has the numbers of what was drawn.
     """
 
     def __init__(
@@ -222,9 +222,9 @@ class Drawing:
         self.counts["slices"] += 1
 
     def _arrow(self, end: str, kind: str, number: int, pid: int, tid: int, moment: int) -> None:
-        """One end of an arrow; it is tied to the slice that was drawn last on the track.
+        """One end of an arrow, attached to the last slice drawn on the track.
 
-        Both ends stand at the start of their slice, where no other slice has begun inside it yet.
+        Both ends are at the start of their slice, before any slice inside it.
         """
         event = {
             "ph": end,
@@ -270,12 +270,12 @@ def _told(**args: Any) -> dict[str, Any]:
 
 
 def _raw(json: str | None) -> msgspec.Raw | None:
-    """JSON as it stands in the run; nothing for an empty object."""
+    """The recorded JSON; None for an empty object."""
     return None if json is None or json in {"{}", "null"} else msgspec.Raw(json.encode())
 
 
 POINTS = 20_000
-"""A curve of tasks has so many points at most: then each is the highest value of its interval."""
+"""Maximum points of a task curve; beyond that, each point is the highest value of its interval."""
 BATCH = 5000
 SAMPLED = {
     ("node", "cpu_percent"): ("CPU", "%"),
@@ -287,12 +287,12 @@ SAMPLED = {
     ("gpu", "gpu_memory_used_bytes"): ("GPU {} memory used", "bytes"),
     ("gpu", "gpu_power_w"): ("GPU {} power", "W"),
 }
-"""Fields of samples that are drawn, by what was sampled, and how their curves and units are called."""
+"""Sample fields that are drawn, by scope, with the names and units of their curves."""
 ALLOCATED = {
     "allocator_allocated_bytes": "allocated",
     "allocator_reserved_bytes": "reserved",
 }
-"""The same of device memory; what others use of a device is not known everywhere, and is left out."""
+"""The same for device memory; usage by other processes is not known everywhere, and is left out."""
 
 _STEPS = {
     "running": "SELECT unnest([began, coalesce(stopped, $until)]) AS moment, unnest([1, -1]) AS step"
@@ -309,7 +309,7 @@ SELECT min(moment), max(value) FROM ({curve}) GROUP BY (moment - $first) // $wid
 
 
 class CounterValue(NamedTuple):
-    """A value at a moment, of a worker, or else of a host, or else of the run; `unit` ends the curve's
+    """A counter value of a worker, host or run, the first that is given; `unit` is the suffix of the curve's
     name.
     """
 
@@ -351,7 +351,7 @@ def task_curves(
 
 
 def sampled(connection: duckdb.DuckDBPyConnection) -> Iterator[CounterValue]:
-    """What machines, workers and GPUs used, in the order of the samples; what is unknown has no point."""
+    """The usage of machines, workers and GPUs, in order of the samples; unknown values have no point."""
     fields = sorted({field for _, field in SAMPLED})
     found = connection.execute(
         f"""
@@ -372,7 +372,7 @@ def sampled(connection: duckdb.DuckDBPyConnection) -> Iterator[CounterValue]:
 
 
 def allocated(connection: duckdb.DuckDBPyConnection) -> Iterator[CounterValue]:
-    """The device memory that each rank's allocator had handed out and held."""
+    """Device memory allocated and reserved by each rank's allocator."""
     found = connection.execute(
         f"SELECT timestamp_ns // 1000, host, rank, device_id, {', '.join(ALLOCATED)} FROM devices"  # noqa: S608 - constants
         " WHERE timestamp_ns > 0"
@@ -433,9 +433,9 @@ Emit = Callable[[dict[str, Any]], None]
 
 
 class Tracks:
-    """Numbers processes and threads when they are first asked for, and emits how they are called.
+    """Numbers processes and threads on first use, and emits their names.
 
-    Every number is given out once: viewers mix up threads of different processes that share one.
+    Every number is used once: viewers mix up threads of different processes that share one.
     """
 
     def __init__(self, emit: Emit) -> None:
@@ -512,11 +512,10 @@ class _Open:
 
 
 class TraceLanes:
-    """The lanes of one group. Slices come in order of their start, and parents before what is inside them.
+    """The lanes of one group. Slices arrive in order of their start, parents before children.
 
-    Times are whole microseconds. Holds what is open at the moment, and no more. `open_spans` says of every
-    open span in which lane of which group it is; several groups share it. With `most`, there are never more
-    lanes than that.
+    Times are whole microseconds. Holds open slices only. `open_spans` has the lane and group of every open
+    span; several groups share it. `most` limits the number of lanes.
     """
 
     def __init__(

@@ -53,7 +53,7 @@ class PerfettoExporter(Struct, frozen=True, kw_only=True):
     ending: str | None = ".trace.json.gz"
 
     def export(self, run: Run, output: Path | None, options: ExportOptions) -> Exported:
-        """Draw the run. Holds what is open at one moment, and what DuckDB may; the rest waits on disk."""
+        """Draw the run. Memory: open slices and DuckDB's limit; the rest is on disk."""
         assert output is not None
         refuse(self.name, options)
         with (
@@ -96,7 +96,7 @@ exporter = PerfettoExporter()
 
 
 def _bounds(run: Run, extent: Extent) -> tuple[int, int]:
-    """When the run started, and when it ended or was last heard of, in microseconds."""
+    """Start of the run and its end, or last heartbeat, in microseconds."""
     began = moment(run.info.start_time)
     start = began // 1000 if began is not None else extent.first or 0
     beats = [run.info.heartbeat, *(writer.heartbeat for writer in run.writers())]

@@ -1,7 +1,6 @@
-"""What is drawn of a run, in SQL: attempts, waiting, spans and the arrows between them, in order of time.
+"""The rows of a trace, in SQL: attempts, waits, spans and the arrows between them, in order of time.
 
-Moments are microseconds since 1970. A run's rows are kept on disk, sorted there, and given out some at a
-time.
+Times are microseconds since 1970. The rows of a run are sorted on disk and read in batches.
 """
 
 from __future__ import annotations
@@ -176,14 +175,14 @@ class Extent(NamedTuple):
     unended: int
     """Attempts that began and have no end."""
     unplaced: int
-    """Attempts that ran, of which nobody knows when."""
+    """Attempts that ran at an unknown time."""
     open_spans: int
     backward: int
-    """Arrows that are not drawn: by the clocks, what they lead to began before what they come from."""
+    """Arrows that are not drawn, because by the clocks they would lead back in time."""
 
 
 def keep_rows(connection: duckdb.DuckDBPyConnection, scratch: Path) -> Extent:
-    """Put what is drawn aside, from `attempts` and `span_events`; says what there is of it."""
+    """Prepare the rows from `attempts` and `span_events`; returns their extent."""
     for statement in filter(str.strip, _MACROS.split(";\n")):
         connection.execute(statement)
     opened = _one(connection, "SELECT count(*) FROM span_events WHERE event = 'span_open'")
@@ -222,9 +221,7 @@ def keep_rows(connection: duckdb.DuckDBPyConnection, scratch: Path) -> Extent:
 
 
 def rows(connection: duckdb.DuckDBPyConnection, scratch: Path) -> Iterator[Row]:
-    """All slices in order of their start, parents before what is inside them; what waits comes before what
-    runs.
-    """
+    """All slices in order of their start, parents before children, waits before attempts."""
     arrows = _one(connection, "SELECT count(*) FROM arrows")[0]
     query = _ROWS.format(
         attempt=ATTEMPT,

@@ -1,7 +1,7 @@
-"""Handing a trace to Perfetto's UI: one file, served once, to one page.
+"""Serves a trace to Perfetto's UI: one file, once, to one page.
 
-The UI fetches the address that stands behind `#!/?url=` in its own. It is a page that works in the browser
-alone: the trace goes from this process to the browser, and to no server.
+The UI fetches the address after `#!/?url=` in its own. It runs in the browser alone: the trace goes from this
+process to the browser, and to no server.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 class ServedTrace:
-    """A trace at an address that nobody can guess, until it was fetched; used in a `with`.
+    """A trace at an unguessable address until it was fetched; a context manager.
 
-    Answers only requests for this address, and lets only the pages of the UI's origin read the answer. `name`
-    is what the UI calls the trace. Raises `UsageError` where the port is taken or the UI's address is none.
+    Answers only requests for this address, and only the pages of the UI's origin may read the answer. `name`
+    is the UI's title of the trace. Raises `UsageError` where the port is taken or the UI's address is
+    invalid.
     """
 
     def __init__(self, trace: Path, *, ui: str = UI, port: int = PORT, name: str = "trace") -> None:
@@ -104,8 +105,8 @@ class _Server(ThreadingHTTPServer):
         super().__init__((HOST, port), _Answer)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing: a browser that went away asks again, or the command says that nobody fetched the
-        trace.
+        """Ignore the error: a browser that disconnected asks again, or the command reports that nothing was
+        fetched.
         """
 
 
@@ -135,9 +136,7 @@ class _Answer(BaseHTTPRequestHandler):
             self._head(HTTPStatus.NO_CONTENT, None)
 
     def _is_meant(self) -> bool:
-        """Whether this is the address, asked for under this machine's name, and by no other page than the
-        UI's.
-        """
+        """Whether a request is for the trace, under this machine's name, and from the UI's page only."""
         port = self.server.server_port
         here = self.headers.get("Host", "") in {f"{HOST}:{port}", f"localhost:{port}"}
         origin = self.headers.get("Origin")
@@ -163,4 +162,4 @@ class _Answer(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name of the base class
-        """Say nothing: the command says what matters."""
+        """Log nothing: the command reports what matters."""

@@ -53,8 +53,8 @@ _GPU = {
 
 
 def families(runs: Sequence[RunFigures], *, now_of_ended: bool = False) -> Iterator[Metric]:
-    """The metrics of these runs. What is so now, of nodes and GPUs, is given of runs that run; of others if
-    asked for.
+    """The metrics of these runs. Gauges of nodes and GPUs are included for running runs, and for others with
+    `now_of_ended`.
     """
     yield from _about_runs(runs)
     yield from _about_tasks(runs)
@@ -236,13 +236,13 @@ class HostGauges(Struct, frozen=True, kw_only=True):
     """Index of the GPU on its host, with the instance of a partitioned one; None for the node itself."""
     gpu_name: str | None
     at_s: float
-    """When it was taken, Unix seconds."""
+    """Time of the sample, in Unix seconds."""
     values: dict[str, float]
     """By the name of the metric, less its `flightlog_node_` or `flightlog_gpu_`."""
 
 
 class RunFigures(Struct, frozen=True, kw_only=True):
-    """One run. Counts are from its events, each taken once; what cannot be known is None and is not
+    """The metrics of one run. Counts are from its events, each counted once; None is unknown and is not
     exported.
     """
 
@@ -270,7 +270,7 @@ class RunFigures(Struct, frozen=True, kw_only=True):
     workers_seen: int
     workers_lost: int
     failures: dict[tuple[str, str], int]
-    """By scope and class, as they stand in the stream `failures`; a bounded number, and `OTHER`."""
+    """Failures by scope and error type; a bounded number, and `OTHER`."""
     cache: dict[str, int]
     saved_s: float
     cost: dict[str, float]
@@ -314,7 +314,7 @@ class HistogramTally:
         return sum(self._counts)
 
     def add(self, seconds: float) -> None:
-        """Count one; what is no time, as NaN, is passed over."""
+        """Count one duration; NaN and other invalid values are ignored."""
         if seconds >= 0:
             place = next((i for i, bound in enumerate(BUCKETS_S) if seconds <= bound), len(BUCKETS_S))
             self._counts[place] += 1
@@ -335,11 +335,10 @@ class HistogramTally:
 
 
 class Histograms:
-    """A histogram a name, for `names` names at most; all others share `OTHER`.
+    """One histogram per name, for at most `names` names; all others share `OTHER`.
 
-    What is there when `choose` is first called is weighed: the names with most tasks have a label of their
-    own. It stays theirs, and names that come later have what is left: a count under a label never goes down,
-    as it would if the most frequent were chosen anew each time.
+    The first `choose` gives labels to the names with the most tasks, for good; later names get the remaining
+    labels. So a count under a label never decreases, as it would if the most frequent names were chosen anew.
     """
 
     def __init__(self, names: int) -> None:

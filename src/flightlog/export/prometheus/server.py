@@ -180,7 +180,7 @@ class MetricsServer(ThreadingHTTPServer):
             request.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - the base's signature
-        """A client that went away in the middle is nobody to tell."""
+        """Ignore clients that disconnect."""
         log.debug("a request for metrics was not answered", exc_info=True)
 
 
@@ -220,17 +220,17 @@ class _Request(BaseHTTPRequestHandler):
 
 
 RECENT_S = 3600.0
-"""How long a run that ended is still shown: Prometheus has its last figures by then."""
+"""How long an ended run is still shown: by then Prometheus has its last values."""
 MAX_RUNS = 20
-"""Runs that are shown at once, those that run first, then the newest; how many are left out is said."""
+"""Maximum of runs shown, running ones first, then the newest; a metric counts the others."""
 
 
 class RunsCollector(Collector):
-    """Gives the metrics of a folder or place; each scrape reads what was written since the one before.
+    """The metrics of a folder of runs; each scrape reads what was written since the previous one.
 
-    Thread-safe: scrapes wait for each other. Never raises for what stands in the folder: a run that cannot be
-    read is counted in `flightlog_runs_unreadable`. A remote that does not answer is counted in
-    `flightlog_remote_problems`, and its copies are shown.
+    Thread-safe: scrapes wait for each other. Never raises for the content of the folder: an unreadable run is
+    counted in `flightlog_runs_unreadable`, an unreachable remote in `flightlog_remote_problems`, and its
+    local copies are shown.
     """
 
     def __init__(
@@ -319,7 +319,7 @@ class RunsCollector(Collector):
 
 
 class Choice(Struct, frozen=True, kw_only=True):
-    """What there is, and what is shown of it."""
+    """The runs found, and those shown."""
 
     shown: tuple[Path, ...]
     """Runs that run first, then the newest."""
@@ -373,7 +373,7 @@ def _changed(path: Path) -> int | None:
 
 
 def _read(path: Path, observer: Observer) -> tuple[str, float, float]:
-    """Status, start, and end or last sign of life, in Unix seconds; what is not known is long ago."""
+    """Status, start, and end or last heartbeat, in Unix seconds; unknown times are long ago."""
     info = read_document(path / layout.RUN, layout.RunInfo).value
     if info is None:
         named = unix_time(start_of(path.name)) or 0.0

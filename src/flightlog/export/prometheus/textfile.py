@@ -1,4 +1,4 @@
-"""`--to prometheus`: the figures of a run in a file that node_exporter's textfile collector reads."""
+"""`--to prometheus`: the metrics of a run in a file for node_exporter's textfile collector."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from flightlog.store.liveness import Observer, here
 from flightlog.store.run import Run
 
 EVERY_S = 15.0
-"""How often the file is written anew while a run that is followed goes on."""
+"""Seconds between updates of the file while following a run."""
 
 
 class TextfileExporter:

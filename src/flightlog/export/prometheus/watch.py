@@ -1,4 +1,4 @@
-"""Follows a run: each look reads the new events, and returns the metrics as of now."""
+"""Follows a run: each `look` reads the new events and returns the current metrics."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ from flightlog.store.read.lines import AnyEvent
 from flightlog.store.run import Run
 
 TASK_NAMES = 10
-"""Task names with a histogram of their own, a run."""
+"""Task names with a histogram of their own, per run."""
 FAILURE_KINDS = 20
 MAX_PLACES = 64
-"""Nodes and GPUs that are shown, a run; those heard of last."""
+"""Maximum of nodes and GPUs per run; those sampled last."""
 
 
 class _TotalCost(Struct):
@@ -58,10 +58,10 @@ class _SummaryCost(Struct):
 
 
 class RunWatch:
-    """One run. Not thread-safe. Memory: what tasks wait, run or failed, and a few numbers a worker.
+    """One run. Not thread-safe. Memory: waiting, running and failed tasks, and a few numbers per worker.
 
-    The first look reads the run's tasks, workers, samples, lookups, failures and costs; each later one only
-    what was written since. Spans are counted from what their writers say.
+    The first `look` reads the run's tasks, workers, samples, lookups, failures and costs; later ones only new
+    lines. Spans are counted by their writers.
     """
 
     def __init__(self, path: Path) -> None:
@@ -169,7 +169,7 @@ class RunWatch:
                 self._estimates[event.item] = (event.timestamp, event)
 
     def _cost(self, over: bool) -> dict[str, float]:
-        """What the summary says of a run that is over; until then, the sum of what was estimated last."""
+        """The summary's cost of a run that is over; until then, the sum of the latest estimates."""
         if over:
             if self._summed is None:
                 self._summed = read_document(self.path / layout.SUMMARY, _SummaryCost).value
@@ -191,10 +191,10 @@ class RunWatch:
 
 
 class TaskStates:
-    """Counts events, and pairs starts with ends and failures with retries.
+    """Counts task events, and pairs starts with ends and failures with retries.
 
-    Remembers what has no partner yet: tasks that wait or run, and failures that nobody retried. Counts in
-    `events` only grow; `states` is the summary's way to count: a failure counts once it is final.
+    Holds what has no partner yet: waiting and running tasks, and failures without a retry. Counts in `events`
+    only grow; `states` counts as the summary does: a failure counts when it is final.
     """
 
     def __init__(self) -> None:
@@ -245,9 +245,7 @@ class TaskStates:
         self._begin(event, self._running, self._ended)
 
     def _begin(self, event: TaskEvent, partners: set[str], alone: set[str]) -> None:
-        """A start or an end: pair it with the other of the two; the first of them shows that the task waits
-        no more.
-        """
+        """Pair a start with its end; the first of the two shows that the task is no longer waiting."""
         key = attempt_key(event)
         if key in partners:
             partners.remove(key)
@@ -284,11 +282,11 @@ GPU = {
     "power_watts": ("gpu_power_w", 1.0),
     "temperature_celsius": ("gpu_temperature_c", 1.0),
 }
-"""Name of the metric, less its beginning; the field it is from, and by what that is multiplied."""
+"""Metric name without its prefix: the sample's field, and the factor."""
 
 
 def newest(samples: dict[tuple[str, str | None], ResourceSample], sample: ResourceSample) -> None:
-    """Keep a sample in place of an older one of the same node or GPU; one without a host is of nowhere."""
+    """Keep the newest sample of each node or GPU; samples without a host are ignored."""
     if sample.host is None:
         return
     key = (sample.host, _gpu(sample))
@@ -298,7 +296,7 @@ def newest(samples: dict[tuple[str, str | None], ResourceSample], sample: Resour
 
 
 def gauges_of(sample: ResourceSample) -> HostGauges:
-    """A sample as gauges; what it does not say is left out."""
+    """A sample as gauges; unknown values are left out."""
     gpu = _gpu(sample)
     return HostGauges(
         host=label(sample.host),
