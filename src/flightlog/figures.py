@@ -55,10 +55,10 @@ __all__ = [
 ]
 
 KEPT = 4
-"""What is drawn of so many runs is kept, the last ones asked for."""
+"""Runs whose charts are cached, the latest used."""
 
 SAID = 10
-"""So many names are told where one is not found."""
+"""Maximum names listed where one is not found."""
 
 _State = tuple[tuple[str, int, int], ...]
 _looks: OrderedDict[Path, tuple[_State, ReportWithCharts]] = OrderedDict()
@@ -66,7 +66,7 @@ _lock = Lock()
 
 
 def timeline(run: AnyRun = "latest") -> Figure:
-    """Which tasks ran where and when: a row a worker, coloured by name, failures and retries marked."""
+    """Which tasks ran where and when: one row per worker, coloured by name, failures and retries marked."""
     from flightlog.show.figures import timeline_figure
 
     seen = _look(run)
@@ -189,8 +189,8 @@ def cost(run: AnyRun = "latest") -> Figure:
 
 
 def compare(before: AnyRun | Comparison | None = None, after: AnyRun | None = None) -> Figure:
-    """What changed from one run or group of runs to another, as `flightlog.compare` takes them; or a
-    comparison, drawn.
+    """What changed between two runs or groups of runs, given as for `flightlog.compare`,
+    or as a comparison.
     """
     from flightlog.show.figures import comparison_figure
 
@@ -223,8 +223,8 @@ def _compared(before: AnyRun | Comparison | None, after: AnyRun | None) -> Compa
 
 
 def trends(of: Trend | str | None = None, metric: str = "wall", **options: Any) -> Figure:
-    """How a figure of a project's runs moved; `of` is a trend, or a project as for `flightlog.trends`, with
-    its options.
+    """The history of a metric of a project's runs; `of` is a trend, or a project as for `flightlog.trends`,
+    with its options.
     """
     from flightlog.analyze.history.trends import Trend
     from flightlog.analyze.history.trends import trends as history
@@ -254,8 +254,8 @@ def _drawn(figure: Figure | None, seen: ReportWithCharts, missing: str) -> Figur
 
 
 def _grounded(figure: Figure) -> Figure:
-    """The figure on a ground of its own, for nobody knows the page it will stand on: dark where Plotly's
-    default is.
+    """The figure with a background of its own, because its page is unknown: dark where Plotly's default is
+    dark.
     """
     from plotly.io import templates
 

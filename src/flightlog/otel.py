@@ -48,9 +48,9 @@ def span_processor(*, join_context: bool = True) -> SpanProcessor:
     """A processor for `TracerProvider.add_span_processor` that records every span into the current Flightlog
     run.
 
-    A span keeps its id, its parent where that is in the run, its times, attributes, events and status; it is
-    seen while it is open. Outside a run nothing is kept. It never raises and never waits. `join_context` does
-    what `propagate` does, too.
+    A span keeps its id, its parent if that is in the run, its times, attributes, events and status; open
+    spans are visible too. Outside a run nothing is recorded. It never raises and never blocks. `join_context`
+    also calls `propagate`.
     """
     if join_context:
         propagate()
@@ -68,10 +68,9 @@ def propagate() -> bool:
 
 
 def current_context() -> Context:
-    """OpenTelemetry's context with our current span in it, for `tracer.start_span(..., context=...)`.
+    """OpenTelemetry's context with Flightlog's current span in it, for `tracer.start_span(..., context=...)`.
 
-    For a program that wants single spans to be children of ours without `propagate`. Outside a run it is the
-    context as it is.
+    For single spans as children of Flightlog's without `propagate`. Outside a run it is the current context.
     """
     here = current_place()
     return get_current() if here is None else context_at(here, get_current())

@@ -11,7 +11,7 @@ from typing import Any
 
 
 class Unrecorded:
-    """Stands for a run, a span or whatever else is asked of one, and does nothing."""
+    """A placeholder for runs and spans that does nothing."""
 
     __slots__ = ()
 
@@ -44,7 +44,7 @@ class Unrecorded:
         return None
 
     def __call__(self, *args: Any, **_options: Any) -> Any:
-        """A function or class that is decorated, as it is; of anything else, this again."""
+        """A decorated function or class unchanged; for anything else, this object."""
         return args[0] if len(args) == 1 and callable(args[0]) else self
 
 

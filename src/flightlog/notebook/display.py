@@ -1,4 +1,4 @@
-"""The HTML and the text of every object that displays itself; modules are loaded for what is displayed."""
+"""HTML and text of every object that displays itself; modules are loaded on demand."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from flightlog.session.session import Session
 
 MOST = 200_000
-"""A display has so many characters of HTML at most."""
+"""Maximum characters of HTML in a display."""
 MOST_PLAIN = 20_000
 WIDTH, NARROWEST, WIDEST = 100, 40, 160
 """Columns of text: in a kernel, which knows no width; and in a terminal at least and at most."""
@@ -53,7 +53,7 @@ class DisplayKind(NamedTuple):
     html: str
     plain: str
     read: str | None = None
-    """Goes through files; what it gives is written instead of the value."""
+    """Reads files; its result is displayed instead of the value."""
 
 
 _KINDS = {
@@ -75,7 +75,7 @@ _KINDS = {
     "flightlog.session.futures.TaskFuture": DisplayKind("sessions:future_html", "display:future_text"),
     "flightlog.notebook.extension.MagicAnswer": DisplayKind("extension:note_html", "extension:note_plain"),
 }
-"""By the name of the class; that of a base holds for what is made of it."""
+"""Displays by class name; subclasses use that of their base."""
 
 
 def html_of(value: Any) -> str | None:
@@ -85,8 +85,8 @@ def html_of(value: Any) -> str | None:
 
 
 def plain_of(value: Any, width: int | None = None) -> str | None:
-    """The same in lines of text, at most `MOST_PLAIN` characters, without a line break at the end; None for
-    what has none.
+    """The same as lines of text, at most `MOST_PLAIN` characters, without a final
+    newline; None without one.
     """
     kind = _kind(value)
     return None if kind is None else _plain(kind, _read(kind, value), width)
@@ -140,9 +140,7 @@ TEXT = 200
 
 
 def run_text(read: Report | Summary | CountsOnly, width: int) -> str:
-    """A run: the verdict in a line, what stands out, how the tasks ended, why some failed, the names of
-    tasks.
-    """
+    """A run: the verdict, findings, how the tasks ended, why some failed, the task names."""
     from flightlog.analyze.report.report import Report as Whole
 
     if isinstance(read, CountsOnly):

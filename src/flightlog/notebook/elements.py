@@ -17,7 +17,7 @@ from flightlog.show.document import FactsBlock, Items, Remarks, Section, TableBl
 from flightlog.show.terminal import brief
 
 CELL = 80
-"""So many columns of a text stand in a cell."""
+"""Maximum width of a cell."""
 SENTENCE = 600
 LONGEST = 60_000
 GOOD, BAD, WARN, NEW, QUIET = "#2f9e6e", "#d1495b", "#c98a1b", "#3d7fc1", "#8a8f98"
@@ -36,17 +36,17 @@ class BarPart(NamedTuple):
 
 
 def text(value: str, limit: int = CELL) -> str:
-    """What a run recorded, as HTML that shows it as it is: on one line, cut to so many columns."""
+    """A recorded text as HTML: on one line, cut to this width, and escaped."""
     return escape(brief(value, limit))
 
 
 def prose(value: str, limit: int = SENTENCE) -> str:
-    """A sentence of ours, in which names and commands stand in backticks: these become code."""
+    """A sentence of the package; names and commands in backticks become code."""
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", text(value, limit))
 
 
 def fragment(*pieces: str) -> str:
-    """The pieces as one display. Formulas in it are left alone: a `$` in a name is a `$`."""
+    """The pieces as one display, in which MathJax leaves a `$` alone."""
     inner = "".join(piece for piece in pieces if piece)
     return f'<div class="flightlog tex2jax_ignore mathjax_ignore" style="{_OUTER}">{inner}</div>'
 
@@ -78,7 +78,7 @@ def title(words: str) -> str:
 
 
 def sentences(said: Iterable[str], more: str = "", written: Callable[[str, int], str] = text) -> str:
-    """A list of sentences; `prose` writes those that are ours."""
+    """A list of sentences; `prose` formats those of the package."""
     items = "".join(f"<li>{written(one, SENTENCE)}</li>" for one in said)
     style = "margin:.2em 0 .4em 1.2em;padding:0;max-width:70em"
     return f'<ul style="{style}">{items}</ul>{_more(more)}' if items else ""
@@ -109,9 +109,7 @@ def bar(parts: Sequence[BarPart], total: float | None = None) -> str:
 def table(
     head: Sequence[str], rows: Sequence[Sequence[str]], left: Collection[str] = (), more: str = ""
 ) -> str:
-    """Rows in columns; the first column and those in `left` stand left. Columns in which no row says anything
-    are left out.
-    """
+    """Rows in columns; the first column and those in `left` are left-aligned. Empty columns are left out."""
     said = [n for n in range(len(head)) if n == 0 or any(n < len(row) and row[n] for row in rows)]
 
     def cell(tag: str, value: str, n: int) -> str:
@@ -152,7 +150,7 @@ def folded(words: str, html: str) -> str:
 
 
 def pre(words: str) -> str:
-    """Lines whose columns stand below each other, at most `LONGEST` characters of them."""
+    """Preformatted lines, at most `LONGEST` characters."""
     cut = words if len(words) <= LONGEST else f"{words[:LONGEST]}\n… cut"
     style = (
         "font-family:ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace;font-size:12px;"
@@ -163,7 +161,7 @@ def pre(words: str) -> str:
 
 
 def sections_html(sections: Iterable[Section], rows: int = 20) -> str:
-    """Sections of a report, those that say something; so many rows and items of each."""
+    """The non-empty sections of a report, with at most this many rows and items each."""
     return "".join(_section(one, rows) for one in sections if one.says_something())
 
 

@@ -33,7 +33,7 @@ _LOADED = "_flightlog_cells"
 
 
 def load(shell: Any) -> None:
-    """Begin a run, and record every cell after the present one; loaded twice, it is loaded once."""
+    """Begin a run, and record every cell after this one; loading twice has no further effect."""
     if getattr(shell, _LOADED, None) is not None:
         return
     cells = CellRecorder(shell)
@@ -64,9 +64,9 @@ log = logging.getLogger("flightlog")
 TASK = "cell"
 NAMED = "%%flightlog"
 SOURCE = 120
-"""So many characters of a cell's first line are kept, without what is secret in them."""
+"""Maximum characters of a cell's first line that are recorded, secrets redacted."""
 READ = 10_000
-"""So many characters of a cell are looked at for it."""
+"""Maximum characters of a cell that are searched for it."""
 SAMPLE_S = 1.0
 
 
@@ -111,9 +111,7 @@ class CellRecorder:
         return self.run
 
     def stop(self) -> None:
-        """End the run as completed; what its cells failed with is told of each. Nothing where none is
-        recorded.
-        """
+        """End the run as completed; failed cells are recorded as such. Does nothing without a run."""
         recording, self._recording, self.run = self._recording, None, None
         if recording is None:
             return
@@ -197,9 +195,7 @@ class CellRecorder:
 
 
 def read_cell(source: str) -> tuple[str, str]:
-    """The name of a cell's task, and the first line of its code that says something; secrets are taken out
-    later.
-    """
+    """The name of a cell's task, and the first meaningful line of its code; secrets are redacted later."""
     rest = source[:READ].lstrip()
     name = TASK
     first, _, after = rest.partition("\n")
@@ -210,7 +206,7 @@ def read_cell(source: str) -> tuple[str, str]:
 
 
 def notebook_name(names: Mapping[str, Any], environ: Mapping[str, str]) -> str | None:
-    """What the notebook's file is called, where its front end tells; None where it does not."""
+    """The name of the notebook's file, if the front end provides it; else None."""
     told: Sequence[Any] = (names.get("__vsc_ipynb_file__"), environ.get("JPY_SESSION_NAME"))
     for path in told:
         if isinstance(path, str) and path:
@@ -219,11 +215,10 @@ def notebook_name(names: Mapping[str, Any], environ: Mapping[str, str]) -> str |
 
 
 class WhileBusy:
-    """A run's samplers as one, whose samples count while somebody is busy and once after; the others are let
-    go.
+    """A run's samplers as one, whose samples are kept while a cell runs and once after; others are dropped.
 
-    They are taken all the same, so that rates are those of the last second and not of the whole rest. `make`
-    gives the samplers, or None as long as it cannot. One that raises is left out from then on.
+    They are taken all the same, so that rates cover the last second and not the whole pause. `make` returns
+    the samplers, or None while it cannot. One that raises is not used again.
     """
 
     def __init__(self, make: Callable[[], Sequence[Sampler] | None], is_busy: Callable[[], bool]) -> None:
@@ -276,15 +271,15 @@ HELP = """%flightlog                 how the recording stands
 
 
 class Magic:
-    """The line magic. Gives what is to be displayed; a wish that makes no sense is answered in words, never
-    raised.
+    """The line magic. Returns what to display; an invalid command is answered with a
+    message, never raised.
     """
 
     def __init__(self, cells: CellRecorder, *, follow: Callable[[Any], None] = follow) -> None:
         self._cells, self._follow = cells, follow
 
     def __call__(self, line: str) -> object:
-        """Do what the line says."""
+        """Execute the command."""
         try:
             words = shlex.split(line)
         except ValueError:
@@ -353,7 +348,7 @@ class MagicAnswer(Displayed, _Said):
 
 
 def begun(run: LiveRun | None) -> MagicAnswer:
-    """What is said of a run that was to begin."""
+    """The message about a run that was to begin."""
     if run is None:
         return MagicAnswer("Recording is off, or could not begin: cells are executed and not recorded.")
     if not run.path.is_dir():

@@ -68,10 +68,10 @@ class _NotebookDisplay:
 
 
 class PrintedDisplay:
-    """The same where nothing that is shown can be changed: all of it once, then its first line, now and then.
+    """The same where a display cannot be updated: all of it once, then its first line from time to time.
 
-    A line is written when the status changes (what stands before the first ` · `), and otherwise at most
-    every `PRINT_EVERY_S`.
+    A line is written when the status changes (the text before the first ` · `), and otherwise at most every
+    `PRINT_EVERY_S`.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ def _print(words: str) -> None:
 
 
 def words_of(html: str) -> str:
-    """What HTML of ours says, in lines."""
+    """The text of the package's HTML, in lines."""
     broken = re.sub(r"</(?:div|tr|li|table)>|<br>", "\n", html)
     lines = (" ".join(unescape(re.sub(r"<[^>]*>", " ", line)).split()) for line in broken.split("\n"))
     return "\n".join(line for line in lines if line)
@@ -132,7 +132,7 @@ def show_from_here(show: Callable[[str], DisplayHandle]) -> Callable[[str], Disp
 
 
 def display_here(value: object) -> None:
-    """Show a value below the cell that runs, as it shows itself."""
+    """Display a value below the running cell."""
     ipython: Any = import_module("IPython.display")
     ipython.display(value)
 

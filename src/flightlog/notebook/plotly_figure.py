@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 WIDTH_PX = 900
 MOST_BYTES = 400_000
-"""A picture of more than this is not kept."""
+"""Larger pictures are not kept."""
 DATA, PICTURE, PLAIN = "application/vnd.plotly.v1+json", "image/png", "text/plain"
 
 
@@ -54,8 +54,8 @@ class DisplayedFigure(Figure):  # type: ignore[misc]  # Plotly has no types
 
 
 def with_picture(figure: BaseFigure, bundle: dict[str, Any]) -> dict[str, Any]:
-    """What Plotly gives a front end, with a picture and a line for those that cannot draw it; nothing stays
-    nothing.
+    """Plotly's display data, with a picture and a line of text for front ends that cannot draw it; empty
+    stays empty.
     """
     if not bundle:
         return bundle

@@ -62,13 +62,13 @@ NAMES, FINDINGS, CAUSES = 8, 4, 3
 
 
 class CountsOnly(NamedTuple):
-    """A large run of which no summary was kept: what it says of itself is all there is."""
+    """A large run without a cached summary: only its own counts are known."""
 
     run: Run
 
 
 def read_run(run: Run, *, large_bytes: int = LARGE_BYTES) -> Report | Summary | CountsOnly:
-    """What is shown of a run as it is now, also of one that is being written."""
+    """The display of a run as it is now, even while it is being recorded."""
     from flightlog.store.run import Run as Opened
 
     run = Opened(run.path, observer=run.observer)  # what was opened an hour ago may have ended since
@@ -90,7 +90,7 @@ def read_recording(run: LiveRun) -> Report | Summary | CountsOnly:
 
 
 def read_html(read: Report | Summary | CountsOnly) -> str:
-    """What was read of a run, as HTML."""
+    """A run as HTML."""
     from flightlog.analyze.report.report import Report as Whole
 
     if isinstance(read, CountsOnly):
@@ -132,9 +132,7 @@ def summary_html(summary: Summary) -> str:
 
 
 def verdict_words(summary: Summary) -> list[str]:
-    """How it ended, what it was, how much, how long, and whether anything is left to say; the status
-    first.
-    """
+    """Status, project, counts, duration and problems of a run; the status first."""
     from flightlog.analyze.report.report import Report as Whole
 
     run, tasks = summary.run, summary.tasks
@@ -158,7 +156,7 @@ def _verdict(summary: Summary) -> str:
 
 
 def finding_words(report: Report) -> tuple[list[str], str]:
-    """What stands out, in sentences, and how much more there is of it."""
+    """The findings in sentences, and how many more there are."""
     found = report.findings
     said = [capitalized(one.sentence) for one in found[:FINDINGS]]
     left = len(found) - FINDINGS
@@ -237,9 +235,9 @@ def summary_names(summary: Summary) -> TableBlock:
 
 
 def counted_words(run: Run) -> tuple[list[str], list[BarPart]]:
-    """What a run says of itself: as `verdict_words`, and how many tasks ended how.
+    """The run's own counts: as `verdict_words`, and how many tasks ended how.
 
-    Of a run that was killed that is what it had said last: its streams are not gone through for its end.
+    For a killed run these are the last ones recorded: its streams are not read.
     """
     info = run.info
     running = run.status == "running"
@@ -335,7 +333,7 @@ def comparison_html(comparison: Comparison) -> str:
 
 
 def trend_html(trend: Trend) -> str:
-    """The trend as its text says it."""
+    """The trend's text."""
     return fragment(pre(trend_text(bounded(trend), width=100)))
 
 

@@ -49,7 +49,7 @@ _ENDS: Mapping[str, str] = {
 
 
 def counts_words(counts: Counts, eta: Eta | None = None) -> tuple[list[str], list[BarPart]]:
-    """How far the tasks are, how long it still takes where that is known, and how many ended how."""
+    """Progress of the tasks, estimated remaining time, and how many ended how."""
     parts = [
         BarPart(f"{format_count(counts.completed)} completed", counts.completed, GOOD),
         BarPart(f"{format_count(counts.failed)} failed", counts.failed, BAD),
@@ -102,7 +102,7 @@ def future_html(future: TaskFuture) -> str:
 
 
 def future_facts(future: TaskFuture, state: str) -> list[tuple[str, str]]:
-    """Its id, and what is known of it in this state."""
+    """The task's id, and what is known of it in this state."""
     pairs = [("Task id", future.task_id)]
     if future.duration_s is not None:
         pairs.append(("Took", format_duration(future.duration_s)))
@@ -145,10 +145,10 @@ def displayed(
     show: Callable[[str], DisplayHandle] = show_here,
     every_s: float = EVERY_S,
 ) -> Iterator[None]:
-    """Show how far the tasks are, twice a second, and at the end how they ended; nothing for what is over
-    sooner.
+    """Show the progress of the tasks twice a second, and at the end how they ended; nothing for sessions that
+    end sooner.
 
-    One thread draws. Where a display fails, it is said once and no more is drawn; the tasks go on.
+    One thread draws. Where a display fails, that is reported once and drawing stops; the tasks continue.
     """
     over, show = threading.Event(), show_from_here(show)
 

@@ -1,7 +1,6 @@
-"""A table of a run in a notebook: its first rows and how many there are.
+"""A table of a run in a notebook: its first rows and their number.
 
-A run of more than `LARGE_BYTES` that was not compacted is not gone through for a display: that would take
-seconds.
+A run of more than `LARGE_BYTES` that was not compacted is not read for a display: that would take seconds.
 """
 
 from __future__ import annotations
@@ -28,16 +27,16 @@ _TABLE = re.compile(r"FROM \w+")
 
 
 class FirstRows(NamedTuple):
-    """The first rows of a table, in the columns that say something."""
+    """The first rows of a table, without empty columns."""
 
     columns: list[str]
     rows: list[list[Any]]
     notes: list[str]
-    """How many rows there are, and what is left out."""
+    """The number of rows, and what is left out."""
 
 
 class TableNotRead(NamedTuple):
-    """A table that a display does not go through."""
+    """A table too large for a display."""
 
     query: str
     size: int
@@ -80,7 +79,7 @@ def read_html(read: FirstRows | TableNotRead) -> str:
 
 
 def read_text(read: FirstRows | TableNotRead, width: int) -> str:
-    """The first rows in as many columns as stand side by side, each cell cut."""
+    """The first rows in as many columns as fit, each cell cut."""
     if isinstance(read, TableNotRead):
         query, size = clean(read.query[:300]), format_bytes(read.size)
         return f"{query}\n{size} of lines stand behind it: .df() and .rows() go through them."

@@ -23,7 +23,7 @@ _LABEL = len("Potential savings:") + 4
 
 
 def advice_text(advised: Advised, *, width: int = WIDTH, color: bool = False, apply_hint: bool = True) -> str:
-    """What to ask for, why, and what it gives, by task; then all other advice; ends in a newline."""
+    """Recommended requests, reasons and savings by task, then other advice; ends in a newline."""
     ink = Ink(color)
     changing = [one for one in advised.recommendations if one.is_to_change]
     fine = [one for one in advised.recommendations if not one.is_to_change and is_known(one)]

@@ -13,11 +13,10 @@ T = TypeVar("T")
 
 
 def bounded(result: T, limit: int = LIMIT, *, lines: int = 20) -> T:
-    """The same result with every text of more than `limit` characters cut, and the rest counted; numbers stay
-    as they are.
+    """The same result with every text longer than `limit` characters cut, and the rest counted; numbers stay.
 
-    Texts of several lines, such as tracebacks, may be `lines` times as long, and keep their end. Names that
-    are keys stay distinct. What has no long text is handed back itself, not a copy.
+    Multi-line texts, such as tracebacks, may be `lines` times as long, and keep their end. Names that are
+    keys stay distinct. A result without long texts is returned itself, not copied.
     """
     found: T = _bounded(result, limit, lines)
     return found

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 SHOWN = 10
 DIGITS = 12
-"""Of a digest: enough to tell two apart, and to name a key by."""
+"""Digits of a digest that are shown, enough to identify a key."""
 
 
 def stats_text(stats: CacheStats, *, width: int = 100, color: bool = False) -> str:
@@ -49,7 +49,7 @@ def stats_text(stats: CacheStats, *, width: int = 100, color: bool = False) -> s
 
 
 def explained_text(explained: Explained, *, width: int = 100, color: bool = False) -> str:
-    """What is kept of a function, and why its last result was not there; ends in a newline."""
+    """The cached results of a function, and the reason for its last miss; ends in a newline."""
     ink = Ink(color)
     lines = [ink("title", clean(explained.function or "(unnamed)"))]
     entries = explained.entries

@@ -37,7 +37,7 @@ TOLD = 0.01
 DETAIL = 64
 CELL = 36
 NOTABLE = 0.05
-"""What a task uses is told where it changed by this at least."""
+"""Resource usage is shown where it changed by at least this."""
 
 
 def comparison_text(
@@ -360,7 +360,7 @@ def verdict_text(change: DurationChange) -> str:
 
 
 def answer_text(comparison: Comparison) -> str:
-    """What changed, in a sentence that ends in a full stop; names of tasks stand in backticks."""
+    """What changed, in a sentence that ends in a full stop; names of tasks are in backticks."""
     head, (reasons, others) = wall_text(comparison), _parts(comparison)
     if not reasons and not others:
         compared = [change for change in comparison.durations if change.verdict != "too few to tell"]
@@ -424,7 +424,7 @@ _ENDED = {"crashed": "crashed", "failed": "failed", "interrupted": "was interrup
 
 
 def _named(side: Side) -> str:
-    """How a single run that did not complete ended, to stand after its letter."""
+    """How a single run that did not complete ended, to follow its letter."""
     how = _ENDED.get(side.runs[0].status) if len(side.runs) == 1 else None
     return f", which {how}," if how else ""
 
@@ -467,9 +467,7 @@ def _said(change: DurationChange) -> str:
 
 
 def _reason(comparison: Comparison) -> str:
-    """The largest share of the difference in wall time that tasks' durations do not tell, where it is a large
-    one.
-    """
+    """The largest share of the wall time difference that task durations do not explain, if it is large."""
     found, wall = comparison.explained, comparison.wall_s
     if found is None or not wall.before or abs(found.difference_s) < ALIKE * wall.before or _is_noise(wall):
         return ""

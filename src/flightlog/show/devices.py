@@ -43,7 +43,7 @@ _COUNTERS = {
 def devices_text(
     report: DeviceReport, *, width: int = 100, color: bool = False, ascii_only: bool = False
 ) -> str:
-    """The text for a terminal of so many columns; ends in a newline."""
+    """The text for a terminal of `width` columns; ends in a newline."""
     ink = Ink(color)
     before, after = _sections(report, width - 6)
     parts = [ink("title", _title(report))]
@@ -67,7 +67,7 @@ def _title(report: DeviceReport) -> str:
 
 
 def _sections(report: DeviceReport, room: int) -> tuple[list[Section], list[Section]]:
-    """What stands before the plots, and what after; lines that say more are broken to so many columns."""
+    """The sections before the plots and those after; long lines are wrapped to the width."""
     ranks = [_ran_out(report.out_of_memory, room), _stragglers(report), _gpus(report)]
     problems = Section("Not read", "", [Remarks(report.problems)] if report.problems else [])
     return (

@@ -56,7 +56,7 @@ def cause_title(cause: Cause) -> str:
 
 
 def cause_parts(cause: Cause) -> list[tuple[str, Sequence[str]]]:
-    """What is said of a cause, by label, in order; empty texts say nothing. Not clean."""
+    """The facts of a cause by label, in order, not yet cleaned; empty texts are left out."""
     retried = f"{plural(cause.recovered, 'task')} of it completed in a later attempt"
     return [
         ("explains", [_explains(cause)]),
@@ -73,7 +73,7 @@ def cause_parts(cause: Cause) -> list[tuple[str, Sequence[str]]]:
 def _labelled(
     label: str, texts: Sequence[str], width: int, ink: Ink, *, whole: bool = False
 ) -> Iterable[str]:
-    """A label with its lines beside it; a command stands on one line, so that it can be copied."""
+    """A label with its lines beside it; a command is on one line, so that it can be copied."""
     for number, text in enumerate(text for text in texts if text):
         lead = f"   {label:<{_LABEL}}" if number == 0 else " " * (_LABEL + 3)
         said = clean(text)
@@ -128,7 +128,7 @@ def _names(found: dict[str, int]) -> str:
 
 
 def evidence_text(one: Evidence) -> str:
-    """A fact that speaks for the class, and the place in the run where it stands."""
+    """Evidence for the cause, and its place in the run."""
     time = one.time[11:19] if one.time and len(one.time) >= 19 else ""
     place = " ".join(part for part in (one.file or "", one.event or "", time) if part)
     return f"{one.text}{f'  [{place}]' if place else ''}"

@@ -23,13 +23,13 @@ class FactsBlock(NamedTuple):
 
 
 class TableBlock(NamedTuple):
-    """Rows in columns; the first column and those in `left` stand left, numbers right."""
+    """Rows in columns; the first column and those in `left` are left-aligned, others right-aligned."""
 
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
     left: Collection[str] = ()
     more: str = ""
-    """What stands below: how much is not shown."""
+    """The line below the rows: how much is not shown."""
 
 
 class Item(NamedTuple):
@@ -38,7 +38,7 @@ class Item(NamedTuple):
     text: str
     below: Sequence[str] = ()
     mark: str = ""
-    """What stands before the text, such as how often."""
+    """Prefix of the text, such as a count."""
     style: str = ""
 
 
@@ -57,8 +57,8 @@ class Remarks(NamedTuple):
 
 
 class Section(NamedTuple):
-    """One section; the note stands beside the title. Without a note or block it says nothing, and is left
-    out. Without a title, its note is a line of its own.
+    """One section, with its note beside the title. Without note and blocks it is left out. Without a title,
+    its note is a line of its own.
     """
 
     title: str
@@ -114,11 +114,10 @@ def table(
     left: Collection[str] = (),
     indent: str = "  ",
 ) -> list[str]:
-    """Lines of a table. The first column is cut where lines would grow wider than `width`:
-    at the end, or in the middle where names would look the same without their ends.
+    """Lines of a table. The first column is cut where lines would be wider than `width`: at the end, or in
+    the middle where names would look the same without their ends.
 
-    It stands left, as do the columns named in `left`; numbers stand right. Columns in which no row says
-    anything are left out.
+    The first column and those in `left` are left-aligned, others right-aligned. Empty columns are left out.
     """
     said = [i for i in range(len(head)) if i == 0 or any(row[i] for row in rows)]
     titles = [head[i] for i in said]
@@ -142,7 +141,7 @@ def table(
 
 
 def facts(pairs: Sequence[tuple[str, str]], *, ink: Ink, indent: str = "  ") -> list[str]:
-    """Lines of labels and values, the values in one column. The values are taken as they are."""
+    """Lines of labels and values, the values unchanged and in one column."""
     longest = max((width_of(label) for label, _ in pairs), default=0) + 1
     return [
         f"{indent}{ink('label', pad(label + ':', longest))}{GAP}{value}".rstrip() for label, value in pairs
@@ -150,16 +149,17 @@ def facts(pairs: Sequence[tuple[str, str]], *, ink: Ink, indent: str = "  ") -> 
 
 
 NARROWEST = 8
-"""Columns of text are cut to so much, and no further."""
+"""Minimum width of a text column that is cut."""
 
 
 def rows_text(
     names: Sequence[str], rows: Sequence[Sequence[Any]], *, width: int | None = None, color: bool = False
 ) -> str:
-    """The rows under their columns' names. Numbers stand right, in six digits; what is unknown is `NULL`.
+    """The rows under their column names. Numbers are right-aligned, with six digits; unknown values are
+    `NULL`.
 
-    Texts are cut where lines would grow wider than `width`; where that is not enough, each row is shown as a
-    block of one value a line. Without `width` nothing is cut.
+    Texts are cut where lines would be wider than `width`; where that is not enough, each row is a block with
+    one value per line. Without `width` nothing is cut.
     """
     ink = Ink(color)
     heads = [clean(name) for name in names]

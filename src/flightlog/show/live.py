@@ -36,26 +36,26 @@ if TYPE_CHECKING:
     )
 
 NARROWEST = 12
-"""A column that is cut to fit keeps so many columns."""
+"""Minimum width of a column that is cut."""
 
 
 class Follower(Protocol):
-    """Reads a run again and again; `analyze.live.follow.FollowedRun` is one."""
+    """Follows a run; `analyze.live.follow.FollowedRun` is one."""
 
     def update(self, limit_s: float | None = None) -> LiveState:
-        """Read what is new, for at most so many seconds, and give the state of the run."""
+        """Read new events, for at most this many seconds, and return the state of the run."""
         ...
 
 
 class LiveCell(Struct, frozen=True):
-    """A text, and what it is sorted by; null for what is unknown, which always stands last."""
+    """A text and its sort key; None is unknown and sorts last."""
 
     text: str
     order: float | str | None
 
 
 class LiveColumn(Struct, frozen=True):
-    """A column's title, and whether it stands right, as numbers do, and is cut where there is no room."""
+    """A column's title, whether it is right-aligned, and whether it is cut where there is no room."""
 
     title: str
     right: bool = False
@@ -64,17 +64,18 @@ class LiveColumn(Struct, frozen=True):
     """So many characters at the end of a text stay where it is cut."""
 
     def cut(self, text: str, size: int) -> str:
-        """A text of this column in so many columns of a terminal."""
+        """A text of this column at this width."""
         return cut_middle(text, size, self.end)
 
 
 WORKER = LiveColumn("Worker", wide=True, end=6)
-"""Names of workers often differ in their ends alone: `node-1:4711/ThreadPoolExecutor-0_3`,
-`tcp://10.0.0.1:40123`."""
+"""Names of workers often differ only at their ends: `node-1:4711/ThreadPoolExecutor-0_3`,
+`tcp://10.0.0.1:40123`.
+"""
 
 
 class LiveRow(Struct, frozen=True):
-    """What is known of one thing. `key` is the same in every state; `about` is what the row was made of."""
+    """One row. `key` is the same in every state; `about` is the object shown."""
 
     key: str
     cells: tuple[LiveCell, ...]
@@ -91,7 +92,7 @@ class Pane(Struct, frozen=True, kw_only=True):
     columns: tuple[LiveColumn, ...]
     rows: tuple[LiveRow, ...]
     empty: str
-    """What is said where there are no rows."""
+    """The text without rows."""
 
 
 def clock_text(timestamp: str) -> str:
@@ -128,9 +129,7 @@ def arranged(pane: Pane, *, by: int | None = None, reverse: bool = False, having
 
 
 def widths(pane: Pane, rows: Sequence[LiveRow], room: int, gap: int) -> list[int]:
-    """Columns for each column of a table, of `room` in all; the wide ones are cut, where need be, to share
-    what is left.
-    """
+    """The widths of the columns, `room` in total; wide columns are cut to share the rest."""
     needed = [
         max([width_of(column.title), *(width_of(row.cells[at].text) for row in rows)])
         for at, column in enumerate(pane.columns)
@@ -438,15 +437,14 @@ ROWS = 10
 """Of each table in a frame that is printed."""
 PROBLEMS = 3
 LINES, LINE = 400, 2_000
-"""Of a text that is opened: so many lines, each of so many characters at most."""
+"""Maximum lines of an opened text, and characters of each."""
 
 
 def head_lines(state: LiveState, *, width: int, ascii_only: bool = False, remark: str = "") -> list[str]:
-    """Which run, how far it is, and how busy; then what is wrong, if anything is. No line is wider than
-    `width`.
+    """The run, its progress and load; then problems, if any. No line is wider than `width`.
 
-    What does not fit is left out, the least important first. `remark` stands behind the status, such as that
-    the view is paused.
+    What does not fit is left out, least important first. `remark` follows the status, such as that the view
+    is paused.
     """
     took = format_duration(state.elapsed_s)
     parts = [
@@ -504,9 +502,7 @@ def _how_far(state: LiveState, width: int, ascii_only: bool) -> str:
 
 
 def progress_line(progress: Progress, width: int, ascii_only: bool = False) -> str:
-    """A bar with the counts in words, what matters most first, and how long it still takes where that is
-    known.
-    """
+    """A progress bar with counts, most important first, and the estimated remaining time."""
     if progress.done is None:
         return "no task has been submitted"
     columns, dot = BAR[width >= WIDE], " - " if ascii_only else " · "
@@ -663,9 +659,9 @@ _LONG = ("message", "text", "traceback")
 
 
 def details_lines(about: Struct) -> list[str]:
-    """All that is known of a row, a fact a line, then its texts in full, line by line; everything is clean.
+    """All facts of a row, one per line, then its texts in full; everything is cleaned.
 
-    What is unknown is said to be. A text of more than `LINES` lines ends where it is cut, and says so.
+    Unknown values are shown as unknown. A text of more than `LINES` lines is cut, with a note.
     """
     fields: Mapping[str, object] = msgspec.structs.asdict(about)
     facts = [

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def synced_text(synced: Synced) -> str:
-    """A line on a run that was copied, and one for each thing to know; ends in a newline."""
+    """One line on a copied run, and one per note; ends in a newline."""
     there = f"{plural(synced.files, 'file')}, {format_bytes(synced.bytes)}"
     if not synced.sent_files:
         what = f"nothing new; {there} in {synced.address}"
@@ -51,7 +51,7 @@ def check_text(check: RemoteCheck, *, color: bool = False) -> str:
 
 
 def copies_text(copies: Sequence[CopyStatus], *, color: bool = False) -> str:
-    """A row for each run and address, and below it what is wrong; ends in a newline, empty for none."""
+    """One row per run and address, with its problems below; ends in a newline, empty for none."""
     if not copies:
         return ""
     ink = Ink(color)
@@ -87,10 +87,9 @@ def _unsent(one: CopyStatus) -> str:
 
 
 def exported_text(exported: Exported, *, written: bool, size_bytes: int | None) -> str:
-    """Where it went, how large it is and what is in it, on one line; then a line a note.
+    """Destination, size and counts on one line; then one line per note.
 
-    `written` is false for what was sent to a server. Counts of nothing are left out, unless there is nothing
-    else.
+    `written` is false for what was sent to a server. Zero counts are left out, unless there is nothing else.
     """
     counts = {what: number for what, number in exported.counts.items() if number} or exported.counts
     said = ", ".join(f"{format_count(number)} {_of(number, clean(what))}" for what, number in counts.items())
@@ -109,7 +108,7 @@ def _of(number: int, what: str) -> str:
 
 
 def exported_json(exported: Exported, run_id: str, *, size_bytes: int | None) -> str:
-    """The same as an object; `size_bytes` is null for what was sent to a server."""
+    """The same as a JSON object; `size_bytes` is null for what was sent to a server."""
     import msgspec
 
     found = {
@@ -161,7 +160,7 @@ DROPPED = (
     "time, "
     "priority, reservation, comments"
 )
-"""What accounting holds and no event does; said each time something was added."""
+"""What accounting does not record; noted each time something was added."""
 _MAPPED = {
     "task_submitted": ("new task", None),
     "task_completed": ("task completed", "tasks completed"),
@@ -209,9 +208,7 @@ def _names(ids: Sequence[str]) -> str:
 
 
 def adopted_text(adoptions: Sequence[Adoption], *, width: int = WIDTH) -> str:
-    """What became of other tools' recordings, run by run: where it went, what was kept, mapped and
-    dropped.
-    """
+    """The results of adopting recordings, run by run: destination, and what was kept, mapped and dropped."""
     return "\n".join(_adopted(one, width) for one in adoptions)
 
 

@@ -90,10 +90,9 @@ class RunRead(Message):
 
 
 class TopApp(App[None]):
-    """A run as it happens. Reads in a thread, every `interval_s` seconds; what a run recorded is text, never
-    markup.
+    """A run as it happens. Reads in a thread, every `interval_s` seconds; recorded texts are never markup.
 
-    `open_live` gives what follows a run, `runs` lists those there are to choose from, the newest first.
+    `open_live` returns the follower of a run, `runs` lists the runs to choose from, newest first.
     """
 
     CSS = CSS
@@ -160,7 +159,7 @@ class TopApp(App[None]):
         return self.query_one(f"#{self.query_one(TabbedContent).active}", TabPane).query_one(PaneView)
 
     def on_run_read(self, message: RunRead) -> None:
-        """Show what was read, unless another run is watched by now or the view is paused."""
+        """Show a state, unless another run is shown by now or the view is paused."""
         if message.path != self.path or self.paused:
             return
         if isinstance(message.found, Exception):
@@ -226,7 +225,7 @@ class TopApp(App[None]):
         return side_by_side(blocks, width=width)
 
     def on_tabbed_content_tab_activated(self) -> None:
-        """The pane that comes to the front is brought up to date, and has the rows that are wanted."""
+        """Update the pane that comes to the front, with the filter applied."""
         self.board.narrow(self.query_one("#filter", Input).value)
         self.board.table.focus()
         self._show()
@@ -303,7 +302,7 @@ class TopApp(App[None]):
 
 
 def _painted(lines: Sequence[str], status: str) -> Text:
-    """The head: the run in bold, trouble in red, the status in its colour where it stands for something."""
+    """The head: the run in bold, problems in red, the status in its colour."""
     text = Text()
     for number, line in enumerate(lines):
         style = "bold" if number == 0 else "red" if line.startswith("! ") else ""
@@ -317,13 +316,13 @@ def _painted(lines: Sequence[str], status: str) -> Text:
 
 
 LOOK_S = 0.5
-"""A look at a large run takes no longer than that: what is known so far is shown."""
+"""Maximum time of one read of a large run: the state so far is shown."""
 
 
 class RunReader:
-    """Tells how a run stands, every `interval_s` seconds and at once when another is to be watched.
+    """Reports the state of a run every `interval_s` seconds, and at once after a switch to another run.
 
-    `tell(path, state)` is called in the reading thread, with the error in place of a state where a run cannot
+    `tell(path, state)` is called in the reading thread, with the error instead of a state where a run cannot
     be read. The thread is a daemon: closing never waits for a read that hangs.
     """
 
@@ -356,7 +355,7 @@ class RunReader:
             self._changed.notify()
 
     def close(self) -> None:
-        """Read nothing any more, and tell nobody; returns at once."""
+        """Stop reading and reporting; returns at once."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -428,7 +427,7 @@ class PaneView(Vertical):
         self._head: list[tuple[str, int]] = []
 
     def compose(self) -> ComposeResult:
-        """The table, what is said in its place, and the plots."""
+        """The table, its placeholder, and the plots."""
         yield PaneTable(cursor_type="row", zebra_stripes=False, cell_padding=PADDING // 2)
         yield Static(markup=False, classes="empty")
         yield Static(markup=False, classes="plots")
@@ -460,7 +459,7 @@ class PaneView(Vertical):
         return self._sort(by if by < len(columns) else None)
 
     def sort_by(self, by: int) -> str:
-        """Sort by a column, the other way round the second time; says which."""
+        """Sort by a column, reversed the second time; returns a description."""
         if by == self._by:
             return self.turn_around()
         return self._sort(by)
@@ -572,15 +571,16 @@ def say(static: Static, text: Text) -> None:
 
 
 def _unlike(rows: Sequence[LiveRow]) -> list[LiveRow]:
-    """The rows, of those with one key the first: a run may say the same thing twice."""
+    """The rows without duplicate keys: a run may record the same thing twice."""
     return list({row.key: row for row in reversed(rows)}.values())[::-1]
 
 
 WIDE, NAME, END = 100, 40, 8
-"""Columns of a terminal that has room for the time at which a run started, those of a run's id, and of its
-end at least."""
+"""Minimum width of a terminal that shows start times; maximum width of a run's id;
+minimum width of its end.
+"""
 BESIDE = 42
-"""Columns that the rest of the list takes in a narrow terminal."""
+"""Width of the other columns in a narrow terminal."""
 KEYS = """\
 left, right     another pane (or 1 to 9)
 up, down        another row

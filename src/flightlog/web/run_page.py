@@ -203,8 +203,8 @@ class RunElement(Element):
 
 
 class RunHead(RunElement, component="run_head.js"):
-    """How far the run is; says that it is being read before there is data. `address` is where the run's pages
-    begin.
+    """The progress of the run; a note that it is being read before there is data. `address` is the prefix of
+    the run's pages.
     """
 
     def __init__(self, address: str) -> None:
@@ -227,9 +227,7 @@ class RunTable(RunElement, component="run_table.js"):
 
 
 class RunFeed(RunElement, component="run_feed.js"):
-    """Items with the newest first. `details` gives what is behind a click on one by its key: it is sent when
-    it is asked for.
-    """
+    """Items, newest first. `details` returns an item's details by its key; they are sent on request."""
 
     def __init__(self, title: str, name: str, details: Callable[[str], str | None] | None = None) -> None:
         super().__init__()
@@ -251,7 +249,7 @@ class RunFigure(RunElement, component="run_figure.js"):
     """A figure, drawn by the Plotly that NiceGUI brings. What a viewer has zoomed stays zoomed."""
 
     plotly = ui.plotly
-    """It is here so that the browser is told where that is."""
+    """Present so that the browser knows its position."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -304,7 +302,7 @@ class PageParts(Struct, frozen=True, kw_only=True):
 
 
 class RunParts:
-    """What is shown of one run. For one thread alone; `clock` gives seconds."""
+    """The displayed parts of one run. For one thread; `clock` returns seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -314,7 +312,7 @@ class RunParts:
         self._shown = PageParts(parts={}, details={})
 
     def __call__(self, state: LiveState) -> PageParts:
-        """How it is shown that things stand so."""
+        """The parts for this state."""
         now = self._clock()
         redrawn = self._is_due(state, now)
         if redrawn:
@@ -344,7 +342,7 @@ _shown: WeakValueDictionary[Path, RunParts] = WeakValueDictionary()
 
 
 def run_parts(path: Path) -> RunParts:
-    """The one for the run in that folder, as long as somebody has it. For one thread alone."""
+    """The shared parts of the run in that folder, while anyone uses them. For one thread."""
     found = _shown.get(path)
     if found is None:
         found = _shown[path] = RunParts()
@@ -352,7 +350,7 @@ def run_parts(path: Path) -> RunParts:
 
 
 def _texts(view: RunView) -> tuple[dict[str, str], dict[str, str]]:
-    """Parts of the page, and what is behind clicks."""
+    """Parts of the page, and the details behind clicks."""
     notes = {
         "doing": view.doing_note,
         "workers": view.workers_note,
@@ -396,7 +394,7 @@ def _why(view: RunView) -> str:
 
 
 def _key(one: FeedItem) -> str:
-    """A name for an item that is short whatever it is made of."""
+    """A short key of an item, whatever it is made of."""
     return hashlib.blake2b(one.key.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
 
 
@@ -447,15 +445,13 @@ def run_figures(state: LiveState) -> dict[str, dict[str, Any] | None]:
 
 
 def figure_titles(state: LiveState) -> dict[str, str]:
-    """What stands above each figure, by its name."""
+    """Titles of the figures, by name."""
     curves = {name: "" if curve is None else brief(curve.name, 80) for name, curve in _curves(state).items()}
     return {**TITLES, **curves}
 
 
 def figure_notes(state: LiveState) -> dict[str, str]:
-    """What is to be said of each figure, by its name; it stands beside the title, where a phone has room for
-    it.
-    """
+    """Notes on the figures, by name; they are beside the title, where a phone has room for them."""
     said = {"timeline": " ".join(state.timeline.notes) if state.timeline is not None else ""}
     for name, chart in _charts(state).items():
         said[name] = "" if chart is None else " ".join([*chart.notes, limit_note(chart) or ""]).strip()
@@ -499,9 +495,7 @@ def _charts(state: LiveState) -> dict[str, Chart | None]:
 
 
 def _without_crowd(chart: Chart) -> Chart:
-    """The chart without the tasks that wait where they are so many that the others would lie on the
-    ground.
-    """
+    """The chart without waiting tasks where they are so many that the other lines would lie flat."""
     others = [
         value for series in chart.series if series.label != "waiting" for value in series.value if value
     ]

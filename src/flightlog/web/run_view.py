@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 FAILURES, LOG_LINES = 20, 80
-"""So many stand on the page, the newest."""
+"""Maximum of newest items on the page."""
 STATUSES = frozenset({"running", "completed", "failed", "interrupted", "crashed", "unknown"})
 _WORDS = {
     "running": "running",

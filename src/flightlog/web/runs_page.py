@@ -63,7 +63,7 @@ _HEADING = r"""
 
 
 def shown(row: RunRow) -> dict[str, Any]:
-    """A run as the browser gets it: texts, and nothing else that a run recorded."""
+    """A run as sent to the browser: texts only."""
     goes_on = row.status == "running"
     done = (
         min(100.0, 100 * ((row.completed or 0) + (row.failed or 0)) / row.submitted)
@@ -120,7 +120,7 @@ class RunsPage:
         ui.timer(FRESH_S, self._refresh)
 
     def _offered(self, name: str) -> list[str]:
-        """What can be chosen: all there is, and what is chosen already."""
+        """The options: all existing values, and the current choice."""
         rows = self._listing.rows
         found = (
             {row.project for row in rows} if name == "project" else {tag for row in rows for tag in row.tags}
@@ -274,8 +274,8 @@ class RunsPage:
 
 
 def compare_address(listing: Listing, keys: Sequence[str]) -> str | None:
-    """Where two runs are compared, the older one first; None for another number of runs, or where one is
-    gone.
+    """The address of the comparison of two runs, the older one first; None for another number of runs, or
+    where one was removed.
     """
     rows = [row for key in keys if (row := listing.find(key)) is not None]
     if len(rows) != 2:
@@ -310,14 +310,13 @@ Order = Literal["started", "project", "run", "status", "duration", "tasks"]
 
 
 class RunFilter(Struct, frozen=True, kw_only=True):
-    """What is asked for; empty texts ask for nothing. Dates are days, UTC, both counted in."""
+    """The filter; empty texts match everything. Dates are days in UTC, both inclusive."""
 
     project: str = ""
     status: str = ""
     tag: str = ""
     text: str = ""
-    """Words that have to stand, all of them, in the run's name, project, host, target, commit, tags or
-    error."""
+    """Words that must all occur in the run's name, project, host, target, commit, tags or error."""
     since: str = ""
     until: str = ""
     order: Order = "started"
@@ -327,17 +326,17 @@ class RunFilter(Struct, frozen=True, kw_only=True):
 
 
 class RunSelection(Struct, frozen=True, kw_only=True):
-    """One page of what was asked for."""
+    """One page of the filtered runs."""
 
     rows: tuple[RunRow, ...]
     total: int
     page: int
     problem: str | None
-    """What is wrong with what was asked for; it was left out of account."""
+    """Problems of the filter; invalid parts were ignored."""
 
 
 def wanted_of(query: Mapping[str, str]) -> RunFilter:
-    """What the query of an address asks for; what is none of its names or makes no sense is passed over."""
+    """The filter of an address's query; unknown names and invalid values are ignored."""
 
     def text(name: str) -> str:
         return query.get(name, "")[:200]
@@ -356,9 +355,7 @@ def wanted_of(query: Mapping[str, str]) -> RunFilter:
 
 
 def choose(rows: Sequence[RunRow], wanted: RunFilter) -> RunSelection:
-    """The page that is asked for, or the last one where there are fewer. What is unknown stands last in any
-    order.
-    """
+    """The requested page, or the last one where there are fewer. Unknown values sort last in any order."""
     since, until, problem = _days(wanted)
     words = wanted.text.lower().split()
     found = [

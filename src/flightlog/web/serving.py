@@ -24,17 +24,17 @@ PORT = 8420
 TRIED = 20
 """So many ports from the usual one on are tried, where none is named."""
 NICENESS = 10
-"""The server takes what processor time others leave: it must not slow down what it looks at."""
+"""The server runs at low priority: it must not slow down the runs it shows."""
 SWITCH_S = 0.0005
-"""A thread that reads runs hands the interpreter over this often: whoever answers viewers waits for it at
-every step."""
+"""Interval at which threads that read runs release the interpreter, so that requests are answered soon."""
 MOST_LOGGED = 2000
 """Characters of a line in the log."""
 MOST_HEADERS = 64 << 10
 MOST_MESSAGE = 1 << 20
 MOST_CONNECTIONS = 500
-"""Bytes of a request's headers and of what a browser sends over its socket, and connections at a time:
-whoever has no token cannot take more of the machine than that."""
+"""Limits on a request's headers, on socket messages (both in bytes) and on connections: clients without the
+token cannot use more of the machine.
+"""
 LEAVE_S = 1
 """How long connections have to end when the server does, in seconds."""
 
@@ -101,7 +101,7 @@ def _bound(host: str, port: int) -> socket.socket:
 
 
 def serve(app: Application, listening: socket.socket, *, ready: Callable[[], None] = lambda: None) -> None:
-    """Serve until the process is told to end; `ready` is called when the first request would be answered."""
+    """Serve until the process is asked to end; `ready` is called when the first request would be answered."""
     with needs_ui():
         import uvicorn
 
@@ -134,9 +134,7 @@ def serve(app: Application, listening: socket.socket, *, ready: Callable[[], Non
 
 
 class CleanLines(logging.Formatter):
-    """Log lines that cannot move the cursor: addresses and errors in them are whatever somebody sent or a run
-    recorded.
-    """
+    """Log lines without control characters: addresses and errors in them come from clients and runs."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The record's text, each line of it clean and cut."""
@@ -145,9 +143,7 @@ class CleanLines(logging.Formatter):
 
 
 def _log_cleanly() -> None:
-    """Warnings of the process, those of libraries too, to standard error; handlers that there are stay
-    alone.
-    """
+    """Log warnings of the process and its libraries to standard error, unless there are handlers already."""
     shown = logging.StreamHandler()
     shown.setFormatter(CleanLines("flightlog: %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[shown])

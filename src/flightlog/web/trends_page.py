@@ -37,7 +37,7 @@ LAST = 1000
 
 
 async def trends_page(dashboard: Dashboard, query: Mapping[str, str]) -> None:
-    """The page at `/trends`; `project` and `metric` may stand in the query."""
+    """The page at `/trends`; `project` and `metric` may be in the query."""
     with page_layout("trends", "Trends"):
         heading("Trends", level=1)
         await _Chooser(dashboard, await dashboard.listing(), query).draw()
@@ -86,7 +86,7 @@ class _Chooser:
         self._drawn = 0
 
     async def draw(self) -> None:
-        """Draw what is chosen; of two choices soon after each other, the last."""
+        """Draw the current choice; of two choices in quick succession, the last."""
         kind, task = str(self._metric.value), str(self._task.value or "").strip()
         self._task.set_visibility(kind in OF_TASKS)
         if not self._listing.rows:
@@ -138,7 +138,7 @@ def draw_trend(trend: Trend, keys: Mapping[str, str]) -> None:
 
 
 def _draw_ways(trend: Trend, change: LevelChange, keys: Mapping[str, str]) -> None:
-    """To the run where a step began, and to what differs from the run before."""
+    """Links to the run where a step began, and to its comparison with the run before."""
     here, before = keys.get(change.run_id), keys.get(trend.points[change.at - 1].run_id)
     if here is None:
         return

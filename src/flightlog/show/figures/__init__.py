@@ -1,8 +1,8 @@
 """Plotly figures: a result in, a figure out. The same figures serve the report, the dashboard, notebooks and
 pictures.
 
-Each function is pure, and gives None where there is nothing to draw. Plotly is imported when the first figure
-is made. Texts of a run are data: they pass through `plain`, and Plotly finds no markup in them.
+Each function is pure, and returns None where there is nothing to draw. Plotly is imported with the first
+figure. Texts of a run pass through `plain`, so that Plotly finds no markup in them.
 """
 
 from flightlog.show.figures.comparison import comparison_figure, ratios_figure

@@ -100,9 +100,7 @@ def _steps(comparison: Comparison) -> list[tuple[str, float]]:
 
 
 def ratios_figure(comparison: Comparison) -> Figure | None:
-    """How many times as long each task or span takes after as before, with its 95 % CI; None where none
-    is known.
-    """
+    """Ratio of each task's or span's duration after to before, with its 95 % CI; None where none is known."""
     rows = [
         change for change in comparison.durations if change.typical is not None and change.typical.ratio > 0
     ][:NAMES]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 ROWS = 20
 _HIGH = 0.8
-"""How much of its row the fullest bin takes."""
+"""Share of its row that the fullest bin takes."""
 _LEAST_S = 1e-9
 _POINTS = (
     ("median_s", "median", "line-ns-open", 16),
@@ -142,9 +142,8 @@ _LEAST_WAIT_S = 1e-6
 def waits_figure(
     waits: Waits, *, colors: Mapping[str, str] | None = None, notes: bool = True
 ) -> Figure | None:
-    """Points, or counts in a grid, on axes by powers; the line is where tasks waited as long as they ran.
-
-    Without `notes` somebody else tells them.
+    """Points, or counts in a grid, on logarithmic axes; on the line, tasks waited as long as they ran.
+    Without `notes` the caller shows them.
     """
     gridded = bool(waits.grid) and any(map(any, waits.grid))
     if not gridded and not waits.queue_s:

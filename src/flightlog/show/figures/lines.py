@@ -1,4 +1,4 @@
-"""Figures of lines: charts over the time of a run, and curves of metrics."""
+"""Line figures: charts over the time of a run, and curves of metrics."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from flightlog.analyze.charts.results import Chart, ChartSeries, Curve
 
 FAR = 5.0
-"""A limit that is so many times what was reached is told and not drawn: the lines would lie flat."""
+"""A limit this many times above the values is noted and not drawn: the lines would lie flat."""
 DOT_PX = 7
 """Of a value without a neighbour."""
 _DASHES = ("solid", "dash", "dot", "dashdot")
@@ -49,10 +49,10 @@ def chart_figure(
     length_s: float | None = None,
     notes: bool = True,
 ) -> Figure | None:
-    """A line for each series, broken where nothing is known; None where nothing is known at all.
+    """One line per series, with gaps where values are unknown; None without any value.
 
-    `title` is shown as it is written. `colors` are by the series' labels. `length_s` is how long the axis is,
-    where two runs stand side by side. Without `notes` somebody else tells them, and `limit_note`.
+    `title` is shown as written. `colors` are by label. `length_s` is the length of the axis, where two runs
+    are shown side by side. Without `notes` the caller shows them, and `limit_note`.
     """
     known = [
         value
@@ -125,7 +125,7 @@ def _line(
 
 
 def alone(values: Sequence[float | None]) -> list[bool]:
-    """Which values have no neighbour: no line goes through them, and they are drawn as dots."""
+    """Which values have no neighbour: they are drawn as dots."""
     known = [False, *(value is not None for value in values), False]
     return [known[n] and not known[n - 1] and not known[n + 1] for n in range(1, len(values) + 1)]
 
@@ -160,7 +160,7 @@ def _limit(limit: float, label: str, chart: Chart, time: Scale, scale: Scale) ->
 
 
 POWERS_FROM = 1000.0
-"""Values of which the largest is so many times the least, all above 0, are drawn on an axis by powers."""
+"""Positive values whose largest is this many times the least are drawn on a logarithmic axis."""
 FEW = 30
 """So many points are drawn as dots, too."""
 LARGEST = 1e300
@@ -178,11 +178,11 @@ def curve_figure(
     color: str = PALETTE[0],
     notes: bool = True,
 ) -> Figure | None:
-    """A line, broken where no value is a number, in a band from least to most; None where there is nothing to
-    draw.
+    """A line with gaps where values are not numbers, in a band from least to most; None where there is
+    nothing to draw.
 
-    `length_s` is how long the run took, and `since` when it began, for a curve over time. Without `notes`
-    somebody else tells those of `curve_notes`.
+    `length_s` is the duration of the run and `since` its start, for a curve over time. Without `notes` the
+    caller shows those of `curve_notes`.
     """
     told = [plain(note, 300) for note in curve_notes(curve)] if notes else []
     curve = replace(

@@ -30,8 +30,9 @@ PALETTE = (
     "#9955cc",
     "#607080",
 )
-"""Every one at 3:1 or more against white and against #111. The first eight can be told apart without red or
-green."""
+"""Each has a contrast of at least 3:1 to white and to #111. The first eight can be distinguished without red
+or green.
+"""
 OTHER = "#8a8a8a"
 """For all that has no colour of its own."""
 BAD = "#d62728"
@@ -62,7 +63,7 @@ CONFIG: dict[str, Any] = {
 AXIS_PX = 46
 """What the texts of the axis at the bottom take."""
 LEGEND_PX = 900
-"""How wide the legend is taken to be."""
+"""Assumed width of the legend."""
 LINE_PX = 18
 NOTE_COLUMNS = 100
 """Of a title or a note: about 600 pixels, which a cell of a notebook has."""
@@ -133,11 +134,10 @@ def make_figure(
     legend: bool = False,
     **layout: Any,
 ) -> Figure:
-    """A figure of these traces on transparent ground, in the light theme. `title` and `notes` are safe texts
-    by now.
+    """A figure of these traces on a transparent background, in the light theme.
 
-    `plot_px` is how high the part between the axes is. Above it stand the title and the legend, for which
-    Plotly makes room however often it wraps; below it the texts of the axis and the notes.
+    `title` and `notes` are safe texts. `plot_px` is the height between the axes. Above it are the title and
+    the legend, for which Plotly makes room however often it wraps; below it the axis texts and the notes.
     """
     from plotly.graph_objects import Figure
 
@@ -214,7 +214,7 @@ def _near(axis: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_theme(figure: Figure, theme: Theme) -> Figure:
-    """The same figure, changed to the colours for a light or a dark page; its data stays as it is."""
+    """The same figure in the colours of a light or dark page; its data is unchanged."""
     for path, color in _THEMES[theme].items():
         figure.layout[path] = color
     return figure
@@ -247,7 +247,7 @@ LIMIT = 60
 """Columns of a name in a figure."""
 NAMELESS = "(no name)"
 _READ_AHEAD = 4
-"""A name may be megabytes long: so many characters for each column are looked at, and no more."""
+"""Characters read per column: a name may be megabytes long."""
 _MARKUP = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "$": "&#36;"})
 
 
@@ -268,9 +268,7 @@ def name_text(text: str, limit: int = LIMIT) -> str:
 
 
 def plain_back(text: str) -> str:
-    """What a text of a figure looks like when Plotly has drawn it: without its tags, and entities as
-    characters.
-    """
+    """A text of a figure as Plotly displays it: without tags, and entities as characters."""
     return (
         text.replace("<br>", "\n")
         .replace("<b>", "")
@@ -285,7 +283,7 @@ def plain_back(text: str) -> str:
 
 
 class Scale(NamedTuple):
-    """What values are multiplied by on an axis, and what the axis says after them."""
+    """The factor for values on an axis, and the axis's unit."""
 
     factor: float
     suffix: str
@@ -349,11 +347,11 @@ _FINE = (
 
 
 _LONGEST_S = 1e10
-"""Three centuries: what is longer comes from a clock that is off, and lies beyond the axis."""
+"""Three centuries: longer durations come from a wrong clock, and lie beyond the axis."""
 
 
 def time_scale(length_s: float) -> Scale:
-    """The unit of time in which a stretch so long has few digits; ticks stay right when one zooms in."""
+    """The unit of time in which this duration has few digits; ticks stay right when zoomed."""
     for least, scale in _TIMES:
         if length_s >= least:
             return scale
@@ -361,7 +359,7 @@ def time_scale(length_s: float) -> Scale:
 
 
 def time_axis(length_s: float, since: str | None = None) -> tuple[Scale, dict[str, Any]]:
-    """The scale and the axis of a run that took so long; it says when the run began, by the clock."""
+    """The scale and the axis of a run of this duration, with its start time."""
     scale = time_scale(length_s)
     end = length_s * scale.factor
     start = plain(moment_text(since)) if since else "the start"
@@ -447,8 +445,8 @@ def clock_text(seconds: float) -> str:
 
 
 def day_text(since: str, seconds: float) -> str:
-    """A moment of a run that began at `since`, by the clock: `03:52:05 UTC`, a day after that with its date;
-    else nothing.
+    """The time of day at an offset in a run that started at `since`: `03:52:05 UTC`, with the date after the
+    first day; else empty.
     """
     try:
         moment = datetime.fromisoformat(since) + timedelta(seconds=seconds)

@@ -40,8 +40,7 @@ OUTSIDE = "outside of tasks"
 _LEVELS = 5
 """Shades of a colour, from hardly busy to never free."""
 _FILL = {"running": 0.45, "failed": 0.25, "retried": 0.25, "cancelled": 0.08}
-"""How much of its colour the inside of a bar has that did not complete; its outline has all of it, and stands
-out."""
+"""Opacity of a bar that did not complete; its outline is opaque."""
 INSIDE = 8
 """So many names of spans inside tasks have a colour."""
 _MARKS: dict[str, tuple[str, str, str]] = {
@@ -50,7 +49,7 @@ _MARKS: dict[str, tuple[str, str, str]] = {
     "cancelled": ("cancelled", "square-open", QUIET),
     "lost": ("worker lost", "diamond", BAD),
 }
-"""The name, the shape and the colour of each kind of mark: none is told by its colour alone."""
+"""Name, shape and colour of each kind of mark: none is identified by colour alone."""
 
 
 def timeline_figure(
@@ -61,11 +60,10 @@ def timeline_figure(
     length_s: float | None = None,
     notes: bool = True,
 ) -> Figure | None:
-    """Lanes from the top, bars in the colour of their task name, failures and retries marked; None where
-    nothing ran.
+    """Lanes from the top, bars coloured by task name, failures and retries marked; None where nothing ran.
 
-    `colors` are those of a page, by task name. `length_s` is how long the axis is, where two runs stand side
-    by side. Without `notes` somebody else tells them.
+    `colors` are those of a page, by task name. `length_s` is the length of the axis, where two runs are shown
+    side by side. Without `notes` the caller shows them.
     """
     ran = timeline.bars is not None or timeline.cells is not None or timeline.marks
     apart = timeline.outside
@@ -120,7 +118,7 @@ def timeline_figure(
 
 
 def timeline_notes(timeline: Timeline) -> list[str]:
-    """What is to be said of a picture that shows spans, too."""
+    """The notes on a picture that includes spans."""
     return [*timeline.notes, *timeline.notes_on_spans]
 
 

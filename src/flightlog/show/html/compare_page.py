@@ -41,10 +41,8 @@ def compare_html(
     runs_dir: str | os.PathLike[str] | None = None,
     ways: Mapping[str, str] | None = None,
 ) -> str:
-    """The comparison of two runs or groups of runs as a page; they are named as `flightlog.compare` takes
-    them.
-
-    `ways` are as in `report_html`.
+    """The comparison of two runs or groups of runs as a page, named as for `flightlog.compare`. `ways` are as
+    in `report_html`.
     """
     return compare_and_check(before, after, runs_dir=runs_dir, ways=ways)[0]
 
@@ -78,8 +76,7 @@ def compare_page(
     """The page, ending in a newline. `outcomes` are those of conditions; the timelines are of one run of each
     side.
 
-    Figures carry `data-path` and `data-value`: where they stand in `compare --format json`, and what stands
-    there.
+    Numbers carry `data-path` and `data-value`: their path and value in `compare --format json`.
     """
     comparison, outcomes = bounded(comparison), bounded(list(outcomes))
     sections = [one for one in comparison_sections(comparison, outcomes) if one.says_something()]
@@ -150,7 +147,7 @@ def _verdict(comparison: Comparison, outcomes: Sequence[ThresholdOutcome]) -> El
 
 
 def _checked(outcomes: Sequence[ThresholdOutcome]) -> Element | None:
-    """How many conditions failed, passed, and cannot be advice_list; nothing where none was asked for."""
+    """How many conditions failed, passed, and cannot be checked; empty without conditions."""
     words = {"failed": "failed", "passed": "passed", "unknown": "inconclusive"}
     counts = {word: sum(one.state == state for one in outcomes) for state, word in words.items()}
     there = {word: count for word, count in counts.items() if count}

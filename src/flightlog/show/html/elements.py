@@ -1,7 +1,7 @@
-"""HTML elements: the one place where text becomes markup, and where it is escaped.
+"""HTML elements: the one place where text becomes markup and is escaped.
 
-A text is always a text: there is no way to hand markup in. What a run recorded is bounded by `said` and
-`lines_said` before it becomes a text, so that no name, however long, makes a page that nobody can open.
+A text is always a text: markup cannot be passed in. Recorded texts are bounded by `said` and `lines_said`
+first, so that no long name makes a page that cannot be opened.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from flightlog.show.bounded import cut
 from flightlog.show.terminal import clean
 
 LONGEST = 400
-"""Characters of a text that a run recorded; the rest is counted."""
+"""Maximum characters of a recorded text; the rest is counted."""
 LINES, LINE = 60, 1000
-"""Lines of a text of several, and characters of each: the last lines of a traceback tell most."""
+"""Maximum lines of a text, and characters of each: the last lines of a traceback matter most."""
 _NAME = re.compile(r"[a-z][a-z0-9-]*")
 _PAGE = re.compile(r"/([A-Za-z0-9_.~-]+(/[A-Za-z0-9_.~-]+)*)?")
 _VOID = frozenset({"meta", "br", "hr"})
@@ -31,7 +31,7 @@ Child = Union["Element", str, None, Iterable["Child"]]
 
 
 class Element(Struct, frozen=True):
-    """One element with what is in it; made by `tag`, `script` or `style`."""
+    """One element with its children; made by `tag`, `script` or `style`."""
 
     name: str
     attributes: tuple[tuple[str, str | None], ...]
@@ -73,9 +73,9 @@ def _attributes(given: dict[str, Attribute]) -> Iterable[tuple[str, str | None]]
 
 
 def script(code: str, *, later: str | None = None) -> Element:
-    """A script of our own. Raises ValueError where the code would end its element.
+    """A script of the package. Raises ValueError where the code would end its element.
 
-    One that is named by `later` is not run by the browser: it stands there for another script to run.
+    One with `later` is not run by the browser, but by another script.
     """
     if _CLOSES.search(code):
         raise ValueError("a script that holds a tag of its own would end early")
@@ -129,8 +129,8 @@ def _write(child: Child, out: list[str]) -> None:
 
 
 def said(text: str, limit: int = LONGEST) -> str:
-    """What a run recorded, on one line, with control characters spelled out; a long one is cut, and that is
-    said.
+    """A recorded text on one line, with control characters spelled out; a long one is cut, with the number of
+    characters cut.
     """
     return clean(cut(text, limit))
 
@@ -144,7 +144,7 @@ def lines_said(text: str, lines: int = LINES) -> str:
 
 
 def coded(text: str, limit: int = 2000) -> list[Child]:
-    """A sentence of ours in which names and commands stand in backticks; these become code."""
+    """A sentence of the package; names and commands in backticks become code."""
     return [
         tag("code", said(piece, limit)) if number % 2 else said(piece, limit)
         for number, piece in enumerate(text.split("`"))

@@ -111,7 +111,7 @@ def page_html(
 
 
 def policy(*scripts: str) -> str:
-    """What a browser may do with the page: run these scripts, and show what stands in it."""
+    """The content security policy: run these scripts, and show the page's own content."""
     digests = " ".join(f"'sha256-{b64encode(sha256(code.encode()).digest()).decode()}'" for code in scripts)
     return (
         f"default-src 'none'; script-src {digests}; style-src 'unsafe-inline'; img-src data: blob:; "
@@ -155,7 +155,7 @@ def _file(name: str) -> str:
 
 
 ROWS = 200
-"""Rows of a table that a page shows."""
+"""Maximum rows of a table."""
 CELL = 160
 """Characters of a cell."""
 
@@ -241,9 +241,7 @@ def _first(text: str) -> Element:
 
 
 def _words(text: str) -> Child:
-    """A value in words; a line of blocks before them is for terminals, and drawn better elsewhere on the
-    page.
-    """
+    """A value without the sparkline before it, which is for terminals."""
     return said(text.lstrip(f"{BLOCKS} ") if text[:1] in {*BLOCKS, " "} else text, 2000)
 
 
@@ -259,7 +257,7 @@ EMPTY = (
     "A script draws this figure when it comes into view. Where none runs, the caption and the tables "
     "say what it shows."
 )
-"""What stands in the box of a figure that is not drawn."""
+"""Placeholder of a figure that is not drawn."""
 
 
 def plot(
@@ -271,7 +269,7 @@ def plot(
     numbers: Sequence[Child] = (),
     title: str = "",
 ) -> list[Element]:
-    """A figure with its caption, or nothing where there is none; `numbers` stand in a part that opens.
+    """A figure with its caption, or nothing without one; `numbers` are in a part that unfolds.
 
     `identity` is unique on the page. `notes` say what is not drawn one by one.
     """

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from flightlog.store.run import Run
 
 DIAGNOSED_BYTES = 4 << 30
-"""Runs up to this size are diagnosed for the page; of a larger one it says how to do so."""
+"""Runs up to this size are diagnosed for the page; for a larger one the page names the command."""
 NAMES = 50
 """Names in the tables of durations and of metrics."""
 
@@ -66,9 +66,8 @@ def report_html(
     rates: CostRates | None = None,
     ways: Mapping[str, str] | None = None,
 ) -> str:
-    """The report of a run in any state as a page. `history` and `rates` are as `report_on` takes them.
-
-    `ways` lead on to other pages, addresses by what they are called, where the page is served among others.
+    """The report of a run in any state as a page. `history` and `rates` are as for `report_on`. `ways` are
+    links to other pages, addresses by title, where the page is served among others.
     """
     look = report_with_charts(run, history=history, rates=rates)
     return report_page(look, diagnosis=diagnosis_of(run, look), environment=environment_of(run), ways=ways)
@@ -97,11 +96,11 @@ def report_page(
     plotly_js: str | None = None,
     ways: Mapping[str, str] | None = None,
 ) -> str:
-    """The page, ending in a newline. It holds everything it needs, and is of bounded size whatever the run.
+    """The page, ending in a newline. It contains everything it needs, and its size is bounded.
 
-    `diagnosis` says why tasks failed, `environment` what the run was made of; without them the page says
-    where to find out. Figures carry `data-path` and `data-value`: where they stand in `report --format json`,
-    and what stands there.
+    `diagnosis` has the causes of failures, `environment` the environment of the run; without them the page
+    names the commands. Numbers carry `data-path` and `data-value`: their path and value in `report --format
+    json`.
     """
     report, drawn = bounded(look.report), bounded(look.drawn)
     diagnosis = bounded(diagnosis)
@@ -151,7 +150,7 @@ def _of(named: Mapping[str, Section], *titles: str) -> list[Element]:
 
 
 def _told(named: Mapping[str, Section], title: str) -> list[Element]:
-    """A section under its own small heading; nothing where it says no more than that there is nothing."""
+    """A section under its own small heading; nothing for an empty one."""
     section = named.get(title)
     if section is None or not section.blocks:
         return []
@@ -166,7 +165,7 @@ def timeline_plot(
     of: Literal["tasks", "spans"] = "tasks",
     length_s: float | None = None,
 ) -> list[Element]:
-    """The timeline with its caption, and the list of failures; of a run without tasks it is `of` spans."""
+    """The timeline with its caption, and the list of failures; for a run without tasks, of spans."""
     if timeline is None:
         return []
     where = "on a worker" if of == "tasks" else "of spans side by side"
@@ -224,7 +223,7 @@ def _metrics(report: Report, found: Curves | None) -> PagePart:
 def _chart(
     identity: str, chart: Chart | None, caption: str, title: str = "", *, whose: bool = False
 ) -> list[Element]:
-    """A chart with its caption, which says `whose` the line is where there is but one."""
+    """A chart with its caption, which names the owner of a single line (`whose`)."""
     if chart is None:
         return []
     figure = figures.chart_figure(chart, notes=False)
@@ -342,7 +341,7 @@ def _waits(report: Report, drawn: RunCharts, colors: Mapping[str, str]) -> PageP
 
 
 def _longer(waits: Waits) -> str:
-    """Which attempts waited longer than they ran; the diagonal may lie outside of what is drawn."""
+    """Which attempts waited longer than they ran; the diagonal may lie outside the figure."""
     pairs = [*zip(waits.queue_s, waits.run_s, strict=True)]
     if pairs and all(queue > run for queue, run in pairs):
         return "All of them waited longer than they ran."
@@ -481,7 +480,7 @@ def _list(title: str, rows: list[tuple[str, str]]) -> list[Element]:
 
 
 CAUSES = 8
-"""Causes of a diagnosis, and groups of failures, that a page tells in full."""
+"""Causes of a diagnosis, and groups of failures, that a page shows in full."""
 LISTED = 20
 
 

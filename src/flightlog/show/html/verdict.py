@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from flightlog.analyze.report.report import Report
 
 FINDINGS, CAUSES = 3, 2
-"""How many findings and causes the verdict tells; the rest stands below."""
+"""Maximum findings and causes in the verdict; the rest follows below."""
 _CIRCLE = {"cx": 12, "cy": 12, "r": 10}
 _SIGNS = {
     "good": "M7.5 12.5l3 3 6-6.5",
@@ -30,7 +30,7 @@ _SIGNS = {
 
 
 class RunVerdict(NamedTuple):
-    """How a run ended, in a word for its colour and in words."""
+    """How a run ended: the class of its colour, and words."""
 
     style: str
     headline: str
@@ -100,7 +100,7 @@ def verdict_element(report: Report, diagnosis: RunDiagnosis | None) -> Element:
 
 
 def sign(style: str) -> Element:
-    """A small sign for a status, so that colour alone says nothing."""
+    """An icon for a status, which is never shown by colour alone."""
     circle, path = tag("circle", **_CIRCLE), tag("path", d=_SIGNS[style])
     return tag("svg", circle, path, viewBox="0 0 24 24", aria_hidden="true", focusable="false")
 
@@ -182,7 +182,7 @@ def _ended(report: Report) -> str:
 
 
 def _submitted(report: Report) -> str:
-    """As the text says it: what another tool recorded may know no submissions."""
+    """Tasks as in the text report: adopted runs may have no submissions."""
     tasks = report.tasks
     return format_count(tasks.submitted) if tasks.submitted or not tasks.names else "not recorded"
 
@@ -217,7 +217,7 @@ class AdviceRow(NamedTuple):
 
 
 def advice_list(rows: Sequence[AdviceRow], heads: tuple[str, str]) -> Element | None:
-    """What stands out, each with its advice beside it; the heads stand above the first."""
+    """The findings, each with its advice; the headings are above the first."""
     if not rows:
         return None
     return tag(
