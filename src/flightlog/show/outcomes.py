@@ -230,8 +230,8 @@ def _adopted(one: Adoption, width: int) -> str:
 
 
 def _labelled(label: str, rows: Sequence[tuple[str, str]], width: int) -> list[str]:
-    """Rows below each other, the label beside the first; each has a mark that its further lines stand clear
-    of.
+    """Rows below each other, the label beside the first; continuation lines are indented past each row's
+    mark.
     """
     lines: list[str] = []
     for mark, words in rows:

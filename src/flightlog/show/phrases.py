@@ -18,7 +18,7 @@ _WHOLE = frozenset({"JPY", "KRW"})
 
 
 def args_text(args: Mapping[str, Any] | None, width: int = 60) -> str:
-    """`scenario_id=47, name=base`, cut to so many columns; nothing for no arguments."""
+    """`scenario_id=47, name=base`, cut to this width; empty without arguments."""
     if not args:
         return ""
     return fit(clean(", ".join(f"{name}={_value(value)}" for name, value in args.items())), width)
@@ -95,5 +95,5 @@ def innermost(traceback: str | None) -> str:
 
 
 def doing_title(*, over: bool) -> str:
-    """What tasks without an end are called, of a run that goes on and of one that is over."""
+    """The word for tasks without an end, in a running run and in one that is over."""
     return "Running at the end" if over else "Running now"

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 WIDTH_PX = 1200
 NARROWEST_PX = 300
-"""The names of rows alone take most of this."""
+"""Maximum size: names of rows can take most of it."""
 LARGEST_PX = 20_000
 """On a side, after scaling: beyond it no viewer opens a picture."""
 _DPI = 100
@@ -103,7 +103,7 @@ def _check(name: str, side: int, least: int, scale: float) -> None:
 
 @contextmanager
 def _own_settings() -> Iterator[None]:
-    """Matplotlib as it comes, whatever the user's settings, and put back after."""
+    """Matplotlib's defaults, whatever the user's settings, which are restored afterwards."""
     import matplotlib
     from matplotlib import style
 
@@ -398,11 +398,11 @@ LINE_PX = 18
 AXIS_PX = 50
 LEAST_PLOT_PX = 20
 _BOLD_PX, _LEGEND_LETTER_PX, _KEY_PX = 8.6, 7.6, 46
-"""What a letter takes on average, and a key of the legend beside its letters."""
+"""Average width of a letter, and width of a legend key beside its text."""
 
 
 class SheetPlan(NamedTuple):
-    """What stands around the plot, in lines that fit."""
+    """The texts around the plot, in lines that fit."""
 
     title: list[str]
     notes: list[str]
@@ -420,7 +420,7 @@ class SheetPlan(NamedTuple):
 
     @property
     def foot_px(self) -> float:
-        """What the legend takes."""
+        """The height of the legend."""
         return LINE_PX * math.ceil(len(self.legend) / self.columns) + EDGE_PX if self.legend else 0
 
     @property
@@ -466,7 +466,7 @@ class SheetPlan(NamedTuple):
 
 
 def plan(traces: list[Any], layout: dict[str, Any], lettering: Lettering, width_px: int) -> SheetPlan:
-    """What stands on a sheet so wide."""
+    """The texts for a picture of this width."""
     room = width_px - 2 * EDGE_PX
     title = lettering.text((layout.get("title") or {}).get("text", "").replace("<br>", " "))
     notes = [
@@ -491,7 +491,7 @@ def plan(traces: list[Any], layout: dict[str, Any], lettering: Lettering, width_
 
 
 def in_legend(trace: Any, layout: dict[str, Any]) -> bool:
-    """Whether the legend has a line for a trace."""
+    """Whether a trace is in the legend."""
     return bool(layout.get("showlegend") and trace.get("showlegend", True) and trace.get("name"))
 
 
@@ -606,7 +606,7 @@ def _draw_axis(axes: Any, side: str, axis: dict[str, Any], lettering: Lettering,
 def apart(
     places: list[float], texts: list[str], low: float, high: float, room_px: float
 ) -> tuple[list[float], list[str]]:
-    """The ticks whose texts do not lie over those before, on an axis so long from `low` to `high`."""
+    """The ticks whose texts do not overlap, on an axis of this length from `low` to `high`."""
     kept, free = [], -math.inf
     for place, text in zip(places, texts, strict=True):
         middle, half = (place - low) / ((high - low) or 1.0) * room_px, (_TICK_LETTER_PX * len(text) + 10) / 2

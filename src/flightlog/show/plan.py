@@ -31,7 +31,7 @@ WIDTH = 100
 
 
 def plan_text(plan: Plan, *, width: int = WIDTH, color: bool = False) -> str:
-    """The plan, ending in a newline. What is not said or not known is left blank or called so, never 0."""
+    """The plan, ending in a newline. Unknown values are blank or called unknown, never 0."""
     ink = Ink(color)
     sections = [
         _head(plan, width, ink),
@@ -96,9 +96,7 @@ def _components(plan: Plan, width: int, ink: Ink) -> list[str]:
 
 
 def _suggestion(found: Suggestion | None, asked: PlannedComponent) -> str:
-    """`1 CPU, 7.2GB (720 attempts)`; "the same" where that is what is asked for; nothing where too little is
-    known.
-
+    """`1 CPU, 7.2GB (720 attempts)`; "the same" where that is the request; empty without enough attempts.
     `(720 attempts elsewhere)` are on other targets.
     """
     if found is None:
@@ -266,7 +264,7 @@ def _origin(origin: Origin) -> str:
 
 
 def differences_text(run_id: str, differences: Sequence[Difference], *, color: bool = False) -> str:
-    """What differs from the lock of a run, one line each; ends in a newline."""
+    """The differences from the lock of a run, one per line; ends in a newline."""
     ink = Ink(color)
     if not differences:
         return f"{ink('good', 'nothing differs')} from {clean(run_id)}\n"

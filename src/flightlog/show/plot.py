@@ -372,7 +372,7 @@ def half(width: int) -> int:
 
 
 FEWEST = 3
-"""Points that make a line worth drawing."""
+"""Minimum points of a line."""
 NAME = 16
 """Columns of a task's name beside its histogram."""
 

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 WIDTH = 100
 ANSWERS = 3
-"""The first sections say what to know of the data, what set the wall time, and what stands out."""
+"""The first sections: data quality, what set the wall time, and findings."""
 PARTS = ("tasks", "spans", "workers", "failures")
-"""Sections that can be asked for in full."""
+"""Sections that can be requested in full."""
 
 
 def report_text(
@@ -161,7 +161,7 @@ def _status(summary: Summary, ink: Ink) -> str:
 
 
 def _remarks(summary: Summary) -> list[str]:
-    """What stands next to the status: how the run ended, or when it was last heard of."""
+    """The words after the status: how the run ended, or its last heartbeat."""
     run = summary.run
     remarks = []
     if run.signal is not None:
@@ -294,7 +294,7 @@ _LIMITS = {
 
 
 def wall_time_section(report: Report) -> Section:
-    """The line as a section; it says nothing where no chain is known."""
+    """The line as a section; empty without a critical path."""
     line = wall_time_text(report)
     return Section(TITLE, "", [Remarks([line])] if line else [])
 
@@ -338,7 +338,7 @@ def _name(part: PathPart) -> str:
 
 
 def _limited(report: Report) -> str:
-    """What cost most, and what it says to try; that nothing stands out, where nothing does."""
+    """The costliest finding and its advice; or that nothing stands out."""
     for finding in report.findings:
         _, found, advice = finding.sentence.rpartition("; try ")
         if found:

@@ -65,14 +65,16 @@ def _in_flight(report: Report) -> Section:
 
 
 def _usually(one: InFlight) -> str:
-    """How long such a thing takes at its median; where this run does not tell, in earlier ones."""
+    """The median duration of such tasks in this run, else in earlier ones."""
     if one.usual is None:
         return ""
     return f"{format_duration(one.usual.p50)}{' in earlier runs' if one.usual.of == 'history' else ''}"
 
 
 def _verdict(one: InFlight) -> str:
-    """Whether it may be stuck, and how many times the usual it has taken; nothing where nothing is usual."""
+    """Whether it may be stuck, and its duration as a multiple of the usual one; empty
+    where that is unknown.
+    """
     if one.stuck is None:
         return ""
     if not one.stuck:
@@ -139,7 +141,7 @@ def _spans(report: Report) -> Section:
 
 
 def metrics_section(report: Report, shown: int = FEW) -> Section:
-    """What the program recorded values of; so many metrics."""
+    """The metrics that the program recorded, at most this many."""
     metrics = report.run.metrics
     rows = [
         (name, f"{stats.last:.6g}", f"{stats.min:.6g}", f"{stats.max:.6g}", format_count(stats.count))
@@ -242,8 +244,8 @@ HEAD = ("Job", "State", "Queued", "Elapsed", "Limit", "CPU time", "CPUs", "Peak 
 
 
 def jobs_section(jobs: JobSummary | None, *, running: bool = False) -> Section:
-    """How the jobs ended and what they used; of a run that is over, what to do where nobody has asked for
-    that yet.
+    """How the jobs ended and what they used; for a run that is over without accounting, the command that
+    fetches it.
     """
     if jobs is None:
         return Section("Jobs")
@@ -294,7 +296,7 @@ _REASONS = {
 
 
 def gpu_facts(use: GpuUse, ink: Ink) -> list[tuple[str, str]]:
-    """The lines of a report's resources; one for what is unknown is left out."""
+    """The resources of a report; unknown ones are left out."""
     pairs: list[tuple[str, str]] = []
     what = _what(use)
     load = use.gpu_percent

@@ -108,7 +108,7 @@ def _elapsed(stats: MetricStats | None) -> tuple[str, str, str]:
 
 
 def _gpu_time(task: TaskName) -> str:
-    """GPU time, and whose it is where that is not the tasks' alone."""
+    """GPU time, with its scope where that is not only the tasks."""
     if task.gpu_s is None:
         return ""
     return format_duration(task.gpu_s) + (" (device)" if "device" in task.gpu_scopes else "")
@@ -264,7 +264,7 @@ def all_failures(report: Report) -> list[Section]:
 
 
 def why(report: Report) -> Remarks:
-    """Where the reasons of failures are told."""
+    """The command that explains the failures."""
     return Remarks([f"flightlog diagnose {report.run.run_id} says why"])
 
 
@@ -374,7 +374,7 @@ def _split(time: Shares, report: Report, width: int) -> Section:
 
 
 def critical_section(path: CriticalPath, rows: int) -> Section:
-    """The critical path by name; the longest parts, so many of them."""
+    """The critical path by name: its longest parts, at most this many."""
     shown = path.parts[:rows]
     table = TableBlock(
         ("What", "Segments", "Time", "Share", "Max. saving"),
@@ -443,7 +443,7 @@ _ITEMS = {"storage": "Storage", "energy": "Energy", "egress": "Egress"}
 
 
 def cost_section(report: Report) -> Section:
-    """The cost of a run; one line where there is nothing to split."""
+    """The cost of a run; one line without a split."""
     cost, split = report.cost, report.cost_split
     table = [_table(split)] if split is not None and 0 < split.total < math.inf else []
     pairs = _facts(report, cost)
@@ -475,7 +475,7 @@ def _note(summary: Summary) -> str:
 
 
 def _priced(instance: str, cost: CostSummary) -> str:
-    """`aws/m6i.xlarge at its price of 2026-02-09`, or that nobody knows of which day it is."""
+    """`aws/m6i.xlarge at its price of 2026-02-09`, or that the price is undated."""
     if cost.prices_of is not None:
         return f"{clean(instance)} at its price of {clean(cost.prices_of)}"
     return f"{clean(instance)}, price undated" + (f", from {clean(cost.source)}" if cost.source else "")

@@ -17,17 +17,16 @@ if TYPE_CHECKING:
 
 _LEFT = ("Status", "Started", "Tasks")
 _DISPENSABLE = ("Started", "Size", "Tasks", "Duration")
-"""Columns in the order they are left out for room. When a run started stands in its name, too."""
+"""Columns in the order in which they are left out. The start of a run is also in its name."""
 _TOKEN = 9
-"""Characters at the end of a run's name, dash included, that tell it from others and name it to every
-command."""
+"""Characters at the end of a run's name, dash included, that identify it in every command."""
 
 
 def runs_text(entries: Sequence[RunEntry], *, width: int | None = None, color: bool = False) -> str:
-    """A row a run, in the order given; ends in a newline, and is empty for no run.
+    """One row per run, in the given order; ends in a newline, empty without runs.
 
-    No row is wider than `width` columns: columns are left out for that, then names of runs cut in their
-    middle. None is as wide as it takes.
+    No row is wider than `width` columns: columns are left out for that, then names of runs are cut in the
+    middle. With None the width is unlimited.
     """
     if not entries:
         return ""
@@ -68,7 +67,7 @@ def _status(entry: RunEntry) -> str:
 
 
 def _at_least(entry: RunEntry) -> str:
-    """What stands before the figures of a run that was killed: its last events are not read for a list."""
+    """The prefix of a killed run's numbers: its last events are not read for a list."""
     return "≥ " if entry.status == "crashed" and entry.end_time is None else ""
 
 

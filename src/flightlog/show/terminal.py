@@ -37,7 +37,7 @@ def _spelled(character: str) -> str:
 
 
 def width_of(text: str) -> int:
-    """How many columns clean text takes: wide characters two, combining ones none."""
+    """The width of clean text: wide characters take two columns, combining ones none."""
     if text.isascii():
         return len(text)
     return sum(_columns(character) for character in text)
@@ -50,7 +50,7 @@ def _columns(character: str) -> int:
 
 
 def fit(text: str, width: int) -> str:
-    """Clean text cut to so many columns, with an ellipsis where something was cut."""
+    """Clean text cut to a width, with an ellipsis where it was cut."""
     if width_of(text) <= width:
         return text
     kept, used = [], 0
@@ -63,15 +63,13 @@ def fit(text: str, width: int) -> str:
 
 
 def brief(text: str | None, width: int = LONGEST) -> str:
-    """Text on one line, cleaned and cut to so many columns; only its beginning is looked at, however long it
-    is.
-    """
+    """Text on one line, cleaned and cut to a width; of a long text only the beginning is read."""
     return fit(clean((text or "")[: 4 * width]), width)
 
 
 def cut_middle(text: str, width: int, keep: int) -> str:
-    """Clean text cut to so many columns before its last `keep` characters; these go, too, where there is no
-    room.
+    """Clean text cut to a width before its last `keep` characters, which are cut too
+    where there is no room.
     """
     if width_of(text) <= width:
         return text
@@ -81,7 +79,7 @@ def cut_middle(text: str, width: int, keep: int) -> str:
 
 
 def wrap(text: str, width: int, *, first: str = "", rest: str = "") -> list[str]:
-    """Clean text in lines of so many columns, broken between words only: a longer word stands in full."""
+    """Clean text in lines of a width, broken between words only: a longer word stays whole."""
     lines, line = [], first
     for number, word in enumerate(text.split()):
         if number and width_of(line) + 1 + width_of(word) > width:
@@ -93,13 +91,13 @@ def wrap(text: str, width: int, *, first: str = "", rest: str = "") -> list[str]
 
 
 def pad(text: str, width: int, *, right: bool = False) -> str:
-    """Clean text filled up with blanks to so many columns, on its left if it shall stand right."""
+    """Clean text padded with blanks to a width, on the left if `right`."""
     blanks = " " * (width - width_of(text))
     return blanks + text if right else text + blanks
 
 
 class Ink:
-    """Paints, or leaves text as it is."""
+    """Colours text, or leaves it unchanged."""
 
     def __init__(self, color: bool) -> None:
         self._color = color

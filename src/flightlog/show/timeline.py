@@ -51,15 +51,14 @@ _STEPS = (
     604_800,
 )
 _TOOK = {"completed": "in", "running": "for"}
-"""What stands between a status and the time it took; `after` for runs that came to another end."""
+"""The word between a status and the duration; `after` for runs that ended otherwise."""
 _MARKS = {
     "failed": ("✕", "!", BAD, "failed"),
     "lost": ("◆", "#", BAD, "worker lost"),
     "retried": ("↺", "~", WARN, "retried"),
     "cancelled": ("□", "=", QUIET, "cancelled"),
 }
-"""How each kind of mark is drawn, in plain ASCII too, and what it is called; those before the others win a
-place."""
+"""Symbol, ASCII symbol and name of each kind of mark; earlier ones take precedence."""
 
 
 def timeline_text(
@@ -70,10 +69,10 @@ def timeline_text(
     color: bool = False,
     ascii_only: bool = False,
 ) -> str:
-    """The answer, the lanes from the top, an axis and a legend; ends in a newline.
+    """The answer, the lanes from the top, an axis and a legend; ends in a newline. At most `lanes` rows.
 
-    At most `lanes` rows. In colour, shades tell how busy a lane was; without, names are letters, small where
-    the lane was busy for less than half of the stretch.
+    In colour, shades show how busy a lane was; without, names are letters, small where the lane was busy for
+    less than half of the column's time.
     """
     ink, timeline = Ink(color), look.timeline
     lines = [ink("title", line) for line in wrap(headline(look), width)]
@@ -118,8 +117,8 @@ def named(text: str, limit: int = 60) -> str:
 
 
 def headline(look: TimelineWithSummary) -> str:
-    """What came of the run, in a line: `run-… · completed in 5m 10s · 1,204 attempts on 8 workers, busy 66%
-    of their time`.
+    """The outcome in one line: `run-… · completed in 5m 10s · 1,204 attempts on 8 workers, busy 66% of their
+    time`.
     """
     run, time, timeline = look.summary.run, look.time, look.timeline
     word = _TOOK.get(run.status, "after")
@@ -145,7 +144,7 @@ def headline(look: TimelineWithSummary) -> str:
 
 
 class _LaneGrid:
-    """How long each name held each lane in each column, and what is drawn for it."""
+    """How long each name occupied each lane in each column, and its symbol."""
 
     def __init__(self, timeline: Timeline, lanes: int, columns: int, color: bool, ascii_only: bool) -> None:
         self._color, self._ascii, self._known = color, ascii_only, len(timeline.names)
@@ -211,7 +210,7 @@ class _LaneGrid:
         return "".join(out).rstrip() + ("\x1b[0m" if painted else "")
 
     def sign(self, name: int, busy: float) -> str:
-        """One character for a name that held a lane, busy for such a part of the time."""
+        """One character for a name on a lane that was busy for this share of the time."""
         if self._color and not self._ascii:
             return _SHADES[min(3, max(0, int(busy * 4 - 1e-9)))]
         letter = ascii_uppercase[name % 26] if name < self._known else "*"

@@ -42,7 +42,7 @@ _PLAIN = str.maketrans({"→": "->", "·": "-", "…": "...", "±": "+-"})
 
 
 def trend_text(trend: Trend, *, width: int = 100, color: bool = False, ascii_only: bool = False) -> str:
-    """The text for a terminal of so many columns; ends in a newline."""
+    """The text for a terminal of `width` columns; ends in a newline."""
     ink = Ink(color)
     lines = [ink("title", clean(_title(trend)))]
     if trend.points:
@@ -60,19 +60,19 @@ def trend_text(trend: Trend, *, width: int = 100, color: bool = False, ascii_onl
 
 
 def trend_title(trend: Trend) -> str:
-    """What is shown of which runs, in a line; clean."""
+    """The metric and the runs in one line; cleaned."""
     return clean(_title(trend))
 
 
 def trend_answer(trend: Trend) -> list[str]:
-    """What the history says, in clean paragraphs: each step, the newest first, or that there is none."""
+    """The answer in clean paragraphs: each step, newest first, or that there is none."""
     if not trend.points:
         return ["No run has this figure." if trend.left_out else "No run began since then."]
     return [line.strip() for line in _answer(trend, 1_000_000, Ink(False))]
 
 
 def trend_csv(trend: Trend) -> str:
-    """A row a run, the oldest first, under a row of names; the level is a number from 0."""
+    """CSV with one row per run, oldest first, under a header; the level is a number from 0."""
     out = io.StringIO()
     rows = csv.writer(out, lineterminator="\n")
     rows.writerow(["run_id", "start_time", "status", "git_commit", "metric", "value", "unit", "level"])
@@ -247,7 +247,7 @@ def _plot(trend: Trend, width: int, ascii_only: bool) -> list[str]:
 
 
 def _axis(trend: Trend, high: float) -> tuple[float, str]:
-    """By what values are multiplied on the axis, and what is written after them."""
+    """The factor of values on the axis, and their unit."""
     if trend.unit == "seconds":
         steps = [(3600.0, " h"), (60.0, " min"), (1.0, " s"), (1e-3, " ms"), (1e-6, " µs")]
         size, suffix = next((step for step in steps if high >= 2 * step[0]), steps[-1])

@@ -1,7 +1,6 @@
 """Access control of the dashboard: the token, the checks on every request, and the refusals.
 
-It stands before everything, pages, files and sockets alike. Nothing behind it is asked unless it lets a
-request through.
+It comes before everything else: pages, files and sockets. Nothing behind it sees a refused request.
 """
 
 from __future__ import annotations
@@ -38,9 +37,9 @@ POLICY = (
     "worker-src 'self' blob:; object-src 'none'; frame-src 'none'; frame-ancestors 'none'; base-uri 'none'; "
     "form-action 'self'"
 )
-"""What a page may load and run. NiceGUI compiles its templates in the browser, and so needs inline scripts
-and `eval`; handlers in attributes, by which a name that was taken for HTML would come to life, are not among
-what it needs."""
+"""The content security policy. NiceGUI compiles its templates in the browser, and so needs inline scripts and
+`eval`; it does not need handlers in attributes, by which a name taken for HTML could run.
+"""
 SECURITY: Headers = [
     (b"content-security-policy", POLICY.encode()),
     (b"x-frame-options", b"DENY"),
@@ -135,10 +134,9 @@ class AccessControl:
 
 
 def cookie_name(scope: Scope, headers: Mapping[str, str]) -> str:
-    """The cookie's name: browsers keep cookies by host, so that the port tells two dashboards of one host
-    apart.
+    """The cookie's name: browsers keep cookies by host, so the port distinguishes dashboards of one host.
 
-    It is the port that the browser asked for, which a tunnel may have made another than that of the server.
+    It is the port that the browser requested, which behind a tunnel may differ from the server's.
     """
     try:
         port = urlsplit(f"//{headers.get('host', '')}").port
@@ -149,7 +147,7 @@ def cookie_name(scope: Scope, headers: Mapping[str, str]) -> str:
 
 
 def _pass_of(token: str) -> str:
-    """What the cookie holds: it proves the token, and does not tell it."""
+    """The cookie's value: it proves the token without revealing it."""
     return hmac.new(token.encode(), b"flightlog dashboard", hashlib.sha256).hexdigest()
 
 
@@ -210,7 +208,7 @@ def _cookie(header: str, name: str) -> str:
 
 
 def _bytes(text: str) -> bytes:
-    """Any text as bytes, for a comparison that takes no longer for what is nearly right."""
+    """Any text as bytes, for a comparison in constant time."""
     return text.encode("utf-8", "surrogatepass")
 
 
@@ -300,7 +298,7 @@ GOING_ON = (
     b'<!doctype html><html lang="en"><meta charset="utf-8"><title>Flightlog</title><p>Opening the '
     b"dashboard.</p></html>\n"
 )
-"""What is seen for a moment between bringing the token and the page that was asked for."""
+"""The page shown for a moment between the token and the requested page."""
 _STYLE = (
     ":root{color-scheme:light dark}"
     "body{font:16px/1.5 system-ui,sans-serif;max-width:38rem;margin:17vh auto;padding:0 1.25rem}"
@@ -309,7 +307,7 @@ _STYLE = (
 
 
 def refusal_page(refusal: AccessRefusal) -> bytes:
-    """The refusal as a page; nothing of the request stands in it."""
+    """The refusal as a page, without anything from the request."""
     form = _FORM if refusal.form else ""
     return message_page(refusal.title, f"<p>{refusal.text}</p>{form}").encode()
 
@@ -375,10 +373,10 @@ def token_for(
 
 
 def kept_token(environ: Mapping[str, str] | None = None) -> Token:
-    """The user's token, from a private file that is made where there is none. Never raises.
+    """The user's token, from a private file, which is created if missing. Never raises.
 
-    A token that others could have read or written is replaced. Where none can be kept, a new one is made at
-    every start. Both are said in the note.
+    A token that others could have read or written is replaced. Where none can be stored, each start has a new
+    one. The note says so in both cases.
     """
     try:
         folder = private_folder(environ)
@@ -445,7 +443,7 @@ def _make(file: Path, *, replace: bool) -> str:
 
 
 def _read_token(file: Path) -> str:
-    """The token in a file; a `ValueError` says why it is not to be used, as `... reason`."""
+    """The token in a file; raises `ValueError` with the reason why it must not be used."""
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     if file.is_symlink():
         raise ValueError("was a link")

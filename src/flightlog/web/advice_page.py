@@ -40,7 +40,9 @@ async def advice_page(dashboard: Dashboard, row: RunRow) -> None:
 
 
 def draw_advice(advised: Advised) -> None:
-    """What there is to change first, then other advice, what is right as it is, and what is not known yet."""
+    """Recommended changes first, then other advice, requests that need no change, and
+    what is not known yet.
+    """
     changing = [one for one in advised.recommendations if one.is_to_change]
     others = [one for one in advised.advice if one.kind != "resources"]
     fine = [one for one in advised.recommendations if not one.is_to_change and is_known(one)]

@@ -36,12 +36,13 @@ if TYPE_CHECKING:
     from flightlog.web.dashboard import Dashboard
 
 OURS = "flightlog.dashboard"
-"""Where in a request its dashboard stands."""
+"""Key of the dashboard in a request's scope."""
 TAB_S = 60.0
-"""How long what NiceGUI keeps of a browser's tab outlives it; its own way is a month. There is nothing of
-ours in it."""
+"""How long NiceGUI's data of a browser tab outlives it; its default is a month. It contains nothing of
+Flightlog's.
+"""
 PATIENCE_S = 30.0
-"""How long a page may take to be begun: the first look at a long history on a slow disk."""
+"""Timeout for the start of a page: the first read of a long history on a slow disk."""
 
 
 def make_app(dashboard: Dashboard, *, token: str | None = None, host: str = "127.0.0.1") -> AccessControl:
@@ -122,7 +123,7 @@ _ICON = (
 
 
 async def _nothing_there(_request: Request, _error: Exception) -> Response:
-    """NiceGUI's own answer keeps a page in memory for each, and logs the address as it was sent."""
+    """NiceGUI's own 404 keeps a page in memory for each, and logs the address as sent."""
     return no_such_page()
 
 
@@ -147,7 +148,7 @@ DashboardOf = Callable[[Request], "Dashboard"]
 
 
 def ways_of(key: str) -> dict[str, str]:
-    """From a run's report to what else there is of it in the dashboard."""
+    """Links from a run's report to its other pages in the dashboard."""
     here = f"/run/{key}"
     return {"All runs": "/", "Live": here, "Diagnosis": f"{here}/diagnosis", "Advice": f"{here}/advice"}
 
@@ -212,7 +213,7 @@ def _compare(runs: tuple[Run, ...]) -> bytes:
 
 
 def _packed(page: str) -> bytes:
-    """A page as it is kept and sent: a quarter of its size, made where it does not keep others waiting."""
+    """A compressed page: a quarter of its size, made off the event loop."""
     return gzip.compress(page.encode(), 4)
 
 
@@ -235,9 +236,7 @@ async def _page(request: Request, patience_s: float, work: Callable[[], Awaitabl
 
 
 async def _in_time(request: Request, patience_s: float, work: Callable[[], Awaitable[bytes]]) -> bytes | None:
-    """What is asked for; None where it takes long and somebody looks at an empty window meanwhile: the work
-    goes on.
-    """
+    """The result; None where it takes long and the window would stay empty: the work continues."""
     if request.headers.get("sec-fetch-dest") != "document":
         return await work()
     waiting = asyncio.ensure_future(work())
@@ -271,7 +270,7 @@ _making = threading.Lock()
 
 
 def _metrics(dashboard: Dashboard, accept: str) -> tuple[bytes, str]:
-    """The page for Prometheus; the collector reads on where the last scrape ended, and is kept with the
+    """The page for Prometheus; its collector resumes where the last scrape ended, and is kept with the
     dashboard.
     """
     with _making:

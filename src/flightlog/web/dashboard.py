@@ -35,29 +35,28 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 FRESH_S = 2.0
-"""The list of runs is looked at no more often than that, and seldom enough to take a fifth of the time at
-most."""
+"""Minimum age of the list of runs before it is read again; reading takes at most a fifth of the time."""
 RUNNING_S = 5.0
-"""What was computed of a run that goes on is as good for so long."""
+"""How long results of a running run are reused."""
 PATIENCE_S = 2.0
-"""How long a window stays empty before it says that its page is being made."""
+"""How long a window stays empty before it shows that its page is being made."""
 
 
 class Live(Protocol):
-    """What follows runs, for all who look at them."""
+    """Follows runs for all viewers."""
 
     def state(self, path: Path) -> LiveState | None:
-        """How things stood when the run was read last, at once; None before that."""
+        """The latest state of a run, without waiting; None before the first."""
 
     def problem(self, path: Path) -> str | None:
-        """Why there is no newer state of a run; None where all is well."""
+        """Why there is no newer state of a run; None without a problem."""
 
     def close(self) -> None:
         """Follow nothing more."""
 
 
 class Dashboard:
-    """One folder of runs, looked at by any number of viewers. Its methods belong to the event loop, and never
+    """One folder of runs, shown to any number of viewers. Its methods belong to the event loop, and never
     block it.
     """
 
@@ -73,7 +72,7 @@ class Dashboard:
         self.listing_results = SharedResults(threads=1, clock=clock)
         self.live = _live() if live is None else live
         self.metrics: MetricsPage | None = None
-        """Made when it is first asked for."""
+        """Created on first use."""
         self.patience_s = PATIENCE_S
         self._clock, self._took_s = clock, 0.0
 
@@ -94,7 +93,7 @@ class Dashboard:
         return found or (await self.listing(now=True)).find(key)
 
     async def of_run(self, what: str, row: RunRow, compute: Callable[[Run], Result]) -> Result:
-        """What is computed of a run, once for all viewers, until the run's documents change."""
+        """A result computed from a run once for all viewers, until the run's documents change."""
         return await self.of_runs(what, (row,), lambda runs: compute(runs[0]))
 
     async def of_runs(
@@ -136,10 +135,9 @@ def _live() -> Live:
 THREADS = 3
 KEPT = 64
 KEPT_BYTES = 128 << 20
-"""Of texts that are kept, such as pages: the least used go first."""
+"""Maximum characters of cached texts, such as pages: the least recently used are dropped first."""
 FAILED_S = 5.0
-"""How long a failure is kept, in seconds: whoever went away for a moment is told, and does not begin it all
-again."""
+"""How long a failure is cached, in seconds: a viewer who comes back sees it, instead of starting again."""
 
 
 class _SharedResult(NamedTuple):
@@ -218,7 +216,7 @@ class SharedResults:
             self._work.put(None)
 
     def join(self, timeout_s: float) -> None:
-        """Wait for the threads to have ended, after `close`; so long for each."""
+        """Wait for the threads to end after `close`, at most this long for each."""
         for thread in self._threads:
             thread.join(timeout_s)
 
@@ -259,8 +257,8 @@ class SharedResults:
 
 
 def _there(future: Future[Any]) -> asyncio.Future[Any]:
-    """The same for this event loop. Whoever waits for it may go away: then nobody is told how it ended, and
-    nothing logged.
+    """The same for this event loop. A caller may stop waiting: the outcome is then neither reported nor
+    logged.
     """
     loop = asyncio.get_running_loop()
     waited: asyncio.Future[Any] = loop.create_future()
@@ -295,7 +293,7 @@ class RunRow(Struct, frozen=True, kw_only=True):
     run_id: str
     project: str
     project_name: str
-    """The project as it is called in the record, whatever that is; never shown."""
+    """The project as recorded; never shown."""
     status: str
     start_time: str | None
     started: float | None
@@ -330,9 +328,7 @@ class Listing(Struct, frozen=True, kw_only=True):
 
 
 def key_of(path: Path) -> str:
-    """What a run is called in addresses: its folder's name where that is plain, else a digest of it; never a
-    path.
-    """
+    """A run's key in addresses: its folder's name if that is plain, else a digest of it; never a path."""
     name = path.name
     if _PLAIN.fullmatch(name):
         return name
@@ -340,7 +336,7 @@ def key_of(path: Path) -> str:
 
 
 class RunsFolder:
-    """The runs of a place. Not for the event loop: `look` reads, and one look is taken at a time."""
+    """The runs of a place. Not for the event loop: `look` reads, one call at a time."""
 
     def __init__(self, given: str | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.place = RunsPlace(given, clock=clock)
@@ -348,7 +344,7 @@ class RunsFolder:
         self.looks = 0
 
     def look(self) -> Listing:
-        """The runs as of now; what is wrong with a remote is in the notes."""
+        """The current runs; problems of a remote are in the notes."""
         with self._looking:
             self.looks += 1
             folder = self.place.folder()

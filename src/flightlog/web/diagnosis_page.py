@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 LINES = 20
 LONG = 1000
-"""Lines under one label, and characters of a line, that are shown."""
+"""Maximum lines under one label, and characters of a line."""
 
 
 async def diagnosis_page(dashboard: Dashboard, row: RunRow) -> None:
@@ -38,7 +38,7 @@ def _diagnose(run: Run) -> RunDiagnosis:
 
 
 def draw_diagnosis(diagnosis: RunDiagnosis) -> None:
-    """The answer first, then each cause, then what is wrong with the record."""
+    """The answer first, then each cause, then problems of the recording."""
     with card():
         heading("Diagnosis")
         words(brief(diagnosis.answer, LONG))

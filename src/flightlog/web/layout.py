@@ -26,7 +26,7 @@ def _css() -> str:
 
 @contextmanager
 def page_layout(page: str, title: str) -> Iterator[None]:
-    """The page of that kind; what is made within stands in it. `title` is shown as text."""
+    """A page of this kind, as a context manager for its content. `title` is shown as text."""
     ui.page_title(f"{brief(title, 80)} · Flightlog")
     ui.add_css(_css())
     ui.colors(primary="#1d5f8a", positive="#1b7a48", negative="#b1271f", warning="#865600")
@@ -83,7 +83,7 @@ async def computed(
     draw: Callable[[Result], None],
     where: ui.element | None = None,
 ) -> None:
-    """Say that something is being read, and draw it when it is there; what is wrong is said in its place."""
+    """Show that something is being read, then draw it, or the error in its place."""
     place = ui.element("div").classes("fl-computed") if where is None else where
     place.clear()
     with place, ui.element("div").classes("fl-waiting").props("role=status"):

@@ -28,7 +28,7 @@ NICENESS = 10
 SWITCH_S = 0.0005
 """Interval at which threads that read runs release the interpreter, so that requests are answered soon."""
 MOST_LOGGED = 2000
-"""Characters of a line in the log."""
+"""Maximum characters of a log line."""
 MOST_HEADERS = 64 << 10
 MOST_MESSAGE = 1 << 20
 MOST_CONNECTIONS = 500
