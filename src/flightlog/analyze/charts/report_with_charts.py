@@ -146,17 +146,7 @@ def waits(
         rows = connection.execute(f"SELECT queue_s, duration_s, name {_KNOWN} ORDER BY ALL").fetchall()
         queue_s, run_s, name = ([row[column] for row in rows] for column in range(3))
         name = [drawn_apart(number) for number in name]
-        return Waits(
-            attempts=count,
-            names=list(names),
-            queue_s=queue_s,
-            run_s=run_s,
-            name=name,
-            queue_edges_s=[],
-            run_edges_s=[],
-            grid=[],
-            notes=[],
-        )
+        return Waits(attempts=count, names=list(names), queue_s=queue_s, run_s=run_s, name=name)
     queue, run = (
         edges(least if least is not None else 1.0, most, GRID_BINS, zero=bool(zeros))
         for least, most, zeros in (bounds[:3], bounds[3:])
@@ -170,9 +160,6 @@ def waits(
     return Waits(
         attempts=count,
         names=list(names),
-        queue_s=[],
-        run_s=[],
-        name=[],
         queue_edges_s=queue,
         run_edges_s=run,
         grid=grid,
@@ -299,19 +286,7 @@ def charts_of(
     """
     found = _laid_out(context)
     if found is None:
-        return RunCharts(
-            timeline=None,
-            concurrency=None,
-            worker_cpu=None,
-            worker_memory=None,
-            host_cpu=None,
-            host_memory=None,
-            device_memory=None,
-            device_use=None,
-            durations=[],
-            waits=None,
-            cache=None,
-        )
+        return RunCharts()
     connection, frame, pieces = context.connection, found.frame, found.pieces
     of_tasks = pieces is not None and pieces.what == "attempts"
     use = resource_use(connection, frame)

@@ -159,15 +159,15 @@ class Waits(Struct, frozen=True, kw_only=True):
 
     attempts: int
     names: list[str]
-    queue_s: list[float]
+    queue_s: list[float] = []
     """Of each point; empty where a grid is drawn."""
-    run_s: list[float]
-    name: list[int]
-    queue_edges_s: list[float]
-    run_edges_s: list[float]
-    grid: list[list[int]]
+    run_s: list[float] = []
+    name: list[int] = []
+    queue_edges_s: list[float] = []
+    run_edges_s: list[float] = []
+    grid: list[list[int]] = []
     """Counts by queueing time (rows) and execution time (columns); empty where points are drawn."""
-    notes: list[str]
+    notes: list[str] = []
 
 
 class MetricPoints(Struct, frozen=True, kw_only=True):
@@ -209,18 +209,18 @@ class Curves(Struct, frozen=True, kw_only=True):
 class RunCharts(Struct, frozen=True, kw_only=True):
     """Everything that is drawn of a run beside what its report has; null where nothing was recorded of it."""
 
-    timeline: Timeline | None
-    concurrency: Chart | None
+    timeline: Timeline | None = None
+    concurrency: Chart | None = None
     """Tasks that ran, tasks that waited, and workers that were up."""
-    worker_cpu: Chart | None
-    worker_memory: Chart | None
-    host_cpu: Chart | None
-    host_memory: Chart | None
-    device_memory: Chart | None
+    worker_cpu: Chart | None = None
+    worker_memory: Chart | None = None
+    host_cpu: Chart | None = None
+    host_memory: Chart | None = None
+    device_memory: Chart | None = None
     """By rank where ranks tracked it, else by device."""
-    device_use: Chart | None
-    durations: list[DurationSpread]
-    waits: Waits | None
-    cache: Chart | None
+    device_use: Chart | None = None
+    durations: list[DurationSpread] = []
+    waits: Waits | None = None
+    cache: Chart | None = None
     """Lookups that hit and that missed, by stretches of time."""
     metrics: Curves | None = None

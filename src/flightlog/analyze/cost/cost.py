@@ -193,8 +193,6 @@ def beside(rates: CostRates, used: Used) -> dict[str, CostItem]:
     return found
 
 
-__all__ = ["CostItem", "CostSummary", "CostTally", "Used"]
-
 LOCAL = "local"
 """The provider whose machine is paid for: without a rate it costs nothing."""
 

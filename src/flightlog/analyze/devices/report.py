@@ -116,19 +116,15 @@ def only(report: DeviceReport, *, ranks: Collection[int] = (), phase: str | None
                 f"there is no phase {phase!r} in {report.source}; its phases are {', '.join(names)}"
             )
         sessions = [_in_phase(session, phase) for session in sessions]
+
+    def is_kept(one: Straggler | OutOfMemory) -> bool:
+        return (not ranks or one.rank in ranks) and phase in {None, one.phase}
+
     kept = msgspec.structs.replace(
         report,
         sessions=sessions,
-        stragglers=[
-            one
-            for one in report.stragglers
-            if (not ranks or one.rank in ranks) and phase in {None, one.phase}
-        ],
-        out_of_memory=[
-            one
-            for one in report.out_of_memory
-            if (not ranks or one.rank in ranks) and phase in {None, one.phase}
-        ],
+        stragglers=list(filter(is_kept, report.stragglers)),
+        out_of_memory=list(filter(is_kept, report.out_of_memory)),
     )
     return msgspec.structs.replace(kept, advice=advice(kept))
 
@@ -213,23 +209,15 @@ def _session(track: Track, status: str, gap: HiddenGap | None) -> SessionUse:
     first = track.first
     groups = track.heights.groups
     phases = [_phase(name, phase) for name, phase in track.phases.items()]
+    named = "session_id rank local_rank world_size host pid device_id job_id collector sampling_interval_ms"
     return SessionUse(
-        session_id=first.session_id,
-        rank=first.rank,
-        local_rank=first.local_rank,
-        world_size=first.world_size,
-        host=first.host,
-        pid=first.pid,
-        device_id=first.device_id,
+        **{name: getattr(first, name) for name in named.split()},
         device_uuid=track.uuid,
-        job_id=first.job_id,
-        collector=first.collector,
         status=status,
         events=track.events,
         start_ns=track.start_ns,
         end_ns=track.end_ns,
         duration_s=(track.end_ns - track.start_ns) / 1e9,
-        sampling_interval_ms=first.sampling_interval_ms,
         clock_offset_ns=track.offset_ns,
         capacity_bytes=track.capacity,
         peak_allocated=track.peaks[0],

@@ -22,8 +22,11 @@ from flightlog.events import (
     JobStarted,
     TaskCancelled,
     TaskCompleted,
+    TaskEnded,
+    TaskEvent,
     TaskFailed,
     TaskRetried,
+    TaskStarted,
     UserEvent,
     WorkerLaunched,
     WorkerLost,
@@ -281,7 +284,11 @@ COLOURS = 10
 NOWHERE = "no worker"
 
 
-_STATES = {TaskCompleted: "completed", TaskFailed: "failed", TaskCancelled: "cancelled"}
+STATES: dict[type[TaskEvent], str] = {
+    TaskCompleted: "completed",
+    TaskFailed: "failed",
+    TaskCancelled: "cancelled",
+}
 
 
 class _Bar(NamedTuple):
@@ -314,7 +321,7 @@ def live_timeline(
     going = sorted(
         (one for one in running if one.at is not None), key=lambda one: (one.at or 0, one.event.task_id)
     )
-    bars += [_ongoing(one, until) for one in going[:ONGOING]]
+    bars += [_bar(one.event, one.at or 0, until, "running") for one in going[:ONGOING]]
     if not bars:
         return None
     lanes, placed, left_out = _in_lanes(bars)
@@ -358,7 +365,7 @@ def _ended(done: EndedAttempt, retried: Collection[str]) -> _Bar | None:
     event = done.event
     if done.began is None or done.at is None:
         return None
-    state, text = _STATES.get(type(event), "retried"), ""
+    state, text = STATES.get(type(event), "retried"), ""
     if isinstance(event, TaskFailed):
         state = "retried" if attempt_key(event) in retried else state
         text = ": ".join(part for part in (event.error_type, first_line(event.error_message, LINE)) if part)
@@ -366,31 +373,12 @@ def _ended(done: EndedAttempt, retried: Collection[str]) -> _Bar | None:
         text = first_line(event.reason, LINE)
     elif done.retry is not None:
         text = first_line(done.retry.reason, LINE)
-    return _Bar(
-        done.began,
-        max(done.began, done.at),
-        event.worker or NOWHERE,
-        event.task,
-        state,
-        event.task_id,
-        event.attempt,
-        text,
-    )
+    return _bar(event, done.began, done.at, state, text)
 
 
-def _ongoing(one: LiveAttempt, until: int) -> _Bar:
-    begin = one.at or 0
-    event = one.event
-    return _Bar(
-        begin,
-        max(begin, until),
-        event.worker or NOWHERE,
-        event.task,
-        "running",
-        event.task_id,
-        event.attempt,
-        "",
-    )
+def _bar(event: TaskEnded | TaskStarted, begin: int, end: int, state: str, text: str = "") -> _Bar:
+    worker = event.worker or NOWHERE
+    return _Bar(begin, max(begin, end), worker, event.task, state, event.task_id, event.attempt, text)
 
 
 def _mark(bar: _Bar, lane: int, since: int) -> TimelineMark:

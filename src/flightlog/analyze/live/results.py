@@ -23,15 +23,15 @@ class Progress(Struct, frozen=True, kw_only=True):
     waiting: int
     retried: int
     """Attempts that were tried again."""
-    done: float | None
+    done: float | None = None
     """Ended tasks over submitted ones, 0 to 1; null before any was submitted, and while the run is read for
     the first time."""
-    per_s: float | None
+    per_s: float | None = None
     """Tasks that ended in each of the last seconds, on average."""
-    left_s: float | None
+    left_s: float | None = None
     """About how long until all that was submitted has ended; null where that cannot be told."""
-    left_low_s: float | None
-    left_high_s: float | None
+    left_low_s: float | None = None
+    left_high_s: float | None = None
     """In nine of ten cases it is between these two."""
     left_at_least: bool = False
     """There are tasks of names that nothing is known of: they come on top."""

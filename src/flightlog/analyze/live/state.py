@@ -13,7 +13,7 @@ from msgspec import Struct
 from flightlog.analyze.charts.results import Chart, ChartSeries, MetricPoints
 from flightlog.analyze.cost.cost import CostTally, Used
 from flightlog.analyze.cost.rates import Sizes
-from flightlog.analyze.live.recent import LiveFailures, LiveLog
+from flightlog.analyze.live.recent import STATES, LiveFailures, LiveLog
 from flightlog.analyze.live.results import (
     NAME,
     Doing,
@@ -42,10 +42,10 @@ from flightlog.events import (
     SpanEvent,
     SpanOpened,
     TaskCancelled,
-    TaskCompleted,
     TaskEnded,
     TaskFailed,
     TaskRetried,
+    TaskStarted,
     WorkerEvent,
 )
 from flightlog.events.base import Json
@@ -242,7 +242,10 @@ class LiveTotals:
 
     def slowest(self) -> list[EndedTask]:
         """Completed tasks, the slowest first."""
-        return [_ended(event, "completed") for event in self.tasks.slowest.items()]
+        return [
+            _ended(event, "completed", event.args, event.timestamp, event.duration_s)
+            for event in self.tasks.slowest.items()
+        ]
 
     def retried(self) -> dict[str, str]:
         """Attempts that were tried again, the last of them, by key, with their arguments where they are
@@ -282,23 +285,18 @@ class LiveTotals:
         )
 
 
-_STATES: dict[type[TaskEnded], str] = {
-    TaskCompleted: "completed",
-    TaskFailed: "failed",
-    TaskCancelled: "cancelled",
-}
-
-
-def _ended(event: TaskEnded, state: str) -> EndedTask:
+def _ended(
+    event: TaskEnded | TaskStarted, state: str, args: Json | None, at: str, duration_s: float | None
+) -> EndedTask:
     return EndedTask(
         task=cut(event.task, NAME),
         task_id=cut(event.task_id, NAME),
         attempt=event.attempt,
-        args=args_text(event.args),
+        args=args_text(args),
         worker=None if event.worker is None else cut(event.worker, NAME),
         state=state,
-        at=event.timestamp,
-        duration_s=event.duration_s,
+        at=at,
+        duration_s=duration_s,
         queue_s=event.queue_s,
     )
 
@@ -306,19 +304,11 @@ def _ended(event: TaskEnded, state: str) -> EndedTask:
 def _recent(done: EndedAttempt, retried: Mapping[str, str], args: Json | None) -> EndedTask:
     event = done.event
     if isinstance(event, TaskEnded):
-        return _ended(event, "retried" if attempt_key(event) in retried else _STATES[type(event)])
+        state = "retried" if attempt_key(event) in retried else STATES[type(event)]
+        return _ended(event, state, event.args, event.timestamp, event.duration_s)
     known = done.began is not None and done.at is not None
-    return EndedTask(
-        task=cut(event.task, NAME),
-        task_id=cut(event.task_id, NAME),
-        attempt=event.attempt,
-        args=args_text(args),
-        worker=None if event.worker is None else cut(event.worker, NAME),
-        state="retried",
-        at=event.timestamp if done.retry is None else done.retry.timestamp,
-        queue_s=event.queue_s,
-        duration_s=max(0, (done.at or 0) - (done.began or 0)) / SECOND if known else None,
-    )
+    lasted = max(0, (done.at or 0) - (done.began or 0)) / SECOND if known else None
+    return _ended(event, "retried", args, (done.retry or event).timestamp, lasted)
 
 
 def _by_history(earlier: Distribution, elapsed_s: float | None) -> tuple[float | None, bool | None]:

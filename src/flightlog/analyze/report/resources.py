@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 from msgspec import Struct
 
 from flightlog.core.stats import exact_sum
 from flightlog.core.time import moment
 from flightlog.events import Event, ResourceSample
-
-if TYPE_CHECKING:
-    pass
 
 
 class NodeUse(Struct, frozen=True, kw_only=True):
@@ -444,10 +441,10 @@ class GpuTally:
             gpu_percent=load_of(values, weights),
             memory_peak_bytes=fullest.memory_peak_bytes,
             memory_total_bytes=fullest.memory_total_bytes,
-            process_memory_peak_bytes=_largest_int([one.process_memory_peak_bytes for one in each]),
-            power_max_w=_largest([one.power_max_w for one in each]),
+            process_memory_peak_bytes=_largest(one.process_memory_peak_bytes for one in each),
+            power_max_w=_largest(one.power_max_w for one in each),
             energy_j=exact_sum(energies) if energies else None,
-            temperature_max_c=_largest([one.temperature_max_c for one in each]),
+            temperature_max_c=_largest(one.temperature_max_c for one in each),
             each=each,
         )
 
@@ -461,7 +458,6 @@ _PEAKS = (
     "gpu_pcie_received_bytes_per_s",
     "gpu_pcie_sent_bytes_per_s",
 )
-_GPU_COUNTERS = ("gpu_ecc_uncorrected",)
 
 
 class _Device:
@@ -472,7 +468,7 @@ class _Device:
         self._known: tuple[str | None, int | None, str | None, str | None] = (None, None, None, None)
         self._name: str | None = None
         self._peaks: dict[str, float] = {}
-        self._counters: dict[str, tuple[float, float, int]] = {}
+        self._uncorrected: list[int] = []
         self._energy: tuple[array[int], array[float]] = (array("q"), array("d"))
         self._looks = 0
         self._reasons: dict[str, int] = {}
@@ -488,12 +484,10 @@ class _Device:
             value = getattr(sample, field)
             if value is not None and value >= self._peaks.get(field, value):
                 self._peaks[field] = value
-        for field in _GPU_COUNTERS:
-            value = getattr(sample, field)
-            if value is not None:
-                # Counters only grow, so the least and the greatest are the first and the last.
-                least, most, times = self._counters.get(field, (value, value, 0))
-                self._counters[field] = (min(least, value), max(most, value), times + 1)
+        if sample.gpu_ecc_uncorrected is not None:
+            # A counter only grows, so the least and the greatest are the first and the last.
+            seen = sorted([*self._uncorrected, sample.gpu_ecc_uncorrected])
+            self._uncorrected = [seen[0], seen[-1]] if len(seen) > 1 else seen
         if sample.gpu_energy_j is not None:
             self._energy[0].append(moment(sample.timestamp) or 0)
             self._energy[1].append(sample.gpu_energy_j)
@@ -504,7 +498,6 @@ class _Device:
 
     def summary(self) -> GpuDeviceUse:
         host, index, uuid, mig = self._known
-        errors = self._growth("gpu_ecc_uncorrected")
         return GpuDeviceUse(
             host=host,
             index=index,
@@ -523,7 +516,7 @@ class _Device:
                 for reason in HELD_BACK
                 if self._reasons.get(reason)
             },
-            ecc_uncorrected=None if errors is None else int(errors),
+            ecc_uncorrected=self._uncorrected[1] - self._uncorrected[0] if self._uncorrected[1:] else None,
             pcie_received_max_bytes_per_s=self._peaks.get("gpu_pcie_received_bytes_per_s"),
             pcie_sent_max_bytes_per_s=self._peaks.get("gpu_pcie_sent_bytes_per_s"),
         )
@@ -532,19 +525,14 @@ class _Device:
         value = self._peaks.get(field)
         return None if value is None else int(value)
 
-    def _growth(self, field: str) -> float | None:
-        least, most, times = self._counters.get(field, (0, 0, 0))
-        return most - least if times > 1 else None
-
 
 def _busiest_first(one: GpuDeviceUse) -> tuple[float, str, int, str, str]:
     mean = one.gpu_percent.mean
     return (1.0 if mean is None else -mean, one.host or "", one.index or 0, one.uuid or "", one.mig or "")
 
 
-def _largest(values: list[float | None]) -> float | None:
-    return max((value for value in values if value is not None), default=None)
+N = TypeVar("N", int, float)
 
 
-def _largest_int(values: list[int | None]) -> int | None:
+def _largest(values: Iterable[N | None]) -> N | None:
     return max((value for value in values if value is not None), default=None)

@@ -17,19 +17,6 @@ from flightlog.core.time import seconds
 if TYPE_CHECKING:
     import duckdb
 
-__all__ = [
-    "LISTED",
-    "TRANSFER",
-    "Measured",
-    "Shares",
-    "TimeSplit",
-    "WorkerLife",
-    "measure",
-    "shares",
-    "shares_of",
-    "worked",
-]
-
 LISTED = 1000
 """How many workers are listed, the longest at work first; the whole is of all."""
 
@@ -189,20 +176,13 @@ def _split(lives: list[WorkerLife], transfer_known: bool) -> TimeSplit:
     def of(part: str) -> float:
         return seconds(sum(getattr(life, part) for life in lives))
 
+    alike = ("total", "run", "unfinished", "failed", "retried", "scheduler", "startup", "idle", "busy")
     return TimeSplit(
-        total_s=of("total"),
-        run_s=of("run"),
-        unfinished_s=of("unfinished"),
-        failed_s=of("failed"),
-        retried_s=of("retried"),
+        **{f"{part}_s": of(part) for part in alike},
         transfer_s=of("transfer") if transfer_known else None,
-        scheduler_s=of("scheduler"),
-        startup_s=of("startup"),
-        idle_s=of("idle"),
         idle_behind_s=of("behind"),
         idle_alone_s=seconds(sum(life.idle - life.behind for life in lives)),
         uptime_s=of("up"),
-        busy_s=of("busy"),
         attempts=sum(life.attempts for life in lives),
     )
 
