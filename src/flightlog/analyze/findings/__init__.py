@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flightlog.analyze.findings.base import Facts, Finding, Symptom
+from flightlog.analyze.findings.base import Finding, FindingFacts, Symptom
 from flightlog.analyze.findings.cache_misses import cache_misses
 from flightlog.analyze.findings.idle_workers import idle_workers
 from flightlog.analyze.findings.memory import device_memory, memory_pressure
@@ -24,10 +24,10 @@ SYMPTOMS: tuple[Symptom, ...] = (
     oversubscription,
 )
 
-__all__ = ["SYMPTOMS", "Facts", "Finding", "Symptom", "find"]
+__all__ = ["SYMPTOMS", "Finding", "FindingFacts", "Symptom", "find"]
 
 
-def find(facts: Facts) -> list[Finding]:
+def find(facts: FindingFacts) -> list[Finding]:
     """Everything that stands out, the costliest first; what has no known cost stands first of all.
 
     Times may overlap: a task that failed may also have been the straggler. They do not add up.

@@ -45,7 +45,7 @@ class Finding(Struct, frozen=True, kw_only=True):
     """Tasks, workers or hosts it is about, the worst first."""
 
 
-class Facts(NamedTuple):
+class FindingFacts(NamedTuple):
     """What is known of one run: its results so far, and its tables."""
 
     summary: Summary
@@ -66,21 +66,36 @@ class Facts(NamedTuple):
         start, until = self.window
         return seconds(max(0, until - start)) if start is not None and until is not None else 0.0
 
+    def finding(
+        self,
+        kind: str,
+        lost_s: float | None,
+        sentence: str,
+        evidence: dict[str, Any],
+        *,
+        where: Sequence[str] = (),
+    ) -> Finding:
+        """A finding that cost so many seconds, with their share."""
+        share = share_of(self, lost_s)
+        return Finding(
+            kind=kind, seconds=lost_s, share=share, sentence=sentence, evidence=evidence, where=list(where)
+        )
+
 
 class Symptom(Protocol):
     """Looks at a run for one thing; gives nothing where it is not there or does not matter."""
 
-    def __call__(self, facts: Facts, /) -> Iterable[Finding]:
+    def __call__(self, facts: FindingFacts, /) -> Iterable[Finding]:
         """What was found."""
         ...
 
 
-def matters(facts: Facts, lost_s: float | None) -> bool:
+def matters(facts: FindingFacts, lost_s: float | None) -> bool:
     """Whether so much time is worth a sentence."""
     return lost_s is not None and lost_s >= LEAST_S and lost_s >= LEAST_SHARE * facts.total_s > 0
 
 
-def share_of(facts: Facts, lost_s: float | None) -> float | None:
+def share_of(facts: FindingFacts, lost_s: float | None) -> float | None:
     """The part of all worker time; null where either is unknown.
 
     So it is where tasks ran side by side for longer than the whole: several seconds of them went into one of
@@ -91,7 +106,7 @@ def share_of(facts: Facts, lost_s: float | None) -> float | None:
     return min(1.0, lost_s / facts.total_s)
 
 
-def cost_text(facts: Facts, lost_s: float) -> str:
+def cost_text(facts: FindingFacts, lost_s: float) -> str:
     """`1.9 worker-hours, 23% of this run,`; the time alone where the share cannot be said."""
     of = "worker-" if facts.shares is not None and facts.shares.basis == "workers" else ""
     number, unit = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from flightlog.analyze.findings.base import Facts, Finding, cost_text, matters, share_of
+from flightlog.analyze.findings.base import Finding, FindingFacts, cost_text, matters
 from flightlog.core.text import plural
 
 NEW = ("never seen", "arguments changed")
@@ -38,7 +38,7 @@ ORDER BY wasted * coalesce(any_value(made.each_s), any_value(alone.each_s), 0) D
 """
 
 
-def cache_misses(facts: Facts) -> Iterable[Finding]:
+def cache_misses(facts: FindingFacts) -> Iterable[Finding]:
     """The function whose needless misses cost most: expired, changed code, damage, or asked for twice in this
     run.
 
@@ -58,16 +58,13 @@ def cache_misses(facts: Facts) -> Iterable[Finding]:
     reasons = [reason] * bool(reason) + [f"{plural(again, 'of them', 'of them')} asked for again"] * bool(
         again
     )
-    yield Finding(
-        kind="cache_misses",
-        seconds=lost,
-        share=share_of(facts, lost),
-        sentence=(
-            f"About {cost_text(facts, lost)} went to computing again what had been computed before, because "
-            f"{task} missed the cache {wasted:,} times ({', '.join(reasons)}); try `flightlog cache "
-            "explain` for the reasons."
-        ),
-        evidence={
+    yield facts.finding(
+        "cache_misses",
+        lost,
+        f"About {cost_text(facts, lost)} went to computing again what had been computed before, because "
+        f"{task} missed the cache {wasted:,} times ({', '.join(reasons)}); try `flightlog cache "
+        "explain` for the reasons.",
+        {
             "function": task,
             "needless_misses": wasted,
             "asked_again": again,

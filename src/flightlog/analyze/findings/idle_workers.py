@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from flightlog.analyze.findings.base import Facts, Finding, cost_text, matters, share_of
+from flightlog.analyze.findings.base import Finding, FindingFacts, cost_text, matters
 from flightlog.analyze.report.interval_tables import merge, uncovered
 from flightlog.core.stats import exact_sum
 from flightlog.core.text import plural
 from flightlog.core.time import seconds
 from flightlog.core.units import format_duration
-
-if TYPE_CHECKING:
-    from flightlog.analyze.findings.base import Facts
 
 _UNUSED = """
 SELECT DISTINCT worker FROM uptimes
@@ -22,7 +19,7 @@ WHERE worker NOT IN (SELECT worker FROM attempt_intervals WHERE worker IS NOT NU
 """
 
 
-def idle_workers(facts: Facts) -> Iterable[Finding]:
+def idle_workers(facts: FindingFacts) -> Iterable[Finding]:
     """Idle time behind tasks of ordinary length, and idle time in which no task ran anywhere."""
     if facts.shares is None or facts.shares.basis != "workers":
         return
@@ -31,16 +28,13 @@ def idle_workers(facts: Facts) -> Iterable[Finding]:
     ends = exact_sum(one.idle_s for one in ordinary)
     if matters(facts, ends):
         many = f" ({plural(len(unused), 'worker')} never had any)" if unused else ""
-        yield Finding(
-            kind="idle_workers",
-            seconds=ends,
-            share=share_of(facts, ends),
-            sentence=(
-                f"{cost_text(facts, ends)} went to workers with nothing left to do{many} while others "
-                "finished tasks of ordinary length, because there was too little to share out at the end "
-                f"of {plural(len(ordinary), 'batch', 'batches')}; try smaller tasks or fewer workers."
-            ),
-            evidence={
+        yield facts.finding(
+            "idle_workers",
+            ends,
+            f"{cost_text(facts, ends)} went to workers with nothing left to do{many} while others "
+            "finished tasks of ordinary length, because there was too little to share out at the end "
+            f"of {plural(len(ordinary), 'batch', 'batches')}; try smaller tasks or fewer workers.",
+            {
                 "batches": len(ordinary),
                 "unused_workers": len(unused),
                 "workers": facts.shares.workers,
@@ -71,12 +65,11 @@ def idle_workers(facts: Facts) -> Iterable[Finding]:
                 f"went to the program outside of its tasks{inside}{f', in {spans}' if spans else ''};"
                 f" try {_advice(known)}."
             )
-        yield Finding(
-            kind="program_alone",
-            seconds=alone,
-            share=share_of(facts, alone),
-            sentence=f"{cost_text(facts, alone)} {sentence}",
-            evidence={"program_s": stretches, "spans_s": known.told},
+        yield facts.finding(
+            "program_alone",
+            alone,
+            f"{cost_text(facts, alone)} {sentence}",
+            {"program_s": stretches, "spans_s": known.told},
             where=list(stretches),
         )
 
@@ -112,7 +105,7 @@ def _called(name: str) -> str:
     return name.replace("; try ", ", try ") if name.strip() else "a span without a name"
 
 
-def _is_notebook(facts: Facts) -> bool:
+def _is_notebook(facts: FindingFacts) -> bool:
     """Whether the tasks are the cells of a notebook: between them a person reads and writes, and no program
     runs.
     """
@@ -196,7 +189,7 @@ SELECT coalesce(bool_or(moment < until), FALSE) FROM beside ASOF JOIN came ON be
 """
 
 
-def program_spans(facts: Facts) -> ProgramSpans:
+def program_spans(facts: FindingFacts) -> ProgramSpans:
     """The spans outside of tasks, while workers were up for which no task ran or was queued."""
     connection = facts.connection
     merge(connection, "up_merged", "component", "SELECT component, since, until FROM uptimes")

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from flightlog.analyze.findings.base import Facts, Finding, cost_text, share_of
+from flightlog.analyze.findings.base import Finding, FindingFacts, cost_text
 from flightlog.core.text import plural
 from flightlog.core.time import seconds
 from flightlog.core.units import format_bytes, format_percent
@@ -21,7 +21,7 @@ WHERE state = 'failed' AND began IS NOT NULL AND regexp_matches(error_type,
 """
 
 
-def memory_pressure(facts: Facts) -> Iterable[Finding]:
+def memory_pressure(facts: FindingFacts) -> Iterable[Finding]:
     """Processes killed for memory, tasks that failed of it, and peaks of a host or cgroup beyond 95 %.
 
     The cost is that of the tasks that failed of it; null where only the signs are known.
@@ -52,12 +52,11 @@ def memory_pressure(facts: Facts) -> Iterable[Finding]:
         if lost
         else "Memory ran short: "
     )
-    yield Finding(
-        kind="memory_pressure",
-        seconds=lost,
-        share=share_of(facts, lost),
-        sentence=f"{cost}{' and '.join(said)}; try lower concurrency, or more memory for each task.",
-        evidence=evidence,
+    yield facts.finding(
+        "memory_pressure",
+        lost,
+        f"{cost}{' and '.join(said)}; try lower concurrency, or more memory for each task.",
+        evidence,
         where=list(node.hosts[:3]) if node is not None else [],
     )
 
@@ -65,7 +64,7 @@ def memory_pressure(facts: Facts) -> Iterable[Finding]:
 _TIMES = {1: "once", 2: "twice"}
 
 
-def device_memory(facts: Facts) -> Iterable[Finding]:
+def device_memory(facts: FindingFacts) -> Iterable[Finding]:
     """That a device ran out of memory, how often, and in what; what it cost is not known."""
     bundles = facts.out_of_memory
     if not bundles:
@@ -73,14 +72,11 @@ def device_memory(facts: Facts) -> Iterable[Finding]:
     phases = [name for name, _ in Counter(one.phase for one in bundles if one.phase).most_common()]
     within = f", in {', '.join(f'`{name}`' for name in phases[:3])}" if phases else ""
     times = _TIMES.get(len(bundles), f"{len(bundles)} times or more")
-    yield Finding(
-        kind="device_memory",
-        seconds=None,
-        share=None,
-        sentence=(
-            f"Ran out of device memory {times}{within}: `flightlog devices {facts.summary.run.run_id}` "
-            "explains it."
-        ),
-        evidence={"bundles": [one.folder for one in bundles], "phases": phases},
+    yield facts.finding(
+        "device_memory",
+        None,
+        f"Ran out of device memory {times}{within}: `flightlog devices {facts.summary.run.run_id}` "
+        "explains it.",
+        {"bundles": [one.folder for one in bundles], "phases": phases},
         where=phases[:3],
     )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from flightlog.analyze.findings.base import ENOUGH, Facts, Finding, cost_text, matters, share_of
+from flightlog.analyze.findings.base import ENOUGH, Finding, FindingFacts, cost_text, matters
 from flightlog.core.text import plural
 from flightlog.core.time import seconds
 from flightlog.core.units import format_bytes, format_duration
 
 
-def handover(facts: Facts) -> Iterable[Finding]:
+def handover(facts: FindingFacts) -> Iterable[Finding]:
     """The scheduler's share, where it stands out, against the length of the tasks."""
     if facts.shares is None or facts.shares.basis != "workers":
         return
@@ -24,16 +24,12 @@ def handover(facts: Facts) -> Iterable[Finding]:
     advice = (
         "giving each task several pieces of work" if short else "looking at what the scheduler was doing then"
     )
-    yield Finding(
-        kind="handover",
-        seconds=whole.scheduler_s,
-        share=share_of(facts, whole.scheduler_s),
-        sentence=(
-            f"{cost_text(facts, whole.scheduler_s)} went to scheduling overhead, because "
-            f"dispatch latency was {format_duration(each)} on average{usual}; try {advice}."
-        ),
-        evidence={"handover_s": each, "attempts": whole.attempts, "median_task_s": median},
-        where=[],
+    yield facts.finding(
+        "handover",
+        whole.scheduler_s,
+        f"{cost_text(facts, whole.scheduler_s)} went to scheduling overhead, because "
+        f"dispatch latency was {format_duration(each)} on average{usual}; try {advice}.",
+        {"handover_s": each, "attempts": whole.attempts, "median_task_s": median},
     )
 
 
@@ -53,7 +49,7 @@ SELECT count(*), coalesce(sum(lasted - usual), 0) FROM first JOIN usual USING (t
 """
 
 
-def cold_starts(facts: Facts) -> Iterable[Finding]:
+def cold_starts(facts: FindingFacts) -> Iterable[Finding]:
     """Start-up of workers, and the time that first tasks of twice the usual length took beyond the median."""
     if facts.shares is None or facts.shares.basis != "workers":
         return
@@ -67,15 +63,12 @@ def cold_starts(facts: Facts) -> Iterable[Finding]:
     each = f"each of {plural(workers, 'worker')} took {format_duration(start_up / workers)} to start"
     first = f"{plural(slow, 'first task')} took {format_duration(beyond)} longer than usual"
     reasons = [each] * bool(start_up) + [first] * bool(slow)
-    yield Finding(
-        kind="cold_starts",
-        seconds=lost,
-        share=share_of(facts, lost),
-        sentence=(
-            f"{cost_text(facts, lost)} went to worker start-up, because {' and '.join(reasons)}; "
-            "try keeping workers for several runs, importing less when they start, or larger batches."
-        ),
-        evidence={
+    yield facts.finding(
+        "cold_starts",
+        lost,
+        f"{cost_text(facts, lost)} went to worker start-up, because {' and '.join(reasons)}; "
+        "try keeping workers for several runs, importing less when they start, or larger batches.",
+        {
             "startup_s": start_up,
             "workers": workers,
             "slow_first_tasks": slow,
@@ -97,7 +90,7 @@ WHERE state = 'completed' AND result_bytes IS NOT NULL GROUP BY task ORDER BY by
 """
 
 
-def serialization(facts: Facts) -> Iterable[Finding]:
+def serialization(facts: FindingFacts) -> Iterable[Finding]:
     """Transfer time where spans tell it; else the task name with the largest results, its cost unknown."""
     row = facts.connection.execute(_RESULTS).fetchone()
     task, results, total = (row[0], int(row[1]), int(row[2])) if row is not None else ("", 0, 0)
@@ -108,23 +101,19 @@ def serialization(facts: Facts) -> Iterable[Finding]:
     if matters(facts, lost):
         assert lost is not None
         because = f", because {largest}" if total >= LARGE_BYTES else ""
-        yield Finding(
-            kind="serialization",
-            seconds=lost,
-            share=share_of(facts, lost),
-            evidence=evidence,
-            sentence=f"{cost_text(facts, lost)} went to moving and serializing data{because}; {try_}.",
+        yield facts.finding(
+            "serialization",
+            lost,
+            f"{cost_text(facts, lost)} went to moving and serializing data{because}; {try_}.",
+            evidence,
             where=[task] if task else [],
         )
     elif lost is None and results and total >= MUCH_BYTES and total / results >= LARGE_BYTES:
-        yield Finding(
-            kind="serialization",
-            seconds=None,
-            share=None,
-            evidence=evidence,
+        yield facts.finding(
+            "serialization",
+            None,
+            f"An unknown part of this run went to moving results, because {largest}, "
+            f"{format_bytes(total / results)} each; {try_}.",
+            evidence,
             where=[task],
-            sentence=(
-                f"An unknown part of this run went to moving results, because {largest}, "
-                f"{format_bytes(total / results)} each; {try_}."
-            ),
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from flightlog.analyze.findings.base import Facts, Finding, cost_text, matters, share_of
+from flightlog.analyze.findings.base import Finding, FindingFacts, cost_text, matters
 from flightlog.core.time import seconds
 from flightlog.core.units import format_count, format_duration, format_percent
 
@@ -18,7 +18,7 @@ FROM attempt_intervals WHERE state = 'completed' AND cpu_scope = 'thread' AND cp
 """
 
 
-def oversubscription(facts: Facts) -> Iterable[Finding]:
+def oversubscription(facts: FindingFacts) -> Iterable[Finding]:
     """Time of completed tasks off the processor, while the host was full; and what a CPU quota held back."""
     node, cgroup = facts.summary.resources.node, facts.summary.resources.cgroup
     busy = node.cpu_percent.mean if node is not None else None
@@ -26,29 +26,22 @@ def oversubscription(facts: Facts) -> Iterable[Finding]:
     ran, waited = (seconds(int(row[0])), seconds(int(row[1]))) if row is not None else (0.0, 0.0)
     if busy is not None and busy >= FULL_PERCENT and ran and matters(facts, waited):
         cores = f" of {format_count(node.cpus)} cores" if node is not None and node.cpus else ""
-        yield Finding(
-            kind="oversubscription",
-            seconds=waited,
-            share=share_of(facts, waited),
-            sentence=(
-                f"{cost_text(facts, waited)} went to tasks waiting for CPU "
-                f"({format_percent(waited / ran)} of their time), because {busy:.0f}%{cores} were in use on "
-                "average; try fewer workers, or fewer threads in each."
-            ),
-            evidence={"off_cpu_s": waited, "executed_s": ran, "node_cpu_percent": busy},
+        yield facts.finding(
+            "oversubscription",
+            waited,
+            f"{cost_text(facts, waited)} went to tasks waiting for CPU "
+            f"({format_percent(waited / ran)} of their time), because {busy:.0f}%{cores} were in use on "
+            "average; try fewer workers, or fewer threads in each.",
+            {"off_cpu_s": waited, "executed_s": ran, "node_cpu_percent": busy},
             where=list(node.hosts[:3]) if node is not None else [],
         )
     held = cgroup.throttled_s if cgroup is not None else None
     if held is not None and cgroup is not None and matters(facts, held):
         quota = f" of {cgroup.cpu_quota:.1f} cores" if cgroup.cpu_quota is not None else ""
-        yield Finding(
-            kind="throttling",
-            seconds=held,
-            share=share_of(facts, held),
-            sentence=(
-                f"{cost_text(facts, held)} went to waiting for the CPU quota{quota}, because it held this "
-                f"run back for {format_duration(held)}; try asking for more cores, or lower concurrency."
-            ),
-            evidence={"throttled_s": held, "cpu_quota": cgroup.cpu_quota},
-            where=[],
+        yield facts.finding(
+            "throttling",
+            held,
+            f"{cost_text(facts, held)} went to waiting for the CPU quota{quota}, because it held this "
+            f"run back for {format_duration(held)}; try asking for more cores, or lower concurrency.",
+            {"throttled_s": held, "cpu_quota": cgroup.cpu_quota},
         )

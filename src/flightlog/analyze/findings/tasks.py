@@ -6,14 +6,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from flightlog.analyze.findings.base import Facts, Finding, call, cost_text, matters, share_of
+import msgspec
+
+from flightlog.analyze.findings.base import Finding, FindingFacts, call, cost_text, matters
 from flightlog.analyze.report.tasks import InFlight
 from flightlog.core.stats import exact_sum
 from flightlog.core.text import plural
 from flightlog.core.units import format_duration
 
 
-def stragglers(facts: Facts) -> Iterable[Finding]:
+def stragglers(facts: FindingFacts) -> Iterable[Finding]:
     """Idle time behind tasks of at least twice the median of their name, of which five or more completed."""
     found = [one for one in facts.behind if one.is_straggler]
     lost = exact_sum(one.idle_s for one in found)
@@ -23,17 +25,14 @@ def stragglers(facts: Facts) -> Iterable[Finding]:
     assert worst.usual_s is not None
     times = worst.lasted_s / worst.usual_s if worst.usual_s else None
     much = f"{times:.1f} times" if times is not None else "longer than"
-    yield Finding(
-        kind="stragglers",
-        seconds=lost,
-        share=share_of(facts, lost),
-        sentence=(
-            f"{cost_text(facts, lost)} went to workers with nothing left to do while "
-            f"{plural(len(found), 'slow task')} still ran, because {call(worst.task, worst.args)} took "
-            f"{format_duration(worst.lasted_s)}, {much} the median of {format_duration(worst.usual_s)}; try "
-            "starting the longest first, or splitting them."
-        ),
-        evidence={
+    yield facts.finding(
+        "stragglers",
+        lost,
+        f"{cost_text(facts, lost)} went to workers with nothing left to do while "
+        f"{plural(len(found), 'slow task')} still ran, because {call(worst.task, worst.args)} took "
+        f"{format_duration(worst.lasted_s)}, {much} the median of {format_duration(worst.usual_s)}; try "
+        "starting the longest first, or splitting them.",
+        {
             "tasks": len(found),
             "workers_idle": worst.workers,
             "worst_s": worst.lasted_s,
@@ -44,7 +43,7 @@ def stragglers(facts: Facts) -> Iterable[Finding]:
     )
 
 
-def stuck_tasks(facts: Facts) -> Iterable[Finding]:
+def stuck_tasks(facts: FindingFacts) -> Iterable[Finding]:
     """What is stuck by `analyze.stuck`, however short the run: a hung task is worth a word at once."""
     found = [one for one in facts.in_flight if one.stuck and one.kind == "task"]
     if not found:
@@ -55,16 +54,13 @@ def stuck_tasks(facts: Facts) -> Iterable[Finding]:
     of = " of earlier runs" if worst.usual.of == "history" else ""
     times = f", {worst.ratio:,.0f} times the median{of}" if worst.ratio is not None else ""
     ran = "has been running" if facts.summary.run.status == "running" else "had been running"
-    yield Finding(
-        kind="stuck_tasks",
-        seconds=lost,
-        share=share_of(facts, lost),
-        sentence=(
-            f"{cost_text(facts, lost)} went to {plural(len(found), 'task')} that may be stuck, because "
-            f"{_named(worst)} {ran}{f' on {worst.worker}' if worst.worker else ''} for "
-            f"{format_duration(worst.elapsed_s)}{times}; try a timeout, or look at what it waits for."
-        ),
-        evidence={
+    yield facts.finding(
+        "stuck_tasks",
+        lost,
+        f"{cost_text(facts, lost)} went to {plural(len(found), 'task')} that may be stuck, because "
+        f"{_named(worst)} {ran}{f' on {worst.worker}' if worst.worker else ''} for "
+        f"{format_duration(worst.elapsed_s)}{times}; try a timeout, or look at what it waits for.",
+        {
             "tasks": len(found),
             "worst_s": worst.elapsed_s,
             "median_s": worst.usual.p50,
@@ -75,10 +71,6 @@ def stuck_tasks(facts: Facts) -> Iterable[Finding]:
 
 
 def _named(one: InFlight) -> str:
-    import msgspec
-
-    from flightlog.analyze.findings.base import call
-
     return call(one.name, msgspec.json.encode(one.args).decode() if one.args else None)
 
 
@@ -90,7 +82,7 @@ GROUP BY task ORDER BY ns DESC, task
 """
 
 
-def failed_work(facts: Facts) -> Iterable[Finding]:
+def failed_work(facts: FindingFacts) -> Iterable[Finding]:
     """Time in which workers were held by nothing but attempts that failed, were retried or cancelled."""
     if facts.shares is None or not matters(facts, facts.shares.whole.failed_s):
         return
@@ -105,15 +97,12 @@ def failed_work(facts: Facts) -> Iterable[Finding]:
         f"{cancelled:,} cancelled" if cancelled else "",
     ]
     told = ", ".join(kind for kind in kinds if kind)
-    yield Finding(
-        kind="failed_work",
-        seconds=lost,
-        share=share_of(facts, lost),
-        sentence=(
-            f"{cost_text(facts, lost)} went to {plural(attempts, 'attempt')} that did not "
-            f"complete{f' ({told})' if told else ''}{f', because of {said[:100]}' if said else ''}; try "
-            "`flightlog report --failures` for the causes."
-        ),
-        evidence={"attempts": attempts, "retried": retried, "cancelled": cancelled, "cause": said or None},
+    yield facts.finding(
+        "failed_work",
+        lost,
+        f"{cost_text(facts, lost)} went to {plural(attempts, 'attempt')} that did not "
+        f"complete{f' ({told})' if told else ''}{f', because of {said[:100]}' if said else ''}; try "
+        "`flightlog report --failures` for the causes.",
+        {"attempts": attempts, "retried": retried, "cancelled": cancelled, "cause": said or None},
         where=[row[0] for row in rows[:3]],
     )

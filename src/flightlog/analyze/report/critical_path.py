@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from flightlog.core.time import seconds, timestamp_of
 from flightlog.events.base import Json
@@ -108,19 +108,13 @@ def critical_path(
     one_by_one = in_turn and not few and none_depends(connection)
     chain = (SequentialChain if one_by_one else Chain)(connection, start, until, startups)
     steps = chain.steps()
-    parts: dict[tuple[Kind, str], list[int]] = {}
-    for step in steps:
-        found = parts.setdefault((step.kind, step.name), [0, 0])
-        found[0] += 1
-        found[1] += step.until - step.since
-    ordered = sorted(parts.items(), key=lambda item: (-item[1][1], item[0]))[:PARTS]
-    longest = sorted(steps, key=lambda step: (step.since - step.until, step.since))[:LONGEST]
-    saves: dict[tuple[Kind, str], int] = {}
+    parts, longest = _parts(steps, until - start), _longest(steps)
     alone: dict[int, int] = {}
     if few and isinstance(chain, Chain):
         replay = chain.replayed()
-        names = [key for key, _ in ordered if key[0] == "task"][:ANSWERS]
-        saves = {key: replay.saved(name=key[1]) for key in names}
+        named = [n for n, part in enumerate(parts) if part.kind == "task"][:ANSWERS]
+        for n in named:
+            parts[n] = structs.replace(parts[n], saves_s=seconds(replay.saved(name=parts[n].name)))
         singles = [step for step in longest if step.kind == "task"][:ANSWERS]
         alone = {step.since: replay.saved(node=step.node) for step in singles}
     about = chain.describe([step.node for step in longest if step.node is not None])
@@ -128,22 +122,32 @@ def critical_path(
         of="tasks",
         wall_s=seconds(until - start),
         links=len(steps),
-        parts=[
-            PathPart(
-                kind=kind,
-                name=name,
-                links=number,
-                seconds=seconds(lasted),
-                share=lasted / (until - start),
-                saves_s=seconds(saves[kind, name]) if (kind, name) in saves else None,
-            )
-            for (kind, name), (number, lasted) in ordered
-        ],
-        longest=[_link(step, alone.get(step.since), about) for step in longest],
+        parts=parts,
+        longest=[_segment(step, alone.get(step.since), about) for step in longest],
     )
 
 
-def _link(
+def _parts(steps: Sequence[ChainStep], wall: int) -> list[PathPart]:
+    """The steps by kind and name, the longest together first."""
+    found: dict[tuple[Kind, str], list[int]] = {}
+    for step in steps:
+        part = found.setdefault((step.kind, step.name), [0, 0])
+        part[0] += 1
+        part[1] += step.until - step.since
+    ordered = sorted(found.items(), key=lambda item: (-item[1][1], item[0]))[:PARTS]
+    return [
+        PathPart(
+            kind=kind, name=name, links=number, seconds=seconds(lasted), share=lasted / wall, saves_s=None
+        )
+        for (kind, name), (number, lasted) in ordered
+    ]
+
+
+def _longest(steps: Sequence[ChainStep]) -> list[ChainStep]:
+    return sorted(steps, key=lambda step: (step.since - step.until, step.since))[:LONGEST]
+
+
+def _segment(
     step: ChainStep, saved: int | None, about: Mapping[int, tuple[str, str | None, Json | None]]
 ) -> PathSegment:
     task_id, worker, args = about.get(step.node, (None, None, None)) if step.node is not None else (None,) * 3
@@ -212,43 +216,19 @@ def critical_spans(
     for n, parent in enumerate(parents):
         inside.setdefault(None if parent is None else place[parent], []).append(n)
     stretches = _follow((start, until), began, stopped, inside)
-    named = [(OUTSIDE if one.span is None else names[one.span], one) for one in stretches]
-    parts: dict[str, list[int]] = {}
-    for name, one in named:
-        found = parts.setdefault(name, [0, 0])
-        found[0] += 1
-        found[1] += one.until - one.since
-    ordered = sorted(parts.items(), key=lambda item: (-item[1][1], item[0]))[:PARTS]
-    longest = sorted(named, key=lambda item: (item[1].since - item[1].until, item[1].since))[:LONGEST]
-    wall = until - start
+    steps = [
+        ChainStep("program", OUTSIDE, one.since, one.until, None)
+        if one.span is None
+        else ChainStep("span", names[one.span], one.since, one.until, None)
+        for one in stretches
+    ]
+    saved = {one.since: min(one.slack, one.until - one.since) for one in stretches}
     return CriticalPath(
         of="spans",
-        wall_s=seconds(wall),
-        links=len(stretches),
-        parts=[
-            PathPart(
-                kind="program" if name == OUTSIDE else "span",
-                name=name,
-                links=number,
-                seconds=seconds(lasted),
-                share=lasted / wall,
-                saves_s=None,
-            )
-            for name, (number, lasted) in ordered
-        ],
-        longest=[
-            PathSegment(
-                kind="program" if one.span is None else "span",
-                name=name,
-                since=timestamp_of(one.since),
-                seconds=seconds(one.until - one.since),
-                task_id=None,
-                args=None,
-                worker=None,
-                saves_s=seconds(min(one.slack, one.until - one.since)),
-            )
-            for name, one in longest
-        ],
+        wall_s=seconds(until - start),
+        links=len(steps),
+        parts=_parts(steps, until - start),
+        longest=[_segment(step, saved[step.since], {}) for step in _longest(steps)],
     )
 
 

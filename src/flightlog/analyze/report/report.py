@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from flightlog.analyze.cost.cost import CostSplit, CostTally, split_cost, used_by, worker_prices
-from flightlog.analyze.findings import Facts, Finding, find
+from flightlog.analyze.findings import Finding, FindingFacts, find
 from flightlog.analyze.findings.base import behind
 from flightlog.analyze.report.critical_path import CriticalPath, critical_path, critical_spans
 from flightlog.analyze.report.failures import FailureCause, failure_groups
@@ -148,7 +148,7 @@ def _report(
         connection, window
     )
     late = behind(connection, time)
-    facts = Facts(summary, time, critical, going_on, late, connection, window, _out_of_memory(run))
+    facts = FindingFacts(summary, time, critical, going_on, late, connection, window, _out_of_memory(run))
     return Report(
         **{name: getattr(summary, name) for name in Summary.__struct_fields__},
         time=time,
