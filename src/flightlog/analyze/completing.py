@@ -82,7 +82,7 @@ def complete(
     Raises OSError.
 
     `held` says that the caller is the `sole_sealer` already, `closed_here` that this process writes no more
-    into the run. `step` is told what was just done, for tests.
+    into the run. `step` is called with what was just done, for tests.
     """
     if held:
         _complete(path, settings, closed_here, step)

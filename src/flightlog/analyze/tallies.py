@@ -27,7 +27,7 @@ class StreamTally(Protocol):
     """Takes events in any order."""
 
     def add(self, event: Event, /) -> None:
-        """Take one event; kinds of no concern are passed over."""
+        """Take one event; other kinds are ignored."""
         ...
 
 
@@ -144,13 +144,13 @@ class Series:
         self._order, self._last = max((self._order, self._last), (order, value))
 
     def stats(self) -> MetricStats:
-        """What there is to say of the values, of which there must be one."""
+        """The statistics of the values, of which there must be one."""
         values = self._values
         return metric_stats(len(values), exact_sum(values), min(values), max(values), self._last)
 
 
 def metric_stats(count: int, total: float, low: float, high: float, last: float) -> MetricStats:
-    """What there is to say of so many values, of which there is one at least."""
+    """The statistics of at least one value."""
     mean = mean_of(count, total, low, high)
     return MetricStats(count=count, sum=total, mean=mean, min=low, max=high, last=last)
 

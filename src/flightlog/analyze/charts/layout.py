@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from flightlog.analyze.report.report import ReportContext
 
 NAMES = 12
-"""So many names are drawn apart, those that took most of the time."""
+"""Number of names with a colour of their own: those that took most time."""
 NUMBERED = 32
-"""So many are told apart where it is asked which one took longest; all others count together."""
+"""Number of names that are compared by time within a cell; all others count together."""
 
 _ATTEMPTS = """
 CREATE OR REPLACE TEMP VIEW drawn_items AS
@@ -169,7 +169,7 @@ def drawn_apart(number: int) -> int:
 _EARLIEST = 365 * 86400 * SECOND
 """What begins before 1971 by a duration of centuries is noise."""
 TEXT_CHARACTERS = 200
-"""So much is drawn of a name or an id."""
+"""Number of characters that are drawn of a name or an id."""
 
 
 class TimeWindow(NamedTuple):
@@ -194,7 +194,7 @@ class TimeWindow(NamedTuple):
         return self.start + self.length
 
     def stretches(self, most: int) -> Stretches:
-        """At most so many stretches of equal length; the last one may be shorter."""
+        """At most `most` intervals of equal length; the last one may be shorter."""
         width = -(-self.length // most)
         return Stretches(width, -(-self.length // width), self.length)
 
@@ -268,7 +268,7 @@ def means(
 
 
 LANES = 64
-"""At most so many rows are drawn."""
+"""Maximum number of rows."""
 
 
 def in_order(workers: Iterable[str], hosts: Mapping[str, str | None]) -> list[str]:

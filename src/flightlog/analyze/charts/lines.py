@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from flightlog.analyze.charts.results import Unit
 
 SERIES = 16
-"""At most so many lines a chart."""
+"""Maximum number of lines per chart."""
 STRETCHES = 300
-"""At most so many points a line, and beside them one for each gap."""
+"""Maximum number of points per line, not counting one for each gap."""
 _GAP = 3.5
-"""Nothing is known of a time this many times as long as usual between two points."""
+"""A gap between two points this many times the median is drawn as a gap."""
 _NEAR_S = 2.0
 """Samples taken so shortly before the run began or after it ended are drawn at its edge."""
 
@@ -228,7 +228,7 @@ _DEVICE_MEMORY = ChartLine("tracked", "label", "bytes", "true", "largest", "max(
 
 
 def device_memory(connection: duckdb.DuckDBPyConnection, frame: TimeWindow) -> Chart | None:
-    """What the frameworks' allocators had handed out, by rank, or by device where there is one rank; None
+    """Memory allocated by the frameworks, by rank, or by device where there is one rank; None
     without any.
     """
     width = frame.stretches(STRETCHES).width
@@ -280,9 +280,9 @@ def lookups(connection: duckdb.DuckDBPyConnection, frame: TimeWindow) -> Chart |
 
 
 CURVES = 24
-"""So many metrics are drawn, those with the most values."""
+"""Number of metrics that are drawn: those with the most values."""
 POINTS = 300
-"""At most so many points a curve, and one more at its end."""
+"""Maximum number of points per curve, not counting one at its end."""
 
 _VALUES = f"""
 CREATE OR REPLACE TEMP VIEW metric_points AS

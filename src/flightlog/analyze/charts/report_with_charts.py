@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from flightlog.store.run import Run
 
 NAMES = 20
-"""So many names, those that took most of the time."""
+"""Number of names with a histogram: those that took most time."""
 BINS = 48
 
 _LONGEST = """
@@ -124,7 +124,7 @@ def _spread(
 
 
 POINTS = 2000
-"""So many are drawn one by one."""
+"""Up to this many attempts are drawn one by one."""
 GRID_BINS = 40
 _KNOWN = "FROM drawn WHERE queue_s IS NOT NULL AND duration_s IS NOT NULL"
 
@@ -174,7 +174,7 @@ _LEAST_S, _MOST_S = 1e-9, 2e9
 
 
 def edges(least: float, most: float, bins: int, *, zero: bool = False) -> list[float]:
-    """Ascending edges of at most so many bins that hold all values from `least`, which is above 0, to `most`.
+    """Ascending edges of at most `bins` bins that hold all values from `least`, which is above 0, to `most`.
 
     They are powers of ten and equal steps between them, as fine as there are bins for, so that edges of
     different ranges are of one grid. With `zero` the first bin begins at 0.
@@ -232,7 +232,7 @@ class ReportWithCharts(Struct, frozen=True, kw_only=True):
 
 
 class TimelineWithSummary(Struct, frozen=True, kw_only=True):
-    """The timeline of a run, and what there is to say of it in a line."""
+    """The timeline of a run, with its summary."""
 
     summary: Summary
     time: Shares | None
@@ -281,7 +281,7 @@ def charts_of(
 ) -> RunCharts:
     """What is drawn of a run whose report is being made; its connection has the views in `VIEWS`.
 
-    At most `one_by_one` attempts, and no more than fit on so many `lanes`, are drawn one by one; at most
+    At most `one_by_one` attempts, and no more than fit on `lanes` rows, are drawn one by one; at most
     `points` of queueing against execution time.
     """
     found = _laid_out(context)
@@ -396,7 +396,7 @@ def load(
 OVERVIEW_STRETCHES = 120
 """At most so many points a line."""
 PRINTED_NAMES, PRINTED_BINS = 5, 40
-"""Tasks of so many names, those that took longest together, and so many bins at most."""
+"""Number of names (those with the largest total), and the largest number of bins."""
 OVERVIEW_VIEWS = frozenset({"resources"})
 """What is read beside what a report reads."""
 

@@ -21,7 +21,7 @@ class TimelineRow(Struct, frozen=True, kw_only=True):
     """Null for what ran on no worker that is known."""
     host: str | None = None
     merged: int = 1
-    """So many workers are drawn in this row, where there are more than rows."""
+    """Number of workers that share this row."""
 
 
 class Bars(Struct, frozen=True, kw_only=True):
@@ -92,7 +92,7 @@ class Timeline(Struct, frozen=True, kw_only=True):
     since: str
     length_s: float
     names: list[str]
-    """Those that took most of the time first; at most as many as can be told apart by colour."""
+    """Those that took most time first; at most as many as there are colours."""
     lanes: list[TimelineRow]
     bars: Bars | None
     cells: Cells | None

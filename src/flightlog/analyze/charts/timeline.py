@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     from flightlog.analyze.report.report import ReportContext
 
 ONE_BY_ONE = 5000
-"""So many are drawn one by one."""
+"""Up to this many attempts are drawn one by one."""
 ARGUMENTS = 120
-"""So many characters of a task's arguments are shown."""
+"""Number of characters of a task's arguments that are shown."""
 _READ = 2000
-"""So many are looked at."""
+"""Number of characters of the arguments that are read."""
 _UNSEEN = 1000
-"""This part of the time drawn cannot be seen."""
+"""An overlap shorter than the drawn time divided by this is invisible."""
 
 _ROWS = """
 SELECT coalesce(place, -1), greatest(least(began, $until), $start) - $start AS since,
@@ -76,9 +76,9 @@ def bars(
     """All pieces of `drawn_items` whose time is known, by row and start; what lies outside of the frame is
     cut off.
 
-    What measured no duration ended, for all that is known, when its worker's next step was told: where it
+    An attempt without a measured duration is taken to end at the next event of its worker: where it
     overlaps the next one by less than can be seen, both are on one row. Where there are more than `most`
-    rows, workers that were never at work have none; None where it is too many then, too.
+    rows, workers that ran nothing have none; None where there are still too many.
     """
     rows = connection.execute(
         _ROWS.format(characters=_READ), {"start": frame.start, "until": frame.until}
@@ -130,7 +130,7 @@ def arguments_in_a_line(args: str | None) -> str:
 
 
 _PIXELS = 1000
-"""About so wide is a timeline on a screen."""
+"""Approximate width of a timeline on a screen."""
 
 
 def timeline(
@@ -302,7 +302,7 @@ def _many(number: int, what: str) -> str:
 
 
 COLUMNS = 400
-"""At most so many stretches."""
+"""Maximum number of intervals."""
 NEAR = 0.05
 """Neighbouring cells of one name become one where their load is this close to that of the first."""
 
@@ -424,11 +424,11 @@ class _Cell:
 
 
 MARKS = 500
-"""At most so many, of all kinds together."""
+"""Maximum number of marks of all kinds."""
 LOST = 100
-"""Of those, workers that were lost."""
+"""Maximum number of marks for lost workers."""
 ERROR_CHARACTERS = 300
-"""So much of an error is shown."""
+"""Number of characters of an error that are shown."""
 _STRETCHES = 100
 
 _ENDED_BADLY = """
@@ -466,7 +466,7 @@ _ERRORS = {
         FROM span_events WHERE status = 'error'
     """,
 }
-"""Where the errors of each are told."""
+"""Where the error messages of each are recorded."""
 
 
 class Marked(NamedTuple):
@@ -484,8 +484,8 @@ def marks(
     lane_of: Callable[[int, str, int], int],
     lane_of_worker: Callable[[str], int | None],
 ) -> Marked:
-    """What went wrong, from `drawn_items` and from where errors are told; evenly over time where there is
-    more than is marked.
+    """Failures, retries, cancellations and lost workers, spread evenly over time where there are
+    more than `MARKS`.
 
     `what` is of `attempts` or `spans`. `lane_of` gives the row of an attempt by its place, id and number.
     """
@@ -540,14 +540,14 @@ def _in_a_line(error: str | None, message: str | None) -> str:
 
 
 SPANS = 2000
-"""So many are drawn, the longest of each level."""
+"""Maximum number of nested spans, the longest of each level."""
 DEPTH = 4
-"""So many levels."""
+"""Maximum number of levels."""
 ROWS = 90
-"""So many rows of tasks and of what is inside there are at most; deeper levels are left out where there would
+"""Maximum number of rows of tasks and nested spans; deeper levels are left out where there would
 be more."""
 OUTSIDE_SPANS, OUTSIDE_ROWS = 1000, 8
-"""So many are drawn of what is outside of tasks, and on so many rows of their own."""
+"""Maximum number of spans outside of tasks, and of their rows."""
 
 _TOPS = """
 CREATE OR REPLACE TEMP TABLE tops AS
@@ -617,7 +617,7 @@ def nested(
     most: int = SPANS,
     most_rows: int = ROWS,
 ) -> Nested | None:
-    """The spans inside of these bars, which are on so many rows; None where there is none, or no room for
+    """The spans inside of these bars, which take `lanes` rows; None where there is none, or no room for
     any.
 
     Spans of one level that overlap, such as those of threads, have rows of their own.
@@ -660,7 +660,7 @@ def outside(
 
 
 def _fitting(found: Sequence[_Span], most_rows: int) -> list[_Span]:
-    """Those of one lane that fit onto so many rows, of which each level keeps one at least."""
+    """Those of one lane that fit on `most_rows` rows, of which each level keeps at least one."""
     by_depth: dict[int, list[_Span]] = {}
     for span in found:
         by_depth.setdefault(span.depth, []).append(span)
@@ -677,7 +677,7 @@ def _fitting(found: Sequence[_Span], most_rows: int) -> list[_Span]:
 
 
 def _longest(level: Sequence[_Span], rows: int) -> list[_Span]:
-    """Those that fit onto so many rows, in the order they were in: a longer one goes before a shorter one."""
+    """Those that fit on `rows` rows, in their order; longer ones are placed first."""
     taken: list[list[tuple[int, int]]] = [[] for _ in range(rows)]
     kept: set[str] = set()
     for span in sorted(level, key=lambda one: (one.since - one.until, one.since)):

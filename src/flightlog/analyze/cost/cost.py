@@ -52,7 +52,7 @@ _UNKNOWN = {
 
 
 class CostItem(Struct, frozen=True, kw_only=True):
-    """One thing that is paid for: what was worked out from the rates, or else its latest estimate."""
+    """One item of the cost: computed from the rates, or else its latest estimate."""
 
     amount: float | None
     currency: str
@@ -198,7 +198,7 @@ LOCAL = "local"
 
 
 class CostSummary(Struct, frozen=True, kw_only=True):
-    """What every item cost, and their sum. Estimates: nobody has seen a bill."""
+    """What every item cost, and their sum. These are estimates, not bills."""
 
     total: float | None
     """Sum of the known amounts; null where none is known or currencies differ."""
@@ -344,13 +344,13 @@ class CostSplit(Struct, frozen=True, kw_only=True):
     useful: float
     """Held by attempts that completed, transfer included."""
     retried: float
-    """Held by attempts that failed and were tried again."""
+    """Held by attempts that failed and were retried."""
     failed: float
     """Held by attempts that failed for good, or were cancelled."""
     unfinished: float
     """Held by attempts whose end was not recorded."""
     idle: float
-    """Free: nothing was queued, or the scheduler had not handed out what was."""
+    """Free: nothing was queued, or tasks were not dispatched yet."""
     starting: float
     """From launch to ready."""
 

@@ -41,7 +41,7 @@ from flightlog.store.liveness import unix_time
 from flightlog.store.read.files import read_regular
 
 WINDOW_S = 300.0
-"""How far before an error a rise is looked for."""
+"""How far before an error a rise may begin, in seconds."""
 NEAR_LOW, ROSE = 0.1, 0.05
 """A rise begins where the level was last within a tenth of its lowest; it counts from 5 % of the device
 on."""
@@ -350,13 +350,13 @@ def _time(said: Mapping[str, Any]) -> int | None:
 
 
 RANKS = 3
-"""With fewer there is no telling who is odd."""
+"""With fewer ranks there are no stragglers."""
 LONGER, MORE = 1.25, 1.25
-"""A rank stands out with so many times the median …"""
+"""A rank is a straggler with this many times the median …"""
 SCATTERS = 5.0
-"""… and so many times the usual distance from it."""
+"""… and this many times the median distance from it."""
 LEAST_S, LEAST_BYTES = 0.1, 64 << 20
-"""Less than that is never worth a word."""
+"""Smaller differences are never reported."""
 
 
 def align(sessions: Sequence[SessionUse]) -> Alignment | None:

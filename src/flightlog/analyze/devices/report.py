@@ -326,13 +326,13 @@ def gpu_samples(events: Iterable[object]) -> list[GpuSamples]:
 
 
 NEARLY_FULL, UNUSED, HIDDEN = 0.9, 0.25, 0.1
-"""Shares of the device that are worth a word."""
+"""Shares of the device from which advice is given."""
 SHOWN = 8
-"""Lines of one kind; of more ranks with the same trouble, the first so many."""
+"""Maximum number of lines of one kind."""
 
 
 def advice(report: DeviceReport) -> list[str]:
-    """The sentences; at least one where there are sessions."""
+    """The advice, most urgent first; at least one sentence where there are sessions."""
     many = len({session.rank for session in report.sessions}) > 1
     lines = [line for out in report.out_of_memory[:SHOWN] for line in _ran_out(out, many)]
     told = {out.session_id for out in report.out_of_memory if out.causes[0].kind == "leak"}
@@ -658,11 +658,11 @@ MOST = 192
 CHANCE = 0.005
 """A trend that levels in a random order show more often is none."""
 STEADY = 0.4
-"""Each third must rise at so much of the whole slope: steps and what levels off do not."""
+"""Each third must rise at this share of the whole slope: steps and levelling off do not count."""
 DROP = 0.4
-"""A fall between neighbours by so much of the whole growth is a reset: a saw tooth."""
+"""A drop between neighbours by this share of the whole growth is a reset (saw tooth)."""
 NOISE = 3.0
-"""The growth must be so many times the scatter around the line."""
+"""The growth must be this many times the scatter around the line."""
 FLOOR_BYTES = 1 << 20
 
 

@@ -1,4 +1,4 @@
-"""What is told of device memory: by session, device and phase, of leaks, of ranks, and of running out of it.
+"""Results about device memory: use by session, device and phase, leaks, stragglers and out of memory.
 
 Times are Unix nanoseconds of the host's own clock (`_ns`) or seconds (`_s`); sizes are bytes. What is unknown
 is None.

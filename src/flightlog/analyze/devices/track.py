@@ -24,7 +24,7 @@ RECENT = 512
 REPETITIONS = 512
 """Repetitions of a phase that stay to be compared; of more, evenly thinned ones."""
 PHASES = 256
-"""Phases of a session that are told apart; those that come later are counted only."""
+"""Maximum number of phases of a session; those that come later are only counted."""
 ERRORS = 20
 TIGHT_HELD, TIGHT_UNUSED = 0.9, 0.2
 DRIVER = "driver"
@@ -128,7 +128,7 @@ class Track:
         self.phases_left_out: set[str | None] = set()
         self.level_of: Counter | None = None
         self.beyond_allocator = False
-        """Whether the device's use was ever more than the allocator holds, where its source is not told."""
+        """Whether the device's use was ever more than the allocator holds, where its source is unknown."""
         self.last = MemoryCounters(None, None, None, None, None, None)
         self.points: Thinned[MemoryPoint] = Thinned(POINTS)
         self.recent: deque[MemoryPoint] = deque(maxlen=RECENT)
@@ -174,7 +174,7 @@ class Track:
         self.last = counters
 
     def before(self, time_ns: int, window_ns: float) -> list[MemoryPoint]:
-        """What stays of the events up to a moment, from so long before it on, by time."""
+        """The kept points of the last `window_ns` nanoseconds before a moment, by time."""
         first = self.recent[0].time_ns if self.recent else time_ns
         older = (point for point in self.points.rows if point.time_ns < first)
         return [
@@ -303,7 +303,7 @@ COUNTERS = (
     "device_free",
     "device_total",
 )
-"""The counters that are looked at, in the order of `MemoryCounters`."""
+"""The counters in the order of `MemoryCounters`."""
 
 _NUMBERED = re.compile(r"(?<=[ =#:])\d+$|(?<=\[)\d+(?=\]$)")
 

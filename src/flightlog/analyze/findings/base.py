@@ -1,4 +1,4 @@
-"""What a finding is, and the facts that it is worked out from."""
+"""What a finding is, and the facts that it is derived from."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 LEAST_SHARE = 0.03
 """Below this share of the time nothing stands out."""
 LEAST_S = 0.05
-"""Nor below so many seconds."""
+"""Nor below this many seconds."""
 ENOUGH = 5
 """How many tasks of a name it takes to say what is usual."""
 
@@ -75,7 +75,7 @@ class FindingFacts(NamedTuple):
         *,
         where: Sequence[str] = (),
     ) -> Finding:
-        """A finding that cost so many seconds, with their share."""
+        """A finding that cost `lost_s` seconds, with their share."""
         share = share_of(self, lost_s)
         return Finding(
             kind=kind, seconds=lost_s, share=share, sentence=sentence, evidence=evidence, where=list(where)
@@ -91,7 +91,7 @@ class Symptom(Protocol):
 
 
 def matters(facts: FindingFacts, lost_s: float | None) -> bool:
-    """Whether so much time is worth a sentence."""
+    """Whether this loss is large enough to be reported."""
     return lost_s is not None and lost_s >= LEAST_S and lost_s >= LEAST_SHARE * facts.total_s > 0
 
 

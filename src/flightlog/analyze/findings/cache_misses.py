@@ -8,7 +8,7 @@ from flightlog.analyze.findings.base import Finding, FindingFacts, cost_text, ma
 from flightlog.core.text import plural
 
 NEW = ("never seen", "arguments changed")
-"""Reasons for a miss that are no fault: nobody had asked for that before."""
+"""Reasons for a miss that are no fault: a first request."""
 
 _MISSES = """
 WITH asked AS (
@@ -43,7 +43,7 @@ def cache_misses(facts: FindingFacts) -> Iterable[Finding]:
     run.
 
     What a miss costs is an estimate: what results that were hit took when they were made, or else what tasks
-    took that did nothing but miss once. Misses on what nobody had asked for before are work, and no finding.
+    took that did nothing but miss once. Misses on first requests are work, and no finding.
     """
     if not facts.summary.cache.misses:
         return

@@ -101,7 +101,7 @@ def _advice(known: ProgramSpans) -> str:
 
 
 def _called(name: str) -> str:
-    """A name that is not empty, and in which nobody finds the `; try ` that advice begins with."""
+    """A name that is not empty and does not contain `; try `, which begins the advice."""
     return name.replace("; try ", ", try ") if name.strip() else "a span without a name"
 
 
@@ -114,13 +114,13 @@ def _is_notebook(facts: FindingFacts) -> bool:
 
 
 NAMES = 3
-"""So many names are told, those that took longest."""
+"""Number of names in the sentence: those that took longest."""
 LEAST_SHARE = 0.1
-"""Of the time that workers waited for the program; what took less is not told."""
+"""Spans below this share of the time that workers waited for the program are left out."""
 CHARACTERS = 60
-"""So much is told of a name; what begins alike for so long counts as one."""
+"""Number of characters of a name; names that agree in these count as one."""
 DEPTH = 32
-"""So many levels of spans are told apart; the time of deeper ones is that of the last level."""
+"""Number of levels of spans; the time of deeper ones counts for the last level."""
 
 
 class ProgramSpans(NamedTuple):

@@ -82,7 +82,7 @@ def cold_starts(facts: FindingFacts) -> Iterable[Finding]:
 
 
 LARGE_BYTES, MUCH_BYTES = 10 << 20, 1 << 30
-"""A result and a sum of results from which on moving them is worth a word."""
+"""Size of a result, and of all results, from which moving them is reported."""
 
 _RESULTS = """
 SELECT task, count(*), sum(result_bytes) AS bytes FROM attempt_intervals

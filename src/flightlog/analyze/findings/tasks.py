@@ -44,7 +44,7 @@ def stragglers(facts: FindingFacts) -> Iterable[Finding]:
 
 
 def stuck_tasks(facts: FindingFacts) -> Iterable[Finding]:
-    """What is stuck by `analyze.stuck`, however short the run: a hung task is worth a word at once."""
+    """Tasks that may be stuck, however short the run."""
     found = [one for one in facts.in_flight if one.stuck and one.kind == "task"]
     if not found:
         return

@@ -49,10 +49,10 @@ if TYPE_CHECKING:
 
 PROBLEMS = 20
 REMOTE_S = 5.0
-"""A remote is asked for what is new no more often than that."""
+"""Shortest time between two requests to a remote."""
 GONE = "the folder of the run is no longer there: this is what was read of it before"
 _AHEAD = 60 * SECOND
-"""So far another host's clock may be ahead."""
+"""How far the clock of another host may be ahead."""
 
 
 class FollowedRun:
@@ -60,7 +60,7 @@ class FollowedRun:
     thread-safe.
 
     `now()` gives seconds since 1970; `history` has durations of earlier runs by name of task, for what this
-    run does not know yet. Memory: tasks that wait or run, failures that nobody retried, and bounded tallies.
+    run does not know yet. Memory: tasks that wait or run, failures without a retry, and bounded tallies.
     """
 
     def __init__(
@@ -326,7 +326,7 @@ def with_summed(state: LiveState, run: Path) -> LiveState:
 
 
 CHUNK = 1_000
-"""So many events of a stream are taken before the next stream has its turn."""
+"""Number of events that are taken from one stream before the next has its turn."""
 Signature = frozenset[tuple[str, int, int]]
 
 
@@ -345,7 +345,7 @@ class Streams:
         self._reach: dict[str, dict[str, int]] = {}
         """How far the lines of each stream and writer went, by number, at the look before."""
         self.said: list[str] = []
-        """The problems as they were last told."""
+        """The problems as last reported."""
 
     @property
     def read(self) -> float | None:
@@ -486,7 +486,7 @@ def _size(path: Path) -> int:
 EVERY_S = 1.0
 FORGET_S = 60.0
 SLICE_S = 0.4
-"""So long one run is read at a stretch before the next has its turn."""
+"""Seconds for which one run is read before the next has its turn."""
 _NICE = 10
 
 
@@ -527,7 +527,7 @@ class FollowedRuns:
     def state(self, path: Path, *, wait_s: float = 0.0) -> LiveState | None:
         """The last state known of a run, and see to it that there will be a newer one. Reads nothing itself.
 
-        None before the first one is there; `wait_s` waits so long for it.
+        None before there is one; waits up to `wait_s` seconds for the first.
         """
         with self._changed:
             looked = self._runs.get(path)
@@ -594,7 +594,7 @@ class FollowedRuns:
                     self._changed.wait(self._pause_s())
 
     def _next(self) -> Path | None:
-        """The run that has waited longest for its turn; those nobody asks for are forgotten on the way."""
+        """The run that has waited longest for its turn; runs that are no longer requested are dropped."""
         now = self._clock()
         for path in [path for path, one in self._runs.items() if now - one.asked > self._forget_s]:
             del self._runs[path]
@@ -604,7 +604,7 @@ class FollowedRuns:
         return min(due)[2] if due else None
 
     def _is_due(self, one: _ReadState, now: float) -> bool:
-        """A state that nobody has asked for since it was worked out need not be made newer."""
+        """A state that was not requested since it was made need not be renewed."""
         return now - one.worked_out >= self._every_s and one.asked >= one.worked_out
 
     def _pause_s(self) -> float | None:

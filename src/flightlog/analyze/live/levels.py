@@ -9,15 +9,15 @@ from typing import Literal
 from flightlog.core.time import SECOND
 
 WIDTH = SECOND // 5
-"""Ups and downs are kept by fifths of a second."""
+"""Changes are kept in bins of 0.2 seconds, in nanoseconds."""
 WINDOW = 600 * SECOND
-"""What is drawn at most."""
+"""The longest time that is drawn, in nanoseconds."""
 KEPT = (WINDOW + 60 * SECOND) // WIDTH
 POINTS = 300
 
 
 class Level:
-    """How many there are, over the last minutes, on average over each stretch. `limit` is a moment near now:
+    """A count over the last minutes, averaged over each interval. `limit` is a moment near now:
     what claims to be later does not push the past out.
     """
 
@@ -30,7 +30,7 @@ class Level:
         self._floor = -(1 << 62)
 
     def add(self, at: int | None, change: int) -> None:
-        """There are so many more, or fewer, from this moment on; nothing where the moment is unknown."""
+        """Change the count by `change` from this moment on; ignored where the moment is unknown."""
         if at is None:
             return
         where = at // WIDTH
@@ -93,18 +93,18 @@ class Level:
         return at, value
 
     def changed(self, since: int, until: int) -> int:
-        """By how much it changed between two moments, to the fifth of a second."""
+        """The change between two moments, to 0.2 seconds."""
         first, last = since // WIDTH, until // WIDTH
         return sum(change for where, (change, _) in self._bins.items() if first < where <= last)
 
 
 KEPT_S = KEPT * WIDTH // SECOND
 GAP_S = 15
-"""A line is not drawn across a gap that is longer."""
+"""A line is interrupted at gaps longer than this."""
 
 
 class Sampled:
-    """One series. Takes values in any order."""
+    """A measured series. Takes values in any order."""
 
     __slots__ = ("_of", "_seconds", "limit")
 

@@ -66,7 +66,7 @@ class LiveLog:
         self._lines: Newest[LogLine] = Newest(LINES)
 
     def add(self, event: AnyEvent) -> None:
-        """Take one event; those that nobody needs to be told of are passed over."""
+        """Take one event; kinds that are not logged are ignored."""
         if not self._lines.would_keep(event.timestamp):
             return
         if not isinstance(event, Event) or not (isinstance(event, _BY_TYPE) or type(event).of_user):
@@ -81,12 +81,12 @@ class LiveLog:
             )
 
     def lines(self, more: Sequence[LogLine] = ()) -> list[LogLine]:
-        """The newest first; `more` are lines that no event says."""
+        """The newest first; `more` are lines that come from no event."""
         return sorted([*more[::-1], *self._lines.items()], key=lambda line: line.at, reverse=True)[:LINES]
 
 
 def line_of(event: Event) -> tuple[str, Level] | None:
-    """An event in words; None for one that is no news."""
+    """An event in words; None where it is not logged."""
     match event:
         case TaskFailed():
             return f"{_task(event)} failed: {_error(event.error_type, event.error_message)}", "error"
@@ -209,7 +209,7 @@ class LiveFailures:
         )
 
     def results(self, retried: Mapping[str, str]) -> list[Failed]:
-        """The newest first; `retried` has the arguments of the attempts that were tried again, by key."""
+        """The newest first; `retried` has the arguments of retried attempts, by key."""
         told = {
             (event.task_id, event.attempt or 1): event
             for event in reversed(self._told.items())

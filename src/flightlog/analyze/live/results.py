@@ -13,7 +13,7 @@ from flightlog.core.text import cut
 
 
 class Progress(Struct, frozen=True, kw_only=True):
-    """How many tasks are where, each task counted once."""
+    """Tasks by state, each counted once."""
 
     submitted: int
     completed: int
@@ -22,19 +22,19 @@ class Progress(Struct, frozen=True, kw_only=True):
     running: int
     waiting: int
     retried: int
-    """Attempts that were tried again."""
+    """Attempts that were retried."""
     done: float | None = None
     """Ended tasks over submitted ones, 0 to 1; null before any was submitted, and while the run is read for
     the first time."""
     per_s: float | None = None
     """Tasks that ended in each of the last seconds, on average."""
     left_s: float | None = None
-    """About how long until all that was submitted has ended; null where that cannot be told."""
+    """Estimated seconds until everything submitted has ended; null where that is unknown."""
     left_low_s: float | None = None
     left_high_s: float | None = None
-    """In nine of ten cases it is between these two."""
+    """p5 and p95 of the estimate."""
     left_at_least: bool = False
-    """There are tasks of names that nothing is known of: they come on top."""
+    """Whether the estimate is a lower bound: it leaves out tasks of names without any known duration."""
 
 
 class LiveTaskName(Struct, frozen=True, kw_only=True):
@@ -100,13 +100,13 @@ class WorkerNow(Struct, frozen=True, kw_only=True):
     task: str | None
     task_id: str | None
     since_s: float | None
-    """How long it has been at that task."""
+    """Seconds since that task started."""
     ended: int
     failed: int
     cpu_cores: float | None
     memory_bytes: int | None
     seen_s: float | None
-    """How long ago it was last heard of, as of the run's end where it is over."""
+    """Seconds since its last sign of life, as of the run's end where it is over."""
     running: int = 0
     """How many tasks it executes at once; `task` is the one that runs longest."""
 
@@ -122,9 +122,9 @@ class Doing(Struct, frozen=True, kw_only=True):
     since: str
     elapsed_s: float | None
     usual_s: float | None
-    """What nineteen of twenty of its name take at most."""
+    """p95 of the durations of its name."""
     stuck: bool | None
-    """By the rule of `flightlog report`; null where too few have ended to tell."""
+    """By the rule of `flightlog report`; null where fewer than five have ended."""
 
 
 class EndedTask(Struct, frozen=True, kw_only=True):
@@ -206,12 +206,12 @@ class LiveState(Struct, frozen=True, kw_only=True):
     progress: Progress
     names: list[LiveTaskName]
     workers: list[WorkerNow]
-    """Those at work first; `workers_all` counts the rest."""
+    """Busy workers first; `workers_all` counts all."""
     workers_all: int
     hosts: list[HostNow]
     devices: list[DeviceNow]
     doing: list[Doing]
-    """What runs, that which may be stuck first, then the longest; `progress.running` counts all."""
+    """Running tasks, those that may be stuck first, then the longest; `progress.running` counts all."""
     failures: list[Failed]
     """The newest first."""
     slowest: list[EndedTask]
@@ -253,12 +253,12 @@ class LiveState(Struct, frozen=True, kw_only=True):
     spans_all: int = 0
     """Spans that ended."""
     open_spans: list[OpenSpan] = []
-    """What may be stuck first, then the longest."""
+    """Those that may be stuck first, then the longest."""
     metrics: list[MetricNow] = []
     tags: dict[str, str] = {}
     command: str = ""
     heard_s: float | None = None
-    """How long ago the run was last heard of; null where it is over."""
+    """Seconds since the last heartbeat; null where the run is over."""
 
     @property
     def over(self) -> bool:

@@ -62,7 +62,7 @@ DOING = 100
 RECENT = 50
 RATE = 60 * SECOND
 AT_ONCE = 10 * SECOND
-"""Over so long it is reckoned how many tasks run at once. At a single moment a worker may have none, between
+"""Concurrency is averaged over this time. At a single moment a worker may have none, between
 one task and the next, or two, where the end of the one is not written yet.
 """
 
@@ -95,11 +95,11 @@ class LiveTotals:
         }
 
     def taker(self, stream: str) -> Callable[[AnyEvent], None]:
-        """What takes the events of a stream; those that no declaration fits are passed over."""
+        """The method that takes the events of a stream."""
         return self._takes.get(stream, self.log.add)
 
     def set_limit(self, limit: int) -> None:
-        """A moment near now: what claims to be later does not push the past out of the charts."""
+        """Set a moment near now: events with later timestamps do not push the past out of the charts."""
         tasks = self.tasks
         for level in (tasks.running_level, tasks.waiting_level, tasks.ended_level, self.workers.up_level):
             level.limit = limit
@@ -148,7 +148,7 @@ class LiveTotals:
     def progress(
         self, started: int | None, until: int | None, *, over: bool, partly: bool = False
     ) -> Progress:
-        """How far the tasks are; how fast, and how long it still takes, while the run goes on.
+        """Task counts; while the run goes on, also the rate and the estimated time left.
 
         Where the run was read `partly` there are counts alone: shares and times would be those of another
         run.
@@ -205,7 +205,7 @@ class LiveTotals:
         return remaining(left, known, since, at_once, at_least=len(known) < len(left))
 
     def _at_once(self, until: int) -> float:
-        """How many tasks have run at once of late, on average; 0 where none was seen to."""
+        """Recent mean concurrency; 0 where no task has run."""
         first = self.tasks.first
         if first is None or first >= until:
             return 0.0
@@ -214,7 +214,7 @@ class LiveTotals:
         return sum(value or 0.0 for value in found) / len(found)
 
     def doing(self, until: int | None) -> list[Doing]:
-        """What runs, what may be stuck first, then the longest."""
+        """Running tasks, those that may be stuck first, then the longest."""
         oldest = sorted(
             self.tasks.running(),
             key=lambda one: (one.event.timestamp, one.event.task, one.event.task_id, one.event.attempt),
@@ -248,7 +248,7 @@ class LiveTotals:
         ]
 
     def retried(self) -> dict[str, str]:
-        """Attempts that were tried again, the last of them, by key, with their arguments where they are
+        """The latest retried attempts by key, with their arguments where they are
         known.
         """
         found = dict.fromkeys(self.tasks.retries.items(), "")
@@ -412,7 +412,7 @@ class LiveSpans:
         self._later: set[str] = set()
 
     def add(self, event: AnyEvent) -> None:
-        """Take one event; kinds of no concern are passed over."""
+        """Take one event; other kinds are ignored."""
         if isinstance(event, SpanEvent):
             self.ended += 1
             name = self._of(event.name)
@@ -487,7 +487,7 @@ class LiveSpans:
 
 
 def usual_of(durations: DurationSketch, elapsed_s: float | None) -> tuple[float | None, bool | None]:
-    """What nineteen of twenty take at most, and whether this long is far beyond; null where too few have
+    """p95, and whether this duration is far beyond it; null where fewer than five have
     ended.
     """
     p95 = durations.quantile(0.95) if durations.count >= ENOUGH else None
@@ -547,7 +547,7 @@ class LiveMetrics:
 
 
 POINTS = 200
-"""Points are joined when there are twice as many, until so many are left at most: a third of that or more.
+"""Points are joined when there are twice as many, until at most this many are left, and at least a third.
 Each is of about as many values, whenever they came."""
 
 

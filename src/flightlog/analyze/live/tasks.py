@@ -33,9 +33,9 @@ from flightlog.store.read.lines import AnyEvent
 
 SLOWEST = 20
 BARS = 500
-"""So many of the last attempts are known one by one."""
+"""Number of the latest attempts that are kept one by one."""
 ARGS_KEPT = 50_000
-"""Of so many waiting tasks the arguments are remembered until they start."""
+"""Number of waiting tasks whose arguments are kept until they start."""
 
 
 class LiveAttempt(Struct):
@@ -62,7 +62,7 @@ class EndedAttempt(Struct, gc=False):
 class LiveTasks:
     """Pairs submissions with starts, starts with ends, and failures with retries, as the summary does.
 
-    Remembers what has no partner yet: tasks that wait or run, and failures that nobody retried; beside them a
+    Keeps what has no partner yet (tasks that wait or run, failures without a retry), a
     few numbers a name, and the last attempts.
     """
 
@@ -81,7 +81,7 @@ class LiveTasks:
         self.slowest: Least[TaskCompleted] = Least(SLOWEST)
         self.last: Newest[EndedAttempt] = Newest(BARS)
         self.retries: Newest[str] = Newest(4 * BARS)
-        """Attempts that were tried again, by key."""
+        """Retried attempts, by key."""
         self.starts: dict[str, LiveAttempt] = {}
         self._on_start, self._on_end, self._on_trouble = on_start, on_end, on_trouble
         self._waiting: dict[str, Json | None] = {}
@@ -92,7 +92,7 @@ class LiveTasks:
         self._retried: dict[str, TaskRetried | None] = {}
         """Retries of attempts whose end was not seen; null where the start was."""
         self._args: dict[str, Json | None] = {}
-        """Of tasks that were tried again."""
+        """Arguments of retried tasks."""
         self._takes: dict[type[AnyEvent], Callable[[Any], None]] = {
             TaskSubmitted: self._submitted,
             TaskStarted: self._started,
@@ -103,7 +103,7 @@ class LiveTasks:
         }
 
     def add(self, event: AnyEvent) -> None:
-        """Take one event; kinds of no concern are passed over."""
+        """Take one event; other kinds are ignored."""
         take = self._takes.get(type(event))
         if take is not None:
             take(event)
@@ -250,12 +250,12 @@ class LiveTasks:
 
 
 NAMES = 2_000
-"""So many names are told apart; all further ones count together."""
+"""Number of names that are counted separately; all others count together."""
 LISTED = 200
 OTHERS = "(other names)"
 LONG = 400
 RECENT = 100
-"""So many of the tasks that completed last are known with their times, of each name."""
+"""Number of the latest completed tasks of each name that are kept with their times."""
 
 
 class NameTally:
@@ -281,14 +281,14 @@ class NameTally:
         """When a task completed, and how long it took."""
 
     def took(self, event: TaskCompleted, duration_s: float) -> None:
-        """A task completed, after so long."""
+        """A task completed after this duration."""
         self.durations.add(duration_s)
         at = event.timestamp
         if self.recent.would_keep(at):
             self.recent.add((at, event.writer, event.seq, event.task_id), (at, duration_s))
 
     def known(self, until: int) -> Known | None:
-        """What they say of how long the next one takes; null where they are too few."""
+        """What is known about the duration of the next one; null where too few have completed."""
         ends = [
             ((until - at) / SECOND, took)
             for when, took in self.recent.items()
@@ -304,7 +304,7 @@ class NameTally:
 
     @property
     def size(self) -> int:
-        """How much there is of it, as the summary reckons."""
+        """Number of tasks, as the summary counts them."""
         return max(self.submitted, self.ended + self.running)
 
     @property
@@ -356,7 +356,7 @@ class TaskNames:
 
     @property
     def has_others(self) -> bool:
-        """Whether there are more names than are told apart."""
+        """Whether there are more names than are counted separately."""
         return self._others.size > 0
 
     def all(self) -> list[NameTally]:
@@ -379,7 +379,7 @@ class TaskNames:
 
 
 EXACT = 10_000
-"""So many values are kept as they are; beyond, counts in bins that grow by 1 %."""
+"""Up to this many values are kept exactly; beyond, as counts in bins that grow by 1 %."""
 SAMPLE = 100
 _BLOCK = 256
 _STEP = math.log(1.01)
@@ -497,7 +497,7 @@ class DurationSketch:
         return min(max(value, self.min), self.max)
 
     def sample(self) -> list[float]:
-        """All values where they are few, else as many as stand for them."""
+        """All values where they are few, else `SAMPLE` evenly spaced quantiles."""
         if not self._bins:
             self._values.sort()
             if self.count <= SAMPLE:

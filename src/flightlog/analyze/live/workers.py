@@ -121,7 +121,7 @@ class LiveWorkers:
         }
 
     def results(self, running: Iterable[LiveAttempt], until: int | None, *, over: bool) -> list[WorkerNow]:
-        """Those at work first, then in order of their names."""
+        """Busy workers first, then by name."""
         doing: dict[str, list[LiveAttempt]] = {}
         for one in running:
             if one.event.worker is not None:
@@ -165,7 +165,8 @@ def _state(one: OneWorker, busy: bool, *, over: bool) -> int:
 
 
 PLACES = 500
-"""So many hosts, and so many devices, are told apart; further ones are left out, and a note says so."""
+"""Maximum number of hosts, and of devices, that are tracked; further ones are left out, and a note says
+so."""
 LISTED_MACHINES = 64
 DRAWN = 16
 Window = tuple[str, int, int]

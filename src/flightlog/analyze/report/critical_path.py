@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     import duckdb
 
 LONGEST = 10
-"""How many links are listed on their own."""
+"""How many segments are listed."""
 PARTS = 100
 """How many names the chain is summed up by; `links` is of all."""
 REPLAYED = 50_000
-"""Up to so many attempts it is computed what shortening would give: each answer goes through all of them."""
+"""Up to this many attempts, the maximum saving is computed: each answer replays all of them."""
 ANSWERS = 3
-"""For how many names, and for how many single links, that is."""
+"""For how many names, and for how many single segments."""
 
 
 class PathSegment(Struct, frozen=True, kw_only=True):
-    """One stretch of the chain."""
+    """One segment of the chain."""
 
     kind: Kind
     name: str
@@ -41,12 +41,12 @@ class PathSegment(Struct, frozen=True, kw_only=True):
     args: Json | None
     worker: str | None
     saves_s: float | None
-    """By how much the run would be shorter at most, were this link alone instant; null where it was not
+    """Maximum saving if this segment alone were instant; null where it was not
     computed."""
 
 
 class PathPart(Struct, frozen=True, kw_only=True):
-    """All links of one kind and name."""
+    """All segments of one kind and name."""
 
     kind: Kind
     name: str
@@ -55,7 +55,7 @@ class PathPart(Struct, frozen=True, kw_only=True):
     share: float
     """Of the run's wall time."""
     saves_s: float | None
-    """By how much the run would be shorter at most, were every task of this name instant, on the chain or
+    """Maximum saving if every task of this name were instant, on the chain or
     not."""
 
 
@@ -67,7 +67,7 @@ class CriticalPath(Struct, frozen=True, kw_only=True):
     queued by then), its worker's start-up, or the program's own way to submitting it. `task` links are
     execution, `wait` is from that moment to the start (retry delays included), `startup` is a worker's, and
     `program` is what the program did, or waited for, outside of tasks: before the first, after the last, and
-    in between; and what came before a task, not the first, of which nobody recorded what it waited for. What
+    in between; and the time before a task, not the first, with an unknown dependency. What
     was submitted later is taken to have waited for the task that had ended last, as a loop does that gathers
     results; where it did not, less can be saved than `saves_s` says, never more.
 
@@ -164,7 +164,7 @@ def _segment(
 
 
 SPANS = 200_000
-"""So many of the longest spans are followed; the time of shorter ones counts in what is around them."""
+"""Number of the longest spans that are followed; the time of shorter ones counts for the span around them."""
 OUTSIDE = "outside of spans"
 
 

@@ -66,7 +66,7 @@ class FailureTally:
         self._groups: dict[tuple[str, ...], _CauseGroup] = {}
 
     def add(self, event: Event) -> None:
-        """Take one event; kinds of no concern are passed over."""
+        """Take one event; other kinds are ignored."""
         if isinstance(event, Failure):
             key = cause_of(event.fingerprint, event.error_type, event.message)
             group = self._groups.setdefault(key, _CauseGroup())

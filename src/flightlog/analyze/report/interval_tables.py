@@ -111,7 +111,7 @@ def hold_open(connection: duckdb.DuckDBPyConnection, until: int) -> None:
     """Let spans of `span_intervals` that are open last until the run was last heard of, but for those in
     attempts that are over.
 
-    Their lines say how long they had been open when the recorder looked, which it does once.
+    Their lines say how long they had been open when the recorder noted them, which it does once.
     """
     connection.execute(_GOES_ON, {"until": until})
 

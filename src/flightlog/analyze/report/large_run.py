@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from flightlog.store.tables.streams import StreamTables
 
 LARGE_BYTES = 16 << 20
-"""A stream of so many bytes is read into columns."""
+"""A stream of at least this many bytes is read into columns."""
 MEMORY = "340MB"
 """What DuckDB may hold of them at once; the rest waits on disk."""
 
@@ -382,7 +382,7 @@ class _Older(Struct, frozen=True):
 
 
 def keep_summary(run: Run, *, from_bytes: int = LARGE_BYTES) -> bool:
-    """Count a run of so many bytes or more and keep the result in `parquet/`; whether that was done.
+    """Summarize a run of at least `from_bytes` and cache the result in `parquet/`; whether that was done.
 
     What is current stays as it is. Raises `OSError` where files cannot be read or written.
     """

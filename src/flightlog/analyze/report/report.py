@@ -63,7 +63,7 @@ class Details(Struct, frozen=True, kw_only=True):
 
 
 class Report(Summary, frozen=True, kw_only=True):
-    """The summary's fields as they are, and beside them what takes the run's tables to work out."""
+    """The fields of the summary, and what is computed from the run's tables."""
 
     time: Shares | None
     """Where the time went; null where nothing was recorded to split."""
@@ -126,7 +126,7 @@ def report_and(
 
 
 def _nothing(_: ReportContext) -> None:
-    """What a report alone needs beside itself."""
+    """For a report without anything else."""
 
 
 def _report(
@@ -197,7 +197,7 @@ def _cost(
 
 
 def _out_of_memory(run: Run) -> Sequence[Bundle]:
-    """The bundles of the run; the many runs that have none pay for one look at a folder."""
+    """The bundles of the run; a run without any costs one check of a folder."""
     if not (run.path / layout.OOM).is_dir():
         return ()
     from flightlog.analyze.devices.oom import read_bundles

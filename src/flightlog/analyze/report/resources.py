@@ -30,7 +30,7 @@ class NodeUse(Struct, frozen=True, kw_only=True):
     """Of the host with the peak."""
     swap_peak_bytes: int | None
     sent_bytes: int | None = None
-    """Sent by all hosts together, to each other too, loopback left out; null where nobody measured."""
+    """Sent by all hosts together, to each other too, loopback left out; null where it was not measured."""
 
 
 class ProcessUse(Struct, frozen=True, kw_only=True):
@@ -337,9 +337,9 @@ class _Samples:
 
 
 def _together(series: list[_Samples]) -> float:
-    """Processes that looked at the same time saw the same energy, and it counts once.
+    """Energy that several processes measured at the same time counts once.
 
-    Of one that went on looking after the others, the part after them counts, as if it had grown evenly.
+    Of a process that measured for longer than the others, the part after them counts, in proportion to time.
     """
     found: list[float] = []
     seen_until: int | None = None
@@ -362,7 +362,7 @@ HELD_BACK = (
     "board_limit",
     "reliability",
 )
-"""Reasons that take speed away unasked; the others are clocks that somebody has set."""
+"""Throttling; other reasons are clock limits set by the user."""
 
 
 class GpuDeviceUse(Struct, frozen=True, kw_only=True):

@@ -80,7 +80,7 @@ class SpanTally:
     """Takes the events of the stream `spans`, in any order; 24 bytes stay of a span, and its metrics.
 
     Children come before their parents where one process writes; those that do not are settled by `settle`,
-    with a second look at the same events.
+    with a second pass over the same events.
     """
 
     def __init__(self, root: str = "") -> None:
@@ -90,7 +90,7 @@ class SpanTally:
         self._inside: dict[str, list[tuple[int, int]]] = {}
 
     def add(self, event: Event) -> None:
-        """Take one event; kinds of no concern are passed over."""
+        """Take one event; other kinds are ignored."""
         if isinstance(event, SpanEvent):
             self._ended(event)
         elif isinstance(event, SpanOpened):
@@ -123,7 +123,7 @@ class SpanTally:
             self._inside.setdefault(event.parent_id, []).append((start, start + lasted))
 
     def needs_settling(self) -> bool:
-        """Whether a second look at the events could change anything."""
+        """Whether a second pass over the events could change anything."""
         return bool(self._open or self._inside)
 
     def settle(self, events: Iterable[Event]) -> None:

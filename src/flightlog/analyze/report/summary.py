@@ -245,7 +245,7 @@ def overhead(writers: Sequence[WriterInfo], duration_s: float | None) -> Overhea
 
 
 def _has_noted(info: WriterInfo) -> bool:
-    """Whether a writer told what it cost: one that was killed before its first heartbeat knows of no bytes
+    """Whether a writer noted its own cost: one that was killed before its first heartbeat has no byte count
     yet.
     """
     if info.bytes is None or info.drain_s is None or info.background_cpu_s is None:

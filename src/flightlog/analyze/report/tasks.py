@@ -132,7 +132,7 @@ class TaskTally:
         self._slowest: Least[TaskCompleted] = Least(SLOWEST)
 
     def add(self, event: Event) -> None:
-        """Take one event; kinds of no concern are passed over."""
+        """Take one event; other kinds are ignored."""
         if isinstance(event, TaskEnded):
             self._ended(event)
         elif isinstance(event, TaskStarted):
@@ -541,7 +541,7 @@ class Attempts:
         return [queue_s for queue_s in queued if queue_s is not None]
 
     def failures(self) -> list[str]:
-        """The name of the task of each failed attempt that was not tried again."""
+        """The name of the task of each failed attempt that was not retried."""
         return [name for key, name in self._failed.items() if key not in self._retried]
 
     def pending(self) -> int:

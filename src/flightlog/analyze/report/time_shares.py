@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import duckdb
 
 LISTED = 1000
-"""How many workers are listed, the longest at work first; the whole is of all."""
+"""How many workers are listed, the busiest first; the whole is of all."""
 
 
 class TimeSplit(Struct, frozen=True, kw_only=True):
@@ -39,7 +39,7 @@ class TimeSplit(Struct, frozen=True, kw_only=True):
     failed_s: float
     """Held by attempts that failed, were retried or cancelled."""
     retried_s: float
-    """Of `failed_s`, by attempts that were tried again."""
+    """The part of `failed_s` by attempts that were retried."""
     transfer_s: float | None
     """In spans named transfer, serialize or deserialize directly inside a task; null where none was
     recorded."""
@@ -52,7 +52,7 @@ class TimeSplit(Struct, frozen=True, kw_only=True):
     idle_behind_s: float
     """Idle while another worker was busy: behind the last tasks of a batch."""
     idle_alone_s: float
-    """Idle while no worker was busy: the program itself was at work, or waiting."""
+    """Idle while no worker was busy: the program itself was running, or waiting."""
     uptime_s: float
     busy_s: float
     attempts: int
@@ -67,7 +67,7 @@ class Shares(Struct, frozen=True, kw_only=True):
     whole: TimeSplit
     by_worker: dict[str, TimeSplit]
     without_worker: int
-    """Attempts that ran, but nobody knows where: they are in no worker's time."""
+    """Attempts without a known worker: they are in no worker's time."""
 
 
 class Measured(NamedTuple):
@@ -127,7 +127,7 @@ def worked(connection: duckdb.DuckDBPyConnection) -> dict[str, tuple[int, int] |
 
 
 def shares_of(measured: Measured) -> Shares:
-    """The same in seconds, the workers longest at work first."""
+    """The same in seconds, the busiest workers first."""
     lives, known = measured.lives, measured.transfer_known
     order = sorted(lives, key=lambda name: (-lives[name].busy, name))[:LISTED]
     of_workers = measured.basis == "workers"
@@ -361,7 +361,7 @@ FROM rises WINDOW earlier AS (PARTITION BY component ORDER BY moment)
 """Where `waiting` or `astir` begin or end: whether they go on from there, and how long they have been until
 then."""
 FEW_MARKS = 16
-"""So many are tried one by one; more are looked up in order."""
+"""Up to this many are compared one by one; more by an ordered join."""
 
 _MEASURED = """
 CREATE OR REPLACE TEMP TABLE measured AS
