@@ -10,19 +10,20 @@ from flightlog.events.devices.event import (
     SCHEMA_VERSION_V2,
     SCHEMA_VERSION_V3,
     SCHEMA_VERSION_V4,
+    SessionSummary,
     TelemetryEvent,
     TelemetryEventV2,
     TelemetryEventV3,
     TelemetryEventV4,
+    resolve_distributed_identity,
+    stable_legacy_session_id,
 )
-from flightlog.events.devices.identity import resolve_distributed_identity, stable_legacy_session_id
 from flightlog.events.devices.projection import (
     ProjectedTelemetryRecord,
     project_telemetry_event,
     project_telemetry_events,
 )
 from flightlog.events.devices.records import telemetry_event_from_record
-from flightlog.events.devices.sessions import SessionSummary
 from flightlog.store.devices.reading import (
     LoadedTelemetrySession,
     TelemetryReading,

@@ -13,7 +13,7 @@ from building import at, make_run
 import flightlog
 from flightlog.cli.main import main
 from flightlog.events import TaskCompleted, TaskStarted
-from flightlog.store.tables.paths import is_plain, path_text
+from flightlog.store.tables.connection import is_plain, path_text
 
 Captured = pytest.CaptureFixture[str]
 NAMES = {

@@ -5,8 +5,7 @@ from __future__ import annotations
 from building import at, make_run
 
 from flightlog.events import Metric
-from flightlog.store.read.lines import Scan
-from flightlog.store.read.progress import asked_about, at_work, watched
+from flightlog.store.read.lines import Scan, asked_about, at_work, watched
 from flightlog.store.run import Run
 from flightlog.store.tables.streams import open_streams
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from flightlog.events import UserEvent
 from flightlog.store import layout
 from flightlog.store.read.completeness import Coverage
-from flightlog.store.read.following import Following
+from flightlog.store.read.events import Following
 
 
 def line(number: int, writer: str = "w1") -> bytes:

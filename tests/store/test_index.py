@@ -20,8 +20,7 @@ from flightlog.events import TaskCompleted, TaskSubmitted
 from flightlog.store import layout
 from flightlog.store.catalogue import list_runs, past_runs, run_paths
 from flightlog.store.documents import read_document
-from flightlog.store.figures import _Summary, decode_figures
-from flightlog.store.index import RunIndex, index_file, load_index
+from flightlog.store.index import RunIndex, _Summary, decode_figures, index_file, load_index
 from flightlog.store.layout import RunInfo
 from flightlog.store.liveness import Observer
 from flightlog.store.run import Run

@@ -7,8 +7,7 @@ import threading
 import pytest
 
 from flightlog.core.errors import RemoteError
-from flightlog.store.remote.errors import remote_error
-from flightlog.store.remote.objects import Calls
+from flightlog.store.remote.objects import Calls, remote_error
 
 AT = "s3://bucket/runs"
 

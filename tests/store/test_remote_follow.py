@@ -7,8 +7,8 @@ import pytest
 from remote_places import FaultyFileSystem, Killed, Writing, place, read_back
 
 from flightlog.core.errors import RemoteError
-from flightlog.store.remote.follow import GIVE_UP_S, follow, sync_with_patience
 from flightlog.store.remote.state import copies_of, sole_uploader, states_of
+from flightlog.store.remote.upload import GIVE_UP_S, follow, sync_with_patience
 
 
 class Time:

@@ -16,7 +16,7 @@ from counted_place import sync
 
 from flightlog.events import TaskSubmitted
 from flightlog.store.liveness import here
-from flightlog.store.remote.cache import (
+from flightlog.store.remote.mirror import (
     IN_USE_S,
     Kept,
     KeptFile,

@@ -13,8 +13,7 @@ from remote_places import HOST, RUN_ID, FaultyFileSystem, Killed, Writing, fetch
 from flightlog.core.errors import RemoteError, UsageError
 from flightlog.store import layout
 from flightlog.store.liveness import Observer
-from flightlog.store.remote.check import check_copy
-from flightlog.store.remote.manifest import FOLDER
+from flightlog.store.remote.copies import FOLDER, check_copy
 from flightlog.store.remote.state import CopyStatus, copies_of, sole_uploader, states_of
 from flightlog.store.remote.upload import FAN, Uploader
 from flightlog.store.run import Run

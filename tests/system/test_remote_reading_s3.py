@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from s3_reading_server import S3Server
 
-from flightlog.store.remote.cache import folder_name
+from flightlog.store.remote.mirror import folder_name
 
 pytestmark = pytest.mark.system
 

@@ -17,12 +17,10 @@ from remote_servers import Store, azure_store, s3_store
 
 import flightlog
 from flightlog.store import layout
-from flightlog.store.remote.copies import Remote
-from flightlog.store.remote.follow import follow, sync_with_patience
-from flightlog.store.remote.manifest import FOLDER
+from flightlog.store.remote.copies import FOLDER, Remote
 from flightlog.store.remote.objects import Calls
 from flightlog.store.remote.state import states_of
-from flightlog.store.remote.upload import Uploader
+from flightlog.store.remote.upload import Uploader, follow, sync_with_patience
 from flightlog.store.run import Run
 
 pytestmark = [

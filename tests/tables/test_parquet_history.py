@@ -9,8 +9,8 @@ from building import at, make_run
 
 from flightlog.core.errors import UsageError
 from flightlog.events import Metric, TaskCompleted
-from flightlog.store.history import UNKNOWN, add_to_history, partition_of
 from flightlog.store.run import Run
+from flightlog.store.tables.parquet import UNKNOWN, add_to_history, partition_of
 
 
 def make(folder, *durations: float, project: str = "demo", **more) -> Run:

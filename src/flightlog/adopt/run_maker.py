@@ -37,7 +37,7 @@ from flightlog.store.catalogue import run_paths
 from flightlog.store.documents import read_document, write_document
 from flightlog.store.layout import Adopted, Adoption
 from flightlog.store.liveness import this_host
-from flightlog.store.tables.paths import path_text
+from flightlog.store.tables.connection import path_text
 from flightlog.version import __version__
 
 FORMAT = "1"

@@ -13,7 +13,7 @@ import msgspec
 
 from flightlog.adopt.run_maker import Account
 from flightlog.core.errors import UsageError
-from flightlog.store.devices.records import CutShort, chunks_of
+from flightlog.store.devices.reading import CutShort, chunks_of
 from flightlog.store.documents import read_document
 from flightlog.store.read.files import MAX_LINE_BYTES
 

@@ -20,8 +20,7 @@ from flightlog.store.integrity import write_checksums
 from flightlog.store.liveness import Observer, here
 from flightlog.store.run import Run, find_run, open_found
 from flightlog.store.runs_folder import Note, is_copy, warn
-from flightlog.store.write.finalize import is_to_complete, seal, sole_sealer
-from flightlog.store.write.recovery import Step
+from flightlog.store.write.finalize import Step, is_to_complete, seal, sole_sealer
 
 SUMMARY_BYTES = 16 << 20
 """A run larger than this is completed without its summary, which each report computes."""

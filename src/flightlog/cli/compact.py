@@ -100,9 +100,8 @@ def _made(run: Run, history: Path | None) -> str:
 
     from flightlog.analyze.report.large_run import keep_summary
     from flightlog.core.text import plural
-    from flightlog.store.history import add_to_history
-    from flightlog.store.tables.parquet import snapshot_run
-    from flightlog.store.tables.paths import path_text
+    from flightlog.store.tables.connection import path_text
+    from flightlog.store.tables.parquet import add_to_history, snapshot_run
 
     try:
         if history is None:

@@ -32,7 +32,7 @@ from flightlog.cli.options import AnyFormat, Format, RunsDir, readable_runs_fold
 from flightlog.cli.output import columns, note, put, wants_color
 from flightlog.cli.progress import progress
 from flightlog.core.errors import UsageError
-from flightlog.store.tables.paths import path_text
+from flightlog.store.tables.connection import path_text
 
 DOING = "listing runs"
 

@@ -179,7 +179,7 @@ def working(doing: str | None) -> Iterator[None]:
         yield
         return
     stdout, stderr = sys.stdout, sys.stderr
-    from flightlog.store.read.progress import asked_about, at_work
+    from flightlog.store.read.lines import asked_about, at_work
 
     line = _line = ProgressLine(stderr, doing, at_work=at_work)
     sys.stderr = _Beside(stderr, line)

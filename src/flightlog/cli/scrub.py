@@ -131,10 +131,9 @@ def _send(path: Path, dry_run: bool) -> bool:
     """Replace the copies of a run that were sent from here; whether that was done."""
     from flightlog.show.outcomes import synced_text
     from flightlog.store.remote.copies import Remote
-    from flightlog.store.remote.follow import sync_with_patience
     from flightlog.store.remote.local import list_files, name_of
     from flightlog.store.remote.state import sole_uploader, states_of
-    from flightlog.store.remote.upload import Uploader
+    from flightlog.store.remote.upload import Uploader, sync_with_patience
 
     done = True
     for state in states_of(path):

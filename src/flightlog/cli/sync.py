@@ -122,10 +122,9 @@ def _open(to: str | None, paths: list[Path]) -> Remote:
 def _copy(paths: list[Path], remote: Remote, follow: bool, format_: Format) -> bool:
     from flightlog.analyze.completing import complete_ended
     from flightlog.show.outcomes import synced_text
-    from flightlog.store.remote.follow import follow as follow_run
-    from flightlog.store.remote.follow import sync_with_patience
     from flightlog.store.remote.state import sole_uploader
-    from flightlog.store.remote.upload import Uploader
+    from flightlog.store.remote.upload import Uploader, sync_with_patience
+    from flightlog.store.remote.upload import follow as follow_run
 
     failed, results = False, list[object]()
     for number, path in enumerate(paths, 1):
@@ -157,11 +156,10 @@ def _copy(paths: list[Path], remote: Remote, follow: bool, format_: Format) -> b
 def _verify(paths: list[Path], remote: Remote, format_: Format) -> bool:
     from flightlog.show.outcomes import check_text
     from flightlog.store.liveness import here
-    from flightlog.store.remote.check import check_copy
-    from flightlog.store.remote.follow import sync_with_patience
+    from flightlog.store.remote.copies import check_copy
     from flightlog.store.remote.local import name_of
     from flightlog.store.remote.state import sole_uploader
-    from flightlog.store.remote.upload import Uploader
+    from flightlog.store.remote.upload import Uploader, sync_with_patience
 
     checks = []
     for number, path in enumerate(paths, 1):

@@ -1,12 +1,14 @@
 """Open descriptors with an identity: a number is used and closed only while it means what was opened.
 
-A program may close descriptors that are not its own. A daemon closes all of them, `os.closerange` a range. The kernel
-then gives the same numbers to the next files that the program opens. So nothing that Flightlog keeps open in the
-user's process is known by its number alone: what it means is checked before each use, and a number that means
-something else is forgotten, never used and never closed. Whoever kept it opens its file again, or counts the loss.
+A program may close descriptors that are not its own. A daemon closes all of them, `os.closerange` a range.
+The kernel then gives the same numbers to the next files that the program opens. So nothing that Flightlog
+keeps open in the user's process is known by its number alone: what it means is checked before each use, and a
+number that means something else is forgotten, never used and never closed. Whoever kept it opens its file
+again, or counts the loss.
 
-The number itself is a second line of defence. The kernel gives out the lowest one that is free, so descriptors that
-are kept move up to numbers that a program gets only with hundreds of files open, or by asking for that very number.
+The number itself is a second line of defence. The kernel gives out the lowest one that is free, so
+descriptors that are kept move up to numbers that a program gets only with hundreds of files open, or by
+asking for that very number.
 """
 
 from __future__ import annotations
@@ -47,13 +49,14 @@ Identity = tuple[int, int, int]
 class Descriptor:
     """One open descriptor that this process keeps. Closed by `close`, or when nobody refers to it any more.
 
-    The identity is the file's device and inode, and on Linux a mark on the open file itself, which tells apart another
-    `open` of the same file, an inode number that was used again, and the many descriptors that share one inode (epoll).
-    A duplicate made by `fork` or `dup` is the same open file and counts as ours.
+    The identity is the file's device and inode, and on Linux a mark on the open file itself, which tells
+    apart another `open` of the same file, an inode number that was used again, and the many descriptors that
+    share one inode (epoll). A duplicate made by `fork` or `dup` is the same open file and counts as ours.
 
-    What remains: another thread may close a number and open a file of its own between the check and the system call that
-    follows it, some microseconds later. Because of the high number that takes a program that has hundreds of files open, or
-    one that asks for that very number (`os.dup2`). So writing goes by a duplicate, whose number nobody could have seen.
+    What remains: another thread may close a number and open a file of its own between the check and the
+    system call that follows it, some microseconds later. Because of the high number that takes a program that
+    has hundreds of files open, or one that asks for that very number (`os.dup2`). So writing goes by a
+    duplicate, whose number nobody could have seen.
     """
 
     __slots__ = ("_identity", "number")
@@ -61,7 +64,8 @@ class Descriptor:
     def __init__(self, fd: int, is_it: Callable[[Descriptor], bool] = lambda _made: True) -> None:
         """Keep a descriptor that was just made; its number changes. OSError where it is closed by now.
 
-        `is_it` tells whether it is what was made, in case another thread has closed the low number and got it since.
+        `is_it` tells whether it is what was made, in case another thread has closed the low number and got it
+        since.
         """
         self.number = -1
         number, mark = _move_up(fd)
@@ -78,8 +82,8 @@ class Descriptor:
     def open(cls, path: str | os.PathLike[str], flags: int = os.O_RDONLY, mode: int = 0o644) -> Descriptor:
         """Open a file; no program that this one starts inherits it. Raises OSError.
 
-        Where it is only read, it is opened for appending, too, which means nothing then. That tells it from the same file as
-        the program opens it, in case the program has got the low number.
+        Where it is only read, it is opened for appending, too, which means nothing then. That tells it from
+        the same file as the program opens it, in case the program has got the low number.
         """
         odd = os.O_APPEND if flags & os.O_ACCMODE == os.O_RDONLY else 0
 
@@ -108,7 +112,8 @@ class Descriptor:
     def read_start(self, size: int) -> bytes:
         """The first bytes of the file, for whoever reads it often and checks what it gets; raises OSError.
 
-        The mark alone is checked, at a third of the cost. Another file with the same mark can only be one of Flightlog's.
+        The mark alone is checked, at a third of the cost. Another file with the same mark can only be one of
+        Flightlog's.
         """
         number, identity = self.number, self._identity
         return os.pread(number if identity[2] and _has_mark(number, identity) else self.fd, size, 0)
@@ -178,8 +183,8 @@ class Descriptor:
     def close(self, *, just_opened: bool = False) -> None:
         """Close it if it is still ours. May be called again; raises nothing.
 
-        `just_opened` is for one that was opened a moment ago: the mark alone then tells that it is ours, which saves a
-        system call that hands over the interpreter.
+        `just_opened` is for one that was opened a moment ago: the mark alone then tells that it is ours,
+        which saves a system call that hands over the interpreter.
         """
         fd, self.number = self.number, -1
         is_ours = _has_mark if just_opened and self._identity[2] else means
@@ -226,8 +231,8 @@ def is_open(number: int) -> bool:
 def read_bytes(path: str | os.PathLike[str], flags: int = os.O_RDONLY, most: int = sys.maxsize) -> bytes:
     """The content of a file that is open for a moment only, by a descriptor with an identity; raises OSError.
 
-    `Path.read_bytes` would read, and close, whatever its number means by then. One that the program closes meanwhile is
-    opened again. No more than `most` bytes are read.
+    `Path.read_bytes` would read, and close, whatever its number means by then. One that the program closes
+    meanwhile is opened again. No more than `most` bytes are read.
     """
     return _use_briefly(path, flags, lambda file: _read_to_the_end(file, most))
 
@@ -315,8 +320,9 @@ def make_pipe() -> tuple[Descriptor, Descriptor]:
 def map_file(fd: int, size: int) -> mmap.mmap:
     """A file's first bytes as shared memory, by a map object that keeps no descriptor. Raises OSError.
 
-    Before Python 3.13 a map duplicates the descriptor, to a low number, and closes that number when it goes, whatever
-    it means by then. There, memory without a file is mapped, and the file's pages are put in its place.
+    Before Python 3.13 a map duplicates the descriptor, to a low number, and closes that number when it goes,
+    whatever it means by then. There, memory without a file is mapped, and the file's pages are put in its
+    place.
     """
     if sys.version_info >= (3, 13):
         return mmap.mmap(fd, size, trackfd=False)
@@ -357,7 +363,9 @@ def _file_of(fd: int) -> tuple[int, int]:
 
 
 def means(fd: int, identity: Identity) -> bool:
-    """Whether a number means what has this identity. The mark comes last: reading it lets no other thread run."""
+    """Whether a number means what has this identity. The mark comes last: reading it lets no other thread
+    run.
+    """
     try:
         if _file_of(fd) != identity[:2]:
             return False
@@ -388,7 +396,9 @@ def _move_up(fd: int) -> tuple[int, int]:
 
 
 def _mark(number: int) -> int:
-    """Mark an open file; 0 where that cannot be done. One that another process has marked and shares keeps its mark."""
+    """Mark an open file; 0 where that cannot be done. One that another process has marked and shares keeps
+    its mark.
+    """
     control, mark = _direct_calls()[0], next(_marks)
     if mark and (found := control(number, fcntl.F_GETSIG, 0)) in _MARKS:
         return found
@@ -396,10 +406,11 @@ def _mark(number: int) -> int:
 
 
 def _close(number: int, identity: Identity) -> None:
-    """Close a number that is not the only one of its file, if it still means that. No other thread runs meanwhile.
+    """Close a number that is not the only one of its file, if it still means that. No other thread runs
+    meanwhile.
 
-    On Linux the check and the closing are one expression without any Python bytecode between them, since another thread may
-    run after each bytecode.
+    On Linux the check and the closing are one expression without any Python bytecode between them, since
+    another thread may run after each bytecode.
     """
     control, close = _direct_calls()
     mark = identity[2]

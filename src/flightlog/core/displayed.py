@@ -1,7 +1,8 @@
-"""How objects of every layer show themselves in a notebook and in IPython: by name, what `flightlog.notebook` makes of them.
+"""How objects of every layer show themselves in a notebook and in IPython: by name, what `flightlog.notebook`
+makes of them.
 
-This is the one place below that points upwards. Notebooks and consoles alone call it, after the fact; nothing here imports
-anything before that.
+This is the one place below that points upwards. Notebooks and consoles alone call it, after the fact; nothing
+here imports anything before that.
 """
 
 from __future__ import annotations
@@ -16,18 +17,23 @@ NOTEBOOK = "flightlog.notebook"
 
 
 class Displayed:
-    """Gives a class its HTML in notebooks, and its text in consoles. `repr` stays what it is, for logs and inside of lists."""
+    """Gives a class its HTML in notebooks, and its text in consoles. `repr` stays what it is, for logs and
+    inside of lists.
+    """
 
     __slots__ = ()
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "_repr_pretty_" not in vars(cls):
-            # IPython goes from class to base and takes the first `__repr__` or `_repr_pretty_` that stands in one.
+            # IPython goes from class to base and takes the first `__repr__` or `_repr_pretty_` that stands in
+            # one.
             cls._repr_pretty_ = Displayed._repr_pretty_  # type: ignore[method-assign]
 
     def _repr_mimebundle_(self, **_asked: Any) -> dict[str, str]:
-        """HTML and text at once in a kernel, for which a run is read once; nothing elsewhere, and where that fails."""
+        """HTML and text at once in a kernel, for which a run is read once; nothing elsewhere, and where that
+        fails.
+        """
         try:
             bundle: dict[str, str] = notebook_part("display").bundle_of(self) if in_notebook() else {}
         except Exception:  # noqa: BLE001 - each of the two below says why
@@ -35,7 +41,9 @@ class Displayed:
         return bundle
 
     def _repr_html_(self) -> str | None:
-        """A static piece of HTML without scripts, or None where nothing better than `repr` is known. Never raises."""
+        """A static piece of HTML without scripts, or None where nothing better than `repr` is known. Never
+        raises.
+        """
         try:
             html = notebook_part("display").html_of(self)
         except Exception as error:  # noqa: BLE001 - a display that fails must not look as if the cell had failed
@@ -45,7 +53,9 @@ class Displayed:
         return html if isinstance(html, str) else None
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        """For IPython: text in lines where this is what is shown; `repr` inside of something else. Never raises."""
+        """For IPython: text in lines where this is what is shown; `repr` inside of something else. Never
+        raises.
+        """
         try:
             alone = not cycle and len(getattr(printer, "stack", ())) <= 1
             words = notebook_part("display").plain_of(self) if alone else None

@@ -1,16 +1,13 @@
 """The errors a caller may see, after the run.
 
-FlightlogError
-├── UsageError          what was asked for makes no sense: a bad option, size, date or switch
-├── RunNotFound         no run of that name, id or path
-├── AmbiguousRun        a prefix that several runs share
-├── DamagedRun          a run directory that holds nothing readable
-├── DamagedSnapshot     a Parquet snapshot that failed while it was read; asking again reads the lines
-├── ManifestError       a manifest that says something it cannot mean; all problems at once
-├── TaskError           a task failed, and there is no exception of its own to raise
-│   └── CommandError    a command that ran as a task ended with another exit code than 0
-├── RemoteError         a remote place for runs that does not answer, refuses, or holds something else than it said
-└── MissingExtra        an optional dependency is not installed
+FlightlogError ├── UsageError          what was asked for makes no sense: a bad option, size, date or switch
+├── RunNotFound         no run of that name, id or path ├── AmbiguousRun        a prefix that several runs
+share ├── DamagedRun          a run directory that holds nothing readable ├── DamagedSnapshot     a Parquet
+snapshot that failed while it was read; asking again reads the lines ├── ManifestError       a manifest that
+says something it cannot mean; all problems at once ├── TaskError           a task failed, and there is no
+exception of its own to raise │   └── CommandError    a command that ran as a task ended with another exit
+code than 0 ├── RemoteError         a remote place for runs that does not answer, refuses, or holds something
+else than it said └── MissingExtra        an optional dependency is not installed
 
 The recording path raises none of them: it counts what it could not record and says so once.
 """
@@ -22,7 +19,8 @@ class FlightlogError(Exception):
     """The base of all errors; its message says what was found, where, and what to do next."""
 
     exits_with = 2
-    """Of a command that ends with it: 2 for what was asked wrongly, 1 for what was asked rightly and failed."""
+    """Of a command that ends with it: 2 for what was asked wrongly, 1 for what was asked rightly and
+    failed."""
 
 
 class UsageError(FlightlogError):
@@ -42,7 +40,9 @@ class DamagedRun(FlightlogError):  # noqa: N818 - reads as what happened
 
 
 class DamagedSnapshot(FlightlogError):  # noqa: N818 - reads as what happened
-    """A Parquet snapshot failed while it was read. The same question, asked again, is answered from the lines."""
+    """A Parquet snapshot failed while it was read. The same question, asked again, is answered from the
+    lines.
+    """
 
     exits_with = 1
 
@@ -66,8 +66,8 @@ class ManifestError(FlightlogError):
 class RemoteError(FlightlogError):
     """A remote place for runs does not answer, refuses, is full, or holds something else than was put there.
 
-    `kind` is one of `timeout refused server full denied credentials missing changed gone other`; `passing` says whether
-    trying again later may help. The message holds no credentials.
+    `kind` is one of `timeout refused server full denied credentials missing changed gone other`; `passing`
+    says whether trying again later may help. The message holds no credentials.
     """
 
     kind: str = "other"
@@ -79,10 +79,11 @@ class MissingExtra(FlightlogError):  # noqa: N818 - reads as what happened
 
 
 class TaskError(FlightlogError):
-    """A task failed, and there is no exception of its own to raise: it cannot be pickled, or nothing was raised here.
+    """A task failed, and there is no exception of its own to raise: it cannot be pickled, or nothing was
+    raised here.
 
-    `error_type` names the class of the original exception, or says what happened (`WorkerLost`, `TimeoutError`);
-    `remote_traceback` is the traceback in the worker, if there was one.
+    `error_type` names the class of the original exception, or says what happened (`WorkerLost`,
+    `TimeoutError`); `remote_traceback` is the traceback in the worker, if there was one.
     """
 
     error_type: str | None = None
@@ -94,7 +95,9 @@ class TaskTimeoutError(TaskError, TimeoutError):
 
 
 class CommandError(TaskError):
-    """A command that ran as a task failed; `exit_code` or `signal` says how, the tails how its output ended."""
+    """A command that ran as a task failed; `exit_code` or `signal` says how, the tails how its output
+    ended.
+    """
 
     exit_code: int | None = None
     signal: str | None = None

@@ -1,18 +1,23 @@
-"""Exceptions that strike code from outside: of signal handlers, Ctrl-C, and those thrown in by another thread.
+"""Exceptions that strike code from outside: of signal handlers, Ctrl-C, and those thrown in by another
+thread.
 
-Recording code catches whatever the user's objects raise (`__repr__`, `__float__`, properties), because that must not
-reach the program. What a signal handler raises is meant for the program and must reach it, also when it strikes in the
-middle of recording code, or of an object's code that recording code called. The traceback tells them apart:
+Recording code catches whatever the user's objects raise (`__repr__`, `__float__`, properties), because that
+must not reach the program. What a signal handler raises is meant for the program and must reach it, also when
+it strikes in the middle of recording code, or of an object's code that recording code called. The traceback
+tells them apart:
 
-- A Python function that handles a signal has a frame of its own, called with the signal's number and the frame that it
-  interrupted. Trace functions are called alike, and their exceptions are meant for the program, too. A handler that has thrown its arguments away is recognized by its code, as long as it is registered.
-- A handler written in C, as the default one of Ctrl-C, has no frame: the traceback ends where it struck. The same holds
-  for what other threads (`PyThreadState_SetAsyncExc`) and greenlets throw in. `KeyboardInterrupt` and other exceptions
-  that end programs, unless a `raise` statement raised them, are taken for such; `SystemExit` is not, because objects
-  raise it by calling `sys.exit`. So is any exception at an instruction that raises nothing by itself.
+- A Python function that handles a signal has a frame of its own, called with the signal's number and the
+  frame that it interrupted. Trace functions are called alike, and their exceptions are meant for the program,
+  too. A handler that has thrown its arguments away is recognized by its code, as long as it is registered.
+- A handler written in C, as the default one of Ctrl-C, has no frame: the traceback ends where it struck. The
+  same holds for what other threads (`PyThreadState_SetAsyncExc`) and greenlets throw in. `KeyboardInterrupt`
+  and other exceptions that end programs, unless a `raise` statement raised them, are taken for such;
+  `SystemExit` is not, because objects raise it by calling `sys.exit`. So is any exception at an instruction
+  that raises nothing by itself.
 
-So an object's own `raise SystemExit` or `raise KeyboardInterrupt` stays here, and a real Ctrl-C passes. An exception of
-another class that a handler written in C raises inside a C call cannot be told from one of that call.
+So an object's own `raise SystemExit` or `raise KeyboardInterrupt` stays here, and a real Ctrl-C passes. An
+exception of another class that a handler written in C raises inside a C call cannot be told from one of that
+call.
 """
 
 from __future__ import annotations
@@ -42,7 +47,9 @@ _traceback_of = cast(Any, BaseException.__dict__["__traceback__"]).__get__  # a 
 
 
 def is_interruption(error: BaseException) -> bool:
-    """Whether an exception that was caught struck from outside, and is not one of the code that it came out of."""
+    """Whether an exception that was caught struck from outside, and is not one of the code that it came out
+    of.
+    """
     trace: TracebackType | None = _traceback_of(error)
     frames: list[FrameType] = []
     last = trace
@@ -76,7 +83,8 @@ def pass_interruption(error: BaseException) -> None:
 
 
 def _is_called_with(frame: FrameType, interrupted: FrameType) -> bool:
-    """Whether a function was called with a signal's number and the frame that it was called from, as handlers are.
+    """Whether a function was called with a signal's number and the frame that it was called from, as handlers
+    are.
 
     Trace functions are called with that frame and the name of an event.
     """
@@ -127,12 +135,13 @@ _waits: list[HandlersWait] = []
 
 
 class HandlersWait:
-    """A block inside which the program's signal handlers wait: they are called when it ends, each once for its signal.
+    """A block inside which the program's signal handlers wait: they are called when it ends, each once for
+    its signal.
 
-    For steps that must not be cut off in the middle, as where a run begins or ends. What a handler raises comes out of the
-    end of the block. Only the main thread runs handlers, so in others nothing waits; handlers of our own never do, nor do
-    those written in C, and a second Ctrl-C does not wait either. A handler may still strike before the block is entered,
-    which then raises, and nothing has happened.
+    For steps that must not be cut off in the middle, as where a run begins or ends. What a handler raises
+    comes out of the end of the block. Only the main thread runs handlers, so in others nothing waits;
+    handlers of our own never do, nor do those written in C, and a second Ctrl-C does not wait either. A
+    handler may still strike before the block is entered, which then raises, and nothing has happened.
     """
 
     def __init__(self) -> None:
@@ -167,7 +176,9 @@ class HandlersWait:
             del self._handlers[number]
 
     def _put_back(self, number: int) -> None:
-        """Set the handler again, and all that the kernel knew of it: which calls go on after it, and what is blocked."""
+        """Set the handler again, and all that the kernel knew of it: which calls go on after it, and what is
+        blocked.
+        """
         handler, action = self._handlers[number]
         now: Any = _signal.getsignal(number)
         if type(now) is MethodType and now.__self__ is self:
@@ -184,7 +195,9 @@ class HandlersWait:
             self._handlers[number][0](number, frame)
 
     def _end(self) -> None:
-        """Put the handlers back, also where one of them strikes meanwhile; then call those whose signals came."""
+        """Put the handlers back, also where one of them strikes meanwhile; then call those whose signals
+        came.
+        """
         try:
             for number in self._handlers:
                 self._put_back(number)
@@ -202,7 +215,9 @@ class HandlersWait:
                 raise
 
     def after_fork(self) -> None:
-        """A child that another thread has forked has the program's own handlers; what came is the parent's."""
+        """A child that another thread has forked has the program's own handlers; what came is the
+        parent's.
+        """
         self._came = []
         for number in self._handlers:
             self._put_back(number)

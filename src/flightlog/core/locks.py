@@ -35,7 +35,9 @@ class FileLock:
         return self._file.still_ours()
 
     def write(self, holder: bytes) -> None:
-        """Make this the whole content of the locked file, for those who want to know who holds it; raises OSError."""
+        """Make this the whole content of the locked file, for those who want to know who holds it; raises
+        OSError.
+        """
         os.ftruncate(self._file.fd, 0)
         os.pwrite(self._file.fd, holder, 0)
 
@@ -55,11 +57,10 @@ def try_lock(
 ) -> FileLock | None:
     """Lock a file or a folder; None while another holder has it, after waiting `wait_s` (None: for ever).
 
-    `create` makes the file where it is missing, with `mode`, and follows no link; without it the file or folder
-    is only opened. `of_process`
-    takes a lock that belongs to this process and that forked children do not share, instead of one that
-    belongs to the open file. A file that was removed or replaced while it was being locked counts as another
-    holder's. Raises OSError where the file cannot be opened.
+    `create` makes the file where it is missing, with `mode`, and follows no link; without it the file or
+    folder is only opened. `of_process` takes a lock that belongs to this process and that forked children do
+    not share, instead of one that belongs to the open file. A file that was removed or replaced while it was
+    being locked counts as another holder's. Raises OSError where the file cannot be opened.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW if create else os.O_RDONLY
     how = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB
@@ -83,7 +84,9 @@ def try_lock(
 
 @contextmanager
 def locked(path: Path, *, wait_s: float | None = 0.0, create: bool = True) -> Iterator[bool]:
-    """Hold the lock of a file or folder inside the block; gives whether it is held, after waiting `wait_s`."""
+    """Hold the lock of a file or folder inside the block; gives whether it is held, after waiting
+    `wait_s`.
+    """
     lock = try_lock(path, wait_s=wait_s, create=create)
     try:
         yield lock is not None

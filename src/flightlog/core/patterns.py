@@ -1,9 +1,9 @@
 """Regular expressions that a user gives: whether they can be used, and how long a text they may see at once.
 
-Python's `re` tries one way to match after the other, so the time of an innocent pattern such as `a*a*a*b` grows with the
-third power of the text, and that of `(a+)+b` exponentially. Nothing can interrupt it. So the work is estimated from the
-pattern alone, never too low: a repetition counts as one that may end anywhere if what follows it can begin with a
-character that it could have taken, too.
+Python's `re` tries one way to match after the other, so the time of an innocent pattern such as `a*a*a*b`
+grows with the third power of the text, and that of `(a+)+b` exponentially. Nothing can interrupt it. So the
+work is estimated from the pattern alone, never too low: a repetition counts as one that may end anywhere if
+what follows it can begin with a character that it could have taken, too.
 """
 
 from __future__ import annotations
@@ -16,12 +16,17 @@ from typing import Any
 PIECES = (4096, 2048, 1024, 512, 256)
 """Lengths of text that a pattern may see at once."""
 _MOST_STEPS = 5e8
-"""Steps that a pattern may take for one such text: about a second at worst, and a small part of that for most texts."""
+"""Steps that a pattern may take for one such text: about a second at worst, and a small part of that for most
+texts."""
 
 _CATEGORIES = {
-    "CATEGORY_DIGIT": r"\d", "CATEGORY_NOT_DIGIT": r"\D", "CATEGORY_SPACE": r"\s", "CATEGORY_NOT_SPACE": r"\S",
-    "CATEGORY_WORD": r"\w", "CATEGORY_NOT_WORD": r"\W",
-}  # fmt: skip
+    "CATEGORY_DIGIT": r"\d",
+    "CATEGORY_NOT_DIGIT": r"\D",
+    "CATEGORY_SPACE": r"\s",
+    "CATEGORY_NOT_SPACE": r"\S",
+    "CATEGORY_WORD": r"\w",
+    "CATEGORY_NOT_WORD": r"\W",
+}
 _CHECKS = frozenset({"AT", "ASSERT", "ASSERT_NOT"})
 """What takes no character, and may fail."""
 _REPEATS = frozenset({"MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"})
@@ -48,9 +53,11 @@ def pattern_problem(pattern: str) -> str | None:
 
 @lru_cache(maxsize=256)
 def piece_length(pattern: str) -> int | None:
-    """How many characters of text a pattern may see at once so that its time is bounded; None where there is no such length.
+    """How many characters of text a pattern may see at once so that its time is bounded; None where there is
+    no such length.
 
-    4096, or less where several repetitions of the pattern can match the same text. Raises `re.error` for what is no pattern.
+    4096, or less where several repetitions of the pattern can match the same text. Raises `re.error` for what
+    is no pattern.
     """
     parsed = re._parser.parse(pattern)  # type: ignore[attr-defined]
     ignores_case = (
@@ -61,7 +68,9 @@ def piece_length(pattern: str) -> int | None:
 
 
 class _Work:
-    """Estimates the steps of a pattern, over an alphabet that has every character that the pattern names, and its neighbours."""
+    """Estimates the steps of a pattern, over an alphabet that has every character that the pattern names, and
+    its neighbours.
+    """
 
     def __init__(self, alphabet: frozenset[int], ignores_case: bool) -> None:
         self._alphabet, self._ignores_case = alphabet, ignores_case
@@ -74,7 +83,9 @@ class _Work:
         return length * self._sequence(parsed, frozenset())[1]
 
     def _sequence(self, parsed: _Parsed, following: frozenset[int]) -> tuple[float, float]:
-        """In how many ways a sequence may match at one place, and in how many steps; `following` can begin what comes behind."""
+        """In how many ways a sequence may match at one place, and in how many steps; `following` can begin
+        what comes behind.
+        """
         ways, steps = 1.0, 1.0
         checked = False
         for kind, argument in reversed(list(parsed)):
@@ -83,7 +94,8 @@ class _Work:
             steps = its_steps + its_ways * steps
             ways *= its_ways
             if name in _CHECKS:
-                # May fail, although nothing follows; and what looks ahead or behind does its work at every place.
+                # May fail, although nothing follows; and what looks ahead or behind does its work at every
+                # place.
                 checked = checked or not following or name != "AT"
                 continue
             first, may_be_empty = self._first_of(name, argument)

@@ -1,9 +1,9 @@
 """Plugins: engines, samplers, exporters and rules that installed distributions offer by entry points.
 
-One policy for all of them. Where several distributions use one name, a foreign one takes the place of Flightlog's
-own, and of several foreign ones the first in order of their address does. A plugin that cannot be loaded costs
-nobody else anything: where all are loaded (`load_all`) it is named with the reason, and where it is the one asked
-for (`load`) the error says what to install.
+One policy for all of them. Where several distributions use one name, a foreign one takes the place of
+Flightlog's own, and of several foreign ones the first in order of their address does. A plugin that cannot be
+loaded costs nobody else anything: where all are loaded (`load_all`) it is named with the reason, and where it
+is the one asked for (`load`) the error says what to install.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ def load(group: str, name: str, what: str, extra: str | None = None) -> Any:
     """Load the plugin of this name. `what` says what it is, such as "exporter".
 
     `UsageError` where there is none, with the nearest right name, or where its entry point leads to nothing;
-    `MissingExtra` where what it needs is not installed. `extra` is the extra of Flightlog to install then, where
-    the entry point names none.
+    `MissingExtra` where what it needs is not installed. `extra` is the extra of Flightlog to install then,
+    where the entry point names none.
     """
     points = plugin_points(group)
     if name not in points:
@@ -123,9 +123,9 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
 def _read_points(group: str) -> list[PluginPoint]:
     """The entry points of a group, in the order of the import path.
 
-    Read here and not by `importlib.metadata`, which opens each file by a bare number: samplers are looked up on a
-    thread of Flightlog's, in the middle of the program. That one is asked only where distributions lie elsewhere
-    than in folders.
+    Read here and not by `importlib.metadata`, which opens each file by a bare number: samplers are looked up
+    on a thread of Flightlog's, in the middle of the program. That one is asked only where distributions lie
+    elsewhere than in folders.
     """
     elsewhere = any(hasattr(one, "find_distributions") and one is not PathFinder for one in sys.meta_path)
     try:
@@ -143,7 +143,9 @@ def _read_points(group: str) -> list[PluginPoint]:
 
 
 def _entry_point_files() -> dict[str, str]:
-    """Where the entry points of each distribution stand, the first one of a name; NotADirectoryError of an archive."""
+    """Where the entry points of each distribution stand, the first one of a name; NotADirectoryError of an
+    archive.
+    """
     found: dict[str, str] = {}
     for folder in dict.fromkeys(one or "." for one in sys.path):
         try:

@@ -1,15 +1,16 @@
 """The one redactor: every text that leaves the process goes through it, names and command lines included.
 
-Three promises, whatever the input: nothing raises, the time is linear in the length of the text (every repetition in
-the patterns here is possessive or bounded; those of `FLIGHTLOG_REDACT` see a limited text at once, see `core/patterns.py`), and redacting
-twice is redacting once. Where in doubt a
-harmless word is lost rather than a secret kept.
+Three promises, whatever the input: nothing raises, the time is linear in the length of the text (every
+repetition in the patterns here is possessive or bounded; those of `FLIGHTLOG_REDACT` see a limited text at
+once, see `core/patterns.py`), and redacting twice is redacting once. Where in doubt a harmless word is lost
+rather than a secret kept.
 
-What counts as a secret: a token of a known shape (`_SHAPES`), a value that is assigned to a secret's name, passwords
-and signatures in addresses, credentials in headers and on command lines (also inside `sh -c "…"`), lines of `.netrc` and
-`.pgpass`, private keys, and what the patterns in `FLIGHTLOG_REDACT` find. What stays: a reference to a variable
-(`${DB_PASSWORD}`), digests, UUIDs, and `?key=3`: the value of a parameter that is only called `key` or `code` must have 16
-characters or more, letters and digits among them, to be taken for a secret.
+What counts as a secret: a token of a known shape (`_SHAPES`), a value that is assigned to a secret's name,
+passwords and signatures in addresses, credentials in headers and on command lines (also inside `sh -c "…"`),
+lines of `.netrc` and `.pgpass`, private keys, and what the patterns in `FLIGHTLOG_REDACT` find. What stays: a
+reference to a variable (`${DB_PASSWORD}`), digests, UUIDs, and `?key=3`: the value of a parameter that is
+only called `key` or `code` must have 16 characters or more, letters and digits among them, to be taken for a
+secret.
 """
 
 from __future__ import annotations
@@ -75,12 +76,16 @@ _SAS_PART = _words("token url uri key string")
 
 
 def is_secret_key(key: str) -> bool:
-    """Whether a value of this name is a secret: `api_key`, `dbPassword`, `X-Auth-Token`, but not `n_tokens`."""
+    """Whether a value of this name is a secret: `api_key`, `dbPassword`, `X-Auth-Token`, but not
+    `n_tokens`.
+    """
     return _known_key(key) if len(key) <= 64 else _decide(key)
 
 
 def is_secret(key: str, value: str) -> bool:
-    """Whether a value is a secret by its name: not where it is empty, a switch, a scheme such as `basic`, or plainly a path."""
+    """Whether a value is a secret by its name: not where it is empty, a switch, a scheme such as `basic`, or
+    plainly a path.
+    """
     return bool(value) and is_secret_key(key) and not _is_plain(value)
 
 
@@ -116,7 +121,9 @@ def _names_secret(words: list[str]) -> bool:
 
 
 class _Pattern:
-    """A pattern that is compiled when it is first used: all of them would be most of the time of an import."""
+    """A pattern that is compiled when it is first used: all of them would be most of the time of an
+    import.
+    """
 
     def __init__(self, source: str, flags: int = 0) -> None:
         self._source, self._flags = source, flags
@@ -129,9 +136,22 @@ class _Pattern:
 
 
 _NAME_STEMS = (
-    "pass", "pwd", "secret", "token", "key", "cred", "auth", "cookie", "sas", "dsn", "conn", "jwt", "bearer",
-    "access", "webhook",
-)  # fmt: skip
+    "pass",
+    "pwd",
+    "secret",
+    "token",
+    "key",
+    "cred",
+    "auth",
+    "cookie",
+    "sas",
+    "dsn",
+    "conn",
+    "jwt",
+    "bearer",
+    "access",
+    "webhook",
+)
 """One of these is part of every secret's name, in lower case."""
 
 _START = r"(?<![A-Za-z0-9])"
@@ -141,18 +161,29 @@ _SHAPES = (
     ("GitHub_token", ("ghp_", "gho_", "ghu_", "ghs_", "ghr_"), _START + r"gh[pousr]_[A-Za-z0-9]{20,}+"),
     ("GitHub_token_", ("github_pat_",), _APART + r"github_pat_\w{20,}+"),
     ("GitLab_token", ("gl",), _APART + r"gl(?:pat|dt|rt|cbt|ptt|ft|soat|ffct|imt|agent|oas)-[\w.-]{16,}+"),
-    ("Hugging_Face_token", ("hf_", "api_org_"), _START + r"(?:hf_[A-Za-z0-9]{20,}+|api_org_[A-Za-z0-9]{30,}+)"),
+    (
+        "Hugging_Face_token",
+        ("hf_", "api_org_"),
+        _START + r"(?:hf_[A-Za-z0-9]{20,}+|api_org_[A-Za-z0-9]{30,}+)",
+    ),
     ("npm_token", ("npm_",), _START + r"npm_[A-Za-z0-9]{30,}+"),
     ("PyPI_token", ("pypi-",), _APART + r"pypi-[\w-]{40,}+"),
     ("Stripe_key", ("k_live_", "k_test_"), _START + r"[sr]k_(?:live|test)_[A-Za-z0-9]{10,}+"),
     ("Stripe_webhook_secret", ("whsec_",), _START + r"whsec_[A-Za-z0-9+/=]{16,}+"),
     ("Slack_token", ("xox", "xapp-"), _APART + r"(?:xox[a-z](?:\.xox[a-z])?-[\w-]{8,}+|xapp-[\w-]{8,}+)"),
     ("API_key", ("sk-",), _APART + r"sk-(?=[A-Za-z_-]*+[0-9])[\w-]{16,}+"),
-    ("Google_key", ("AIza", "ya29.", "GOCSPX-", "1//0"),
-     r"(?<![\w/-])(?:AIza[\w-]{30,}+|ya29\.[\w-]{20,}+|GOCSPX-[\w-]{20,}+|1//0[\w-]{35,}+)"),
+    (
+        "Google_key",
+        ("AIza", "ya29.", "GOCSPX-", "1//0"),
+        r"(?<![\w/-])(?:AIza[\w-]{30,}+|ya29\.[\w-]{20,}+|GOCSPX-[\w-]{20,}+|1//0[\w-]{35,}+)",
+    ),
     ("JWT", ("eyJ",), _APART + r"eyJ[\w-]{5,}+\.[\w-]{5,}+\.[\w-]*+"),
     ("Vault_token", ("hvs.", "hvb.", "hvr."), _APART + r"hv[sbr]\.[\w-]{20,}+"),
-    ("Vault_token_", ("s.",), r"(?<![\w.-])s\.(?=[A-Za-z]{0,23}[0-9])(?=[a-z0-9]{0,23}[A-Z])[A-Za-z0-9]{24}(?![\w.])"),
+    (
+        "Vault_token_",
+        ("s.",),
+        r"(?<![\w.-])s\.(?=[A-Za-z]{0,23}[0-9])(?=[a-z0-9]{0,23}[A-Z])[A-Za-z0-9]{24}(?![\w.])",
+    ),
     ("Databricks_token", ("dapi",), _START + r"dapi[0-9a-f]{32}(?![0-9a-f])(?:-[0-9])?"),
     ("Docker_token", ("dckr_",), _START + r"dckr_[po]at_[\w-]{20,}+"),
     ("Grafana_token", ("glsa_", "glc_"), _START + r"(?:glsa_\w{20,}+|glc_[A-Za-z0-9+/=]{20,}+)"),
@@ -160,13 +191,25 @@ _SHAPES = (
     ("SendGrid_key", ("SG.",), _APART + r"SG\.[\w-]{16,}+\.[\w-]{16,}+"),
     ("Mailgun_key", ("key-",), _APART + r"key-[0-9a-f]{32}(?![0-9A-Za-z])"),
     ("Mailchimp_key", ("-us",), _START + r"[0-9a-f]{32}-us[0-9]{1,2}(?![0-9A-Za-z])"),
-    ("New_Relic_key", ("NRAK-", "NRII-", "NRJS-", "NRAL"), _START + r"(?:NR(?:AK|II|JS)-\w{15,}+|[0-9a-f]{36}NRAL(?!\w))"),
+    (
+        "New_Relic_key",
+        ("NRAK-", "NRII-", "NRJS-", "NRAL"),
+        _START + r"(?:NR(?:AK|II|JS)-\w{15,}+|[0-9a-f]{36}NRAL(?!\w))",
+    ),
     ("Linear_key", ("lin_",), _START + r"lin_(?:api|oauth)_[A-Za-z0-9]{20,}+"),
-    ("Notion_token", ("ntn_", "secret_"), _START + r"(?:ntn_[A-Za-z0-9]{30,}+|secret_[A-Za-z0-9]{43}(?![A-Za-z0-9]))"),
+    (
+        "Notion_token",
+        ("ntn_", "secret_"),
+        _START + r"(?:ntn_[A-Za-z0-9]{30,}+|secret_[A-Za-z0-9]{43}(?![A-Za-z0-9]))",
+    ),
     ("Shopify_token", ("shp",), _START + r"shp(?:at|ca|pa|ss)_[0-9A-Fa-f]{20,}+"),
     ("Square_token", ("sq0", "EAAA"), _APART + r"(?:sq0[a-z]{3}-[\w-]{20,}+|EAAA[\w-]{50,}+)"),
     ("DigitalOcean_token", ("_v1_",), _START + r"do[opr]_v1_[0-9a-f]{32,}+"),
-    ("Doppler_token", ("dp.",), _APART + r"dp\.(?:pt|st|ct|sa|scim|audit)\.(?:[\w-]{1,40}\.)?[A-Za-z0-9]{30,}+"),
+    (
+        "Doppler_token",
+        ("dp.",),
+        _APART + r"dp\.(?:pt|st|ct|sa|scim|audit)\.(?:[\w-]{1,40}\.)?[A-Za-z0-9]{30,}+",
+    ),
     ("Fly_token", ("fo1_", "fm1", "fm2"), _START + r"(?:fo1_[\w-]{20,}+|fm[12][ar]?_[A-Za-z0-9+/=_-]{20,}+)"),
     ("PlanetScale_token", ("pscale_",), _START + r"pscale_(?:tkn|pw|oauth)_[\w.-]{20,}+"),
     ("Atlassian_token", ("ATATT", "ATCTT"), _START + r"AT[AC]TT[\w=-]{40,}+"),
@@ -178,11 +221,14 @@ _SHAPES = (
     ("Airtable_token", ("pat",), _START + r"pat[A-Za-z0-9]{14}\.[0-9a-f]{64}"),
     ("Terraform_token", (".atlasv1.",), _START + r"[A-Za-z0-9]{14}\.atlasv1\.[\w=-]{40,}+"),
     ("Supabase_token", ("sbp_", "sb_secret_"), _START + r"(?:sbp_[0-9a-f]{40}|sb_secret_[\w-]{20,}+)"),
-    ("Model_API_key", ("gsk_", "r8_", "xai-", "pplx-", "pcsk_", "nvapi-", "wandb_v1_", "lsv2_"),
-     _START + r"(?:gsk_|r8_|xai-|pplx-|pcsk_|nvapi-|wandb_v1_|lsv2_(?:pt|sk)_)\w{20,}+[\w-]*+"),
+    (
+        "Model_API_key",
+        ("gsk_", "r8_", "xai-", "pplx-", "pcsk_", "nvapi-", "wandb_v1_", "lsv2_"),
+        _START + r"(?:gsk_|r8_|xai-|pplx-|pcsk_|nvapi-|wandb_v1_|lsv2_(?:pt|sk)_)\w{20,}+[\w-]*+",
+    ),
     ("Tailscale_key", ("tskey-",), _START + r"tskey-[a-z]{1,12}-[\w-]{10,}+"),
     ("Age_key", ("AGE-SECRET-KEY-",), r"AGE-SECRET-KEY-1[0-9A-Z]{20,}+"),
-)  # fmt: skip
+)
 """Tokens that are known by their shape: what they are, a piece that each of them has, and the pattern.
 
 `_holds_token` is true of every text that holds one: each has a word of 15 characters or more.
@@ -248,7 +294,8 @@ _PATH = _Pattern(
     r"(?:/(?:home|root|Users|usr|opt|etc|var|tmp|mnt|media|srv|run|data|scratch|work|project|projects|app|workspace|dev|shm)"
     r"(?=/|\Z)|~(?=/)|\.{1,2}(?=/))[\w./@+-]*+\Z"
 )
-"""A path below a folder that is known. Any text with slashes would not do: keys are often written in base64."""
+"""A path below a folder that is known. Any text with slashes would not do: keys are often written in
+base64."""
 
 
 def redact_text(text: str) -> str:
@@ -275,7 +322,9 @@ def may_hold_secret(text: str) -> bool:
 
 
 def _holds_token(text: str) -> bool:
-    """Whether a word is long enough for a token, and neither all in lower case, as in names, nor a digest or an id."""
+    """Whether a word is long enough for a token, and neither all in lower case, as in names, nor a digest or
+    an id.
+    """
     if max(map(len, text.split()), default=0) < 15:  # a fraction of the pattern's time
         return False
     for word in _LONG().finditer(text):  # noqa: SIM110 - `any` over a generator takes twice as long
@@ -305,7 +354,8 @@ def _redact_once(text: str) -> str:
     return text
 
 
-# Each step asks for substrings first: that is far cheaper than a pattern, and clears the common text without secrets.
+# Each step asks for substrings first: that is far cheaper than a pattern, and clears the common text without
+# secrets.
 
 
 def _hide_private_keys(text: str, lowered: str) -> str:
@@ -455,9 +505,13 @@ _PASSWORD_FLAGS: dict[str, tuple[str, _Pattern]] = {
     "lftp": ("", _Pattern(rf"({_FLAG}-u{_BETWEEN}?[^\s,\"']++,)({_VALUE})")),
     **dict.fromkeys(("ldapsearch", "ldapadd", "ldapmodify"), ("", _flag("-w", glued=True))),
     **dict.fromkeys(("zip", "unzip"), ("", _flag("-P", glued=True))),
-    "htpasswd": (" -", _Pattern(rf"({_FLAG}-\w*b\w*(?:{_BETWEEN}{_VALUE}){{1,2}}?{_BETWEEN})({_VALUE})(?=[\s\"']*+\Z)")),
-}  # fmt: skip
-"""Programs that take a password where others take a port or a path: a word that must follow, and where it stands."""
+    "htpasswd": (
+        " -",
+        _Pattern(rf"({_FLAG}-\w*b\w*(?:{_BETWEEN}{_VALUE}){{1,2}}?{_BETWEEN})({_VALUE})(?=[\s\"']*+\Z)"),
+    ),
+}
+"""Programs that take a password where others take a port or a path: a word that must follow, and where it
+stands."""
 _PROGRAM_STEMS = tuple(dict.fromkeys(name[:4] for name in _PASSWORD_FLAGS))
 _PROGRAM = _Pattern(
     r"""(?<![\w.-])("""
@@ -490,7 +544,9 @@ def _hide_commands(text: str, lowered: str) -> str:
 
 
 def _hide_flags(text: str) -> str:
-    """Redact the passwords that known programs are given; each up to the next program, or the end of its command."""
+    """Redact the passwords that known programs are given; each up to the next program, or the end of its
+    command.
+    """
     programs = list(_PROGRAM().finditer(text))
     parts: list[str] = []
     copied = 0
@@ -500,7 +556,8 @@ def _hide_flags(text: str) -> str:
         stop = following.start() if following else len(text)
         end = _COMMAND_END().search(text, found.end(), stop)
         needed, flags = _PASSWORD_FLAGS[found.group(1)]
-        # The value may hold what ends a command, in quotes: the flag has to stand before, and not all of the value.
+        # The value may hold what ends a command, in quotes: the flag has to stand before, and not all of the
+        # value.
         limit = end.start() if end else stop
         segment = text[found.end() : stop]
         if needed and needed not in text[found.end() : limit]:
@@ -559,17 +616,34 @@ def redact_command(argv: Sequence[str]) -> list[str]:
 
 
 _ARGUMENT_FLAGS = {
-    **dict.fromkeys(("mysql", "mysqldump", "mysqladmin", "mysqlimport", "mariadb", "mariadb-dump"), (("-p",), ())),
+    **dict.fromkeys(
+        ("mysql", "mysqldump", "mysqladmin", "mysqlimport", "mariadb", "mariadb-dump"), (("-p",), ())
+    ),
     "sshpass": (("-p",), ("-p",)),
     "redis-cli": ((), ("-a", "--pass")),
     **dict.fromkeys(
-        ("mongo", "mongosh", "mongodump", "mongorestore", "mongoimport", "mongoexport", "docker", "podman",
-         "nerdctl", "helm", "oc", "az", "crane"), ((), ("-p",))
+        (
+            "mongo",
+            "mongosh",
+            "mongodump",
+            "mongorestore",
+            "mongoimport",
+            "mongoexport",
+            "docker",
+            "podman",
+            "nerdctl",
+            "helm",
+            "oc",
+            "az",
+            "crane",
+        ),
+        ((), ("-p",)),
     ),
     **dict.fromkeys(("ldapsearch", "ldapadd", "ldapmodify"), (("-w",), ("-w",))),
     **dict.fromkeys(("zip", "unzip"), (("-P",), ("-P",))),
-}  # fmt: skip
-"""As `_PASSWORD_FLAGS`, of arguments that stand apart: flags with the password glued to them, and before it."""
+}
+"""As `_PASSWORD_FLAGS`, of arguments that stand apart: flags with the password glued to them, and before
+it."""
 
 
 def _is_htpasswd(argv: Sequence[str]) -> bool:
@@ -645,7 +719,9 @@ def has_own_patterns() -> bool:
 
 
 def _hide_matches(pattern: re.Pattern[str], at_once: int, text: str) -> str:
-    """Redact what a pattern finds. A long text is gone through in pieces that overlap by half: no secret up to that is cut."""
+    """Redact what a pattern finds. A long text is gone through in pieces that overlap by half: no secret up
+    to that is cut.
+    """
     if len(text) <= at_once:
         return pattern.sub(_hide_match, text)
     parts: list[str] = []

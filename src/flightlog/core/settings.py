@@ -60,7 +60,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     runs_dir: Path = DEFAULT_RUNS_DIR
     """As given, `~` expanded; a relative path counts from the working directory of whoever uses it."""
     runs_address: str | None = None
-    """The address that runs are read from, where that is what FLIGHTLOG_RUNS_DIR names; `runs_dir` is the default then."""
+    """The address that runs are read from, where that is what FLIGHTLOG_RUNS_DIR names; `runs_dir` is the
+    default then."""
     enabled: bool = True
     parquet: bool = False
     remote: str | None = None
@@ -76,10 +77,12 @@ class Settings(Struct, frozen=True, kw_only=True):
     prices: Path | None = None
     """As `runs_dir`; the price table, None where nothing is said."""
     device_memory: str | None = None
-    """The framework whose device memory is tracked, `auto` for whichever is imported; None for no tracking."""
+    """The framework whose device memory is tracked, `auto` for whichever is imported; None for no
+    tracking."""
     device_memory_interval_s: float = 0.1
     complete: str = "auto"
-    """Who brings a run that has ended into its final form: `auto`, `now` for its own end, `later` for its first reader."""
+    """Who brings a run that has ended into its final form: `auto`, `now` for its own end, `later` for its
+    first reader."""
     followers_wait_s: float = 5.0
     """How long the end of a run waits for its followers; 0 for not at all."""
     otlp: bool = False

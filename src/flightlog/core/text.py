@@ -1,4 +1,6 @@
-"""Short texts out of longer ones: counts with their noun, the beginning or end of a text, one line, names of signals."""
+"""Short texts out of longer ones: counts with their noun, the beginning or end of a text, one line, names of
+signals.
+"""
 
 from __future__ import annotations
 

@@ -1,12 +1,13 @@
 """Real threads, locks, events and queues for Flightlog's own work.
 
-gevent and eventlet replace what `threading`, `queue`, `time` and `select` hold: a thread becomes a greenlet, a lock
-switches to another greenlet. Flightlog's threads wait in the kernel, which would stop every greenlet for ever, and a
-switch inside one of its locks would block the next caller. So its threads and locks are built on a second instance of the
-C module `_thread`, which monkey patching never sees, whether it happens before or after this module is imported.
+gevent and eventlet replace what `threading`, `queue`, `time` and `select` hold: a thread becomes a greenlet,
+a lock switches to another greenlet. Flightlog's threads wait in the kernel, which would stop every greenlet
+for ever, and a switch inside one of its locks would block the next caller. So its threads and locks are built
+on a second instance of the C module `_thread`, which monkey patching never sees, whether it happens before or
+after this module is imported.
 
-Whoever holds one of these locks must not call anything that may switch: nothing from `threading`, `queue`, `time.sleep`,
-`select`, `socket` or `subprocess`.
+Whoever holds one of these locks must not call anything that may switch: nothing from `threading`, `queue`,
+`time.sleep`, `select`, `socket` or `subprocess`.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ _originals: dict[str, ModuleType] = {}
 
 
 SWITCH_S = 1e-4
-"""The switch interval while a run ends. Python's own 5 ms is what each busy thread holds the interpreter for whenever a
-system call gave it away; much shorter ones are spent on switching."""
+"""The switch interval while a run ends. Python's own 5 ms is what each busy thread holds the interpreter for
+whenever a system call gave it away; much shorter ones are spent on switching."""
 _switching: list[tuple[float, float]] = []
 """The switch interval as it was, and as it is while runs end."""
 _HARDLY_S = 0.02
@@ -85,7 +86,9 @@ def is_patched() -> bool:
 
 @cache
 def in_main_interpreter() -> bool:
-    """False in a subinterpreter: there are no signals and no forks, and a thread left when it ends aborts the process."""
+    """False in a subinterpreter: there are no signals and no forks, and a thread left when it ends aborts the
+    process.
+    """
     for name in ("_interpreters", "_xxsubinterpreters"):  # since Python 3.13, and before
         try:
             interpreters = import_module(name)
@@ -112,7 +115,9 @@ def sleep(seconds: float) -> None:
 
 
 def hears_of_children() -> bool:
-    """Whether the program has a handler for the end of its children: it would hear of ours, and take it for its own."""
+    """Whether the program has a handler for the end of its children: it would hear of ours, and take it for
+    its own.
+    """
     return signal.getsignal(signal.SIGCHLD) not in (signal.SIG_DFL, signal.SIG_IGN)
 
 
@@ -121,20 +126,25 @@ def run_command(
 ) -> tuple[int | None, bytes, bytes]:
     """Run a program without input, in a process group of its own, to its end: exit code, output and errors.
 
-    Without `subprocess`: gevent's forks this process, from whatever thread, and waits for the child in a hub. The exit code
-    is None where somebody else has taken it; it is minus the number of a signal. `TimeoutError` after so many seconds.
+    Without `subprocess`: gevent's forks this process, from whatever thread, and waits for the child in a hub.
+    The exit code is None where somebody else has taken it; it is minus the number of a signal. `TimeoutError`
+    after so many seconds.
     """
     deadline = time.monotonic() + timeout_s
     (output, output_writer), (errors, errors_writer) = make_pipe(), make_pipe()
     said = {output: bytearray(), errors: bytearray()}
     try:
         pid = os.posix_spawnp(
-            arguments[0], arguments, environ, setpgroup=0,
+            arguments[0],
+            arguments,
+            environ,
+            setpgroup=0,
             file_actions=[
                 (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-                (os.POSIX_SPAWN_DUP2, output_writer.fd, 1), (os.POSIX_SPAWN_DUP2, errors_writer.fd, 2),
+                (os.POSIX_SPAWN_DUP2, output_writer.fd, 1),
+                (os.POSIX_SPAWN_DUP2, errors_writer.fd, 2),
             ],
-        )  # fmt: skip
+        )
     finally:
         output_writer.close()
         errors_writer.close()
@@ -254,7 +264,8 @@ class Event:
 class Thread:
     """A real thread that does not keep the process alive, also where `threading.Thread` makes greenlets.
 
-    Where nothing is patched `threading.enumerate` and `threading.current_thread` know it by its name while it runs.
+    Where nothing is patched `threading.enumerate` and `threading.current_thread` know it by its name while it
+    runs.
     """
 
     def __init__(
@@ -281,7 +292,9 @@ class Thread:
         self._begun.acquire()
 
     def is_alive(self) -> bool:
-        """Whether it has begun and not ended; never of a thread of the process that this one was forked from."""
+        """Whether it has begun and not ended; never of a thread of the process that this one was forked
+        from.
+        """
         return self._pid == os.getpid() and self._running.locked()
 
     def is_current(self) -> bool:
@@ -316,7 +329,9 @@ class Thread:
 
 @contextmanager
 def quick_handovers() -> Iterator[None]:
-    """Threads get the interpreter back soon, inside; afterwards as before, unless somebody else has set it meanwhile."""
+    """Threads get the interpreter back soon, inside; afterwards as before, unless somebody else has set it
+    meanwhile.
+    """
     before = sys.getswitchinterval()
     if before > SWITCH_S:
         sys.setswitchinterval(SWITCH_S)

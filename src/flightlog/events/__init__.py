@@ -2,10 +2,17 @@
 
 from flightlog.events.base import SCHEMA_VERSION, Event, kind_of, kinds, streams
 from flightlog.events.devices import DeviceMemory
-from flightlog.events.jobs import JobAccounted, JobEvent, JobStarted
-from flightlog.events.records import ArtifactRecorded, CacheLookup, CostEstimate, CostRates, Failure
+from flightlog.events.records import (
+    ArtifactRecorded,
+    CacheLookup,
+    CostEstimate,
+    CostRates,
+    Failure,
+    JobAccounted,
+    JobEvent,
+    JobStarted,
+)
 from flightlog.events.resources import ResourceRequest, ResourceSample
-from flightlog.events.spans import SpanEvent, SpanOpened
 from flightlog.events.tasks import (
     TaskCancelled,
     TaskCompleted,
@@ -16,9 +23,21 @@ from flightlog.events.tasks import (
     TaskRetried,
     TaskStarted,
     TaskSubmitted,
+    WorkerEvent,
+    WorkerLaunched,
+    WorkerLost,
+    WorkerReady,
+    WorkerRemoved,
 )
-from flightlog.events.user import EventDefined, Metric, UserEvent, define_event, definition_of
-from flightlog.events.workers import WorkerEvent, WorkerLaunched, WorkerLost, WorkerReady, WorkerRemoved
+from flightlog.events.user import (
+    EventDefined,
+    Metric,
+    SpanEvent,
+    SpanOpened,
+    UserEvent,
+    define_event,
+    definition_of,
+)
 
 __all__ = [
     "SCHEMA_VERSION",

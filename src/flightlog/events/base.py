@@ -1,4 +1,4 @@
-"""What every event has in common, and the one register of event classes by kind and stream."""
+"""The fields that every event has, and the registry of event classes by kind and stream."""
 
 from __future__ import annotations
 

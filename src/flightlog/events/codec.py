@@ -1,4 +1,4 @@
-"""Events to lines and back. Writing is strict; reading takes what torn, foreign and newer writers left."""
+"""Events to lines and back. Writing is strict; reading tolerates torn, foreign and newer lines."""
 
 from __future__ import annotations
 

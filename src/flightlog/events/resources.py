@@ -1,4 +1,4 @@
-"""What was used and what was asked for."""
+"""Resources that were used (samples) and requested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The JSON Schema of a line, made from the declarations."""
+"""The JSON Schema of a line and the reference page of events, made from the declarations."""
 
 from __future__ import annotations
 

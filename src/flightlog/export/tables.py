@@ -18,9 +18,8 @@ from msgspec import Struct
 from flightlog.core.errors import UsageError
 from flightlog.events.columns import quoted
 from flightlog.export.base import Exported, ExportOptions, refuse, whole_file, whole_folder
-from flightlog.store.tables.columns import text
+from flightlog.store.tables.connection import PlainPaths, plain_scratch, text
 from flightlog.store.tables.large import put_aside
-from flightlog.store.tables.paths import PlainPaths, plain_scratch
 from flightlog.store.tables.run_tables import open_all, table_names
 from flightlog.version import __version__
 

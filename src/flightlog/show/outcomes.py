@@ -15,12 +15,12 @@ from flightlog.show.document import table
 from flightlog.show.phrases import moment_text
 from flightlog.show.terminal import Ink, clean, pad, wrap
 from flightlog.store.layout import CHECKSUMS, Adoption
-from flightlog.store.tables.paths import path_text
+from flightlog.store.tables.connection import path_text
 
 if TYPE_CHECKING:
     from flightlog.analyze.verify import Check, Verification
     from flightlog.export.base import Exported
-    from flightlog.store.remote.check import RemoteCheck
+    from flightlog.store.remote.copies import RemoteCheck
     from flightlog.store.remote.state import CopyStatus
     from flightlog.store.remote.upload import Synced
 

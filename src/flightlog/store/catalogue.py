@@ -11,8 +11,7 @@ from pathlib import Path
 from flightlog.core.errors import UsageError
 from flightlog.store import layout
 from flightlog.store.documents import Document, read_document
-from flightlog.store.figures import Figures
-from flightlog.store.index import Reckon, RunIndex
+from flightlog.store.index import Figures, Reckon, RunIndex
 from flightlog.store.layout import RunInfo, WriterInfo
 from flightlog.store.liveness import HEARTBEAT_LIMIT_S, Observer, here, unix_time
 from flightlog.store.read.files import writer_folders
@@ -39,8 +38,8 @@ class RunEntry:
     run_id: str
     project: str
     status: str
-    """As of now: a run that claims to be running, and is not, has `crashed`; `unknown` where neither `run.json`
-    nor the process that owns the run tells."""
+    """As of now: a run that claims to be running, and is not, has `crashed`; `unknown` where neither
+    `run.json` nor the process that owns the run tells."""
     start_time: str | None
     end_time: str | None
     duration_s: float | None

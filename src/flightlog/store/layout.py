@@ -2,18 +2,18 @@
 
     run-20260520T035200Z-demo-a1b2c3d4/
       run.json  environment.json  recorder.json  summary.json  checksums.json
-      manifest.yaml  plan.json  manifest.lock  of a session: what was asked for, worked out and made of
-      tasks.jsonl  spans.jsonl  …             the process that made the run writes these
+      manifest.yaml  plan.json  manifest.lock  of a session: what was requested, planned and resolved
+      tasks.jsonl  spans.jsonl  …              the process that made the run writes these
       oom/<n>-<time>/                          what was known when a device ran out of memory
-      segments/<writer>/                       one folder a writing process, its own included
-        writer.json                            who writes, since when, what was lost writer.page
-        the same counts, memory-mapped: they can be written on a full disk tasks.jsonl  spans-000001.jsonl
-        lines of a child process; rotated files tasks.tail-a  tasks.tail-b             memory-mapped tails:
-        lines not yet in the files
-      .followers/                              notes of what carries the run elsewhere: this place's, not the
-      run's
+      segments/<writer>/                       one folder per writing process, its own included
+        writer.json                            who writes, since when, what was lost
+        writer.page                            the same counts, memory-mapped: writable on a full disk
+        tasks.jsonl  spans-000001.jsonl        lines of a child process; rotated files
+        tasks.tail-a  tasks.tail-b             memory-mapped tails: lines not yet in the files
+      .followers/                              state of copying the run elsewhere, not part of the run
 
-When a run that has ended is completed, segments are folded into the top-level files and the folder goes away.
+When a run that has ended is completed, segments are folded into the top-level files and the folder is
+removed.
 """
 
 from __future__ import annotations

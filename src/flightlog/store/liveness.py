@@ -1,4 +1,4 @@
-"""Whether a run still runs: what its documents claim, held against the machine."""
+"""Whether a run is still running: what its documents claim, checked against the processes of this machine."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Which folder of runs is meant: a folder as it is, or the local copies of the runs at an address.
+"""Which folder of runs is meant: a local folder, or the local copies of the runs at an address.
 
-The one door through which remote runs come in: behind it they are run directories like any other. A list
-needs their documents, which are there once the folder is; what else a run has is fetched when the run is
-opened.
+Remote runs come in here alone: beyond it they are run directories like any other. A list needs their
+documents, which are there once the folder is; the other files of a run are fetched when the run is opened.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from flightlog.events import (
     TaskStarted,
     TaskSubmitted,
 )
-from flightlog.store.figures import Figures, decode_figures
+from flightlog.store.index import Figures, decode_figures
 from flightlog.store.run import Run
 
 ENDS = ["completed", "failed", "retried", "cancelled", "running", "pending"]

@@ -18,7 +18,7 @@ from flightlog.analyze.history.trends import RunDifference, RunMetric, parse_met
 from flightlog.core.errors import RunNotFound, UsageError
 from flightlog.core.stats import mean_interval, shift_interval
 from flightlog.store.catalogue import PastRun, RunEntry
-from flightlog.store.figures import Figures, TaskFigures
+from flightlog.store.index import Figures, TaskFigures
 from flightlog.store.layout import RunInfo
 
 _DRAW = Random(1)

@@ -39,7 +39,7 @@ from flightlog.core.stats import stand_out
 from flightlog.core.units import format_count, format_duration
 from flightlog.store.layout import ELAPSED, Adopted
 from flightlog.store.read.snapshot import held_still
-from flightlog.store.tables.paths import path_text
+from flightlog.store.tables.connection import path_text
 from flightlog.store.tables.run_tables import open_tables, read_again
 
 if TYPE_CHECKING:

@@ -43,9 +43,9 @@ from flightlog.core.stats import rising_chance, theil_sen
 from flightlog.core.units import format_bytes, format_duration, format_percent
 from flightlog.events import ResourceSample
 from flightlog.events.devices import DeviceMemory
-from flightlog.events.devices.sessions import COMPLETED, INCOMPLETE, INTERRUPTED, RUNNING
+from flightlog.events.devices.event import COMPLETED, INCOMPLETE, INTERRUPTED, RUNNING
 from flightlog.store.devices.reading import TelemetryReading
-from flightlog.store.tables.paths import path_text
+from flightlog.store.tables.connection import path_text
 
 if TYPE_CHECKING:
     from flightlog.analyze.devices.oom import Bundle

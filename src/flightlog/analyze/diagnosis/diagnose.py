@@ -51,7 +51,7 @@ from flightlog.store import layout
 from flightlog.store.liveness import unix_time
 from flightlog.store.read.completeness import reasons_text
 from flightlog.store.runs_folder import place
-from flightlog.store.tables.paths import path_text
+from flightlog.store.tables.connection import path_text
 
 if TYPE_CHECKING:
     import duckdb

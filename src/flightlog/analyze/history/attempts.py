@@ -30,7 +30,7 @@ from flightlog.store.runs_folder import fetch_documents
 if TYPE_CHECKING:
     import duckdb
 
-    from flightlog.store.figures import Figures, TaskFigures
+    from flightlog.store.index import Figures, TaskFigures
     from flightlog.store.run import Run
 
 RUNS = 50

@@ -26,7 +26,7 @@ from flightlog.core.errors import RunNotFound, UsageError
 from flightlog.core.stats import mean_interval, quantile, shift_interval
 from flightlog.store import layout
 from flightlog.store.catalogue import PastRun, Progress, RunEntry, past_runs
-from flightlog.store.figures import Figures, TaskFigures
+from flightlog.store.index import Figures, TaskFigures
 from flightlog.store.liveness import Observer, unix_time
 from flightlog.store.run import Run
 from flightlog.store.runs_folder import folder_of_runs, place

@@ -37,8 +37,8 @@ from flightlog.store.read.completeness import (
     skipped_sentences,
     unclosed_sentence,
 )
+from flightlog.store.read.events import Following
 from flightlog.store.read.files import Part, find_parts
-from flightlog.store.read.following import Following
 from flightlog.store.read.lines import AnyEvent
 from flightlog.store.run import Run
 from flightlog.store.runs_folder import is_copy, refresh_run

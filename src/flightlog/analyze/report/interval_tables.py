@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flightlog.core.time import FIRST_YEAR, LAST_YEAR, LONGEST, LONGEST_S
-from flightlog.store.tables.columns import text
+from flightlog.store.tables.connection import text
 
 if TYPE_CHECKING:
     import duckdb

@@ -43,7 +43,7 @@ from flightlog.store.integrity import covered_files
 from flightlog.store.read.completeness import Coverage
 from flightlog.store.read.files import find_parts
 from flightlog.store.read.lines import Scan
-from flightlog.store.tables.columns import LONGEST_LINE_BYTES, READ, text
+from flightlog.store.tables.connection import LONGEST_LINE_BYTES, READ, text
 from flightlog.store.tables.parquet import move_folder_aside
 from flightlog.store.tables.run_tables import open_all
 from flightlog.store.tables.snapshots import Origin, Snapshots, are_as_noted, is_unchanged, origins

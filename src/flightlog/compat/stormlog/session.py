@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol, TypeVar
 from uuid import uuid4
 
-from flightlog.events.devices import sessions as core
-from flightlog.events.devices.identity import stable_legacy_session_id
+from flightlog.events.devices import event as core
+from flightlog.events.devices.event import stable_legacy_session_id
 
 SESSION_STATUS_RUNNING = core.RUNNING
 SESSION_STATUS_COMPLETED = core.COMPLETED

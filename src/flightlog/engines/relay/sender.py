@@ -31,7 +31,7 @@ from flightlog.store.layout import WriterInfo
 from flightlog.store.liveness import here
 from flightlog.store.read.files import folder_parts, writer_folders
 from flightlog.store.read.writers import read_writer
-from flightlog.store.write.recovery import settle
+from flightlog.store.write.finalize import settle
 
 SHIP_S = 0.5
 """Interval at which new lines are sent."""

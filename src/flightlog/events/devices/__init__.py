@@ -1,6 +1,4 @@
-"""Device memory: the event as it stands in a run and in files, its rules, older and newer forms, its
-sessions.
-"""
+"""Device memory: the event in a run and in files, its checks, older and newer forms, and its sessions."""
 
 from flightlog.events.devices.event import DeviceMemory
 

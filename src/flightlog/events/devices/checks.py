@@ -1,6 +1,4 @@
-"""What a device-memory record must hold, checked in a fixed order: the first thing that is wrong is the
-error.
-"""
+"""What a device-memory record must hold, checked in a fixed order: the first violation is the error."""
 
 from __future__ import annotations
 
@@ -18,14 +16,12 @@ from flightlog.events.devices.event import (
     TelemetryEventV2,
     TelemetryEventV3,
     TelemetryEventV4,
-)
-from flightlog.events.devices.identity import resolve_distributed_identity
-from flightlog.events.devices.values import (
     any_text,
     at_least,
     json_object,
     optional_text,
     optional_whole,
+    resolve_distributed_identity,
     text,
     whole,
     whole_from,

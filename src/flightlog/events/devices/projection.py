@@ -1,4 +1,4 @@
-"""Device-memory events in a shape that does not depend on the backend: resource, attributes, correlation."""
+"""Device-memory events in a form that does not depend on the backend: resource, attributes, correlation."""
 
 from __future__ import annotations
 

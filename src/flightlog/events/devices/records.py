@@ -1,4 +1,4 @@
-"""Records of any version to events."""
+"""Records of files to device-memory events: of any schema version, of older tools, one by one and in bulk."""
 
 from __future__ import annotations
 
@@ -19,9 +19,15 @@ from flightlog.events.devices.event import (
     TelemetryEvent,
     TelemetryEventV3,
     TelemetryEventV4,
+    any_text,
+    is_whole,
+    json_object,
+    optional_whole,
+    resolve_distributed_identity,
+    stable_legacy_session_id,
+    text,
+    whole,
 )
-from flightlog.events.devices.identity import resolve_distributed_identity, stable_legacy_session_id
-from flightlog.events.devices.values import any_text, is_whole, json_object, optional_whole, text, whole
 
 _KIND_IN_A_RUN = DeviceMemory.__struct_config__.tag
 

@@ -30,7 +30,7 @@ from flightlog.export.otlp.model import (
     resource_of,
 )
 from flightlog.export.otlp.spans import AttemptSpans, RecordedSpans, root_span
-from flightlog.store.read.following import Following
+from flightlog.store.read.events import Following
 from flightlog.store.read.lines import AnyEvent
 from flightlog.store.run import Run
 

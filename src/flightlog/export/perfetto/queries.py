@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flightlog.store.tables.columns import text
+from flightlog.store.tables.connection import text
 
 if TYPE_CHECKING:
     import duckdb

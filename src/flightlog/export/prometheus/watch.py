@@ -37,7 +37,7 @@ from flightlog.export.prometheus.families import (
 from flightlog.store import layout
 from flightlog.store.documents import read_document
 from flightlog.store.liveness import Observer, unix_time
-from flightlog.store.read.following import Following
+from flightlog.store.read.events import Following
 from flightlog.store.read.lines import AnyEvent
 from flightlog.store.run import Run
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct, field
 
-from flightlog.events.devices.sessions import SessionSummary
+from flightlog.events.devices.event import SessionSummary
 from flightlog.store.documents import read_document
 
 MANIFEST = "manifest.json"

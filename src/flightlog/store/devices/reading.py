@@ -1,24 +1,35 @@
-"""One reading of telemetry, whatever it stands in: events one by one in bounded memory, and what was
-skipped.
+"""Reading device-memory telemetry from JSON, JSON Lines and sink folders, gzipped or not.
+
+Events come one by one in bounded memory, and what was skipped is counted: one bad line or record costs no
+other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import gzip
+import json
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from errno import ENOENT
 from itertools import chain
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from flightlog.events.devices.event import TelemetryEvent
-from flightlog.events.devices.identity import stable_legacy_session_id
+import msgspec
+
+from flightlog.events.devices.event import (
+    SessionSummary,
+    TelemetryEvent,
+    preference,
+    stable_legacy_session_id,
+    summary_of_events,
+)
 from flightlog.events.devices.projection import ProjectedTelemetryRecord, project_telemetry_events, unique
-from flightlog.events.devices.sessions import SessionSummary, preference, summary_of_events
-from flightlog.store.devices.json_events import TelemetryDocument, TelemetryLines
+from flightlog.events.devices.records import BulkDecoder, telemetry_event_from_file_record
 from flightlog.store.devices.manifest import MANIFEST, SinkManifest, read_manifest, segment_paths
-from flightlog.store.devices.records import RecordReader, Tally
+from flightlog.store.read.files import MAX_LINE_BYTES, open_regular
 
 
 class TelemetryReading:
@@ -208,3 +219,460 @@ def load_telemetry_events(
         if session.summary.session_id == session_id:
             return session.events
     raise ValueError(f"Requested session_id not found: {session_id}")
+
+
+BOM = b"\xef\xbb\xbf"
+CHUNK_BYTES = 1 << 17
+HELD_BYTES = 256 << 20
+"""So much of a file is held in memory at most, unpacked; lines, and records of an array, are read a piece at
+a time."""
+TOO_LARGE = (
+    f"more than {HELD_BYTES >> 20} MiB, unpacked, stand in one JSON object, which has to be read as a whole: "
+    "have the events as JSON lines, or as an array"
+)
+UNREADABLE = (ValueError, RecursionError)
+"""What text that is no JSON raises: broken syntax, broken UTF-8, numbers without end, nesting without end."""
+_GZIP = b"\x1f\x8b"
+
+
+@dataclass(frozen=True)
+class RecordReader:
+    """How the records of a file become events: `session_id` is the session of those that name none."""
+
+    session_id: str | None
+    permissive_legacy: bool = True
+
+    def event(self, record: Mapping[str, Any]) -> TelemetryEvent:
+        """The event of a record; raises ValueError for one that breaks a rule."""
+        return telemetry_event_from_file_record(
+            record, permissive_legacy=self.permissive_legacy, default_session_id=self.session_id
+        )
+
+
+class CutShort(ValueError):  # noqa: N818 - reads as what happened
+    """A packed file breaks off; everything before that was given out."""
+
+
+def chunks_of(path: Path) -> Iterator[bytes]:
+    """The file's bytes, a piece at a time, unpacked where it is gzip, whatever its name.
+
+    A byte order mark is left out. Raises OSError, and `CutShort` behind the last byte of a packed file that
+    is not whole.
+    """
+    with open_regular(path) as plain:
+        source = gzip.GzipFile(fileobj=plain) if plain.peek(2).startswith(_GZIP) else plain
+        begun = False
+        while True:
+            pieces: list[bytes] = []
+            size, cut = 0, False
+            while size < CHUNK_BYTES and not cut:
+                try:
+                    piece = source.read1(CHUNK_BYTES - size)
+                except (EOFError, zlib.error, gzip.BadGzipFile):
+                    cut = True
+                else:
+                    if not piece:
+                        break
+                    pieces.append(piece)
+                    size += len(piece)
+            if size:
+                chunk = b"".join(pieces)
+                yield chunk if begun else chunk.removeprefix(BOM)
+                begun = True
+            if cut:
+                raise CutShort(f"{path.name} is packed by gzip, and breaks off or is damaged")
+            if size < CHUNK_BYTES:
+                return
+
+
+def joined(chunks: Iterable[bytes], limit: int = HELD_BYTES) -> bytes:
+    """The pieces of a file in one; a ValueError where they are more than `limit` bytes."""
+    pieces: list[bytes] = []
+    for chunk in chunks:
+        limit -= len(chunk)
+        if limit < 0:
+            raise ValueError(TOO_LARGE)
+        pieces.append(chunk)
+    return b"".join(pieces)
+
+
+def parse(text: bytes) -> Any:
+    """The value of a JSON text, as Python's own parser sees it; raises ValueError."""
+    try:
+        return json.loads(text.decode())
+    except RecursionError:
+        raise ValueError("its values stand too deep inside one another") from None
+
+
+def is_object(value: Any) -> bool:
+    """Whether a JSON value is an object."""
+    return isinstance(value, Mapping)
+
+
+def in_batches(events: Iterable[TelemetryEvent], size: int = 1000) -> Iterator[list[TelemetryEvent]]:
+    """The events in lists of so many."""
+    batch: list[TelemetryEvent] = []
+    for event in events:
+        batch.append(event)
+        if len(batch) == size:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+MAX_PROBLEMS = 20
+"""Problems that are told one by one; all are counted."""
+
+
+class Tally:
+    """Counts of one reading; `strict` makes the first bad record an error instead.
+
+    `read` events were given out. `skipped` records break a rule, or are no records at all. `torn` counts
+    files that end in the middle of a record, as those of killed writers do: that is no error even when
+    strict.
+    """
+
+    def __init__(self, *, strict: bool = False) -> None:
+        self.strict = strict
+        self.read = self.skipped = self.torn = 0
+        self.problems: list[str] = []
+        self._met = 0
+
+    def skip(self, where: str, error: Exception) -> None:
+        """Count a bad record and say what is wrong with it; raise the error when strict."""
+        if self.strict:
+            raise error
+        self.skipped += 1
+        self._note(f"{where}: {error}")
+
+    def tear(self, path: Path) -> None:
+        """Count a file that ends in the middle of a record."""
+        self.torn += 1
+        self._note(f"{path.name} ends in the middle of a record")
+
+    def note_gone(self, path: Path) -> None:
+        """Say that a file went away, by retention or by hand."""
+        self._note(f"{path.name} is not there any more")
+
+    def warnings(self) -> list[str]:
+        """All of this in sentences; none for files that are whole."""
+        told = list(self.problems)
+        if self._met > len(told):
+            told.append(f"and {self._met - len(told):,} more")
+        return told
+
+    def raise_first(self) -> NoReturn:
+        """Fail with the first problem, for a reading that gave nothing at all."""
+        raise ValueError(self.problems[0])
+
+    def _note(self, problem: str) -> None:
+        self._met += 1
+        if len(self.problems) < MAX_PROBLEMS:
+            self.problems.append(problem)
+
+
+_PADDING = b"\0 \t\r"  # blanks, and what a power cut leaves
+
+
+class TelemetryLines:
+    """The events of one file of lines, in the order of the file; iterate once.
+
+    Lines end with a newline and with nothing else. A byte order mark is ignored. The last line may lack its
+    newline, and is torn where it holds no whole record. Where the tally is not strict, a block of lines in
+    which every event is valid is decoded in one step, and its records need not stand on lines of their own.
+    """
+
+    def __init__(self, path: Path, reader: RecordReader, tally: Tally) -> None:
+        self._path, self._reader, self._tally = path, reader, tally
+        self._bulk = BulkDecoder()
+        self._line = self._offset = 0
+
+    def batches(self) -> Iterator[list[TelemetryEvent]]:
+        """Lists of events, none of them empty. Raises OSError."""
+        rest = b""
+        for block, whole in self._blocks():
+            if whole:
+                events = self._events(block)
+                self._offset += len(block)
+                if events:
+                    self._tally.read += len(events)
+                    yield events
+            else:
+                rest = block
+        last = self._last(rest)
+        if last is not None:
+            self._tally.read += 1
+            yield [last]
+
+    def _blocks(self) -> Iterator[tuple[bytes, bool]]:
+        """Blocks of whole lines, newlines included; then what stands behind the last newline, marked
+        False.
+        """
+        rest, skipping = b"", False
+        try:
+            for chunk in chunks_of(self._path):
+                cut = chunk.rfind(b"\n") + 1
+                if skipping and cut:
+                    skipping = False
+                    begin = chunk.index(b"\n") + 1
+                    self._offset += begin
+                    yield chunk[begin:cut], True
+                elif cut:
+                    yield rest + chunk[:cut], True
+                elif skipping or len(rest) + len(chunk) > MAX_LINE_BYTES:
+                    if not skipping:
+                        self._skip_too_long()
+                    self._offset += len(rest) + len(chunk)
+                    skipping = True
+                    rest = b""
+                    continue
+                rest = chunk[cut:] if cut else rest + chunk
+        except CutShort:
+            self._tally.tear(self._path)
+            return
+        yield rest, False
+
+    def _events(self, block: bytes) -> list[TelemetryEvent]:
+        if not self._tally.strict:
+            events = self._bulk.lines(block)
+            if events is not None:
+                return events
+        found: list[TelemetryEvent] = []
+        offset = self._offset
+        for line in block.split(b"\n")[:-1]:
+            self._line += 1
+            event = self._event(line, offset)
+            if event is not None:
+                found.append(event)
+            offset += len(line) + 1
+        return found
+
+    def _event(self, line: bytes, offset: int) -> TelemetryEvent | None:
+        bare = line.strip() if self._tally.strict else line.strip(_PADDING)
+        if not bare:
+            if line.strip():
+                self._tally.skip(self._place(offset), ValueError("zeros where a line was not written"))
+            return None
+        events = self._bulk.lines(bare)
+        if events is not None and len(events) == 1:
+            return events[0]
+        try:
+            record = parse(bare)
+        except UNREADABLE as error:
+            self._refuse_malformed(offset, error)
+            return None
+        if not is_object(record):
+            self._tally.skip(
+                self._place(offset), ValueError(self._complaint("Telemetry record", "must be an object"))
+            )
+            return None
+        try:
+            return self._reader.event(record)
+        except ValueError as error:
+            self._tally.skip(self._place(offset), error)
+            return None
+
+    def _last(self, line: bytes) -> TelemetryEvent | None:
+        """The event of a last line without newline, if it holds one."""
+        if not line.strip(_PADDING):
+            return None
+        self._line += 1
+        try:
+            parse(line.strip(_PADDING))
+        except UNREADABLE:
+            self._tally.tear(self._path)
+            return None
+        return self._event(line, self._offset)
+
+    def _refuse_malformed(self, offset: int, cause: Exception) -> None:
+        if self._tally.strict:
+            raise ValueError(self._complaint("Malformed telemetry JSONL record")) from cause
+        self._tally.skip(self._place(offset), ValueError("no JSON object"))
+
+    def _skip_too_long(self) -> None:
+        self._line += 1
+        place = self._place(self._offset)
+        self._tally.skip(place, ValueError(self._complaint("Malformed telemetry JSONL record")))
+
+    def _complaint(self, what: str, how: str = "") -> str:
+        if self._tally.strict:
+            return f"{what} in {self._path} at line {self._line} {how}".rstrip()
+        return f"{what} {how}".rstrip()
+
+    def _place(self, offset: int) -> str:
+        return f"{self._path.name}, byte {offset:,}"
+
+
+_SPACE = b" \t\r\n"
+_TRIES = 4
+_EVENT_KEYS = frozenset(
+    {
+        "schema_version",
+        "event_type",
+        "type",
+        "memory_allocated",
+        "memory_mb",
+        "timestamp",
+        "timestamp_ns",
+    }
+)
+
+
+class TelemetryDocument:
+    """The events of one JSON document, in its order; iterate once.
+
+    A document that is no telemetry raises ValueError, strict or not. When strict, and where the document is
+    an object, it is held in memory as a whole; its events are not.
+    """
+
+    def __init__(self, path: Path, events_key: str | None, reader: RecordReader, tally: Tally) -> None:
+        self._path, self._key, self._reader, self._tally = path, events_key, reader, tally
+        self._bulk = BulkDecoder()
+        self._index = 0
+
+    def batches(self) -> Iterator[list[TelemetryEvent]]:
+        """Lists of events, none of them empty. Raises OSError."""
+        for events in self._batches():
+            if events:
+                self._tally.read += len(events)
+                yield events
+
+    def _batches(self) -> Iterator[list[TelemetryEvent]]:
+        chunks = chunks_of(self._path)
+        if self._tally.strict:
+            document = parse(joined(chunks))
+            yield from in_batches(self._convert(self._records(document, lambda value: value)))
+            return
+        head = next(chunks, b"").lstrip(_SPACE)
+        if head.startswith(b"["):
+            yield from self._array(head[1:], chunks)
+            return
+        members = _members(joined(chain([head], chunks)))
+        records = self._records(members, lambda raw: _value(bytes(raw)))
+        if isinstance(records, _Text):
+            yield from self._array(b"", _pieces(records[1:]))
+        else:
+            yield from in_batches(self._convert(records))
+
+    def _records(self, document: Any, value: Callable[[Any], Any]) -> Any:
+        """The list of records in a document; `value` gives a member's, which may be a text still."""
+        if isinstance(document, list):
+            return document
+        if not isinstance(document, Mapping):
+            raise ValueError("Telemetry payload must be a JSON object or array")  # noqa: TRY004 - it is the file
+        if self._key is not None:
+            records = value(document[self._key]) if self._key in document else None
+            if not isinstance(records, list | _Text):
+                raise ValueError(f"Top-level key '{self._key}' must contain a list of events")
+            return records
+        if "events" in document and isinstance(records := value(document["events"]), list | _Text):
+            return records
+        if _EVENT_KEYS & document.keys():
+            return [{name: _whole(value(member)) for name, member in document.items()}]
+        raise ValueError("JSON payload does not contain telemetry events")
+
+    def _array(self, window: bytes, chunks: Iterator[bytes]) -> Iterator[list[TelemetryEvent]]:
+        """The events of an array whose bracket has been read, as far as it can be read."""
+        enough, ended = CHUNK_BYTES, False
+        while not ended:
+            pieces, size = [window], len(window)
+            while size < enough and not ended:
+                piece = self._next(chunks)
+                pieces.append(piece)
+                size += len(piece)
+                ended = not piece
+            window = b"".join(pieces)
+            if ended:
+                break
+            cut, events = len(window), None
+            for _ in range(_TRIES):
+                cut = window.rfind(b"},", 0, cut)
+                events = self._window(b"[%b}]" % window[:cut]) if cut >= 0 else None
+                if events is not None or cut < 0:
+                    break
+            if events is None:
+                enough = 2 * len(window)  # a longer window ends elsewhere
+                if enough > HELD_BYTES:
+                    raise ValueError(TOO_LARGE)
+                continue
+            yield events
+            window, enough = window[cut + 2 :], CHUNK_BYTES
+        yield self._rest(window)
+
+    def _next(self, chunks: Iterator[bytes]) -> bytes:
+        try:
+            return next(chunks, b"")
+        except CutShort:  # what is missing shows at the end of the array
+            return b""
+
+    def _window(self, text: bytes) -> list[TelemetryEvent] | None:
+        events = self._bulk.array(text)
+        if events is not None:
+            self._index += len(events)
+            return events
+        try:
+            records = parse(text)
+        except UNREADABLE:
+            return None
+        return list(self._convert(records))
+
+    def _rest(self, window: bytes) -> list[TelemetryEvent]:
+        """The end of an array; of one that breaks off, every record before that."""
+        events = self._window(b"[" + window)
+        if events is not None:
+            return events
+        found: list[Any] = []
+        text = window.decode("utf-8", "replace")
+        decoder, at = json.JSONDecoder(), 0
+        try:
+            while (at := len(text) - len(text[at:].lstrip(" \t\r\n,"))) < len(text):
+                record, at = decoder.raw_decode(text, at)
+                found.append(record)
+        except UNREADABLE:
+            self._tally.tear(self._path)
+        return list(self._convert(found))
+
+    def _convert(self, records: list[Any]) -> Iterator[TelemetryEvent]:
+        if self._tally.strict:
+            for index, record in enumerate(records):
+                if not is_object(record):
+                    raise ValueError(f"Event at index {index} must be an object")
+        for record in records:
+            place = f"{self._path.name}, record {self._index}"
+            if is_object(record):
+                try:
+                    yield self._reader.event(record)
+                except ValueError as error:
+                    self._tally.skip(place, error)
+            else:
+                self._tally.skip(place, ValueError(f"Event at index {self._index} must be an object"))
+            self._index += 1
+
+
+class _Text(bytes):
+    """The JSON text of an array."""
+
+
+def _members(text: bytes) -> Any:
+    """A document's members as texts, or its value where it is no object; raises ValueError for no JSON."""
+    try:
+        return msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        value = parse(text)
+    if isinstance(value, dict):
+        return {name: json.dumps(member).encode() for name, member in value.items()}
+    return value
+
+
+def _value(text: bytes) -> Any:
+    bare = text.lstrip(_SPACE)
+    return _Text(bare) if bare.startswith(b"[") else parse(bare)
+
+
+def _pieces(text: bytes) -> Iterator[bytes]:
+    return (text[at : at + CHUNK_BYTES] for at in range(0, len(text), CHUNK_BYTES))
+
+
+def _whole(value: Any) -> Any:
+    return parse(value) if isinstance(value, _Text) else value

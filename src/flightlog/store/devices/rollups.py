@@ -1,6 +1,4 @@
-"""A sink folder's `rollups.json`: peaks, counts and the hidden gap of each session, rank and window of
-time.
-"""
+"""A sink folder's `rollups.json`: peaks, counts and the hidden gap by session, rank and time window."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""A folder that device-memory events are appended to: segments of bounded size, the oldest given up in
-time.
+"""A folder that device-memory events are appended to: segments of bounded size, of which the oldest are
+removed.
+
+One writer at a time holds the folder's lock. Whoever takes it up again repairs what a killed writer left.
 """
 
 from __future__ import annotations
@@ -20,16 +22,18 @@ from flightlog.core.descriptors import Descriptor
 from flightlog.core.errors import UsageError
 from flightlog.core.locks import try_lock
 from flightlog.events.devices.checks import check_event
-from flightlog.events.devices.event import TelemetryEvent, TelemetryEventV3, TelemetryEventV4
-from flightlog.events.devices.records import telemetry_event_from_record
-from flightlog.events.devices.sessions import (
+from flightlog.events.devices.event import (
     COMPLETED,
     INCOMPLETE,
     INTERRUPTED,
     RUNNING,
     SessionSummary,
+    TelemetryEvent,
+    TelemetryEventV3,
+    TelemetryEventV4,
     summary_of_events,
 )
+from flightlog.events.devices.records import telemetry_event_from_record
 from flightlog.store.devices.manifest import (
     MANIFEST,
     ROLLUPS,

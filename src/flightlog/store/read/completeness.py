@@ -1,5 +1,6 @@
-"""What is wrong with the lines of a run, in sentences: the same words for a run that is over and one that is
-being written.
+"""What is missing or damaged in the lines of a run, in sentences, from the line numbers that were seen.
+
+The sentences are the same for a run that is over and for one that is being written.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from flightlog.core.units import format_bytes
 from flightlog.store.layout import WriterInfo
-from flightlog.store.tables.paths import path_text
+from flightlog.store.tables.connection import path_text
 
 if TYPE_CHECKING:
     from flightlog.store.read.lines import Scan

@@ -1,4 +1,9 @@
-"""Reading a run once: its events, and how complete they are."""
+"""All events of a run in one pass, with how complete they are; and a stream that is followed while it is
+written.
+
+Events that users defined are decoded as the run itself describes them, so that a reader needs none of their
+code.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,10 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
+from flightlog.core.errors import UsageError
+from flightlog.events import EventDefined, define_event, kinds
 from flightlog.events.codec import Decoded
 from flightlog.store.layout import WriterInfo
 from flightlog.store.read.completeness import (
@@ -19,7 +27,6 @@ from flightlog.store.read.completeness import (
     skipped_sentences,
     unclosed_sentence,
 )
-from flightlog.store.read.definitions import learn_definitions
 from flightlog.store.read.files import Part, find_parts
 from flightlog.store.read.lines import AnyEvent, Scan
 from flightlog.store.read.writers import read_writers
@@ -184,8 +191,8 @@ class Reading:
         return lost_lines(scan.stream, scan.coverage, self._writers)
 
     def _reasons(self, lost: int) -> dict[str, int]:
-        """Why lines were lost. What a signal handler's exception cut off may have been written all the same, so it
-        counts only for losses that nothing else explains.
+        """Why lines were lost. What a signal handler's exception cut off may have been written all the same,
+        so it counts only for losses that nothing else explains.
         """
         reasons: dict[str, int] = {}
         for info in self._writers.values():
@@ -253,3 +260,97 @@ _COUNTED = {
     "subscriber_dropped": "events were missed by subscribers that were too slow; they are in the files",
     "subscriber_errors": "errors were raised by subscribers",
 }
+
+
+class Following:
+    """The events of one stream, as they come. Not thread-safe; memory grows with gaps in the numbers alone.
+
+    Lines move while a run lives: from tails to files, to other names, into the file of the whole run. A line
+    that bears a number is given once wherever it is found. Lines without one cannot be told apart, so they
+    are given only by the last look, when nothing moves any more.
+    """
+
+    def __init__(self, run: Path, stream: str) -> None:
+        self.stream = stream
+        self._run = run
+        self.scan = Scan(run, stream)
+        """What was read, with its counts; lines that stand in tails are found again each time, and
+        `doubled`."""
+        self.torn = 0
+        """Lines that ended in the middle at the last look and the one before, and not just while they were
+        written."""
+        self._cut: set[int] = set()
+
+    @property
+    def skipped(self) -> int:
+        """Lines passed over so far because they hold no event."""
+        return self.scan.foreign + self.scan.oversized
+
+    @property
+    def last(self) -> str:
+        """The latest timestamp given so far; empty before there is one."""
+        return self.scan.last
+
+    @property
+    def bytes_read(self) -> int:
+        """How far the files were read, all together; tails are not counted."""
+        return self.scan.bytes_read
+
+    def new(self, *, last: bool = False) -> Iterator[AnyEvent]:
+        """What was not given before, older lines of each writer first.
+
+        `last` goes through all files from their beginning: a file that was folded into another, and whose
+        place on the disk a third one took, cannot hide anything.
+        """
+        return (event for event in self.new_and_pauses(last=last) if event is not None)
+
+    def new_and_pauses(self, *, last: bool = False) -> Iterator[AnyEvent | None]:
+        """What `new` gives, and null after each stretch that was read: there may be nothing new in many of
+        them.
+        """
+        learn_definitions(self._run, self.stream)
+        scan = self.scan
+        if last:
+            scan.start_over()
+        for event in scan.events_and_pauses():
+            if event is None or last or (event.writer and event.seq >= 0):
+                yield event
+        cut = set(scan.cut)
+        self.torn = len(cut if last else cut & self._cut)
+        self._cut = cut
+
+
+_TYPES: dict[str, Any] = {
+    "number": float,
+    "integer": int,
+    "string": str,
+    "boolean": bool,
+    "array": list,
+    "object": dict,
+}
+
+
+def learn_definitions(run: Path, stream: str) -> None:
+    """Define the events of a user's stream as the run tells, where this process does not know them.
+
+    A definition that the process has already stands; lines that do not fit it are read with what does not
+    aside.
+    """
+    if not stream.startswith("user."):
+        return
+    known = set(kinds())
+    for event in Scan(run, EventDefined.stream).events():
+        if isinstance(event, EventDefined) and event.name not in known:
+            known.add(event.name)
+            fields = {
+                name: kind if name in event.required else (kind | None, event.defaults.get(name))
+                for name, kind in ((name, _type(schema)) for name, schema in event.fields.items())
+            }
+            try:
+                define_event(event.name, **fields)
+            except UsageError:
+                continue  # no name of an event after all: its lines are read as they are
+
+
+def _type(schema: Any) -> Any:
+    return _TYPES.get(schema.get("type", ""), Any) if isinstance(schema, dict) else Any

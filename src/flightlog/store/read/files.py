@@ -1,4 +1,6 @@
-"""Which files of a run directory hold which stream."""
+"""The files of a run directory: which hold which stream, regular files alone, whether one has changed, and
+whether it has a line that is too long.
+"""
 
 from __future__ import annotations
 

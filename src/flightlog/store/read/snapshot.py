@@ -1,4 +1,4 @@
-"""A run that is being written, as of one moment: a copy that holds still while it is read."""
+"""A copy of a run that is being written, as of one moment, which does not change while it is read."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Who wrote into a run, what was recorded and what was lost: `writer.json`, the page and `recorder.json` as
-one note.
+"""Who wrote into a run, what was recorded and what was lost: `writer.json`, the page and `recorder.json`
+combined.
 
-The counts of a writer only grow, so the larger of two is the newer one. A disk that refuses documents leaves
-them behind the page; a run that was folded has no page any more, unless something was lost later.
+The counts of a writer only grow, so the larger of two is the newer one. On a disk that refuses documents they
+lag behind the page; a run that was folded has no page any more, unless something was lost later.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Addresses of remote places: what they may say, and how they are shown. No credentials in either."""
+"""Addresses of remote places: which are valid, and how they are shown. Neither holds credentials."""
 
 from __future__ import annotations
 

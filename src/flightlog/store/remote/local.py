@@ -1,4 +1,4 @@
-"""The run directory as a copy is made of it: its files, what they are, and whether more will come."""
+"""The files of a run directory that are to be copied, what each is, and whether more will come."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""What a place remembers of copying a run: whence, how far, and what went wrong. In `.followers`, no part of
-the run.
+"""The state of copying a run to remote places: from which directory, how far, and what went wrong.
+
+It stands in `.followers`, which is not part of the run. One process copies a run at a time.
 """
 
 from __future__ import annotations

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flightlog.store.read.files import find_parts
-from flightlog.store.tables.columns import text
+from flightlog.store.tables.connection import text
 from flightlog.store.tables.run_tables import open_all
-from flightlog.store.tables.spans import OF_ONE, ONE
 from flightlog.store.tables.streams import HIDDEN
-from flightlog.store.tables.views import TASKS, attempts_of_one
+from flightlog.store.tables.views import OF_ONE, ONE, TASKS, attempts_of_one
 
 if TYPE_CHECKING:
     import duckdb

@@ -1,4 +1,4 @@
-"""Questions in SQL: only SELECT, only the runs, and answers that outlive the connection."""
+"""SQL queries over runs: only SELECT, only the runs' tables, and results that outlive the connection."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from uuid import uuid4
 from flightlog.core.displayed import Displayed
 from flightlog.core.errors import MissingExtra, UsageError
 from flightlog.store.read.files import find_parts
-from flightlog.store.tables.connection import private_connection
-from flightlog.store.tables.paths import PlainPaths, plain_scratch
+from flightlog.store.tables.connection import PlainPaths, plain_scratch, private_connection
 from flightlog.store.tables.run_tables import open_all, read_again, table_names
 from flightlog.store.tables.snapshots import Snapshots
 from flightlog.store.tables.views import NEEDS, STORED

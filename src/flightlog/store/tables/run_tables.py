@@ -1,4 +1,6 @@
-"""Runs as tables: a private DuckDB connection with a view a stream, and the views derived from them."""
+"""Runs as SQL tables: a private DuckDB connection with one view per stream, and the views derived from
+them.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from flightlog.core.errors import DamagedSnapshot
 from flightlog.store.liveness import unix_time
-from flightlog.store.tables.paths import path_text
+from flightlog.store.tables.connection import path_text
 from flightlog.store.tables.streams import StreamTables, open_streams, stream_of, union, view_names
 from flightlog.store.tables.views import DERIVED, NEEDS, STORED, attempts_of_one
 

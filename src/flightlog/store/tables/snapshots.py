@@ -1,9 +1,8 @@
-"""Which Parquet snapshots of a run may be read: `parquet/snapshot.json` says what each was made from, and its
-SHA-256.
+"""Which Parquet snapshots of a run may be read.
 
-`parquet/<stream>.parquet` holds the events of a stream, `parquet/views/<view>.parquet` a derived view that is
-dear to make. A file is checked against its SHA-256 before it is read. A file with any problem is not read:
-the lines are.
+`parquet/<stream>.parquet` holds the events of a stream, `parquet/views/<view>.parquet` a derived view that
+takes long to compute, and `parquet/snapshot.json` says what each was made from, and its SHA-256, which is
+checked before a file is read. A file with any problem is not read: the lines are.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from flightlog.events.columns import columns, projection
 from flightlog.store import layout
 from flightlog.store.documents import read_document, write_document
 from flightlog.store.read.files import Part, Stamp, stamp_of
-from flightlog.store.tables.columns import is_built_in
+from flightlog.store.tables.connection import is_built_in
 from flightlog.store.tables.views import DERIVED, STORED
 
 SNAPSHOT = "snapshot.json"

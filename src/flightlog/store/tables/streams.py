@@ -1,6 +1,4 @@
-"""The streams of runs as DuckDB views: every event once, with the declared columns and `run_id` before
-them.
-"""
+"""The streams of runs as DuckDB views: every event once, with `run_id` before the declared columns."""
 
 from __future__ import annotations
 
@@ -17,10 +15,17 @@ import msgspec
 from flightlog.core.errors import UsageError
 from flightlog.events import streams
 from flightlog.events.columns import columns, projection, quoted
-from flightlog.store.read.progress import watched
-from flightlog.store.tables.columns import LONGEST_LINE_BYTES, columns_of, is_built_in, text, users_table
-from flightlog.store.tables.connection import private_connection
-from flightlog.store.tables.paths import path_text, plain_scratch
+from flightlog.store.read.lines import watched
+from flightlog.store.tables.connection import (
+    LONGEST_LINE_BYTES,
+    columns_of,
+    is_built_in,
+    path_text,
+    plain_scratch,
+    private_connection,
+    text,
+    users_table,
+)
 from flightlog.store.tables.sources import Sources
 from flightlog.store.tables.views import NEEDS, STORED
 
