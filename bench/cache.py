@@ -9,7 +9,7 @@ from collections.abc import Callable
 from time import perf_counter
 
 from bench.timing import interleaved
-from flightlog.session.cache.decorator import Cache, cacheable
+from flightlog.session.cache.decorator import CacheFolder, cacheable
 from flightlog.session.digest.values import digest_value
 
 ARRAY_BYTES = 100_000_000
@@ -29,7 +29,7 @@ def measure() -> dict[str, float]:
     raw = memoryview(array).cast("B")
     across = array.reshape(1000, -1).T
     with tempfile.TemporaryDirectory() as folder:
-        kept = cacheable(store=Cache(folder))(_work)
+        kept = cacheable(store=CacheFolder(folder))(_work)
         kept(3, scale=2.0)
         found = interleaved(
             {

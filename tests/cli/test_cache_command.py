@@ -14,7 +14,7 @@ from flightlog.cli.main import main
 from flightlog.core.units import format_bytes
 from flightlog.session.cache.contents import stored
 from flightlog.session.cache.decorator import cacheable
-from flightlog.session.cache.store import About, Cache, Hit, Miss
+from flightlog.session.cache.store import About, CacheFolder, Hit, Miss
 
 Captured = pytest.CaptureFixture[str]
 NOW = 1_779_249_120.0
@@ -26,7 +26,7 @@ def key(number: int) -> str:
 
 
 def keep(
-    cache: Cache, number: int, function: str = "model.fit", *, unused_s: float = 0.0, size: int = 100
+    cache: CacheFolder, number: int, function: str = "model.fit", *, unused_s: float = 0.0, size: int = 100
 ) -> None:
     """A result of a function, last used so long ago."""
     code = "c" * 64 if number % 2 else "d" * 64
@@ -36,17 +36,17 @@ def keep(
     os.utime(cache.path(key(number)), (used, used))
 
 
-def size_of(cache: Cache, *numbers: int) -> str:
+def size_of(cache: CacheFolder, *numbers: int) -> str:
     return format_bytes(sum(cache.path(key(number)).stat().st_size for number in numbers))
 
 
 @pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cache:
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CacheFolder:
     monkeypatch.chdir(tmp_path)
-    return Cache(clock=lambda: NOW)
+    return CacheFolder(clock=lambda: NOW)
 
 
-def test_no_cache_is_a_clear_error(cache: Cache, capsys: Captured) -> None:
+def test_no_cache_is_a_clear_error(cache: CacheFolder, capsys: Captured) -> None:
     for args in (["stats"], ["explain", "fit"], ["prune", "--max-bytes", "0"]):
         assert main(["cache", *args]) == 2
         assert capsys.readouterr() == ("", f"flightlog: there is no cache in {cache.folder}\n")
@@ -73,7 +73,7 @@ def test_the_folder_is_that_of_the_option_then_the_environment_then_the_manifest
 
 
 def test_a_manifest_that_cannot_be_read_is_said_and_the_default_looked_at(
-    cache: Cache, capsys: Captured
+    cache: CacheFolder, capsys: Captured
 ) -> None:
     keep(cache, 1)
     Path("flightlog.yaml").write_text("version: 1\nproject: {nam: p}\n")
@@ -84,7 +84,7 @@ def test_a_manifest_that_cannot_be_read_is_said_and_the_default_looked_at(
     assert err.endswith("; looking at .flightlog/cache\n")
 
 
-def test_a_folder_that_others_can_write_to_fails_loudly(cache: Cache, capsys: Captured) -> None:
+def test_a_folder_that_others_can_write_to_fails_loudly(cache: CacheFolder, capsys: Captured) -> None:
     keep(cache, 1)
     cache.folder.chmod(0o770)
     for args in (["stats"], ["explain", "fit"], ["prune", "--max-bytes", "0"]):
@@ -95,7 +95,7 @@ def test_a_folder_that_others_can_write_to_fails_loudly(cache: Cache, capsys: Ca
     assert cache.path(key(1)).exists()
 
 
-def test_results_are_counted_by_function(cache: Cache, capsys: Captured) -> None:
+def test_results_are_counted_by_function(cache: CacheFolder, capsys: Captured) -> None:
     keep(cache, 1)
     keep(cache, 2)
     keep(cache, 3, "model.predict", size=9000)
@@ -115,7 +115,7 @@ def test_results_are_counted_by_function(cache: Cache, capsys: Captured) -> None
     )
 
 
-def test_hits_are_those_the_runs_recorded(cache: Cache, capsys: Captured) -> None:
+def test_hits_are_those_the_runs_recorded(cache: CacheFolder, capsys: Captured) -> None:
     @cacheable
     def work(x: int) -> int:
         return x
@@ -137,7 +137,9 @@ def test_hits_are_those_the_runs_recorded(cache: Cache, capsys: Captured) -> Non
     }
 
 
-def test_what_is_old_or_too_much_is_pruned_the_longest_unused_first(cache: Cache, capsys: Captured) -> None:
+def test_what_is_old_or_too_much_is_pruned_the_longest_unused_first(
+    cache: CacheFolder, capsys: Captured
+) -> None:
     for number, unused_d in ((1, 40), (2, 3), (3, 2), (4, 1)):
         keep(cache, number, unused_s=unused_d * DAY, size=1000)
     size = cache.path(key(1)).stat().st_size
@@ -152,7 +154,7 @@ def test_what_is_old_or_too_much_is_pruned_the_longest_unused_first(cache: Cache
     assert [cache.path(key(number)).exists() for number in (1, 2, 3, 4)] == [False, False, True, True]
 
 
-def test_pruning_one_function_leaves_the_others(cache: Cache, capsys: Captured) -> None:
+def test_pruning_one_function_leaves_the_others(cache: CacheFolder, capsys: Captured) -> None:
     keep(cache, 1)
     keep(cache, 2, "model.predict")
     assert main(["cache", "prune", "--max-bytes", "0", "--function", "fit"]) == 0
@@ -160,7 +162,7 @@ def test_pruning_one_function_leaves_the_others(cache: Cache, capsys: Captured) 
     assert isinstance(cache.lookup(key(2)), Hit)
 
 
-def test_pruning_forgets_what_misses_were_explained_with(cache: Cache, capsys: Captured) -> None:
+def test_pruning_forgets_what_misses_were_explained_with(cache: CacheFolder, capsys: Captured) -> None:
     keep(cache, 1)
     [entry] = stored(cache)
     header = entry.header
@@ -171,7 +173,7 @@ def test_pruning_forgets_what_misses_were_explained_with(cache: Cache, capsys: C
     assert [path for path in cache.folder.rglob("*") if path.is_file()] == []
 
 
-def test_damaged_and_unfinished_files_are_pruned_in_any_case(cache: Cache, capsys: Captured) -> None:
+def test_damaged_and_unfinished_files_are_pruned_in_any_case(cache: CacheFolder, capsys: Captured) -> None:
     keep(cache, 1)
     cache.path(key(2)).parent.mkdir(parents=True)
     cache.path(key(2)).write_bytes(b"nonsense")
@@ -184,7 +186,7 @@ def test_damaged_and_unfinished_files_are_pruned_in_any_case(cache: Cache, capsy
 
 @pytest.mark.parametrize("args", [[], ["--older-than", "30"], ["--max-bytes", "much"]])
 def test_pruning_without_a_limit_or_with_a_bad_one_removes_nothing(
-    cache: Cache, args: list[str], capsys: Captured
+    cache: CacheFolder, args: list[str], capsys: Captured
 ) -> None:
     keep(cache, 1)
     assert main(["cache", "prune", *args]) == 2
@@ -192,7 +194,9 @@ def test_pruning_without_a_limit_or_with_a_bad_one_removes_nothing(
     assert cache.path(key(1)).exists()
 
 
-def test_a_function_is_explained_with_why_its_last_result_was_missing(cache: Cache, capsys: Captured) -> None:
+def test_a_function_is_explained_with_why_its_last_result_was_missing(
+    cache: CacheFolder, capsys: Captured
+) -> None:
     keep(cache, 1)
     asked = About(function="model.fit", code="c" * 64, arguments={"x": "f" * 64, "y": "0" * 64})
     cache.note_miss(key(9), cache.lookup(key(9), asked), asked)
@@ -210,7 +214,7 @@ def test_a_function_is_explained_with_why_its_last_result_was_missing(cache: Cac
         )
 
 
-def test_a_key_is_explained_too_and_as_json(cache: Cache, capsys: Captured) -> None:
+def test_a_key_is_explained_too_and_as_json(cache: CacheFolder, capsys: Captured) -> None:
     keep(cache, 1)
     keep(cache, 2)
     assert main(["cache", "explain", key(2)[:8], "--format", "json"]) == 0
@@ -219,7 +223,7 @@ def test_a_key_is_explained_too_and_as_json(cache: Cache, capsys: Captured) -> N
     assert (found["last_miss"], found["changed"]) == (None, [])
 
 
-def test_a_name_that_nothing_goes_by_is_misuse_with_a_hint(cache: Cache, capsys: Captured) -> None:
+def test_a_name_that_nothing_goes_by_is_misuse_with_a_hint(cache: CacheFolder, capsys: Captured) -> None:
     keep(cache, 1)
     assert main(["cache", "explain", "fitt"]) == 2
     assert capsys.readouterr().err == (
@@ -227,8 +231,8 @@ def test_a_name_that_nothing_goes_by_is_misuse_with_a_hint(cache: Cache, capsys:
     )
 
 
-def test_another_folder_can_be_named(cache: Cache, tmp_path: Path, capsys: Captured) -> None:
-    keep(Cache(tmp_path / "elsewhere"), 1)
+def test_another_folder_can_be_named(cache: CacheFolder, tmp_path: Path, capsys: Captured) -> None:
+    keep(CacheFolder(tmp_path / "elsewhere"), 1)
     assert main(["cache", "stats", "--cache-dir", "elsewhere"]) == 0
     assert capsys.readouterr().out.startswith(f"Cache: {tmp_path / 'elsewhere'}\n")
 

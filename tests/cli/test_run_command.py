@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flightlog.analyze.report.summary import summarize
-from flightlog.record.command.child import Tail
+from flightlog.record.command.child import OutputTail
 from flightlog.store.run import Run
 
 FLIGHTLOG = [sys.executable, "-c", "from flightlog.cli.main import main; raise SystemExit(main())"]
@@ -492,7 +492,7 @@ def test_a_shell_controls_its_jobs(terminal, environ, the_run):
 
 @given(st.lists(st.binary(max_size=40)), st.integers(1, 30))
 def test_a_tail_is_the_end_of_what_was_added(chunks, limit):
-    tail = Tail(limit)
+    tail = OutputTail(limit)
     for chunk in chunks:
         tail.add(chunk)
     whole = b"".join(chunks)
@@ -503,13 +503,13 @@ def test_a_tail_is_the_end_of_what_was_added(chunks, limit):
 
 
 def test_a_tail_begins_with_a_whole_line():
-    tail = Tail(limit=20)
+    tail = OutputTail(limit=20)
     tail.add(b"first line of many\nsecond line\nthird line\n")
     assert tail.text(limit=15) == "third line\n"
 
 
 def test_a_tail_of_a_short_stream_is_all_of_it():
-    tail = Tail()
+    tail = OutputTail()
     tail.add(b"a\n")
     tail.add("ü".encode()[:1])
     assert tail.text() == "a\n\ufffd"

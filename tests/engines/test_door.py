@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.engines.local_channel import Door, Knocker
+from flightlog.engines.local_channel import ChannelClient, ChannelServer
 
 
 @pytest.fixture
@@ -26,13 +26,13 @@ def heard():
 
 @pytest.fixture
 def door(heard):
-    door = Door(lambda pid, kind, text: heard.append((pid, kind, text)))
+    door = ChannelServer(lambda pid, kind, text: heard.append((pid, kind, text)))
     yield door
     door.close()
 
 
 def test_what_a_worker_says_is_heard_in_order_and_with_who_it_is(door, heard):
-    knocker = Knocker(door.path, lambda: None)
+    knocker = ChannelClient(door.path, lambda: None)
     knocker.tell(b"B", b"first")
     knocker.tell(b"P", b"")
     door.listen()
@@ -42,9 +42,9 @@ def test_what_a_worker_says_is_heard_in_order_and_with_who_it_is(door, heard):
 @given(texts=st.lists(st.binary(max_size=300), max_size=20))
 def test_messages_come_out_as_they_went_in(texts):
     heard = []
-    door = Door(lambda _pid, _kind, text: heard.append(text))
+    door = ChannelServer(lambda _pid, _kind, text: heard.append(text))
     try:
-        knocker = Knocker(door.path, lambda: None)
+        knocker = ChannelClient(door.path, lambda: None)
         for text in texts:
             knocker.tell(b"B", text)
         door.listen()
@@ -55,7 +55,7 @@ def test_messages_come_out_as_they_went_in(texts):
 
 def test_a_message_larger_than_the_socket_holds_arrives_whole(door, heard):
     text = os.urandom(3 << 20)
-    knocker = Knocker(door.path, lambda: None)
+    knocker = ChannelClient(door.path, lambda: None)
     telling = threading.Thread(target=knocker.tell, args=(b"P", text))
     telling.start()
     while not heard:
@@ -66,8 +66,8 @@ def test_a_message_larger_than_the_socket_holds_arrives_whole(door, heard):
 
 def test_the_last_words_of_a_killed_process_are_heard(door, heard):
     program = (
-        "import os, signal, sys; from flightlog.engines.local_channel import Knocker\n"
-        "Knocker(sys.argv[1], lambda: None).tell(b'B', b'last words')\n"
+        "import os, signal, sys; from flightlog.engines.local_channel import ChannelClient\n"
+        "ChannelClient(sys.argv[1], lambda: None).tell(b'B', b'last words')\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
     worker = subprocess.Popen([sys.executable, "-c", program, door.path])
@@ -79,7 +79,7 @@ def test_the_last_words_of_a_killed_process_are_heard(door, heard):
 def test_workers_are_told_when_it_is_over_and_waited_for(door, heard):
     left = []
     for number in range(3):
-        knocker = Knocker(door.path, lambda number=number: left.append(number))
+        knocker = ChannelClient(door.path, lambda number=number: left.append(number))
         knocker.tell(b"B", b"here")
     door.listen()
     assert door.dismiss(timeout_s=60.0) is True
@@ -89,7 +89,7 @@ def test_workers_are_told_when_it_is_over_and_waited_for(door, heard):
 
 def test_a_worker_that_does_not_leave_is_not_waited_for_for_ever(door):
     stuck = threading.Event()
-    Knocker(door.path, stuck.wait).tell(b"B", b"here")
+    ChannelClient(door.path, stuck.wait).tell(b"B", b"here")
     door.listen()
     assert door.dismiss(timeout_s=0.01) is False
     stuck.set()
@@ -97,11 +97,11 @@ def test_a_worker_that_does_not_leave_is_not_waited_for_for_ever(door):
 
 def test_a_door_that_is_not_there_is_an_error_of_the_system(tmp_path):
     with pytest.raises(OSError):
-        Knocker(str(tmp_path / "door"), lambda: None).tell(b"B", b"hello")
+        ChannelClient(str(tmp_path / "door"), lambda: None).tell(b"B", b"hello")
 
 
 def test_only_this_user_can_knock_and_nothing_stays_behind(heard):
-    door = Door(lambda *_facts: None)
+    door = ChannelServer(lambda *_facts: None)
     folder = Path(door.path).parent
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     door.close()
@@ -110,7 +110,7 @@ def test_only_this_user_can_knock_and_nothing_stays_behind(heard):
 
 
 def test_a_connection_that_a_task_closed_is_opened_again_and_its_number_left_alone(door, heard):
-    knocker = Knocker(door.path, lambda: None)
+    knocker = ChannelClient(door.path, lambda: None)
     knocker.tell(b"B", b"before")
     (number,) = [fd for fd in map(int, os.listdir("/proc/self/fd")) if _leads_to(fd, door)]
     reader, writer = os.pipe()
@@ -124,7 +124,7 @@ def test_a_connection_that_a_task_closed_is_opened_again_and_its_number_left_alo
     assert sorted(heard) == [(os.getpid(), b"B", b"after"), (os.getpid(), b"B", b"before")]
 
 
-def _leads_to(fd: int, door: Door) -> bool:
+def _leads_to(fd: int, door: ChannelServer) -> bool:
     try:
         with socket.socket(fileno=os.dup(fd)) as copy:
             return copy.getpeername() == door.path

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from flightlog.engines.exit_reason import Watched
+from flightlog.engines.exit_reason import WatchedProcess
 
 pytestmark = pytest.mark.skipif(
     not hasattr(os, "pidfd_open"), reason="there are no descriptors of processes here"
@@ -33,7 +33,7 @@ def ended_as(code: str, parent: str) -> tuple[int | None, int | None]:
     """The exit code of somebody else's child before and after its end."""
     command = [sys.executable, "-c", PARENT, f"import os, sys; sys.stdin.read(); {code}", parent]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        watched = Watched(int(process.stdout.readline()))
+        watched = WatchedProcess(int(process.stdout.readline()))
         before = watched.exit_code()
         process.stdin.write("\n")
         process.stdin.flush()
@@ -66,4 +66,4 @@ def test_a_process_that_is_not_there_cannot_be_watched():
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
     with pytest.raises(ProcessLookupError):
-        Watched(child.pid)
+        WatchedProcess(child.pid)

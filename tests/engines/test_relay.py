@@ -18,8 +18,8 @@ import pytest
 from building import finished
 
 from flightlog.engines.execute import execute
-from flightlog.engines.relay.chunk import Parcel, pack
-from flightlog.engines.relay.recording import Landing, depart, place_here, settle
+from flightlog.engines.relay.chunk import Chunk, pack
+from flightlog.engines.relay.recording import ChunkReceiver, depart, place_here, settle
 from flightlog.engines.relay.sender import take_orphans
 from flightlog.events import ArtifactRecorded, ResourceSample, TaskStarted
 from flightlog.record.context import RUN, carrier
@@ -41,13 +41,13 @@ home, root = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
 number = 0
 broken = False
 
-def send(parcel):
+def send(chunk):
     global number
     if broken:
         raise OSError("no way home")
     number += 1
     fresh = home / f".{os.getpid()}-{number}"
-    fresh.write_bytes(parcel)
+    fresh.write_bytes(chunk)
     fresh.rename(home / f"{os.getpid():09d}-{number:06d}")
 
 def record(name):
@@ -102,7 +102,7 @@ class Worker:
     def spools(self) -> list[str]:
         return sorted(path.relative_to(self.root).as_posix() for path in self.root.glob("*/*"))
 
-    def deliver(self, landing: Landing) -> None:
+    def deliver(self, landing: ChunkReceiver) -> None:
         """Take everything that has arrived."""
         for file in sorted(self.mail.glob("[!.]*")):
             landing.take(file.read_bytes())
@@ -162,7 +162,7 @@ def test_another_run_at_the_same_path_is_not_this_one(tmp_path):
 def test_spans_and_artifacts_inside_arrive_with_the_right_parent(tmp_path, workers):
     worker = workers()
     with recorded(tmp_path / "runs") as (path, _):
-        landing = Landing(path)
+        landing = ChunkReceiver(path)
         place = elsewhere()
         assert worker.run(place, "record('a span')") == "done\n"
         assert worker.run(place, "artifact('output.csv'); assert settle(20)") == "done\n"
@@ -184,7 +184,7 @@ def test_spans_and_artifacts_inside_arrive_with_the_right_parent(tmp_path, worke
 def test_a_process_that_a_task_starts_is_recorded_too(tmp_path, workers):
     worker = workers()
     with recorded(tmp_path / "runs") as (path, _):
-        landing = Landing(path)
+        landing = ChunkReceiver(path)
         worker.run(elsewhere(), "in_subprocess('inside'); assert depart()")
         worker.deliver(landing)
         assert landing.close()
@@ -199,7 +199,7 @@ def test_a_child_that_a_task_forks_is_recorded_too_however_it_ends(tmp_path, wor
         "pid = os.fork()\nif not pid:\n  record('forked'); os._exit(0)\nos.waitpid(pid, 0); assert settle(20)"
     )
     with recorded(tmp_path / "runs") as (path, _):
-        landing = Landing(path)
+        landing = ChunkReceiver(path)
         place = elsewhere()
         assert worker.run(place, code) == "done\n"
         worker.deliver(landing)
@@ -212,9 +212,12 @@ def test_a_child_that_a_task_forks_is_recorded_too_however_it_ends(tmp_path, wor
 
 def test_a_bundle_of_an_out_of_memory_arrives(tmp_path, workers):
     worker = workers()
-    code = "from flightlog.record.device.oom import dump\nassert dump(current_run().recorder, 'asked for'); assert depart()"
+    code = (
+        "from flightlog.record.device.oom import dump\nassert dump(current_run().recorder, 'asked for'); "
+        "assert depart()"
+    )
     with recorded(tmp_path / "runs") as (path, _):
-        landing = Landing(path)
+        landing = ChunkReceiver(path)
         assert worker.run(elsewhere(), code) == "done\n"
         worker.deliver(landing)
         assert landing.close()
@@ -226,14 +229,17 @@ def test_a_bundle_of_an_out_of_memory_arrives(tmp_path, workers):
 def test_what_a_killed_worker_left_is_sent_by_the_next_one_on_its_host(tmp_path, workers):
     first, second = workers(), workers()
     with recorded(tmp_path / "runs") as (path, _):
-        landing = Landing(path)
+        landing = ChunkReceiver(path)
         place = elsewhere()
         assert first.run(place, "broken = True; record('before the kill')") == "done\n"
         first.kill()
         first.deliver(landing)
         assert names(path) == []
         assert len(first.spools()) == 1
-        code = "import time\nwhile len(list((root / place['traceparent'].split('-')[1]).iterdir())) > 1: time.sleep(0.01)"
+        code = (
+            "import time\nwhile len(list((root / place['traceparent'].split('-')[1]).iterdir())) > 1: "
+            "time.sleep(0.01)"
+        )
         assert second.run(place, f"record('after it'); {code}") == "done\n"
         assert second.end() == 0
         second.deliver(landing)
@@ -248,7 +254,7 @@ def test_what_a_killed_worker_left_is_sent_by_the_next_one_on_its_host(tmp_path,
 def test_a_worker_whose_end_is_not_heard_is_named_and_its_lines_are_folded(tmp_path, workers):
     worker = workers()
     with recorded(tmp_path / "runs") as (path, _):
-        landing = Landing(path)
+        landing = ChunkReceiver(path)
         worker.run(elsewhere(), "record('heard'); assert settle(20)")
         worker.run(elsewhere(), "broken = True; record('unheard')")
         worker.kill()
@@ -266,7 +272,7 @@ def test_a_worker_whose_end_is_not_heard_is_named_and_its_lines_are_folded(tmp_p
 def test_a_way_home_that_fails_costs_nothing_and_is_caught_up(tmp_path, workers):
     worker = workers()
     with recorded(tmp_path / "runs") as (path, _):
-        landing = Landing(path)
+        landing = ChunkReceiver(path)
         place = elsewhere()
         worker.run(place, "broken = True; record('one')")
         assert worker.run(place, "assert not settle(0.1)") == "done\n"
@@ -281,7 +287,7 @@ def test_a_way_home_that_fails_costs_nothing_and_is_caught_up(tmp_path, workers)
 def test_everything_can_be_sent_again(tmp_path, workers):
     worker = workers()
     with recorded(tmp_path / "runs") as (path, _):
-        landing = Landing(path)
+        landing = ChunkReceiver(path)
         worker.run(elsewhere(), "record('one'); assert settle(20)")
         for file in worker.mail.glob("[!.]*"):
             file.unlink()  # lost on its way
@@ -300,7 +306,7 @@ def test_everything_can_be_sent_again(tmp_path, workers):
 def test_a_worker_that_left_a_run_can_come_back_to_it(tmp_path, workers):
     worker = workers()
     with recorded(tmp_path / "runs") as (path, _):
-        landing = Landing(path)
+        landing = ChunkReceiver(path)
         place = elsewhere()
         worker.run(place, "record('one'); assert depart(place, 20)")
         assert worker.spools() == []
@@ -347,10 +353,11 @@ def test_samples_are_lines_like_others(tmp_path, workers):
     worker = workers()
     code = (
         "from flightlog.events import ResourceSample\n"
-        "current_run().emit(ResourceSample(scope='worker', worker='w', host='h', cpu_percent=12.5)); assert depart()"
+        "current_run().emit(ResourceSample(scope='worker', worker='w', host='h', cpu_percent=12.5)); "
+        "assert depart()"
     )
     with recorded(tmp_path / "runs") as (path, _):
-        landing = Landing(path)
+        landing = ChunkReceiver(path)
         assert worker.run(elsewhere(), code) == "done\n"
         worker.deliver(landing)
         landing.close()
@@ -367,7 +374,7 @@ def test_two_processes_never_share_a_spool_and_each_removes_its_own(tmp_path, wo
         assert len(first.spools()) == 2
         assert (first.end(), second.end()) == (0, 0)
         assert first.spools() == []
-        landing = Landing(path)
+        landing = ChunkReceiver(path)
         first.deliver(landing)
         assert landing.close()
     assert names(path) == ["one", "two"]
@@ -388,7 +395,7 @@ def test_a_worker_that_ends_without_a_way_home_ends_at_once_and_leaves_its_spool
 def test_what_the_disk_refuses_is_written_when_it_takes_it(tmp_path, caplog):
     with recorded(tmp_path / "runs") as (path, _):
         trace_id = carrier()["traceparent"].split("-")[1]
-        landing = Landing(path)
+        landing = ChunkReceiver(path)
         shutil.move(path, tmp_path / "aside")
         while not path.is_file():  # the recorder may have made the folder again meanwhile
             shutil.rmtree(path, ignore_errors=True)
@@ -396,7 +403,7 @@ def test_what_the_disk_refuses_is_written_when_it_takes_it(tmp_path, caplog):
                 path.write_text("in the way")
         with caplog.at_level(logging.WARNING):
             name = "segments/0a0b0c0d/spans-000001.jsonl"
-            landing.take(pack(Parcel(trace_id, "5" * 16, name, "lines", 0, b"{}\n")))
+            landing.take(pack(Chunk(trace_id, "5" * 16, name, "lines", 0, b"{}\n")))
             assert not landing.flush(0.3)
         path.unlink()
         shutil.move(tmp_path / "aside", path)
@@ -409,15 +416,15 @@ def test_what_the_disk_refuses_is_written_when_it_takes_it(tmp_path, caplog):
 
 def test_a_landing_says_once_what_it_refuses_and_goes_on(tmp_path, caplog):
     with recorded(tmp_path) as (path, _):
-        landing = Landing(path)
+        landing = ChunkReceiver(path)
         with caplog.at_level(logging.WARNING):
-            for parcel in (b"", b"no parcel", b"flp1 nor this"):
-                landing.take(parcel)
+            for chunk in (b"", b"no chunk", b"flp1 nor this"):
+                landing.take(chunk)
             assert landing.flush()
             landing.take(None)
         assert (landing.taken, landing.refused) == (0, 4)
         assert [r.message for r in caplog.records] == [
-            "a parcel was refused: it does not begin as a parcel of this version does"
+            "a chunk was refused: it does not begin as a chunk of this version does"
         ]
         assert landing.close()
         landing.take(b"late")
@@ -433,7 +440,7 @@ def test_a_worker_whose_task_closes_everything_holds_its_spool_again(tmp_path, w
         assert worker.run(place, f"{code}; record('after'); assert settle(30)") == "done\n"
         (spool,) = worker.spools()
         assert take_orphans(worker.root, spool.split("/")[0], ()) == []
-        landing = Landing(carrier()[RUN])
+        landing = ChunkReceiver(carrier()[RUN])
         worker.deliver(landing)
         landing.close()
         path = Path(carrier()[RUN])

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flightlog.engines.relay.chunk import MAX_PARCEL_BYTES, ROOM_BYTES, NoParcel, Parcel, pack, unpack
-from flightlog.engines.relay.receiver import MAX_HOLES_BYTES, LandedFiles
+from flightlog.engines.relay.chunk import MAX_PARCEL_BYTES, ROOM_BYTES, Chunk, NotAChunk, pack, unpack
+from flightlog.engines.relay.receiver import MAX_HOLES_BYTES, ReceivedFiles
 from flightlog.engines.relay.sender import NOTE_S, SpooledFiles, make_spool, settle_dead, take_orphans
 from flightlog.store import layout
 from flightlog.store.documents import read_document, write_document
@@ -26,7 +26,7 @@ NOTE = f"segments/{WRITER}/writer.json"
 
 
 def make_home(folder: Path) -> Path:
-    """A run directory that parcels may land in."""
+    """A run directory that chunks may land in."""
     run = folder / "run-20261115T120000Z-demo-00000001"
     run.mkdir(parents=True)
     write_document(
@@ -80,8 +80,8 @@ def contents(run: Path) -> dict[str, bytes]:
     return {path.relative_to(run).as_posix(): path.read_bytes() for path in run.rglob("*") if path.is_file()}
 
 
-def a_parcel(**changes: object) -> Parcel:
-    return msgspec.structs.replace(Parcel(TRACE, SPOOL, LINES, "lines", 0, b'{"a": 1}\n'), **changes)
+def a_parcel(**changes: object) -> Chunk:
+    return msgspec.structs.replace(Chunk(TRACE, SPOOL, LINES, "lines", 0, b'{"a": 1}\n'), **changes)
 
 
 @pytest.fixture
@@ -96,10 +96,10 @@ def spool(tmp_path):
     made.let_go()
 
 
-def landed(run: Path, parcels: list[Parcel]) -> LandedFiles:
-    files = LandedFiles(run)
-    for parcel in parcels:
-        files.write(unpack(pack(parcel)))
+def landed(run: Path, chunks: list[Chunk]) -> ReceivedFiles:
+    files = ReceivedFiles(run)
+    for chunk in chunks:
+        files.write(unpack(pack(chunk)))
     return files
 
 
@@ -107,7 +107,7 @@ def test_a_spool_lands_under_the_names_of_its_writers_and_reads_as_one_run(home,
     first, second = a_writer(spool.run, "00000001"), a_writer(spool.run, "00000002")
     record(first, 3)
     record(second, 2)
-    landed(home, list(SpooledFiles(spool.run, TRACE, spool.name).parcels()))
+    landed(home, list(SpooledFiles(spool.run, TRACE, spool.name).chunks()))
     read = Run(home).read()
     assert [(e.writer, e.seq) for e in read.events("metrics")] == [
         ("00000001", 0),
@@ -122,10 +122,10 @@ def test_a_spool_lands_under_the_names_of_its_writers_and_reads_as_one_run(home,
 def test_a_parcel_is_at_most_a_mebibyte_and_holds_whole_lines(spool):
     files = a_writer(spool.run, WRITER)
     record(files, 300, size=20_000)
-    sent = [p for p in SpooledFiles(spool.run, TRACE, spool.name).parcels() if p.kind == "lines"]
+    sent = [p for p in SpooledFiles(spool.run, TRACE, spool.name).chunks() if p.kind == "lines"]
     assert len(sent) > 5
-    assert all(len(pack(parcel)) <= MAX_PARCEL_BYTES for parcel in sent)
-    assert {parcel.data[-1:] for parcel in sent} == {b"\n"}
+    assert all(len(pack(chunk)) <= MAX_PARCEL_BYTES for chunk in sent)
+    assert {chunk.data[-1:] for chunk in sent} == {b"\n"}
 
 
 def test_a_line_that_is_not_whole_yet_waits(spool):
@@ -134,10 +134,10 @@ def test_a_line_that_is_not_whole_yet_waits(spool):
     with file.open("ab") as out:
         out.write(b'{"torn')
     pending = SpooledFiles(spool.run, TRACE, spool.name)
-    assert [p.data for p in pending.parcels() if p.kind == "lines"] == [a_line(WRITER, 0)]
+    assert [p.data for p in pending.chunks() if p.kind == "lines"] == [a_line(WRITER, 0)]
     with file.open("ab") as out:
         out.write(b'": 1}\n')
-    assert [(p.at, p.data) for p in pending.parcels() if p.kind == "lines"] == [
+    assert [(p.at, p.data) for p in pending.chunks() if p.kind == "lines"] == [
         (len(a_line(WRITER, 0)), b'{"torn": 1}\n')
     ]
 
@@ -145,23 +145,23 @@ def test_a_line_that_is_not_whole_yet_waits(spool):
 def test_what_could_not_be_sent_is_given_again(spool):
     record(a_writer(spool.run, WRITER), 2)
     pending = SpooledFiles(spool.run, TRACE, spool.name)
-    first = next(pending.parcels())
-    assert next(pending.parcels()) == first
-    assert len(list(pending.parcels())) == 2
-    assert list(pending.parcels()) == []
+    first = next(pending.chunks())
+    assert next(pending.chunks()) == first
+    assert len(list(pending.chunks())) == 2
+    assert list(pending.chunks()) == []
 
 
 def test_a_file_that_grows_full_and_is_put_aside_lands_once(home, spool):
     files = a_writer(spool.run, WRITER, rotate_bytes=5000)
     pending = SpooledFiles(spool.run, TRACE, spool.name)
-    target = LandedFiles(home)
+    target = ReceivedFiles(home)
     for _ in range(40):
         record(files, 7, size=100)
-        for parcel in pending.parcels(everything=True):
-            target.write(parcel)
+        for chunk in pending.chunks(everything=True):
+            target.write(chunk)
     files.close()
-    for parcel in pending.parcels():
-        target.write(parcel)
+    for chunk in pending.chunks():
+        target.write(chunk)
     assert len(list((home / "segments" / WRITER).glob("metrics-*.jsonl"))) > 5
     read = Run(home).read()
     assert [event.seq for event in read.events("metrics")] == list(range(280))
@@ -178,9 +178,9 @@ def test_a_note_counts_no_line_that_has_not_landed_before_it(spool):
         write_document(files.folder / layout.WRITER, msgspec.structs.replace(files.info, lines=counted))
 
     record_and_note(1)
-    parcels = list(pending.parcels(lambda: record_and_note(5)))
-    assert [p.kind for p in parcels] == ["lines", "document"]
-    assert (parcels[0].data.count(b"\n"), msgspec.json.decode(parcels[1].data)["lines"]) == (
+    chunks = list(pending.chunks(lambda: record_and_note(5)))
+    assert [p.kind for p in chunks] == ["lines", "document"]
+    assert (chunks[0].data.count(b"\n"), msgspec.json.decode(chunks[1].data)["lines"]) == (
         6,
         {"metrics": 1},
     )
@@ -193,7 +193,7 @@ def test_a_heartbeat_alone_is_sent_now_and_then_and_a_last_word_at_once(spool):
     pending = SpooledFiles(spool.run, TRACE, spool.name, clock=lambda: now[0])
 
     def names() -> list[str]:
-        return [parcel.kind for parcel in pending.parcels()]
+        return [chunk.kind for chunk in pending.chunks()]
 
     assert names() == ["lines", "document"]
     files.save()
@@ -211,7 +211,7 @@ def test_what_a_killed_writer_left_in_its_tails_is_settled_and_it_is_noted_as_de
     files.stream("metrics").put(a_line(WRITER, files.stream("metrics").number()))  # in the tail alone
     files.abandon()
     assert settle_dead(spool.run, lambda _info: False, orphaned=True) is False
-    landed(home, list(SpooledFiles(spool.run, TRACE, spool.name).parcels()))
+    landed(home, list(SpooledFiles(spool.run, TRACE, spool.name).chunks()))
     assert [event.seq for event in Run(home).events("metrics")] == [0, 1, 2]
     note = read_document(home / NOTE, layout.WriterInfo).value
     assert (note.closed, note.died, note.unheard) == (True, True, False)
@@ -234,7 +234,7 @@ def test_a_spool_is_nobody_elses_while_its_process_lives(tmp_path, spool):
 
 def test_a_gap_is_blank_until_it_is_filled_and_every_whole_line_can_be_read_meanwhile(home):
     lines = [a_line(WRITER, number) for number in range(4)]
-    files = LandedFiles(home)
+    files = ReceivedFiles(home)
     name = f"segments/{WRITER}/metrics-000001.jsonl"
     at = [sum(map(len, lines[:i])) for i in range(4)]
     for number in (3, 1):
@@ -249,7 +249,7 @@ def test_a_gap_is_blank_until_it_is_filled_and_every_whole_line_can_be_read_mean
 
 
 def test_what_comes_when_its_file_has_been_folded_stands_in_a_new_one(home):
-    files = LandedFiles(home)
+    files = ReceivedFiles(home)
     files.write(a_parcel(data=b"one\n"))
     (home / LINES).unlink()
     files.write(a_parcel(data=b"one\n"))
@@ -279,12 +279,12 @@ def test_bundles_are_sent_when_they_are_complete(home, spool):
         folder.mkdir(parents=True)
         (folder / "bundle.json").write_bytes(b"{}\n")
         (folder / "snapshot.pickle").write_bytes(bytes(3 * ROOM_BYTES))
-    parcels = list(SpooledFiles(spool.run, TRACE, spool.name).parcels())
-    assert [(p.kind, p.name.rpartition("/")[2]) for p in parcels] == [
+    chunks = list(SpooledFiles(spool.run, TRACE, spool.name).chunks())
+    assert [(p.kind, p.name.rpartition("/")[2]) for p in chunks] == [
         *[("bytes", "snapshot.pickle")] * 3,
         ("document", "bundle.json"),
     ]
-    landed(home, parcels)
+    landed(home, chunks)
     [folder] = (home / "oom").iterdir()
     assert contents(folder) == contents(kept)
 
@@ -311,16 +311,16 @@ def test_bundles_are_sent_when_they_are_complete(home, spool):
     ],
 )
 def test_a_name_that_leads_elsewhere_is_no_parcel(changes):
-    parcel = a_parcel(**changes)
-    with pytest.raises(NoParcel):
-        pack(parcel)
-    body = msgspec.msgpack.encode(parcel)
-    with pytest.raises(NoParcel):
+    chunk = a_parcel(**changes)
+    with pytest.raises(NotAChunk):
+        pack(chunk)
+    body = msgspec.msgpack.encode(chunk)
+    with pytest.raises(NotAChunk):
         unpack(b"flp1" + zlib.crc32(body).to_bytes(4, "big") + body)
 
 
 @pytest.mark.parametrize(
-    "parcel",
+    "chunk",
     [
         a_parcel(trace_id="c" * 32),
         a_parcel(at=MAX_HOLES_BYTES + 1),
@@ -334,31 +334,31 @@ def test_a_name_that_leads_elsewhere_is_no_parcel(changes):
     ],
     ids=["another run", "far away", "further", "the owner", "another's note", "an owner's note", "no note"],
 )
-def test_a_parcel_that_may_not_land_changes_nothing(home, parcel):
+def test_a_parcel_that_may_not_land_changes_nothing(home, chunk):
     before = contents(home)
-    with pytest.raises(NoParcel):
-        LandedFiles(home).write(parcel)
+    with pytest.raises(NotAChunk):
+        ReceivedFiles(home).write(chunk)
     assert contents(home) == before
 
 
 def test_a_writer_of_the_run_directory_itself_takes_no_parcels(home):
     files = a_writer(home, WRITER)
     record(files, 1)
-    with pytest.raises(NoParcel, match="writes here itself"):
-        LandedFiles(home).write(a_parcel())
+    with pytest.raises(NotAChunk, match="writes here itself"):
+        ReceivedFiles(home).write(a_parcel())
     files.close()
 
 
 def test_a_second_spool_cannot_write_into_a_writer_of_the_first(home):
     files = landed(home, [a_parcel()])
-    with pytest.raises(NoParcel, match="another spool"):
+    with pytest.raises(NotAChunk, match="another spool"):
         files.write(a_parcel(spool="6" * 16, at=9))
 
 
 @given(st.binary(max_size=300))
 def test_no_bytes_at_all_make_unpacking_raise_anything_else(data):
     for one in (data, b"flp1" + data):
-        with pytest.raises(NoParcel):
+        with pytest.raises(NotAChunk):
             unpack(one)
 
 
@@ -373,7 +373,7 @@ def test_any_order_repetition_and_splitting_gives_the_same_directory(data):
         (bundle / "events.jsonl").write_bytes(b"".join(a_line(WRITER, n) for n in range(3)))
         pending = SpooledFiles(spool.run, TRACE, spool.name)
         writers = [a_writer(spool.run, one, rotate_bytes=600) for one in ("00000001", "00000002")]
-        parcels: list[Parcel] = []
+        chunks: list[Chunk] = []
         for _ in range(data.draw(st.integers(1, 4))):
             for files in writers:
                 record(
@@ -382,19 +382,19 @@ def test_any_order_repetition_and_splitting_gives_the_same_directory(data):
                     stream=data.draw(st.sampled_from(["metrics", "spans"])),
                 )
             (bundle / "bundle.json").write_bytes(os.urandom(8))
-            parcels += pending.parcels(everything=True)
+            chunks += pending.chunks(everything=True)
         for files in writers:
             files.close()
         spool.let_go()
         plain = make_home(root / "plain")
-        landed(plain, parcels)
-        pieces: list[Parcel] = []
-        for parcel in parcels:
-            cut = data.draw(st.integers(0, len(parcel.data))) if parcel.kind != "document" else 0
-            for start, piece in ((0, parcel.data[:cut]), (cut, parcel.data[cut:])):
+        landed(plain, chunks)
+        pieces: list[Chunk] = []
+        for chunk in chunks:
+            cut = data.draw(st.integers(0, len(chunk.data))) if chunk.kind != "document" else 0
+            for start, piece in ((0, chunk.data[:cut]), (cut, chunk.data[cut:])):
                 if piece:
-                    pieces.append(msgspec.structs.replace(parcel, at=parcel.at + start, data=piece))
-        repeated = pieces + parcels + data.draw(st.lists(st.sampled_from(pieces), max_size=5))
+                    pieces.append(msgspec.structs.replace(chunk, at=chunk.at + start, data=piece))
+        repeated = pieces + chunks + data.draw(st.lists(st.sampled_from(pieces), max_size=5))
         mixed = make_home(root / "mixed")
         files_mixed = landed(mixed, data.draw(st.permutations(repeated)))
         assert contents(mixed) == contents(plain)

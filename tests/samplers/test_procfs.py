@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from flightlog.samplers.procfs import (
     Descriptor,
     DescriptorBudget,
-    KeptFile,
+    OpenFile,
     ProcessStat,
     keyed_value,
     parse_diskstats,
@@ -98,7 +98,7 @@ def test_io_counters_are_found_by_name(read: int, written: int) -> None:
 
 
 def test_a_file_the_kernel_hands_out_in_pages_is_read_to_its_end() -> None:
-    kept = KeptFile("/proc/self/smaps", records=True)
+    kept = OpenFile("/proc/self/smaps", records=True)
     data = kept.read()
     kept.close()
     assert len(data) > 20_000
@@ -107,7 +107,7 @@ def test_a_file_the_kernel_hands_out_in_pages_is_read_to_its_end() -> None:
 
 def test_a_file_longer_than_expected_is_read_to_its_end(tmp_path: Path) -> None:
     (tmp_path / "long").write_bytes(b"0123456789" * 100)
-    assert KeptFile(tmp_path / "long", size=16).read() == b"0123456789" * 100
+    assert OpenFile(tmp_path / "long", size=16).read() == b"0123456789" * 100
 
 
 def test_beyond_its_budget_a_file_is_read_without_being_kept(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_beyond_its_budget_a_file_is_read_without_being_kept(tmp_path: Path) -> 
     (tmp_path / "b").write_text("2")
     budget = DescriptorBudget(1)
     before = len(os.listdir("/proc/self/fd"))
-    a, b = KeptFile(tmp_path / "a", budget), KeptFile(tmp_path / "b", budget)
+    a, b = OpenFile(tmp_path / "a", budget), OpenFile(tmp_path / "b", budget)
     assert (a.read(), b.read()) == (b"1", b"2")
     assert len(os.listdir("/proc/self/fd")) == before + 1
     a.close()
@@ -155,11 +155,11 @@ def test_reading_leaves_a_descriptor_alone_that_has_become_somebody_elses(tmp_pa
 def test_a_process_that_is_gone_is_told_as_such(tmp_path: Path) -> None:
     write_process(tmp_path, 5)
     with pytest.raises(FileNotFoundError):
-        KeptFile(tmp_path / "6" / "stat").read()
+        OpenFile(tmp_path / "6" / "stat").read()
     pid = os.fork()
     if pid == 0:
         os._exit(0)
-    kept = KeptFile(f"/proc/{pid}/stat")
+    kept = OpenFile(f"/proc/{pid}/stat")
     assert kept.read().startswith(str(pid).encode())
     os.waitpid(pid, 0)
     with pytest.raises(ProcessLookupError):

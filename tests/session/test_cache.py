@@ -19,7 +19,7 @@ from flightlog.analyze.report.cache import CacheTally
 from flightlog.core.errors import UsageError
 from flightlog.session.cache import store
 from flightlog.session.cache.decorator import (
-    Cache,
+    CacheFolder,
     CacheOptions,
     cache_options,
     cacheable,
@@ -272,7 +272,7 @@ def test_ignored_arguments_do_not_count():
 
 def test_a_result_expires():
     now = [1e9]
-    store = Cache("results", clock=lambda: now[0])
+    store = CacheFolder("results", clock=lambda: now[0])
     f = variant("@cacheable(ttl='1h', store=store)\ndef f(x): return x", store=store)
     f(1)
     now[0] += 3599
@@ -293,7 +293,7 @@ def test_results_are_made_anew_when_asked_for():
 
 def test_a_damaged_result_is_made_again_and_put_in_its_place(folder):
     sub(5, 3)
-    path = Cache(folder).path(sub.cache_key(5, 3))
+    path = CacheFolder(folder).path(sub.cache_key(5, 3))
     for damage in (
         b"",
         b"nonsense\n",
@@ -398,7 +398,7 @@ def plain(x, factor=1):
 
 
 def test_a_call_can_be_looked_up_without_a_decorator(tmp_path):
-    cache = Cache(tmp_path / "results")
+    cache = CacheFolder(tmp_path / "results")
     value, lookup = cached_call(plain, (3,), {"factor": 2}, cache_options(version=1), cache)
     assert (value, lookup.task, lookup.result, lookup.reason) == (6, "plain", "miss", "never seen")
     value, again = cached_call(
@@ -409,7 +409,7 @@ def test_a_call_can_be_looked_up_without_a_decorator(tmp_path):
 
 
 def test_partials_methods_and_callables_are_looked_up_as_what_they_call(tmp_path):
-    cache = Cache(tmp_path / "results")
+    cache = CacheFolder(tmp_path / "results")
     ways = [
         (functools.partial(plain, factor=2), (3,)),
         (plain, (3, 2)),
@@ -427,7 +427,7 @@ def test_partials_methods_and_callables_are_looked_up_as_what_they_call(tmp_path
 
 def test_a_full_or_broken_disk_costs_the_result_and_not_the_run(tmp_path, caplog):
     (tmp_path / "file").write_text("in the way")
-    store = Cache(tmp_path / "file" / "cache")
+    store = CacheFolder(tmp_path / "file" / "cache")
     f = variant("@cacheable(store=store)\ndef f(x): return x", store=store)
     with flightlog.record("demo", sample_interval_s=None) as run:
         assert [f(1), f(1), f(2)] == [1, 1, 2]

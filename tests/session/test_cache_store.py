@@ -18,7 +18,16 @@ import pytest
 from flightlog.core.errors import UsageError
 from flightlog.session.cache import store
 from flightlog.session.cache.contents import leftovers, stats, stored
-from flightlog.session.cache.store import FORMAT, About, Cache, Hit, Kept, Miss, Refused, read_header
+from flightlog.session.cache.store import (
+    FORMAT,
+    About,
+    CacheFolder,
+    Hit,
+    Miss,
+    Refused,
+    StoredResult,
+    read_header,
+)
 
 KEY = "ab12" + "0" * 60
 OTHER = "ab12" + "1" * 60
@@ -32,12 +41,12 @@ def say_again(monkeypatch):
 
 @pytest.fixture
 def cache(tmp_path):
-    return Cache(tmp_path / "cache", clock=lambda: 1_779_249_120.0)
+    return CacheFolder(tmp_path / "cache", clock=lambda: 1_779_249_120.0)
 
 
 def test_what_is_put_is_found_by_its_key(cache):
     assert cache.lookup(KEY) == Miss(reason="never seen")
-    assert cache.put(KEY, {"a": None}, 1.5) == Kept(size_bytes=20)
+    assert cache.put(KEY, {"a": None}, 1.5) == StoredResult(size_bytes=20)
     assert cache.lookup(KEY) == Hit(
         value={"a": None}, cost_s=1.5, size_bytes=20, created="2026-05-20T03:52:00.000000Z"
     )
@@ -73,7 +82,7 @@ def test_the_last_one_put_stays(cache):
 def test_nobody_else_can_write_to_what_is_made_whatever_the_umask(tmp_path, umask):
     before = os.umask(umask)
     try:
-        cache = Cache(tmp_path / "deep" / "cache")
+        cache = CacheFolder(tmp_path / "deep" / "cache")
         cache.put(KEY, 1, 1.0, ABOUT)
         cache.note_miss(KEY, Miss(reason="never seen"), ABOUT)
     finally:
@@ -90,10 +99,11 @@ def test_a_folder_that_others_can_write_to_is_neither_read_nor_written(cache, ca
     found = cache.lookup(KEY)
     assert isinstance(found, Refused)
     assert found.reason == (
-        f"the cache folder {cache.folder} can be written to by others (mode 0777): results are unpickled from there, "
+        f"the cache folder {cache.folder} can be written to by others (mode 0777): results are unpickled "
+        "from there, "
         "which can run code; see who did, then chmod -R go-w"
     )
-    assert cache.put(OTHER, 1, 1.0) == Kept(problem=found.reason)
+    assert cache.put(OTHER, 1, 1.0) == StoredResult(problem=found.reason)
     assert not cache.path(OTHER).exists()
 
 
@@ -107,7 +117,7 @@ def test_a_folder_or_entry_of_another_user_is_refused(cache):
             f"the cache folder {cache.folder} belongs to user 4242, not to user 0",
         )
     else:
-        found = Cache(cache.folder, user=owner + 1).lookup(KEY)
+        found = CacheFolder(cache.folder, user=owner + 1).lookup(KEY)
         said = f"the cache folder {cache.folder} belongs to user {owner}, not to user {owner + 1}"
     assert isinstance(found, Refused)
     assert found.reason.startswith(said)
@@ -201,7 +211,7 @@ def test_an_entry_of_another_format_is_a_miss(cache):
 
 def test_reading_notes_the_use_to_within_an_hour(tmp_path):
     now = [1_000_000.0]
-    cache = Cache(tmp_path / "cache", clock=lambda: now[0])
+    cache = CacheFolder(tmp_path / "cache", clock=lambda: now[0])
     cache.put(KEY, 1, 1.0)
     os.utime(cache.path(KEY), (now[0], now[0]))
     for moved, used in ((3000, 1_000_000.0), (601, 1_003_601.0), (10, 1_003_601.0)):
@@ -214,17 +224,18 @@ def test_a_disk_that_refuses_is_counted_and_said_once(tmp_path, caplog):
     """The limit on the size of files stands in for a full disk: it comes in the middle of a write, too."""
     code = f"""
 import resource, logging, sys
-from flightlog.session.cache.store import Cache
+from flightlog.session.cache.store import CacheFolder
 logging.basicConfig(stream=sys.stdout, format="%(message)s")
 resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
-cache = Cache({str(tmp_path / "cache")!r})
+cache = CacheFolder({str(tmp_path / "cache")!r})
 for key in ({KEY!r}, {OTHER!r}):
     print(cache.put(key, b"x" * 200_000, 1.0).size_bytes, cache.lookup(key).reason)
 print(cache.not_kept, cache.put({KEY!r}, b"x", 1.0).problem)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == (
-        f"the cache {tmp_path / 'cache'} takes no results: {os.strerror(errno.EFBIG)}; the program goes on and makes "
+        f"the cache {tmp_path / 'cache'} takes no results: {os.strerror(errno.EFBIG)}; the program goes on "
+        "and makes "
         "them again the next time\nNone never seen\nNone never seen\n2 None\n"
     )
     assert [path.name for path in (tmp_path / "cache").rglob("*") if path.is_file()] == [KEY]
@@ -232,8 +243,8 @@ print(cache.not_kept, cache.put({KEY!r}, b"x", 1.0).problem)
 
 WRITER = """
 import sys
-from flightlog.session.cache.store import Cache
-cache = Cache(sys.argv[1])
+from flightlog.session.cache.store import CacheFolder
+cache = CacheFolder(sys.argv[1])
 print("ready", flush=True)
 number = 0
 while True:
@@ -243,7 +254,7 @@ while True:
 
 
 def test_kill_9_in_the_middle_of_a_write_leaves_no_broken_entry(tmp_path):
-    cache = Cache(tmp_path / "cache")
+    cache = CacheFolder(tmp_path / "cache")
     for _ in range(3):
         child = subprocess.Popen([sys.executable, "-c", WRITER, str(cache.folder)], stdout=subprocess.PIPE)
         assert child.stdout.readline() == b"ready\n"
@@ -263,9 +274,9 @@ def test_kill_9_in_the_middle_of_a_write_leaves_no_broken_entry(tmp_path):
 
 HAMMER = """
 import sys
-from flightlog.session.cache.store import Cache, Hit, Miss
+from flightlog.session.cache.store import CacheFolder, Hit, Miss
 from flightlog.session.cache.store import About
-cache, me = Cache(sys.argv[1]), int(sys.argv[2])
+cache, me = CacheFolder(sys.argv[1]), int(sys.argv[2])
 sys.stdin.readline()
 bad = hits = 0
 for number in range(150):
@@ -286,7 +297,7 @@ print(bad, hits > 0)
 
 
 def test_eight_processes_share_a_cache_without_locks_and_read_nothing_broken(tmp_path):
-    cache = Cache(tmp_path / "cache")
+    cache = CacheFolder(tmp_path / "cache")
     children = [
         subprocess.Popen(
             [sys.executable, "-c", HAMMER, str(cache.folder), str(number)],
@@ -335,13 +346,13 @@ def test_names_of_functions_are_safe_as_names_of_files(cache):
 
 def test_the_default_folder_can_be_chosen_for_a_process(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert Cache().folder == tmp_path / ".flightlog" / "cache"
+    assert CacheFolder().folder == tmp_path / ".flightlog" / "cache"
     store.use_folder("elsewhere")
     try:
-        assert Cache().folder == tmp_path / "elsewhere"
+        assert CacheFolder().folder == tmp_path / "elsewhere"
     finally:
         store.use_folder(None)
-    assert Cache().folder == tmp_path / ".flightlog" / "cache"
+    assert CacheFolder().folder == tmp_path / ".flightlog" / "cache"
 
 
 def test_a_folder_that_is_refused_fails_loudly_for_people(cache):

@@ -79,7 +79,10 @@ targets:
 
 
 def test_overlays_change_costs_key_by_key_and_explain_says_so() -> None:
-    text = "cost: {per_cpu_hour: 1, per_kwh: 0.3}\noverlays:\n  night: {cost: {per_kwh: 0.2, per_cpu_hour: null}}\n"
+    text = (
+        "cost: {per_cpu_hour: 1, per_kwh: 0.3}\noverlays:\n  night: {cost: {per_kwh: 0.2, per_cpu_hour: "
+        "null}}\n"
+    )
     manifest = with_overlay(parse_manifest(HEAD + text, Path("/nowhere/flightlog.yaml")), ["night"])
     found = charges_of(manifest.resolved({}, "local"), "local", Path("/nowhere"), {})
     assert (found.per_kwh, found.per_cpu_hour) == (0.2, None)

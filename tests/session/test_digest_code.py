@@ -32,7 +32,10 @@ def project(tmp_path, monkeypatch):
 
 def test_comments_docstrings_layout_and_place_do_not_count(project):
     assert project(main="def f(x): return x + 1") == project(
-        main='"""Doc."""\nimport os\n\n\ndef f(x):\n    """Doc."""\n    # why\n    return (\n        x + 1\n    )\n'
+        main=(
+            '"""Doc."""\nimport os\n\n\ndef f(x):\n    """Doc."""\n    # why\n    return (\n        x + '
+            "1\n    )\n"
+        )
     )
 
 
@@ -100,16 +103,22 @@ def test_comments_docstrings_layout_and_place_do_not_count(project):
             "import functools\ndef g(a): return 2\nh = functools.partial(g, 1)\ndef f(x): return h()",
         ),
         (
-            "def d(i):\n  def w(): return i()\n  return w\ndef a(): return 1\ndef b(): return 2\ng, h = d(a), d(b)\ndef f(x): return g() - h()",
-            "def d(i):\n  def w(): return i()\n  return w\ndef a(): return 1\ndef b(): return 2\ng, h = d(b), d(a)\ndef f(x): return g() - h()",
+            "def d(i):\n  def w(): return i()\n  return w\ndef a(): return 1\ndef b(): return 2\ng, h = "
+            "d(a), d(b)\ndef f(x): return g() - h()",
+            "def d(i):\n  def w(): return i()\n  return w\ndef a(): return 1\ndef b(): return 2\ng, h = "
+            "d(b), d(a)\ndef f(x): return g() - h()",
         ),
         (
-            "from flightlog.session.cache.decorator import cacheable\n@cacheable\ndef g(): return 1\ndef f(x): return g()",
-            "from flightlog.session.cache.decorator import cacheable\n@cacheable\ndef g(): return 2\ndef f(x): return g()",
+            "from flightlog.session.cache.decorator import cacheable\n@cacheable\ndef g(): return 1\ndef "
+            "f(x): return g()",
+            "from flightlog.session.cache.decorator import cacheable\n@cacheable\ndef g(): return 2\ndef "
+            "f(x): return g()",
         ),
         (
-            "from flightlog.session.cache.decorator import cacheable\n@cacheable(version=1)\ndef g(): return 1\ndef f(x): return g()",
-            "from flightlog.session.cache.decorator import cacheable\n@cacheable(version=2)\ndef g(): return 1\ndef f(x): return g()",
+            "from flightlog.session.cache.decorator import cacheable\n@cacheable(version=1)\ndef g(): "
+            "return 1\ndef f(x): return g()",
+            "from flightlog.session.cache.decorator import cacheable\n@cacheable(version=2)\ndef g(): "
+            "return 1\ndef f(x): return g()",
         ),
     ],
 )
@@ -169,8 +178,14 @@ def test_what_has_no_value_that_lasts_counts_by_its_class(project):
 
 CACHED = "import functools\n@functools.lru_cache\ndef g(x): return 1\n"
 CACHED_METHOD = "import functools\nclass C:\n  @functools.lru_cache\n  def m(self): return 1\n"
-LOCKED = "import threading\nclass C:\n  def __init__(self): self.lock, self.k = threading.Lock(), 1\n  def m(self): return 1\n"
-DECORATED = "import functools, threading\nclass D:\n  def __init__(self, g, k=1): functools.update_wrapper(self, g); self.k = k\n"
+LOCKED = (
+    "import threading\nclass C:\n  def __init__(self): self.lock, self.k = threading.Lock(), 1\n  def "
+    "m(self): return 1\n"
+)
+DECORATED = (
+    "import functools, threading\nclass D:\n  def __init__(self, g, k=1): functools.update_wrapper(self, "
+    "g); self.k = k\n"
+)
 
 
 @pytest.mark.parametrize(
@@ -192,20 +207,27 @@ DECORATED = "import functools, threading\nclass D:\n  def __init__(self, g, k=1)
         ("import threading\nG = [threading.Lock(), 1]\ndef f(x): return G", ", 1", ", 2"),
         ("import threading\nG = {threading.Lock(), 1}\ndef f(x): return G", ", 1", ", 2"),
         (
-            "import threading\nclass C:\n  __slots__ = ('lock', 'k', 'none')\nc = C()\nc.lock, c.k = threading.Lock(), 1\ndef f(x): return c",
+            "import threading\nclass C:\n  __slots__ = ('lock', 'k', 'none')\nc = C()\nc.lock, c.k = "
+            "threading.Lock(), 1\ndef f(x): return c",
             ", 1",
             ", 2",
         ),
         ("import types\nG = types.MappingProxyType({'a': 1})\ndef f(x): return G", ": 1", ": 2"),
         (
             DECORATED
-            + "  def __call__(self, x): return self.__wrapped__(x)\n@D\ndef g(x): return 1\ndef f(x): return g(x)",
+            + (
+                "  def __call__(self, x): return self.__wrapped__(x)\n@D\ndef g(x): return 1\ndef f(x): "
+                "return g(x)"
+            ),
             "return 1",
             "return 2",
         ),
         (
             DECORATED
-            + "  def __call__(self, x): return self.__wrapped__(x)\n@D\ndef g(x): return 1\ndef f(x): return g(x)",
+            + (
+                "  def __call__(self, x): return self.__wrapped__(x)\n@D\ndef g(x): return 1\ndef f(x): "
+                "return g(x)"
+            ),
             "__(x)",
             "__(x + 1)",
         ),
@@ -222,7 +244,8 @@ DECORATED = "import functools, threading\nclass D:\n  def __init__(self, g, k=1)
             "return 2",
         ),
         (
-            "class C:\n  def __reduce__(self): return 'c'\n  def m(self): return 1\nc = C()\ndef f(x): return c.m()",
+            "class C:\n  def __reduce__(self): return 'c'\n  def m(self): return 1\nc = C()\ndef f(x): "
+            "return c.m()",
             "return 1",
             "return 2",
         ),
@@ -248,7 +271,10 @@ def test_objects_that_all_know_each_other_and_hold_locks_come_to_an_end(project)
 
 
 def test_what_a_library_keeps_for_itself_does_not_count(project):
-    source = "import weakref\nclass C: pass\nc = C()\nW = weakref.WeakKeyDictionary()\nW[c] = 1\ndef f(x): return W"
+    source = (
+        "import weakref\nclass C: pass\nc = C()\nW = weakref.WeakKeyDictionary()\nW[c] = 1\ndef f(x): "
+        "return W"
+    )
     assert project(main=source) == project(main=source.replace("= 1", "= 2"))
 
 

@@ -6,7 +6,7 @@ import pytest
 from sessions import THREADS, session_in
 
 from flightlog.core.stats import Distribution
-from flightlog.session.progress import EVERY_S, RECENT, Bar, Eta, Pace, eta_text
+from flightlog.session.progress import EVERY_S, RECENT, Bar, Eta, TaskPace, eta_text
 from flightlog.session.tracking import Counts
 
 
@@ -30,7 +30,7 @@ class Slow(Clock):
 # --- a session's own pace
 
 
-def done(pace: Pace, name: str, *durations: float) -> None:
+def done(pace: TaskPace, name: str, *durations: float) -> None:
     """Tasks of this name, submitted, started and ended."""
     for duration in durations:
         pace.submitted([name])
@@ -40,7 +40,7 @@ def done(pace: Pace, name: str, *durations: float) -> None:
 
 def test_a_pace_knows_nothing_until_three_tasks_have_ended_then_what_is_left():
     clock = Clock()
-    pace = Pace(clock)
+    pace = TaskPace(clock)
     pace.submitted(["sim"] * 4)
     done(pace, "sim", 10.0, 10.0)
     clock.now = 10.0
@@ -55,7 +55,7 @@ def test_a_pace_knows_nothing_until_three_tasks_have_ended_then_what_is_left():
 
 
 def test_earlier_runs_stand_in_until_then_and_a_name_nobody_knows_comes_on_top():
-    pace = Pace(Clock())
+    pace = TaskPace(Clock())
     pace.submitted(["sim", "sim", "reduce"])
     pace.started("a", "sim")
     eta = pace.eta({"sim": Distribution(count=9, p50=5.0, p95=5.0)})
@@ -65,7 +65,7 @@ def test_earlier_runs_stand_in_until_then_and_a_name_nobody_knows_comes_on_top()
 
 def test_a_look_within_a_second_costs_nothing_and_gives_the_same():
     clock = Clock()
-    pace = Pace(clock)
+    pace = TaskPace(clock)
     pace.submitted(["sim"] * 4)
     done(pace, "sim", 1.0, 1.0, 1.0)
     pace.started("b", "sim")
@@ -79,7 +79,7 @@ def test_a_look_within_a_second_costs_nothing_and_gives_the_same():
 
 def test_an_answer_that_took_long_is_given_for_fifty_times_as_long():
     clock = Slow()
-    pace = Pace(clock)
+    pace = TaskPace(clock)
     pace.submitted(["sim"] * 4)
     done(pace, "sim", 1.0, 1.0, 1.0)
     pace.started("b", "sim")
@@ -92,7 +92,7 @@ def test_an_answer_that_took_long_is_given_for_fifty_times_as_long():
 
 
 def test_what_is_kept_does_not_grow_with_the_tasks():
-    pace = Pace(Clock())
+    pace = TaskPace(Clock())
     for n in range(10 * RECENT):
         pace.submitted(["sim"])
         pace.started(str(n), "sim")
@@ -102,7 +102,7 @@ def test_what_is_kept_does_not_grow_with_the_tasks():
 
 def test_a_task_that_is_tried_again_is_still_to_come():
     clock = Clock()
-    pace = Pace(clock)
+    pace = TaskPace(clock)
     pace.submitted(["sim"])
     done(pace, "sim", 4.0, 4.0, 4.0)
     pace.started("b", "sim")

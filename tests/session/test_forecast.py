@@ -14,7 +14,7 @@ from flightlog.analyze.predict.schedule import ScheduleSpread
 from flightlog.analyze.predict.training import OfName, QuantityModel
 from flightlog.core.errors import UsageError
 from flightlog.events import TaskCompleted, TaskSubmitted
-from flightlog.session.forecast import Call, Workload, calls_of_file, calls_of_run, forecast
+from flightlog.session.forecast import PlannedCall, Workload, calls_of_file, calls_of_run, forecast
 from flightlog.session.manifest import load_manifest
 from flightlog.session.plan import Plan, make_plan
 from flightlog.show.prediction import forecast_text
@@ -73,7 +73,7 @@ def model(between_runs: float | None = 0.0, **left_out: int) -> Model:
 
 
 def work(count: int, task: str = "sim") -> Workload:
-    return Workload(source="a test", calls=[Call(task=task) for _ in range(count)], around_s=0.0)
+    return Workload(source="a test", calls=[PlannedCall(task=task) for _ in range(count)], around_s=0.0)
 
 
 E = 2.718281828459045
@@ -171,7 +171,7 @@ def test_the_calls_of_a_run_come_with_what_they_wait_for_and_what_the_run_took_a
     ]
     path = make_run(tmp_path, events)
     found = calls_of_run(Run(path))
-    call = Call(task="sim", args={"n": 1})
+    call = PlannedCall(task="sim", args={"n": 1})
     assert found == Workload(
         source=f"the 3 calls of {path.name}",
         calls=[call] * 3,
@@ -206,7 +206,8 @@ def test_calls_are_read_from_a_file_of_json_lines(tmp_path):
     file = tmp_path / "calls.jsonl"
     file.write_text('{"task": "sim[7]", "args": {"n": 1}}\n\n{"task": "reduce"}\n')
     assert calls_of_file(file) == Workload(
-        source="the 2 calls of calls.jsonl", calls=[Call(task="sim", args={"n": 1}), Call(task="reduce")]
+        source="the 2 calls of calls.jsonl",
+        calls=[PlannedCall(task="sim", args={"n": 1}), PlannedCall(task="reduce")],
     )
 
 

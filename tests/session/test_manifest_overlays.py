@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from flightlog.core.errors import UsageError
 from flightlog.session.expansion import Expanded, escape, expand, has_variables, variables
 from flightlog.session.manifest import parse_manifest, with_overlay
-from flightlog.session.overlay import Change, changes, laid_over, plain
+from flightlog.session.overlay import OverlayChange, changes, laid_over, plain
 from flightlog.session.yaml_tree import Node
 
 KEYS = st.sampled_from("abc")
@@ -96,16 +96,22 @@ def test_overlays_are_laid_in_order_and_every_change_is_told() -> None:
     assert components["n"].cpus == 1.0
     assert found.overlays == ("one", "two")
     assert found.changes == (
-        Change(path="components.m.cpus", overlay="one", before="1", before_line=4, after="2", after_line=6),
-        Change(
+        OverlayChange(
+            path="components.m.cpus", overlay="one", before="1", before_line=4, after="2", after_line=6
+        ),
+        OverlayChange(
             path="components.m.tags", overlay="one", before="[x, y]", before_line=4, after="[z]", after_line=6
         ),
-        Change(path="components.m.env.A", overlay="one", before="1", before_line=4, after=None, after_line=6),
-        Change(
+        OverlayChange(
+            path="components.m.env.A", overlay="one", before="1", before_line=4, after=None, after_line=6
+        ),
+        OverlayChange(
             path="components.m.env.B", overlay="one", before=None, before_line=None, after="2", after_line=6
         ),
-        Change(path="components.m.cpus", overlay="two", before="2", before_line=6, after="3", after_line=7),
-        Change(
+        OverlayChange(
+            path="components.m.cpus", overlay="two", before="2", before_line=6, after="3", after_line=7
+        ),
+        OverlayChange(
             path="components.n.cpus", overlay="two", before=None, before_line=None, after="1", after_line=7
         ),
     )

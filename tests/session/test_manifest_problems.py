@@ -95,7 +95,8 @@ def test_what_an_overlay_breaks_is_said_with_its_name() -> None:
         HEAD + "components: {m: {}}\ntasks: {s: {component: m}}\noverlays: {gone: {components: {m: null}}}\n"
     )
     assert problems(text) == [
-        "flightlog.yaml:4: tasks.s.component: there is no component 'm'; there are no components (with overlay 'gone')"
+        "flightlog.yaml:4: tasks.s.component: there is no component 'm'; there are no components (with "
+        "overlay 'gone')"
     ]
 
 
@@ -108,7 +109,8 @@ def test_what_an_overlay_breaks_is_said_with_its_name() -> None:
         (
             "a: [1\nb: 2\n",
             [
-                "flightlog.yaml:2: is not YAML: while parsing a flow sequence, expected ',' or ']', but got ':'"
+                "flightlog.yaml:2: is not YAML: while parsing a flow sequence, expected ',' or ']', but "
+                "got ':'"
             ],
         ),
         (
@@ -118,7 +120,8 @@ def test_what_an_overlay_breaks_is_said_with_its_name() -> None:
         (
             HEAD + "x: !!python/object:os.system {}\n",
             [
-                "flightlog.yaml:3: the tag '!!python/object:os.system' is not allowed: a manifest is plain data"
+                "flightlog.yaml:3: the tag '!!python/object:os.system' is not allowed: a manifest is plain "
+                "data"
             ],
         ),
         (HEAD + "? [a]\n: 1\n", ["flightlog.yaml:3: a key is a word, not a list or a mapping"]),
@@ -127,13 +130,15 @@ def test_what_an_overlay_breaks_is_said_with_its_name() -> None:
         (
             HEAD + "--- {}\n",
             [
-                "flightlog.yaml:3: is not YAML: expected a single document in the stream, but found another document"
+                "flightlog.yaml:3: is not YAML: expected a single document in the stream, but found "
+                "another document"
             ],
         ),
         (
             HEAD + "a: b\0\n",
             [
-                'flightlog.yaml: is not YAML: unacceptable character #x0000: special characters are not allowed in "<unicode string>", position 34'
+                "flightlog.yaml: is not YAML: unacceptable character #x0000: special characters are not "
+                'allowed in "<unicode string>", position 34'
             ],
         ),
         (

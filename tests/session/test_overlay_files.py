@@ -208,7 +208,8 @@ def test_what_the_manifest_does_not_have_or_take_is_left_out_and_said(manifest: 
     assert written.path is None
     assert written.left_out == [
         "components.gone.memory was not set to 1GB: flightlog.yaml has no component 'gone'",
-        "components.model.memory was not set to some: 'some' is no size: write it as '512MiB', '16G' (both in 1024s) or "
+        "components.model.memory was not set to some: 'some' is no size: write it as '512MiB', '16G' (both "
+        "in 1024s) or "
         "'16GB' (in 1000s)",
         "project.name was not set to x: an overlay sets what a component, a task or a target has",
         "components.odd.memory was not set to 2GB: flightlog.yaml has no component 'odd'",

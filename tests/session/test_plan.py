@@ -16,12 +16,12 @@ from flightlog.session.manifest import parse_manifest
 from flightlog.session.plan import (
     ExpectedCost,
     History,
-    Origin,
     Plan,
     PlannedCache,
     PlannedComponent,
     PlannedTask,
     TaskHistory,
+    ValueOrigin,
     expected_cost,
     explain,
     make_plan,
@@ -356,6 +356,6 @@ Where values come from
 
 def test_what_nobody_wrote_is_called_assumed() -> None:
     found = explain(parse_manifest("version: 1\nproject: {name: a}\n", Path("f.yaml")), "local", {})
-    assert found.origins[-1] == Origin(
+    assert found.origins[-1] == ValueOrigin(
         path="targets.local.provider", text="local", line=0, overlay=None, is_set={}
     )

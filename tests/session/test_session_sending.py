@@ -48,23 +48,27 @@ def test_what_makes_no_sense_is_said_with_its_line():
     assert problems("otel: {endpoint: 'a:4318', header: {}, traces: maybe}") == [
         "flightlog.yaml:3: otel.header: 'header' is no key; did you mean 'headers'?",
         "flightlog.yaml:3: otel.traces: 'maybe' is neither true nor false",
-        "flightlog.yaml:3: otel.endpoint: 'a:4318' is no address of a server: write http://HOST:PORT or https://HOST",
+        "flightlog.yaml:3: otel.endpoint: 'a:4318' is no address of a server: write http://HOST:PORT or "
+        "https://HOST",
     ]
     for address in ("http://[::1", "http://a:port"):
         assert problems(f"otel: {{endpoint: '{address}'}}") == [
-            f"flightlog.yaml:3: otel.endpoint: '{address}' is no address of a server: write http://HOST:PORT or "
+            f"flightlog.yaml:3: otel.endpoint: '{address}' is no address of a server: write "
+            "http://HOST:PORT or "
             "https://HOST"
         ]
 
 
 def test_a_secret_that_would_be_kept_with_every_run_is_refused():
     assert problems("otel: {headers: {Authorization: Bearer abc, x-tenant: north}}") == [
-        "flightlog.yaml:3: otel.headers.Authorization: is a secret, and the manifest is kept with every run: write "
+        "flightlog.yaml:3: otel.headers.Authorization: is a secret, and the manifest is kept with every "
+        "run: write "
         "${NAME} for a variable that holds it"
     ]
     for address in ("https://me:s3cret@a", "https://a/?api_key=s3cret"):
         assert problems(f"otel: {{endpoint: '{address}'}}") == [
-            "flightlog.yaml:3: otel.endpoint: holds a secret, and the manifest is kept with every run: write ${NAME} "
+            "flightlog.yaml:3: otel.endpoint: holds a secret, and the manifest is kept with every run: "
+            "write ${NAME} "
             "for a variable that holds it"
         ]
     assert otel("otel: {endpoint: 'https://me:${PASSWORD}@a'}", PASSWORD="x").endpoint == "https://me:x@a"

@@ -19,7 +19,7 @@ from distributed import Client, get_worker
 
 import flightlog
 from flightlog.engines.execute import execute
-from flightlog.engines.relay.recording import Landing, depart, place_here, settle
+from flightlog.engines.relay.recording import ChunkReceiver, depart, place_here, settle
 from flightlog.events import ResourceSample, TaskStarted
 from flightlog.record.context import carrier, current_run
 from flightlog.session.session import Session
@@ -161,7 +161,7 @@ def spans_of(path: Path) -> dict[str, Any]:
 def test_what_tasks_record_arrives_with_the_right_parent(tmp_path, cluster):
     worker = cluster.add_worker("one")
     with recorded(tmp_path / "runs") as (path, _):
-        landing = Landing(path)
+        landing = ChunkReceiver(path)
         cluster.client.subscribe_topic(TOPIC, lambda event: landing.take(event[1]))
         work = make_work(simulate, str(tmp_path), place=carrier())
         outcome = cluster.client.submit(attempt, work, pure=False).result(60)
@@ -189,7 +189,7 @@ def test_what_tasks_record_arrives_with_the_right_parent(tmp_path, cluster):
 def test_what_a_killed_worker_recorded_last_is_sent_by_another_on_its_host(tmp_path, cluster):
     first = cluster.add_worker("first")
     with recorded(tmp_path / "runs") as (path, _):
-        landing = Landing(path)
+        landing = ChunkReceiver(path)
         cluster.client.subscribe_topic(TOPIC, lambda event: landing.take(event[1]))
         place = carrier()
         doomed = cluster.client.submit(

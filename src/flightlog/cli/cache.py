@@ -30,7 +30,7 @@ from flightlog.cli.options import AnyFormat, Format, RunsDir, runs_folder
 from flightlog.cli.output import note, put, wants_color, width
 from flightlog.core.errors import ManifestError, UsageError
 from flightlog.core.settings import cache_folder
-from flightlog.session.cache.store import DEFAULT_FOLDER, Cache
+from flightlog.session.cache.store import DEFAULT_FOLDER, CacheFolder
 
 DOING = "reading the results that are kept"
 
@@ -143,10 +143,10 @@ def explain(
     put("\n".join(explained_text(one, width=width(), color=wants_color()) for one in found))
 
 
-def _opened(folder: Path | None) -> Cache:
+def _opened(folder: Path | None) -> CacheFolder:
     from flightlog.session.cache.contents import check
 
-    opened = Cache(folder or _of_manifest())
+    opened = CacheFolder(folder or _of_manifest())
     check(opened)
     return opened
 

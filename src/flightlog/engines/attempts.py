@@ -58,7 +58,7 @@ class Attempt:
         """How it will be reported, whatever it still does itself."""
 
 
-class Ledger:
+class AttemptRegistry:
     """Every attempt from `add` to its end, and the reports of both; thread-safe.
 
     Reports are made without holding the lock, so whoever gets one may call the engine again. A report that

@@ -222,7 +222,10 @@ def _add_result(outcome: Outcome, task: str, result: object, dumps: Callable[[An
         outcome.result_bytes = len(outcome.result)
     except BaseException as error:  # noqa: BLE001 - the result's own `__reduce__` may raise anything
         kind = type_name(type(result))
-        text = f"the result of {task}, a {kind}, cannot be pickled: {type(error).__name__}: {describe(error).message}"
+        text = (
+            f"the result of {task}, a {kind}, cannot be pickled: {type(error).__name__}: "
+            f"{describe(error).message}"
+        )
         failure = pickle.PicklingError(text)
         failure.__cause__ = error
         _add_error(outcome, failure, dumps)

@@ -54,7 +54,7 @@ _WANTS_EXIT = 1 << 3
 _EXIT_AT = 60
 
 
-class Watched:
+class WatchedProcess:
     """One process of this host, watched for its end. One thread at a time; `close` it.
 
     `fd` becomes readable when the process has ended. `OSError` where there is no such process, or no such

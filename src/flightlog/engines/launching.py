@@ -1,8 +1,9 @@
 """Launching a process with `multiprocessing`, with pipes that have an identity.
 
-`multiprocessing` knows its pipes, and those to its helper processes, by their numbers alone. A program that closes all
-descriptors meanwhile, and opens files of its own, would find lines of a pipe in them, or find them closed. So its own code
-runs here with another `os`, whose pipes are Flightlog's: at high numbers, and closed only while they mean what was opened.
+`multiprocessing` knows its pipes, and those to its helper processes, by their numbers alone. A program that
+closes all descriptors meanwhile, and opens files of its own, would find lines of a pipe in them, or find them
+closed. So its own code runs here with another `os`, whose pipes are Flightlog's: at high numbers, and closed
+only while they mean what was opened.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ _kept: dict[int, Descriptor] = {}
 
 
 def launch(process: Any, method: str) -> Pipes:
-    """Start a process of `multiprocessing`; the pipes it keeps for it, to be closed by the caller, the sentinel first.
+    """Start a process of `multiprocessing`; the pipes it keeps for it, to be closed by the caller, the
+    sentinel first.
 
     The sentinel is None where it was closed meanwhile. Raises whatever `start` raises.
     """
@@ -42,7 +44,9 @@ def launch(process: Any, method: str) -> Pipes:
 
 
 def shield_workers_from_ctrl_c(start_method: str | None) -> None:
-    """Let workers launched from this thread begin with SIGINT blocked; they unblock it once they are prepared for it."""
+    """Let workers launched from this thread begin with SIGINT blocked; they unblock it once they are prepared
+    for it.
+    """
     if start_method == "forkserver":
         return  # the server is not ours alone
     if start_method == "spawn":

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from flightlog.core.errors import UsageError
-from flightlog.engines.attempts import Attempt, Deadlines, End, Ledger
+from flightlog.engines.attempts import Attempt, AttemptRegistry, Deadlines, End
 from flightlog.engines.contract import PooledEngine, Reports, Work, WorkerView
 from flightlog.engines.execute import Started, execute
 from flightlog.engines.program import refuse_main_without_a_file, refuse_while_main_is_imported
@@ -158,7 +158,7 @@ class ThreadPool:
 
     def start(self, run_path: str | None, reports: Reports) -> None:  # noqa: ARG002 - this process records already
         """Begin; threads are launched when there is work."""
-        self._ledger = Ledger(reports)
+        self._ledger = AttemptRegistry(reports)
 
     def submit(self, work: Work) -> None:
         """Take an attempt."""

@@ -29,7 +29,7 @@ Hear = Callable[[int, bytes, bytes], None]
 """Called with the sender's process id, the kind of a message and what it says."""
 
 
-class Door:
+class ChannelServer:
     """The engine's side: a named socket that only this user can open. One thread at a time, in which `hear`
     is called.
 
@@ -99,9 +99,9 @@ class Door:
         with suppress(OSError):
             visitor, _ = self._socket.accept()
             visitor.setblocking(False)
-            self._selector.register(visitor, selectors.EVENT_READ, Visitor(visitor))
+            self._selector.register(visitor, selectors.EVENT_READ, ChannelPeer(visitor))
 
-    def _take(self, visitor: Visitor) -> None:
+    def _take(self, visitor: ChannelPeer) -> None:
         for kind, text in visitor.said():
             if kind == LEFT:
                 visitor.left = True
@@ -112,7 +112,7 @@ class Door:
             visitor.socket.close()
 
 
-class Visitor:
+class ChannelPeer:
     """A worker at the door."""
 
     def __init__(self, end: socket.socket) -> None:
@@ -143,7 +143,7 @@ class Visitor:
         return messages
 
 
-class Knocker:
+class ChannelClient:
     """A worker's side: opens the door at the first message. `OSError` where there is none. Thread-safe.
 
     A task that closes all descriptors closes this connection, too: it is opened again, and no message gets

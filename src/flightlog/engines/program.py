@@ -77,7 +77,8 @@ def refuse_while_main_is_imported(what: str) -> None:
     processes = sys.modules.get("multiprocessing.process")
     if processes is not None and getattr(processes.current_process(), "_inheriting", False):
         raise UsageError(
-            f"this program starts {what} when it is imported, and worker processes import it to find its functions: "
+            f"this program starts {what} when it is imported, and worker processes import it to find its "
+            "functions: "
             'put what the program runs under `if __name__ == "__main__":`'
         )
 

@@ -18,7 +18,7 @@ import msgspec
 
 from flightlog.core.descriptors import make_pipe
 from flightlog.core.retry import delay_s
-from flightlog.engines.attempts import Attempt, Deadlines, Ledger
+from flightlog.engines.attempts import Attempt, AttemptRegistry, Deadlines
 from flightlog.engines.contract import Outcome, Reports, Work, WorkerView
 from flightlog.engines.exit_reason import Death, OomKills, describe_death
 from flightlog.engines.launching import shield_workers_from_ctrl_c
@@ -66,7 +66,7 @@ class ProcessPool:
         self._oom = oom or OomKills()
         self._host = this_host()
         self._run_path: str | None = None
-        self._workers = Crew(max_workers)
+        self._workers = WorkerSet(max_workers)
         self._look_at = 0.0
         self._unseen: set[WorkerProcess] = set()
         """Workers whose death no descriptor will show."""
@@ -85,7 +85,7 @@ class ProcessPool:
 
     def start(self, run_path: str | None, reports: Reports) -> None:
         """Begin; workers are launched when there is work."""
-        self._run_path, self._ledger = run_path, Ledger(reports)
+        self._run_path, self._ledger = run_path, AttemptRegistry(reports)
         self._poll = select.poll()
         self._watched: dict[int, tuple[object, Callable[[int], None]]] = {}
         self._wake_number = -1
@@ -497,7 +497,7 @@ class ProcessPool:
             self._workers.remove(worker)
 
 
-class Crew:
+class WorkerSet:
     """Worker processes in the order they were launched. One thread changes it; any thread may iterate.
 
     Whatever changes a worker calls `review` with it, so that nobody has to look at all of them for each

@@ -30,7 +30,7 @@ SETTLE_S = 30.0
 it."""
 
 
-class Stay:
+class WorkerRecording:
     """The runs of one engine, as one of its worker processes has to do with them. Nothing of it raises.
     Thread-safe.
 
@@ -153,7 +153,8 @@ class OncePerHost:
                 close()
         if self._held is not None and self._held.still_held():
             with suppress(OSError):
-                self._lock.unlink()  # while it is held: whoever has it open sees that it is not the file any more
+                # While it is held: whoever has it open sees that it is not the file any more.
+                self._lock.unlink()
             self._held.release()
 
     def _take(self) -> bool:

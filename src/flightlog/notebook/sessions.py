@@ -34,7 +34,7 @@ from flightlog.session.progress import eta_text
 if TYPE_CHECKING:
     from flightlog.session.futures import TaskFuture
     from flightlog.session.progress import Eta
-    from flightlog.session.session import Seen, Session
+    from flightlog.session.session import Session, SessionState
     from flightlog.session.tracking import Counts
 
 _PLAIN = (bool, int, float, str, type(None))
@@ -85,7 +85,7 @@ def session_html(session: Session) -> str:
     )
 
 
-def session_facts(session: Session, seen: Seen) -> list[tuple[str, str]]:
+def session_facts(session: Session, seen: SessionState) -> list[tuple[str, str]]:
     """Where it runs, and which run it is."""
     pairs = [("Provider", session.provider), ("Run", seen.run_id or "begins with the first task")]
     return pairs if seen.path is None else [*pairs, ("Recorded in", str(seen.path))]

@@ -52,7 +52,7 @@ STALE_S = 86_400.0
 _PATIENCE_S = 10.0
 
 
-class Element:
+class ArrayElement:
     """One element's part in the run of its array, from its start to its end. Nothing here raises but
     `begin_element`.
     """
@@ -120,7 +120,7 @@ def begin_element(
     tags: Mapping[str, Any],
     interval_s: float | None,
     samplers: Sequence[Sampler],
-) -> Element:
+) -> ArrayElement:
     """Join the run of an array, or make it; raises OSError or `FlightlogError` where neither can be done."""
     project = redact_text(project)
 
@@ -152,7 +152,7 @@ def begin_element(
     run = join(path)
     if run is None:
         raise FlightlogError(f"the run of array {job.array_job_id} at {path} cannot be joined")
-    return Element(run, job, settings, interval_s, samplers)
+    return ArrayElement(run, job, settings, interval_s, samplers)
 
 
 def array_of(info: layout.RunInfo) -> str | None:

@@ -393,12 +393,12 @@ class _Keeper:
 _keep = partial(getattr, _Keeper())
 
 
-# Python 3.11 can lose a thread's context variables: there, setting one may start a garbage collection in its middle.
-# Code that runs inside that collection (a finalizer, or a signal handler that a collection's callback lets in) and
-# sets one as well takes away the memory the first setting still reads, and with bad luck all variables of the thread
-# are gone, the user's own included. Spans set a context variable each, so they would bring it about. Holding a copy
-# of the context from the beginning of each collection keeps that memory alive. From Python 3.12 on collections start
-# between instructions only.
+# Python 3.11 can lose a thread's context variables: there, setting one may start a garbage collection in its
+# middle. Code that runs inside that collection (a finalizer, or a signal handler that a collection's callback
+# lets in) and sets one as well takes away the memory the first setting still reads, and with bad luck all
+# variables of the thread are gone, the user's own included. Spans set a context variable each, so they would
+# bring it about. Holding a copy of the context from the beginning of each collection keeps that memory alive.
+# From Python 3.12 on collections start between instructions only.
 
 
 def guard_contexts() -> None:

@@ -1,5 +1,5 @@
-"""Where a run happened: command, host, CPUs, memory, Python, packages, git, batch system, and the Slurm job by its
-variables (no command of Slurm's is run).
+"""Where a run happened: command, host, CPUs, memory, Python, packages, git, batch system, and the Slurm job
+by its variables (no command of Slurm's is run).
 
 Each probe stands alone: one that fails leaves None (or nothing) and a line in `problems`. Nothing raises.
 Names of users, and variables that are not on the list below, are not read.

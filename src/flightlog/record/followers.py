@@ -70,7 +70,7 @@ _COMPLETE = (
 )
 
 
-class Follower(Struct, frozen=True, kw_only=True):
+class FollowerProcess(Struct, frozen=True, kw_only=True):
     """One command that was started beside a run."""
 
     name: str
@@ -83,10 +83,10 @@ class Follower(Struct, frozen=True, kw_only=True):
     """What to type to do the same later."""
 
 
-_started: dict[Path, dict[str, Follower]] = {}
-_to_bury: list[Follower] = []
+_started: dict[Path, dict[str, FollowerProcess]] = {}
+_to_bury: list[FollowerProcess] = []
 """Those whose run is over; at most `MAX_LEFT`, the newest."""
-_beside: list[Follower] = []
+_beside: list[FollowerProcess] = []
 """Processes that were started to complete runs."""
 
 
@@ -152,14 +152,14 @@ def finish_followers(run_path: Path, timeout_s: float) -> tuple[str, ...]:
     return lines
 
 
-def _wait(followers: Collection[Follower], deadline: float) -> None:
+def _wait(followers: Collection[FollowerProcess], deadline: float) -> None:
     pause_s = 0.01
     while any(map(_is_alive, followers)) and time.monotonic() < deadline:
         sleep(min(pause_s, max(0.0, deadline - time.monotonic())))
         pause_s = min(pause_s * 1.5, 0.2)
 
 
-def followers_of(run_path: Path) -> tuple[Follower, ...]:
+def followers_of(run_path: Path) -> tuple[FollowerProcess, ...]:
     """The followers that this process has started beside a run that goes on."""
     return tuple(_started.get(run_path, {}).values())
 
@@ -169,7 +169,9 @@ def follower_pids(run_path: Path) -> list[int]:
     return [one.pid for one in followers_of(run_path)]
 
 
-def _start(run_path: Path, name: str, arguments: Sequence[str], environ: Mapping[str, str]) -> Follower:
+def _start(
+    run_path: Path, name: str, arguments: Sequence[str], environ: Mapping[str, str]
+) -> FollowerProcess:
     left = _count_left(run_path.parent)
     if left >= MAX_LEFT:
         raise OSError(f"{left} of earlier runs are still at work; run it yourself later")
@@ -183,7 +185,7 @@ def _start(run_path: Path, name: str, arguments: Sequence[str], environ: Mapping
 
 def _detach(
     script: str, arguments: Sequence[str], environ: Mapping[str, str], name: str, finish_by: str
-) -> Follower:
+) -> FollowerProcess:
     """What a shell script starts in the background, and says the process id of; it is nobody's child. Raises
     OSError.
     """
@@ -215,7 +217,9 @@ def _detach(
     if starter.returncode or not said.strip().isdigit():
         raise OSError(f"{_SHELL} ended with {starter.returncode}")
     pid = int(said)
-    return Follower(name=name, pid=pid, pid_start=process_start(pid), group=starter.pid, finish_by=finish_by)
+    return FollowerProcess(
+        name=name, pid=pid, pid_start=process_start(pid), group=starter.pid, finish_by=finish_by
+    )
 
 
 def start_beside(run_path: Path) -> bool:
@@ -254,7 +258,7 @@ def _check_interpreter() -> None:
         raise OSError(f"{sys.executable} is no Python interpreter")
 
 
-def _note_left(runs: Path, followers: Sequence[Follower]) -> None:
+def _note_left(runs: Path, followers: Sequence[FollowerProcess]) -> None:
     """Note that these go on though their run is over, where whoever records next to it looks."""
     try:
         for one in followers:
@@ -301,11 +305,11 @@ def _environment(environ: Mapping[str, str]) -> dict[str, str]:
     return passed
 
 
-def _is_alive(one: Follower) -> bool:
+def _is_alive(one: FollowerProcess) -> bool:
     return one.pid_start is not None and _lives(one.pid, one.pid_start)
 
 
-def _bury(followers: Collection[Follower], proc: Path = Path("/proc")) -> None:
+def _bury(followers: Collection[FollowerProcess], proc: Path = Path("/proc")) -> None:
     """Take leave of dead followers that the kernel made children of this process, as it does for a
     container's process 1.
 
@@ -331,7 +335,7 @@ def _lives(pid: int, since: float) -> bool:
     return started is not None and abs(started - since) <= 0.5
 
 
-def _outcome(run_path: Path, one: Follower) -> str | None:
+def _outcome(run_path: Path, one: FollowerProcess) -> str | None:
     """What there is to be said of a follower; nothing where all has been done."""
     if _is_alive(one):
         return f"sending the run goes on in the background; if that is cut off, `{one.finish_by}` finishes it"

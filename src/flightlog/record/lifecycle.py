@@ -1,9 +1,9 @@
 """The life of a run that this process makes: started, kept alive, and ended with the right status.
 
-SIGTERM or SIGHUP ends a run as interrupted, and the process dies of that signal all the same. The handlers are
-set only where the default action stood, so the user's own are never replaced. Python runs them in the main thread
-between two instructions; where that thread is inside a long C call, a watching thread does the work, so that
-nothing dies later than it would have.
+SIGTERM or SIGHUP ends a run as interrupted, and the process dies of that signal all the same. The handlers
+are set only where the default action stood, so the user's own are never replaced. Python runs them in the
+main thread between two instructions; where that thread is inside a long C call, a watching thread does the
+work, so that nothing dies later than it would have.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ _calls: deque[object] = deque(maxlen=64)
 """What the main thread may have yet to call: it must not be freed before."""
 
 
-class Owned:
+class OwnedRun:
     """A run that this process made, with everything that must end when it ends."""
 
     def __init__(
@@ -313,7 +313,8 @@ class Owned:
         follow(self.run, self._take_over)
 
     def _take_over(self) -> None:
-        """Make the run this process's own where it is a daemon: forked, in a session of its own, its parents gone.
+        """Make the run this process's own where it is a daemon: forked, in a session of its own, its parents
+        gone.
 
         The process that made the run has then left it on purpose, without a word, and this one goes on in the
         same block. One that lived on for seconds after the fork was no daemon's parent: it crashed.
@@ -340,7 +341,7 @@ def begin(
     runs_dir: Path | None,
     tags: Mapping[str, Any],
     options: dict[str, Any],
-) -> Owned | Joined:
+) -> OwnedRun | Joined:
     """Start a run, or join the one that this program is wrapped in."""
     wrapped = wrapping_run(settings)
     if wrapped is not None:
@@ -392,7 +393,7 @@ def begin(
     if not alone:
         recorder.trouble("subinterpreter", NO_THREADS)
     start_asked(path, settings, recorder.trouble)  # before the sampling, which is not to see it
-    owned = Owned(run, settings, interval, options["samplers"])
+    owned = OwnedRun(run, settings, interval, options["samplers"])
     if provider != COMMAND and (job := job_here(host=host)) is not None:
         run.emit(job)
     if settings.device_memory is not None and provider != COMMAND:  # there, it is the command's to do

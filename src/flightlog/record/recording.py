@@ -23,7 +23,7 @@ from flightlog.store.runs_folder import address_of
 
 if TYPE_CHECKING:
     from flightlog.record.joining import Joined
-    from flightlog.record.lifecycle import Owned
+    from flightlog.record.lifecycle import OwnedRun
     from flightlog.record.run import LiveRun
     from flightlog.samplers import Sampler
 
@@ -42,7 +42,7 @@ class Recording:
         options: dict[str, Any],
     ):
         self._project, self._runs_dir, self._tags, self._options = project, runs_dir, tags, options
-        self._owned: list[Owned | Joined | None] = []
+        self._owned: list[OwnedRun | Joined | None] = []
 
     def __enter__(self) -> LiveRun:
         before = len(self._owned)

@@ -1,5 +1,5 @@
-"""The node: CPU, memory, swap, disks, network, and energy by the processors' own counters (RAPL), of everything
-that runs on it.
+"""The node: CPU, memory, swap, disks, network, and energy by the processors' own counters (RAPL), of
+everything that runs on it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from msgspec import Struct
 from flightlog.events.resources import ResourceSample
 from flightlog.samplers.procfs import (
     PROC,
-    KeptFile,
+    OpenFile,
     growth,
     keyed_value,
     long_enough,
@@ -69,7 +69,7 @@ class ProcessorEnergy:
 class _Zone:
     """One counter, unwrapped."""
 
-    def __init__(self, file: KeptFile, range_uj: int | None) -> None:
+    def __init__(self, file: OpenFile, range_uj: int | None) -> None:
         self.file, self._range_uj = file, range_uj
         self._last: int | None = None
         self._sum = 0
@@ -87,7 +87,7 @@ class _Zone:
             range_uj: int | None = _whole(read_once(str(path / "max_energy_range_uj")))
         except (OSError, ValueError):
             range_uj = None
-        return cls(KeptFile(path / "energy_uj"), range_uj)
+        return cls(OpenFile(path / "energy_uj"), range_uj)
 
     def microjoules(self) -> int | None:
         """The counter as if it never wrapped; None where it cannot be read now."""
@@ -236,11 +236,11 @@ class ProcCounters:
     """The node's counters from `/proc`, through five kept descriptors."""
 
     def __init__(self, proc: Path) -> None:
-        self._stat = KeptFile(proc / "stat", size=16384)
-        self._meminfo = KeptFile(proc / "meminfo")
-        self._loadavg = KeptFile(proc / "loadavg", size=256)
-        self._diskstats = KeptFile(proc / "diskstats", records=True)
-        self._net = KeptFile(proc / "net" / "dev", records=True)
+        self._stat = OpenFile(proc / "stat", size=16384)
+        self._meminfo = OpenFile(proc / "meminfo")
+        self._loadavg = OpenFile(proc / "loadavg", size=256)
+        self._diskstats = OpenFile(proc / "diskstats", records=True)
+        self._net = OpenFile(proc / "net" / "dev", records=True)
 
     def read(self) -> NodeReading:
         """All counters; one that cannot be read or understood is None."""
@@ -270,7 +270,7 @@ class ProcCounters:
             kept.close()
 
 
-def _parsed(kept: KeptFile, parse: Callable[[bytes], T]) -> T | None:
+def _parsed(kept: OpenFile, parse: Callable[[bytes], T]) -> T | None:
     try:
         return parse(kept.read())
     except OSError:

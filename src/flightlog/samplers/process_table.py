@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 from flightlog.samplers.procfs import (
     CLOCK_TICKS,
     DescriptorBudget,
-    KeptFile,
+    OpenFile,
     ProcessStat,
     keyed_value,
     names_in,
@@ -83,8 +83,8 @@ class ProcTable:
     def __init__(self, proc: Path, max_descriptors: int) -> None:
         self._proc = str(proc)
         self._budget = DescriptorBudget.for_this_process(max_descriptors)
-        self._files: dict[int, tuple[KeptFile, KeptFile, KeptFile]] = {}
-        self._loadavg = KeptFile(proc / "loadavg", self._budget, size=256)
+        self._files: dict[int, tuple[OpenFile, OpenFile, OpenFile]] = {}
+        self._loadavg = OpenFile(proc / "loadavg", self._budget, size=256)
         self._newest: bytes | None = None
         self._listed: set[int] = set()
         self._lists_children = True
@@ -94,9 +94,9 @@ class ProcTable:
         files = self._files.get(pid)
         if files is None:
             files = self._files[pid] = (
-                KeptFile(f"{self._proc}/{pid}/stat", self._budget, size=1024),
-                KeptFile(f"{self._proc}/{pid}/statm", self._budget, size=256),
-                KeptFile(f"{self._proc}/{pid}/io", self._budget, size=512),
+                OpenFile(f"{self._proc}/{pid}/stat", self._budget, size=1024),
+                OpenFile(f"{self._proc}/{pid}/statm", self._budget, size=256),
+                OpenFile(f"{self._proc}/{pid}/io", self._budget, size=512),
             )
         try:
             stat = parse_process_stat(files[0].read())

@@ -133,7 +133,7 @@ class DescriptorBudget:
         self._left += 1
 
 
-class KeptFile:
+class OpenFile:
     """A file the kernel makes up at each read, kept open between reads while the budget allows.
 
     `read` gives the whole content or raises `OSError`: `FileNotFoundError` or `ProcessLookupError` where what

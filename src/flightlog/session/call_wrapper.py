@@ -99,6 +99,6 @@ def _record_as_written(run: LiveRun, path: str, written: str) -> None:
 
 @lru_cache(maxsize=64)
 def _cache(folder: str) -> Any:
-    from flightlog.session.cache.store import Cache
+    from flightlog.session.cache.store import CacheFolder
 
-    return Cache(folder)
+    return CacheFolder(folder)

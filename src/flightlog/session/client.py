@@ -27,7 +27,7 @@ from flightlog.core.errors import CommandError, UsageError
 from flightlog.core.redaction import has_own_patterns, is_secret_key, redact_command
 from flightlog.core.text import signal_name
 from flightlog.engines.execute import plain_dumps
-from flightlog.record.command.child import Tail
+from flightlog.record.command.child import OutputTail
 from flightlog.record.context import ENVIRONMENT, RUN, TRACEPARENT, carrier, format_traceparent
 from flightlog.record.run import LiveRun
 from flightlog.record.span import current, current_span, find_parent
@@ -343,7 +343,8 @@ def _checked(futures: Iterable[TaskFuture]) -> list[TaskFuture]:
     for one in awaited:
         if not isinstance(one, standard.Future):
             raise UsageError(
-                f"{type(one).__name__} {str(one)[:80]!r} is no future: give a list of what submit and map return"
+                f"{type(one).__name__} {str(one)[:80]!r} is no future: give a list of what submit and map "
+                "return"
             )
     return awaited
 
@@ -521,7 +522,7 @@ def run_words(words: Sequence[str], cwd: str | None, env: Mapping[str, str] | No
     finally:
         to_out.close()
         to_err.close()
-    tails = Tail(), Tail()
+    tails = OutputTail(), OutputTail()
     readers = [
         threading.Thread(target=_read, args=(pipe, tail, name), name="flightlog-output", daemon=True)
         for pipe, tail in zip((from_out, from_err), tails, strict=True)
@@ -567,7 +568,7 @@ def _peak(largest: int, floor: int) -> int | None:
     return largest if largest > floor else None
 
 
-def _read(pipe: Descriptor, tail: Tail, name: str) -> None:
+def _read(pipe: Descriptor, tail: OutputTail, name: str) -> None:
     """Read to the end, or for as long as the pipe is ours: who closes all descriptors of this process closes
     it, too.
     """

@@ -101,7 +101,8 @@ def forecast(plan: Plan, model: Model, work: Workload, *, workers: int | None = 
     if not known:
         names = ", ".join(sorted({call.task for call in work.calls})[:5])
         raise UsageError(
-            f"history knows too little of the tasks of this plan ({names}) to say how long it takes: at least five "
+            f"history knows too little of the tasks of this plan ({names}) to say how long it takes: at "
+            "least five "
             "completed attempts of a name are needed"
         )
     _say_unknown(work, durations, notes)
@@ -125,7 +126,8 @@ def forecast(plan: Plan, model: Model, work: Workload, *, workers: int | None = 
         )
     if spared := model.duration_s.left_out.get("spared by the cache"):
         notes.append(
-            f"as if nothing were found in the cache, which spared {spared:,} attempts most of their work before"
+            f"as if nothing were found in the cache, which spared {spared:,} attempts most of their work "
+            "before"
         )
     cost, low, high = _cost(plan, number, wall)
     return Forecast(
@@ -151,7 +153,9 @@ def forecast(plan: Plan, model: Model, work: Workload, *, workers: int | None = 
     )
 
 
-def _estimates(calls: Sequence[Call], model: Model) -> tuple[list[Estimate | None], list[Estimate | None]]:
+def _estimates(
+    calls: Sequence[PlannedCall], model: Model
+) -> tuple[list[Estimate | None], list[Estimate | None]]:
     """Duration and memory of each call; equal calls are asked for once."""
     import msgspec
 
@@ -181,7 +185,8 @@ def _workers(plan: Plan, work: Workload, given: int | None, at_once: int) -> tup
     if work.workers:
         return max(1, round(work.workers / at_once)), "as in the run that the calls are from"
     raise UsageError(
-        "neither the manifest nor history says how many workers there will be: say so with --workers, or as n_workers "
+        "neither the manifest nor history says how many workers there will be: say so with --workers, or "
+        "as n_workers "
         f"or max_workers of target {plan.target!r}"
     )
 
@@ -213,7 +218,7 @@ def _handover(work: Workload) -> float:
 
 
 def _memory(
-    plan: Plan, calls: Sequence[Call], memory: Sequence[Estimate | None], at_once: int
+    plan: Plan, calls: Sequence[PlannedCall], memory: Sequence[Estimate | None], at_once: int
 ) -> MemoryForecast | None:
     known = [(each, call) for each, call in zip(memory, calls, strict=True) if each is not None]
     if not known:
@@ -231,7 +236,7 @@ def _memory(
     )
 
 
-def _asked(plan: Plan, call: Call) -> int | None:
+def _asked(plan: Plan, call: PlannedCall) -> int | None:
     task = plan.tasks.get(call.task)
     component = plan.components.get(call.component or (task.component if task is not None else None) or "")
     return component.memory_bytes if component is not None else None
@@ -250,7 +255,7 @@ def _cost(plan: Plan, workers: int, wall: ScheduleSpread) -> tuple[ExpectedCost,
 
 
 def _tasks(
-    calls: Sequence[Call], durations: Sequence[Estimate | None], memory: Sequence[Estimate | None]
+    calls: Sequence[PlannedCall], durations: Sequence[Estimate | None], memory: Sequence[Estimate | None]
 ) -> dict[str, TaskForecast]:
     places: dict[str, list[int]] = {}
     for place, call in enumerate(calls):
@@ -276,7 +281,7 @@ MOST = 100_000
 """So many calls are looked at."""
 
 
-class Call(Struct, frozen=True, kw_only=True):
+class PlannedCall(Struct, frozen=True, kw_only=True):
     """One task to run."""
 
     task: str
@@ -289,7 +294,7 @@ class Workload(Struct, frozen=True, kw_only=True):
 
     source: str
     """Where they come from, in words."""
-    calls: list[Call]
+    calls: list[PlannedCall]
     after: list[list[int]] = []
     """For each call the places of those that it waits for; empty where none waits."""
     cut: int = 0
@@ -307,7 +312,7 @@ class Workload(Struct, frozen=True, kw_only=True):
 def calls_of_run(run: Run, *, most: int = MOST) -> Workload:
     """The first `most` calls that a run submitted, in their order, each once however often it was tried."""
     places: dict[str, int] = {}
-    calls: list[Call] = []
+    calls: list[PlannedCall] = []
     waits: list[list[str]] = []
     took: dict[str, float] = {}
     ends: list[tuple[str, float, float]] = []
@@ -321,7 +326,7 @@ def calls_of_run(run: Run, *, most: int = MOST) -> Workload:
                 cut += 1
                 continue
             places[event.task_id] = len(calls)
-            calls.append(Call(task=base_name(event.task), args=event.args, component=event.component))
+            calls.append(PlannedCall(task=base_name(event.task), args=event.args, component=event.component))
             waits.append(list(event.depends_on))
         elif isinstance(event, TaskEnded) and event.duration_s is not None:
             ended = unix_time(event.timestamp)
@@ -360,14 +365,15 @@ def calls_of_file(file: Path) -> Workload:
         lines = file.read_bytes().splitlines()
     except OSError as error:
         raise UsageError(f"cannot read {file}: {error.strerror or error}") from None
-    calls: list[Call] = []
+    calls: list[PlannedCall] = []
     for number, line in enumerate(lines, 1):
         if line.strip():
             try:
-                call = msgspec.json.decode(line, type=Call)
+                call = msgspec.json.decode(line, type=PlannedCall)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 raise UsageError(
-                    f'{file}, line {number}: not a call ({error}); write {{"task": "simulate", "args": {{"n": 100}}}}'
+                    f'{file}, line {number}: not a call ({error}); write {{"task": "simulate", "args": '
+                    f'{{"n": 100}}}}'
                 ) from None
             calls.append(msgspec.structs.replace(call, task=base_name(call.task)))
     if not calls:

@@ -10,7 +10,7 @@ from pathlib import Path
 from flightlog.core.errors import ManifestError, UsageError
 from flightlog.core.settings import expanded, read_settings
 from flightlog.session.expansion import expand
-from flightlog.session.overlay import Change, changes, laid_over, shown, with_removals
+from flightlog.session.overlay import OverlayChange, changes, laid_over, shown, with_removals
 from flightlog.session.schema import OVERLAID, Contents
 from flightlog.session.validation import Checker, Problem, nearest
 from flightlog.session.yaml_tree import Node, read_tree
@@ -33,7 +33,7 @@ class Manifest:
     tree: Node
     overlays: tuple[str, ...] = ()
     """Those laid over, in order."""
-    changes: tuple[Change, ...] = ()
+    changes: tuple[OverlayChange, ...] = ()
     """What they changed."""
 
     @property

@@ -71,7 +71,10 @@ def endpoint_secret(written: str) -> str | None:
         return None
     named = any(is_secret_key(name) for name, _ in parse_qsl(parts.query))
     if (parts.password or named) and not has_variables(written):
-        return "holds a secret, and the manifest is kept with every run: write ${NAME} for a variable that holds it"
+        return (
+            "holds a secret, and the manifest is kept with every run: write ${NAME} for a variable that "
+            "holds it"
+        )
     return None
 
 

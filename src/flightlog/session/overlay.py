@@ -10,7 +10,7 @@ from msgspec import Struct
 from flightlog.session.yaml_tree import Node
 
 
-class Change(Struct, frozen=True, kw_only=True):
+class OverlayChange(Struct, frozen=True, kw_only=True):
     """What an overlay did to one value; texts as written, lists and mappings as `[…]` and `{…}`."""
 
     path: str
@@ -73,7 +73,7 @@ def marked(node: Node, overlay: str) -> Node:
     return replace(node, overlay=overlay)
 
 
-def changes(base: Node, over: Node, overlay: str) -> list[Change]:
+def changes(base: Node, over: Node, overlay: str) -> list[OverlayChange]:
     """What laying `over` on `base` changes, value by value, in the overlay's order; what stays equal is left
     out.
     """
@@ -83,7 +83,7 @@ def changes(base: Node, over: Node, overlay: str) -> list[Change]:
         if node.value == {} or (before is None and node.value is None) or _same(before, node):
             continue  # nothing there changes
         found.append(
-            Change(
+            OverlayChange(
                 path=".".join(path),
                 overlay=overlay,
                 before=None if before is None else shown(before),
@@ -95,7 +95,7 @@ def changes(base: Node, over: Node, overlay: str) -> list[Change]:
     return found
 
 
-def _replaced(base: Node, over: Node, overlay: str, path: tuple[str, ...] = ()) -> Iterator[Change]:
+def _replaced(base: Node, over: Node, overlay: str, path: tuple[str, ...] = ()) -> Iterator[OverlayChange]:
     """Scalars and lists of the base that a mapping takes the place of, whatever is in it."""
     if not isinstance(over.value, dict):
         return
@@ -106,7 +106,7 @@ def _replaced(base: Node, over: Node, overlay: str, path: tuple[str, ...] = ()) 
         if isinstance(before.value, dict):
             yield from _replaced(before, node, overlay, (*path, key))
         elif before.value is not None:
-            yield Change(
+            yield OverlayChange(
                 path=".".join((*path, key)),
                 overlay=overlay,
                 before=shown(before),

@@ -1,5 +1,5 @@
-"""Overlays in files of their own, beside the manifest: picked by name for one session or plan, and written from
-advice.
+"""Overlays in files of their own, beside the manifest: picked by name for one session or plan, and written
+from advice.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ def lay_text_over(manifest: Manifest, source: str, name: str) -> Manifest:
     if not any(line.strip() and not line.lstrip().startswith("#") for line in source.splitlines()):
         raise ManifestError(
             [
-                f"{name}: changes nothing; an overlay says what to change, such as `components: {{sim: {{memory: 8G}}}}`"
+                f"{name}: changes nothing; an overlay says what to change, such as `components: {{sim: "
+                f"{{memory: 8G}}}}`"
             ]
         )
     over = read_tree(source, name)

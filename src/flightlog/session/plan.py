@@ -25,7 +25,7 @@ from flightlog.events import CostRates, TaskCompleted
 from flightlog.session.charges import charges, charges_of
 from flightlog.session.expansion import has_variables, variables
 from flightlog.session.manifest import LOCAL, Manifest
-from flightlog.session.overlay import Change, shown
+from flightlog.session.overlay import OverlayChange, shown
 from flightlog.session.schema import Cache, Component, Rates
 from flightlog.session.secrets import secret_kind
 from flightlog.store.catalogue import RunEntry, list_runs
@@ -296,7 +296,7 @@ def read_suggestions(
     return found
 
 
-class Origin(Struct, frozen=True, kw_only=True):
+class ValueOrigin(Struct, frozen=True, kw_only=True):
     """One value, as written: variables unexpanded, written-out secrets redacted."""
 
     path: str
@@ -312,8 +312,8 @@ class Explanation(Struct, frozen=True, kw_only=True):
     """What overlays changed, and where every value of a target comes from."""
 
     name: str
-    changes: tuple[Change, ...]
-    origins: tuple[Origin, ...]
+    changes: tuple[OverlayChange, ...]
+    origins: tuple[ValueOrigin, ...]
 
 
 def explain(manifest: Manifest, target: str, environ: Mapping[str, str]) -> Explanation:
@@ -322,7 +322,7 @@ def explain(manifest: Manifest, target: str, environ: Mapping[str, str]) -> Expl
     """
     chosen = manifest.for_target(target, environ)
     origins = [
-        Origin(
+        ValueOrigin(
             path=".".join(path),
             text=storable(shown(node), path[-1]),
             line=node.line,
@@ -333,7 +333,7 @@ def explain(manifest: Manifest, target: str, environ: Mapping[str, str]) -> Expl
         if path and path[0] != "overlays" and node.value is not None
     ]
     changes = tuple(
-        Change(
+        OverlayChange(
             path=change.path,
             overlay=change.overlay,
             before=_safe(change.before, change.path),

@@ -1,8 +1,9 @@
 """How far a session is and how long it still takes, shown on a terminal or in a notebook.
 
-The time left comes from the durations of the session's own tasks, and from earlier runs until one has ended. For
-a task this costs an entry in a dict at its start and its duration in a short list at its end. Everything else
-happens when somebody asks, at most once a second, in bounded time, and more rarely where that takes long.
+The time left comes from the durations of the session's own tasks, and from earlier runs until one has ended.
+For a task this costs an entry in a dict at its start and its duration in a short list at its end. Everything
+else happens when somebody asks, at most once a second, in bounded time, and more rarely where that takes
+long.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ __all__ = [
     "RECENT",
     "Eta",
     "Known",
-    "Pace",
+    "TaskPace",
     "from_durations",
     "from_earlier",
     "remaining",
@@ -123,7 +124,7 @@ def eta_text(eta: Eta) -> str:
     return f"{words}{expected} {unit} left" + (f" ({low} to {high})" if low != high else "")
 
 
-class Pace:
+class TaskPace:
     """Counts a session's tasks by name. Written by the tracker under its lock, read by whoever draws."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

@@ -155,7 +155,8 @@ class Contents(Struct, frozen=True, kw_only=True):
     otel: Annotated[
         bool | Otel | None,
         doc(
-            "whether, and where, the run is sent to an OpenTelemetry server while it runs; true: as the OTEL_* variables say"
+            "whether, and where, the run is sent to an OpenTelemetry server while it runs; true: as the "
+            "OTEL_* variables say"
         ),
     ] = None
 

@@ -54,7 +54,7 @@ TASKS_OF_A_RUN = 2000
 """How many tasks of each earlier run the plan of a new one looks at: a session has other things to do."""
 
 
-class Seen(NamedTuple):
+class SessionState(NamedTuple):
     """A session at a moment; None is what there is not, or not yet."""
 
     state: Literal["not started", "open", "closed"]
@@ -116,7 +116,7 @@ class Session(Displayed):
         self._run: LiveRun | None = None
         self._tracker: Tracker | None = None
         self._client: Client | None = None
-        self._papers: Papers | None = None
+        self._papers: RunDocuments | None = None
         self._closed = False
         self._pid = 0
 
@@ -200,12 +200,12 @@ class Session(Displayed):
     def __repr__(self) -> str:
         return f"<session of {self._contents.project.name} on {self.target}>"
 
-    def seen(self) -> Seen:
+    def seen(self) -> SessionState:
         """How the session stands. Starts nothing and waits for nothing."""
         run, tracker, client = self._run, self._tracker, self._client
         recorded = run is not None and not isinstance(run, NoopRun)
         state: Literal["not started", "open", "closed"] = "not started" if client is None else "open"
-        return Seen(
+        return SessionState(
             state="closed" if self._closed else state,
             project=self._contents.project.name,
             run_id=run.run_id if run is not None and recorded else None,
@@ -262,7 +262,7 @@ class Session(Displayed):
             needs = {name: component.needs for name, component in contents.components.items()}
             self._engine = make_engine(self.provider, contents.targets[self.target].options, needs)
         if run is not None:
-            self._papers = Papers(run, self.manifest, self.target, contents, self._environ)
+            self._papers = RunDocuments(run, self.manifest, self.target, contents, self._environ)
             for event in self._costs.begin():
                 run.emit(event)
             send_while_running(run.path, contents.otel, self._environ)
@@ -336,7 +336,7 @@ def _own_ids() -> Callable[[], str]:
     return lambda: f"{next(numbers):016x}"
 
 
-class Papers:
+class RunDocuments:
     """The documents of a session in its run directory. Nothing here raises: what cannot be written is said
     once.
     """

@@ -30,7 +30,7 @@ from flightlog.events import Event, WorkerEvent
 from flightlog.record.recorder import Recorder
 from flightlog.record.worker_costs import WorkerCosts
 from flightlog.session.futures import fill
-from flightlog.session.progress import Pace
+from flightlog.session.progress import TaskPace
 from flightlog.session.task import (
     Task,
     ended_event,
@@ -87,7 +87,7 @@ class Tracker:
         self.counts = Counts()
         self.failures: list[str] = []
         """A line for each of the first tasks that failed for good."""
-        self.pace = Pace()
+        self.pace = TaskPace()
         self._costs = costs or WorkerCosts()
         self._engine, self._recorder, self._next_id = engine, recorder, next_id
         self._trace_id = recorder.trace_id if recorder is not None else ""
@@ -110,7 +110,8 @@ class Tracker:
         """
         if os.getpid() != self._pid:
             raise UsageError(
-                f"the session belongs to process {self._pid}, which this one was forked from: make a session here"
+                f"the session belongs to process {self._pid}, which this one was forked from: make a "
+                "session here"
             )
         with self._lock:
             if self._closing is not None:

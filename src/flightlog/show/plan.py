@@ -16,15 +16,15 @@ from flightlog.show.terminal import Ink, clean, fit
 
 if TYPE_CHECKING:
     from flightlog.session.lock import Difference
-    from flightlog.session.overlay import Change
+    from flightlog.session.overlay import OverlayChange
     from flightlog.session.plan import (
         Explanation,
-        Origin,
         Plan,
         PlannedCache,
         PlannedComponent,
         PlannedTask,
         Suggestion,
+        ValueOrigin,
     )
 
 WIDTH = 100
@@ -235,7 +235,7 @@ def _listed(parts: Sequence[str]) -> str:
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
-def _changes(changes: Sequence[Change], ink: Ink) -> list[str]:
+def _changes(changes: Sequence[OverlayChange], ink: Ink) -> list[str]:
     lines = []
     for each in changes:
         path, after = clean(each.path), clean(each.after or "")
@@ -251,12 +251,12 @@ def _changes(changes: Sequence[Change], ink: Ink) -> list[str]:
     return [ink("head", f"What the overlay {names} changes"), *lines] if lines else []
 
 
-def _origins(origins: Sequence[Origin], width: int, ink: Ink) -> list[str]:
+def _origins(origins: Sequence[ValueOrigin], width: int, ink: Ink) -> list[str]:
     rows = [(each.path, fit(clean(each.text), max(20, width // 3)), _origin(each)) for each in origins]
     return table(("Value", "Is", "From"), rows, width=width, ink=ink, left=("Is", "From"))
 
 
-def _origin(origin: Origin) -> str:
+def _origin(origin: ValueOrigin) -> str:
     parts = [f"line {origin.line}" if origin.line else "assumed"]
     parts += [f"overlay {origin.overlay}"] if origin.overlay else []
     parts += [f"{name} is {'set' if there else 'not set'}" for name, there in origin.is_set.items()]

@@ -23,7 +23,7 @@ from flightlog.record.device.tracker import (
     ROUNDS,
     DeviceMemoryTracker,
     DeviceSource,
-    Pace,
+    SamplingPace,
     offset_to_first_rank,
 )
 from flightlog.record.device.tracking import NoTracker, Options, checked
@@ -336,7 +336,7 @@ def test_what_takes_long_is_asked_for_a_tenth_of_the_time_and_at_least_every_fiv
         now[0] += cost
         taken.append(round(now[0] - cost, 3))
 
-    pace = Pace(lambda: now[0], lambda: cpu[0])
+    pace = SamplingPace(lambda: now[0], lambda: cpu[0])
     for _ in range(100):
         pace.run(lambda: read(0.02))
         now[0] = round(now[0] + 0.01, 3)

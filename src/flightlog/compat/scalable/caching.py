@@ -14,7 +14,7 @@ from flightlog.compat.scalable.manifest import FLIGHTLOG_VARIABLES
 from flightlog.core.errors import UsageError
 from flightlog.record.clock import monotonic_ns
 from flightlog.record.run import describe_artifact
-from flightlog.session.cache.decorator import Cache, CacheOptions, cache_options, cached_call
+from flightlog.session.cache.decorator import CacheFolder, CacheOptions, cache_options, cached_call
 from flightlog.session.cache.decorator import cacheable as keep_results
 from flightlog.session.cache.key import Key, NoKey, make_key, plain_call
 from flightlog.session.digest.values import Unstable, digest_value
@@ -109,7 +109,7 @@ def _wrap(
             return function(*args, **kwargs)  # which says what is wrong with the call
         bound.apply_defaults()  # a default that names a file counts as any other
         replace_arguments(bound, kinds)
-        cache = Cache(_folder())
+        cache = CacheFolder(_folder())
         result, _ = cached_call(computed, bound.args, bound.kwargs, wanted, cache)
         if not check:
             return result
@@ -142,7 +142,7 @@ def _keep_for_later(before: Key | None, after: Key | None, value: Any, cost_s: f
     if before is None or after is None or before.key == after.key:
         return
     if before.about.arguments == after.about.arguments:
-        Cache(_folder()).put(after.key, value, cost_s, after.about)
+        CacheFolder(_folder()).put(after.key, value, cost_s, after.about)
 
 
 def _folder() -> str | None:

@@ -58,7 +58,7 @@ END_PATIENCE_S = 30.0
 STUCK = "its thread cannot be ended and is written off"
 
 
-class Order(Struct, frozen=True, array_like=True):
+class DaskOrder(Struct, frozen=True, array_like=True):
     """An attempt as it travels to a worker."""
 
     engine: str
@@ -79,7 +79,7 @@ class Note(Struct, array_like=True, omit_defaults=True):
     """The result waits on the worker, as Dask's result of the attempt."""
 
 
-class Parcel(Struct, array_like=True):
+class WorkerNotes(Struct, array_like=True):
     """Notes on their way home, and who sends them."""
 
     worker: str
@@ -93,9 +93,9 @@ class Parcel(Struct, array_like=True):
 
 
 encode = msgspec.msgpack.Encoder().encode
-decode_parcel = msgspec.msgpack.Decoder(Parcel).decode
+decode_parcel = msgspec.msgpack.Decoder(WorkerNotes).decode
 decode_job = msgspec.msgpack.Decoder(JobStarted | None).decode
-_decode_order = msgspec.msgpack.Decoder(Order).decode
+_decode_order = msgspec.msgpack.Decoder(DaskOrder).decode
 
 
 def topic_of(engine: str) -> str:
@@ -177,7 +177,7 @@ class Station:
         self.relays = False
         """Whether the run directory is not to be seen from here."""
 
-    async def run(self, order: Order) -> bytes | None:
+    async def run(self, order: DaskOrder) -> bytes | None:
         """One attempt, from its thread's start to its end or until it is written off."""
         serial, work = order.serial, order.work
         self._may_end = order.may_end
@@ -225,7 +225,7 @@ class Station:
         while self._notes or self._job is not None:
             notes = [self._notes.popleft() for _ in range(min(PARCEL, len(self._notes)))]
             endable = self._alone and self._may_end
-            parcel = Parcel(self._worker.address, this_host(), os.getpid(), endable, notes, self._job)
+            parcel = WorkerNotes(self._worker.address, this_host(), os.getpid(), endable, notes, self._job)
             self._job = None
             self._worker.log_event(self._topic, encode(parcel))
         if self._to_begin:
@@ -242,7 +242,7 @@ class Station:
 
     # --- on a thread
 
-    def _execute(self, order: Order, over: asyncio.Future[Outcome | None], context: Context) -> None:
+    def _execute(self, order: DaskOrder, over: asyncio.Future[Outcome | None], context: Context) -> None:
         work = order.work
 
         def begun(started: Started) -> None:
@@ -288,12 +288,12 @@ class Station:
 
     # --- timeouts
 
-    def _limit(self, order: Order, over: asyncio.Future[Outcome | None], started: Started) -> None:
+    def _limit(self, order: DaskOrder, over: asyncio.Future[Outcome | None], started: Started) -> None:
         assert order.work.timeout_s is not None
         left_s = order.work.timeout_s - (time.monotonic_ns() - started.monotonic_ns) / 1e9
         self._loop.call_later(max(0.0, left_s), self._time_out, order, over, started)
 
-    def _time_out(self, order: Order, over: asyncio.Future[Outcome | None], started: Started) -> None:
+    def _time_out(self, order: DaskOrder, over: asyncio.Future[Outcome | None], started: Started) -> None:
         if over.done():
             return
         now = time.monotonic_ns()

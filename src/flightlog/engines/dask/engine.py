@@ -15,7 +15,7 @@ import distributed  # noqa: F401 - what this engine needs: without it, it is sai
 
 from flightlog.core.errors import UsageError
 from flightlog.engines import program
-from flightlog.engines.attempts import Ledger
+from flightlog.engines.attempts import AttemptRegistry
 from flightlog.engines.contract import Reports, Work, WorkerView
 from flightlog.engines.dask.cluster import (
     Connection,
@@ -92,7 +92,8 @@ class DaskEngine:
         asked = [name for name, value in cluster.items() if value is not None]
         if given and asked:
             raise UsageError(
-                f"{asked[0]} is for a cluster that is started here; {given[0]} names one that runs: leave one of them out"
+                f"{asked[0]} is for a cluster that is started here; {given[0]} names one that runs: leave "
+                "one of them out"
             )
         self._where, self._cluster_options = named, cluster
         self._end_workers = end_workers if end_workers is not None else not given
@@ -111,7 +112,7 @@ class DaskEngine:
                 raise UsageError("the engine has been started already")
             self._pid = os.getpid()
         refuse_while_main_is_imported("an engine")
-        self._ledger = Ledger(reports)
+        self._ledger = AttemptRegistry(reports)
         self._pool = DaskPool(
             self._open,
             self._ledger,

@@ -52,7 +52,7 @@ INSTALL_S = 30.0
 """How long installing one plugin may keep the program; Dask waits for nannies that are starting."""
 
 
-class Observer:
+class ClusterObserver:
     """Everything that happens in a cluster, as events, from now until `stop`.
 
     `client` is a `distributed.Client`, synchronous or not. `emit` gets every event, on a thread of the
@@ -235,9 +235,9 @@ class Observer:
 
     def _land(self, parcel: bytes) -> None:
         if self._landing is None and self._run_path is not None:
-            from flightlog.engines.relay.recording import Landing
+            from flightlog.engines.relay.recording import ChunkReceiver
 
-            self._landing = Landing(self._run_path)
+            self._landing = ChunkReceiver(self._run_path)
         if self._landing is not None:
             self._landing.take(parcel)
 
@@ -284,7 +284,8 @@ class Observer:
         left = self._lives.in_flight
         self.lost = (
             f"the connection to the Dask scheduler{f' at {where}' if where else ''} was lost; "
-            f"{'no task was' if not left else 'one task was' if left == 1 else f'{left:,} tasks were'} in flight"
+            f"{'no task was' if not left else 'one task was' if left == 1 else f'{left:,} tasks were'} in "
+            "flight"
         )
         self._tell(
             [

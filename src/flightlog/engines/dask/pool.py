@@ -15,12 +15,12 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from flightlog.engines.attempts import Attempt, End, Ledger
+from flightlog.engines.attempts import Attempt, AttemptRegistry, End
 from flightlog.engines.contract import Outcome, WorkerView
 from flightlog.engines.dask.attempt import STUCK, decode_parcel, forget_began, relay_topic_of, topic_of
 from flightlog.engines.dask.cluster import Connection
 from flightlog.engines.dask.messages import Arrivals
-from flightlog.engines.dask.remote import OWN_PREFIX, Remote, Roster
+from flightlog.engines.dask.remote import OWN_PREFIX, ClusterClient, Roster
 from flightlog.engines.dask.scheduler_plugin import Once
 from flightlog.engines.execute import Started
 from flightlog.engines.exit_reason import Death
@@ -54,7 +54,7 @@ class DaskPool:
     def __init__(
         self,
         connect: Callable[[], Connection],
-        ledger: Ledger,
+        ledger: AttemptRegistry,
         run_path: str | None,
         *,
         may_end: bool,
@@ -141,20 +141,22 @@ class DaskPool:
         self._roster.opened = opened if connection.cluster is not None else None
         client = self._client = connection.client
         try:
-            self._remote = Remote(client, self.id, self._said.put)
+            self._remote = ClusterClient(client, self.id, self._said.put)
             client.subscribe_topic(topic_of(self.id), self._on_event)
             if self._run_path is not None:
-                from flightlog.engines.relay.recording import Landing
+                from flightlog.engines.relay.recording import ChunkReceiver
 
-                landing = Landing(self._run_path)
+                landing = ChunkReceiver(self._run_path)
                 self._land = landing.close
                 topic = relay_topic_of(self.id)
                 client.subscribe_topic(topic, Arrivals(client, topic, landing.take).on_event)
             client.register_plugin(Once(self.id, client.id))
-            from flightlog.engines.dask.observer import Observer
+            from flightlog.engines.dask.observer import ClusterObserver
 
             sampled = self._host if self._run is not None else None
-            self._observer = Observer(client, self._observed, own_prefix=OWN_PREFIX, sampled_host=sampled)
+            self._observer = ClusterObserver(
+                client, self._observed, own_prefix=OWN_PREFIX, sampled_host=sampled
+            )
             self._losses = Losses(self._remote, self._observer.death_of, self._roster.ended, self._lose)
             self._comm = client.scheduler_comm
         except BaseException:
@@ -422,7 +424,7 @@ class Losses:
 
     def __init__(
         self,
-        remote: Remote,
+        remote: ClusterClient,
         death_of: Callable[[str], Death | None],
         ended: Mapping[str, str],
         lose: Callable[[Attempt, Loss], None],

@@ -21,8 +21,8 @@ import msgspec
 from flightlog.engines.attempts import Attempt
 from flightlog.engines.contract import Outcome, WorkerView
 from flightlog.engines.dask.attempt import (
-    Order,
-    Parcel,
+    DaskOrder,
+    WorkerNotes,
     decode_job,
     encode,
     end_process,
@@ -61,7 +61,7 @@ def key_name(task: str) -> str:
     return re.sub(r"[^A-Za-z]+", "", task)[:40] or "task"
 
 
-class Remote:
+class ClusterClient:
     """A client's cluster. Nothing here waits but `leave`; `say` takes a function and its arguments to the
     engine's thread.
     """
@@ -82,7 +82,7 @@ class Remote:
         ]
         works = [msgspec.structs.replace(each.work, args={}) for each in attempts]
         orders = [
-            encode(Order(self._engine, each.serial, may_end, work))
+            encode(DaskOrder(self._engine, each.serial, may_end, work))
             for each, work in zip(attempts, works, strict=True)
         ]
         options = {"key": keys, "pure": False, "retries": 0, "fifo_timeout": "0 ms"}
@@ -241,7 +241,7 @@ class Roster:
         self._departed: set[str] = set()
         self._endable: dict[str, bool] = {}
 
-    def note(self, parcel: Parcel) -> None:
+    def note(self, parcel: WorkerNotes) -> None:
         """A worker has written."""
         self._endable[parcel.worker] = parcel.endable
         self._homes[parcel.worker] = (parcel.host, parcel.pid)

@@ -17,7 +17,7 @@ from flightlog.record.context import RUN, TRACEPARENT, carrier, current_run
 from flightlog.record.recording import NoopRun, Recording, record
 
 if TYPE_CHECKING:
-    from flightlog.engines.dask.observer import Observer
+    from flightlog.engines.dask.observer import ClusterObserver
     from flightlog.record.run import LiveRun
 
 log = logging.getLogger("flightlog")
@@ -46,7 +46,7 @@ class Watched:
     ) -> None:
         self._client = client
         self._recording: Recording | None = None
-        self._observer: Observer | None = None
+        self._observer: ClusterObserver | None = None
         self._ending: asyncio.Future[None] | None = None
         self._closed = False
         self._watchers: Watchers | None = None
@@ -68,14 +68,14 @@ class Watched:
         atexit.register(self._at_exit)
 
     def _observe(self, client: Any) -> None:
-        from flightlog.engines.dask.observer import Observer
+        from flightlog.engines.dask.observer import ClusterObserver
 
         run = self.run
         place = carrier()
         if place.get(RUN) != str(run.path):
             place = {RUN: str(run.path), TRACEPARENT: f"00-{run.info.trace_id}-{run.root.span_id}-01"}
         sampled = run.recorder.host if run.info.sample_interval_s is not None else None
-        self._observer = Observer(
+        self._observer = ClusterObserver(
             client, run.emit, emit_all=run.recorder.emit_all, place=place, sampled_host=sampled
         )
 
@@ -230,6 +230,7 @@ def watch(
     kind = next((base for base in type(client).__mro__ if base.__module__ == "distributed.client"), None)
     if kind is None:
         raise UsageError(
-            f"flightlog.watch takes a distributed.Client, and was given {type(client).__name__}: {client!r:.100}"
+            f"flightlog.watch takes a distributed.Client, and was given {type(client).__name__}: "
+            f"{client!r:.100}"
         )
     return Watched(client, project, runs_dir, tags)

@@ -219,7 +219,10 @@ class Lives:
         life = self._end(key, attempt)
         report = self._failures.pop(run_id, None) if run_id is not None else None
         if blame != key:
-            why = f"{key_split(blame)} ({self.task_id_of(blame)}), which it depends on, failed: {text or 'unknown'}"
+            why = (
+                f"{key_split(blame)} ({self.task_id_of(blame)}), which it depends on, failed: "
+                f"{text or 'unknown'}"
+            )
             yield from self._ended_by(
                 life, at, "DependencyFailed", bounded(redact_text(why), 2000), Steps(None, None)
             )

@@ -47,7 +47,7 @@ _STIMULI = {
 _sample = msgspec.json.Decoder(ResourceSample).decode
 
 
-class _Worker:
+class _ObservedWorker:
     """A worker as far as it is known."""
 
     def __init__(self, at: float) -> None:
@@ -81,7 +81,7 @@ class Workers:
     ) -> None:
         self._iso, self._trace_id, self._parent_id, self._next_id = iso, trace_id, parent_id, next_id
         self._parent_of_transfer, self._clock = parent_of_transfer, clock
-        self._workers: dict[str, _Worker] = {}
+        self._workers: dict[str, _ObservedWorker] = {}
         self._scheduler_host: str | None = None
         self._gone: OrderedDict[str, str] = OrderedDict()
         """Why workers went away, in Dask's words."""
@@ -177,7 +177,7 @@ class Workers:
             self._gone.pop(address, None)
             self._nannies.pop(address, None)
             self._over_limit.pop(address, None)
-        worker = self._workers.setdefault(address, _Worker(at))
+        worker = self._workers.setdefault(address, _ObservedWorker(at))
         worker.since = min(worker.since, at)
         worker.nthreads, worker.memory_bytes, worker.gpus = nthreads, memory_bytes, gpus
         worker.host = worker.host or host
@@ -187,7 +187,7 @@ class Workers:
         _, at, address, host, pid, cpus = message
         if address in self._gone and address not in self._workers:
             return []
-        worker = self._workers.setdefault(address, _Worker(at))
+        worker = self._workers.setdefault(address, _ObservedWorker(at))
         worker.host, worker.pid, worker.cpus = host, pid, cpus
         return self._introduce(address) if worker.nthreads is not None else []
 
@@ -286,7 +286,9 @@ class Workers:
             sample,
         ]
 
-    def _offset(self, address: str, worker: _Worker, at: float, offset_s: float | None) -> list[Event]:
+    def _offset(
+        self, address: str, worker: _ObservedWorker, at: float, offset_s: float | None
+    ) -> list[Event]:
         """How far a worker's clock is behind the scheduler's, as Dask estimates it; once, where they are two
         clocks.
         """

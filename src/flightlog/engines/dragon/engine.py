@@ -20,14 +20,14 @@ import msgspec
 
 from flightlog.core.errors import MissingExtra, UsageError
 from flightlog.core.retry import delay_s
-from flightlog.engines.attempts import Attempt, Deadlines, Ledger
+from flightlog.engines.attempts import Attempt, AttemptRegistry, Deadlines
 from flightlog.engines.contract import Outcome, PooledEngine, Reports, Work, WorkerView
 from flightlog.engines.dragon.process import (
     GONE,
     PARCEL,
     STUCK_S,
     DragonProcess,
-    Surroundings,
+    DragonWorkerSetup,
     one_at_a_time,
     wake_who_waits,
 )
@@ -40,7 +40,7 @@ from flightlog.events import WorkerLaunched, WorkerLost, WorkerReady, WorkerRemo
 from flightlog.record.clock import Clock
 
 if TYPE_CHECKING:
-    from flightlog.engines.relay.recording import Landing
+    from flightlog.engines.relay.recording import ChunkReceiver
 
 INSIDE = "DRAGON_MY_PUID"
 """The variable that Dragon sets in every process it runs."""
@@ -183,7 +183,7 @@ class DragonPool:
         """What workers say; None is a nudge."""
         self._requests: SimpleQueue[Attempt] = SimpleQueue()
         self._deadlines: Deadlines[Attempt] = Deadlines()
-        self._landing: Landing | None = None
+        self._landing: ChunkReceiver | None = None
         self._failures, self._launch_at = 0, 0.0
         self._close_by: float | None = None
         self._closing = False
@@ -197,8 +197,8 @@ class DragonPool:
 
     def start(self, run_path: str | None, reports: Reports) -> None:
         """Begin; workers are launched when there is work."""
-        self._run_path, self._ledger = run_path, Ledger(reports)
-        self._around = Surroundings(
+        self._run_path, self._ledger = run_path, AttemptRegistry(reports)
+        self._around = DragonWorkerSetup(
             paths=list(sys.path), main=main_program(), home=sampled_from_here(run_path)
         )
         self._thread.start()
@@ -345,9 +345,9 @@ class DragonPool:
 
     def _land(self, parcel: bytes) -> None:
         if self._landing is None and self._run_path is not None:
-            from flightlog.engines.relay.recording import Landing
+            from flightlog.engines.relay.recording import ChunkReceiver
 
-            self._landing = Landing(self._run_path)
+            self._landing = ChunkReceiver(self._run_path)
         if self._landing is not None:
             self._landing.take(parcel)
 

@@ -1,5 +1,5 @@
-"""A worker process of Dragon's: as its engine sees it (launched on a node, ready, executing an attempt, ended),
-and what runs inside it: attempts, one at a time, until it is told to stop.
+"""A worker process of Dragon's: as its engine sees it (launched on a node, ready, executing an attempt,
+ended), and what runs inside it: attempts, one at a time, until it is told to stop.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from flightlog.engines.process_tree import descendants, end_all
 from flightlog.engines.program import add_paths, with_main
 from flightlog.engines.wire import Frame, Frames, frame
 from flightlog.engines.worker import READY, STOP, decode_order, encode_outcome, encode_started
-from flightlog.engines.worker_recording import SampledFrom, Stay
+from flightlog.engines.worker_recording import SampledFrom, WorkerRecording
 from flightlog.record.task import lane_name
 from flightlog.store.liveness import this_host
 
@@ -51,7 +51,9 @@ class DragonProcess:
     alone.
     """
 
-    def __init__(self, node: int, around: Surroundings, hear: Callable[[DragonProcess, Frame], None]) -> None:
+    def __init__(
+        self, node: int, around: DragonWorkerSetup, hear: Callable[[DragonProcess, Frame], None]
+    ) -> None:
         from dragon.infrastructure.policy import Policy
         from dragon.native.process import Process
         from dragon.native.queue import Queue
@@ -215,7 +217,7 @@ def _ask_anything() -> None:
     query(this_process.my_puid)
 
 
-class Surroundings(Struct, frozen=True, kw_only=True):
+class DragonWorkerSetup(Struct, frozen=True, kw_only=True):
     """What every worker of one engine is given."""
 
     paths: list[str]
@@ -231,7 +233,7 @@ def one_frame(message: bytes) -> Frame:
     return found
 
 
-def serve(orders: Any, answers: Any, around: Surroundings) -> None:
+def serve(orders: Any, answers: Any, around: DragonWorkerSetup) -> None:
     """The whole life of a worker. `orders` and `answers` are Dragon's queues, which nobody else reads or
     fills.
 
@@ -242,7 +244,7 @@ def serve(orders: Any, answers: Any, around: Surroundings) -> None:
     add_paths(around.paths)
     host, pid = this_host(), os.getpid()
     name = lane_name(host, pid, main=True)
-    stay = Stay(name, around.home, lambda parcel: answers.put(frame(PARCEL, 0, b"", parcel)))
+    stay = WorkerRecording(name, around.home, lambda parcel: answers.put(frame(PARCEL, 0, b"", parcel)))
     answers.put(frame(READY, pid, host.encode()))
     while (message := one_frame(orders.get())).kind != STOP:
         work = with_main(decode_order(message), around.main)

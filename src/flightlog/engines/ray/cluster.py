@@ -24,7 +24,8 @@ def check_form(address: str) -> None:
     """A `UsageError` unless this is an address that an engine can use: `auto`, or `host:port`."""
     if address.startswith("ray://"):
         raise UsageError(
-            f"the address {address!r} is that of Ray's client server, through which workers cannot be followed: "
+            f"the address {address!r} is that of Ray's client server, through which workers cannot be "
+            "followed: "
             "start the program on a node of the cluster, with `address: auto`"
         )
     host, _, port = address.rpartition(":")

@@ -67,7 +67,8 @@ class RayEngine(PooledEngine):
             import ray
         except ImportError as error:
             raise MissingExtra(
-                f"the provider 'ray' needs Ray, which cannot be imported here ({error}): pip install 'flightlog[ray]'"
+                f"the provider 'ray' needs Ray, which cannot be imported here ({error}): pip install "
+                "'flightlog[ray]'"
             ) from error
         if address is not None:
             check_form(address)
@@ -77,7 +78,8 @@ class RayEngine(PooledEngine):
             names = [name for name, value in given.items() if value is not None]
             verb = "is" if len(names) == 1 else "are"
             raise UsageError(
-                f"{', '.join(names)} {verb} for a Ray that is started here, and there is an address, {address!r}"
+                f"{', '.join(names)} {verb} for a Ray that is started here, and there is an address, "
+                f"{address!r}"
             )
         environment: dict[str, Any] = {"env_vars": dict(env_vars)} if env_vars else {}
         if working_dir is not None:

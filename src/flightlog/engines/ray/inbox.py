@@ -11,20 +11,20 @@ from uuid import uuid4
 
 import msgspec
 
-from flightlog.engines.local_channel import Door
+from flightlog.engines.local_channel import ChannelServer
 from flightlog.engines.program import main_program
 from flightlog.engines.ray.worker import (
     BEGAN,
     PARCEL,
     Began,
-    Surroundings,
+    RayWorkerSetup,
     decode_began,
     encode_surroundings,
 )
 from flightlog.engines.worker_recording import sampled_from_here
 
 if TYPE_CHECKING:
-    from flightlog.engines.relay.recording import Landing
+    from flightlog.engines.relay.recording import ChunkReceiver
 
 log = logging.getLogger("flightlog")
 
@@ -42,8 +42,8 @@ class RayHome:
 
     def __init__(self, ray: Any, run_path: str | None, begun: Callable[[Began, bool], None]) -> None:
         self._ray, self._run_path, self._begun = ray, run_path, begun
-        self._landing: Landing | None = None
-        self._door: Door | None = None
+        self._landing: ChunkReceiver | None = None
+        self._door: ChannelServer | None = None
         self.letters: Any = None
         """The letter box, where there are workers on other hosts."""
         self._letters_asked: Any = None
@@ -56,10 +56,10 @@ class RayHome:
         """
         self._wake = wake
         try:
-            self._door = Door(self._hear)
+            self._door = ChannelServer(self._hear)
         except OSError as error:
             log.warning("no socket for workers can be made (%s): starts of tasks are told late", error)
-        around = Surroundings(
+        around = RayWorkerSetup(
             engine=uuid4().hex,
             door=None if self._door is None else self._door.path,
             home=sampled_from_here(self._run_path),
@@ -135,9 +135,9 @@ class RayHome:
     def _land(self, run_path: str, parcel: bytes) -> None:
         try:
             if self._landing is None:
-                from flightlog.engines.relay.recording import Landing
+                from flightlog.engines.relay.recording import ChunkReceiver
 
-                self._landing = Landing(run_path)
+                self._landing = ChunkReceiver(run_path)
             self._landing.take(parcel)
         except Exception:
             log.warning("a parcel of what was recorded elsewhere was not taken", exc_info=True)

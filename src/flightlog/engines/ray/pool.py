@@ -19,9 +19,9 @@ import msgspec
 from msgspec import Struct
 
 from flightlog.core.units import format_bytes
-from flightlog.engines.attempts import Attempt, Ledger
+from flightlog.engines.attempts import Attempt, AttemptRegistry
 from flightlog.engines.contract import Outcome, Reports, Resources, Work, WorkerView
-from flightlog.engines.exit_reason import Death, OomKills, Watched, describe_death
+from flightlog.engines.exit_reason import Death, OomKills, WatchedProcess, describe_death
 from flightlog.engines.process_tree import descendants, end_all
 from flightlog.engines.ray.cluster import Nodes
 from flightlog.engines.ray.inbox import RayHome
@@ -94,7 +94,7 @@ class RayPool:
 
     def start(self, run_path: str | None, reports: Reports) -> None:
         """Begin."""
-        self._ledger = Ledger(reports)
+        self._ledger = AttemptRegistry(reports)
         self._home = RayHome(self._ray, run_path, self._begun)
         self._thread.start()
 
@@ -519,10 +519,10 @@ class RayWorker:
         launched = told.launched if told is not None else None
         self.launched: float | None = launched if launched is not None else began.process_start
         self.ready = told.ready if told is not None else None
-        self.watched: Watched | None = None
+        self.watched: WatchedProcess | None = None
         if is_here:
             with suppress(OSError):
-                self.watched = Watched(self.pid)
+                self.watched = WatchedProcess(self.pid)
 
     @property
     def launch_s(self) -> float | None:

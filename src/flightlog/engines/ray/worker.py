@@ -16,16 +16,16 @@ from msgspec import Struct
 from flightlog.engines import program
 from flightlog.engines.contract import Outcome, Work
 from flightlog.engines.execute import Started, execute
-from flightlog.engines.local_channel import Knocker
+from flightlog.engines.local_channel import ChannelClient
 from flightlog.engines.program import with_main
-from flightlog.engines.worker_recording import SampledFrom, Stay
+from flightlog.engines.worker_recording import SampledFrom, WorkerRecording
 from flightlog.record.task import lane_name
 from flightlog.store.liveness import this_host
 
 BEGAN, PARCEL = b"B", b"P"
 
 
-class Surroundings(Struct, frozen=True, kw_only=True):
+class RayWorkerSetup(Struct, frozen=True, kw_only=True):
     """What every attempt of one engine has in common."""
 
     engine: str
@@ -36,7 +36,7 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     """Where functions of the main program are found, as `multiprocessing` has it."""
 
 
-class Order(Struct, frozen=True, array_like=True):
+class RayOrder(Struct, frozen=True, array_like=True):
     """An attempt on its way to a worker: all in one, for Ray packs every argument by itself."""
 
     serial: int
@@ -70,8 +70,8 @@ class Done(Struct, frozen=True, kw_only=True):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode_order = msgspec.msgpack.Decoder(Order).decode
-_decode_surroundings = msgspec.msgpack.Decoder(Surroundings).decode
+_decode_order = msgspec.msgpack.Decoder(RayOrder).decode
+_decode_surroundings = msgspec.msgpack.Decoder(RayWorkerSetup).decode
 decode_began: Callable[[bytes], Began] = msgspec.msgpack.Decoder(Began).decode
 _decode_done = msgspec.msgpack.Decoder(Done).decode
 
@@ -89,10 +89,10 @@ class Way:
     When the engine is over, this process leaves the runs it recorded into for it.
     """
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: RayWorkerSetup) -> None:
         self.around, self.who = around, _who()
-        self.stay = Stay(self.who.worker, around.home, self._send)
-        self._knocker = None if around.door is None else Knocker(around.door, self.stay.leave)
+        self.stay = WorkerRecording(self.who.worker, around.home, self._send)
+        self._knocker = None if around.door is None else ChannelClient(around.door, self.stay.leave)
         self.letters: Any = None
         self._attends = False
         self.mute = False
@@ -162,10 +162,10 @@ def run_attempt(order: bytes, letters: Any = None) -> bytes:
 
 def encode_order(serial: int, around: bytes, work: Work) -> bytes:
     """An attempt, and what it has in common with others. Arguments as recorded stay behind."""
-    return _encode(Order(serial, around, msgspec.structs.replace(work, args={})))
+    return _encode(RayOrder(serial, around, msgspec.structs.replace(work, args={})))
 
 
-def encode_surroundings(surroundings: Surroundings) -> bytes:
+def encode_surroundings(surroundings: RayWorkerSetup) -> bytes:
     """What all attempts have in common, ready to travel."""
     return _encode(surroundings)
 

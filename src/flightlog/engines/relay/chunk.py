@@ -11,7 +11,7 @@ import msgspec
 from flightlog.store import layout
 
 MAX_PARCEL_BYTES = 1 << 20
-"""A parcel as it travels, whole."""
+"""A chunk as it travels, whole."""
 ROOM_BYTES = MAX_PARCEL_BYTES - (1 << 12)
 """What fits into one; the rest is for names."""
 
@@ -23,13 +23,13 @@ _WRITER_NOTE = re.compile(rf"{_WRITER}/{re.escape(layout.WRITER)}")
 _IN_BUNDLE = re.compile(rf"{layout.OOM}/(?P<number>\d{{1,3}})-(?P<stamp>\d{{8}}T\d{{6}}Z)/(?P<file>{_NAME})")
 
 
-class Parcel(msgspec.Struct, frozen=True, array_like=True):
-    """A piece of one file. Where it belongs stands in it, so that parcels may come in any order, and
+class Chunk(msgspec.Struct, frozen=True, array_like=True):
+    """A piece of one file. Where it belongs stands in it, so that chunks may come in any order, and
     twice.
     """
 
     trace_id: str
-    """Of the run: a parcel for another one is not taken."""
+    """Of the run: a chunk for another one is not taken."""
     spool: str
     """Where it comes from: 16 hex digits that no other spool has."""
     name: str
@@ -42,55 +42,55 @@ class Parcel(msgspec.Struct, frozen=True, array_like=True):
     data: bytes
 
 
-class NoParcel(ValueError):  # noqa: N818 - the name says what it is
-    """These bytes are no parcel, or none that may be taken; the text says why."""
+class NotAChunk(ValueError):  # noqa: N818 - the name says what it is
+    """These bytes are no chunk, or none that may be taken; the text says why."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Parcel).decode
+_decode = msgspec.msgpack.Decoder(Chunk).decode
 
 
-def pack(parcel: Parcel) -> bytes:
-    """A parcel as bytes; `NoParcel` for one that nobody would take."""
-    check_name(parcel)
-    body = _encode(parcel)
+def pack(chunk: Chunk) -> bytes:
+    """A chunk as bytes; `NotAChunk` for one that nobody would take."""
+    check_name(chunk)
+    body = _encode(chunk)
     if len(_MARK) + 4 + len(body) > MAX_PARCEL_BYTES:
-        raise NoParcel(f"{parcel.name}: {len(parcel.data):,} bytes do not fit into a parcel")
+        raise NotAChunk(f"{chunk.name}: {len(chunk.data):,} bytes do not fit into a chunk")
     return _MARK + zlib.crc32(body).to_bytes(4, "big") + body
 
 
-def unpack(data: bytes) -> Parcel:
-    """The parcel that these bytes are; `NoParcel` where they are none, were damaged, or name a file they may
+def unpack(data: bytes) -> Chunk:
+    """The chunk that these bytes are; `NotAChunk` where they are none, were damaged, or name a file they may
     not.
     """
     if len(data) > MAX_PARCEL_BYTES:
-        raise NoParcel(f"{len(data):,} bytes are too many for a parcel")
+        raise NotAChunk(f"{len(data):,} bytes are too many for a chunk")
     if data[:4] != _MARK:
-        raise NoParcel("it does not begin as a parcel of this version does")
+        raise NotAChunk("it does not begin as a chunk of this version does")
     body = data[8:]
     if zlib.crc32(body) != int.from_bytes(data[4:8], "big"):
-        raise NoParcel("it was damaged on its way")
+        raise NotAChunk("it was damaged on its way")
     try:
-        parcel = _decode(body)
+        chunk = _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise NoParcel(f"it does not decode: {error}") from None
-    check_name(parcel)
-    return parcel
+        raise NotAChunk(f"it does not decode: {error}") from None
+    check_name(chunk)
+    return chunk
 
 
-def check_name(parcel: Parcel) -> None:
+def check_name(chunk: Chunk) -> None:
     """Let through what is a writer's own file or part of a bundle, by a name that leads nowhere else."""
-    if not re.fullmatch(r"[0-9a-f]{16}", parcel.spool):
-        raise NoParcel(f"{parcel.spool[:40]!r} is no spool")
+    if not re.fullmatch(r"[0-9a-f]{16}", chunk.spool):
+        raise NotAChunk(f"{chunk.spool[:40]!r} is no spool")
     fits = {
         "lines": (_LINES,),
         "bytes": (_IN_BUNDLE,),
         "document": (_WRITER_NOTE, _IN_BUNDLE),
-    }[parcel.kind]
-    if not any(one.fullmatch(parcel.name) for one in fits):
-        raise NoParcel(f"{parcel.name[:200]!r} is no file that may come as {parcel.kind}")
-    if parcel.at < 0:
-        raise NoParcel(f"{parcel.name} from byte {parcel.at} on")
+    }[chunk.kind]
+    if not any(one.fullmatch(chunk.name) for one in fits):
+        raise NotAChunk(f"{chunk.name[:200]!r} is no file that may come as {chunk.kind}")
+    if chunk.at < 0:
+        raise NotAChunk(f"{chunk.name} from byte {chunk.at} on")
 
 
 def writer_of(name: str) -> str | None:
@@ -99,14 +99,14 @@ def writer_of(name: str) -> str | None:
     return found["writer"] if found else None
 
 
-def landing_name(parcel: Parcel) -> str:
+def landing_name(chunk: Chunk) -> str:
     """Where its file stands in the run directory.
 
     Writers' names are unique. Bundles are numbered in each spool anew, so those of spools get numbers of
     their own: the same ones each time, above all that are given out in the run directory itself.
     """
-    found = _IN_BUNDLE.fullmatch(parcel.name)
+    found = _IN_BUNDLE.fullmatch(chunk.name)
     if found is None:
-        return parcel.name
-    number = int(found["number"]) * 1_000_000 + int(parcel.spool, 16) % 1_000_000
+        return chunk.name
+    number = int(found["number"]) * 1_000_000 + int(chunk.spool, 16) % 1_000_000
     return f"{layout.OOM}/{number}-{found['stamp']}/{found['file']}"

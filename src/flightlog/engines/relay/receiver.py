@@ -1,5 +1,5 @@
-"""Receives chunks in the process that sees the run directory, and writes them into it: any order, any repetition
-and any splitting of them gives the same files.
+"""Receives chunks in the process that sees the run directory, and writes them into it: any order, any
+repetition and any splitting of them gives the same files.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections import deque
 from os import PathLike
 from pathlib import Path
 
-from flightlog.engines.relay.chunk import NoParcel, Parcel, landing_name, unpack, writer_of
+from flightlog.engines.relay.chunk import Chunk, NotAChunk, landing_name, unpack, writer_of
 from flightlog.store import layout
 from flightlog.store.documents import decode_document, read_document, replace_bytes, write_document
 from flightlog.store.read.files import folder_parts
@@ -21,7 +21,7 @@ from flightlog.store.read.files import folder_parts
 log = logging.getLogger("flightlog")
 
 BACKLOG_BYTES = 64 << 20
-"""Parcels that wait for the disk in memory; what comes while it is full is counted, and lost unless it is
+"""Chunks that wait for the disk in memory; what comes while it is full is counted, and lost unless it is
 sent again."""
 LAST_WORDS_S = 1.0
 """How long a landing that closes waits for writers that have not said that they are done."""
@@ -33,26 +33,26 @@ MAX_HOLES_BYTES = 64 << 20
 believed."""
 MAX_FILES = 100_000
 MAX_BUNDLE_BYTES = 256 << 20
-"""What bundles that come in parcels may take together."""
+"""What bundles that come in chunks may take together."""
 
 
-class Landing:
-    """Takes parcels, in any order and however often, and writes them into a run directory.
+class ChunkReceiver:
+    """Takes chunks, in any order and however often, and writes them into a run directory.
 
-    `take` only puts a parcel into a queue: a thread of its own writes, so that an event loop may call it.
-    Nothing of it raises. Bytes that are no parcel for this run are refused, counted in `refused` and said
+    `take` only puts a chunk into a queue: a thread of its own writes, so that an event loop may call it.
+    Nothing of it raises. Bytes that are no chunk for this run are refused, counted in `refused` and said
     once. Close it before the run is closed: that notes which writers were not heard to their end, and what
     comes later is refused.
     """
 
     def __init__(self, run_path: str | PathLike[str]) -> None:
         self.taken = 0
-        """Parcels that were written, or had been before."""
+        """Chunks that were written, or had been before."""
         self.refused = 0
-        """Parcels that were not for this run, or no parcels at all."""
+        """Chunks that were not for this run, or no chunks at all."""
         self.dropped = 0
-        """Parcels that came faster than the disk took them, or that it never took."""
-        self._files = LandedFiles(Path(run_path))
+        """Chunks that came faster than the disk took them, or that it never took."""
+        self._files = ReceivedFiles(Path(run_path))
         self._changed = threading.Condition()
         self._queue: deque[bytes] = deque()
         self._bytes = 0
@@ -60,21 +60,21 @@ class Landing:
         self._closed = False
         self._told: set[str] = set()
 
-    def take(self, parcel: bytes) -> None:
-        """Write a parcel into the run directory, soon."""
+    def take(self, chunk: bytes) -> None:
+        """Write a chunk into the run directory, soon."""
         with self._changed:
-            if not isinstance(parcel, bytes | bytearray):
+            if not isinstance(chunk, bytes | bytearray):
                 self.refused += 1
-                problem = f"a parcel was refused: {type(parcel).__name__} is not bytes"
+                problem = f"a chunk was refused: {type(chunk).__name__} is not bytes"
             elif self._closed:
                 self.refused += 1
-                problem = "parcels came after the run was closed: what they hold is not in it"
-            elif self._bytes + len(parcel) > BACKLOG_BYTES:
+                problem = "chunks came after the run was closed: what they hold is not in it"
+            elif self._bytes + len(chunk) > BACKLOG_BYTES:
                 self.dropped += 1
-                problem = "parcels of workers come faster than the disk takes them: some are lost"
+                problem = "chunks of workers come faster than the disk takes them: some are lost"
             else:
-                self._queue.append(parcel)
-                self._bytes += len(parcel)
+                self._queue.append(chunk)
+                self._bytes += len(chunk)
                 if self._thread is None:
                     self._thread = threading.Thread(target=self._run, name="flightlog-landing", daemon=True)
                     self._thread.start()
@@ -98,7 +98,7 @@ class Landing:
         """Write what has come and take nothing more; whether every writer was heard to its end, and nothing
         is missing.
 
-        Writers that left a moment ago may have parcels on the way: it waits for `LAST_WORDS_S` for those it
+        Writers that left a moment ago may have chunks on the way: it waits for `LAST_WORDS_S` for those it
         knows.
         """
         with self._changed:
@@ -129,30 +129,30 @@ class Landing:
                 self._changed.wait_for(lambda: self._queue or self._closed)
                 if not self._queue:
                     return
-                parcel = self._queue[0]
-            written = self._write(parcel)
+                chunk = self._queue[0]
+            written = self._write(chunk)
             with self._changed:
                 if written and self._queue:
                     self._queue.popleft()
-                    self._bytes -= len(parcel)
+                    self._bytes -= len(chunk)
                     self._changed.notify_all()
             if not written:
                 time.sleep(_RETRY_S)
 
-    def _write(self, parcel: bytes) -> bool:
+    def _write(self, chunk: bytes) -> bool:
         """Write one; False where the disk refuses it for now."""
         try:
-            self._files.write(unpack(parcel))
+            self._files.write(unpack(chunk))
             self.taken += 1
-        except NoParcel as problem:
+        except NotAChunk as problem:
             self.refused += 1
-            self._tell(f"a parcel was refused: {problem}")
+            self._tell(f"a chunk was refused: {problem}")
         except OSError as error:
             self._tell(f"what workers have recorded cannot be written: {error.strerror or error}")
             return False
         except Exception as error:  # noqa: BLE001 - the thread must go on with the next one
             self.refused += 1
-            self._tell(f"a parcel could not be taken: {error!r}")
+            self._tell(f"a chunk could not be taken: {error!r}")
         return True
 
     def _tell(self, problem: str) -> None:
@@ -162,8 +162,8 @@ class Landing:
             log.warning("%s", problem)
 
 
-class LandedFiles:
-    """The files of a run that come from elsewhere. Raises `NoParcel` for what may not be taken, OSError for
+class ReceivedFiles:
+    """The files of a run that come from elsewhere. Raises `NotAChunk` for what may not be taken, OSError for
     the disk.
 
     Not thread-safe. What is missing in the middle of a file of lines is filled with newlines until it comes,
@@ -182,18 +182,18 @@ class LandedFiles:
         self.unheard: set[str] = set()
         """Writers that have spoken, and not said that they are done."""
 
-    def write(self, parcel: Parcel) -> None:
-        """Put a parcel where it belongs."""
-        if not self._trace_id or parcel.trace_id != self._trace_id:
-            raise NoParcel(f"it is for the run with trace id {parcel.trace_id[:40]!r}, which is not this one")
-        name = landing_name(parcel)
+    def write(self, chunk: Chunk) -> None:
+        """Put a chunk where it belongs."""
+        if not self._trace_id or chunk.trace_id != self._trace_id:
+            raise NotAChunk(f"it is for the run with trace id {chunk.trace_id[:40]!r}, which is not this one")
+        name = landing_name(chunk)
         writer = writer_of(name)
         if writer is not None:
-            self._check_writer(writer, parcel.spool)
-        if parcel.kind == "document":
-            self._write_document(name, writer, parcel)
+            self._check_writer(writer, chunk.spool)
+        if chunk.kind == "document":
+            self._write_document(name, writer, chunk)
         else:
-            self._write_range(name, parcel)
+            self._write_range(name, chunk)
 
     def missing(self) -> dict[str, int]:
         """Bytes that have not come although later ones of the same file have, by file."""
@@ -215,29 +215,29 @@ class LandedFiles:
         if known is None:
             folder = layout.writer_folder(self._run, writer)
             if writer == self._owner or any(part.kind == "tail" for part in folder_parts(folder, writer)):
-                raise NoParcel(f"writer {writer} writes here itself")
+                raise NotAChunk(f"writer {writer} writes here itself")
             if len(self._spools) >= MAX_FILES:
-                raise NoParcel(f"there are more than {MAX_FILES:,} writers")
+                raise NotAChunk(f"there are more than {MAX_FILES:,} writers")
             self._spools[writer] = spool
             self.unheard.add(writer)
         elif known != spool:
-            raise NoParcel(f"writer {writer} comes from another spool")
+            raise NotAChunk(f"writer {writer} comes from another spool")
 
-    def _write_document(self, name: str, writer: str | None, parcel: Parcel) -> None:
+    def _write_document(self, name: str, writer: str | None, chunk: Chunk) -> None:
         """The latest version; of two that are as new, always the same one."""
-        version = parcel.at, parcel.data
+        version = chunk.at, chunk.data
         if name in self._notes and self._notes[name] >= version:
             return
         file = self._run / name
         if writer is None:
-            self._make_room(len(parcel.data))
+            self._make_room(len(chunk.data))
             file.parent.mkdir(parents=True, exist_ok=True)
-            replace_bytes(file, parcel.data)
+            replace_bytes(file, chunk.data)
         else:
-            found = decode_document(parcel.data, layout.WriterInfo, name)
+            found = decode_document(chunk.data, layout.WriterInfo, name)
             info = found.value
             if info is None or info.writer != writer or info.owner:
-                raise NoParcel(found.problem or f"{name} is the note of another writer")
+                raise NotAChunk(found.problem or f"{name} is the note of another writer")
             info.unheard = not info.closed
             file.parent.mkdir(parents=True, exist_ok=True)
             write_document(file, info)
@@ -245,34 +245,34 @@ class LandedFiles:
                 self.unheard.discard(writer)
         self._notes[name] = version
 
-    def _write_range(self, name: str, parcel: Parcel) -> None:
-        start, data = parcel.at, parcel.data
+    def _write_range(self, name: str, chunk: Chunk) -> None:
+        start, data = chunk.at, chunk.data
         end = start + len(data)
         ranges = self._ranges.get(name)
         if ranges is None:
             if len(self._ranges) >= MAX_FILES:
-                raise NoParcel(f"there are more than {MAX_FILES:,} files")
+                raise NotAChunk(f"there are more than {MAX_FILES:,} files")
             ranges = _Ranges()
         if not data or ranges.has(start, end):
             return
         beyond = max(start - ranges.end, 0)
         if self._holes + beyond > MAX_HOLES_BYTES:
-            raise NoParcel(f"{name} from byte {start:,} on, of which only {ranges.end:,} have come")
-        if parcel.kind == "bytes":
+            raise NotAChunk(f"{name} from byte {start:,} on, of which only {ranges.end:,} have come")
+        if chunk.kind == "bytes":
             self._make_room(len(data) + beyond)
         file = self._run / name
         base = ranges.base
         if ranges.end and not file.exists():  # folded into the run's own file, or removed
             base = ranges.end
         if end <= base:
-            raise NoParcel(f"{name} up to byte {end:,}, which comes after all behind it was folded")
+            raise NotAChunk(f"{name} up to byte {end:,}, which comes after all behind it was folded")
         file.parent.mkdir(parents=True, exist_ok=True)
         flags = os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
         fd = os.open(file, flags, 0o644)
         try:
             size = os.fstat(fd).st_size
             place = max(start - base, 0)
-            if parcel.kind == "lines":
+            if chunk.kind == "lines":
                 while size < place:
                     size += os.pwrite(fd, b"\n" * min(place - size, 1 << 20), size)
             _write_at(fd, data[max(base - start, 0) :], place)
@@ -286,7 +286,7 @@ class LandedFiles:
 
     def _make_room(self, size: int) -> None:
         if self._bundle_bytes + size > MAX_BUNDLE_BYTES:
-            raise NoParcel(f"bundles take more than {MAX_BUNDLE_BYTES >> 20} MiB")
+            raise NotAChunk(f"bundles take more than {MAX_BUNDLE_BYTES >> 20} MiB")
         self._bundle_bytes += size
 
 

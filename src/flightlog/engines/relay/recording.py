@@ -1,13 +1,13 @@
 """Recording where the run directory is not seen: into a spool on the worker's host, and from there home in
-parcels.
+chunks.
 
 On the worker, `place_here` says where to record; `settle` waits until everything has been sent, `depart` does
-that and leaves the run. Where the run directory is, a `Landing` takes the parcels. What carries them is the
-engine's: `send`.
+that and leaves the run. Where the run directory is, a `ChunkReceiver` takes the chunks. What carries them is
+the engine's: `send`.
 
-What `send` should be: it is called on a thread of the relay's own, one parcel at a time, and returns when the
-parcel has been handed over for good; so it may take its time, and should wait rather than let parcels pile up
-in memory. Where it raises, the parcel is sent again later. A parcel may arrive twice, and parcels in any
+What `send` should be: it is called on a thread of the relay's own, one chunk at a time, and returns when the
+chunk has been handed over for good; so it may take its time, and should wait rather than let chunks pile up
+in memory. Where it raises, the chunk is sent again later. A chunk may arrive twice, and chunks in any
 order.
 """
 
@@ -23,21 +23,21 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from flightlog.core.settings import parse_traceparent
-from flightlog.engines.relay.receiver import Landing
-from flightlog.engines.relay.sender import Shipper, Spool, make_spool, spool_root, take_orphans
+from flightlog.engines.relay.receiver import ChunkReceiver
+from flightlog.engines.relay.sender import Spool, SpoolSender, make_spool, spool_root, take_orphans
 from flightlog.record.context import RUN, TRACEPARENT, active_runs
 from flightlog.record.joining import leave_run
 from flightlog.store import layout
 from flightlog.store.documents import read_document
 
-__all__ = ["Landing", "depart", "place_here", "settle"]
+__all__ = ["ChunkReceiver", "depart", "place_here", "settle"]
 
 log = logging.getLogger("flightlog")
 
 ORPHANS_S = 2.0
 """How often a process looks for what killed ones of the same run have left on its host."""
 EXIT_S = 2.0
-"""How long a process that ends waits for its last parcels to be taken."""
+"""How long a process that ends waits for its last chunks to be taken."""
 MAX_KNOWN = 10_000
 
 Send = Callable[[bytes], None]
@@ -46,7 +46,7 @@ _Key = tuple[str, str]
 _lock = threading.Lock()
 _known: dict[_Key, str] = {}
 """Path and trace id of a run, to where it is recorded here; an empty text where the path itself will do."""
-_shippers: dict[str, Shipper] = {}
+_shippers: dict[str, SpoolSender] = {}
 """By the spool's name, all that this process sends: its own, and those it has taken over."""
 _registered: int | None = None
 _told: set[str] = set()
@@ -76,7 +76,7 @@ def place_here(place: dict[str, str], send: Send, *, root: Path | None = None) -
 def settle(timeout_s: float, *, again: bool = False) -> bool:
     """Send everything that was recorded here so far, now; whether that was done in time. Never raises.
 
-    `again` sends everything from its beginning: where parcels are known to have been lost on their way. It
+    `again` sends everything from its beginning: where chunks are known to have been lost on their way. It
     waits: so not on an event loop that `send` needs.
     """
     return _settle(list(_shippers.values()), timeout_s, again=again)
@@ -107,7 +107,9 @@ def _depart(trace_id: str | None, timeout_s: float, *, retry: bool = True) -> bo
     return _settle(leaving, timeout_s, retry=retry)
 
 
-def _settle(shippers: list[Shipper], timeout_s: float, *, again: bool = False, retry: bool = True) -> bool:
+def _settle(
+    shippers: list[SpoolSender], timeout_s: float, *, again: bool = False, retry: bool = True
+) -> bool:
     until = time.monotonic() + timeout_s
     tickets = [(one, one.ask(again=again)) for one in shippers]
     sent = [one.wait(ticket, max(until - time.monotonic(), 0), retry=retry) for one, ticket in tickets]
@@ -156,7 +158,7 @@ def _take_over(root: Path, trace_id: str, send: Send) -> None:
 def _start(
     spool: Spool, send: Send, *, orphaned: bool, look_around: Callable[[], None] = lambda: None
 ) -> None:
-    _shippers[spool.name] = Shipper(
+    _shippers[spool.name] = SpoolSender(
         spool,
         send,
         orphaned=orphaned,

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Literal
 
 from flightlog.core.locks import FileLock, try_lock
-from flightlog.engines.relay.chunk import ROOM_BYTES, Parcel, pack
+from flightlog.engines.relay.chunk import ROOM_BYTES, Chunk, pack
 from flightlog.store import layout
 from flightlog.store.documents import is_leftover, read_document, write_document
 from flightlog.store.layout import WriterInfo
@@ -48,10 +48,10 @@ _TRIES = 5
 _ABANDONED_S = 600.0
 
 
-class Shipper:
+class SpoolSender:
     """Follows a spool that this process holds. Thread-safe; nothing of it raises.
 
-    Memory is bounded: one parcel at a time is read from the spool, which is the queue. `orphaned` says that
+    Memory is bounded: one chunk at a time is read from the spool, which is the queue. `orphaned` says that
     another process made the spool, and is gone. `flush` is called before each look, `look_around` after it,
     `on_end` when the spool is done with, `trouble` with a kind and a sentence when something goes wrong.
     """
@@ -147,8 +147,8 @@ class Shipper:
             living = settle_dead(self.spool.run, here().writer_alive, orphaned=self._orphaned)
         if again:
             self._files.forget()
-        for parcel in self._files.parcels(self._flush, everything=everything):
-            self._send(pack(parcel))
+        for chunk in self._files.chunks(self._flush, everything=everything):
+            self._send(pack(chunk))
         return departing and not living
 
     def _around(self) -> None:
@@ -179,9 +179,9 @@ class SpooledFiles:
         self._sent.clear()
         self._notes.clear()
 
-    def parcels(
+    def chunks(
         self, flush: Callable[[], None] = lambda: None, *, everything: bool = False
-    ) -> Iterator[Parcel]:
+    ) -> Iterator[Chunk]:
         """What is new, in the order in which it should land; asking for the next one says that the last was
         sent.
 
@@ -195,13 +195,13 @@ class SpooledFiles:
         for folder, writer in writer_folders(self._run):
             spoken = False
             for name, fd in _line_files(folder, writer):
-                for parcel in self._ranges(name, "lines", fd):
-                    yield parcel
+                for chunk in self._ranges(name, "lines", fd):
+                    yield chunk
                     spoken = True
             note = notes.get(writer)
             if note is not None and self._is_due(writer, note, spoken or everything):
                 name = f"{layout.SEGMENTS}/{writer}/{layout.WRITER}"
-                yield Parcel(self._trace_id, self._spool, name, "document", *note)
+                yield Chunk(self._trace_id, self._spool, name, "document", *note)
                 self._notes[writer] = (note[0], self._clock())
         yield from self._bundles()
 
@@ -210,20 +210,20 @@ class SpooledFiles:
         last_word = b'"closed": true' in note[1]
         return note[0] != version and (wanted or last_word or version < 0 or self._clock() - when >= NOTE_S)
 
-    def _ranges(self, name: str, kind: Literal["lines", "bytes"], fd: int) -> Iterator[Parcel]:
+    def _ranges(self, name: str, kind: Literal["lines", "bytes"], fd: int) -> Iterator[Chunk]:
         while True:
             start = self._sent.get(name, 0)
             data = os.pread(fd, ROOM_BYTES, start)
             if kind == "lines":
                 whole = data.rfind(b"\n") + 1
-                if whole or len(data) < ROOM_BYTES:  # a line that fills a parcel goes in pieces
+                if whole or len(data) < ROOM_BYTES:  # a line that fills a chunk goes in pieces
                     data = data[:whole]
             if not data:
                 return
-            yield Parcel(self._trace_id, self._spool, name, kind, start, data)
+            yield Chunk(self._trace_id, self._spool, name, kind, start, data)
             self._sent[name] = start + len(data)
 
-    def _bundles(self) -> Iterator[Parcel]:
+    def _bundles(self) -> Iterator[Chunk]:
         """Files of bundles that are complete; what says what is in one comes last."""
         home = self._run / layout.OOM
         for folder in sorted(_entries(home)):
@@ -237,7 +237,7 @@ class SpooledFiles:
                 note = _version(file) if file.suffix == ".json" else None
                 if note is not None and len(note[1]) <= ROOM_BYTES:
                     if self._sent.get(name) != note[0]:
-                        yield Parcel(self._trace_id, self._spool, name, "document", *note)
+                        yield Chunk(self._trace_id, self._spool, name, "document", *note)
                         self._sent[name] = note[0]
                     continue
                 fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
@@ -435,8 +435,8 @@ def take_orphans(root: Path, trace_id: str, own: Collection[str]) -> list[Spool]
 
 
 def _hold(home: Path) -> FileLock | None:
-    """The lock of a spool, which goes with this process and not to its children; None where another process has
-    it, and where the file system has no locks.
+    """The lock of a spool, which goes with this process and not to its children; None where another process
+    has it, and where the file system has no locks.
     """
     try:
         lock = try_lock(home / LOCK, of_process=True)

@@ -505,7 +505,8 @@ def run_sacct(words: Sequence[str]) -> bytes:
         )
     except FileNotFoundError:
         raise FlightlogError(
-            "there is no `sacct` here. Ask where Slurm is, `sacct --json --duplicates --jobs JOBID > jobs.json`, "
+            "there is no `sacct` here. Ask where Slurm is, `sacct --json --duplicates --jobs JOBID > "
+            "jobs.json`, "
             "and adopt the file: flightlog adopt --slurm-file jobs.json"
         ) from None
     except subprocess.TimeoutExpired:

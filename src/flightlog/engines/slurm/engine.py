@@ -183,7 +183,8 @@ class SlurmEngine(DaskEngine):
             return
         if left := [*merged.waiting, *merged.missing]:
             log.warning(
-                "Slurm's accounting did not have the end of %s within %g s. `flightlog adopt --slurm %s` adds it later",
+                "Slurm's accounting did not have the end of %s within %g s. `flightlog adopt --slurm %s` "
+                "adds it later",
                 "job " + left[0] if len(left) == 1 else f"{len(left)} jobs",
                 ACCOUNTING_S,
                 ",".join(left),

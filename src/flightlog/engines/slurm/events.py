@@ -1,8 +1,8 @@
 """Slurm's accounting merged into a run, while it is recorded or long after it has ended.
 
-It becomes events of the run: ends and reasons where the run has none, and the accounting of jobs. A run that is
-over is written to as by any late process: a writer of its own adds its lines, and `complete` folds them, computes
-the summary anew and renews the checksums.
+It becomes events of the run: ends and reasons where the run has none, and the accounting of jobs. A run that
+is over is written to as by any late process: a writer of its own adds its lines, and `complete` folds them,
+computes the summary anew and renews the checksums.
 
 Nothing that the run has recorded is said again or otherwise: a task, a worker that has its end keeps it.
 """
@@ -65,7 +65,7 @@ ACCOUNTING = "accounting"
 """The target of a run that was made from accounting alone."""
 
 
-def accounting_events(known: Known, attempts: Sequence[SlurmJob], *, as_tasks: bool) -> list[Event]:
+def accounting_events(known: KnownRun, attempts: Sequence[SlurmJob], *, as_tasks: bool) -> list[Event]:
     """The events that all attempts of one job add to a run, in order of time; `attempts` are over, the first
     first.
 
@@ -144,7 +144,7 @@ def _account(job: SlurmJob, number: int, ruling: Verdict) -> JobAccounted:
 
 
 def _ends(
-    known: Known, bound: Sequence[JobStarted], job: SlurmJob, ruling: Verdict, *, last: bool
+    known: KnownRun, bound: Sequence[JobStarted], job: SlurmJob, ruling: Verdict, *, last: bool
 ) -> Iterator[Event]:
     """Ends for what the run saw begin in the job and did not see end, and Slurm's reason where it is news.
 
@@ -226,7 +226,7 @@ def _end_task(task: OpenTask, job: SlurmJob, ruling: Verdict, *, whole: bool) ->
 
 
 def _own_life(
-    known: Known, job: SlurmJob, number: int, ruling: Verdict, *, last: bool, as_tasks: bool
+    known: KnownRun, job: SlurmJob, number: int, ruling: Verdict, *, last: bool, as_tasks: bool
 ) -> Iterator[Event]:
     """A job that nobody recorded from inside, as a task on a worker of its own."""
     worker = f"slurm-{job.job_id}" + (f"#{number}" if number > 1 else "")
@@ -276,7 +276,7 @@ def _own_life(
         yield _end_worker(worker, where, job, ruling)
 
 
-def _own_ids(known: Known, job: SlurmJob, number: int) -> dict[str, Any]:
+def _own_ids(known: KnownRun, job: SlurmJob, number: int) -> dict[str, Any]:
     return {
         "task": job.name or "job",
         "task_id": f"slurm-{job.job_id}",
@@ -302,7 +302,7 @@ def _end_worker(name: str, worker: KnownWorker, job: SlurmJob, ruling: Verdict) 
 
 
 def _failure(
-    job: SlurmJob, ruling: Verdict, known: Known, task_id: str | None, worker: str | None
+    job: SlurmJob, ruling: Verdict, known: KnownRun, task_id: str | None, worker: str | None
 ) -> Failure:
     """Slurm's reason for an end that the run has recorded without it."""
     task = known.tasks.get(task_id) if task_id is not None else None
@@ -340,7 +340,7 @@ def _is_span(step: SlurmStep) -> bool:
     return step.step_id not in _OWN_STEPS and step.start is not None
 
 
-def _span(known: Known, job: SlurmJob, step: SlurmStep, parent_id: str) -> SpanEvent:
+def _span(known: KnownRun, job: SlurmJob, step: SlurmStep, parent_id: str) -> SpanEvent:
     measured = {"cpu_s": step.cpu_s, "max_rss_bytes": step.max_rss_bytes, "tasks": step.tasks}
     failed = step.state not in {None, "COMPLETED"}
     return SpanEvent(
@@ -357,7 +357,7 @@ def _span(known: Known, job: SlurmJob, step: SlurmStep, parent_id: str) -> SpanE
     )
 
 
-def _span_of(known: Known, bound: JobStarted) -> str:
+def _span_of(known: KnownRun, bound: JobStarted) -> str:
     task = known.tasks.get(bound.task_id or "")
     return (task.span_id if task else None) or known.span_id
 
@@ -400,7 +400,7 @@ class OpenTask(Struct, frozen=True):
     submitted: TaskSubmitted | None = None
 
 
-class Known(Struct):
+class KnownRun(Struct):
     """What a run knows of itself. Empty, as it stands here, of a run that is about to be made."""
 
     trace_id: str = ""
@@ -436,9 +436,9 @@ class Known(Struct):
         return next((job.array_size for job in self.jobs if job.array_job_id == self.array_id), None)
 
 
-def read_known(run: Run) -> Known:
+def read_known(run: Run) -> KnownRun:
     """Everything accounting needs to know of a run; goes twice through its tasks if some are in flight."""
-    known = Known(trace_id=run.info.trace_id, span_id=run.info.span_id, array_id=array_of(run.info))
+    known = KnownRun(trace_id=run.info.trace_id, span_id=run.info.span_id, array_id=array_of(run.info))
     for event in run.events("jobs"):
         if isinstance(event, JobStarted):
             known.jobs.append(event)
@@ -473,7 +473,7 @@ def _task_events(run: Run) -> Iterator[TaskEvent]:
     return (event for event in run.events("tasks") if isinstance(event, TaskEvent))
 
 
-def _add_worker(known: Known, event: WorkerEvent) -> None:
+def _add_worker(known: KnownRun, event: WorkerEvent) -> None:
     worker = known.workers.setdefault(event.worker, KnownWorker())
     worker.host, worker.pid = event.host or worker.host, event.pid or worker.pid
     worker.component = event.component or worker.component
@@ -624,7 +624,7 @@ def _conclude(path: Path, *, events_added: bool) -> None:
         complete(path, read_settings())
 
 
-def _ending(run: Run, known: Known) -> tuple[str, str | None, str | None] | None:
+def _ending(run: Run, known: KnownRun) -> tuple[str, str | None, str | None] | None:
     """Status, error and end of a run all of whose jobs are accounted for; None where some are not, or tasks
     are open.
     """

@@ -1,5 +1,5 @@
-"""A command as a child process: output and signals passed on unchanged, the last bytes of its output kept, its end
-awaited.
+"""A command as a child process: output and signals passed on unchanged, the last bytes of its output kept,
+its end awaited.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class Child:
         self, argv: Sequence[str], environ: Mapping[str, str], closed: Set[int] = frozenset()
     ) -> None:
         """Start it, or raise `NotStarted`. Streams in `closed` (see `hold_streams`) are closed to it, too."""
-        self.passages: dict[str, Passage] = {}
+        self.passages: dict[str, OutputTee] = {}
         channels, self.unseen = _channels(closed)
         actions = [(os.POSIX_SPAWN_DUP2, ch.theirs, fd) for ch in channels for fd in ch.fds]
         try:
@@ -141,7 +141,7 @@ class Child:
                 os.close(channel.theirs)
         over, self._over = os.pipe()
         for channel in channels:
-            self.passages[channel.name] = Passage(channel.ours, channel.fds[0], over)
+            self.passages[channel.name] = OutputTee(channel.ours, channel.fds[0], over)
         self._reaped: tuple[int, int, resource.struct_rusage] | None = None
         self._ended, ended = os.pipe()
         threads.Thread(target=self._watch, args=(ended,), name="flightlog-command").start()
@@ -266,7 +266,7 @@ def _in_foreground() -> bool:
         os.close(terminal)
 
 
-class Tail:
+class OutputTail:
     """The end of a stream of bytes, and how many there were; one thread adds, any reads."""
 
     def __init__(self, limit: int = 2 * TAIL_CHARACTERS) -> None:
@@ -294,7 +294,7 @@ class Tail:
         return text[-limit:].partition("\n")[2] or text[-limit:]
 
 
-class Passage:
+class OutputTee:
     """Passes on what comes from `source` to `sink`, on a thread of its own, until nobody can write any more.
 
     A reader of `sink` that goes away closes `source`, so that the command gets its SIGPIPE as it would have.
@@ -304,7 +304,7 @@ class Passage:
     """
 
     def __init__(self, source: int, sink: int, over: int) -> None:
-        self.tail = Tail()
+        self.tail = OutputTail()
         self.held_open = False
         self._source, self._sink, self._over = source, sink, over
         self._thread = threads.Thread(target=self._pass_on, name="flightlog-output")

@@ -40,7 +40,7 @@ from flightlog.record.command.child import (
     Ended,
     Inbox,
     NotStarted,
-    Tail,
+    OutputTail,
     become,
     hold_streams,
 )
@@ -61,7 +61,7 @@ from flightlog.samplers.process import ProcessSampler
 from flightlog.samplers.usage import own_peak_rss_bytes
 
 if TYPE_CHECKING:
-    from flightlog.record.array_run import Element
+    from flightlog.record.array_run import ArrayElement
 
 log = logging.getLogger("flightlog")
 
@@ -127,7 +127,7 @@ def _recording(
     tags: Mapping[str, Any],
     interval_s: float | None,
     tree: TreeSampler,
-) -> Recording | Element:
+) -> Recording | ArrayElement:
     """A run of the command's own; in an element of a Slurm array, the run of the whole array."""
     samplers: list[Sampler] = [CgroupSampler(), GpuSampler(), HostSampler(), tree]
     settings, job = read_settings(), job_here()
@@ -342,7 +342,7 @@ class CommandRecord:
         self._sample()
 
     @_never_hurting
-    def ended(self, ended: Ended, tails: Mapping[str, Tail], unseen: Mapping[str, str]) -> None:
+    def ended(self, ended: Ended, tails: Mapping[str, OutputTail], unseen: Mapping[str, str]) -> None:
         """The command is over. `tails` are the ends of its output, `unseen` says why others are not known."""
         assert self.run is not None
         run, info = self.run, self.run.info

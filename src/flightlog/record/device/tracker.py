@@ -71,7 +71,7 @@ class DeviceMemoryTracker:
         self._kept: deque[DeviceMemory] = deque(maxlen=KEPT_EVENTS)
         self._lock = threads.RLock()  # a signal handler may end the run in the middle of a sample
         self._pid = os.getpid()
-        self._pace = Pace()
+        self._pace = SamplingPace()
         self._hangs = False
         self._observed = False
         self._samples = 0
@@ -495,7 +495,7 @@ SLOWER_BY = 9
 LONGEST_S = 5.0
 
 
-class Pace:
+class SamplingPace:
     """Says whether the next reading is due; one thread. By CPU time: what only waits costs the program
     nothing.
     """

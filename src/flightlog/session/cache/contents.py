@@ -16,7 +16,7 @@ from flightlog.core.errors import UsageError
 from flightlog.session.cache.store import (
     ARGUMENTS_CHANGED,
     FUNCTIONS,
-    Cache,
+    CacheFolder,
     Damaged,
     Header,
     LastMiss,
@@ -89,7 +89,7 @@ class Explained(Struct, frozen=True, kw_only=True):
     """Arguments that differed, at the last miss, from those of the result that came closest."""
 
 
-def check(cache: Cache) -> None:
+def check(cache: CacheFolder) -> None:
     """A `UsageError` where there is no such cache, or others can write to it."""
     if not cache.folder.is_dir():
         raise UsageError(f"there is no cache in {cache.folder}")
@@ -98,7 +98,7 @@ def check(cache: Cache) -> None:
         raise UsageError(why_not)
 
 
-def stored(cache: Cache) -> Iterator[Stored]:
+def stored(cache: CacheFolder) -> Iterator[Stored]:
     """Every result, with its header alone; in no order. Files that vanish meanwhile are left out."""
     for path in _files(cache.folder):
         if is_entry(path.name):
@@ -111,7 +111,7 @@ def stored(cache: Cache) -> Iterator[Stored]:
                 yield Stored(path=path, bytes=found.st_size, used=found.st_mtime, header=header)
 
 
-def leftovers(cache: Cache, now: float) -> list[Path]:
+def leftovers(cache: CacheFolder, now: float) -> list[Path]:
     """Files whose writing was cut short."""
     found = []
     for path in _files(cache.folder):
@@ -121,7 +121,9 @@ def leftovers(cache: Cache, now: float) -> list[Path]:
     return found
 
 
-def stats(cache: Cache, hits: Mapping[str, int] | None = None, *, now: float | None = None) -> CacheStats:
+def stats(
+    cache: CacheFolder, hits: Mapping[str, int] | None = None, *, now: float | None = None
+) -> CacheStats:
     """Count a cache; `hits` is how often each key was used, where that is known."""
     by_function: dict[str, list[Stored]] = {}
     for entry in stored(cache):
@@ -184,20 +186,20 @@ def plan_prune(
     return chosen
 
 
-def remove(cache: Cache, entry: Stored) -> None:
+def remove(cache: CacheFolder, entry: Stored) -> None:
     """Remove a result; one that is gone already is no error."""
     entry.path.unlink(missing_ok=True)
     if entry.header is not None and entry.header.about is not None:
         cache.index.forget(entry.header.about)
 
 
-def forget_codes(cache: Cache, removed: Iterable[Stored], left: Iterable[Stored]) -> None:
+def forget_codes(cache: CacheFolder, removed: Iterable[Stored], left: Iterable[Stored]) -> None:
     """Forget the versions of code that no result is left of."""
     for function, code in _codes(removed) - _codes(left):
         cache.index.forget_code(function, code)
 
 
-def explain(cache: Cache, what: str) -> list[Explained]:
+def explain(cache: CacheFolder, what: str) -> list[Explained]:
     """What is kept of a function, named in full or by its last parts, or of a key, by six digits or more of
     it.
 
@@ -220,7 +222,7 @@ def is_called(function: str, name: str) -> bool:
     return function == name or function.endswith(f".{name}")
 
 
-def _explained(cache: Cache, function: str, entries: list[Stored]) -> Explained:
+def _explained(cache: CacheFolder, function: str, entries: list[Stored]) -> Explained:
     headers = sorted(
         (one.header for one in entries if one.header is not None), key=lambda h: h.created, reverse=True
     )
@@ -242,7 +244,7 @@ def _changed(miss: LastMiss | None, headers: list[Header]) -> tuple[str, ...]:
     return min(differences, key=lambda names: (len(names), names), default=())
 
 
-def _missed(cache: Cache) -> set[str]:
+def _missed(cache: CacheFolder) -> set[str]:
     """Functions that are known by a miss at least."""
     from flightlog.session.cache.store import LAST_MISS
     from flightlog.store.documents import read_document
@@ -253,7 +255,7 @@ def _missed(cache: Cache) -> set[str]:
     return {miss.about.function for miss in found if miss is not None}
 
 
-def _unknown(what: str, cache: Cache, functions: set[str]) -> str:
+def _unknown(what: str, cache: CacheFolder, functions: set[str]) -> str:
     from difflib import get_close_matches
 
     short = {name.rpartition(".")[2]: name for name in functions}

@@ -34,19 +34,19 @@ from flightlog.record.span import Span, current, current_span
 from flightlog.record.task import TaskSpan
 from flightlog.session.cache.key import (
     CacheOptions,
-    Call,
     Key,
     NoKey,
+    ResolvedCall,
     check_ignored,
     make_key,
     plain_call,
     short_name,
 )
-from flightlog.session.cache.store import RECOMPUTE, About, Cache, Hit, Miss, Refused, default_folder
+from flightlog.session.cache.store import RECOMPUTE, About, CacheFolder, Hit, Miss, Refused, default_folder
 from flightlog.session.digest.values import Files
 
 __all__ = [
-    "Cache",
+    "CacheFolder",
     "CacheOptions",
     "Hit",
     "Lookup",
@@ -58,7 +58,7 @@ __all__ = [
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
-Store = Cache | str | os.PathLike[str] | None
+Store = CacheFolder | str | os.PathLike[str] | None
 
 _DEFAULT = CacheOptions()
 
@@ -122,8 +122,8 @@ def cacheable(
 
     `version` is part of the code: change it when something changed that cannot be seen. `ignore` names
     arguments that do not change the result. `ttl` is how long results are good for: seconds, a `timedelta`,
-    or `"30d"`. `store` is a `Cache` or a folder (default `.flightlog/cache`). `recompute` makes all results
-    anew. `files="path"` lets a `Path` count by its text, and not by the file's name and content.
+    or `"30d"`. `store` is a `CacheFolder` or a folder (default `.flightlog/cache`). `recompute` makes all
+    results anew. `files="path"` lets a `Path` count by its text, and not by the file's name and content.
 
     Coroutine functions are awaited. A method's object counts by its class and state; what a method does to
     its object is not kept. Under `@classmethod` or `@staticmethod`, not above.
@@ -166,7 +166,7 @@ def cached_call(
     args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None,
     options: CacheOptions = _DEFAULT,
-    cache: Cache | None = None,
+    cache: CacheFolder | None = None,
 ) -> tuple[Any, Lookup]:
     """The result of a call, kept or computed now, and what the cache was asked; recorded in the run there is.
 
@@ -191,7 +191,7 @@ async def cached_await(
     args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None,
     options: CacheOptions = _DEFAULT,
-    cache: Cache | None = None,
+    cache: CacheFolder | None = None,
 ) -> tuple[Any, Lookup]:
     """As `cached_call`, of a coroutine function: what it gives when awaited is kept."""
     asked = _ask(function, args, kwargs or {}, options, cache)
@@ -210,7 +210,7 @@ async def cached_await(
 class _Asked:
     """A lookup that was made; it is recorded once, when it is known whether its result could be kept."""
 
-    def __init__(self, call: Call, cache: Cache, began_ns: int) -> None:
+    def __init__(self, call: ResolvedCall, cache: CacheFolder, began_ns: int) -> None:
         self.call, self.cache, self.began_ns = call, cache, began_ns
         self.key: str | None = None
         self.about: About | None = None
@@ -268,7 +268,7 @@ def _ask(
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     options: CacheOptions,
-    cache: Cache | None,
+    cache: CacheFolder | None,
 ) -> _Asked:
     began = monotonic_ns()
     call = plain_call(function, args, kwargs)
@@ -309,8 +309,10 @@ def _wrap(function: Any, options: CacheOptions, store: Store) -> Any:
         raise UsageError(f"@cacheable is for functions, not for {function!r}")
     check_ignored(function, options.ignore)
 
-    def cache_of() -> Cache:
-        return store if isinstance(store, Cache) else _default_cache() if store is None else _opened(store)
+    def cache_of() -> CacheFolder:
+        return (
+            store if isinstance(store, CacheFolder) else _default_cache() if store is None else _opened(store)
+        )
 
     if inspect.iscoroutinefunction(function):
 
@@ -337,17 +339,17 @@ def _wrap(function: Any, options: CacheOptions, store: Store) -> Any:
     return made
 
 
-_caches: dict[str, Cache] = {}
+_caches: dict[str, CacheFolder] = {}
 
 
-def _opened(folder: str | os.PathLike[str]) -> Cache:
+def _opened(folder: str | os.PathLike[str]) -> CacheFolder:
     path = os.path.abspath(os.path.expanduser(folder))  # noqa: PTH100, PTH111 - at every call, and a Path costs more
     if path not in _caches:
-        _caches[path] = Cache(path)
+        _caches[path] = CacheFolder(path)
     return _caches[path]
 
 
-def _default_cache() -> Cache:
+def _default_cache() -> CacheFolder:
     return _opened(default_folder())
 
 

@@ -38,7 +38,7 @@ class CacheOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Why nothing is looked up and nothing kept; None where the cache is used."""
 
 
-class Call(NamedTuple):
+class ResolvedCall(NamedTuple):
     """A function and what it is called with: `partial` and bound methods resolved."""
 
     function: Callable[..., Any]
@@ -57,7 +57,7 @@ class NoKey(Exception):  # noqa: N818 - says what happened
     """There is no key for a call; the text is the reason for passing the cache by."""
 
 
-def plain_call(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
+def plain_call(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> ResolvedCall:
     """The call without its wrappings: bound arguments are arguments, and a method's or callable's object is
     one too.
 
@@ -75,7 +75,7 @@ def plain_call(function: Callable[..., Any], args: Sequence[Any], kwargs: Mappin
         elif not isinstance(made, FunctionType | type) and isinstance(type(made).__call__, FunctionType):
             made, args = type(made).__call__, (made, *args)
         else:
-            return Call(made, args, kwargs)
+            return ResolvedCall(made, args, kwargs)
 
 
 def is_cacheable(function: Callable[..., Any]) -> bool:
@@ -86,7 +86,7 @@ def is_cacheable(function: Callable[..., Any]) -> bool:
     return isinstance(made, FunctionType) and "cache_options" in made.__dict__
 
 
-def make_key(call: Call, options: CacheOptions) -> Key:
+def make_key(call: ResolvedCall, options: CacheOptions) -> Key:
     """The key of a call; a `NoKey` where there is to be none, or an argument has no value that lasts, or the
     result none.
     """
@@ -138,7 +138,7 @@ def check_ignored(function: Callable[..., Any], ignore: Sequence[str]) -> None:
             raise UsageError(f"{short_name(function)} has no argument {name!r} to ignore (it has {known})")
 
 
-def _named(call: Call, options: CacheOptions) -> dict[str, Any]:
+def _named(call: ResolvedCall, options: CacheOptions) -> dict[str, Any]:
     """The arguments by name, defaults included; `*args` and `**kwargs` under the names they have."""
     signature = _signature(call.function)
     found: dict[str, Any] = {"args": tuple(call.args), "kwargs": dict(call.kwargs)}

@@ -1,5 +1,6 @@
 """The cache's files: results by key, in a folder that any number of processes and hosts use at once without
-locks. A result is one file: a line of JSON that describes it, then the pickled value; written whole or not at all.
+locks. A result is one file: a line of JSON that describes it, then the pickled value; written whole or not at
+all.
 
     <folder>/ab/cd/abcd…      the result of the key abcd…
     <folder>/functions/       what misses are explained with, see `cache_index`
@@ -81,7 +82,7 @@ class Refused(Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class Kept(Struct, frozen=True, kw_only=True):
+class StoredResult(Struct, frozen=True, kw_only=True):
     """What became of a result that was handed over."""
 
     size_bytes: int | None = None
@@ -92,7 +93,7 @@ class Kept(Struct, frozen=True, kw_only=True):
     """Whether that is because of the value, and not of the disk."""
 
 
-class Cache:
+class CacheFolder:
     """Results by key in a folder; thread-safe, and it travels to other processes by pickle.
 
     No method raises for what stands on the disk or for what the disk refuses. `user` is who must own the
@@ -151,7 +152,7 @@ class Cache:
             text = str(error) if isinstance(error, Damaged) else f"{type(error).__name__}: {error}"
             return Miss(reason=DAMAGED, detail=f"{path}: {text}")
 
-    def put(self, key: str, value: Any, cost_s: float | None, about: About | None = None) -> Kept:
+    def put(self, key: str, value: Any, cost_s: float | None, about: About | None = None) -> StoredResult:
         """Keep a result, in place of any that is there; `cost_s` is how long it took to make."""
         try:
             payload = dump(value)
@@ -159,18 +160,18 @@ class Cache:
             text = (
                 f"result of type {type(value).__qualname__} cannot be kept ({type(error).__name__}: {error})"
             )
-            return Kept(problem=text, unpicklable=True)
+            return StoredResult(problem=text, unpicklable=True)
         why_not = self.refusal()
         if why_not is not None:
-            return Kept(problem=why_not)
+            return StoredResult(problem=why_not)
         try:
             self._write(key, payload, cost_s, about)
         except OSError as error:
             self.not_kept += 1
             text = f"the cache {self.folder} takes no results: {error.strerror or error}"
             _say_once(f"{text}; the program goes on and makes them again the next time")
-            return Kept(problem=text)
-        return Kept(size_bytes=len(payload))
+            return StoredResult(problem=text)
+        return StoredResult(size_bytes=len(payload))
 
     def note_miss(self, key: str, miss: Miss, about: About) -> None:
         """Remember why a result was missing, where the disk allows it."""
@@ -373,7 +374,7 @@ def read_header(path: Path) -> Header:
         return _header(file.readline(MAX_HEADER))
 
 
-class Entry(NamedTuple):
+class CacheEntry(NamedTuple):
     """An entry as it was read, checked in full."""
 
     header: Header
@@ -382,7 +383,7 @@ class Entry(NamedTuple):
     """Unix time of its last use, to within an hour."""
 
 
-def read_entry(path: str, key: str, user: int | None) -> Entry:
+def read_entry(path: str, key: str, user: int | None) -> CacheEntry:
     """The entry of a key; a `Damaged`, an `Untrusted` or an OSError where it is not there, or not to be
     used.
     """
@@ -401,7 +402,7 @@ def read_entry(path: str, key: str, user: int | None) -> Entry:
         raise Damaged(f"it has {len(payload)} of {header.size} bytes")
     if hashlib.sha256(payload).hexdigest() != header.sha256:
         raise Damaged("its content is not what was written")
-    return Entry(header, payload, found.st_mtime)
+    return CacheEntry(header, payload, found.st_mtime)
 
 
 def write_entry(
@@ -491,8 +492,14 @@ def refusal(path: str | os.PathLike[str], found: os.stat_result, user: int | Non
     what = "the cache folder" if stat.S_ISDIR(found.st_mode) else "the cache entry"
     why = "results are unpickled from there, which can run code"
     if found.st_uid not in (user, 0):
-        return f"{what} {path} belongs to user {found.st_uid}, not to user {user}: {why}; use a folder of your own"
+        return (
+            f"{what} {path} belongs to user {found.st_uid}, not to user {user}: {why}; use a folder of "
+            "your own"
+        )
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         mode = stat.S_IMODE(found.st_mode)
-        return f"{what} {path} can be written to by others (mode {mode:04o}): {why}; see who did, then chmod -R go-w"
+        return (
+            f"{what} {path} can be written to by others (mode {mode:04o}): {why}; see who did, then chmod "
+            "-R go-w"
+        )
     return None

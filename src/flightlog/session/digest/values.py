@@ -394,9 +394,9 @@ _KINDS: dict[type, Callable[[Digester, Any], None]] = {
 }
 
 
-# --- arrays and frames, hashed where they lie, without a copy if possible: an array counts by its type, shape and
-# content in C order, however it lies in memory; a frame by its columns, their names, types and order, and its
-# index. Padding is no content. These libraries are loaded already: nothing here imports one that is not.
+# --- arrays and frames, hashed where they lie, without a copy if possible: an array counts by its type, shape
+# and content in C order, however it lies in memory; a frame by its columns, their names, types and order, and
+# its index. Padding is no content. These libraries are loaded already: nothing here imports one that is not.
 
 
 # --- NumPy
