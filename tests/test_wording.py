@@ -1,0 +1,90 @@
+"""Phrases that users stumbled over stand in nothing that they read: help, messages, documents, golden reports."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import flightlog
+
+SOURCE = Path(flightlog.__file__).parent
+PROJECT = Path(__file__).parent.parent
+INSTEAD = {
+    "tried again": "retried",
+    "19 of 20": "p95",
+    "19 times in 20": "95 % CI",
+    "nine runs in ten": "p5 to p95",
+    "getting workers to work": "worker start-up",
+    "workers that start": "worker start-up",
+    "free workers while tasks were queued": "scheduling overhead",
+    "workers free while tasks were queued": "scheduling overhead",
+    "handing a task over": "dispatch latency",
+    "handing tasks over": "dispatch latency",
+    "running but not on a processor": "waiting for CPU",
+    "too much at once": "CPU oversubscription",
+    "saves if instant": "max. saving",
+    "waited for nothing on record": "unknown dependency",
+    "too few to tell": "inconclusive",
+    "cannot tell a step from noise": "not enough runs",
+    "without a word": "exited unexpectedly",
+    "last heard of": "last heartbeat",
+    "asks for nothing": "no resource request",
+    "one row an attempt": "one row per attempt",
+    "a json object a line": "one JSON object per line",
+    "only say what would go": "dry run: show what would be removed",
+    "has to bring": "access token",
+    "ask nobody": "without network access",
+}
+"""What must not be said, and what to say."""
+_PHRASES = re.compile("|".join(rf"\b{re.escape(phrase)}\b" for phrase in INSTEAD), re.IGNORECASE)
+
+
+def texts_of(module: Path) -> Iterator[tuple[int, str]]:
+    """Line and text of every string in a module: messages, help, templates and docstrings."""
+    for node in ast.walk(ast.parse(module.read_text("utf-8"))):
+        if isinstance(node, ast.JoinedStr):
+            parts = (part.value if isinstance(part, ast.Constant) else "{}" for part in node.values)
+            yield node.lineno, "".join(map(str, parts))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.lineno, node.value
+
+
+def found_in(text: str) -> list[str]:
+    """The phrases in a text, whatever its line breaks."""
+    return [
+        f"{found!r}: say {INSTEAD[found.lower()]!r}" for found in _PHRASES.findall(re.sub(r"\s+", " ", text))
+    ]
+
+
+def test_no_text_of_the_program_has_such_a_phrase() -> None:
+    assert [
+        f"{module.relative_to(SOURCE)}:{line} {said}"
+        for module in sorted(SOURCE.rglob("*.py"))
+        for line, text in texts_of(module)
+        for said in found_in(text)
+    ] == []
+
+
+@pytest.mark.parametrize("suffix", ["*.js", "*.css", "*.html"])
+def test_no_page_of_the_program_has_such_a_phrase(suffix: str) -> None:
+    assert [
+        f"{file.relative_to(SOURCE)} {said}"
+        for file in sorted(SOURCE.rglob(suffix))
+        for said in found_in(file.read_text("utf-8"))
+    ] == []
+
+
+def test_no_document_has_such_a_phrase() -> None:
+    """The changelog may quote what a release said."""
+    pages = [PROJECT / "README.md", PROJECT / "CONTRIBUTING.md", *sorted((PROJECT / "docs").rglob("*.md"))]
+    assert [
+        f"{page.relative_to(PROJECT)} {said}" for page in pages for said in found_in(page.read_text("utf-8"))
+    ] == []
+
+
+def test_the_search_finds_a_phrase_across_lines() -> None:
+    assert found_in("It was Tried\n  again.") == ["'Tried again': say 'retried'"]
