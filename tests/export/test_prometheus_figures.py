@@ -70,7 +70,7 @@ def retried(task_id: str, attempt: int = 1) -> TaskRetried:
 
 @st.composite
 def lives(draw) -> list[Event]:
-    """Events of tasks that end in every way, some of them tried again, in any order."""
+    """Events of tasks that end in every way, some of them retried, in any order."""
     events: list[Event] = []
     for number in range(draw(st.integers(0, 6))):
         task_id, tries = f"t{number}", draw(st.integers(1, 3))

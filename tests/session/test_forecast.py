@@ -136,7 +136,7 @@ def test_the_machine_at_hand_costs_nothing_where_no_rate_says_otherwise(plans):
 def test_of_calls_alone_it_is_said_that_what_is_around_them_comes_on_top(plans):
     found = forecast(plans["local"], model(), msgspec.structs.replace(work(3), around_s=None))
     assert found.notes == [
-        "starting workers, handing tasks over and closing come on top: calls alone do not tell"
+        "starting workers, dispatching tasks and closing come on top: calls alone do not tell"
     ]
 
 

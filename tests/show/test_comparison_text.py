@@ -74,7 +74,7 @@ Why the wall time differs: +4.0s
   Share              Wall time  From A to B
   idle                   +4.0s  workers with nothing to do: 1.0s → 5.0s
   duration of tasks      +2.6s  simulate: 110 ms → 154 ms each
-  queue                  -2.6s  workers free while tasks were queued: 11.4s → 8.8s
+  queue                  -2.6s  scheduling overhead: 11.4s → 8.8s
 
 Durations: ratio of B to A with its 95 % CI
   Name      Verdict             Typical ratio  Mean   p95   A   B   A p50   B p50  Matched by

@@ -1,4 +1,4 @@
-"""A sweep that makes a good picture: three kinds of tasks in turn, attempts that are tried again, samples.
+"""A sweep that makes a good picture: three kinds of tasks in turn, attempts that are retried, samples.
 
 Called as `showcase_program.py RUNS_DIR PROJECT`; prints the run's folder when a third of it has been done, and goes on till its
 input ends.
@@ -69,7 +69,7 @@ def main(runs_dir: Path, project: str) -> None:
         sweep = [
             client.submit(task, member) for member in range(MEMBERS) for task in (prepare, simulate, analyse)
         ]
-        for _ in islice(client.as_completed(sweep), len(sweep) // 3):  # what is tried again may come last
+        for _ in islice(client.as_completed(sweep), len(sweep) // 3):  # what is retried may come last
             pass
         print(session.path, flush=True)
         sys.stdin.read()

@@ -51,7 +51,7 @@ def page(runs: Path, tmp_path: Path) -> Iterator[str]:
 
 
 def work(run: Any, number: int = 20) -> None:
-    """Tasks of two names, some of which fail, one of which is tried again, and lookups in a cache."""
+    """Tasks of two names, some of which fail, one of which is retried, and lookups in a cache."""
     for seed in range(number):
         try:
             with run.task("simulate" if seed % 2 else 'a "hostile"\\name\n', seed=seed):

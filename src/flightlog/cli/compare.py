@@ -23,7 +23,7 @@ says so wherever it tells its ratio: it may have had other work to do. Three rat
 mean of logarithms, with outliers beyond two standard deviations drawn in), `mean`, and `p95` (of 40 tasks and
 more). Spans are compared by name, those of 1% of the wall time and more.
 
-The intervals hold the true ratio 19 times in 20. They come from a bootstrap over blocks of tasks next to each
+The intervals are 95 % CIs. They come from a bootstrap over blocks of tasks next to each
 other in time, so that a busy minute counts as one accident, however many tasks it slowed. What whole runs
 differ by is added: as measured where a side has several runs, and at least 1%. A name is called `slower` or
 `faster` if its change is 3% at least and stands out among all names (Benjamini and Hochberg, 4%): where
@@ -31,8 +31,8 @@ nothing changed, one comparison in twenty at most calls anything a change. `inco
 interval reaches beyond a factor of 1.3. The same runs give the same answer.
 
 Why the wall time differs is told in shares that add up: wall time is worker time over the workers there were,
-and each part of worker time (tasks by number and by duration, what caches spared, retries, workers free while
-tasks were queued, idle, starting) counts by the mean number of workers of both sides. Figures of a group are
+and each part of worker time (tasks by number and by duration, what caches spared, retries, scheduling
+overhead, idle, starting) counts by the mean number of workers of both sides. Figures of a group are
 means over its runs, peaks the highest.
 
 ## Conditions
@@ -44,7 +44,7 @@ means over its runs, peaks the highest.
 | `wall>5%` `worker>1h` | wall time, or worker time, rose by more |
 | `duration>10%` `mean>10%` `p95>10%` | that of any task did; `duration:TASK>10%` of one task or span |
 | `memory>20%` `cpu>10%` `read>1GB` `write>1GB` | peak memory, CPU time or storage traffic of the run or of any task did; `memory:TASK>20%` |
-| `failures>0` `retries>10` | more tasks failed for good or runs did not complete; more attempts were tried again |
+| `failures>0` `retries>10` | more tasks failed for good or runs did not complete; more attempts were retried |
 | `hits<-5%` | the share of cache lookups that hit fell by more than 5 points |
 | `cost>1.5` `cost>10%` | the cost rose by more |
 

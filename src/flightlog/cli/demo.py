@@ -5,7 +5,7 @@ epidemics.
     flightlog demo --scenarios 400 --runs-dir /tmp/runs
 
 It takes some ten seconds and needs nothing but Flightlog. A manifest, which it leaves in the folder
-`sir-demo` beside the runs, says that the tasks run on local processes and are tried again. Each scenario is a
+`sir-demo` beside the runs, says that the tasks run on local processes and are retried. Each scenario is a
 task that stages its parameters (some meet a file system that is not there at the first try), simulates the
 epidemic event by event and compares it with the deterministic solution; one fails on purpose. The second run
 has a quarter more scenarios and takes what the first one computed from the cache. The results are the same

@@ -25,8 +25,8 @@ do not count.
 The model is kept beside the runs, as a hidden JSON file that nothing executes. It is trained anew when newer
 runs hold more than a fifth of its tasks, or are ten, and when it is damaged or was made by another version.
 
-`--plan` takes the manifest's target and the calls of the project's last run, or those of a file with a JSON
-object a line (`{"task": "simulate", "args": {"n": 100}}`), and lets them run on the plan's workers, some
+`--plan` takes the manifest's target and the calls of the project's last run, or those of a file with one JSON
+object per line (`{"task": "simulate", "args": {"n": 100}}`), and lets them run on the plan's workers, some
 hundred times, with durations drawn from their predictions. What that run took around its tasks is added.
 
 `--evaluate` trains on earlier runs and tests on the newest three tenths. `Error` is the median of how far the

@@ -51,7 +51,7 @@ that has none or to see what another price would come to; nothing is written int
 
 The **critical path** is the chain from the run's start to its end in which each link waited for the one
 before: for the tasks it depends on, for its worker to be free or started, or for the program to submit it.
-What it *saves if instant* is an upper bound: the run is replayed on the same workers with that task name
+Its *max. saving* is an upper bound: the run is replayed on the same workers with that task name
 taking no time, and another chain then sets the wall time. That is worked out for runs of up to 50,000
 attempts. **What set the wall time** says it in one line, with what cost most beside it and what to try; the
 same words stand in the text, in Markdown and at the top of the page.

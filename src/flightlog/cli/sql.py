@@ -12,7 +12,7 @@ half-copied. Of a run that is not closed, the answer is of the lines it had when
 
 | table | holds |
 |---|---|
-| `attempts` | one row an attempt: its times, its state (`completed failed cancelled running pending`), what it used, its error |
+| `attempts` | one row per attempt: its times, its state (`completed failed cancelled running pending`), what it used, its error |
 | `tasks` | one row a task, with what its last attempt says |
 | `spans` | one row a span: its duration, its own time (`self_s`: less the spans inside), its depth |
 | `concurrency` | how many attempts were running from each moment (`since`) on |

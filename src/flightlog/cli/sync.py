@@ -16,7 +16,7 @@ of it, and sends again what is missing or damaged; the exit code is 1 if that do
 asks nobody, and says what this place knows of its copies: `complete`, `behind`, `copying` or `never`.
 
 Credentials come from the provider's own variables, files and roles, never from the address. A place that does
-not answer is tried again for a minute, or beside a run until five minutes after its end; then the exit code
+not answer is retried for a minute, or beside a run until five minutes after its end; then the exit code
 is 1, and nothing is lost: the run is here.
 """
 

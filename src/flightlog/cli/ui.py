@@ -9,7 +9,7 @@ It reads the runs' files and nothing else: nothing has to be started, set or ope
 and runs that began before it are followed as well. It needs the extra `ui`. [The dashboard](../dashboard.md)
 shows its pages.
 
-It prints a link with an access token, which every request has to bring: other users of the machine cannot
+It prints a link with an access token, so that other users of the machine cannot
 read your runs. The token is made at the first start and kept in `~/.local/state/flightlog/dashboard-token`
 (`XDG_STATE_HOME` counts), so that a bookmark of the link works after a restart; remove the file to get
 another token. `--no-token` switches it off.

@@ -138,7 +138,7 @@ class TaskCancelled(TaskEnded, kw_only=True, tag="task_cancelled"):
 
 @register
 class TaskRetried(TaskEvent, kw_only=True, tag="task_retried"):
-    """An attempt failed and the task will be tried again; `attempt` is the one that failed."""
+    """An attempt failed and the task will be retried; `attempt` is the one that failed."""
 
     reason: Annotated[str | None, doc("the error of the failed attempt")]
     delay_s: Annotated[Seconds | None, doc("wait before the next attempt")] = None

@@ -316,7 +316,7 @@ class OwnedRun:
         """Make the run this process's own where it is a daemon: forked, in a session of its own, its parents
         gone.
 
-        The process that made the run has then left it on purpose, without a word, and this one goes on in the
+        The process that made the run has then left it on purpose and this one goes on in the
         same block. One that lived on for seconds after the fork was no daemon's parent: it crashed.
         """
         run = self.run

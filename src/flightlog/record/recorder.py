@@ -360,7 +360,7 @@ class Recorder:
         self.counts[what] = self.counts.get(what, 0) + number
 
     def trouble(self, kind: str, message: str) -> None:
-        """Say once for each kind what goes wrong; counts go on without a word. Never raises."""
+        """Say once for each kind what goes wrong; later ones are only counted. Never raises."""
         if kind in self._warned or len(self._warned) >= MAX_WARNINGS:
             return
         self._warned.add(kind)

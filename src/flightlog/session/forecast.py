@@ -25,7 +25,7 @@ from flightlog.store.liveness import unix_time
 from flightlog.store.run import Run
 
 UNSURE = 0.1
-"""By how much whole runs differ where there are too few to tell: standard deviation of the logarithm."""
+"""By how much whole runs differ where there are inconclusive: standard deviation of the logarithm."""
 
 
 class TaskForecast(Struct, frozen=True, kw_only=True):
@@ -45,7 +45,7 @@ class MemoryForecast(Struct, frozen=True, kw_only=True):
 
     expected: float
     high: float
-    """19 of 20 stay below."""
+    """p95."""
     task: str
     args: dict[str, Any]
     """The call that needs most."""
@@ -117,7 +117,7 @@ def forecast(plan: Plan, model: Model, work: Workload, *, workers: int | None = 
     if differ is None:
         notes.append("too few runs to tell how much whole runs differ: 10% is assumed")
     if work.around_s is None:
-        notes.append("starting workers, handing tasks over and closing come on top: calls alone do not tell")
+        notes.append("starting workers, dispatching tasks and closing come on top: calls alone do not tell")
     around = work.around_s or 0.0
     wall = ScheduleSpread(**{key: getattr(spread, key) + around for key in ("expected", "low", "high")})
     if failed := model.duration_s.left_out.get("failed", 0):
@@ -360,7 +360,7 @@ def calls_of_run(run: Run, *, most: int = MOST) -> Workload:
 
 
 def calls_of_file(file: Path) -> Workload:
-    """The calls of a file with a JSON object a line: `{"task": "simulate", "args": {"n": 100}}`."""
+    """The calls of a file with one JSON object per line: `{"task": "simulate", "args": {"n": 100}}`."""
     try:
         lines = file.read_bytes().splitlines()
     except OSError as error:
@@ -377,7 +377,7 @@ def calls_of_file(file: Path) -> Workload:
                 ) from None
             calls.append(msgspec.structs.replace(call, task=base_name(call.task)))
     if not calls:
-        raise UsageError(f"{file} holds no calls: write a JSON object a line, with a task and its args")
+        raise UsageError(f"{file} holds no calls: write one JSON object per line, with a task and its args")
     return Workload(
         source=f"the {min(len(calls), MOST):,} calls of {file.name}",
         calls=calls[:MOST],

@@ -146,7 +146,7 @@ class TaskPace:
         self._running[task_id] = name, self._clock()
 
     def stopped(self, task_id: str) -> None:
-        """An attempt is over, and the task will be tried again."""
+        """An attempt is over, and the task will be retried."""
         self._running.pop(task_id, None)
 
     def ended(self, task_id: str, name: str, duration_s: float | None) -> None:

@@ -356,14 +356,14 @@ NAMED = 3
 
 def verdict_text(change: DurationChange) -> str:
     """The verdict on a name: slower, faster, no change, or inconclusive."""
-    return "inconclusive" if change.verdict == "too few to tell" else change.verdict
+    return "inconclusive" if change.verdict == "inconclusive" else change.verdict
 
 
 def answer_text(comparison: Comparison) -> str:
     """What changed, in a sentence that ends in a full stop; names of tasks are in backticks."""
     head, (reasons, others) = wall_text(comparison), _parts(comparison)
     if not reasons and not others:
-        compared = [change for change in comparison.durations if change.verdict != "too few to tell"]
+        compared = [change for change in comparison.durations if change.verdict != "inconclusive"]
         if compared:
             tail = f"no change stands out from noise ({plural(len(compared), 'name')} compared)"
         elif comparison.durations:

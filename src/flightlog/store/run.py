@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Ending:
-    """When a run ended, or was last heard of, and how long it took; None where that is unknown."""
+    """When a run ended, or its last heartbeat, and how long it took; None where that is unknown."""
 
     end_time: str | None
     duration_s: float | None

@@ -57,7 +57,7 @@ _ELSEWHERE = frozenset({"cross-site", "same-site"})
 class AccessControl:
     """An ASGI application around another one.
 
-    With a `token`, every request and socket has to bring it: in the header `Authorization: Bearer`, in the
+    With a `token`, every request and socket needs it: in the header `Authorization: Bearer`, in the
     cookie that the door gives, or once in the query of a page's address, which gives the cookie and leads on
     to the address without it. All comparisons take the same time whatever is brought. Without a token, only
     requests to a name of this machine's own are answered (`host` is one more), so that no page of the web can

@@ -160,7 +160,7 @@ class SharedResults:
     the room.
 
     `get` belongs to an event loop and never blocks it; everything else is thread-safe. A computation that
-    raises raises to all who wait for it or ask within `FAILED_S`, and is tried again for the next. The
+    raises raises to all who wait for it or ask within `FAILED_S`, and is retried for the next. The
     threads end with the process, in the middle of what they do; `close` lets them end earlier, and cancels
     what waits for its turn.
     """

@@ -313,7 +313,7 @@ def failures(name="load", error="ConnectionError", **counts):
         failures(error="DependencyFailed", tasks=9),
         failures(error="ValueError", tasks=9),
     ],
-    ids=["few", "one helped", "cheap", "transient", "memory", "dependents", "never tried again"],
+    ids=["few", "one helped", "cheap", "transient", "memory", "dependents", "never retried"],
 )
 def test_retries_that_may_help_are_left_alone(row):
     assert advise_retries([shape(retried=[row])]).advice == []

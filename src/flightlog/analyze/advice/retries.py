@@ -15,7 +15,7 @@ LEAST_RETRIED, LEAST_UNSURE = 5, 10
 """So many tasks have to fail again before their retries are called useless; more where the error may pass by
 itself."""
 LEAST_RESCUED = 3
-"""So many have to run through when tried again before others are worth it."""
+"""So many have to run through when retried before others are worth it."""
 OFTEN = 0.5
 """The share of them that has to run through."""
 LEAST_S, MUCH_S, LEAST_SHARE = 0.1, 1.0, 0.01
@@ -139,7 +139,7 @@ def _useless(
         return None
     helped = sorted(other for (task, other), it in totals.items() if task == name and it.rescued)
     planned = next((s.planned.tasks[name].retries for s in shapes if name in s.planned.tasks), None)
-    # 0 of n says that fewer than 3 in n help, 19 times in 20.
+    # 0 of n says that fewer than 3 in n help (95 % CI).
     bound = min(1.0, 3 / total.tried_again)
     changes = {f"tasks.{name}.retries": "0"} if planned and not helped else {}
     but = (

@@ -24,7 +24,7 @@ from flightlog.core.stats import student_quantile, student_tail
 DRAWS = 500
 """How often the blocks are drawn. The standard error is then good to 3 %, and 40 blocks take some 10 ms."""
 LEAST_BLOCKS = 4
-"""Fewer values than this on a side are too few to tell."""
+"""Fewer values than this on a side are inconclusive."""
 LEAST_FOR_P95 = 40
 """Fewer values than this hold no more than two above their p95."""
 CONFIDENCE = 0.95

@@ -243,7 +243,7 @@ def _alone(key: MatchKey, found: Matched) -> DurationChange:
         kind="span" if key.kind == "span" else "task",
         name=key.name,
         cached=key.cached,
-        verdict="too few to tell",
+        verdict="inconclusive",
         by=None,
         before=found.before,
         after=found.after,
@@ -291,7 +291,7 @@ def _duration(key: MatchKey, found: Matched, estimates: Estimates, called: bool,
     if called and large:
         verdict = "slower" if deciding.ratio > 1 else "faster"
     elif typical.low is None or typical.high is None or max(1 / typical.low, typical.high) > WIDEST:
-        verdict = "too few to tell"
+        verdict = "inconclusive"
     else:
         verdict = "no change"
     return DurationChange(

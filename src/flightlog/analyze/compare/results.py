@@ -16,7 +16,7 @@ from flightlog.core.displayed import Displayed
 FEW_SHARED = 0.5
 """Where both sides have fewer than half of all sets of arguments, tasks are compared with others than
 themselves."""
-Verdict = Literal["slower", "faster", "no change", "too few to tell"]
+Verdict = Literal["slower", "faster", "no change", "inconclusive"]
 
 
 class ComparedRun(Struct, frozen=True, kw_only=True):

@@ -252,7 +252,7 @@ NAMED = 3
 
 _PARTS = {
     "retries": ("failed_s", "attempts that failed or were retried"),
-    "queue": ("scheduler_s", "workers free while tasks were queued"),
+    "queue": ("scheduler_s", "scheduling overhead"),
     "idle": ("idle_s", "workers with nothing to do"),
     "startup": ("startup_s", "workers starting up"),
     "in flight": ("unfinished_s", "tasks whose end was not recorded"),

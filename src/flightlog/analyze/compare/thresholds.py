@@ -53,7 +53,7 @@ METRICS = {
     "failures": ThresholdMetric(
         "number", False
     ),  # tasks that failed for good and runs that did not complete, a run
-    "retries": ThresholdMetric("number", False),  # attempts that were tried again, a run
+    "retries": ThresholdMetric("number", False),  # attempts that were retried, a run
     "hits": ThresholdMetric("points", False),  # share of cache lookups that hit; % are points
     "cost": ThresholdMetric("number", False),  # cost of a run
 }

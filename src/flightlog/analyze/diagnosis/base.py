@@ -90,8 +90,8 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     """What failed: `task`, `command`, `worker`, `job`, `run`; or, where nothing failed of it, `metric` (a
     value) and `device`."""
     run_status: str | None = None
-    """How the run ended: `completed`, `failed`, `interrupted`, `crashed` (its process went away without a
-    word), …"""
+    """How the run ended: `completed`, `failed`, `interrupted`, `crashed` (its process
+    exited unexpectedly), …"""
     task: str | None = None
     component: str | None = None
     worker: str | None = None

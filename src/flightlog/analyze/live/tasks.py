@@ -48,8 +48,8 @@ class LiveAttempt(Struct):
 
 
 class EndedAttempt(Struct, gc=False):
-    """An attempt that is over: the event of its end, or that of its start where it was given up and tried
-    again.
+    """An attempt that is over: the event of its end, or that of its start where it was given up and
+    retried.
     """
 
     event: TaskEnded | TaskStarted

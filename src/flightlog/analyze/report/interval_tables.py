@@ -89,7 +89,7 @@ WHERE "open" AND NOT EXISTS (SELECT 1 FROM over WHERE over.span_id = span_interv
 
 def hold(connection: duckdb.DuckDBPyConnection, until: int | None, *, but: Collection[str] = ()) -> None:
     """Make `attempt_intervals` of `attempts` and `span_intervals` of `spans`; `until` is when the run ended
-    or was last heard of.
+    or its last heartbeat.
 
     An attempt holds its worker from `began` to `stopped`: the duration it measured, before its end; where it
     measured none, from its start to its end, its retry or `until`. `waits` is since when it could have run:
@@ -108,7 +108,7 @@ def hold(connection: duckdb.DuckDBPyConnection, until: int | None, *, but: Colle
 
 
 def hold_open(connection: duckdb.DuckDBPyConnection, until: int) -> None:
-    """Let spans of `span_intervals` that are open last until the run was last heard of, but for those in
+    """Let spans of `span_intervals` that are open last until the run's last heartbeat, but for those in
     attempts that are over.
 
     Their lines say how long they had been open when the recorder noted them, which it does once.

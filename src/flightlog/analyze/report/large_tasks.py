@@ -102,7 +102,7 @@ SELECT *, lines = bit_count(kinds) AND ends = 1 AND agrees AND says_all AS regul
     GROUP BY task_id, attempt
 )
 """
-"""One row an attempt; `kinds` has a bit for each kind of its lines. Of a `regular` one the end says all there
+"""One row per attempt; `kinds` has a bit for each kind of its lines. Of a `regular` one the end says all there
 is to say but when it was submitted, queued and started: of others every line is asked."""
 
 _REGULAR = """

@@ -473,7 +473,7 @@ class Once(SchedulerPlugin):
                 broker.truncate(topic)
 
     def remove_client(self, scheduler: Any, client: str) -> None:
-        """A client is gone: ours may have died without a word."""
+        """A client is gone: ours may have exited unexpectedly."""
         if client == self._client and self.name in scheduler.plugins:
             scheduler.remove_plugin(self.name)
 

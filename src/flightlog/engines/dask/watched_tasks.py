@@ -516,7 +516,7 @@ def plain_stimulus(stimulus: str) -> str:
 
 
 def is_given_up(stimulus: str) -> bool:
-    """Whether a task that is released for this will not be tried again."""
+    """Whether a task that is released for this will not be retried."""
     return stimulus.startswith(("cancel-key", "client-releases", "remove-client"))
 
 

@@ -162,7 +162,7 @@ class WorkerWatch(WorkerPlugin):
         return watched
 
     def _report_failure(self, key: Any, run_id: int, event: Any, delay: float) -> None:
-        """Why an attempt failed, said before Dask says that it did: of one that is tried again the scheduler
+        """Why an attempt failed, said before Dask says that it did: of one that is retried the scheduler
         keeps nothing.
         """
         try:

@@ -36,7 +36,7 @@ from flightlog.store.write.finalize import settle
 SHIP_S = 0.5
 """Interval at which new lines are sent."""
 MAX_DELAY_S = 15.0
-"""A way home that fails is tried again after twice as long each time, and at least this often."""
+"""A way home that fails is retried after twice as long each time, and at least this often."""
 RETRY_S = 0.25
 """The same, while somebody waits for it."""
 

@@ -357,7 +357,7 @@ def spread_numbers(spreads: Sequence[DurationSpread]) -> list[Element]:
 
 
 def mark_numbers(timeline: Timeline) -> list[Element]:
-    """When and where tasks failed or were tried again, the first ones."""
+    """When and where tasks failed or were retried, the first ones."""
     if not timeline.marks:
         return []
     marks = sorted(timeline.marks, key=lambda mark: mark.at_s)

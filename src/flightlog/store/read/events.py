@@ -222,7 +222,7 @@ class Reading:
             (len(died) - len(known), "whether all they had recorded is here is unknown"),
         ):
             if number:
-                yield f"{number:,} recording processes ended without a word; {what}"
+                yield f"{number:,} recording processes exited unexpectedly; {what}"
         unheard = sorted(
             (info for info in self._writers.values() if info.unheard and info.closed),
             key=lambda info: (info.host, info.pid),

@@ -326,7 +326,7 @@ class _Copying:
             shutil.rmtree(self._fresh, ignore_errors=True)
         kept, listed = self._kept, self._listed
         info = read_document(self._here / layout.RUN, layout.RunInfo).value
-        kept.content = f"{listed.version}, in part" if problems else listed.version  # and so tried again
+        kept.content = f"{listed.version}, in part" if problems else listed.version  # and so retried
         kept.problems = problems
         kept.final = info is not None and info.status in layout.ENDED
         kept.fetched = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"

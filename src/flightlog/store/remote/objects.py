@@ -479,7 +479,7 @@ _CHAIN = {
     "gcs": "set GOOGLE_APPLICATION_CREDENTIALS, or log in with gcloud",
 }
 PASSING = frozenset({"timeout", "refused", "server", "full", "other"})
-"""Kinds that may be over when it is tried again."""
+"""Kinds that may be over when it is retried."""
 
 
 def remote_error(error: BaseException, shown: str) -> RemoteError:

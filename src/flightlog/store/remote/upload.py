@@ -549,9 +549,9 @@ def cut(start: int, end: int) -> list[tuple[int, int]]:
 
 
 PATIENCE_S = 60.0
-"""How long a place that does not answer is tried again by whoever waits for it."""
+"""How long a place that does not answer is retried by whoever waits for it."""
 GIVE_UP_S = 300.0
-"""How long it is tried again beside a run that has ended."""
+"""How long it is retried beside a run that has ended."""
 EVERY_S = (2.0, 20.0)
 """Pause between two copies of a run that goes on: at first, and after a while. A heartbeat must come over in
 time."""
