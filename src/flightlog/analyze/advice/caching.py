@@ -19,6 +19,7 @@ from flightlog.analyze.advice.statistics import AdviceOutcome, CacheUse, RunStat
 from flightlog.core.units import format_bytes, format_duration, format_percent
 from flightlog.store import layout
 from flightlog.store.documents import read_document
+from flightlog.store.tables.connection import records
 from flightlog.store.tables.run_tables import open_tables
 
 if TYPE_CHECKING:
@@ -280,10 +281,11 @@ WITH same AS (
 ), seen AS (
     SELECT name, count(DISTINCT run_id) AS runs FROM calls WHERE event = 'task_completed' GROUP BY name
 )
-SELECT name, any_value(seen.runs), sum(times), count(*), sum(total),
-    coalesce(sum(total - total / times), 0) AS again,
-    count(*) FILTER (times > 1 AND apart > 0), sum(known) = sum(times), sum(written) / sum(times)
-FROM same JOIN seen USING (name) GROUP BY name HAVING max(times) > 1 ORDER BY again DESC, name
+SELECT name, any_value(seen.runs) AS runs, sum(times)::BIGINT AS calls, count(*) AS different,
+    sum(total) AS total_s, coalesce(sum(total - total / times), 0) AS repeated_s,
+    count(*) FILTER (times > 1 AND apart > 0) AS unlike, sum(known) = sum(times) AS results_known,
+    (sum(written) / sum(times))::DOUBLE AS write_bytes
+FROM same JOIN seen USING (name) GROUP BY name HAVING max(times) > 1 ORDER BY repeated_s DESC, name
 """
 _MENDED = """
 WITH failing AS (
@@ -292,7 +294,7 @@ WITH failing AS (
 ), done AS (
     SELECT DISTINCT call FROM calls WHERE event = 'task_completed' AND call IN (SELECT call FROM failing)
 )
-SELECT name, error_type, count(*), count(done.call) FROM failing LEFT JOIN done USING (call)
+SELECT name, error_type, count(*) AS calls, count(done.call) AS completed FROM failing LEFT JOIN done USING (call)
 GROUP BY name, error_type ORDER BY name, error_type
 """
 
@@ -311,26 +313,11 @@ def find_duplicate_calls(
         connection.execute(f"SET memory_limit = '{MEMORY}'")
         _note_code(connection, runs)
         connection.execute(_CALLS)
-        repeats = [
-            DuplicateCalls(
-                name=name,
-                runs=in_runs,
-                calls=int(calls),
-                different=different,
-                total_s=total,
-                repeated_s=again,
-                unlike=unlike,
-                results_known=known,
-                write_bytes=float(written),
-            )
-            for name, in_runs, calls, different, total, again, unlike, known, written in connection.execute(
-                _REPEATS
-            ).fetchall()
-        ]
-        rows = connection.execute(_MENDED, {"kinds": list(transient)}).fetchall() if transient else []
-    return repeats, [
-        Mended(name=name, error_type=kind, calls=calls, completed=done) for name, kind, calls, done in rows
-    ]
+        repeats = [DuplicateCalls(**row) for row in records(connection.execute(_REPEATS))]
+        if not transient:
+            return repeats, []
+        found = records(connection.execute(_MENDED, {"kinds": list(transient)}))
+    return repeats, [Mended(**row) for row in found]
 
 
 def _note_code(connection: duckdb.DuckDBPyConnection, runs: Sequence[Run]) -> None:

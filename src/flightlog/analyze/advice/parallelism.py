@@ -7,6 +7,7 @@ advised.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from statistics import median
 
@@ -178,14 +179,7 @@ def _enough(run: Replayed, workers: int) -> int:
     base = run.wall_s(workers)
     # On one's own machine idle workers cost little: there the work itself may hardly take longer.
     limit = base + WITHIN * (base if run.shape.provider == "local" else run.lived_s)
-    low, high = 1, workers
-    while low < high:
-        middle = (low + high) // 2
-        if run.wall_s(middle) <= limit:
-            high = middle
-        else:
-            low = middle + 1
-    return low
+    return _fewest(run, 1, workers, limit)
 
 
 def _more(runs: Sequence[Replayed]) -> Advice | None:
@@ -201,8 +195,7 @@ def _more(runs: Sequence[Replayed]) -> Advice | None:
     most = min(2 * workers, min(_room(run.shape, workers) for run in runs) if local else 2 * workers)
     if most <= workers:
         return None
-    best = {run.shape.run_id: run.wall_s(most) for run in runs}
-    wanted = max(_as_fast(run, workers, most, best[run.shape.run_id]) for run in runs)
+    wanted = max(_fewest(run, workers + 1, most, run.wall_s(most) * (1 + WITHIN)) for run in runs)
     faster = [(run.wall_s(workers) - run.wall_s(wanted)) / run.lived_s for run in runs]
     if min(faster) < LEAST_FASTER:
         return None
@@ -238,16 +231,9 @@ def _more(runs: Sequence[Replayed]) -> Advice | None:
     )
 
 
-def _as_fast(run: Replayed, workers: int, most: int, best_s: float) -> int:
-    """The fewest of more workers that come within reach of the best."""
-    low, high = workers + 1, most
-    while low < high:
-        middle = (low + high) // 2
-        if run.wall_s(middle) <= best_s * (1 + WITHIN):
-            high = middle
-        else:
-            low = middle + 1
-    return low
+def _fewest(run: Replayed, low: int, high: int, limit_s: float) -> int:
+    """The fewest workers, from `low` to `high`, on which there would be work for no longer than the limit."""
+    return bisect_left(range(high), True, low, key=lambda workers: run.wall_s(workers) <= limit_s)
 
 
 def _room(shape: RunStatistics, workers: int) -> int:

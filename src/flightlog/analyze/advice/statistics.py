@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
 from msgspec import Struct
 
 from flightlog.analyze.advice.base import Advice
@@ -28,6 +29,7 @@ from flightlog.events import JobAccounted, WorkerEvent
 from flightlog.store import layout
 from flightlog.store.documents import read_document
 from flightlog.store.liveness import unix_time
+from flightlog.store.tables.connection import records
 from flightlog.store.tables.run_tables import open_all
 from flightlog.store.tables.views import KIND
 
@@ -126,23 +128,23 @@ class RunStatistics(Struct, frozen=True, kw_only=True):
     """Unix seconds."""
     wall_s: float | None
     planned: Planned
-    workers: int
+    workers: int = 0
     """The most that were up at once, used or not; 0 where none is known."""
-    time: TimeSplit | None
+    time: TimeSplit | None = None
     """Where the time of workers went; null where no worker is known."""
-    queue_s: float | None
+    queue_s: float | None = None
     """How long an attempt waited for its worker, the mean."""
-    waves: list[WorkBatch] | None
+    waves: list[WorkBatch] | None = None
     """Null where the work cannot be told apart in waves: too many tasks that depend on each other."""
-    machine: Machine | None
-    side_by_side: ProcessSharing | None
-    tasks: dict[str, TaskStatistics]
-    cache: dict[str, CacheUse]
-    cached_tasks: frozenset[str]
+    machine: Machine | None = None
+    side_by_side: ProcessSharing | None = None
+    tasks: dict[str, TaskStatistics] = {}
+    cache: dict[str, CacheUse] = {}
+    cached_tasks: frozenset[str] = frozenset()
     """Names of tasks in which a cache was asked."""
-    retried: list[Retried]
-    timed_out: list[TimedOut]
-    jobs: list[Job]
+    retried: list[Retried] = []
+    timed_out: list[TimedOut] = []
+    jobs: list[Job] = []
 
 
 class AdviceOutcome(Struct, frozen=True, kw_only=True):
@@ -157,8 +159,7 @@ def gather(run: Run, *, large_bytes: int = LARGE_BYTES) -> RunStatistics:
 
     Tasks of `large_bytes` or more are read another way, with the same result.
     """
-    info, ending = run.info, run.ending()
-    window = moment(info.start_time), moment(ending.end_time)
+    window = moment(run.info.start_time), moment(run.ending().end_time)
     tally = WorkerTally()
     processes: dict[str, str] = {}
     for event in run.events("workers"):
@@ -185,14 +186,8 @@ def gather(run: Run, *, large_bytes: int = LARGE_BYTES) -> RunStatistics:
         tasks = _tasks(connection)
         each_s = _overall_handover(tasks)
         troubled = any(task.attempts > task.completed for task in tasks.values())
-        return RunStatistics(
-            run_id=run.run_id,
-            target=info.target,
-            provider=info.provider,
-            status=run.status,
-            started=unix_time(info.start_time),
-            wall_s=ending.duration_s,
-            planned=read_plan(run.path),
+        return msgspec.structs.replace(
+            uneventful(run),
             workers=_at_once(connection) if by_workers else 0,
             time=split.whole if split is not None and by_workers else None,
             queue_s=_queued(connection),
@@ -226,18 +221,6 @@ def uneventful(run: Run) -> RunStatistics:
         started=unix_time(run.info.start_time),
         wall_s=run.ending().duration_s,
         planned=read_plan(run.path),
-        workers=0,
-        time=None,
-        queue_s=None,
-        waves=None,
-        machine=None,
-        side_by_side=None,
-        tasks={},
-        cache={},
-        cached_tasks=frozenset(),
-        retried=[],
-        timed_out=[],
-        jobs=[],
     )
 
 
@@ -314,11 +297,8 @@ SELECT DISTINCT name FROM ends WHERE kind = 5 AND (gpu_s > 0 OR gpu_memory_scope
 
 def _tasks(connection: duckdb.DuckDBPyConnection) -> dict[str, TaskStatistics]:
     on_gpu = {name for (name,) in connection.execute(_ON_GPU).fetchall()}
-    rows = connection.execute(_TASKS)
-    columns = [column[0] for column in rows.description or ()]
     found = {}
-    for row in rows.fetchall():
-        values = dict(zip(columns, row, strict=True))
+    for values in records(connection.execute(_TASKS)):
         name, handover = values.pop("name"), values.pop("handover_s")
         found[name] = TaskStatistics(
             **values,
@@ -515,12 +495,12 @@ WITH troubled AS (
         sum(ns) AS ns, arg_min(ns, attempt) AS first_ns
     FROM troubled GROUP BY task_id
 )
-SELECT name, error_type, count(*) AS number, count(*) FILTER (last > first),
-    count(*) FILTER (last > first AND state = 'completed'),
-    count(*) FILTER (last > first AND state = 'failed' AND kinds = 1),
-    coalesce(sum(ns - first_ns) FILTER (state = 'failed'), 0), coalesce(sum(first_ns), 0)
+SELECT name, error_type, count(*) AS tasks, count(*) FILTER (last > first) AS tried_again,
+    count(*) FILTER (last > first AND state = 'completed') AS rescued,
+    count(*) FILTER (last > first AND state = 'failed' AND kinds = 1) AS same_again,
+    coalesce(sum(ns - first_ns) FILTER (state = 'failed'), 0) AS again_ns, coalesce(sum(first_ns), 0) AS first_ns
 FROM tasks WHERE first = 1 AND began_as = 'failed' GROUP BY name, error_type
-ORDER BY number DESC, name, error_type LIMIT $kinds
+ORDER BY count(*) DESC, name, error_type LIMIT $kinds
 """
 _MESSAGES = """
 SELECT name, error_type, said, count(*) FROM ends
@@ -532,19 +512,8 @@ GROUP BY name, error_type, said ORDER BY count(*) DESC, name, said LIMIT $kinds
 def retried(connection: duckdb.DuckDBPyConnection) -> list[Retried]:
     """Of tasks whose first attempt failed, from the view `named`: a row for each name and type of error."""
     return [
-        Retried(
-            name=name,
-            error_type=error_type,
-            tasks=tasks,
-            tried_again=again,
-            rescued=rescued,
-            same_again=same,
-            again_s=seconds(int(again_ns)),
-            first_s=seconds(int(first_ns)),
-        )
-        for name, error_type, tasks, again, rescued, same, again_ns, first_ns in connection.execute(
-            _RETRIED, {"kinds": KINDS}
-        ).fetchall()
+        Retried(again_s=seconds(int(row.pop("again_ns"))), first_s=seconds(int(row.pop("first_ns"))), **row)
+        for row in records(connection.execute(_RETRIED, {"kinds": KINDS}))
     ]
 
 

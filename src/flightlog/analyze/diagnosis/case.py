@@ -97,12 +97,12 @@ def gather(
     least = min((one for one in limits if one), default=None) or around.node_total_bytes or plans.host_bytes
     facts = _facts(run, group, incident, around, asked, success, job, host, worker, least)
     earlier = [one for one in values if group.at is None or one.at is None or one.at <= group.at + 1]
-    changes = {
-        "nonfinite": tuple(dict.fromkeys((*group.nonfinite, *sorted({one.name for one in earlier})))),
-        "device_oom": tuple(message for message, _ in bundles),
-        "cancelled_by": cancelled_by,
-    }
-    facts = RunFacts(**{**{name: getattr(facts, name) for name in RunFacts.__struct_fields__}, **changes})
+    facts = msgspec.structs.replace(
+        facts,
+        nonfinite=tuple(dict.fromkeys((*group.nonfinite, *sorted({one.name for one in earlier})))),
+        device_oom=tuple(message for message, _ in bundles),
+        cancelled_by=cancelled_by,
+    )
     text, kind = _text(group, incident)
     case = Case(reading=read_text(text, kind), facts=facts)
     origins = _origins(group, incident, around, job)

@@ -20,6 +20,7 @@ from msgspec import Struct
 from flightlog.events import JobAccounted, JobStarted, WorkerEvent, WorkerLost
 from flightlog.events.base import Json
 from flightlog.store.liveness import latest, unix_time
+from flightlog.store.tables.connection import records
 
 if TYPE_CHECKING:
     import duckdb
@@ -376,12 +377,7 @@ class Nonfinite(Struct, frozen=True, kw_only=True):
 
 def read_nonfinite(connection: duckdb.DuckDBPyConnection) -> list[Nonfinite]:
     """The earliest first, from `metrics`, `span_events` and `ended`."""
-    found = [
-        Nonfinite(name=name, file=file, event=event, count=count, first=first, at=at, step=step)
-        for file, event, name, count, first, at, step in connection.execute(
-            _FOUND, {"few": MOST_NONFINITE}
-        ).fetchall()
-    ]
+    found = [Nonfinite(**row) for row in records(connection.execute(_FOUND, {"few": MOST_NONFINITE}))]
     return sorted(found, key=lambda one: (one.at if one.at is not None else 0.0, one.name, one.file))
 
 
@@ -397,9 +393,9 @@ WITH marked AS (
     SELECT 'tasks.jsonl', event, unnest(json_keys(nonfinite)), moment, NULL
     FROM ended WHERE len(CAST(nonfinite AS VARCHAR)) > 2 AND contains(CAST(nonfinite AS VARCHAR), '"nan"')
 )
-SELECT file, any_value(event), name, count(*), strftime(min(moment), '%Y-%m-%dT%H:%M:%S.%fZ'),
-    epoch(min(moment)),
-    arg_min(step, moment)
+SELECT file, any_value(event) AS event, name, count(*) AS count,
+    strftime(min(moment), '%Y-%m-%dT%H:%M:%S.%fZ') AS first, epoch(min(moment)) AS at,
+    arg_min(step, moment) AS step
 FROM marked GROUP BY file, name ORDER BY min(moment), name LIMIT $few
 """
 
@@ -467,9 +463,8 @@ def find_groups(connection: duckdb.DuckDBPyConnection) -> tuple[list[Group], Gro
     """The groups that hit most, from `rooted`, `ended` and `failures`; the order is that of their size."""
     connection.execute(_TOP, {"listed": MOST_CAUSES})
     groups: dict[str, Group] = {}
-    for row in connection.execute(_GROUPS).fetchall():
-        group = Group(**dict(zip(_FIELDS, row, strict=True)))
-        groups[group.root] = group
+    for row in records(connection.execute(_GROUPS)):
+        groups[row["root"]] = Group(**row)
     for column, field in (("task", "tasks"), ("worker", "workers")):
         for root, value, number in connection.execute(
             _COUNTS.format(column=column), {"names": NAMES}
@@ -531,33 +526,14 @@ FROM rooted GROUP BY rooted.root
 ORDER BY count(*) DESC, first, rooted.root LIMIT $listed
 """
 
-_FIELDS = (
-    "root",
-    "incident",
-    "count",
-    "dependents",
-    "first",
-    "last",
-    "at",
-    "last_at",
-    "scope",
-    "error_type",
-    "message",
-    "fingerprint",
-    "task",
-    "task_id",
-    "attempt",
-    "worker",
-    "exit_code",
-    "signal",
-)
-
 _GROUPS = """
-SELECT root, incident, number, dependents, strftime(first, '%Y-%m-%dT%H:%M:%S.%fZ'),
-    strftime(last, '%Y-%m-%dT%H:%M:%S.%fZ'), epoch(first), epoch(last), coalesce(example.scope, 'task'),
-    example.error_type, example.words, nullif(example.fingerprint, ''), example.task, example.task_id,
-    example.attempt, example.worker, example.exit_code, example.signal
-FROM top WHERE number > 0 ORDER BY number + dependents DESC, first, root
+SELECT root, incident, number AS count, dependents, strftime(first, '%Y-%m-%dT%H:%M:%S.%fZ') AS first,
+    strftime(last, '%Y-%m-%dT%H:%M:%S.%fZ') AS last, epoch(top.first) AS at, epoch(top.last) AS last_at,
+    coalesce(example.scope, 'task') AS scope, example.error_type AS error_type, example.words AS message,
+    nullif(example.fingerprint, '') AS fingerprint, example.task AS task, example.task_id AS task_id,
+    example.attempt AS attempt, example.worker AS worker, example.exit_code AS exit_code,
+    example.signal AS signal
+FROM top WHERE number > 0 ORDER BY number + dependents DESC, top.first, root
 """
 
 _COUNTS = """

@@ -221,13 +221,12 @@ def _read(
 
 
 def _attempts(runs: list[Run], task: str | None, limit: int, busy: dict[str, float]) -> list[PastAttempt]:
+    from flightlog.store.tables.connection import records
     from flightlog.store.tables.run_tables import open_tables
 
     by_id = {run.run_id: run for run in runs}
     with open_tables(runs, only=("attempts", "resources", "workers", "failures")) as connection:
-        cursor = connection.execute(_ATTEMPTS, {"runs": list(by_id), "task": task, "limit": limit})
-        names = [column[0] for column in cursor.description or ()]
-        rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+        rows = records(connection.execute(_ATTEMPTS, {"runs": list(by_id), "task": task, "limit": limit}))
         if not rows:
             return []
         requests, lost = Requests(connection, runs), _lost(connection)
@@ -401,24 +400,11 @@ class Requested(Struct, frozen=True, kw_only=True):
 
     def else_(self, other: Requested) -> Requested:
         """What the two say; this one counts where both say something."""
-        return Requested(
-            cpus=other.cpus if self.cpus is None else self.cpus,
-            memory_bytes=other.memory_bytes if self.memory_bytes is None else self.memory_bytes,
-            gpus=other.gpus if self.gpus is None else self.gpus,
-            walltime_s=other.walltime_s if self.walltime_s is None else self.walltime_s,
-        )
+        said = {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
+        return msgspec.structs.replace(other, **said)
 
 
 NOTHING = Requested()
-
-
-class _Need(Struct, frozen=True):
-    """A component of `plan.json`, as far as it is needed; fields of another type are passed over."""
-
-    cpus: float | None = None
-    memory_bytes: int | None = None
-    gpus: float | None = None
-    walltime_s: float | None = None
 
 
 class _Limit(Struct, frozen=True):
@@ -427,7 +413,9 @@ class _Limit(Struct, frozen=True):
 
 
 class _Plan(Struct, frozen=True):
-    components: dict[str, _Need] = {}
+    """`plan.json`, as far as it is needed; fields of another type are passed over."""
+
+    components: dict[str, Requested] = {}
     tasks: dict[str, _Limit] = {}
 
 
@@ -483,15 +471,12 @@ class Requests:
         if plan is None:
             return
         for name, need in plan.components.items():
-            self._said[run_id, "plan", name] = Requested(**msgspec.structs.asdict(need))
+            self._said[run_id, "plan", name] = need
         for name, limit in plan.tasks.items():
             if limit.timeout_s is not None:
                 self._timeouts[run_id, name] = limit.timeout_s
             if limit.component in plan.components:
-                self._said.setdefault(
-                    (run_id, "task", name),
-                    Requested(**msgspec.structs.asdict(plan.components[limit.component])),
-                )
+                self._said.setdefault((run_id, "task", name), plan.components[limit.component])
 
 
 def _requested(cpus: Any, memory_bytes: Any, gpus: Any, walltime_s: Any = None) -> Requested:

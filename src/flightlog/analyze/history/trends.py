@@ -30,6 +30,7 @@ from flightlog.store.index import Figures, TaskFigures
 from flightlog.store.liveness import Observer, unix_time
 from flightlog.store.run import Run
 from flightlog.store.runs_folder import folder_of_runs, place
+from flightlog.store.tables.connection import records
 from flightlog.store.tables.run_tables import open_tables
 
 _SIDE = 200
@@ -327,14 +328,7 @@ _UNITS: dict[Kind, Unit] = {
     "cost": "money",
     "failures": "count",
 }
-_OF_RUNS: dict[str, Kind] = {
-    "wall": "wall",
-    "memory": "memory",
-    "hits": "hits",
-    "cost": "cost",
-    "failures": "failures",
-}
-_OF_TASKS: dict[str, Kind] = {"duration": "duration", "p95": "p95", "memory": "memory"}
+_OF_TASKS = ("duration", "p95", "memory")
 FORMS = "wall, duration:TASK, p95:TASK, memory:TASK, memory, hits, cost or failures"
 
 _LARGEST = 1e100
@@ -438,11 +432,10 @@ class RunMetric(Struct, frozen=True, kw_only=True):
 
 def parse_metric(text: str) -> RunMetric:
     """The figure that is called so; a `UsageError` names the forms there are."""
-    kind, colon, task = text.partition(":")
-    if not colon and kind in _OF_RUNS:
-        return RunMetric(kind=_OF_RUNS[kind])
-    if task and kind in _OF_TASKS:
-        return RunMetric(kind=_OF_TASKS[kind], task=task)
+    asked, colon, task = text.partition(":")
+    kind = next((known for known in _UNITS if known == asked), None)
+    if kind is not None and ((task and kind in _OF_TASKS) or (not colon and kind not in {"duration", "p95"})):
+        return RunMetric(kind=kind, task=task or None)
     if kind in _OF_TASKS:
         raise UsageError(f"metric {text[:80]!r} names no task: write {kind}:TASK")
     raise UsageError(f"metric {text[:80]!r} is none of {FORMS}")
@@ -462,8 +455,8 @@ WITH ended AS (
     count(*) FILTER (state = 'failed') AS failed
   FROM tasks GROUP BY task
 )
-SELECT task, submitted, completed, failed, retried, mean_s, quantiles[1], quantiles[2], max_s, total_s, cpu_s,
-  peak_rss_bytes
+SELECT task, submitted, completed, failed, retried, mean_s, quantiles[1] AS p50_s, quantiles[2] AS p95_s, max_s,
+  total_s, cpu_s, peak_rss_bytes
 FROM whole JOIN ended USING (task)
 """
 _LOOKUPS = "SELECT count(*) FILTER (result != 'bypass'), count(*) FILTER (result = 'hit') FROM cache"
@@ -476,12 +469,12 @@ def figures_of_events(path: Path) -> Figures | None:
     try:
         spent = run_cost(run)
         with open_tables([run], only={"attempts", "tasks", "cache", "resources"}) as tables:
-            rows = tables.execute(_NAMES).fetchall()
+            rows = records(tables.execute(_NAMES))
             lookups, hits = tables.execute(_LOOKUPS).fetchall()[0]
             [[memory]] = tables.execute(_MEMORY).fetchall()
     except OSError:
         return None
-    names = {row[0]: _task(*row[1:]) for row in rows}
+    names = {row.pop("task"): TaskFigures(**row) for row in rows}
     return Figures(
         run_id=run.run_id,
         submitted=sum(name.submitted for name in names.values()),
@@ -495,32 +488,4 @@ def figures_of_events(path: Path) -> Figures | None:
         currency=spent.currency,
         names=len(names),
         tasks=names,
-    )
-
-
-def _task(
-    submitted: int,
-    completed: int,
-    failed: int,
-    retried: int,
-    mean_s: float | None,
-    p50_s: float | None,
-    p95_s: float | None,
-    max_s: float | None,
-    total_s: float | None,
-    cpu_s: float | None,
-    peak: int | None,
-) -> TaskFigures:
-    return TaskFigures(
-        submitted=submitted,
-        completed=completed,
-        failed=failed,
-        retried=retried,
-        mean_s=mean_s,
-        p50_s=p50_s,
-        p95_s=p95_s,
-        max_s=max_s,
-        total_s=total_s,
-        cpu_s=cpu_s,
-        peak_rss_bytes=peak,
     )

@@ -15,16 +15,13 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 
 from flightlog.analyze.history.attempts import PastAttempt, ProjectHistory
 from flightlog.analyze.predict.baseline import Quantity
 from flightlog.core.errors import FlightlogError
-
-if TYPE_CHECKING:
-    pass
 
 Value = float | str
 """A number, or a word."""
@@ -267,7 +264,6 @@ def saved_by_cache(past: ProjectHistory) -> dict[tuple[str, str], float]:
 
 
 def _examples(quantity: Quantity, past: ProjectHistory, saved: Saved) -> Examples:
-    measure = _duration if quantity == "duration_s" else _memory
     order = {run.run_id: number for number, run in enumerate(reversed(past.runs))}
     left_out: Counter[str] = Counter()
     found: list[Example] = []
@@ -276,7 +272,7 @@ def _examples(quantity: Quantity, past: ProjectHistory, saved: Saved) -> Example
         if spared is not None and spared > (attempt.duration_s or math.inf):
             left_out["spared by the cache"] += 1
             continue
-        amount, above, why = measure(attempt)
+        amount, above, why = _measured(quantity, attempt)
         if amount is None:
             left_out[why] += 1
             continue
@@ -300,41 +296,23 @@ def in_order(attempts: Iterable[PastAttempt], order: dict[str, int]) -> Sequence
     return sorted(attempts, key=lambda each: (order.get(each.run_id, 0), each.ended or 0.0, each.task_id))
 
 
-def _duration(attempt: PastAttempt) -> tuple[float | None, bool, str]:
-    """Seconds, whether it would have been more, and why there are none."""
+def _measured(quantity: Quantity, attempt: PastAttempt) -> tuple[float | None, bool, str]:
+    """Seconds or bytes, whether it would have been more, and why there are none."""
+    if quantity == "duration_s":
+        amount, limit, bounds, at_limit = attempt.duration_s, attempt.timeout_s, DURATIONS, attempt.timed_out
+        unmeasured, impossible = "nobody measured how long it took", "with a duration that is 0 or cannot be"
+        unknown_limit = "ended at an unknown time limit"
+    else:
+        amount, limit, bounds = attempt.peak_rss_bytes, attempt.requested_memory_bytes, PEAKS
+        at_limit = bool(attempt.memory_killed)
+        unmeasured, impossible = "nobody measured memory", "with a peak that is 0 or cannot be"
+        unknown_limit = "killed at an unknown memory limit"
     if attempt.state == "completed":
-        usable = _within(attempt.duration_s, DURATIONS)
-        unknown = attempt.duration_s is None
-        why = (
-            "completed, and nobody measured how long it took"
-            if unknown
-            else "completed, with a duration that is 0 or cannot be"
-        )
-        return usable, False, why
-    if attempt.timed_out:
-        limits = [_within(limit, DURATIONS) for limit in (attempt.duration_s, attempt.timeout_s)]
-        return max((x for x in limits if x is not None), default=None), True, "ended at an unknown time limit"
-    return None, False, _other_end(attempt)
-
-
-def _memory(attempt: PastAttempt) -> tuple[float | None, bool, str]:
-    """Bytes, whether it would have been more, and why there are none."""
-    if attempt.state == "completed":
-        usable = _within(attempt.peak_rss_bytes, PEAKS)
-        unknown = attempt.peak_rss_bytes is None
-        why = (
-            "completed, and nobody measured memory"
-            if unknown
-            else "completed, with a peak that is 0 or cannot be"
-        )
-        return usable, False, why
-    if attempt.memory_killed:
-        limits = [_within(limit, PEAKS) for limit in (attempt.peak_rss_bytes, attempt.requested_memory_bytes)]
-        return (
-            max((x for x in limits if x is not None), default=None),
-            True,
-            "killed at an unknown memory limit",
-        )
+        why = f"completed, and {unmeasured}" if amount is None else f"completed, {impossible}"
+        return _within(amount, bounds), False, why
+    if at_limit:
+        known = [x for one in (amount, limit) if (x := _within(one, bounds)) is not None]
+        return max(known, default=None), True, unknown_limit
     return None, False, _other_end(attempt)
 
 

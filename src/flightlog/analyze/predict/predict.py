@@ -44,6 +44,7 @@ from flightlog.analyze.predict.training import (
     train_quantity,
 )
 from flightlog.core.errors import MissingExtra, UsageError
+from flightlog.core.plugins import did_you_mean
 from flightlog.core.units import format_bytes, format_duration
 from flightlog.store.catalogue import RunEntry, list_runs
 from flightlog.store.documents import replace_bytes
@@ -435,10 +436,6 @@ def predict_with(
 
 
 def _unknown(model: Model, task: str) -> str:
-    from difflib import get_close_matches
-
-    near = get_close_matches(task, sorted(model.names), n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
     if not model.names:
         return (
             f"no task of project {model.project!r} has completed with a measured duration: there is "
@@ -446,7 +443,7 @@ def _unknown(model: Model, task: str) -> str:
         )
     known = ", ".join(sorted(model.names)[:10])
     runs = f"{len(model.runs)} run{'s' * (len(model.runs) != 1)} of project {model.project!r}"
-    return f"no task {task!r} has completed in the {runs} looked at.{hint} Known tasks: {known}"
+    return f"no task {task!r} has completed in the {runs} looked at.{did_you_mean(task, sorted(model.names))} Known tasks: {known}"
 
 
 def _notes(

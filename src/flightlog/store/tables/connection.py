@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flightlog.core.errors import UsageError
 from flightlog.events import Event
@@ -44,6 +44,12 @@ def private_connection(settings: Mapping[str, str] | None = None) -> Iterator[du
             if str(error) == INTERRUPTED:
                 raise KeyboardInterrupt from error
             raise
+
+
+def records(found: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
+    """The rows that a query has found, each by the names of its columns."""
+    names = [column[0] for column in found.description or ()]
+    return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
 
 
 _MISREAD = frozenset("*?[]{}\\")
