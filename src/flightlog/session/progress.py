@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from flightlog.analyze.predict.eta import Eta, Known, from_durations, from_earlier, remaining
+from flightlog.analyze.predict.eta import Eta, KnownDurations, from_durations, from_earlier, remaining
 from flightlog.core.displayed import in_notebook, notebook_part
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ __all__ = [
     "NAMES",
     "RECENT",
     "Eta",
-    "Known",
+    "KnownDurations",
     "TaskPace",
     "from_durations",
     "from_earlier",
@@ -178,7 +178,7 @@ class TaskPace:
             since.setdefault(name, []).append(now - began)
         return remaining(left, known, since, len(running), at_least=len(known) < len(left))
 
-    def _known(self, name: str, earlier: Mapping[str, Distribution], now: float) -> Known | None:
+    def _known(self, name: str, earlier: Mapping[str, Distribution], now: float) -> KnownDurations | None:
         recent = list(self._recent.get(name) or ())
         found = from_durations([(now - when, took) for when, took in recent], whole=len(recent) < RECENT)
         before = None if found is not None else earlier.get(name)

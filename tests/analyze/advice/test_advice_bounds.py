@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from flightlog.analyze.advice.needs import (
     LEAST,
     Bound,
-    Seen,
+    Observation,
     effective_count,
     enough_for,
     lognormal,
@@ -26,8 +26,8 @@ from flightlog.analyze.advice.needs import (
 VALUES = st.lists(st.floats(0.001, 1e12), min_size=LEAST, max_size=60)
 
 
-def exact(*values: float) -> list[Seen]:
-    return [Seen(value) for value in values]
+def exact(*values: float) -> list[Observation]:
+    return [Observation(value) for value in values]
 
 
 def test_as_many_values_as_wilks_asks_for_make_the_largest_one_the_bound() -> None:
@@ -66,17 +66,24 @@ def test_without_values_known_in_part_the_quantile_is_that_of_the_values() -> No
 
 
 def test_a_value_known_in_part_passes_its_weight_on_to_larger_ones() -> None:
-    assert quantile_seen([Seen(1), Seen(2, exact=False), Seen(3), Seen(4)], 0.6) == 3
-    assert quantile_seen([Seen(1), Seen(2), Seen(3), Seen(4)], 0.6) == 3
-    assert quantile_seen([Seen(1), Seen(1, exact=False), Seen(1, exact=False), Seen(4)], 0.3) == 4
+    assert (
+        quantile_seen([Observation(1), Observation(2, exact=False), Observation(3), Observation(4)], 0.6) == 3
+    )
+    assert quantile_seen([Observation(1), Observation(2), Observation(3), Observation(4)], 0.6) == 3
+    assert (
+        quantile_seen(
+            [Observation(1), Observation(1, exact=False), Observation(1, exact=False), Observation(4)], 0.3
+        )
+        == 4
+    )
 
 
 def test_where_the_largest_values_are_known_in_part_there_is_no_such_quantile() -> None:
-    assert quantile_seen([Seen(1), Seen(2), Seen(3, exact=False)], 0.9) is None
+    assert quantile_seen([Observation(1), Observation(2), Observation(3, exact=False)], 0.9) is None
 
 
 def test_fewer_than_five_exact_values_give_no_bound() -> None:
-    assert upper_bound([*exact(1, 2, 3, 4), *[Seen(5, exact=False)] * 100], 0.95) is None
+    assert upper_bound([*exact(1, 2, 3, 4), *[Observation(5, exact=False)] * 100], 0.95) is None
 
 
 def test_few_values_give_a_wider_bound_than_many_of_the_same_spread() -> None:
@@ -96,7 +103,7 @@ def test_few_values_give_a_wider_bound_than_many_of_the_same_spread() -> None:
 def test_on_average_the_bound_covers_the_share_and_not_nearly_everything(count: int, spread: float) -> None:
     draw, normal, shares = Random(count), NormalDist(), []
     for _ in range(150):
-        bound = upper_bound([Seen(draw.lognormvariate(0, spread)) for _ in range(count)], 0.95)
+        bound = upper_bound([Observation(draw.lognormvariate(0, spread)) for _ in range(count)], 0.95)
         assert bound is not None
         shares.append(normal.cdf(math.log(bound.value) / spread))
     assert 0.945 < fmean(shares) < 0.985
@@ -106,7 +113,7 @@ def test_what_lies_beyond_a_limit_is_estimated_from_what_lies_below() -> None:
     draw = Random(9)
     needs = [draw.lognormvariate(1.0, 0.4) for _ in range(400)]
     limit = sorted(needs)[340]  # 15 % are killed there
-    seen = [Seen(need) if need < limit else Seen(limit, exact=False) for need in needs]
+    seen = [Observation(need) if need < limit else Observation(limit, exact=False) for need in needs]
     mean, spread = lognormal(seen)
     assert (mean, spread) == (pytest.approx(1.0, abs=0.05), pytest.approx(0.4, abs=0.05))
     bound = upper_bound(seen, 0.95)
@@ -138,7 +145,7 @@ def test_few_values_never_give_a_bound_below_the_largest_nor_more_than_twice_it(
 def test_a_bound_is_finite_and_not_below_what_was_killed_where_that_was_largest(
     values: list[float], killed: list[float]
 ) -> None:
-    bound = upper_bound([*exact(*values), *(Seen(limit, exact=False) for limit in killed)], 0.95)
+    bound = upper_bound([*exact(*values), *(Observation(limit, exact=False) for limit in killed)], 0.95)
     assert bound is not None
     assert math.isfinite(bound.value)
     if bound.method == "censored lognormal":

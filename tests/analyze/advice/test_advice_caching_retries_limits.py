@@ -12,12 +12,12 @@ from flightlog.analyze.advice.caching import DuplicateCalls, Mended, advise_cach
 from flightlog.analyze.advice.retries import TRANSIENT, advise_retries
 from flightlog.analyze.advice.statistics import (
     CacheUse,
+    ComponentPlan,
     Job,
     Planned,
-    PlannedComponent,
-    PlannedTask,
     Retried,
     RunStatistics,
+    TaskPlan,
     TaskStatistics,
     TimedOut,
 )
@@ -183,7 +183,7 @@ def test_a_manifest_that_says_no_is_not_asked_again():
         results_known=True,
         write_bytes=0.0,
     )
-    told = shape(planned=Planned(target="here", tasks={"sim": PlannedTask(cache=False)}))
+    told = shape(planned=Planned(target="here", tasks={"sim": TaskPlan(cache=False)}))
     assert advise_caching([told], [one]).advice == []
     asked = shape(cached_tasks=frozenset({"sim"}))
     assert advise_caching([asked], [one]).advice == []
@@ -205,7 +205,7 @@ def asked(reasons, **more):
 
 
 def test_a_cache_that_is_asked_for_something_new_every_time_is_in_vain():
-    planned = Planned(target="here", tasks={"sim": PlannedTask(cache=True)})
+    planned = Planned(target="here", tasks={"sim": TaskPlan(cache=True)})
     runs = [
         shape(n, cache=asked({"arguments changed": 9, "never seen": 1}), planned=planned) for n in range(3)
     ]
@@ -220,7 +220,7 @@ def test_a_cache_that_is_asked_for_something_new_every_time_is_in_vain():
 
 
 def test_results_that_expire_between_two_runs_should_live_longer():
-    planned = Planned(target="here", tasks={"sim": PlannedTask(cache={"ttl_s": 600.0})})
+    planned = Planned(target="here", tasks={"sim": TaskPlan(cache={"ttl_s": 600.0})})
     runs = [shape(n, cache=asked({"expired": 10}), planned=planned) for n in range(3)]
     [advice] = advise_caching(runs, []).advice
     assert advice.sentence.endswith(
@@ -324,7 +324,7 @@ def test_retries_that_help_with_another_error_are_kept():
         failures(error="ValueError", tasks=9, tried_again=9, same_again=9, again_s=60.0),
         failures(error="ConnectionError", tasks=3, tried_again=3, rescued=3),
     ]
-    planned = Planned(target="here", tasks={"load": PlannedTask(retries=2)})
+    planned = Planned(target="here", tasks={"load": TaskPlan(retries=2)})
     [advice] = advise_retries([shape(retried=rows, planned=planned)]).advice
     assert advice.changes == {}
     assert advice.sentence.endswith(
@@ -367,7 +367,7 @@ def test_so_is_one_whose_calls_completed_in_other_runs_of_the_same_code(tmp_path
 
 # --- time limits
 
-SLURM = Planned(target="cluster", provider="slurm", components={"sim": PlannedComponent(walltime_s=86400.0)})
+SLURM = Planned(target="cluster", provider="slurm", components={"sim": ComponentPlan(walltime_s=86400.0)})
 
 
 def with_jobs(number, *jobs, planned=SLURM):
@@ -402,7 +402,7 @@ def test_a_job_gets_the_longest_limit_of_all_components_so_those_beyond_are_chan
     parts = {"sim": 86400.0, "fit": 43200.0, "plot": 600.0, "load": None}
     planned = Planned(
         target="cluster",
-        components={name: PlannedComponent(walltime_s=limit) for name, limit in parts.items()},
+        components={name: ComponentPlan(walltime_s=limit) for name, limit in parts.items()},
     )
     shorter = [with_jobs(n, *[("COMPLETED", 3000.0)] * 3, planned=planned) for n in range(2)]
     longer = [with_jobs(0, ("TIMEOUT", 86400.0), planned=planned)]
@@ -457,7 +457,7 @@ def test_few_jobs_far_below_their_limit_say_nothing():
 
 
 def limited(number, timeout_s, over=0, **tasks):
-    planned = Planned(target="here", tasks={"sim": PlannedTask(timeout_s=timeout_s)})
+    planned = Planned(target="here", tasks={"sim": TaskPlan(timeout_s=timeout_s)})
     ended = [TimedOut(name="sim", attempts=over, limit_s=timeout_s)] if over else []
     return shape(number, planned=planned, timed_out=ended, **tasks)
 

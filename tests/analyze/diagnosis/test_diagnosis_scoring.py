@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from flightlog.analyze.diagnosis.base import Case, Diagnosis, RunFacts, Sign, Source
 from flightlog.analyze.diagnosis.matchers import Phrases, alternatives, needed
-from flightlog.analyze.diagnosis.reading import Reading, read_text, small_letters
+from flightlog.analyze.diagnosis.reading import ParsedText, read_text, small_letters
 from flightlog.analyze.diagnosis.scoring import load_rules, weigh
 
-NOTHING = Case(reading=Reading())
+NOTHING = Case(reading=ParsedText())
 
 
 class Says:
@@ -156,8 +156,10 @@ def test_facts_of_the_record_decide_where_the_text_is_silent() -> None:
     assert weigh(Case(reading=killed, facts=facts)).failure_class == "out_of_memory"
     assert weigh(Case(reading=killed, facts=RunFacts(cgroup_oom_kills=1))).failure_class == "out_of_memory"
     assert weigh(Case(reading=killed, facts=RunFacts(job_state="PREEMPTED"))).failure_class == "preempted"
-    assert weigh(Case(reading=Reading(), facts=RunFacts(job_state="TIMEOUT"))).failure_class == "time_limit"
-    assert weigh(Case(reading=Reading(), facts=RunFacts(nonfinite=("loss",)))).failure_class == "numerical"
+    assert (
+        weigh(Case(reading=ParsedText(), facts=RunFacts(job_state="TIMEOUT"))).failure_class == "time_limit"
+    )
+    assert weigh(Case(reading=ParsedText(), facts=RunFacts(nonfinite=("loss",)))).failure_class == "numerical"
 
 
 # --- patterns ---

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flightlog.analyze.diagnosis.exceptions import Line, Raised, prose, read_lines
-from flightlog.analyze.diagnosis.reading import Reading, read_text
+from flightlog.analyze.diagnosis.reading import ParsedText, read_text
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_a_number_is_a_status_only_where_the_text_says_so(text: str, statuses: t
 
 
 def test_no_text_is_an_empty_reading() -> None:
-    assert read_text("") == Reading()
+    assert read_text("") == ParsedText()
 
 
 def test_a_message_below_an_empty_what_belongs_to_its_exception() -> None:

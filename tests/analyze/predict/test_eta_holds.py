@@ -18,7 +18,7 @@ from flightlog.analyze.predict.eta import (
     FLYING,
     SEEN,
     Eta,
-    Known,
+    KnownDurations,
     from_durations,
     from_earlier,
     of_mean,
@@ -31,17 +31,17 @@ ENDS = st.lists(st.tuples(SECONDS, SECONDS), min_size=3, max_size=30)
 AGES = st.lists(SECONDS, max_size=8)
 
 
-def known(ends: list[tuple[float, float]]) -> Known:
+def known(ends: list[tuple[float, float]]) -> KnownDurations:
     found = from_durations(ends)
     assert found is not None
     return found
 
 
-def steady(seconds: float, count: int = 100) -> Known:
+def steady(seconds: float, count: int = 100) -> KnownDurations:
     return known([(seconds * n, seconds) for n in range(count)])
 
 
-def told(count: int, what: Known, ages: list[float], running: float) -> Eta:
+def told(count: int, what: KnownDurations, ages: list[float], running: float) -> Eta:
     found = remaining({"sim": count}, {"sim": what}, {"sim": ages}, running)
     assert found is not None
     return found
@@ -84,7 +84,7 @@ def test_the_longer_nothing_has_ended_the_more_time_may_be_left() -> None:
     ],
 )
 def test_where_nothing_is_left_known_or_running_nothing_is_said(
-    left: dict[str, int], what: dict[str, Known], running: int
+    left: dict[str, int], what: dict[str, KnownDurations], running: int
 ) -> None:
     assert remaining(left, what, {}, running) is None
 

@@ -16,7 +16,7 @@ from flightlog.analyze.predict.schedule import mean_of, simulate
 from flightlog.analyze.predict.training import (
     LEAF,
     Correction,
-    Seen,
+    JudgedPrediction,
     Tree,
     Trees,
     correction,
@@ -151,8 +151,10 @@ def test_a_tree_that_would_not_end_is_refused(changes, problem):
 # --- conformal corrections
 
 
-def seen(actual: float, *, run: int = 0, low: float = -1.0, high: float = 1.0, above: bool = False) -> Seen:
-    return Seen("sim", run, Logs(low, (low + high) / 2, high), actual, above)
+def seen(
+    actual: float, *, run: int = 0, low: float = -1.0, high: float = 1.0, above: bool = False
+) -> JudgedPrediction:
+    return JudgedPrediction("sim", run, Logs(low, (low + high) / 2, high), actual, above)
 
 
 @given(st.lists(st.tuples(FINITE, st.integers(0, 6)), min_size=30, max_size=200))

@@ -294,7 +294,8 @@ WITH failing AS (
 ), done AS (
     SELECT DISTINCT call FROM calls WHERE event = 'task_completed' AND call IN (SELECT call FROM failing)
 )
-SELECT name, error_type, count(*) AS calls, count(done.call) AS completed FROM failing LEFT JOIN done USING (call)
+SELECT name, error_type, count(*) AS calls, count(done.call) AS completed
+FROM failing LEFT JOIN done USING (call)
 GROUP BY name, error_type ORDER BY name, error_type
 """
 

@@ -2,14 +2,14 @@
 
 The bound is a one-sided tolerance bound: the share of later values that it covers is at least the wanted one
 in `ASSURANCE` of all histories of this length. With enough values it is one of them (Wilks: no assumption on
-their distribution); with fewer it is that of a lognormal distribution, which widens the fewer there are; below
-`LEAST` there is none. Values that are only known to be larger than something (an attempt that was killed) are
-censored (Kaplan and Meier); where too many of the largest are, the lognormal distribution that fits them all
-gives the bound.
+their distribution); with fewer it is that of a lognormal distribution, which widens the fewer there are;
+below `LEAST` there is none. Values that are only known to be larger than something (an attempt that was
+killed) are censored (Kaplan and Meier); where too many of the largest are, the lognormal distribution that
+fits them all gives the bound.
 
-A dependence on an argument is accepted only where it explains values that it was not fitted to: it is fitted to
-every other value and has to come clearly closer to the rest than their median does, and the ranks must correlate.
-So an argument that varies along by chance, such as a seed, is not taken for a cause.
+A dependence on an argument is accepted only where it explains values that it was not fitted to: it is fitted
+to every other value and has to come clearly closer to the rest than their median does, and the ranks must
+correlate. So an argument that varies along by chance, such as a seed, is not taken for a cause.
 
 Where needs depend on arguments, tasks that were killed at a limit are fitted together with those that
 survived: a fit to survivors alone is too low, since of large tasks only those that needed little are among
@@ -95,7 +95,7 @@ def find_need(resource: Resource, found: Sequence[ObservedUse], share: float, ru
     recent = _recent(found, settled, growth, runs)
     number = {run_id: n for n, run_id in enumerate(runs)}
     counted = [
-        (use, Seen(seen.value * recent.factor(number[use.run_id]), seen.exact))
+        (use, Observation(seen.value * recent.factor(number[use.run_id]), seen.exact))
         for use, seen in zip(found, settled, strict=True)
         if number[use.run_id] >= recent.since
     ]
@@ -163,7 +163,7 @@ def _growth(found: Sequence[ObservedUse]) -> Growth | None:
 
 def _with_killed(
     found: Sequence[ObservedUse], growth: Growth | None
-) -> tuple[Growth | None, dict[int, Seen]]:
+) -> tuple[Growth | None, dict[int, Observation]]:
     """The dependence, fitted anew with the killed tasks where there are any; and those, by their number."""
     dead = [n for n, use in enumerate(found) if use.killed]
     if growth is None or not dead:
@@ -171,31 +171,31 @@ def _with_killed(
     known = [use for use in found if use.exact]
     fitted, needs = fit_with_killed(known, [found[n] for n in dead], growth)
     told = zip(dead, needs, strict=True)
-    return fitted, {n: Seen(need) for n, need in told if fitted.at(found[n].args) is not None}
+    return fitted, {n: Observation(need) for n, need in told if fitted.at(found[n].args) is not None}
 
 
 def _is_close(use: ObservedUse) -> bool:
     return use.most is not None and use.most <= use.value * _CLOSE
 
 
-def _settled(use: ObservedUse, growth: Growth | None) -> Seen:
+def _settled(use: ObservedUse, growth: Growth | None) -> Observation:
     """What a task is taken to have needed: what was measured; else what its arguments say, within what is
     known.
     """
     if use.exact:
-        return Seen(use.value)
+        return Observation(use.value)
     if _is_close(use):
-        return Seen(use.most or use.value)
+        return Observation(use.most or use.value)
     expected = growth.at(use.args) if growth is not None else None
     if expected is not None and use.most is not None:
-        return Seen(min(max(expected, use.value), use.most))
+        return Observation(min(max(expected, use.value), use.most))
     if expected is not None and expected > use.value:
-        return Seen(expected)
-    return Seen(use.value, exact=False)
+        return Observation(expected)
+    return Observation(use.value, exact=False)
 
 
 def _recent(
-    found: Sequence[ObservedUse], settled: Sequence[Seen], growth: Growth | None, runs: Sequence[str]
+    found: Sequence[ObservedUse], settled: Sequence[Observation], growth: Growth | None, runs: Sequence[str]
 ) -> Recent:
     by_run: dict[str, list[float]] = {run_id: [] for run_id in runs}
     for use, seen in zip(found, settled, strict=True):
@@ -205,7 +205,7 @@ def _recent(
     return what_is_recent(list(by_run.values()), least=enough_for(0.95))
 
 
-def _by_run(counted: Sequence[tuple[ObservedUse, Seen]]) -> list[list[float]]:
+def _by_run(counted: Sequence[tuple[ObservedUse, Observation]]) -> list[list[float]]:
     groups: dict[str, list[float]] = {}
     for use, seen in counted:
         if seen.exact or use.killed:
@@ -214,11 +214,11 @@ def _by_run(counted: Sequence[tuple[ObservedUse, Seen]]) -> list[list[float]]:
 
 
 def _table(
-    growth: Growth, counted: Sequence[tuple[ObservedUse, Seen]], share: float, most: float
+    growth: Growth, counted: Sequence[tuple[ObservedUse, Observation]], share: float, most: float
 ) -> list[AtArgument]:
     """The dependence by the bound on how far values lie above it, as far as that is not above `most`."""
     ratios = [
-        Seen(seen.value / expected, seen.exact)
+        Observation(seen.value / expected, seen.exact)
         for use, seen in counted
         if (expected := growth.at(use.args)) is not None
     ]
@@ -238,7 +238,7 @@ def _table(
     ]
 
 
-def _spread(growth: Growth, counted: Sequence[tuple[ObservedUse, Seen]]) -> list[float]:
+def _spread(growth: Growth, counted: Sequence[tuple[ObservedUse, Observation]]) -> list[float]:
     """A few of the values that the argument had, evenly among them, the smallest and the largest included."""
     found = sorted({x for use, _ in counted if (x := argument_of(use.args, growth.argument)) is not None})
     if len(found) <= _ROWS:
@@ -315,7 +315,7 @@ _STEPS = 60
 Method = Literal["order statistic", "lognormal", "censored lognormal"]
 
 
-class Seen(NamedTuple):
+class Observation(NamedTuple):
     """One value; where it is not exact the true one is larger. Positive and finite."""
 
     value: float
@@ -361,7 +361,7 @@ def tolerance_factor(count: float, share: float, assurance: float = ASSURANCE) -
     return (z_share + math.sqrt(max(0.0, z_share**2 - a * b))) / a
 
 
-def quantile_seen(values: Sequence[Seen], share: float) -> float | None:
+def quantile_seen(values: Sequence[Observation], share: float) -> float | None:
     """The smallest exact value that at least this share lies at or below, as Kaplan and Meier reckon.
 
     None where more of the largest values than that are known only in part.
@@ -379,7 +379,11 @@ def quantile_seen(values: Sequence[Seen], share: float) -> float | None:
 
 
 def upper_bound(
-    values: Sequence[Seen], share: float, *, effective: float | None = None, assurance: float = ASSURANCE
+    values: Sequence[Observation],
+    share: float,
+    *,
+    effective: float | None = None,
+    assurance: float = ASSURANCE,
 ) -> Bound | None:
     """The bound on this share of later values; None where fewer than `LEAST` values are exact.
 
@@ -407,7 +411,7 @@ def upper_bound(
     return Bound(min(max(value, largest), largest * (1.0 + LEAST / max(worth, LEAST))), "lognormal")
 
 
-def lognormal(values: Sequence[Seen]) -> tuple[float, float]:
+def lognormal(values: Sequence[Observation]) -> tuple[float, float]:
     """Mean and standard deviation of the logarithms; values known in part count as what lies beyond them.
 
     Two exact ones at least.

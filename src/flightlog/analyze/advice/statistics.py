@@ -3,8 +3,8 @@
 A run is read once for all of it, in SQL; what stays of it in memory is bounded whatever its size.
 
 The work of a run is kept as batches: stretches of tasks between moments at which nothing was left to do. A
-program that maps, gathers and maps again makes a batch of each map. How long a batch takes on another number of
-workers can be replayed; how long the program takes between two of them does not depend on it.
+program that maps, gathers and maps again makes a batch of each map. How long a batch takes on another number
+of workers can be replayed; how long the program takes between two of them does not depend on it.
 """
 
 from __future__ import annotations
@@ -407,7 +407,7 @@ def _jobs(run: Run) -> list[Job]:
     ]
 
 
-class PlannedTask(Struct, frozen=True):
+class TaskPlan(Struct, frozen=True):
     """How tasks of a name were run; None is "not said"."""
 
     component: str | None = None
@@ -418,7 +418,7 @@ class PlannedTask(Struct, frozen=True):
     outputs: tuple[str, ...] = ()
 
 
-class PlannedComponent(Struct, frozen=True):
+class ComponentPlan(Struct, frozen=True):
     """What its workers were given."""
 
     walltime_s: float | None = None
@@ -431,17 +431,17 @@ class Planned(Struct, frozen=True):
     provider: str | None = None
     options: dict[str, Any] = {}
     """The provider's own, sizes in bytes and durations in seconds."""
-    tasks: dict[str, PlannedTask] = {}
-    components: dict[str, PlannedComponent] = {}
+    tasks: dict[str, TaskPlan] = {}
+    components: dict[str, ComponentPlan] = {}
 
     def whole(self, option: str) -> int | None:
         """An option that is a whole number; None where it is not said."""
         value = self.options.get(option)
         return value if isinstance(value, int) and not isinstance(value, bool) else None
 
-    def task(self, name: str) -> PlannedTask:
+    def task(self, name: str) -> TaskPlan:
         """What was said of a task; nothing where it is not named."""
-        return self.tasks.get(name, PlannedTask())
+        return self.tasks.get(name, TaskPlan())
 
 
 def read_plan(run: Path) -> Planned:
@@ -498,7 +498,8 @@ WITH troubled AS (
 SELECT name, error_type, count(*) AS tasks, count(*) FILTER (last > first) AS tried_again,
     count(*) FILTER (last > first AND state = 'completed') AS rescued,
     count(*) FILTER (last > first AND state = 'failed' AND kinds = 1) AS same_again,
-    coalesce(sum(ns - first_ns) FILTER (state = 'failed'), 0) AS again_ns, coalesce(sum(first_ns), 0) AS first_ns
+    coalesce(sum(ns - first_ns) FILTER (state = 'failed'), 0) AS again_ns,
+    coalesce(sum(first_ns), 0) AS first_ns
 FROM tasks WHERE first = 1 AND began_as = 'failed' GROUP BY name, error_type
 ORDER BY count(*) DESC, name, error_type LIMIT $kinds
 """

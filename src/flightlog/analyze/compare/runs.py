@@ -35,7 +35,7 @@ SIDE_BY_SIDE = 4
 """So many runs' times are taken at once: much of it is sorting, which one run does in one thread."""
 
 
-class Work(Struct, frozen=True):
+class WorkByName(Struct, frozen=True):
     """What one name of task, or of span, came to in one run."""
 
     count: float
@@ -51,7 +51,7 @@ class ComparedRunFigures(Struct, frozen=True, kw_only=True):
 
     wall_s: float | None
     time: Shares | None
-    work: Mapping[str, Work]
+    work: Mapping[str, WorkByName]
     """By task name, of completed tasks; by span name, their own time, where there are no tasks."""
     work_kind: str
     counts: dict[str, int]
@@ -173,9 +173,11 @@ def read_figures(connection: duckdb.DuckDBPyConnection, runs: Sequence[Run]) -> 
         ).fetchall()
     }
     kind = "task" if counts else "span"
-    work: dict[str, dict[str, Work]] = {}
+    work: dict[str, dict[str, WorkByName]] = {}
     for run_id, name, count, spent, saved in connection.execute(_WORK if counts else _SPAN_WORK).fetchall():
-        work.setdefault(run_id, {})[name] = Work(count, int(spent or 0) / SECOND, int(saved or 0) / SECOND)
+        work.setdefault(run_id, {})[name] = WorkByName(
+            count, int(spent or 0) / SECOND, int(saved or 0) / SECOND
+        )
     walls = {run.run_id: run.ending().duration_s for run in runs}
     with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
         times = list(pool.map(lambda run: _time(connection, run, walls[run.run_id]), runs))
@@ -313,7 +315,7 @@ class _Side:
         self.kind = runs[0].work_kind
         names = sorted({name for run in runs for name in run.work})
         self.work = {
-            name: Work(
+            name: WorkByName(
                 *(_mean([getattr(run.work.get(name, _NOTHING), field) for run in runs]) for field in _FIELDS)
             )
             for name in names
@@ -325,7 +327,7 @@ class _Side:
 
 
 _FIELDS = ("count", "seconds", "saved_s")
-_NOTHING = Work(0, 0.0, 0.0)
+_NOTHING = WorkByName(0, 0.0, 0.0)
 
 
 def _work(old: _Side, new: _Side, scale: float, basis: str) -> list[Share]:
@@ -373,7 +375,7 @@ def _work(old: _Side, new: _Side, scale: float, basis: str) -> list[Share]:
     return shares
 
 
-def _split(old: Work, new: Work) -> tuple[float, float]:
+def _split(old: WorkByName, new: WorkByName) -> tuple[float, float]:
     """The difference of all that was asked for, by how many there were and by how long one takes."""
     wholes = [work.seconds + work.saved_s for work in (old, new)]
     if not old.count or not new.count:

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from flightlog.analyze.diagnosis.reading import Reading
+from flightlog.analyze.diagnosis.reading import ParsedText
 
 
 class Source(StrEnum):
@@ -47,7 +47,7 @@ class Sign(Struct, frozen=True, kw_only=True):
 class Case(Struct, frozen=True, kw_only=True):
     """One failure to be explained: its text as read, and what the record knows beside it."""
 
-    reading: Reading
+    reading: ParsedText
     facts: RunFacts | None = None
     """None where there is a text alone."""
 

@@ -1,7 +1,8 @@
 """Why a run failed: its failures grouped, root causes first, each with class, evidence, remedy and check.
 
-Failures that another cause explains (a full disk, a job at its time limit) are attributed to it. Silent failures
-are causes too: values that became NaN, and device memory that ran out in a run in which nothing failed.
+Failures that another cause explains (a full disk, a job at its time limit) are attributed to it. Silent
+failures are causes too: values that became NaN, and device memory that ran out in a run in which nothing
+failed.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from flightlog.analyze.diagnosis.failures import (
     read_workers,
     run_end,
 )
-from flightlog.analyze.diagnosis.reading import Reading
+from flightlog.analyze.diagnosis.reading import ParsedText
 from flightlog.analyze.diagnosis.results import Cause, CauseExample, Evidence, Explained, RunDiagnosis
 from flightlog.analyze.diagnosis.scoring import load_rules, weigh, with_record
 from flightlog.analyze.diagnosis.wording import (
@@ -604,7 +605,7 @@ def _cause(
     count: int,
     first: str | None,
 ) -> Cause:
-    judged = weigh(Case(reading=Reading(), facts=facts), rules)
+    judged = weigh(Case(reading=ParsedText(), facts=facts), rules)
     return Cause(
         failure_class=judged.failure_class,
         confidence=judged.confidence,

@@ -5,8 +5,8 @@ for each failed attempt, whichever of its accounts are there, and for each failu
 without a task. `task_name(task)` is `sim` of `sim[3]`. Failures that came of a lost host, worker or job are
 attributed to it. Values that became NaN are found here too.
 
-`find_groups` puts failures with the same root together: counts, an example and its texts. `run_end` says how the
-run itself ended.
+`find_groups` puts failures with the same root together: counts, an example and its texts. `run_end` says how
+the run itself ended.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from flightlog.analyze.diagnosis.exceptions import (
 )
 
 
-class Passage(Struct, frozen=True, kw_only=True):
+class TextPassage(Struct, frozen=True, kw_only=True):
     """A part of the text, with how much its words count: the root cause's message more than a passing
     warning.
     """
@@ -41,7 +41,7 @@ class Passage(Struct, frozen=True, kw_only=True):
         return self.text.split("\n")[number]
 
 
-class Reading(Struct, frozen=True, kw_only=True):
+class ParsedText(Struct, frozen=True, kw_only=True):
     """What a text shows. Empty where there was no text."""
 
     text: str = ""
@@ -51,7 +51,7 @@ class Reading(Struct, frozen=True, kw_only=True):
     root: Raised | None = None
     """The one that the others came of."""
     last: Raised | None = None
-    passages: tuple[Passage, ...] = ()
+    passages: tuple[TextPassage, ...] = ()
     exit_codes: tuple[int, ...] = ()
     """Of processes that ended so, in the order of the text; negative is a signal's number."""
     signals: tuple[str, ...] = ()
@@ -64,7 +64,7 @@ class Reading(Struct, frozen=True, kw_only=True):
         return [(one, 1.0 if one is self.root else share_of(one, self.root)) for one in self.exceptions]
 
 
-def read_text(text: str, exception_type: str | None = None) -> Reading:
+def read_text(text: str, exception_type: str | None = None) -> ParsedText:
     """Take a text apart; never raises, and takes time in proportion to at most 128 KiB of it.
 
     `exception_type` is the type of the last Python exception where the caller knows it: it is added where the
@@ -82,7 +82,7 @@ def read_text(text: str, exception_type: str | None = None) -> Reading:
     log = [line for at, line in enumerate(lines) if at not in taken and line.text.strip()]
     whole = "\n".join(line.text for line in lines)
     codes = exit_codes(whole)
-    return Reading(
+    return ParsedText(
         text=whole.strip("\n"),
         exceptions=tuple(found),
         root=root,
@@ -103,7 +103,7 @@ def _plain(lines: Sequence[Line]) -> str:
     return "\n".join(line.text for line in lines).strip()[:4_000]
 
 
-def _passages(found: Sequence[Raised], root: Raised | None, log: Sequence[Line]) -> list[Passage]:
+def _passages(found: Sequence[Raised], root: Raised | None, log: Sequence[Line]) -> list[TextPassage]:
     said = [] if root is None else [(f"{root.type}: {_words(root)}", 1.0)]
     for one in found:
         if one is not root:
@@ -138,9 +138,9 @@ def _rejoined(log: Sequence[Line]) -> str:
     return "\n".join(found[-REJOINED:])
 
 
-def _passage(text: str, share: float) -> Passage:
+def _passage(text: str, share: float) -> TextPassage:
     forms, words = without_addresses(text), prose(text)
-    return Passage(
+    return TextPassage(
         text=text,
         forms=(forms, small_letters(forms)),
         words=(words, small_letters(words)),

@@ -510,10 +510,10 @@ LOOKED_AT = 60
 class EarlierRuns(Mapping[str, Distribution]):
     """Durations of completed tasks in earlier runs of a run's project, in its own folder, by name.
 
-    Nothing is read before somebody asks; then the summaries of `SUMMARIES` runs at most, through the index of the
-    folder. Runs without a summary count for nothing, as do those whose name tells neither project nor start.
-    Of several runs `count` is the sum, `p50` the median of the runs' medians, and `p95` and `max` are the
-    largest: what is far beyond these was usual in none of them. Other figures are unknown.
+    Nothing is read before somebody asks; then the summaries of `SUMMARIES` runs at most, through the index of
+    the folder. Runs without a summary count for nothing, as do those whose name tells neither project nor
+    start. Of several runs `count` is the sum, `p50` the median of the runs' medians, and `p95` and `max` are
+    the largest: what is far beyond these was usual in none of them. Other figures are unknown.
     """
 
     def __init__(self, run: Run) -> None:

@@ -455,8 +455,8 @@ WITH ended AS (
     count(*) FILTER (state = 'failed') AS failed
   FROM tasks GROUP BY task
 )
-SELECT task, submitted, completed, failed, retried, mean_s, quantiles[1] AS p50_s, quantiles[2] AS p95_s, max_s,
-  total_s, cpu_s, peak_rss_bytes
+SELECT task, submitted, completed, failed, retried, mean_s, quantiles[1] AS p50_s, quantiles[2] AS p95_s,
+  max_s, total_s, cpu_s, peak_rss_bytes
 FROM whole JOIN ended USING (task)
 """
 _LOOKUPS = "SELECT count(*) FILTER (result != 'bypass'), count(*) FILTER (result = 'hit') FROM cache"

@@ -27,7 +27,7 @@ from flightlog.analyze.live.results import (
 from flightlog.analyze.live.tasks import DurationSketch, EndedAttempt, LiveAttempt, LiveTasks
 from flightlog.analyze.live.workers import LiveMachines, LiveWorkers, Window
 from flightlog.analyze.predict.eta import NAMES as NAMES_ESTIMATED
-from flightlog.analyze.predict.eta import Eta, Known, from_earlier, remaining
+from flightlog.analyze.predict.eta import Eta, KnownDurations, from_earlier, remaining
 from flightlog.analyze.report.tasks import ENOUGH, FAR, attempt_key
 from flightlog.analyze.tallies import LARGEST
 from flightlog.core.text import cut
@@ -189,7 +189,7 @@ class LiveTotals:
         going = [one for one in self.tasks.names.all() if one.size > one.ended]
         going.sort(key=lambda one: ((one.ended - one.size) * (one.durations.mean or 0.0), one.name))
         left = {one.name: one.size - one.ended for one in going}
-        known: dict[str, Known] = {}
+        known: dict[str, KnownDurations] = {}
         for place, one in enumerate(going):
             earlier = self._history.get(one.name)
             found = one.known(until) if place < NAMES_ESTIMATED else one.known_roughly()

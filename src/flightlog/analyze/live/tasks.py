@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from flightlog.analyze.live.levels import Level
 from flightlog.analyze.live.results import NAME, LiveTaskName
-from flightlog.analyze.predict.eta import ENOUGH, Known, from_durations, of_mean
+from flightlog.analyze.predict.eta import ENOUGH, KnownDurations, from_durations, of_mean
 from flightlog.analyze.report.tasks import attempt_key
 from flightlog.analyze.tallies import Least, Newest
 from flightlog.core.stats import exact_sum, mean_of, place_of, quantile
@@ -287,7 +287,7 @@ class NameTally:
         if self.recent.would_keep(at):
             self.recent.add((at, event.writer, event.seq, event.task_id), (at, duration_s))
 
-    def known(self, until: int) -> Known | None:
+    def known(self, until: int) -> KnownDurations | None:
         """What is known about the duration of the next one; null where too few have completed."""
         ends = [
             ((until - at) / SECOND, took)
@@ -297,7 +297,7 @@ class NameTally:
         whole = self.durations.count <= len(ends)
         return from_durations(ends, whole=whole, spread=() if whole else self.durations.sample())
 
-    def known_roughly(self) -> Known | None:
+    def known_roughly(self) -> KnownDurations | None:
         """What their mean says, for a name that is one of very many."""
         mean = self.durations.mean
         return None if mean is None or self.durations.count < ENOUGH else of_mean(mean)

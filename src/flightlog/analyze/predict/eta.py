@@ -48,7 +48,7 @@ class Eta(Struct, frozen=True, kw_only=True):
     """There are tasks of names that nothing is known of: they come on top."""
 
 
-class Known(Struct, frozen=True, kw_only=True):
+class KnownDurations(Struct, frozen=True, kw_only=True):
     """What tasks of one name took; in seconds, in the order of their begin; three at least."""
 
     seen: tuple[Lifetime, ...]
@@ -61,7 +61,7 @@ class Known(Struct, frozen=True, kw_only=True):
 
 def from_durations(
     seen: Iterable[tuple[float, float]], *, whole: bool = True, spread: Iterable[float] = ()
-) -> Known | None:
+) -> KnownDurations | None:
     """What tasks of this run say: when each ended, so many seconds ago, and how long it took. None where they
     are too few.
 
@@ -72,15 +72,15 @@ def from_durations(
         return None
     things = sorted((Lifetime(ago + took, took, True) for ago, took in ends), reverse=True)
     usual = tuple(took for took in spread if took <= LONGEST_S)
-    return Known(seen=tuple(things), whole=whole, spread=usual)
+    return KnownDurations(seen=tuple(things), whole=whole, spread=usual)
 
 
-def of_mean(mean: float) -> Known:
+def of_mean(mean: float) -> KnownDurations:
     """Tasks that take so long, as far as is known."""
-    return Known(seen=(Lifetime(math.inf, min(max(0.0, mean), LONGEST_S), True),) * ENOUGH)
+    return KnownDurations(seen=(Lifetime(math.inf, min(max(0.0, mean), LONGEST_S), True),) * ENOUGH)
 
 
-def from_earlier(before: Distribution) -> Known | None:
+def from_earlier(before: Distribution) -> KnownDurations | None:
     """What earlier runs say, less surely: another day, another load. None where they say too little."""
     if before.p50 is None or before.p95 is None or before.count < ENOUGH:
         return None
@@ -89,7 +89,7 @@ def from_earlier(before: Distribution) -> Known | None:
         return None
     spread = math.log(long / middle) / Z90
     took = [middle * math.exp(spread * off) for off in _deviations(_QUANTILES)]
-    return Known(seen=tuple(Lifetime(math.inf, each, True) for each in took), scaled=OTHER_DAY)
+    return KnownDurations(seen=tuple(Lifetime(math.inf, each, True) for each in took), scaled=OTHER_DAY)
 
 
 @cache
@@ -111,7 +111,7 @@ class _Left(Struct, frozen=True):
 
 def remaining(
     left: Mapping[str, int],
-    known: Mapping[str, Known],
+    known: Mapping[str, KnownDurations],
     since: Mapping[str, list[float]],
     running: float,
     *,
@@ -138,12 +138,12 @@ def remaining(
     return Eta(expected=ends[DRAWS // 2], low=ends[OUT], high=ends[-1 - OUT], at_least=at_least)
 
 
-def _by(known: Mapping[str, Known]) -> Callable[[str], tuple[float, str]]:
+def _by(known: Mapping[str, KnownDurations]) -> Callable[[str], tuple[float, str]]:
     """Names of long tasks first: an order that does not change with how many are left."""
     return lambda name: (-max(each.lasted for each in known[name].seen), name)
 
 
-def _left(count: int, known: Known, since: list[float], part: float, heard: int) -> _Left:
+def _left(count: int, known: KnownDurations, since: list[float], part: float, heard: int) -> _Left:
     """What is left of a name, by the last so many that were seen.
 
     Of very many that run, every other or tenth stands for all, and so of those that wait.

@@ -443,7 +443,8 @@ def _unknown(model: Model, task: str) -> str:
         )
     known = ", ".join(sorted(model.names)[:10])
     runs = f"{len(model.runs)} run{'s' * (len(model.runs) != 1)} of project {model.project!r}"
-    return f"no task {task!r} has completed in the {runs} looked at.{did_you_mean(task, sorted(model.names))} Known tasks: {known}"
+    hint = did_you_mean(task, sorted(model.names))
+    return f"no task {task!r} has completed in the {runs} looked at.{hint} Known tasks: {known}"
 
 
 def _notes(

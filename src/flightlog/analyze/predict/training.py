@@ -6,8 +6,8 @@ by how much its intervals have to be moved and widened (split-conformal quantile
 for more). So nothing is judged by what it was made from. Columns without which a model does no worse on
 examples it has not seen are left out first.
 
-Boosting is quantile gradient boosting by scikit-learn; its trees are plain numbers, kept as JSON and evaluated
-without it.
+Boosting is quantile gradient boosting by scikit-learn; its trees are plain numbers, kept as JSON and
+evaluated without it.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ LINE_RUNS, LINE_T = 5, 4.0
 """So many runs, and a slope of so many standard errors, are a steady rise or fall."""
 
 
-class Seen(Struct, frozen=True):
+class JudgedPrediction(Struct, frozen=True):
     """A prediction, and what came of it; all as logarithms."""
 
     name: str
@@ -253,7 +253,7 @@ class Correction(Struct, frozen=True):
         )
 
 
-def correction(seen: Sequence[Seen], learnt: Sequence[Seen] = ()) -> Correction:
+def correction(seen: Sequence[JudgedPrediction], learnt: Sequence[JudgedPrediction] = ()) -> Correction:
     """The correction that would have made the intervals hold 90 % of what was seen, and of one more.
 
     Where what was seen rises or falls steadily over the runs, the interval is moved to where the next run
@@ -347,7 +347,7 @@ ALONE = 30
 BETTER = 0.98
 """Boosting is taken where its loss is at most so much of the baseline's."""
 
-T = TypeVar("T", Example, Seen)
+T = TypeVar("T", Example, JudgedPrediction)
 
 
 class Boosted(Struct, frozen=True):
@@ -455,20 +455,22 @@ def train_quantity(examples: Examples, *, fit: Fit | None = fit_quantile) -> Qua
         for name, mine in _by_name(older).items()
         if name in centers
     }
-    seen: dict[Method, list[Seen]] = {"boosting": [], "baseline": []}
+    seen: dict[Method, list[JudgedPrediction]] = {"boosting": [], "baseline": []}
     for example in newer:
         plain = plain_before.get(example.name)
         if plain is None:
             continue
         result = (example.name, example.run)
-        seen["baseline"].append(Seen(*result, plain, example.log, example.above))
+        seen["baseline"].append(JudgedPrediction(*result, plain, example.log, example.above))
         if boosted is not None:
             logs = boosted.logs(example, centers[example.name])
-            seen["boosting"].append(Seen(*result, logs, example.log, example.above))
-    learnt: list[Seen] = []
+            seen["boosting"].append(JudgedPrediction(*result, logs, example.log, example.above))
+    learnt: list[JudgedPrediction] = []
     if boosted is not None and len({example.run for example in newer}) < LINE_RUNS:
         learnt = [
-            Seen(each.name, each.run, boosted.logs(each, centers[each.name]), each.log, each.above)
+            JudgedPrediction(
+                each.name, each.run, boosted.logs(each, centers[each.name]), each.log, each.above
+            )
             for each in older
             if each.name in centers
         ]
@@ -541,9 +543,9 @@ def shapes(examples: int) -> tuple[TreeShape, TreeShape]:
 
 def _of_name(
     mine: Sequence[Example],
-    judged: dict[Method, list[Seen]],
-    of_all: Sequence[Seen],
-    before: Sequence[Seen],
+    judged: dict[Method, list[JudgedPrediction]],
+    of_all: Sequence[JudgedPrediction],
+    before: Sequence[JudgedPrediction],
     overall: tuple[float, float] | None,
     center: float | None,
     looked_at: set[str],
@@ -587,7 +589,9 @@ def _of_name(
     )
 
 
-def _compare(boosting: Sequence[Seen], plain: Sequence[Seen]) -> tuple[float, float] | None:
+def _compare(
+    boosting: Sequence[JudgedPrediction], plain: Sequence[JudgedPrediction]
+) -> tuple[float, float] | None:
     """Losses of both on what both predicted; None where there is nothing."""
     pairs = [(b, p) for b, p in zip(boosting, plain, strict=False) if not b.above]
     if not pairs:
