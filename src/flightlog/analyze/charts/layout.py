@@ -8,6 +8,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
 
 from flightlog.analyze.charts.results import TimelineRow
+from flightlog.analyze.report.interval_tables import scalar
 from flightlog.core.text import cut
 from flightlog.core.time import SECOND, timestamp_of
 
@@ -118,10 +119,10 @@ def lay_out_items(
     """
     what = "attempts"
     connection.execute(_ATTEMPTS)
-    if connection.execute("SELECT count(*) FROM attempt_intervals").fetchone() == (0,):
+    if scalar(connection, "SELECT count(*) FROM attempt_intervals") == 0:
         what = "spans"
         connection.execute(_OUTERMOST)
-        if connection.execute("SELECT count(*) FROM outermost").fetchone() == (1,):
+        if scalar(connection, "SELECT count(*) FROM outermost") == 1:
             connection.execute(_INSIDE)
         workers = []
         if processes is not None and len(processes) > 1:
@@ -145,9 +146,9 @@ def lay_out_items(
     ).fetchall()
     others = max(0, len(names) - NAMES)
     if len(names) == NUMBERED:
-        [(more,)] = connection.execute(
-            "SELECT count(DISTINCT task) FROM drawn_items ANTI JOIN chosen USING (task)"
-        ).fetchall()
+        more = scalar(
+            connection, "SELECT count(DISTINCT task) FROM drawn_items ANTI JOIN chosen USING (task)"
+        )
         others += more
     return TimelineItems(
         what,

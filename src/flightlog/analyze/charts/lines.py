@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flightlog.analyze.charts.layout import TEXT_CHARACTERS, TimeWindow
 from flightlog.analyze.charts.results import Chart, ChartSeries, Curve, Curves
+from flightlog.analyze.report.interval_tables import scalar
 from flightlog.analyze.tallies import LARGEST
 from flightlog.core.text import cut
 from flightlog.core.time import SECOND
@@ -73,7 +74,7 @@ def chart(
         WHERE {line.where} AND {line.value} IS NOT NULL GROUP BY label
         """  # noqa: S608 - statements of ours
     )
-    [(lines,)] = connection.execute("SELECT count(*) FROM ranked").fetchall()
+    lines = scalar(connection, "SELECT count(*) FROM ranked")
     if not lines:
         return None
     rows = connection.execute(
@@ -192,9 +193,7 @@ def resource_use(connection: duckdb.DuckDBPyConnection, frame: TimeWindow) -> Us
     """
     width = frame.stretches(STRETCHES).width
     connection.execute(_SAMPLED.format(at=inside(frame, "at_ns(timestamp)"), width=width))
-    [(astray,)] = connection.execute(
-        "SELECT coalesce(sum(samples), 0)::BIGINT FROM sampled WHERE stretch IS NULL"
-    ).fetchall()
+    astray = scalar(connection, "SELECT coalesce(sum(samples), 0)::BIGINT FROM sampled WHERE stretch IS NULL")
     beside = [f"{astray:,} samples were taken outside of the run's time, by their clocks."] if astray else []
     return Use(
         worker_cpu=chart(connection, frame, "cores", _WORKER_CPU, beside),

@@ -32,7 +32,7 @@ from flightlog.analyze.charts.results import (
     Waits,
 )
 from flightlog.analyze.charts.timeline import ONE_BY_ONE, timeline
-from flightlog.analyze.report.interval_tables import MACROS
+from flightlog.analyze.report.interval_tables import MACROS, scalar
 from flightlog.analyze.report.large_run import LARGE_BYTES
 from flightlog.analyze.report.report import Report, ReportContext, open_context, report_and
 from flightlog.analyze.report.summary import Summary
@@ -70,7 +70,7 @@ def durations(connection: duckdb.DuckDBPyConnection) -> list[DurationSpread]:
     """Of completed tasks with a known duration, those that took longest together first; of spans where there
     is no task.
     """
-    [(tasks,)] = connection.execute("SELECT count(*) FROM attempt_intervals").fetchall()
+    tasks = scalar(connection, "SELECT count(*) FROM attempt_intervals")
     source = _OF_TASKS if tasks else _OF_SPANS
     connection.execute(_LONGEST.format(source=source, names=NAMES))
     connection.execute(_TIMES.format(source=source))
@@ -358,7 +358,7 @@ def load(
     stretches = frame.stretches(STRETCHES)
     at = stretches.middles_s()
     series = []
-    [(placed,)] = connection.execute("SELECT count(since) FROM drawn").fetchall()
+    placed = scalar(connection, "SELECT count(since) FROM drawn")
     if placed:
         running = means(connection, "SELECT since, until FROM drawn WHERE since IS NOT NULL", stretches)
         series.append(ChartSeries(label="running", at_s=at, value=list(running)))

@@ -24,6 +24,7 @@ from flightlog.analyze.charts.layout import (
     pack,
 )
 from flightlog.analyze.charts.results import Bars, Cells, Nested, Timeline, TimelineMark, TimelineRow
+from flightlog.analyze.report.interval_tables import scalar
 from flightlog.analyze.report.workers import WorkerTally
 from flightlog.core.text import cut
 from flightlog.core.time import SECOND
@@ -169,9 +170,7 @@ def timeline(
             single.of_worker.get,
         )
     elif pieces.placed:
-        [(astray,)] = connection.execute(
-            "SELECT count(*) FROM drawn WHERE place < 0 AND since IS NOT NULL"
-        ).fetchall()
+        astray = scalar(connection, "SELECT count(*) FROM drawn WHERE place < 0 AND since IS NOT NULL")
         merged = merge_lanes(workers, hosts, nowhere if astray else None, most_lanes)
         row_of = dict(zip(workers, merged.of_place, strict=False))
         lanes = merged.lanes
@@ -185,7 +184,7 @@ def timeline(
             row_of.get,
         )
     apart = outside(connection, frame, root) if pieces.what == "attempts" else None
-    [(failures,)] = connection.execute("SELECT count(*) FROM drawn_items WHERE state = 'failed'").fetchall()
+    failures = scalar(connection, "SELECT count(*) FROM drawn_items WHERE state = 'failed'")
     return Timeline(
         since=frame.since,
         length_s=frame.length_s,
@@ -255,9 +254,7 @@ def _notes(
 
 def _notes_on_spans(connection: duckdb.DuckDBPyConnection, *drawn: Nested | None) -> list[str]:
     """How many spans are not drawn."""
-    [(spans,)] = connection.execute(
-        "SELECT count(*) FROM span_intervals ANTI JOIN drawn_items USING (span_id)"
-    ).fetchall()
+    spans = scalar(connection, "SELECT count(*) FROM span_intervals ANTI JOIN drawn_items USING (span_id)")
     if (left := spans - sum(len(one.lane) for one in drawn if one is not None)) <= 0:
         return []
     return [
@@ -513,7 +510,7 @@ def marks(
         },
     )
     total = len(lost)
-    if connection.execute("SELECT count(*) FROM ended_badly").fetchone() == (0,):
+    if scalar(connection, "SELECT count(*) FROM ended_badly") == 0:
         return Marked(found, total)
     for task, task_id, attempt, place, error, kind, at, of, message in connection.execute(
         _WITH_ERRORS.format(errors=_ERRORS[what])
@@ -625,9 +622,10 @@ def nested(
     connection.execute(
         _TOPS, [[top.span_id for top in tops], [top.lane for top in tops], [top.since for top in tops]]
     )
-    [(inside,)] = connection.execute(
-        "SELECT count(*) FROM span_intervals SEMI JOIN tops ON tops.span_id = span_intervals.parent_id"
-    ).fetchall()
+    inside = scalar(
+        connection,
+        "SELECT count(*) FROM span_intervals SEMI JOIN tops ON tops.span_id = span_intervals.parent_id",
+    )
     if not inside:
         return None
     return _laid_out(_levels(connection, frame, 1, "tops", most), lanes, most_rows - lanes)

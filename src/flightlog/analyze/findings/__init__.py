@@ -5,9 +5,8 @@ from __future__ import annotations
 from flightlog.analyze.findings.base import Finding, FindingFacts, Symptom
 from flightlog.analyze.findings.cache_misses import cache_misses
 from flightlog.analyze.findings.idle_workers import idle_workers
-from flightlog.analyze.findings.memory import device_memory, memory_pressure
 from flightlog.analyze.findings.overhead import cold_starts, handover, serialization
-from flightlog.analyze.findings.oversubscription import oversubscription
+from flightlog.analyze.findings.resources import device_memory, memory_pressure, oversubscription
 from flightlog.analyze.findings.tasks import failed_work, stragglers, stuck_tasks
 
 SYMPTOMS: tuple[Symptom, ...] = (

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import msgspec
 from msgspec import Struct, structs
 
+from flightlog.analyze.report.interval_tables import scalar
 from flightlog.core.time import seconds, timestamp_of
 from flightlog.events.base import Json
 
@@ -99,9 +100,7 @@ def critical_path(
     start, until = window
     if start is None or until is None or until <= start:
         return None
-    [(size,)] = connection.execute(
-        "SELECT count(*) FROM attempt_intervals WHERE began IS NOT NULL"
-    ).fetchall()
+    size = scalar(connection, "SELECT count(*) FROM attempt_intervals WHERE began IS NOT NULL")
     if not size:
         return None
     few = size <= replayed
@@ -360,7 +359,7 @@ class Graph(ABC):
                 step("startup", START_UP, launched)
             elif how == "program" and base_stopped is not None:
                 step("program", BETWEEN, base_stopped)
-        [(first,)] = self._connection.execute("SELECT min(began) FROM attempt_intervals").fetchall()
+        first = scalar(self._connection, "SELECT min(began) FROM attempt_intervals")
         step("program", UNKNOWN if first is not None and first < cursor else BEFORE, self._start)
         return found[::-1]
 
@@ -632,21 +631,22 @@ def order_attempts(connection: duckdb.DuckDBPyConnection) -> bool:
     that ended.
     """
     connection.execute(_TURNS)
-    [(in_turn,)] = connection.execute(
+    in_turn = scalar(
+        connection,
         """
         SELECT coalesce(bool_and(began < stopped AND coalesce(reached <= began, true)), false)
             AND count(*) = (SELECT count(*) FROM attempt_intervals WHERE began IS NOT NULL)
         FROM sequential_attempts
-        """
-    ).fetchall()
+        """,
+    )
     return bool(in_turn)
 
 
 def none_depends(connection: duckdb.DuckDBPyConnection) -> bool:
     """Whether no task waited for the result of another."""
-    [(some,)] = connection.execute(
-        "SELECT count(*) FROM attempt_intervals WHERE attempt = 1 AND len(depends_on) > 0"
-    ).fetchall()
+    some = scalar(
+        connection, "SELECT count(*) FROM attempt_intervals WHERE attempt = 1 AND len(depends_on) > 0"
+    )
     return not some
 
 
@@ -675,13 +675,14 @@ class SequentialChain(Graph):
                 """
             ).fetchall()
         )
-        [(last,)] = self._connection.execute(
+        last = scalar(
+            self._connection,
             """
             SELECT sequential_attempts.n FROM sequential_attempts JOIN attempt_intervals USING (worker, began)
             WHERE sequential_attempts.stopped = (SELECT max(stopped) FROM sequential_attempts)
             ORDER BY began, attempt_intervals.task_id, attempt_intervals.attempt LIMIT 1
-            """
-        ).fetchall()
+            """,
+        )
         node: int | None = last
         numbers: list[int] = []
         while node is not None:

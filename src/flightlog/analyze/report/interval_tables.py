@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flightlog.core.time import FIRST_YEAR, LAST_YEAR, LONGEST, LONGEST_S
 from flightlog.store.tables.connection import text
@@ -85,6 +85,12 @@ WITH RECURSIVE over AS (
 UPDATE span_intervals SET stopped = greatest(stopped, $until)
 WHERE "open" AND NOT EXISTS (SELECT 1 FROM over WHERE over.span_id = span_intervals.span_id)
 """
+
+
+def scalar(connection: duckdb.DuckDBPyConnection, sql: str, parameters: object = None) -> Any:
+    """The only value of the only row that a statement gives."""
+    [(value,)] = connection.execute(sql, parameters).fetchall()
+    return value
 
 
 def hold(connection: duckdb.DuckDBPyConnection, until: int | None, *, but: Collection[str] = ()) -> None:

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from flightlog.analyze.report.critical_path import order_attempts
-from flightlog.analyze.report.interval_tables import COLUMNS_BESIDE, MACROS, merge
+from flightlog.analyze.report.interval_tables import COLUMNS_BESIDE, MACROS, merge, scalar
 from flightlog.analyze.report.large_tasks import (
     HeldWork,
     exact_total,
@@ -344,7 +344,7 @@ def span_summary(connection: duckdb.DuckDBPyConnection) -> SpanSummary:
     walls = connection.execute("SELECT name, sum(until - since) FROM open_by_name GROUP BY name").fetchall()
     wall = {name: int(length) for name, length in walls}
     merge(connection, "open_at_all", "all_of_them", "SELECT 0 AS all_of_them, since, until FROM open_by_name")
-    [(at_all,)] = connection.execute("SELECT coalesce(sum(until - since), 0) FROM open_at_all").fetchall()
+    at_all = scalar(connection, "SELECT coalesce(sum(until - since), 0) FROM open_at_all")
     return SpanSummary(
         count=sum(name.count for name in names.values()),
         errors=sum(name.errors for name in names.values()),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from flightlog.analyze.report.interval_tables import hold_attempts, most_at_once
+from flightlog.analyze.report.interval_tables import hold_attempts, most_at_once, scalar
 from flightlog.analyze.report.tasks import (
     IN_FLIGHT,
     SLOWEST,
@@ -189,10 +189,11 @@ WHERE task_id NOT IN (SELECT task_id FROM paired WHERE kinds & 232 > 0 AND attem
 def pair_up(connection: duckdb.DuckDBPyConnection) -> bool:
     """Bring the lines of each attempt together, from `tasks_read`; whether no line of one is there twice."""
     connection.execute(_PAIRED)
-    [(twice,)] = connection.execute(
+    twice = scalar(
+        connection,
         "SELECT count(*) FROM paired WHERE lines <> bit_count(kinds) OR ends > 1 OR (kinds & 2 > 0 AND "
-        "attempt <> 1)"
-    ).fetchall()
+        "attempt <> 1)",
+    )
     return not twice
 
 
@@ -222,13 +223,14 @@ def hold_views(connection: duckdb.DuckDBPyConnection, until: int | None, scratch
     """Make the table `attempt_intervals` of the view `attempts`, in the folder `scratch`; not where some wait
     for others.
     """
-    [(entangled,)] = connection.execute(
+    entangled = scalar(
+        connection,
         """
         SELECT coalesce(bool_or(len(depends_on) > 0), false)
             OR (coalesce(bool_or(state = 'pending'), false) AND max(attempt) > 1)
         FROM attempts
-        """
-    ).fetchall()
+        """,
+    )
     if not entangled:
         hold_attempts(connection, until, "FROM attempts", file=scratch / "held.parquet")
     return not entangled
@@ -258,7 +260,7 @@ def task_summary(connection: duckdb.DuckDBPyConnection, until: int | None) -> Ta
         )
         """  # noqa: S608 - constants
     ).fetchall()
-    [(pending,)] = connection.execute(_PENDING).fetchall()
+    pending = scalar(connection, _PENDING)
     return summary_of(
         names,
         pending=pending,
@@ -403,7 +405,7 @@ class HeldWork:
         busy = {worker: int(time) for worker, time in rows}
         most = most_at_once(connection, "SELECT since, until FROM at_work")
         if self._in_turn:
-            [(held,)] = connection.execute("SELECT sum(stopped - began) FROM sequential_attempts").fetchall()
+            held = scalar(connection, "SELECT sum(stopped - began) FROM sequential_attempts")
             self.most = most if sum(busy.values()) == held else None
         return {**dict.fromkeys(ups, 0), **busy}, most[0] if most is not None else 0
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from flightlog.analyze.report.interval_tables import scalar
 from flightlog.analyze.tallies import Least, MetricStats, MetricTally, copied
 from flightlog.core.intervals import Intervals, length, overlap, union
 from flightlog.core.stats import Distribution, distribution, exact_sum
@@ -299,9 +300,9 @@ def span_tree(connection: duckdb.DuckDBPyConnection) -> SpanTree:
         )
         for task, path, count, opened, errors, total, wall, own in rows
     ]
-    [(unplaced,)] = connection.execute(
-        "SELECT (SELECT count(*) FROM span_intervals) - (SELECT count(*) FROM placed)"
-    ).fetchall()
+    unplaced = scalar(
+        connection, "SELECT (SELECT count(*) FROM span_intervals) - (SELECT count(*) FROM placed)"
+    )
     return SpanTree(paths=paths, unplaced=unplaced, nodes=_in_order(nodes))
 
 

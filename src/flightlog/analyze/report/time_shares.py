@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from msgspec import Struct
 
-from flightlog.analyze.report.interval_tables import merge
+from flightlog.analyze.report.interval_tables import merge, scalar
 from flightlog.analyze.report.workers import WorkerTally
 from flightlog.core.intervals import length, overlap, union
 from flightlog.core.time import seconds
@@ -108,9 +108,9 @@ def measure(
     measured = sweep(connection, wall=basis == "wall")
     lives = {name: WorkerLife(ups[name], launches.get(name, []), measured.get(name)) for name in ups}
     known = bool(connection.execute("SELECT count(*) FROM timeline_items WHERE layer = 0").fetchone()[0])  # type: ignore[index]
-    [(lost,)] = connection.execute(
-        "SELECT count(*) FROM attempt_intervals WHERE worker IS NULL AND began IS NOT NULL"
-    ).fetchall()
+    lost = scalar(
+        connection, "SELECT count(*) FROM attempt_intervals WHERE worker IS NULL AND began IS NOT NULL"
+    )
     return Measured(basis, lives, known, lost if basis == "workers" else 0)
 
 
@@ -421,6 +421,6 @@ def sweep(connection: duckdb.DuckDBPyConnection, *, wall: bool) -> dict[str, tup
         connection.execute(way)
     connection.execute(_GAPS.format(lengths=_lengths(way)))
     connection.execute(_MARKS)
-    [(marks,)] = connection.execute("SELECT count(*) FROM marks").fetchall()
+    marks = scalar(connection, "SELECT count(*) FROM marks")
     connection.execute(_MEASURED.format(join=_ONE_BY_ONE if marks <= FEW_MARKS else _IN_ORDER))
     return {name: tuple(map(int, rest)) for name, *rest in connection.execute(_BY_WORKER).fetchall()}
