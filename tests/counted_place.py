@@ -11,7 +11,7 @@ import fsspec
 from fsspec.implementations.memory import MemoryFileSystem
 
 from flightlog.store.liveness import Observer, here
-from flightlog.store.remote.copies import Remote
+from flightlog.store.remote.copies import RemoteCopies
 from flightlog.store.remote.upload import Synced, Uploader
 
 ADDRESS = "counted://place/runs"
@@ -82,7 +82,9 @@ def empty_place() -> CountedMemory:
 
 def sync(run: Path, address: str = ADDRESS, *, observer: Observer | None = None) -> Synced:
     """Copy a run as `flightlog sync` does, at the moment of `observer`."""
-    return Uploader(run, Remote.open(address), now=here if observer is None else lambda: observer).sync()
+    return Uploader(
+        run, RemoteCopies.open(address), now=here if observer is None else lambda: observer
+    ).sync()
 
 
 def copy_plainly(run: Path, place: CountedMemory) -> None:

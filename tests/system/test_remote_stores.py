@@ -17,7 +17,7 @@ from remote_servers import Store, azure_store, s3_store
 
 import flightlog
 from flightlog.store import layout
-from flightlog.store.remote.copies import FOLDER, Remote
+from flightlog.store.remote.copies import FOLDER, RemoteCopies
 from flightlog.store.remote.objects import Calls
 from flightlog.store.remote.state import states_of
 from flightlog.store.remote.upload import Uploader, follow, sync_with_patience
@@ -52,14 +52,16 @@ HASTE = 10.0
 """So much faster does time go for a follower's pauses, which are what it waits for when the network fails."""
 
 
-def remote_of(store: Store, *, timeout_s: float = 30.0) -> Remote:
+def remote_of(store: Store, *, timeout_s: float = 30.0) -> RemoteCopies:
     """The store as a new process sees it; a call that is silent for so long counts as lost."""
     calls = Calls(store.address, timeout_s=timeout_s, attempts=2, pause_s=0.05)
-    return Remote.open(store.address, calls=calls, options={**store.options, "skip_instance_cache": True})
+    return RemoteCopies.open(
+        store.address, calls=calls, options={**store.options, "skip_instance_cache": True}
+    )
 
 
 @functools.cache
-def reader_of(store: Store) -> Remote:
+def reader_of(store: Store) -> RemoteCopies:
     """The store for whoever only looks: to make a client takes a while."""
     return remote_of(store)
 

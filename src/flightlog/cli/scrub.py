@@ -130,7 +130,7 @@ def _rebuild(run: Run) -> Iterable[str]:
 def _send(path: Path, dry_run: bool) -> bool:
     """Replace the copies of a run that were sent from here; whether that was done."""
     from flightlog.show.outcomes import synced_text
-    from flightlog.store.remote.copies import Remote
+    from flightlog.store.remote.copies import RemoteCopies
     from flightlog.store.remote.local import list_files, name_of
     from flightlog.store.remote.state import sole_uploader, states_of
     from flightlog.store.remote.upload import Uploader, sync_with_patience
@@ -144,7 +144,7 @@ def _send(path: Path, dry_run: bool) -> bool:
             with sole_uploader(path) as other:
                 if other is not None:
                     raise UsageError(f"it is being copied by {other}")
-                remote = Remote.open(state.address)
+                remote = RemoteCopies.open(state.address)
                 uploader = Uploader(path, remote)
                 put(synced_text(sync_with_patience(uploader, again=[file.path for file in list_files(path)])))
             others = {one.host for one in remote.notes(name_of(path)) if one.uploader != uploader.uploader}

@@ -33,7 +33,7 @@ from flightlog.cli.progress import progress
 from flightlog.core.errors import FlightlogError, RemoteError, UsageError
 
 if TYPE_CHECKING:
-    from flightlog.store.remote.copies import Remote
+    from flightlog.store.remote.copies import RemoteCopies
 
 DOING = "looking at what to copy"
 
@@ -100,17 +100,17 @@ def _chosen(runs: list[str] | None, every: bool, runs_dir: str | None) -> list[P
     return [find_run(name, runs_dir=folder).absolute() for name in runs or ["latest"]]
 
 
-def _open(to: str | None, paths: list[Path]) -> Remote:
+def _open(to: str | None, paths: list[Path]) -> RemoteCopies:
     from flightlog.core.settings import read_settings
     from flightlog.store.remote.address import protocol_of
-    from flightlog.store.remote.copies import Remote
+    from flightlog.store.remote.copies import RemoteCopies
 
     address = to or read_settings().remote
     if address is None:
         raise UsageError(
             "say where to: --to ADDRESS, or FLIGHTLOG_RUNS_DIR_REMOTE; for example s3://bucket/runs"
         )
-    remote = Remote.open(address)
+    remote = RemoteCopies.open(address)
     if protocol_of(remote.address) == "file":
         to_folder = Path(remote.address.removeprefix("file://")).resolve()
         for path in paths:
@@ -119,7 +119,7 @@ def _open(to: str | None, paths: list[Path]) -> Remote:
     return remote
 
 
-def _copy(paths: list[Path], remote: Remote, follow: bool, format_: Format) -> bool:
+def _copy(paths: list[Path], remote: RemoteCopies, follow: bool, format_: Format) -> bool:
     from flightlog.analyze.completing import complete_ended
     from flightlog.show.outcomes import synced_text
     from flightlog.store.remote.state import sole_uploader
@@ -153,7 +153,7 @@ def _copy(paths: list[Path], remote: Remote, follow: bool, format_: Format) -> b
     return failed
 
 
-def _verify(paths: list[Path], remote: Remote, format_: Format) -> bool:
+def _verify(paths: list[Path], remote: RemoteCopies, format_: Format) -> bool:
     from flightlog.show.outcomes import check_text
     from flightlog.store.liveness import here
     from flightlog.store.remote.copies import check_copy

@@ -53,10 +53,10 @@ class Descriptor:
     apart another `open` of the same file, an inode number that was used again, and the many descriptors that
     share one inode (epoll). A duplicate made by `fork` or `dup` is the same open file and counts as ours.
 
-    What remains: another thread may close a number and open a file of its own between the check and the system call
-    that follows it. Because of the high number that takes a program that has hundreds of files open, or one that asks
-    for that very number (`os.dup2`). So writing goes by a duplicate, which exists for that one write only: a program
-    would have to see its number, and ask for it, within that time.
+    What remains: another thread may close a number and open a file of its own between the check and the
+    system call that follows it. Because of the high number that takes a program that has hundreds of files
+    open, or one that asks for that very number (`os.dup2`). So writing goes by a duplicate, which exists for
+    that one write only: a program would have to see its number, and ask for it, within that time.
     """
 
     __slots__ = ("_identity", "number")

@@ -38,10 +38,11 @@ _CAMEL_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _WORDS = re.compile(r"[A-Za-z]+")
 
 _SECRET = _words(
-    "password passwords passwd pwd passphrase passcode secret secrets credential credentials creds authorization"
-    " auth cookie cookies jwt bearer dsn apikey apikeys accesskey privatekey secretkey sessionkey accountkey"
-    " authtoken accesstoken refreshtoken sessiontoken csrftoken xsrftoken sastoken clientsecret connectionstring"
-    " connstring connstr sharedaccesssignature userpass dbpass dbpwd sshpass pgpass"
+    "password passwords passwd pwd passphrase passcode secret secrets credential credentials creds"
+    " authorization auth cookie cookies jwt bearer dsn apikey apikeys accesskey privatekey secretkey"
+    " sessionkey accountkey authtoken accesstoken refreshtoken sessiontoken csrftoken xsrftoken"
+    " sastoken clientsecret connectionstring connstring"
+    " connstr sharedaccesssignature userpass dbpass dbpwd sshpass pgpass"
 )
 _SECRET_ENDINGS = ("password", "passwd", "passphrase")
 _KEYS_OF = _words(
@@ -67,7 +68,8 @@ _TOKEN_PART = _words("id ids embedding embeddings dropout loss accuracy dim mask
 _COUNTED = _words("n num number count max min total avg mean")
 """First words of names that count things."""
 _ABOUT = _words(
-    "count counts length len limit size budget rate ratio type types method mode name names file files path dir"
+    "count counts length len limit size budget rate ratio type types method mode name names file files path"
+    " dir"
     " enabled required policy expiry expires expiration ttl version provider scheme status error errors class"
     " index idx position positions usage"
 )
@@ -242,7 +244,8 @@ _PEM = _Pattern(
 )
 _AUTHORITY = _Pattern(r"""://([^\s/?\#"'<>\\]++)""")
 _SIGNED = _Pattern(
-    r"""((?:[?&]|SharedAccessSignature[ ])(?:sig|signature|x-(?:amz|goog)-(?:signature|credential|security-token))=)"""
+    r"""((?:[?&]|SharedAccessSignature[ ])(?:sig|signature|"""
+    r"""x-(?:amz|goog)-(?:signature|credential|security-token))=)"""
     r"""[^\s&\#"'<>\\]++""",
     re.IGNORECASE,
 )
@@ -520,11 +523,12 @@ _PROGRAM = _Pattern(
 )
 _COMMAND_END = _Pattern(r"[;|&\n]")
 _SET = _Pattern(
-    rf"""((?<!\w)(?:configure|config|setenv)[ \t]++(?:set[ \t]++)?(?:--[\w-]++[ \t]++)?([\w.-]++)[ \t]++)({_VALUE})"""
+    rf"""((?<!\w)(?:configure|config|setenv)[ \t]++(?:set[ \t]++)?"""
+    rf"""(?:--[\w-]++[ \t]++)?([\w.-]++)[ \t]++)({_VALUE})"""
 )
 _NETRC = _Pattern(
-    r"""((?<!\w)(?:machine[ \t]{1,8}\S++|default)\s{1,8}(?:(?:login|account)[ \t]{1,8}\S++\s{1,8}){0,2}password[ \t]{1,8}"""
-    r"""|(?<!\w)login[ \t]{1,8}\S++\s{1,8}password[ \t]{1,8})([^\s"']++)"""
+    r"""((?<!\w)(?:machine[ \t]{1,8}\S++|default)\s{1,8}(?:(?:login|account)[ \t]{1,8}\S++\s{1,8}){0,2}"""
+    r"""password[ \t]{1,8}|(?<!\w)login[ \t]{1,8}\S++\s{1,8}password[ \t]{1,8})([^\s"']++)"""
 )
 _PGPASS = _Pattern(
     r"""(^[ \t]*+[\w.*-]++:(?:54[0-9]{2}|6432|\*):[^\s:]++:[^\s:]++:)([^\s:]++)(?=[ \t]*+$)""", re.MULTILINE

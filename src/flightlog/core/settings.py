@@ -16,36 +16,57 @@ from msgspec import Struct
 DEFAULT_RUNS_DIR = Path(".flightlog/runs")
 
 DOCUMENTED: dict[str, str] = {
-    "FLIGHTLOG_RUNS_DIR": "Folder that holds the run directories; `.flightlog/runs` if unset. An address such as "
-    "`s3://bucket/runs` is read from, and not recorded to.",
+    "FLIGHTLOG_RUNS_DIR": (
+        "Folder that holds the run directories; `.flightlog/runs` if unset. An address such as "
+        "`s3://bucket/runs` is read from, and not recorded to."
+    ),
     "FLIGHTLOG_TELEMETRY": "Whether to record at all: 0, 1, true, false, on or off; on if unset.",
     "FLIGHTLOG_TELEMETRY_PARQUET": "Whether a closed run gets Parquet copies of its streams; off if unset.",
-    "FLIGHTLOG_RUNS_DIR_REMOTE": "Address for copies of runs, such as `s3://bucket/runs`: each run is copied there while "
-    "it runs, by `flightlog sync --follow` beside it.",
+    "FLIGHTLOG_RUNS_DIR_REMOTE": (
+        "Address for copies of runs, such as `s3://bucket/runs`: each run is copied there while it runs, "
+        "by `flightlog sync --follow` beside it."
+    ),
     "FLIGHTLOG_REMOTE_CACHE": "Folder of local copies of remote runs; `~/.cache/flightlog/remote` if unset.",
     "FLIGHTLOG_REMOTE_CACHE_MAX": "Most that these copies may take, such as `2GB`; 10GiB if unset.",
-    "FLIGHTLOG_CACHE_DIR": "Folder of kept results; the manifest's `local_cache`, or else `.flightlog/cache`, if unset.",
+    "FLIGHTLOG_CACHE_DIR": (
+        "Folder of kept results; the manifest's `local_cache`, or else `.flightlog/cache`, if unset."
+    ),
     "FLIGHTLOG_TARGET": "Target of the manifest to run on, where no argument names one.",
     "FLIGHTLOG_OVERLAY": "Overlay that is laid over the manifest last: one of its own by name, or a file.",
     "FLIGHTLOG_PRICES": "File of a price table, in place of the manifest's and of the one that ships.",
-    "FLIGHTLOG_DEVICE_MEMORY": "Whether processes that record track their framework's device memory: 1, torch, jax, "
-    "tensorflow, or 0; off if unset.",
+    "FLIGHTLOG_DEVICE_MEMORY": (
+        "Whether processes that record track their framework's device memory: 1, torch, jax, tensorflow, "
+        "or 0; off if unset."
+    ),
     "FLIGHTLOG_DEVICE_MEMORY_INTERVAL": "Seconds between two samples of device memory; 0.1 if unset.",
-    "FLIGHTLOG_REDACT": "Regular expressions of secrets of your own, one per line, which are redacted beside the known "
-    "kinds; with a group, its text alone. `@FILE` names a file that holds them.",
-    "FLIGHTLOG_MANIFEST_AS_WRITTEN": "Whether a run keeps its manifest exactly as written, secrets included; off if unset.",
+    "FLIGHTLOG_REDACT": (
+        "Regular expressions of secrets of your own, one per line, which are redacted beside the known "
+        "kinds; with a group, its text alone. `@FILE` names a file that holds them."
+    ),
+    "FLIGHTLOG_MANIFEST_AS_WRITTEN": (
+        "Whether a run keeps its manifest exactly as written, secrets included; off if unset."
+    ),
     "FLIGHTLOG_RUN": "Absolute path of the run directory a child process joins; set by Flightlog itself.",
-    "FLIGHTLOG_COMPLETE": "Who completes a run that has ended (segments folded, `summary.json`, `checksums.json`): auto, "
-    "now for its own end, however long that takes, or later for whoever reads it first; auto if unset.",
-    "FLIGHTLOG_FOLLOWERS_WAIT": "Seconds that the end of a run waits for what it still has to send; 5 if unset.",
-    "OTEL_EXPORTER_OTLP_ENDPOINT": "Where OpenTelemetry's data goes; each run is sent there while it runs, by "
-    "`flightlog export --to otlp --follow` beside it, which reads the other `OTEL_*` variables, too.",
+    "FLIGHTLOG_COMPLETE": (
+        "Who completes a run that has ended (segments folded, `summary.json`, `checksums.json`): auto, "
+        "now for its own end, however long that takes, or later for whoever reads it first; auto if "
+        "unset."
+    ),
+    "FLIGHTLOG_FOLLOWERS_WAIT": (
+        "Seconds that the end of a run waits for what it still has to send; 5 if unset."
+    ),
+    "OTEL_EXPORTER_OTLP_ENDPOINT": (
+        "Where OpenTelemetry's data goes; each run is sent there while it runs, by `flightlog export --to"
+        " otlp --follow` beside it, which reads the other `OTEL_*` variables, too."
+    ),
     "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "As OTEL_EXPORTER_OTLP_ENDPOINT, for traces alone.",
     "OTEL_SDK_DISABLED": "true: nothing is sent to where OpenTelemetry's data goes.",
     "OTEL_TRACES_EXPORTER": "none: no traces are sent.",
     "OTEL_METRICS_EXPORTER": "none: no metrics are sent.",
     "OTEL_LOGS_EXPORTER": "none: no logs are sent.",
-    "TRACEPARENT": "W3C trace context of the span that started this process; set by Flightlog and other tracers.",
+    "TRACEPARENT": (
+        "W3C trace context of the span that started this process; set by Flightlog and other tracers."
+    ),
 }
 """Every variable that is read, with its meaning in a line."""
 

@@ -79,7 +79,8 @@ class TaskEnded(TaskEvent, kw_only=True):
         doc(
             "whose memory: what PyTorch's allocator of the process had handed out (exact; "
             "`allocator_at_least` is a lower bound: it had peaked higher before), "
-            "the process tree's by the driver, or everyone's on the device; the last two from samples, so peaks in between are missed"
+            "the process tree's by the driver, or everyone's on the device; the last two from samples, "
+            "so peaks in between are missed"
         ),
     ] = None
     gpu_s: Annotated[

@@ -266,7 +266,7 @@ class RunIndex:
         found = count_lost(path)
         settled = now_ns is not None and before.newest.changed_ns + self._settled_ns < now_ns
         if settled and before == all_files(path):
-            entry = self._known.setdefault(path.name, Entry())
+            entry = self._known.setdefault(path.name, IndexEntry())
             entry.lost_digest, entry.lines_lost = before.digest, found
             self._changed = True
         return found
@@ -305,7 +305,7 @@ class RunIndex:
             return Document(None, f"{layout.RUN}: {read.problem}")
         found = decode_document(read.data, RunInfo, layout.RUN)
         if read.stamp is not None:
-            entry = self._known.setdefault(path.name, Entry())
+            entry = self._known.setdefault(path.name, IndexEntry())
             entry.run_stamp, entry.info, entry.problem = read.stamp, found.value, found.problem
             self._changed = True
         return found
@@ -326,7 +326,9 @@ class RunIndex:
             found = None if data is None else decode_figures(data, keep=found.names)
         return found if found and info and found.run_id in {None, info.run_id} else None
 
-    def _reckoned(self, path: Path, entry: Entry | None, task: str | None, reckon: Reckon) -> Figures | None:
+    def _reckoned(
+        self, path: Path, entry: IndexEntry | None, task: str | None, reckon: Reckon
+    ) -> Figures | None:
         before = all_files(path)
         if entry is not None and entry.events_digest is not None and entry.events_digest == before.digest:
             found = _decode(entry.figures)
@@ -339,7 +341,7 @@ class RunIndex:
         found = reckon(path)
         settled = now_ns is not None and before.newest.changed_ns + self._settled_ns < now_ns
         if settled and found is not None and before == all_files(path):
-            entry = self._known.setdefault(path.name, Entry())
+            entry = self._known.setdefault(path.name, IndexEntry())
             entry.events_digest, entry.summary_stamp = before.digest, None
             entry.figures = msgspec.Raw(msgspec.json.encode(kept_names(found)))
             self._changed = True
@@ -351,7 +353,7 @@ class RunIndex:
             return None
         found = decode_figures(read.data)
         if read.stamp is not None:
-            entry = self._known.setdefault(name, Entry())
+            entry = self._known.setdefault(name, IndexEntry())
             entry.summary_stamp, entry.events_digest = read.stamp, None
             entry.figures = msgspec.Raw(msgspec.json.encode(found))
             self._changed = True
@@ -402,7 +404,7 @@ def _is_text(name: str) -> bool:
     return True
 
 
-def _runs(entry: Entry) -> bool:
+def _runs(entry: IndexEntry) -> bool:
     return entry.info is not None and entry.info.status == "running"
 
 
@@ -423,7 +425,7 @@ _LEFTOVER_S = 3_600.0
 _NOTHING = msgspec.Raw(b"null")
 
 
-class Entry(msgspec.Struct, array_like=True):
+class IndexEntry(msgspec.Struct, array_like=True):
     """What the index keeps of one run: two documents, each with the stamp it had when it was read."""
 
     run_stamp: Stamp | None = None
@@ -440,7 +442,7 @@ class Entry(msgspec.Struct, array_like=True):
     lines_lost: int = 0
 
 
-_ENTRIES = msgspec.json.Decoder(dict[str, Entry])
+_ENTRIES = msgspec.json.Decoder(dict[str, IndexEntry])
 
 
 class Draft:
@@ -490,7 +492,7 @@ def index_file(
     return folder / f"{digest}{name}"
 
 
-def load_index(file: Path) -> dict[str, Entry]:
+def load_index(file: Path) -> dict[str, IndexEntry]:
     """What the index holds; nothing where it is missing, damaged, foreign, or another user's."""
     try:
         with open_regular(file) as source:
@@ -508,7 +510,7 @@ def load_index(file: Path) -> dict[str, Entry]:
         return {}
 
 
-def encode_index(entries: Mapping[str, Entry]) -> bytes:
+def encode_index(entries: Mapping[str, IndexEntry]) -> bytes:
     """The bytes of an index that holds these entries, by the name of the run's folder."""
     body = msgspec.json.encode(entries)
     return _head(body) + b"\n" + body

@@ -19,7 +19,7 @@ from flightlog.store.catalogue import infer_run, is_run, list_runs, missing_docu
 from flightlog.store.documents import read_document
 from flightlog.store.layout import RunInfo, WriterInfo
 from flightlog.store.liveness import Observer, here, latest, unix_time
-from flightlog.store.read.events import Completeness, Reading
+from flightlog.store.read.events import Completeness, RunReading
 from flightlog.store.read.files import find_parts
 from flightlog.store.read.lines import AnyEvent
 from flightlog.store.read.writers import has_said_its_end, read_writers, run_as_it_ended
@@ -107,8 +107,8 @@ class Run(Displayed):
             )
             problems.insert(
                 0,
-                f"{missing_document(path, read.problem)}; the run is described by its folder's name and its events"
-                f"{unknown}",
+                f"{missing_document(path, read.problem)}; the run is described by its folder's name "
+                f"and its events{unknown}",
             )
         elif read.problem:
             problems.insert(0, read.problem)
@@ -180,15 +180,15 @@ class Run(Displayed):
         )
         return submitted, completed, failed
 
-    def read(self) -> Reading:
+    def read(self) -> RunReading:
         """A new reading, which counts on the way how complete the streams are that it goes through."""
-        return Reading(self.path, self._writers, self.problems, lambda: self.status == "running")
+        return RunReading(self.path, self._writers, self.problems, lambda: self.status == "running")
 
-    def completeness(self, reading: Reading | None = None) -> Completeness:
+    def completeness(self, reading: RunReading | None = None) -> Completeness:
         """How complete the run is. Goes through every stream, less those `reading` has gone through."""
         return (reading or self.read()).completeness()
 
-    def ending(self, reading: Reading | None = None) -> Ending:
+    def ending(self, reading: RunReading | None = None) -> Ending:
         """When the run ended and how long it took.
 
         A run that is running has no end, and its duration goes up to its last heartbeat. A run that was
@@ -228,7 +228,7 @@ class Run(Displayed):
     def _infer(self) -> RunInfo:
         """What name, writers and events tell of a run whose `run.json` is missing or unreadable."""
         # Whether the run goes on is not known before this is.
-        reading = Reading(self.path, self._writers, self.problems, lambda: True)
+        reading = RunReading(self.path, self._writers, self.problems, lambda: True)
         counts = dict.fromkeys(("task_submitted", "task_completed", "task_failed"), 0)
         for event in reading.events("tasks"):
             kind = event.kind if isinstance(event, UnknownEvent) else kind_of(event)

@@ -46,8 +46,8 @@ from flightlog.store.read.lines import Scan
 from flightlog.store.tables.connection import LONGEST_LINE_BYTES, READ, text
 from flightlog.store.tables.parquet import move_folder_aside
 from flightlog.store.tables.run_tables import open_all
-from flightlog.store.tables.snapshots import Origin, Snapshots, are_as_noted, is_unchanged, origins
-from flightlog.store.tables.sources import Source, Sources
+from flightlog.store.tables.snapshots import FileOrigin, Snapshots, are_as_noted, is_unchanged, origins
+from flightlog.store.tables.sources import Sources, StreamSource
 from flightlog.store.tables.views import KIND
 from flightlog.version import __version__
 
@@ -152,7 +152,7 @@ class LargeStreams:
         if len(self.scans) < len(large) and not counted:  # what is put together another way may take more
             self._connection.execute("RESET memory_limit")
 
-    def _read(self, stream: str, source: Source) -> None:
+    def _read(self, stream: str, source: StreamSource) -> None:
         connection = self._connection
         connection.execute(f"SET memory_limit = '{MEMORY}'")
         files = f"[{', '.join(text(str(file)) for file in source.files)}]"
@@ -372,7 +372,7 @@ class CachedSummary(Struct, frozen=True, kw_only=True):
 
     made_by: str
     """A digest of its schema and of the version: another version may count in another way."""
-    made_from: dict[str, Origin]
+    made_from: dict[str, FileOrigin]
     """All files of the run but its snapshots, by their path within it."""
     summary: Summary
 

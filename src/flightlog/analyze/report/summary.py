@@ -29,7 +29,7 @@ from flightlog.store.read.events import Completeness
 
 if TYPE_CHECKING:
     from flightlog.analyze.report.large_run import LargeStreams
-    from flightlog.store.read.events import Reading
+    from flightlog.store.read.events import RunReading
     from flightlog.store.run import Run
 
 
@@ -165,7 +165,7 @@ def summary_schema() -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Flightlog report", **schema}
 
 
-def _events(reading: Reading, stream: str) -> Iterator[Event]:
+def _events(reading: RunReading, stream: str) -> Iterator[Event]:
     return (event for event in reading.events(stream) if isinstance(event, Event))
 
 
@@ -174,7 +174,7 @@ def _again(run: Run, stream: str) -> Iterator[Event]:
     return (event for event in run.events(stream) if isinstance(event, Event))
 
 
-def _facts(run: Run, reading: Reading, metrics: dict[str, MetricStats]) -> RunFacts:
+def _facts(run: Run, reading: RunReading, metrics: dict[str, MetricStats]) -> RunFacts:
     info = run.info
     ending = run.ending(reading)
     last_seen = None

@@ -92,7 +92,7 @@ class Completeness:
         return "none lost" if self.loss_known else "whether any were lost is unknown"
 
 
-class Reading:
+class RunReading:
     """One reading of a run: each stream is gone through once, and counted on the way.
 
     `completeness()` covers what has been iterated to its end, and goes through the other streams itself. A
@@ -249,7 +249,7 @@ class Reading:
 
 def count_lost(path: Path) -> int:
     """Lines of a run that are lost, as `Completeness` has them; reads every stream."""
-    return Reading(path, read_writers(path)[0]).completeness().lost_lines
+    return RunReading(path, read_writers(path)[0]).completeness().lost_lines
 
 
 _COUNTED = {

@@ -38,7 +38,7 @@ from flightlog.store.remote.objects import Calls, Listed, Objects, file_chunks, 
 _TRIES = 4
 
 
-class Remote:
+class RemoteCopies:
     """The runs under an address. Every method raises `RemoteError`; none writes there. Not thread-safe."""
 
     def __init__(self, objects: Objects) -> None:
@@ -47,7 +47,7 @@ class Remote:
     @classmethod
     def open(
         cls, address: str, *, calls: Calls | None = None, options: dict[str, Any] | None = None
-    ) -> Remote:
+    ) -> RemoteCopies:
         """The runs under an address, without asking it anything yet; see `open_objects`."""
         return cls(open_objects(address, calls=calls, options=options))
 
@@ -317,7 +317,7 @@ class RemoteCheck(Struct, frozen=True, kw_only=True):
     """The files that they are about, by their paths: what `Uploader.sync` should send again."""
 
 
-def check_copy(run: Path | None, run_id: str, remote: Remote, observer: Observer) -> RemoteCheck:
+def check_copy(run: Path | None, run_id: str, remote: RemoteCopies, observer: Observer) -> RemoteCheck:
     """Read a copy again, in bounded memory. Of a run that has ended each file is also held against the one
     here.
 

@@ -36,7 +36,7 @@ from flightlog.core.settings import Settings, read_settings
 from flightlog.store import layout
 from flightlog.store.documents import read_document, replace_bytes
 from flightlog.store.remote.address import parse_address
-from flightlog.store.remote.copies import Remote, RemoteFile, RunListed, list_remote
+from flightlog.store.remote.copies import RemoteCopies, RemoteFile, RunListed, list_remote
 from flightlog.store.remote.objects import Calls, Objects, open_objects
 from flightlog.store.runs_folder import Note
 
@@ -176,7 +176,7 @@ class Mirror:
             path, kept = self._cache.path(run_id), self._cache.kept(run_id)
             if not path.is_dir():
                 path.mkdir()
-                kept = Kept()  # whatever is known of it is of files that somebody removed
+                kept = KeptCopy()  # whatever is known of it is of files that somebody removed
             if listed.stands_alone(name):
                 size = listed.objects[name].size
                 replace_bytes(path / name, _read_json(reader.objects, f"{run_id}/{name}", size))
@@ -223,12 +223,12 @@ class Mirror:
             return "earlier" if fetched is None else f"at {fetched[:19]}Z"
         return "earlier" if moment is None else f"at {datetime.fromtimestamp(moment, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
-    def _reader(self) -> Remote:
+    def _reader(self) -> RemoteCopies:
         """The remote for this thread: connections are shared, waiting is not."""
-        found: Remote | None = getattr(self._own, "remote", None)
+        found: RemoteCopies | None = getattr(self._own, "remote", None)
         if found is None:
             calls = Calls(self.address, timeout_s=READING_S)
-            found = self._own.remote = Remote(self._objects.sharing(calls))
+            found = self._own.remote = RemoteCopies(self._objects.sharing(calls))
         return found
 
 
@@ -289,7 +289,7 @@ TRIES = 4
 
 
 def copy_run(
-    reader: Callable[[], Remote], cache: RemoteCache, run_id: str, listed: RunListed, pool: Executor
+    reader: Callable[[], RemoteCopies], cache: RemoteCache, run_id: str, listed: RunListed, pool: Executor
 ) -> tuple[str, ...]:
     """Bring the copy of a run up to date; gives sentences on files that could not be had as they were
     uploaded.
@@ -304,7 +304,12 @@ def copy_run(
 
 class _Copying:
     def __init__(
-        self, reader: Callable[[], Remote], cache: RemoteCache, run_id: str, listed: RunListed, pool: Executor
+        self,
+        reader: Callable[[], RemoteCopies],
+        cache: RemoteCache,
+        run_id: str,
+        listed: RunListed,
+        pool: Executor,
     ) -> None:
         self._reader, self._cache, self._run_id, self._listed, self._pool = (
             reader,
@@ -315,7 +320,7 @@ class _Copying:
         )
         self._kept, self._here = cache.kept(run_id), cache.path(run_id)
         self._fresh = cache.fresh(run_id)
-        self._fetched: dict[str, KeptFile] = {}
+        self._fetched: dict[str, CopiedFile] = {}
 
     def copy(self) -> tuple[str, ...]:
         shutil.rmtree(self._fresh, ignore_errors=True)  # of a process that was killed
@@ -334,22 +339,22 @@ class _Copying:
         self._cache.keep(self._run_id, kept)
         return tuple(problems)
 
-    def _fetch(self) -> tuple[dict[str, KeptFile], list[str]]:
+    def _fetch(self) -> tuple[dict[str, CopiedFile], list[str]]:
         """Fetch what is not here; gives all files that the run has now, and what is wrong with others."""
-        had: dict[str, KeptFile] = {}
+        had: dict[str, CopiedFile] = {}
         problems: list[str] = []
         for _ in range(TRIES):
             files, problems = _inside(self._reader().files(self._run_id))
             found = list(self._pool.map(self._fetch_file, files))
             had = {
-                file.path: one for file, one in zip(files, found, strict=True) if isinstance(one, KeptFile)
+                file.path: one for file, one in zip(files, found, strict=True) if isinstance(one, CopiedFile)
             }
             if len(had) == len(files):
                 break
             problems += [one for one in found if isinstance(one, str)]  # the run went on meanwhile, or damage
         return had, problems
 
-    def _fetch_file(self, file: RemoteFile) -> KeptFile | str:
+    def _fetch_file(self, file: RemoteFile) -> CopiedFile | str:
         """Have a file among the new ones, unless it is here already; why not, where the remote has another
         one.
         """
@@ -380,13 +385,13 @@ class _Copying:
             for chunk in self._reader().chunks(self._run_id, rest) if rest.parts else ():
                 out.write(chunk)
 
-    def _as_kept(self, file: RemoteFile) -> KeptFile:
+    def _as_kept(self, file: RemoteFile) -> CopiedFile:
         parts = tuple(part.sha256 for part in file.parts)
         known = file.sha256 is not None or parts
         version = file.version if known else self._listed.stamp(file.path)
-        return KeptFile(version, file.size, parts)
+        return CopiedFile(version, file.size, parts)
 
-    def _put_in_place(self, files: dict[str, KeptFile]) -> None:
+    def _put_in_place(self, files: dict[str, CopiedFile]) -> None:
         self._kept.content = None  # first: a copy that is cut short here is not taken for a whole one
         self._kept.files = {path: one for path, one in self._kept.files.items() if files.get(path) == one}
         self._cache.keep(self._run_id, self._kept)
@@ -441,7 +446,7 @@ IN_USE_S = 3_600.0
 _STATE = ".remote"
 
 
-class KeptFile(msgspec.Struct, frozen=True):
+class CopiedFile(msgspec.Struct, frozen=True):
     """A file that was fetched and checked."""
 
     version: str
@@ -452,14 +457,14 @@ class KeptFile(msgspec.Struct, frozen=True):
     fetched."""
 
 
-class Kept(msgspec.Struct, kw_only=True):
+class KeptCopy(msgspec.Struct, kw_only=True):
     """What is here of one run."""
 
     versions: dict[str, str] = {}
     """Of the documents that were fetched for a list: the version each had, by its path within the run."""
     content: str | None = None
     """The version of the whole run when all its files were fetched; None where they are not all here."""
-    files: dict[str, KeptFile] = {}
+    files: dict[str, CopiedFile] = {}
     """The files that were fetched and checked, by their path within the run."""
     fetched: str | None = None
     """When that was, ISO 8601, UTC."""
@@ -496,14 +501,14 @@ class RemoteCache:
         """Where the copy of a run is, or would be."""
         return self.folder / run_id
 
-    def kept(self, run_id: str) -> Kept:
+    def kept(self, run_id: str) -> KeptCopy:
         """What is here of a run; nothing where it was never fetched, or the note of it cannot be read."""
         try:
-            return msgspec.json.decode((self._notes / f"{run_id}.json").read_bytes(), type=Kept)
+            return msgspec.json.decode((self._notes / f"{run_id}.json").read_bytes(), type=KeptCopy)
         except (OSError, msgspec.DecodeError, UnicodeDecodeError):
-            return Kept()
+            return KeptCopy()
 
-    def keep(self, run_id: str, kept: Kept) -> None:
+    def keep(self, run_id: str, kept: KeptCopy) -> None:
         """Note what is here of a run; to be called with the run locked."""
         replace_bytes(self._notes / f"{run_id}.json", msgspec.json.encode(kept))
 

@@ -39,7 +39,7 @@ class Listed(Struct, frozen=True):
     """Changes when the object does, where the place keeps such a thing; empty where not."""
 
 
-class Written(Struct, frozen=True):
+class WrittenObject(Struct, frozen=True):
     """What was written, and is there."""
 
     size: int
@@ -93,7 +93,7 @@ class Objects:
         """How large an object is."""
         return int(self._info(name)["size"])
 
-    def write(self, name: str, chunks: Iterable[bytes], *, replaces: bool = False) -> Written:
+    def write(self, name: str, chunks: Iterable[bytes], *, replaces: bool = False) -> WrittenObject:
         """Write an object and see that it is there as it was sent; `replaces` where others may read the old
         one.
 
@@ -113,7 +113,7 @@ class Objects:
         if aside != name:
             self.calls(lambda: self._fs.mv(self._path(aside), self._path(name)))
         self._check(name, sent)
-        return Written(sent.size, sent.sha256.hexdigest())
+        return WrittenObject(sent.size, sent.sha256.hexdigest())
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove objects; those that are gone already are passed over."""
@@ -343,7 +343,7 @@ class Calls:
     ) -> None:
         self.shown, self.timeout_s = shown, timeout_s
         self._attempts, self._pause_s, self._sleep = attempts, pause_s, sleep
-        self._worker: _Worker | None = None
+        self._worker: _CallThread | None = None
         self.made = 0
         """Calls so far, each attempt counted."""
 
@@ -369,7 +369,7 @@ class Calls:
             worker.asked.put(None)
 
     def _once(self, what: Callable[[], T], timeout_s: float) -> T:
-        worker, self._worker = self._worker or _Worker(), None
+        worker, self._worker = self._worker or _CallThread(), None
         self.made += 1
         worker.asked.put(what)
         try:
@@ -386,7 +386,7 @@ class Calls:
         return value  # type: ignore[no-any-return]
 
 
-class _Worker:
+class _CallThread:
     """A thread that makes the calls it is asked for."""
 
     def __init__(self) -> None:

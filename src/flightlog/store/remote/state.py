@@ -24,7 +24,7 @@ _LOCK = "sync.lock"
 _SOURCE = "sync-source.json"
 
 
-class Seen(Struct, array_like=True):
+class SentFile(Struct, array_like=True):
     """A file as it was when what stands in the note was made of it."""
 
     device: int
@@ -51,10 +51,10 @@ class SyncState(Struct, kw_only=True):
     problem: str | None = None
     """Why not; None where the last attempt succeeded."""
     problem_at: str | None = None
-    files: dict[str, Seen] = field(default_factory=dict)
+    files: dict[str, SentFile] = field(default_factory=dict)
 
 
-class Source(Struct, frozen=True):
+class SourceDirectory(Struct, frozen=True):
     """`sync-source.json`: names a run directory, for all hosts that see it. A copy of the directory is
     another one.
     """
@@ -100,14 +100,14 @@ def source_of(run: Path, host: str) -> str:
     """Eight hex digits that name this directory, also on other hosts that see it."""
     inode = run.stat().st_ino
     file = run / layout.FOLLOWERS / _SOURCE
-    known = read_document(file, Source).value
+    known = read_document(file, SourceDirectory).value
     if known is None or known.inode != inode:
-        known = Source(os.urandom(8).hex(), inode)
+        known = SourceDirectory(os.urandom(8).hex(), inode)
         try:
             file.parent.mkdir(exist_ok=True)
             write_document(file, known, durable=True)
         except OSError:  # read-only: then this host's name and the place tell it
-            known = Source(f"{host} {run.resolve()}", inode)
+            known = SourceDirectory(f"{host} {run.resolve()}", inode)
     return hashlib.sha256(f"{known.token} {known.inode}".encode()).hexdigest()[:8]
 
 

@@ -26,7 +26,7 @@ from flightlog.store.read.lines import read_tail
 from flightlog.store.remote.copies import (
     FOLDER,
     Piece,
-    Remote,
+    RemoteCopies,
     RemoteFile,
     SyncNote,
     note_name,
@@ -41,7 +41,14 @@ from flightlog.store.remote.local import (
     name_of,
 )
 from flightlog.store.remote.objects import CHUNK_BYTES, file_chunks
-from flightlog.store.remote.state import Seen, SyncState, begin_state, source_of, uploader_name, write_state
+from flightlog.store.remote.state import (
+    SentFile,
+    SyncState,
+    begin_state,
+    source_of,
+    uploader_name,
+    write_state,
+)
 
 _PASSES = 6
 
@@ -74,7 +81,7 @@ class Uploader:
     def __init__(
         self,
         run: Path,
-        remote: Remote,
+        remote: RemoteCopies,
         *,
         now: Callable[[], Observer] = here,
         pause: Callable[[float], None] = time.sleep,
@@ -289,7 +296,9 @@ class Uploader:
     # What is remembered of files, so that they are not read again.
 
     def _see(self, file: LocalFile, sent: RemoteFile) -> None:
-        self.state.files[file.path] = Seen(file.device, file.inode, file.size, file.mtime_ns, sent.version)
+        self.state.files[file.path] = SentFile(
+            file.device, file.inode, file.size, file.mtime_ns, sent.version
+        )
 
     def _is_seen(self, file: LocalFile, there: RemoteFile, *, grown: bool = False) -> bool:
         seen = self.state.files.get(file.path)
@@ -422,7 +431,14 @@ class Notes:
     """
 
     def __init__(
-        self, remote: Remote, run_id: str, *, uploader: str, source: str, host: str, moment: Callable[[], str]
+        self,
+        remote: RemoteCopies,
+        run_id: str,
+        *,
+        uploader: str,
+        source: str,
+        host: str,
+        moment: Callable[[], str],
     ) -> None:
         self.newest: SyncNote | None = None
         """The newest of this source, whoever wrote it."""

@@ -46,7 +46,7 @@ from flightlog.store.tables.connection import (
 )
 from flightlog.store.tables.run_tables import open_all, table_names
 from flightlog.store.tables.snapshots import (
-    Origin,
+    FileOrigin,
     Snapshot,
     Snapshots,
     are_as_noted,
@@ -73,7 +73,7 @@ _NOTED_BYTES = 256 << 20
 them."""
 
 
-class Written(NamedTuple):
+class WrittenFile(NamedTuple):
     """A Parquet file that was written."""
 
     rows: int
@@ -179,14 +179,14 @@ def write_snapshot(files: Mapping[str, Sequence[Path]], folder: Path) -> dict[st
 
 
 @contextmanager
-def _writer(folder: Path) -> Iterator[Callable[[str, Sequence[Path]], Written]]:
+def _writer(folder: Path) -> Iterator[Callable[[str, Sequence[Path]], WrittenFile]]:
     """A function that writes the snapshot of a stream from these files into the folder."""
     with plain_scratch() as scratch:
         plain = PlainPaths(scratch)
         # What does not fit in memory is spilled next to the result, not into the working directory.
         with private_connection({"temp_directory": str(plain.folder(folder))}) as connection:
 
-            def write(stream: str, paths: Sequence[Path]) -> Written:
+            def write(stream: str, paths: Sequence[Path]) -> WrittenFile:
                 return _write_stream(connection, stream, [plain.file(path) for path in paths], plain, folder)
 
             yield write
@@ -194,7 +194,7 @@ def _writer(folder: Path) -> Iterator[Callable[[str, Sequence[Path]], Written]]:
 
 def _write_stream(
     connection: duckdb.DuckDBPyConnection, stream: str, paths: Sequence[Path], plain: PlainPaths, folder: Path
-) -> Written:
+) -> WrittenFile:
     cleaned = plain.folder(folder) / f".{uuid4().hex}.jsonl"
     try:
         if any(map(has_long_line, paths)):
@@ -213,7 +213,7 @@ def _write_stream(
         cleaned.unlink(missing_ok=True)
 
 
-def _write_view(run: Run, name: str, folder: Path) -> Written:
+def _write_view(run: Run, name: str, folder: Path) -> WrittenFile:
     """Write a derived view, made from the stream's snapshot where that is current."""
     view = name.removeprefix("views/")
     target = snapshot_file(folder, name)
@@ -224,7 +224,7 @@ def _write_view(run: Run, name: str, folder: Path) -> Written:
 
 def write_rows(
     connection: duckdb.DuckDBPyConnection, query: str, target: Path, *, aside: Path | None = None
-) -> Written:
+) -> WrittenFile:
     """Write what a query gives into a Parquet file.
 
     The file appears whole or not at all; it is made in the folder `aside`, by default beside it.
@@ -240,7 +240,7 @@ def _write_file(
     params: Mapping[str, Any] | None,
     aside: Path,
     target: Path,
-) -> Written:
+) -> WrittenFile:
     """Write the rows of a query into a new file in the folder `aside`, whose name is plain, and move it to
     `target`.
 
@@ -261,7 +261,7 @@ def _write_file(
     finally:
         os.close(fd)
         made.unlink(missing_ok=True)
-    return Written(int(found[0]), size, digest)
+    return WrittenFile(int(found[0]), size, digest)
 
 
 def move_folder_aside(target: Path) -> None:
@@ -272,7 +272,7 @@ def move_folder_aside(target: Path) -> None:
         target.rename(target.with_name(f"{target.name}.moved-{uuid4().hex[:8]}"))
 
 
-def _notes(made: Mapping[str, Written], made_from: dict[str, Origin]) -> dict[str, Snapshot]:
+def _notes(made: Mapping[str, WrittenFile], made_from: dict[str, FileOrigin]) -> dict[str, Snapshot]:
     return {
         name: Snapshot(file.rows, file.size_bytes, statement_digest(name), made_from, file.sha256)
         for name, file in made.items()
@@ -300,7 +300,7 @@ class Noted(Struct, frozen=True, kw_only=True):
     format: int
     files: dict[str, int]
     """Rows by file, named from the history's folder on."""
-    made_from: dict[str, Origin]
+    made_from: dict[str, FileOrigin]
     sums: dict[str, FileSum] = {}
     """What each file holds. Earlier versions noted none: what they wrote is written anew."""
 
@@ -349,7 +349,9 @@ def partition_of(project: str, start_time: str | None) -> str:
     return f"project={quote(project, safe=' ') or UNKNOWN}/date={date}"
 
 
-def _write(connection: duckdb.DuckDBPyConnection, table: str, target: Path, aside: Path) -> Written | None:
+def _write(
+    connection: duckdb.DuckDBPyConnection, table: str, target: Path, aside: Path
+) -> WrittenFile | None:
     """Write a table's rows, if it has any; what the folders say is left out of the file."""
     (count,) = connection.execute(f'SELECT count(*) FROM "{table}"').fetchone() or (0,)  # noqa: S608 - one of ours
     if not count:

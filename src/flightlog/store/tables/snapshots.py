@@ -39,7 +39,7 @@ _distrusted: dict[_FileId, str] = {}
 """Files that DuckDB could not read, whatever their checksum says, and what it said."""
 
 
-class Origin(Struct, frozen=True):
+class FileOrigin(Struct, frozen=True):
     """A file that rows were taken from, as it was then."""
 
     size_bytes: int
@@ -54,7 +54,7 @@ class Snapshot(Struct, frozen=True):
     size_bytes: int
     made_by: str
     """A digest of the statement that made it: another version of it makes another table."""
-    made_from: dict[str, Origin]
+    made_from: dict[str, FileOrigin]
     """The run's files of the stream, by their path within the run, with `/`."""
     sha256: str = ""
     """Of the Parquet file. Earlier versions noted none: what they made is out of date."""
@@ -221,18 +221,18 @@ def _stream_of(name: str) -> str:
     return name if view == name else STORED.get(view, "")
 
 
-def origin_of(file: Path) -> Origin:
+def origin_of(file: Path) -> FileOrigin:
     """A file as it is now. Raises OSError."""
     found = file.stat()
-    return Origin(found.st_size, found.st_mtime_ns, _sha256(file))
+    return FileOrigin(found.st_size, found.st_mtime_ns, _sha256(file))
 
 
-def origins(run: Path, files: Sequence[Path]) -> dict[str, Origin]:
+def origins(run: Path, files: Sequence[Path]) -> dict[str, FileOrigin]:
     """The files of a run as they are now, by their path within it. Raises OSError."""
     return {_name(run, file): origin_of(file) for file in files}
 
 
-def are_as_noted(run: Path, files: Sequence[Path], noted: Mapping[str, Origin]) -> bool:
+def are_as_noted(run: Path, files: Sequence[Path], noted: Mapping[str, FileOrigin]) -> bool:
     """Whether files were left alone since they were noted, by their size and time."""
     try:
         stats = {_name(run, file): file.stat() for file in files}
@@ -252,7 +252,7 @@ def _is_current(run: Path, parts: Sequence[Part], snapshot: Snapshot, same: dict
     return all(same[part.path] for part in parts)
 
 
-def is_unchanged(file: Path, origin: Origin) -> bool:
+def is_unchanged(file: Path, origin: FileOrigin) -> bool:
     """Whether a file holds what it held: by its size and time, or else by its checksum."""
     try:
         found = file.stat()

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Source:
+class StreamSource:
     """The files that hold the rows of one stream of one run: JSONL, or the Parquet snapshot of it. Their
     names are plain.
     """
@@ -118,7 +118,7 @@ class Sources:
         found = self._snapshots.file(f"views/{name}")
         return None if found is None else self._plain.file(found)
 
-    def source(self, stream: str, *, snapshots: bool = True) -> Source:
+    def source(self, stream: str, *, snapshots: bool = True) -> StreamSource:
         """The files of a stream; none where the run has no such stream. Raises OSError.
 
         Without `snapshots` the files of lines are named, even where a snapshot could be read.
@@ -126,17 +126,17 @@ class Sources:
         parts = self._parts.get(stream, [])
         snapshot = self._snapshots.file(stream) if snapshots else None
         if snapshot is not None:
-            return Source((self._plain.file(snapshot),), parquet=True)
+            return StreamSource((self._plain.file(snapshot),), parquet=True)
         if not parts:
-            return Source(())
+            return StreamSource(())
         if self.is_sealed(stream):
-            return Source((self._plain.file(parts[0].path),))
+            return StreamSource((self._plain.file(parts[0].path),))
         if stream.startswith("user.") and not (self._settled and self._learned):
             learn_definitions(self._run.path, stream)
             self._learned = True
         listed = parts if self._settled else None
         sifted = sift(self._run.path, stream, self._scratch, settled=self._settled, listed=listed)
-        return Source(tuple(map(self._plain.file, sifted.files)), misfits=sifted.misfits)
+        return StreamSource(tuple(map(self._plain.file, sifted.files)), misfits=sifted.misfits)
 
     def is_sealed(self, stream: str) -> bool:
         """Whether a stream is one file, as it was when the run closed, and nothing happened to its making.

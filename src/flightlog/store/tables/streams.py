@@ -186,7 +186,7 @@ SMALL_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
-class Table:
+class StreamTable:
     """How the rows of one stream are read."""
 
     read: Mapping[str, str]
@@ -223,12 +223,12 @@ class Table:
 
 def table_of(
     connection: duckdb.DuckDBPyConnection, stream: str, lines: Sequence[Path], stored: Sequence[Path]
-) -> Table:
+) -> StreamTable:
     """How a stream is read from these files of lines and these snapshots."""
     if is_built_in(stream):
-        return Table(columns(stream), projection(stream))
+        return StreamTable(columns(stream), projection(stream))
     selected, read = users_table(connection, stream, lines)
-    return Table({**read, **(columns_of(connection, stored[0]) if stored else {})}, selected)
+    return StreamTable({**read, **(columns_of(connection, stored[0]) if stored else {})}, selected)
 
 
 def snapshots_scan(files: str) -> str:

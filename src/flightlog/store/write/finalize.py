@@ -59,7 +59,7 @@ class Move(Struct, frozen=True):
     size: int
 
 
-class Plan(Struct, frozen=True):
+class FoldPlan(Struct, frozen=True):
     """`segments/seal.json`."""
 
     moves: list[Move]
@@ -224,7 +224,7 @@ def _write_plan(path: Path, folders: Iterable[Path]) -> None:
         moves.append(Move(f"{part.writer}/{part.path.name}", part.stream, offset, size))
         ends[part.stream] = offset + size
     if moves:
-        write_document(path / layout.SEGMENTS / PLAN, Plan(moves), durable=True)
+        write_document(path / layout.SEGMENTS / PLAN, FoldPlan(moves), durable=True)
 
 
 def _carry_out(path: Path, step: Step) -> int:
@@ -236,7 +236,7 @@ def _carry_out(path: Path, step: Step) -> int:
     file = path / layout.SEGMENTS / PLAN
     if not file.exists():
         return 0
-    plan = read_document(file, Plan).value
+    plan = read_document(file, FoldPlan).value
     folded = 0
     for stream, moves in groupby(plan.moves if plan else (), key=lambda move: move.stream):
         folded += _fold(path, layout.stream_file(path, stream), list(moves), step)

@@ -20,7 +20,7 @@ from flightlog.core import threads
 from flightlog.core.descriptors import Descriptor
 from flightlog.core.interruption import HandlersWait, pass_interruption
 from flightlog.store import layout
-from flightlog.store.write.tail import SIZE, Tail
+from flightlog.store.write.tail import SIZE, MappedTail
 
 ROTATE_BYTES = 1 << 30
 BACKLOG_BYTES = 1 << 18
@@ -83,7 +83,7 @@ class StreamWriter:
         self._backlog: deque[bytes] = deque()
         self._backlog_bytes = 0
         self._begun = b""
-        self._tails: tuple[Tail, Tail] | None = None  # the one lines go into, the other one
+        self._tails: tuple[MappedTail, MappedTail] | None = None  # the one lines go into, the other one
         self._retry_at = 0.0
         self._slow = False
         self._closed = False
@@ -325,7 +325,7 @@ class StreamWriter:
         """Two tails; none where the file system cannot map files: then each line is written by itself."""
         paths = [layout.tail_file(self._folder, self.name, side) for side in "ab"]
         try:
-            self._tails = Tail(paths[0]), Tail(paths[1])
+            self._tails = MappedTail(paths[0]), MappedTail(paths[1])
             self.put = _guarded(self._tails[0].put, self._lock)
         except OSError as error:
             self._tails, self.put = None, _refuse

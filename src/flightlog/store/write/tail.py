@@ -19,7 +19,7 @@ _ZEROS = bytes(SIZE)
 _NO_FALLOCATE = {errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
 
 
-class Tail:
+class MappedTail:
     """Whole lines from offset 0 up to the first NUL.
 
     `put` takes one line, and is atomic under the interpreter lock; a line that does not fit raises ValueError

@@ -6,9 +6,9 @@ import json
 from uuid import NAMESPACE_URL, uuid5
 
 import pytest
+from builders.telemetry_records import COUNTERS, JSON, completed, record, valid_records
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from telemetry import COUNTERS, JSON, completed, record, valid_records
 
 from flightlog.devices import (
     TelemetryEventV2,

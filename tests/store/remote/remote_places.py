@@ -17,7 +17,7 @@ from flightlog.store import layout
 from flightlog.store.documents import write_document
 from flightlog.store.layout import RunInfo, WriterInfo
 from flightlog.store.liveness import Observer
-from flightlog.store.remote.copies import Remote
+from flightlog.store.remote.copies import RemoteCopies
 from flightlog.store.remote.objects import Calls, Objects
 from flightlog.store.remote.upload import Uploader
 from flightlog.store.run import Run
@@ -81,11 +81,11 @@ class FaultyFileSystem(MemoryFileSystem):
         }
 
 
-def place(filesystem: FaultyFileSystem, *, timeout_s: float = 30.0) -> Remote:
+def place(filesystem: FaultyFileSystem, *, timeout_s: float = 30.0) -> RemoteCopies:
     """The place as a process sees it that has just begun; it asks once, and does not wait."""
     address = "s3://bucket/runs"
     calls = Calls(address, attempts=1, timeout_s=timeout_s, sleep=lambda _s: None)
-    return Remote(Objects(filesystem, "/runs", address, calls))
+    return RemoteCopies(Objects(filesystem, "/runs", address, calls))
 
 
 class Writing:
@@ -164,18 +164,18 @@ class Writing:
         self.info.status, self.info.end_time = "completed", at(9)
         write_document(self.path / layout.RUN, self.info)
 
-    def uploader(self, remote: Remote, **options: Any) -> Uploader:
+    def uploader(self, remote: RemoteCopies, **options: Any) -> Uploader:
         return Uploader(self.path, remote, now=self.observer, **options)
 
 
-def read_back(remote: Remote, stream: str = "metrics") -> list[tuple[str, int]]:
+def read_back(remote: RemoteCopies, stream: str = "metrics") -> list[tuple[str, int]]:
     """The events that a reader of the place gets, each as often as it gets it."""
     with tempfile.TemporaryDirectory() as folder:
         path = fetch_all(remote, Path(folder))
         return sorted((event.writer, event.seq) for event in Run(path).events(stream))
 
 
-def fetch_all(remote: Remote, folder: Path) -> Path:
+def fetch_all(remote: RemoteCopies, folder: Path) -> Path:
     """The run as a reader has it on a disk."""
     path = folder / RUN_ID
     path.mkdir()

@@ -120,7 +120,7 @@ def test_without_room_the_run_itself_is_given_and_that_is_told(tmp_path: Path) -
 
 
 def test_a_run_that_is_over_is_given_as_it_is(tmp_path: Path) -> None:
-    run = Run(Path(__file__).parents[1] / "golden/run-v1/run-20260520T035200Z-demo-a1b2c3d4")
+    run = Run(Path(__file__).parents[2] / "golden/run-v1/run-20260520T035200Z-demo-a1b2c3d4")
     with held_still(run, folder=tmp_path) as still:
         assert still is run
     assert list(tmp_path.iterdir()) == []
@@ -165,7 +165,7 @@ def test_a_folder_that_is_just_being_made_and_a_link_are_left_alone(tmp_path: Pa
     assert (fresh.is_dir(), (elsewhere / HELD).is_file()) == (True, True)
 
 
-GOLDEN = Path(__file__).parents[1] / "golden/run-v1/run-20260520T035200Z-demo-a1b2c3d4"
+GOLDEN = Path(__file__).parents[2] / "golden/run-v1/run-20260520T035200Z-demo-a1b2c3d4"
 
 
 @pytest.mark.parametrize("command", ["report", "diagnose", "compare"])

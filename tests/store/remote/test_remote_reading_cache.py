@@ -18,8 +18,8 @@ from flightlog.events import TaskSubmitted
 from flightlog.store.liveness import here
 from flightlog.store.remote.mirror import (
     IN_USE_S,
-    Kept,
-    KeptFile,
+    CopiedFile,
+    KeptCopy,
     RemoteCache,
     cache_root,
     folder_name,
@@ -114,9 +114,9 @@ def filled(root: Path, name: str, sizes: dict[str, int], used: dict[str, float])
         (cache.path(run_id) / "segments").mkdir(parents=True)
         (cache.path(run_id) / "run.json").write_bytes(b"{}")
         (cache.path(run_id) / "tasks.jsonl").write_bytes(b"x" * size)
-        files = {"run.json": KeptFile("a", 2), "tasks.jsonl": KeptFile("b", size)}
+        files = {"run.json": CopiedFile("a", 2), "tasks.jsonl": CopiedFile("b", size)}
         with cache.locked(run_id):
-            cache.keep(run_id, Kept(content="v", final=True, files=files, versions={"run.json": "v1"}))
+            cache.keep(run_id, KeptCopy(content="v", final=True, files=files, versions={"run.json": "v1"}))
         os.utime(cache.folder / ".remote" / f"{run_id}.lock", (used[run_id], used[run_id]))
     return cache
 
@@ -130,7 +130,7 @@ def test_the_longest_unused_runs_go_first_and_stay_listed(tmp_path: Path) -> Non
     assert make_room(tmp_path, 306, now=now) == 0
     assert make_room(tmp_path, 250, now=now) == 100
     assert sorted(path.name for path in one.path("run-a").iterdir()) == ["run.json"]
-    assert one.kept("run-a") == Kept(files={"run.json": KeptFile("a", 2)}, versions={"run.json": "v1"})
+    assert one.kept("run-a") == KeptCopy(files={"run.json": CopiedFile("a", 2)}, versions={"run.json": "v1"})
     assert (one.path("run-b") / "tasks.jsonl").exists()
     assert make_room(tmp_path, 0, now=now, spare={one.path("run-b")}) == 0
     assert make_room(tmp_path, 0, now=now) == 100  # run-c is in use
@@ -156,4 +156,4 @@ def test_what_is_known_of_a_copy_is_forgotten_where_it_cannot_be_read(tmp_path: 
     cache = filled(tmp_path, "one", {"run-a": 1}, {"run-a": 0.0})
     for damage in (b"", b"{", b"[]", b"\xff"):
         (cache.folder / ".remote" / "run-a.json").write_bytes(damage)
-        assert cache.kept("run-a") == Kept()
+        assert cache.kept("run-a") == KeptCopy()

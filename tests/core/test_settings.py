@@ -96,7 +96,8 @@ def test_a_cache_folder_of_nobody_is_a_message_and_counts_as_unset() -> None:
     found = read_settings({"FLIGHTLOG_CACHE_DIR": "~no-such-user-here/kept"})
     assert found == Settings(
         problems=(
-            "FLIGHTLOG_CACHE_DIR='~no-such-user-here/kept' names a home folder that does not exist; it counts as unset",
+            "FLIGHTLOG_CACHE_DIR='~no-such-user-here/kept' names a home folder that does not exist; "
+            "it counts as unset",
         )
     )
 
@@ -214,7 +215,8 @@ def test_an_address_for_a_folder_of_runs_is_read_from_and_recording_goes_to_the_
     found = read_settings({"FLIGHTLOG_RUNS_DIR": " s3://key:secret@bucket/runs "})
     assert (found.runs_dir, found.runs_address) == (Path(".flightlog/runs"), "s3://key:secret@bucket/runs")
     assert found.problems == (
-        "FLIGHTLOG_RUNS_DIR is an address: runs are read from it, and not recorded to it; they go to .flightlog/runs, "
+        "FLIGHTLOG_RUNS_DIR is an address: runs are read from it, and not recorded to it; "
+        "they go to .flightlog/runs, "
         "and FLIGHTLOG_RUNS_DIR_REMOTE has them copied to an address",
     )
 
@@ -238,9 +240,11 @@ def test_patterns_for_redaction_come_from_a_variable_or_a_file_and_bad_ones_are_
     for value in ("\n".join(patterns), f"@{file}"):
         assert redact_patterns({"FLIGHTLOG_REDACT": value}) == ("PROJ-[0-9]+", "case (\\w+)")
         assert read_settings({"FLIGHTLOG_REDACT": value}).problems == (
-            "pattern 2 of FLIGHTLOG_REDACT is no regular expression (missing ), unterminated subpattern at position 0); "
+            "pattern 2 of FLIGHTLOG_REDACT is no regular expression "
+            "(missing ), unterminated subpattern at position 0); "
             "it is ignored",
-            "pattern 3 of FLIGHTLOG_REDACT has too many repetitions that can match the same text, which may take for ever: "
+            "pattern 3 of FLIGHTLOG_REDACT has too many repetitions that can match the same text, "
+            "which may take for ever: "
             "(a+)+b; it is ignored",
             "pattern 4 of FLIGHTLOG_REDACT matches the empty text; it is ignored",
         )
@@ -263,10 +267,20 @@ def test_a_pattern_that_may_take_for_ever_is_refused_and_plain_ones_are_not() ->
         r"\w+(?=\w+\w+!):": r"\w+(?=\w+\w+!):",
     }
     fine = (
-        r"ACME-\d+", r"\d{1,3}(?:\.\d{1,3}){3}", r"(?:foo|bar)-\w+", r"(?:\w{3}-)+x", r"[A-Z]+-[0-9]+-[a-z]+",
-        r"[\w.+-]+@[\w-]+\.[\w.-]+", r"\s*key\s*=\s*(\S+)", r".*patient.*", "a*+a*+a*+b",
-        r"(?:\d[ -]?){13,16}", r"(?:ab|cd)+x", r"(?:\w+\.)+internal", r"(?:[A-Z][a-z]+ )+Ltd",
-    )  # fmt: skip
+        r"ACME-\d+",
+        r"\d{1,3}(?:\.\d{1,3}){3}",
+        r"(?:foo|bar)-\w+",
+        r"(?:\w{3}-)+x",
+        r"[A-Z]+-[0-9]+-[a-z]+",
+        r"[\w.+-]+@[\w-]+\.[\w.-]+",
+        r"\s*key\s*=\s*(\S+)",
+        r".*patient.*",
+        "a*+a*+a*+b",
+        r"(?:\d[ -]?){13,16}",
+        r"(?:ab|cd)+x",
+        r"(?:\w+\.)+internal",
+        r"(?:[A-Z][a-z]+ )+Ltd",
+    )
     many = "has too many repetitions that can match the same text, which may take for ever"
     assert {pattern: pattern_problem(pattern) for pattern in (*overlapping, *fine)} == {
         **{pattern: f"{many}: {shown}" for pattern, shown in overlapping.items()},

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from builders.telemetry_records import GOLDEN, record, valid_records
 from hypothesis import given
-from telemetry import GOLDEN, record, valid_records
 
 from flightlog.devices import (
     TelemetryEventV3,

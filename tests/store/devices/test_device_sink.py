@@ -8,11 +8,12 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
+from builders.telemetry_records import GOLDEN, record
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from telemetry import GOLDEN, record
 
 from flightlog.core.errors import UsageError
 from flightlog.devices import (
@@ -148,7 +149,7 @@ def test_a_folder_has_one_writer(tmp_path):
 KILLED = """
 import os, signal, sys
 sys.path.insert(0, sys.argv[2])
-from telemetry import record
+from builders.telemetry_records import record
 from flightlog.devices import TelemetrySink
 sink = TelemetrySink(sys.argv[1], rollover_events=4)
 for number in range(10):
@@ -158,7 +159,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_a_killed_writer_loses_nothing_and_its_session_was_interrupted(tmp_path):
-    program = [sys.executable, "-c", KILLED, str(tmp_path), os.path.dirname(__file__)]
+    program = [sys.executable, "-c", KILLED, str(tmp_path), str(Path(__file__).parents[2])]
     assert subprocess.run(program, check=False).returncode == -signal.SIGKILL
     assert numbers(tmp_path) == list(range(10))
     assert statuses(tmp_path) == {"s-1": ("running", None)}
@@ -194,7 +195,7 @@ def test_a_folder_without_manifest_is_taken_up_as_its_segments_tell(tmp_path):
 FORKED = """
 import os, sys
 sys.path.insert(0, sys.argv[2])
-from telemetry import record
+from builders.telemetry_records import record
 from flightlog.devices import TelemetrySink
 from flightlog.core.errors import UsageError
 sink = TelemetrySink(sys.argv[1])
@@ -215,7 +216,7 @@ os._exit(0)
 
 
 def test_a_forked_child_does_not_write_and_does_not_hold_the_folder(tmp_path):
-    program = [sys.executable, "-c", FORKED, str(tmp_path), os.path.dirname(__file__)]
+    program = [sys.executable, "-c", FORKED, str(tmp_path), str(Path(__file__).parents[2])]
     with subprocess.Popen(program, stdin=subprocess.PIPE) as parent:  # the child lives until its input ends
         assert parent.wait() == 0
         assert statuses(tmp_path) == {"s-1": ("running", None)}

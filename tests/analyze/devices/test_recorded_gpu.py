@@ -23,7 +23,7 @@ from flightlog.store.run import Run
 
 @pytest.fixture(scope="module")
 def run() -> Run:
-    golden = Path(__file__).parent.parent / "golden" / "devices" / "gpu-training"
+    golden = Path(__file__).parents[2] / "golden" / "devices" / "gpu-training"
     return Run(next(golden.glob("run-*")))
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from uuid import NAMESPACE_URL, uuid5
 
 import pytest
+from builders.telemetry_records import BYTES, SAID
 from hypothesis import given
 from hypothesis import strategies as st
-from telemetry import BYTES, SAID
 
 from flightlog.devices import stable_legacy_session_id, telemetry_event_from_record, telemetry_event_to_dict
 

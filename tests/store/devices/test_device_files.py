@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from builders.telemetry_records import COUNTERS, GOLDEN, JSON, completed, record, valid_records, write_lines
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from telemetry import COUNTERS, GOLDEN, JSON, completed, record, valid_records, write_lines
 
 from flightlog.devices import (
     SessionSummary,

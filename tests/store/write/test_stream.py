@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from flightlog.store.write.stream import BACKLOG_BYTES, StreamWriter
-from flightlog.store.write.tail import SIZE, Tail
+from flightlog.store.write.tail import SIZE, MappedTail
 
 
 class Disk:
@@ -291,7 +291,7 @@ def test_without_mappable_files_each_line_is_written_by_itself(folder, monkeypat
 
 
 def test_a_tail_refuses_what_does_not_fit_and_keeps_what_it_has(tmp_path):
-    tail = Tail(tmp_path / "t")
+    tail = MappedTail(tmp_path / "t")
     tail.put(b"a" * (SIZE - 10))
     with pytest.raises(ValueError, match="range"):
         tail.put(b"b" * 11)

@@ -13,7 +13,7 @@ from flightlog.store import layout
 from flightlog.store.layout import WriterInfo
 from flightlog.store.read import lines
 from flightlog.store.read.completeness import Coverage
-from flightlog.store.read.events import Reading
+from flightlog.store.read.events import RunReading
 from flightlog.store.read.files import has_long_line
 from flightlog.store.read.lines import Scan, read_lines
 
@@ -316,7 +316,7 @@ def test_whatever_is_strewn_about_each_event_is_read_once_and_loss_is_exact(stre
             WriterInfo(writer=writer, pid=1, host="node-1", closed=True, lines={"metrics": number})
             for writer, number in written.items()
         ]
-        reading = Reading(run, writers)
+        reading = RunReading(run, writers)
         found = [(event.writer, event.seq) for event in reading.events("metrics")]
         whole = reading.completeness()
     lost = sum(written.values()) - len(standing)
@@ -337,7 +337,7 @@ def test_a_file_cut_off_at_any_byte_loses_only_what_was_cut(data):
         run = Path(folder)
         put(run, place, content[:cut])
         info = WriterInfo(writer="aa", pid=1, host="node-1", closed=True, lines={"metrics": total})
-        reading = Reading(run, [info])
+        reading = RunReading(run, [info])
         found = [event.seq for event in reading.events("metrics")]
         whole = reading.completeness()
     ends = [sum(len(line("aa", seq)) for seq in range(upto + 1)) for upto in range(total)]
@@ -350,7 +350,7 @@ def test_a_file_cut_off_at_any_byte_loses_only_what_was_cut(data):
 def test_a_gap_is_lost_and_an_unclosed_writer_is_said_to_be_open(tmp_path):
     put(tmp_path, "metrics.jsonl", line("aa", 0), line("aa", 3), line("aa", 5))
     open_writer = WriterInfo(writer="aa", pid=1, host="node-1", lines={"metrics": 4})
-    whole = Reading(tmp_path, [open_writer]).completeness()
+    whole = RunReading(tmp_path, [open_writer]).completeness()
     assert (whole.lost, whole.writers, whole.writers_open) == ({"metrics": 3}, 1, 1)
     assert whole.problems == (
         "metrics: 3 lines of writer aa lost: no. 1 to 2, 4",
@@ -375,7 +375,7 @@ def test_a_large_gap_is_believed_where_the_writer_or_a_second_line_supports_it(
     killed = WriterInfo(
         writer="aa", pid=1, host="node-1", counted=True, died=True, lines={"metrics": counted}
     )
-    whole = Reading(tmp_path, [killed]).completeness()
+    whole = RunReading(tmp_path, [killed]).completeness()
     said = [problem for problem in whole.problems if "damaged" in problem]
     lines, what = ("1 line", "a number") if damaged == 1 else (f"{damaged} lines", "numbers")
     assert (whole.lines, whole.lost_lines) == (len(numbers), lost)
@@ -394,7 +394,7 @@ def test_lines_the_writer_could_not_write_are_lost_once(tmp_path):
         lost={"metrics": 2},
         reasons={"No space left on device": 2},
     )
-    whole = Reading(tmp_path, [info]).completeness()
+    whole = RunReading(tmp_path, [info]).completeness()
     assert whole.lost == {"metrics": 2, "tasks": 2}
     assert whole.problems == (
         "metrics: 2 lines of writer aa lost: no. 1 to 2",
@@ -406,7 +406,7 @@ def test_lines_the_writer_could_not_write_are_lost_once(tmp_path):
 def test_a_reading_counts_a_stream_once_however_often_it_is_gone_through(tmp_path):
     put(tmp_path, "metrics.jsonl", line("aa", 0))
     put(tmp_path, "events.jsonl", b"{\n")
-    reading = Reading(tmp_path, [])
+    reading = RunReading(tmp_path, [])
     next(reading.events("metrics"))  # given up half-way
     assert (len(list(reading.events("metrics"))), len(list(reading.records("metrics")))) == (1, 1)
     whole = reading.completeness()
