@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -67,11 +68,7 @@ _lock = Lock()
 
 def timeline(run: AnyRun = "latest") -> Figure:
     """Which tasks ran where and when: one row per worker, coloured by name, failures and retries marked."""
-    from flightlog.show.figures import timeline_figure
-
-    seen = _look(run)
-    found = seen.drawn.timeline
-    return _drawn(None if found is None else timeline_figure(found), seen, "no task that started")
+    return _figure(run, lambda seen: seen.drawn.timeline, "timeline_figure", "no task that started")
 
 
 def concurrency(run: AnyRun = "latest") -> Figure:
@@ -136,56 +133,38 @@ def metric(run: AnyRun = "latest", name: str | None = None) -> Figure:
 
 def durations(run: AnyRun = "latest") -> Figure:
     """How long tasks took, by name."""
-    from flightlog.show.figures import durations_figure
-
-    seen = _look(run)
-    found = seen.drawn.durations
-    return _drawn(durations_figure(found) if found else None, seen, "no task that completed")
+    return _figure(run, lambda seen: seen.drawn.durations, "durations_figure", "no task that completed")
 
 
 def waits(run: AnyRun = "latest") -> Figure:
     """How long tasks waited, against how long they ran."""
-    from flightlog.show.figures import waits_figure
-
-    seen = _look(run)
-    found = seen.drawn.waits
-    return _drawn(None if found is None else waits_figure(found), seen, "no task whose waiting is known")
+    return _figure(run, lambda seen: seen.drawn.waits, "waits_figure", "no task whose waiting is known")
 
 
 def critical_path(run: AnyRun = "latest") -> Figure:
     """The chain of work and waiting that the wall time consists of."""
-    from flightlog.show.figures import critical_figure
-
-    seen = _look(run)
-    found = seen.report.critical_path
-    return _drawn(None if found is None else critical_figure(found), seen, "no task or span that ended")
+    return _figure(
+        run, lambda seen: seen.report.critical_path, "critical_figure", "no task or span that ended"
+    )
 
 
 def spans(run: AnyRun = "latest") -> Figure:
     """What code did inside what, by time: the tree of spans."""
-    from flightlog.show.figures import spans_figure
-
-    seen = _look(run)
-    found = seen.report.details.span_tree if seen.report.details is not None else None
-    return _drawn(None if found is None else spans_figure(found), seen, "no span")
+    return _figure(
+        run, lambda seen: seen.report.details and seen.report.details.span_tree, "spans_figure", "no span"
+    )
 
 
 def shares(run: AnyRun = "latest") -> Figure:
     """Where the time of the workers went."""
-    from flightlog.show.figures import shares_figure
-
-    seen = _look(run)
-    found = seen.report.time
-    return _drawn(None if found is None else shares_figure(found), seen, "nothing whose time could be split")
+    return _figure(run, lambda seen: seen.report.time, "shares_figure", "nothing whose time could be split")
 
 
 def cost(run: AnyRun = "latest") -> Figure:
     """What the time of the workers was paid for."""
-    from flightlog.show.figures import cost_figure
-
-    seen = _look(run)
-    found = seen.report.cost_split
-    return _drawn(None if found is None else cost_figure(found), seen, "no rate to charge its workers by")
+    return _figure(
+        run, lambda seen: seen.report.cost_split, "cost_figure", "no rate to charge its workers by"
+    )
 
 
 def compare(before: AnyRun | Comparison | None = None, after: AnyRun | None = None) -> Figure:
@@ -245,6 +224,15 @@ def _chart(run: AnyRun, name: str, title: str, missing: str, instead: str | None
     if found is None and instead is not None and getattr(seen.drawn, instead) is not None:
         raise UsageError(f"{_nothing(seen, missing)}; figures.{instead} draws that of the machine")
     return _drawn(None if found is None else chart_figure(found, title=title), seen, missing)
+
+
+def _figure(run: AnyRun, pick: Callable[[ReportWithCharts], Any], figure: str, missing: str) -> Figure:
+    """The figure of this name in `show.figures`, of what `pick` takes from the run."""
+    from flightlog.show import figures
+
+    seen = _look(run)
+    found = pick(seen)
+    return _drawn(getattr(figures, figure)(found) if found else None, seen, missing)
 
 
 def _drawn(figure: Figure | None, seen: ReportWithCharts, missing: str) -> Figure:

@@ -14,8 +14,7 @@ from flightlog.record.context import active_runs, carrier
 from flightlog.record.span import current, current_span, span
 from flightlog.store.run import Run
 from flightlog.testing import tasks
-from flightlog.testing.engines import recorded
-from flightlog.testing.harness import make_work
+from flightlog.testing.engines import make_work, recorded
 
 
 def leave_a_span_open() -> None:

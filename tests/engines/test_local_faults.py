@@ -22,8 +22,7 @@ from flightlog.record.context import carrier
 from flightlog.record.span import span
 from flightlog.store.run import Run
 from flightlog.testing import tasks
-from flightlog.testing.engines import gate, recorded
-from flightlog.testing.harness import PATIENCE_S, Reported, make_work
+from flightlog.testing.engines import PATIENCE_S, Reported, gate, make_work, recorded
 
 MIB = 1 << 20
 
@@ -331,7 +330,7 @@ PRELUDE = """
 import os, signal, sys, time
 from flightlog.engines.local import LocalEngine
 from flightlog.testing import tasks
-from flightlog.testing.harness import Reported, make_work
+from flightlog.testing.engines import Reported, make_work
 signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever this program was started from
 """
 

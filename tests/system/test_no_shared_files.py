@@ -24,7 +24,7 @@ from flightlog.events import ResourceSample, TaskStarted
 from flightlog.record.context import carrier, current_run
 from flightlog.session.session import Session
 from flightlog.store.run import Run
-from flightlog.testing.harness import make_work, recorded
+from flightlog.testing.engines import make_work, recorded
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
 

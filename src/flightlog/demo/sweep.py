@@ -56,7 +56,7 @@ tasks:
 """The manifest that `write_manifest` writes."""
 POPULATION = 20_000
 SHAKY = 23
-"""One in so many scenarios finds the staging area missing at its first attempt."""
+"""One in this many scenarios finds the staging area missing at its first attempt."""
 
 
 class Scenario(Struct, frozen=True, kw_only=True):
@@ -80,7 +80,7 @@ def demo_folder(runs_dir: Path | None = None) -> Path:
 
 
 def sweep(runs_dir: Path | None = None, count: int = SCENARIOS, *, workers: int | None = None) -> LiveRun:
-    """Simulate so many scenarios and one invalid one, recorded; returns the run, which has ended.
+    """Simulate this many scenarios and one invalid one, recorded; returns the run, which has ended.
 
     The results are in the run's folder, under `artifacts`, and are the same each time. Scenarios that an
     earlier sweep with the same folder of runs simulated come from the cache.

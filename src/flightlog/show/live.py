@@ -74,6 +74,14 @@ WORKER = LiveColumn("Worker", wide=True, end=6)
 """
 
 
+def _columns(titles: str) -> tuple[LiveColumn, ...]:
+    """Columns by their titles, separated by commas: `>` marks right-aligned ones, `*` wide ones."""
+    return tuple(
+        WORKER if title == "Worker" else LiveColumn(title.lstrip(">*"), title[0] == ">", title[0] == "*")
+        for title in titles.split(", ")
+    )
+
+
 class LiveRow(Struct, frozen=True):
     """One row. `key` is the same in every state; `about` is the object shown."""
 
@@ -185,11 +193,10 @@ def _names(state: LiveState) -> Pane:
         )
         return LiveRow(one.name[:LONGEST], cells, one, "bad" if one.failed else "")
 
-    titles = ("Submitted", "Completed", "Failed", "Running", "Mean", "Max")
     return Pane(
         name="tasks",
         title="Tasks",
-        columns=(LiveColumn("Task", wide=True), *(LiveColumn(title, right=True) for title in titles)),
+        columns=_columns("*Task, >Submitted, >Completed, >Failed, >Running, >Mean, >Max"),
         rows=tuple(map(row, state.names)),
         empty="No task has been submitted.",
     )
@@ -210,14 +217,7 @@ def _running(state: LiveState) -> Pane:
     return Pane(
         name="running",
         title=_counted("Running", state.progress.running + len(state.open_spans)),
-        columns=(
-            LiveColumn("Task", wide=True),
-            LiveColumn("For", right=True),
-            LiveColumn("p95", right=True),
-            LiveColumn("Stuck"),
-            WORKER,
-            LiveColumn("Try", right=True),
-        ),
+        columns=_columns("*Task, >For, >p95, Stuck, Worker, >Try"),
         rows=(*map(row, state.doing), *map(_open_span, state.open_spans)),
         empty="No task is running.",
     )
@@ -250,16 +250,10 @@ def _workers(state: LiveState) -> Pane:
         )
         return LiveRow(one.worker[:LONGEST], cells, one, {"lost": "bad", "gone": "quiet"}.get(one.state, ""))
 
-    numbers = ("For", "Ended", "Failed", "Cores", "Memory", "Seen")
     return Pane(
         name="workers",
         title=_counted("Workers", state.workers_all),
-        columns=(
-            WORKER,
-            LiveColumn("State"),
-            LiveColumn("Task", wide=True),
-            *(LiveColumn(title, right=True) for title in numbers),
-        ),
+        columns=_columns("Worker, State, *Task, >For, >Ended, >Failed, >Cores, >Memory, >Seen"),
         rows=tuple(map(row, state.workers)),
         empty="No worker is known.",
     )
@@ -278,11 +272,10 @@ def _hosts(state: LiveState) -> Pane:
         )
         return LiveRow(one.host[:LONGEST], cells, one, "warn" if share is not None and share >= 0.95 else "")
 
-    titles = ("CPU", "Memory", "Of", "Share", "Seen")
     return Pane(
         name="resources",
         title="Machines",
-        columns=(LiveColumn("Machine", wide=True), *(LiveColumn(title, right=True) for title in titles)),
+        columns=_columns("*Machine, >CPU, >Memory, >Of, >Share, >Seen"),
         rows=tuple(map(row, state.hosts)),
         empty="No machine has been sampled.",
     )
@@ -308,17 +301,10 @@ def _devices(state: LiveState) -> Pane:
             "warn" if share is not None and share >= 0.95 else "",
         )
 
-    titles = ("Memory", "Of", "Share", "Busy")
     return Pane(
         name="gpu",
         title="GPU",
-        columns=(
-            LiveColumn("Device", wide=True),
-            LiveColumn("Machine", wide=True),
-            *(LiveColumn(title, right=True) for title in titles),
-            LiveColumn("Counts"),
-            LiveColumn("Seen", right=True),
-        ),
+        columns=_columns("*Device, *Machine, >Memory, >Of, >Share, >Busy, Counts, >Seen"),
         rows=tuple(map(row, state.devices)),
         empty="No GPU has been sampled.",
     )
@@ -340,13 +326,7 @@ def _failures(state: LiveState) -> Pane:
     return Pane(
         name="failures",
         title=_counted("Failures", max(state.failures_all, len(state.failures))),
-        columns=(
-            LiveColumn("At (UTC)"),
-            LiveColumn("Task", wide=True),
-            LiveColumn("Error", wide=True),
-            LiveColumn("Then"),
-            WORKER,
-        ),
+        columns=_columns("At (UTC), *Task, *Error, Then, Worker"),
         rows=tuple(row(number, one) for number, one in enumerate(state.failures)),
         empty="Nothing has failed.",
     )
@@ -369,14 +349,7 @@ def _slowest(state: LiveState) -> Pane:
     return Pane(
         name="slowest",
         title="Slowest",
-        columns=(
-            LiveColumn("Task", wide=True),
-            LiveColumn("Took", right=True),
-            LiveColumn("Queued", right=True),
-            LiveColumn("Ended as"),
-            WORKER,
-            LiveColumn("At (UTC)"),
-        ),
+        columns=_columns("*Task, >Took, >Queued, Ended as, Worker, At (UTC)"),
         rows=tuple(map(row, state.slowest)),
         empty="No task has ended.",
     )
@@ -395,11 +368,10 @@ def _spans(state: LiveState) -> Pane:
         )
         return LiveRow(one.name[:LONGEST], cells, one, "bad" if one.errors else "")
 
-    titles = ("Ended", "Errors", "Open", "Mean", "Max", "Total")
     return Pane(
         name="spans",
         title="Spans",
-        columns=(LiveColumn("Span", wide=True), *(LiveColumn(title, right=True) for title in titles)),
+        columns=_columns("*Span, >Ended, >Errors, >Open, >Mean, >Max, >Total"),
         rows=tuple(map(row, state.spans)),
         empty="No span has ended.",
     )
@@ -413,7 +385,7 @@ def _log(state: LiveState) -> Pane:
     return Pane(
         name="log",
         title="Log",
-        columns=(LiveColumn("At (UTC)"), LiveColumn("Event"), LiveColumn("What", wide=True)),
+        columns=_columns("At (UTC), Event, *What"),
         rows=tuple(row(number, one) for number, one in enumerate(state.log)),
         empty="Nothing has been recorded.",
     )

@@ -115,7 +115,7 @@ def _refuse() -> None:
 
 
 def use(cpu_s: float, memory_bytes: int) -> None:
-    """Use so much CPU time and memory."""
+    """Use this much CPU time and memory."""
     block = bytearray(memory_bytes)
     block[::4096] = b"x" * len(block[::4096])
     end = time.thread_time() + cpu_s

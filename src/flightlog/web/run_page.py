@@ -33,78 +33,37 @@ if TYPE_CHECKING:
     from flightlog.web.run_view import FeedItem, Row, RunView
 
 EVERY_S = 0.5
-"""How often the page is brought up to date, where something has changed."""
+"""Seconds between updates of the page."""
 
-_DOING = (
-    ("task", "Task", "toned"),
-    ("args", "Arguments", "quiet"),
-    ("worker", "Worker", "text"),
-    ("elapsed", "Runs for", "number"),
-    ("usual", "p95", "number"),
-    ("state", "", "toned"),
+Column = tuple[str, str, str]
+"""The field, the heading, and `text`, `toned` (in the tone of its row), `number` (with its text beside it),
+`quiet` or `time`.
+"""
+_KINDS = {">": "number", "!": "toned", "-": "quiet", "@": "time"}
+
+
+def _parsed(text: str) -> tuple[Column, ...]:
+    """Columns written as `field heading`, separated by commas, with a mark of `_KINDS` before the heading."""
+    pairs = (column.partition(" ") for column in text.split(", "))
+    return tuple((field, title.lstrip(">!-@"), _KINDS.get(title[:1], "text")) for field, _, title in pairs)
+
+
+_DOING = _parsed("task !Task, args -Arguments, worker Worker, elapsed >Runs for, usual >p95, state !")
+_WORKERS = _parsed(
+    "worker Worker, host -Host, state !State, task Task, since >For, ended >Ended, failed "
+    ">Failed, cores >Cores in use, memory >Memory"
 )
-_WORKERS = (
-    ("worker", "Worker", "text"),
-    ("host", "Host", "quiet"),
-    ("state", "State", "toned"),
-    ("task", "Task", "text"),
-    ("since", "For", "number"),
-    ("ended", "Ended", "number"),
-    ("failed", "Failed", "number"),
-    ("cores", "Cores in use", "number"),
-    ("memory", "Memory", "number"),
+_MACHINES = _parsed("name Machine, what -Measured, busy >Busy, used >Memory in use, total >of, share >Full")
+_NAMES = _parsed(
+    "name Task, submitted >Submitted, running >Running, completed >Completed, failed "
+    ">Failed, retried >Retried, mean >Mean, p95 >p95, max >Longest, total >Total"
 )
-_MACHINES = (
-    ("name", "Machine", "text"),
-    ("what", "Measured", "quiet"),
-    ("busy", "Busy", "number"),
-    ("used", "Memory in use", "number"),
-    ("total", "of", "number"),
-    ("share", "Full", "number"),
+_SLOWEST = _parsed("task Task, args -Arguments, took >Took, queued >Waited, worker Worker, at @Ended")
+_OPEN = _parsed("name !Span, tags -Tags, elapsed >Open for, usual >p95, state !")
+_SPANS = _parsed(
+    "name Span, ended >Ended, open >Open, errors >Errors, mean >Mean, max >Longest, total >Total"
 )
-_NAMES = (
-    ("name", "Task", "text"),
-    ("submitted", "Submitted", "number"),
-    ("running", "Running", "number"),
-    ("completed", "Completed", "number"),
-    ("failed", "Failed", "number"),
-    ("retried", "Retried", "number"),
-    ("mean", "Mean", "number"),
-    ("p95", "p95", "number"),
-    ("max", "Longest", "number"),
-    ("total", "Total", "number"),
-)
-_SLOWEST = (
-    ("task", "Task", "text"),
-    ("args", "Arguments", "quiet"),
-    ("took", "Took", "number"),
-    ("queued", "Waited", "number"),
-    ("worker", "Worker", "text"),
-    ("at", "Ended", "time"),
-)
-_OPEN = (
-    ("name", "Span", "toned"),
-    ("tags", "Tags", "quiet"),
-    ("elapsed", "Open for", "number"),
-    ("usual", "p95", "number"),
-    ("state", "", "toned"),
-)
-_SPANS = (
-    ("name", "Span", "text"),
-    ("ended", "Ended", "number"),
-    ("open", "Open", "number"),
-    ("errors", "Errors", "number"),
-    ("mean", "Mean", "number"),
-    ("max", "Longest", "number"),
-    ("total", "Total", "number"),
-)
-_METRICS = (
-    ("name", "Series", "text"),
-    ("value", "Last value", "number"),
-    ("step", "Step", "number"),
-    ("count", "Values", "number"),
-    ("at", "At", "time"),
-)
+_METRICS = _parsed("name Series, value >Last value, step >Step, count >Values, at @At")
 
 
 @cache
@@ -119,12 +78,11 @@ def run_page(
     address: str,
     problem_of: Callable[[], str | None] = lambda: None,
 ) -> RunPage:
-    """The content of a run's page, within its frame; brought up to date as new states come while somebody
-    looks.
+    """The content of a run's page, within its frame; updated with new states while it is open.
 
-    `state_of` gives the last state there is at once, and None before the first; `shown` is for all who look
-    at the run. `address` is where the run's other pages begin; `problem_of` says why there is no newer state,
-    if that is so.
+    `state_of` returns the latest state without waiting, None before the first; `shown` is shared by all
+    viewers of the run. `address` is the prefix of the run's other pages; `problem_of` says why there is no
+    newer state.
     """
     ui.add_css(_css())
     page = RunPage(state_of, shown, address=address, problem_of=problem_of)
@@ -136,9 +94,7 @@ def run_page(
 
 
 class RunPage:
-    """The page as one viewer has it: a few elements, since each costs the server something for everybody who
-    comes.
-    """
+    """The page of one viewer, of few elements, because each costs the server something per viewer."""
 
     def __init__(
         self,
@@ -184,10 +140,6 @@ class RunPage:
         return None if state is None else self._shown(state).details.get(key)
 
 
-Column = tuple[str, str, str]
-"""The field, the heading, and `text`, `toned` (in the tone of its row), `number` (with its text beside it),
-`quiet` or `time`.
-"""
 LONGEST_KEY, MOST_TOLD = 100, 20
 
 

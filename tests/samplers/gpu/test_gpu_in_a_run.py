@@ -24,7 +24,7 @@ from flightlog.samplers.gpu.driver import DriverFound, find_driver
 from flightlog.samplers.gpu.task import GpuWatch
 from flightlog.show.report import report_text
 from flightlog.store.run import Run
-from flightlog.testing.harness import make_work
+from flightlog.testing.engines import make_work
 
 GIB = 2**30
 clock = FakeClock()
