@@ -128,7 +128,7 @@ def test_a_packed_trace_that_was_cut_is_read_up_to_there(tmp_path: Path) -> None
     (tmp_path / "cut.json").write_text(whole[:-20])
     adoption, run = adopt_one(tmp_path / "cut.json", tmp_path / "runs")
     assert tree(run) == {"a": "the run"}
-    assert "ends in the middle" in adoption.problems[0]
+    assert "truncated" in adoption.problems[0]
     _, packed = adopt_one(trace(tmp_path, json.loads(whole), "whole.json.gz"), tmp_path / "runs")
     assert tree(packed) == {"a": "the run", "b": "the run"}
 

@@ -85,7 +85,7 @@ def test_a_duration_that_includes_waiting_is_not_called_execution(tmp_path: Path
     adoption, run = adopt_one(log, tmp_path / "runs", mapping=mapping)
     [done] = [event for event in events_of(run, "tasks") if isinstance(event, TaskCompleted)]
     assert (done.duration_s, done.metrics) == (None, {"elapsed_s": 4.0})
-    assert adoption.notes == ["s includes waiting, by the mapping: it stands as the metric elapsed_s."]
+    assert adoption.notes == ["s includes waiting, by the mapping: it is recorded as the metric elapsed_s."]
 
 
 def test_spans_keep_their_parents_and_errors(tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ def test_an_artifact_that_changed_or_went_is_described_and_not_copied(sweep, tmp
     exported = export(sweep, tmp_path / "crate")
     assert [note for note in exported.notes if "described" in note] == [
         "not copied, only described: 1 artifacts that have changed since",
-        "not copied, only described: 1 artifacts that are gone",
+        "not copied, only described: 1 artifacts that no longer exist",
     ]
     graph = graph_of(tmp_path / "crate")
     described = of_type(graph, "CreativeWork")

@@ -317,7 +317,7 @@ def test_a_run_that_runs_is_written_as_it_is_with_a_note(tmp_path: Path) -> None
     with flightlog.record("demo", runs_dir=tmp_path / "runs", sample_interval_s=None) as run:
         exported = TextfileExporter().export(Run(run.path), tmp_path / "run.prom", ExportOptions())
     assert exported.notes == (
-        "the run is running: these are its figures so far; --follow keeps them up to date",
+        "the run is running: these are its metrics so far; --follow keeps them up to date",
     )
 
 

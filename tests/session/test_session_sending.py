@@ -48,12 +48,12 @@ def test_what_makes_no_sense_is_said_with_its_line():
     assert problems("otel: {endpoint: 'a:4318', header: {}, traces: maybe}") == [
         "flightlog.yaml:3: otel.header: 'header' is no key; did you mean 'headers'?",
         "flightlog.yaml:3: otel.traces: 'maybe' is neither true nor false",
-        "flightlog.yaml:3: otel.endpoint: 'a:4318' is no address of a server: write http://HOST:PORT or "
+        "flightlog.yaml:3: otel.endpoint: 'a:4318' is not a server address: write http://HOST:PORT or "
         "https://HOST",
     ]
     for address in ("http://[::1", "http://a:port"):
         assert problems(f"otel: {{endpoint: '{address}'}}") == [
-            f"flightlog.yaml:3: otel.endpoint: '{address}' is no address of a server: write "
+            f"flightlog.yaml:3: otel.endpoint: '{address}' is not a server address: write "
             "http://HOST:PORT or "
             "https://HOST"
         ]

@@ -97,8 +97,8 @@ Environment:
   git commit  aaaaaaaaaaaa  bbbbbbbbbbbb
 
 Remarks:
-  - one run a side does not tell how much runs differ by themselves, so 1% is assumed; groups tell:
-    flightlog compare demo:last5 demo:latest
+  - one run per side does not show how much runs vary, so 1% is assumed; groups show it: flightlog
+    compare demo:last5 demo:latest
 """
 
 

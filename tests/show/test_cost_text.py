@@ -89,7 +89,7 @@ def test_an_old_price_is_called_old(tmp_path: Path) -> None:
     named = rates(instance="aws/m6i.xlarge", prices_of="2025-01-31", per_worker_hour=0.192)
     lines = section(make_run(tmp_path, a_run(named), provider="slurm")).splitlines()
     assert lines[0] == "Estimated Cost: $0.00053 (aws/m6i.xlarge at its price of 2025-01-31)"
-    assert lines[-1] == "  Price:  of 2025-01-31, more than a year before the run: look it up anew"
+    assert lines[-1] == "  Price:  of 2025-01-31, more than a year before the run: check it"
 
 
 def test_a_killed_run_cost_at_least_so_much(tmp_path: Path) -> None:

@@ -189,7 +189,7 @@ def test_no_history_is_a_clear_line():
 
 
 def test_no_run_since_a_date_is_a_clear_line():
-    assert trend_text(steady([])) == "Wall time · project demo · 0 runs\n\n  No run began since then.\n"
+    assert trend_text(steady([])) == "Wall time · project demo · 0 runs\n\n  No run started since then.\n"
 
 
 def test_a_run_as_good_as_at_its_level_is_there():

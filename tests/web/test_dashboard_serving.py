@@ -137,7 +137,7 @@ def test_a_dashboard_serves_low_in_priority_until_it_is_interrupted(tmp_path):
         code = process.wait(30)
         rest = process.stderr.read()
     assert (statuses, code) == ([200, 200, 403, 400], 130)
-    assert told == "flightlog: no token is asked for: every user of this machine can read what is shown\n"
+    assert told == "flightlog: no token is required: every user of this machine can read what is shown\n"
     assert rest == "flightlog: Invalid HTTP request received.\n"
     assert niceness >= 10
 

@@ -86,8 +86,8 @@ def no_token(file: Path) -> None:
         (readable_by_others, "could be read by others (mode 0644)"),
         (a_link, "was a link"),
         (a_fifo, "was not a regular file"),
-        (empty, "held no token"),
-        (no_token, "held no token"),
+        (empty, "contained no token"),
+        (no_token, "contained no token"),
     ],
 )
 def test_a_token_that_others_may_know_is_replaced_and_that_is_said(tmp_path, spoil, reason):
@@ -111,7 +111,7 @@ def test_where_no_token_can_be_kept_there_is_one_all_the_same_and_that_is_said(t
     (tmp_path / "flightlog").write_text("a file where the folder should be")
     first, second = kept(tmp_path), kept(tmp_path)
     assert first.value != second.value
-    assert first.note == "the token could not be kept (File exists): the next start has another one"
+    assert first.note == "the token could not be stored (File exists): the next start has another one"
 
 
 def test_a_token_that_is_given_is_the_token_here_and_elsewhere():

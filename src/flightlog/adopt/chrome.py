@@ -127,7 +127,7 @@ class _ChromeTrace:
             self._add(one, offset)
         if items.torn:
             self._account.problem(
-                f"{file.name}: the document ends in the middle; all that stands before is here"
+                f"{file.name}: the document is truncated; everything before the cut is included"
             )
         for name in items.others:
             self._account.drop(f"member {name} of the document")

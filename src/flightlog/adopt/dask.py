@@ -95,7 +95,9 @@ def _records(file: Path, maker: RunMaker) -> Iterator[dict[str, Any]]:
         else:
             maker.account.drop("items that are no records")
     if items.torn:
-        maker.account.problem(f"{file.name}: the document ends in the middle; all that stands before is here")
+        maker.account.problem(
+            f"{file.name}: the document is truncated; everything before the cut is included"
+        )
 
 
 def key_name(key: str) -> str:

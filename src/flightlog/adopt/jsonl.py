@@ -80,7 +80,7 @@ class MappedLines:
         maker.describe(project=mapping.project or source.path.name.split(".")[0])
         if mapping.elapsed is not None:
             maker.account.note(
-                f"{mapping.elapsed} includes waiting, by the mapping: it stands as the metric elapsed_s."
+                f"{mapping.elapsed} includes waiting, by the mapping: it is recorded as the metric elapsed_s."
             )
 
 

@@ -101,7 +101,7 @@ class ModelOpsJobs:
 def _say(maker: RunMaker, summary: dict[str, Any], read: int, *, dated: bool, parentless: bool) -> None:
     account = maker.account
     if summary:
-        account.drop(f"{SUMMARY} (computed anew; ModelOps' total_duration adds nested spans twice)")
+        account.drop(f"{SUMMARY} (recomputed; ModelOps' total_duration adds nested spans twice)")
         told = whole(summary.get("total_spans"))
         if told is not None and told != read:
             account.problem(f"{SUMMARY} counts {told:,} spans, {SPANS} holds {read:,}")

@@ -116,7 +116,7 @@ class _Checkpoint:
                 self._event(record)
             elif section == "metric":
                 self._totals = record
-                self._account.drop("metric lines, totals at a checkpoint (computed anew)")
+                self._account.drop("metric lines, totals at a checkpoint (recomputed)")
             elif section != "span":
                 self._account.drop("lines of no known section")
         lines.report(self._account)
@@ -351,14 +351,14 @@ class _Checkpoint:
         if self._elapsed.count:
             self._account.note(
                 "RHAPSODY's task durations count from before the backend's queue, so they include waiting: "
-                f"{self._elapsed.text()}. They stand as the tasks' metric elapsed_s; how long tasks "
+                f"{self._elapsed.text()}. They are recorded as the tasks' metric elapsed_s; how long tasks "
                 "executed, and on "
                 "which worker, is not recorded."
             )
         if self._ours is not None:
             run = text(self._ours.get("run"))
             self._account.note(
-                "Flightlog wrote this file, so durations are execution alone."
+                "Flightlog wrote this file, so durations are execution time only."
                 + (f" It recorded the session itself too, with more: {bounded(run, 200)}." if run else "")
             )
         if not self._ended:

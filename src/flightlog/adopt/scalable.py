@@ -161,7 +161,7 @@ class _RunDirectory:
                 }[name]
                 self._account.drop(f"{name} {kept}")
         if (self._path / "summary.json").is_file():
-            self._account.drop("summary.json (computed anew)")
+            self._account.drop("summary.json (recomputed)")
 
     def _requests(self) -> None:
         """Add the resource requests of the plan, by task."""
@@ -355,7 +355,8 @@ class _RunDirectory:
             self._account.note(
                 "Scalable's task durations count from submission, so they include waiting: "
                 f"{self._elapsed.text()}. They "
-                "stand as the tasks' metric elapsed_s; how long tasks executed, and on which worker, is not "
+                "are recorded as the tasks' metric elapsed_s; how long tasks executed, and on which "
+                "worker, is not "
                 "recorded."
             )
         self._account.note("Times are whole seconds, as Scalable writes them.")

@@ -100,7 +100,7 @@ class StormlogSinks:
             for problem in reading.problems:
                 account.problem(problem)
             if (one / "rollups.json").is_file():
-                account.drop("rollups.json (computed anew)")
+                account.drop("rollups.json (recomputed)")
         if not maker.counts:
             raise UsageError(f"{where} holds no event of Stormlog that can be read")
         account.keep("sessions", len(statuses))

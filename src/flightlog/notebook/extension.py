@@ -262,7 +262,7 @@ class WhileBusy:
                 log.warning("sampler %s failed and is left out: %r", type(sampler).__name__, error)
 
 
-HELP = """%flightlog                 how the recording stands
+HELP = """%flightlog                 status of the recording
 %flightlog start [NAME]    end the run that is recorded, and begin another
 %flightlog stop            end the run
 %flightlog report [RUN]    the report of a run; without a name that of this notebook

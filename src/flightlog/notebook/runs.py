@@ -123,10 +123,7 @@ def summary_html(summary: Summary) -> str:
         _counts(summary),
         _failures(summary),
         table(names.head, names.rows, more=names.more) if names.rows else "",
-        quiet(
-            "What stands out is worked out by <code>%flightlog report</code> or <code>flightlog "
-            "report</code>."
-        ),
+        quiet("Findings are computed by <code>%flightlog report</code> or <code>flightlog report</code>."),
         _foot(summary),
     )
 

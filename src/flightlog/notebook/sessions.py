@@ -120,7 +120,7 @@ def _words(error: BaseException) -> str:
     try:
         return str(error)
     except Exception:  # noqa: BLE001 - the user's own `__str__`
-        return "its text cannot be told"
+        return "its text cannot be shown"
 
 
 def _result(value: Any) -> str:

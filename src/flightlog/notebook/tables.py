@@ -74,7 +74,7 @@ def read_html(read: FirstRows | TableNotRead) -> str:
         table(head, [[_cell(value) for value in row[:COLUMNS]] for row in read.rows], left=left)
         if head
         else "",
-        quiet(text("; ".join(notes), 300) + " · <code>.df()</code> gives all as a pandas frame"),
+        quiet(text("; ".join(notes), 300) + " · <code>.df()</code> returns all rows as a pandas DataFrame"),
     )
 
 

@@ -84,9 +84,9 @@ def endpoint_problem(endpoint: str) -> str | None:
         parts = urlsplit(endpoint)
         parts.port  # noqa: B018 - raises where it is no number
     except ValueError:
-        return "is no address of a server: write http://HOST:PORT or https://HOST"
+        return "is not a server address: write http://HOST:PORT or https://HOST"
     if parts.scheme not in {"http", "https"} or not parts.hostname:
-        return "is no address of a server: write http://HOST:PORT or https://HOST"
+        return "is not a server address: write http://HOST:PORT or https://HOST"
     return None
 
 

@@ -88,7 +88,7 @@ def explained_text(explained: Explained, *, width: int = 100, color: bool = Fals
 
 
 def _known(there: bool) -> str:
-    return "" if there else ", of which no result is kept"
+    return "" if there else ", of which no result is cached"
 
 
 def _arguments(digests: dict[str, str]) -> str:

@@ -323,13 +323,11 @@ def _remarks(comparison: Comparison) -> Section:
         said.append(f"so had {plural(len(other) - FEW, 'more task')}")
     runs = len(comparison.before.runs) + len(comparison.after.runs)
     project = comparison.before.runs[0].project
-    groups = f"groups tell: flightlog compare {project}:last5 {project}:latest"
+    groups = f"groups show it: flightlog compare {project}:last5 {project}:latest"
     if runs == 2:
-        said.append(
-            f"one run a side does not tell how much runs differ by themselves, so 1% is assumed; {groups}"
-        )
+        said.append(f"one run per side does not show how much runs vary, so 1% is assumed; {groups}")
     elif runs < 6:
-        said.append(f"{runs} runs tell little of how much runs differ by themselves; larger {groups}")
+        said.append(f"{runs} runs show little of how much runs vary; larger {groups}")
     return Section("Remarks", blocks=[Remarks(said)] if said else [])
 
 

@@ -314,7 +314,7 @@ def _unknown(report: DeviceReport) -> Section:
     for one in report.sessions:
         what = ", ".join(_COUNTERS[name] for name in one.unknown)
         if what:
-            lines.setdefault(f"{clean(one.collector)} does not tell {what}", []).append(str(one.rank))
+            lines.setdefault(f"{clean(one.collector)} does not report {what}", []).append(str(one.rank))
     remarks = [f"{text} (rank {', '.join(sorted(set(ranks), key=int))})." for text, ranks in lines.items()]
     if any(one.hidden is not None and one.hidden.basis == "assumed" for one in report.sessions):
         remarks.append(

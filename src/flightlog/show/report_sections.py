@@ -507,7 +507,7 @@ def _facts(summary: Summary, cost: CostSummary) -> list[tuple[str, str]]:
         pairs.append(("Saved by cache", f"{money_text(cost.saved, cost.currency)}, not in the sum"))
     if is_old(cost.prices_of, summary.run.start_time):
         pairs.append(
-            ("Price", f"of {clean(cost.prices_of or '')}, more than a year before the run: look it up anew")
+            ("Price", f"of {clean(cost.prices_of or '')}, more than a year before the run: check it")
         )
     return pairs
 

@@ -220,7 +220,7 @@ class _LaneGrid:
     def shades(self) -> str:
         """What fainter signs mean."""
         if self._color and not self._ascii:
-            return f"{_SHADES}: from hardly busy to never free."
+            return f"{_SHADES}: from mostly idle to always busy."
         return "Small letters, and + for *: busy for less than half of the stretch."
 
     def paint(self, name: int) -> str:

@@ -52,7 +52,7 @@ def trend_text(trend: Trend, *, width: int = 100, color: bool = False, ascii_onl
             lines += ["", ink("head", "Levels"), *_levels(trend, width, ink)]
         lines += ["", ink("head", "Newest runs"), *_newest(trend, width, ink)]
     else:
-        lines += ["", "  No run has this figure." if trend.left_out else "  No run began since then."]
+        lines += ["", "  No run has this figure." if trend.left_out else "  No run started since then."]
     if trend.left_out:
         lines += ["", *_left_out(trend, width)]
     text = "\n".join(lines) + "\n"
@@ -67,7 +67,7 @@ def trend_title(trend: Trend) -> str:
 def trend_answer(trend: Trend) -> list[str]:
     """The answer in clean paragraphs: each step, newest first, or that there is none."""
     if not trend.points:
-        return ["No run has this figure." if trend.left_out else "No run began since then."]
+        return ["No run has this figure." if trend.left_out else "No run started since then."]
     return [line.strip() for line in _answer(trend, 1_000_000, Ink(False))]
 
 

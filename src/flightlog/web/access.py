@@ -265,16 +265,15 @@ NO_TOKEN = AccessRefusal(
     401,
     "token needed",
     "This dashboard needs its token",
-    "`flightlog ui` printed a link with the token in it: open that one, or enter the token here. Whoever "
-    "started the "
-    "dashboard also has it in ~/.local/state/flightlog/dashboard-token.",
+    "`flightlog ui` printed a link with the token in it: open that one, or enter the token here. "
+    "The user who started the dashboard also finds it in ~/.local/state/flightlog/dashboard-token.",
     form=True,
 )
 OTHER_HOST = AccessRefusal(
     403,
     "not a name of this machine",
     "This dashboard answers to this machine only",
-    "It was asked for under a name that is not this machine's own. Open it at http://127.0.0.1 or "
+    "The request used a name that is not this machine's own. Open it at http://127.0.0.1 or "
     "http://localhost, with its "
     "port. To reach it from elsewhere or through a proxy, start it with its token: flightlog ui, without "
     "--no-token.",
@@ -353,7 +352,7 @@ def token_for(
         )
     if none:
         return Token(
-            value=None, note="no token is asked for: every user of this machine can read what is shown"
+            value=None, note="no token is required: every user of this machine can read what is shown"
         )
     if given is None:
         return kept_token(environ)
@@ -461,7 +460,7 @@ def _read_token(file: Path) -> str:
         os.close(opened)
     text = data.decode("ascii", "replace").strip()
     if not LEAST_TOKEN <= len(text) <= MOST_TOKEN or not _can_stand_in_an_address(text):
-        raise ValueError("held no token")
+        raise ValueError("contained no token")
     return text
 
 
@@ -476,5 +475,5 @@ def _can_stand_in_an_address(text: str) -> bool:
 def _not_kept(error: OSError) -> Token:
     return Token(
         value=token_urlsafe(24),
-        note=f"the token could not be kept ({error.strerror or error}): the next start has another one",
+        note=f"the token could not be stored ({error.strerror or error}): the next start has another one",
     )

@@ -224,7 +224,7 @@ async def _page(request: Request, patience_s: float, work: Callable[[], Awaitabl
             {"cache-control": "no-store", "vary": "accept-encoding"},
         )
         if packed is None:
-            return _said("The page is being made", "It appears here by itself.", 200, refresh=True)
+            return _said("The page is being made", "It appears here automatically.", 200, refresh=True)
         if "gzip" in request.headers.get("accept-encoding", ""):
             return HTMLResponse(packed, headers={**headers, "content-encoding": "gzip"})
         return HTMLResponse(gzip.decompress(packed), headers=headers)

@@ -105,7 +105,7 @@ def run_view(state: LiveState) -> RunView:
             len(state.doing), progress.running, "that run longest", f"{stuck} may be stuck" if stuck else ""
         ),
         workers=_apart([_worker(one) for one in state.workers]),
-        workers_note=_note(len(state.workers), state.workers_all, "at work or last seen", ""),
+        workers_note=_note(len(state.workers), state.workers_all, "busy or last seen", ""),
         machines=_apart(_machines(state)),
         names=_apart([_name(one) for one in state.names]),
         names_note=_note(

@@ -235,8 +235,8 @@ class RunsPage:
         if everything:
             return "No run matches."
         return (
-            f"There are no runs in {self._listing.place} yet. Runs that are recorded there appear by "
-            "themselves."
+            f"There are no runs in {self._listing.place} yet. Runs that are recorded there appear "
+            "automatically."
         )
 
     async def _refresh(self) -> None:

@@ -401,7 +401,7 @@ def place_artifacts(run: Run, crate: Path) -> tuple[list[CrateArtifact], list[st
             left[why] = left.get(why, 0) + 1
     notes = [f"not copied, only described: {number:,} {why}" for why, number in left.items()]
     if more:
-        notes.append(f"only the first {MAX_ARTIFACTS:,} artifacts stand in the crate")
+        notes.append(f"only the first {MAX_ARTIFACTS:,} artifacts are in the crate")
     return found, notes
 
 
@@ -439,7 +439,7 @@ def _placed(event: ArtifactRecorded, number: int, run: Path, crate: Path) -> tup
     if event.files is not None:
         return described, "folders"
     if not source.is_file():
-        return described, "artifacts that are gone"
+        return described, "artifacts that no longer exist"
     try:
         with source.open("rb"):
             large = source.stat().st_size > MAX_COPY_BYTES

@@ -130,7 +130,7 @@ class RunReading:
             found.append(f"{self._tasks.unlinked:,} dependencies have no link: their span is not known")
         if self._tasks.tracebacks_left_out:
             found.append(
-                f"{self._tasks.tracebacks_left_out:,} tracebacks are in the logs alone, and not in the "
+                f"{self._tasks.tracebacks_left_out:,} tracebacks are only in the logs, and not in the "
                 "spans of their tasks"
             )
         if self._gauges.left_out:

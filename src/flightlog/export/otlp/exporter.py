@@ -393,7 +393,7 @@ def alone(path: Path, where: str) -> Iterator[None]:
         pid = file.read_bytes().decode("ascii", "replace").strip() or "unknown"
         raise FlightlogError(
             f"the run is being sent to {where} already, by process {pid}: wait until it has ended, "
-            "or end that process and send again, which goes on where it stopped"
+            "or end that process and send again, which resumes where it stopped"
         )
     try:
         lock.write(f"{os.getpid()}\n".encode())

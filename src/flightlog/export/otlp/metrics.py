@@ -226,12 +226,10 @@ BOUNDS = (
 
 COUNTS = (
     Instrument("flightlog.tasks.submitted", "{task}", "sum", "Tasks handed over for execution."),
-    Instrument("flightlog.tasks.started", "{attempt}", "sum", "Attempts that a worker began."),
+    Instrument("flightlog.tasks.started", "{attempt}", "sum", "Attempts started by a worker."),
     Instrument("flightlog.tasks.completed", "{task}", "sum", "Tasks that ran to their end."),
     Instrument("flightlog.tasks.failed", "{task}", "sum", "Tasks that ended with an error."),
-    Instrument(
-        "flightlog.tasks.canceled", "{task}", "sum", "Tasks that were given up; none of them is an error."
-    ),
+    Instrument("flightlog.tasks.canceled", "{task}", "sum", "Cancelled tasks, which are not errors."),
     Instrument("flightlog.tasks.retried", "{attempt}", "sum", "Attempts that failed and were retried."),
     Instrument("flightlog.tasks.running", "{attempt}", "level", "Attempts that are being executed."),
 )

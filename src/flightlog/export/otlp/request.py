@@ -127,7 +127,7 @@ def _parts(address: str) -> SplitResult:
     if parts.scheme in {"http", "https"} and named:
         return parts
     told = repr(address.strip().rpartition("@")[2].partition("?")[0][:200])
-    raise UsageError(f"{told} is no address of a server: write http://HOST:PORT or https://HOST")
+    raise UsageError(f"{told} is not a server address: write http://HOST:PORT or https://HOST")
 
 
 def _headers(text: str) -> dict[str, str]:
@@ -291,7 +291,9 @@ def send(server: Endpoint, resource: Resource, items: list[Item], post: Posting)
 
         body = protobuf.encode(server.signal, resource, items)
     if len(body) > MAX_BODY_BYTES and len(items) > 1:
-        raise _not_taken(server, "was not asked: the request is too large", status=TOO_LARGE, temporary=False)
+        raise _not_taken(
+            server, "was not contacted: the request is too large", status=TOO_LARGE, temporary=False
+        )
     return _request(server, body, post)
 
 

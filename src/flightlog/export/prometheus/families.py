@@ -24,11 +24,11 @@ RUN = ("project", "run_id")
 STATUSES = ("running", *sorted(ENDED), "unknown")
 _EVENTS = {
     "submitted": "Tasks handed over for execution.",
-    "started": "Attempts that a worker began to execute.",
+    "started": "Attempts started by a worker.",
     "completed": "Tasks that ran to their end.",
     "failed": "Attempts that ended with an error, retried ones included.",
     "retried": "Attempts that failed and were retried.",
-    "cancelled": "Tasks given up before they ended by themselves.",
+    "cancelled": "Cancelled tasks.",
 }
 _NODE = {
     "cpu_ratio": "Share of the node's CPUs in use, 0 to 1, at the newest sample.",
@@ -113,7 +113,7 @@ def _about_runs(runs: Sequence[RunFigures]) -> Iterator[Metric]:
             "When the run ended, or its last heartbeat, in Unix seconds; none while it runs.",
             "ended_s",
         ),
-        ("duration_seconds", "Wall time of the run, so far if it runs.", "duration_s"),
+        ("duration_seconds", "Wall time of the run, so far while it is running.", "duration_s"),
         ("heartbeat_time_seconds", "Last heartbeat of the run's recorder, in Unix seconds.", "heard_s"),
     ):
         yield from _gauge(f"flightlog_run_{name}", help_, ((_of(run), getattr(run, field)) for run in runs))
@@ -125,7 +125,7 @@ def _about_tasks(runs: Sequence[RunFigures]) -> Iterator[Metric]:
         yield from _counter(f"flightlog_tasks_{event}", _EVENTS[event], rows)
     yield from _gauge(
         "flightlog_tasks",
-        "Tasks by where they are now; failed are those that failed for good.",
+        "Tasks by current state; failed tasks are final.",
         (([*_of(run), state], float(run.tasks[state])) for run in runs for state in TASK_STATES),
         ["state"],
     )
@@ -150,7 +150,7 @@ def _about_the_rest(runs: Sequence[RunFigures]) -> Iterator[Metric]:
     )
     for name, help_, field in (
         ("workers_seen", "Workers that there have been.", "workers_seen"),
-        ("workers_lost", "Workers that went away without being asked to.", "workers_lost"),
+        ("workers_lost", "Workers that exited unexpectedly.", "workers_lost"),
         ("cache_saved_seconds", "Time that reused results had taken to compute.", "saved_s"),
         ("recorder_lines", "Events that the run's recorders have numbered.", "lines"),
         ("recorder_lost_lines", "Events that could not be written.", "lost"),
@@ -170,7 +170,7 @@ def _about_the_rest(runs: Sequence[RunFigures]) -> Iterator[Metric]:
     )
     yield from _counter(
         "flightlog_cache_lookups",
-        "Lookups of kept results; bypass is a cache that was switched off.",
+        "Cache lookups; bypass means that the cache was off.",
         (
             ([*_of(run), result], float(number))
             for run in runs
@@ -181,7 +181,7 @@ def _about_the_rest(runs: Sequence[RunFigures]) -> Iterator[Metric]:
     )
     yield from _gauge(
         "flightlog_cost",
-        "What the run has cost so far, estimated, in units of the currency.",
+        "Estimated cost of the run so far, in units of the currency.",
         (([*_of(run), currency], amount) for run in runs for currency, amount in run.cost.items()),
         ["currency"],
     )

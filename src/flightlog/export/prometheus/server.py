@@ -310,9 +310,7 @@ class RunsCollector(Collector):
 
     def _about_the_scrape(self, took_s: float) -> Iterator[Metric]:
         self._scrapes += 1
-        yield CounterMetricFamily(
-            "flightlog_scrapes", "Times these metrics were asked for.", value=self._scrapes
-        )
+        yield CounterMetricFamily("flightlog_scrapes", "Number of scrapes.", value=self._scrapes)
         yield GaugeMetricFamily(
             "flightlog_scrape_duration_seconds", "Time that reading the runs took.", value=took_s
         )

@@ -50,7 +50,7 @@ class TextfileExporter:
             to=self.name,
             where=str(output),
             counts={"series": series},
-            notes=("the run is running: these are its figures so far; --follow keeps them up to date",)
+            notes=("the run is running: these are its metrics so far; --follow keeps them up to date",)
             if running
             else (),
         )

@@ -165,7 +165,7 @@ def shares_figure(shares: Shares) -> Figure | None:
         traces,
         x={"title": {"text": f"share of {of}"}, "ticksuffix": "%", "range": [0, 100.5], "fixedrange": True},
         y=rows_axis(labels),
-        notes=[f"The {WORKERS} workers longest at work of {len(shares.by_worker):,}."] if more > 0 else [],
+        notes=[f"The {WORKERS} busiest of {len(shares.by_worker):,} workers."] if more > 0 else [],
         plot_px=max(20, min(28, 600 // len(labels))) * len(labels),
         barmode="stack",
         bargap=0.2,

@@ -38,7 +38,7 @@ HIGHEST_PX = 760
 OTHERS = "all others"
 OUTSIDE = "outside of tasks"
 _LEVELS = 5
-"""Shades of a colour, from hardly busy to never free."""
+"""Shades of a colour, from mostly idle to always busy."""
 _FILL = {"running": 0.45, "failed": 0.25, "retried": 0.25, "cancelled": 0.08}
 """Opacity of a bar that did not complete; its outline is opaque."""
 INSIDE = 8

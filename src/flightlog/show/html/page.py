@@ -84,7 +84,7 @@ def page_html(
                 ),
                 class_="bar",
             ),
-            tag("noscript", tag("p", "The figures need JavaScript. Every number stands in the tables, too.")),
+            tag("noscript", tag("p", "The figures need JavaScript. Every number is in the tables, too.")),
             tag(
                 "div",
                 _contents(parts),

@@ -249,7 +249,7 @@ def _concurrency(drawn: RunCharts, named: Mapping[str, Section]) -> PagePart:
         content += _chart("concurrency", at_work, caption)
         if any(value for one in waiting.series for value in one.value):
             content += _chart(
-                "waiting", waiting, "How many tasks had been submitted and not begun.", "Waiting tasks"
+                "waiting", waiting, "How many tasks were submitted and not started.", "Waiting tasks"
             )
     content += [*_told(named, "Tasks"), *_told(named, "Workers")]
     return PagePart("concurrency-part", "Concurrency and utilization", content)
@@ -271,14 +271,14 @@ def _load(drawn: RunCharts, named: Mapping[str, Section]) -> PagePart:
         *_chart(
             "worker_cpu",
             drawn.worker_cpu,
-            "Cores that each worker's processes kept busy.",
+            "Cores used by each worker's processes.",
             "CPU by worker",
             whose=True,
         ),
         *_chart(
             "worker_memory",
             drawn.worker_memory,
-            "Memory that each worker's processes held.",
+            "Memory used by each worker's processes.",
             "Memory by worker",
             whose=True,
         ),
