@@ -40,7 +40,6 @@ from flightlog.show.comparison import (
     percent_text,
     ratio_text,
     signed_duration,
-    verdict_text,
 )
 from flightlog.show.diagnosis import diagnosis_text
 from flightlog.show.document import TableBlock
@@ -300,7 +299,7 @@ def comparison_html(comparison: Comparison) -> str:
     durations = [
         (
             change.name,
-            verdict_text(change),
+            change.verdict,
             ratio_text(change.typical),
             *("" if side is None else format_count(side.count) for side in (change.before, change.after)),
             *("" if side is None else format_duration(side.p50_s) for side in (change.before, change.after)),

@@ -179,8 +179,7 @@ def _each(change: DurationChange, show: Callable[..., str]) -> list[str]:
 def _verdict(change: DurationChange) -> str:
     if change.before is None or change.after is None:
         return "only in B" if change.before is None else "only in A"
-    verdict = verdict_text(change)
-    return f"{verdict} (mean)" if change.by == "mean" else verdict
+    return f"{change.verdict} (mean)" if change.by == "mean" else change.verdict
 
 
 def _news(comparison: Comparison) -> Section:
@@ -350,11 +349,6 @@ def signed_duration(seconds: float) -> str:
 ALIKE = 0.02
 """Wall times that differ by less are as good as the same."""
 NAMED = 3
-
-
-def verdict_text(change: DurationChange) -> str:
-    """The verdict on a name: slower, faster, no change, or inconclusive."""
-    return "inconclusive" if change.verdict == "inconclusive" else change.verdict
 
 
 def answer_text(comparison: Comparison) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flightlog.show.comparison import verdict_text
 from flightlog.show.figures.parts import apart, rows_axis
 from flightlog.show.figures.style import (
     BAD,
@@ -127,8 +126,7 @@ def ratios_figure(comparison: Comparison) -> Figure | None:
             lows.append(max(interval.ratio - low, 0.0))
             highs.append(max(high - interval.ratio, 0.0))
             facts.append(
-                f"<b>{label}</b> {verdict_text(change)}<br>"
-                f"{interval.ratio:.3g} times, {low:.3g} to {high:.3g}"
+                f"<b>{label}</b> {change.verdict}<br>{interval.ratio:.3g} times, {low:.3g} to {high:.3g}"
             )
         traces.append(
             {
