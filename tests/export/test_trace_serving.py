@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from flightlog.core.errors import UsageError
-from flightlog.export.perfetto.server import UI, ServedTrace
+from flightlog.export.perfetto.exporter import UI, ServedTrace
 
 
 @pytest.fixture

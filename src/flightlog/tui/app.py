@@ -230,7 +230,7 @@ class TopApp(App[None]):
         self.board.table.focus()
         self._show()
 
-    def on_pane_view_opened(self, event: PaneView.Opened) -> None:
+    def on_pane_view_row_opened(self, event: PaneView.RowOpened) -> None:
         """Show all about a row."""
         self.push_screen(
             TextScreen(_KINDS.get(type(event.about).__name__, "Details"), details_lines(event.about))
@@ -409,7 +409,7 @@ class PaneTable(DataTable[Text]):
 class PaneView(Vertical):
     """A pane's table. Sorting and filtering stay when the state changes; the cursor stays with its row."""
 
-    class Opened(Message):
+    class RowOpened(Message):
         """Somebody wants to know all about a row."""
 
         def __init__(self, about: Struct) -> None:
@@ -496,7 +496,7 @@ class PaneView(Vertical):
         event.stop()
         found = next((row for row in self._rows if row.key == event.row_key.value), None)
         if found is not None:
-            self.post_message(self.Opened(found.about))
+            self.post_message(self.RowOpened(found.about))
 
     def _fill(self) -> None:
         if self._pane is None or not self.is_mounted:
