@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 
-from test_documentation import ROOT, blocks, run_in
+from builders.documents import ROOT, blocks, run_in
 
 from flightlog.analyze.cost.rates import find_price, read_prices
 from flightlog.session.schema import Rates, fields_of

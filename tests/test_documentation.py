@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from builders.documents import ROOT, blocks, run_in
 
 import flightlog
 from flightlog.cli.main import COMMANDS
 
-ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
@@ -25,19 +23,6 @@ def test_the_readmes_code_runs_as_it_stands(tmp_path):
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("completed\ncount    3.0")
-
-
-def blocks(page: Path, language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)
-
-
-def run_in(folder: Path, *command: str) -> str:
-    """What a command prints in a folder, which must go well and say nothing else."""
-    beside = str(Path(sys.executable).parent)
-    environ = {**os.environ, "PATH": f"{beside}{os.pathsep}{os.environ['PATH']}"}
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=environ)
-    assert (done.returncode, done.stderr) == (0, ""), command
-    return done.stdout
 
 
 def test_the_guide_to_sessions_does_what_it_says(tmp_path):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hostile_run import EVERYTHING, PROJECT, RUN_ID, TRICKS, hostile_run
+from builders.hostile_run import EVERYTHING, PROJECT, RUN_ID, TRICKS, hostile_run
 
 from flightlog.analyze.compare.compare import compare
 from flightlog.analyze.report.report import report_on

@@ -170,3 +170,15 @@ def test_importing_the_package_imports_nothing_heavy():
     loaded = {name.partition(".")[0] for name in done.stdout.split()}
     assert "flightlog" in loaded
     assert loaded & HEAVY == set()
+
+
+def test_no_test_imports_another():
+    """What tests share stands in `tests/builders`, or beside them under a name that says what it is."""
+    tests = Path(__file__).parent
+    assert [
+        f"{path.relative_to(tests)}:{node.lineno}"
+        for path in sorted(tests.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if (isinstance(node, ast.ImportFrom) and (node.module or "").startswith("test_"))
+        or (isinstance(node, ast.Import) and any(alias.name.startswith("test_") for alias in node.names))
+    ] == []

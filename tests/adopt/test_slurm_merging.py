@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from building import START, at, make_run
+from builders.runs import START, at, make_run
 
 from flightlog.adopt.slurm import adopt_slurm, adopt_slurm_file
 from flightlog.cli.main import main

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from building import at
+from builders.runs import at
 from hypothesis import strategies as st
 
 from flightlog.events import (

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from builders.runs import at
 from builders.task_events import failed
-from building import at
 
 from flightlog.analyze.diagnosis.results import Cause, RunDiagnosis
 from flightlog.events import Event, Failure, WorkerLaunched, WorkerLost

@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from building import at, make_run
+from builders.runs import at, make_run
 
 from flightlog.events import Event, SpanEvent, TaskEnded
 from flightlog.store.integrity import write_checksums

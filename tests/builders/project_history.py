@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from building import at, make_run
+from builders.runs import at, make_run
 
 from flightlog.analyze.history.attempts import PastAttempt
 from flightlog.events import Event, ResourceRequest, TaskCompleted, TaskFailed

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any
 
-from building import at
+from builders.runs import at
 
 from flightlog.events import (
     CacheLookup,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-from building import at, make_run
+from builders.runs import at, make_run
 
 from flightlog.events import (
     Event,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from building import at
+from builders.runs import at
 
 from flightlog.events import Event, SpanEvent, TaskCompleted, TaskFailed, TaskStarted, TaskSubmitted
 

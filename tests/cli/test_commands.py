@@ -11,7 +11,7 @@ from pathlib import Path
 import jsonschema
 import msgspec
 import pytest
-from building import at, make_run
+from builders.runs import at, make_run
 
 import flightlog
 from flightlog.analyze.report.report import report_bytes, report_on

@@ -5,8 +5,8 @@ from __future__ import annotations
 import jsonschema
 import msgspec
 import pytest
-from building import at
-from compared import closed_run, task_events
+from builders.compared_durations import closed_run, task_events
+from builders.runs import at
 
 import flightlog
 from flightlog.analyze.compare.results import Comparison

@@ -13,7 +13,7 @@ from pathlib import Path
 import jsonschema
 import msgspec
 import pytest
-from building import make_run
+from builders.runs import make_run
 
 from flightlog.analyze.devices.report import devices_of_run
 from flightlog.analyze.devices.results import DeviceReport, MemoryCurve

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import jsonschema
 import msgspec
 import pytest
-from building import at, make_run
+from builders.runs import at, make_run
 
 from flightlog.analyze.diagnosis.results import RunDiagnosis
 from flightlog.cli.main import main

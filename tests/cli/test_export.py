@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 import pytest
-from building import at, make_run
+from builders.runs import at, make_run
 
 from flightlog.cli.export import complete_exporter
 from flightlog.cli.main import main

@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from building import at
-from compared import closed_run, task_events
-from pages import Page
+from builders.compared_durations import closed_run, task_events
+from builders.html_pages import Page
+from builders.runs import at
 
 from flightlog.cli.main import main
 from flightlog.cli.output import file_name, put_page

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from histories import make_history
+from builders.histories import make_history
 
 from flightlog.cli.main import main
 from flightlog.cli.predict import read_arguments

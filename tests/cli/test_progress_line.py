@@ -13,7 +13,7 @@ import warnings
 from pathlib import Path
 
 import pytest
-from building import make_run
+from builders.runs import make_run
 
 from flightlog.adopt.run_maker import AdoptOptions, SourceRecording, make_runs
 from flightlog.cli import output

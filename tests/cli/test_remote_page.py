@@ -8,8 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from building import at, make_run
-from counted_place import sync
+from builders.counted_remote import sync
+from builders.runs import at, make_run
 
 from flightlog.events import TaskCompleted, TaskSubmitted
 from flightlog.store.integrity import write_checksums

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from building import at, make_run
-from counted_place import ADDRESS, CountedMemory, empty_place, sync
+from builders.counted_remote import ADDRESS, CountedMemory, empty_place, sync
+from builders.runs import at, make_run
 
 from flightlog.analyze.report.summary import summarize, summary_bytes
 from flightlog.cli.main import main

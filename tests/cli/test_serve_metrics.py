@@ -7,7 +7,7 @@ import sys
 import urllib.request
 from pathlib import Path
 
-from building import make_run
+from builders.runs import make_run
 
 from flightlog.cli.main import main
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from building import at, make_run
+from builders.runs import at, make_run
 
 from flightlog.cli.main import main
 from flightlog.events import Metric, TaskCompleted

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from building import at, make_run
+from builders.runs import at, make_run
 
 from flightlog.cli.main import main
 from flightlog.cli.timeline import has_display

@@ -11,7 +11,7 @@ from random import Random
 import jsonschema
 import msgspec
 import pytest
-from building import make_run
+from builders.runs import make_run
 
 from flightlog.cli.main import main
 from flightlog.store.catalogue import run_paths

@@ -6,7 +6,7 @@ import fcntl
 from pathlib import Path
 
 import pytest
-from building import at, make_run
+from builders.runs import at, make_run
 
 from flightlog.cli.main import main
 from flightlog.core.units import format_bytes

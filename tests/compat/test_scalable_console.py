@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import scalable_work as work
 from builders import tutorial_snippets
-from building import make_run
+from builders.runs import make_run
 
 from flightlog.compat.scalable import ResourceAdvisor, ScalableSession
 from flightlog.compat.scalable.cli.main import as_flightlog, main

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from building import finished
+from builders.runs import finished
 
 from flightlog.engines.execute import execute
 from flightlog.engines.relay.chunk import Chunk, pack

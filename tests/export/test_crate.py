@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
-from building import at, make_run
+from builders.runs import at, make_run
 from rocrate.rocrate import ROCrate
 
 import flightlog

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from test_documentation import ROOT, blocks, run_in
+from builders.documents import ROOT, blocks, run_in
 
 from flightlog.store.run import open_run
 

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from building import at
+from builders.otlp_receiver import from_json
+from builders.runs import at
 from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.logs.v1.logs_pb2 import LogsData
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 from otlp_lives import ROOT, TRACE, a_run, completed, ns
-from otlp_receiver import from_json
 
 from flightlog.core.time import LONGEST
 from flightlog.events import ResourceSample, TaskCompleted

@@ -14,9 +14,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from building import at
+from builders.otlp_receiver import Receiver
+from builders.runs import at
 from otlp_lives import ROOT, a_run, beside, completed, ns, retried_then_failed
-from otlp_receiver import Receiver
 
 from flightlog.events import Event
 from flightlog.export.base import Exported, ExportOptions

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from builders.otlp_receiver import from_json
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
-from otlp_receiver import from_json
 
 from flightlog.export.otlp.json_file import otlp_json
 from flightlog.export.otlp.model import Ids

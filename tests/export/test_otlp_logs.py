@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from building import at
+from builders.runs import at
 from otlp_lives import ROOT, TRACE, a_run, ns
 
 from flightlog.events import define_event

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from building import at
+from builders.runs import at
 from hypothesis import given
 from hypothesis import strategies as st
 from otlp_lives import START_NS, a_run, completed, ids, ns

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from building import make_run
+from builders.otlp_receiver import Receiver, attributes, listening
+from builders.runs import make_run
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 from otlp_lives import ROOT, TRACE, a_run, completed
-from otlp_receiver import Receiver, attributes, listening
 
 from flightlog.core.errors import FlightlogError, UsageError
 from flightlog.export.base import Exported, ExportOptions

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from building import at
+from builders.runs import at
 from otlp_lives import ROOT, TRACE, a_run, completed, everything, ids, ns, retried_then_failed
 
 from flightlog.events import SpanEvent, SpanOpened, TaskStarted

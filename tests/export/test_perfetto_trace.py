@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from building import at, make_run
+from builders.runs import at, make_run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from traces import Trace, overlaps, trace_of

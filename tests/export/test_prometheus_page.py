@@ -12,7 +12,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from building import at, make_run
+from builders.event_samples import a_bit_of_everything
+from builders.runs import at, make_run
 from prometheus_client.core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
@@ -20,15 +21,9 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 import flightlog
 from flightlog.core.errors import UsageError
 from flightlog.events import (
-    CacheLookup,
-    CostEstimate,
     Event,
-    Failure,
-    ResourceSample,
     TaskCompleted,
-    TaskStarted,
     TaskSubmitted,
-    WorkerReady,
 )
 from flightlog.export.base import ExportOptions
 from flightlog.export.prometheus.server import Choice, Chooser, MetricsPage, MetricsServer, RunsCollector
@@ -60,22 +55,6 @@ def values(text: str) -> dict[tuple[str, str], float]:
         for family in parse_text(text)
         for sample in family.samples
     }
-
-
-def a_bit_of_everything(name: str = "simulate") -> list[Event]:
-    return [
-        TaskSubmitted(task=name, task_id="1", args={}),
-        TaskStarted(task=name, task_id="1", worker="w", queue_s=0.1),
-        TaskCompleted(task=name, task_id="1", args={}, worker="w", duration_s=2.0),
-        WorkerReady(worker="w", host=name, pid=1),
-        Failure(scope="run", error_type=name, message=None, traceback=None, fingerprint=None),
-        CacheLookup(task=name, result="hit", key="k"),
-        CostEstimate(item="workers", amount=1.5, currency="EUR"),
-        ResourceSample(scope="node", host=name, cpu_percent=50.0),
-        ResourceSample(
-            scope="gpu", host=name, cpu_percent=None, gpu_index=0, gpu_name=name, gpu_percent=50.0
-        ),
-    ]
 
 
 def test_a_page_says_what_a_run_holds(tmp_path: Path) -> None:

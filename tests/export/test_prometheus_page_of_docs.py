@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
-from building import START, make_run
-from test_documentation import ROOT
-from test_prometheus_page import a_bit_of_everything
+from builders.documents import ROOT
+from builders.event_samples import a_bit_of_everything
+from builders.runs import START, make_run
 
 from flightlog.export.prometheus.families import RunFigures, families
 from flightlog.export.prometheus.server import RunsCollector

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
-from building import START, at, make_run
-from counted_place import ADDRESS, CountedMemory, empty_place, sync
+from builders.counted_remote import ADDRESS, CountedMemory, empty_place, sync
+from builders.runs import START, at, make_run
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from flightlog.events import TaskCompleted, TaskSubmitted

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from building import at, make_run
+from builders.runs import at, make_run
 
 from flightlog.core.errors import UsageError
 from flightlog.events import Event, Metric, TaskCompleted, TaskSubmitted, define_event

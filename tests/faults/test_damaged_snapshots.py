@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from building import at, make_run
+from builders.runs import at, make_run
 
 from flightlog.analyze.compare.compare import compare_groups
 from flightlog.analyze.compare.run_groups import RunGroup

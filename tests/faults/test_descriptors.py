@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from building import finished
+from builders.runs import finished
 
 from flightlog.store.run import open_run
 

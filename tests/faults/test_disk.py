@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 
-from building import finished, remove
+from builders.runs import finished, remove
 
 import flightlog
 from flightlog.store.run import Run, open_run

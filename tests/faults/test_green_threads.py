@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from building import finished
+from builders.runs import finished
 
 from flightlog.store.run import Run, open_run
 

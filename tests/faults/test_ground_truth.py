@@ -16,7 +16,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from building import finished
+from builders.runs import finished
 
 from flightlog.store.catalogue import list_runs
 from flightlog.store.run import Run

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from building import make_run
-from small_run import small_run
+from builders.runs import make_run
+from builders.small_run import small_run
 
 from flightlog.analyze.devices.oom import BUNDLE
 from flightlog.cli.main import main

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from building import finished
+from builders.runs import finished
 
 from flightlog.analyze.report.summary import summarize
 from flightlog.store.run import Run, open_run

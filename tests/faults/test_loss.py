@@ -13,7 +13,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from building import finished
+from builders.runs import finished
 from io_faults import CALLS, IoFaults
 
 import flightlog

@@ -10,9 +10,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from builders.small_run import small_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_run import small_run
 
 from flightlog.cli.main import main
 

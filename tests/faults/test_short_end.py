@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from building import finished
+from builders.runs import finished
 
 import flightlog
 from flightlog.analyze.completing import complete, complete_ended

@@ -18,7 +18,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from building import finished
+from builders.runs import finished
 from hypothesis import given
 from hypothesis import strategies as st
 

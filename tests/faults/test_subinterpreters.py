@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from building import finished
+from builders.runs import finished
 
 from flightlog.store.run import Run, open_run
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from building import finished
+from builders.runs import finished
 from django.utils.functional import SimpleLazyObject, lazy
 
 import flightlog

@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
-from building import at, make_run
+from builders.runs import at, make_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

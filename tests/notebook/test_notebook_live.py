@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from building import make_run
+from builders.runs import make_run
 
 import flightlog
 from flightlog.analyze.live.follow import FollowedRun

@@ -7,8 +7,8 @@ import subprocess
 import sys
 
 import pytest
-from building import at, make_run
-from hostile_run import hostile_run
+from builders.hostile_run import hostile_run
+from builders.runs import at, make_run
 from hypothesis import given
 from hypothesis import strategies as st
 from IPython.core.formatters import PlainTextFormatter

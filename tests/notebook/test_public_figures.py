@@ -9,8 +9,8 @@ from pathlib import Path
 import plotly.graph_objects as go
 import plotly.io as pio
 import pytest
-from building import at, make_run
-from hostile_run import hostile_run
+from builders.hostile_run import hostile_run
+from builders.runs import at, make_run
 
 import flightlog
 from flightlog import figures

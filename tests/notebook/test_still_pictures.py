@@ -12,8 +12,8 @@ from base64 import b64decode
 import plotly.graph_objects as go
 import plotly.io as pio
 import pytest
-from building import at, make_run
-from hostile_run import hostile_run
+from builders.hostile_run import hostile_run
+from builders.runs import at, make_run
 
 from flightlog import figures
 from flightlog.events import TaskCompleted, TaskStarted, WorkerReady

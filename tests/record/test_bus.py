@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from building import finished
+from builders.runs import finished
 
 import flightlog
 from flightlog.events import define_event, kind_of

@@ -15,7 +15,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from building import finished, remove
+from builders.runs import finished, remove
 
 import flightlog
 from flightlog.record.context import active_runs

@@ -10,7 +10,7 @@ import textwrap
 from concurrent.futures import ProcessPoolExecutor
 
 import pytest
-from building import finished
+from builders.runs import finished
 
 import flightlog
 from flightlog.events import SpanEvent

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from building import finished
+from builders.runs import finished
 
 import flightlog
 from flightlog.events import (

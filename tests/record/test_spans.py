@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from building import finished
+from builders.runs import finished
 
 import flightlog
 from flightlog.store.run import Run

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from builders.fake_nvml import FakeNvml
 from fake_machine import FakeClock, write, write_cgroup, write_energy, write_node, write_process
-from fake_nvml import FakeNvml
 
 from flightlog.events import ResourceSample
 from flightlog.samplers import Sampler, installed_samplers

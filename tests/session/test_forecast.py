@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from building import at, make_run
+from builders.runs import at, make_run
 
 from flightlog.analyze.predict.baseline import Logs
 from flightlog.analyze.predict.predict import FORMAT, Model

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import msgspec
 import pytest
-from building import at, make_run
+from builders.runs import at, make_run
 
 from flightlog.core.errors import RunNotFound
 from flightlog.record.environment import Environment, read_environment

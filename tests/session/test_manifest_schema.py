@@ -8,9 +8,9 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+from builders.manifests import WHOLE
 from hypothesis import given
 from hypothesis import strategies as st
-from test_manifest import WHOLE
 
 from flightlog.core.errors import ManifestError
 from flightlog.session.manifest import parse_manifest

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from building import at, make_run
+from builders.runs import at, make_run
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from building import at, make_run
+from builders.runs import at, make_run
 
 from flightlog.analyze.advice.advise import advise_on
 from flightlog.analyze.history.attempts import read_past

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 import pytest
-from building import at
-from compared import closed_run, task_events
+from builders.compared_durations import closed_run, task_events
+from builders.runs import at
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs

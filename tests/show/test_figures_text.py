@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hostile_run import hostile_run
+from builders.hostile_run import hostile_run
 from hypothesis import given
 from hypothesis import strategies as st
 

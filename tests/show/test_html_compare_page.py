@@ -6,9 +6,9 @@ import json
 from typing import Any
 
 import pytest
-from building import at
-from compared import closed_run, task_events
-from pages import Page
+from builders.compared_durations import closed_run, task_events
+from builders.html_pages import Page
+from builders.runs import at
 
 from flightlog.analyze.charts.report_with_charts import report_with_charts
 from flightlog.analyze.compare.compare import compare, comparison_bytes

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
+from builders.html_pages import Page
 from hypothesis import given
 from hypothesis import strategies as st
-from pages import Page
 
 from flightlog.show.html.elements import coded, data, html_text, lines_said, said, script, style, tag, way
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from building import at, make_run
-from hostile_run import TRICKS, hostile_run
+from builders.hostile_run import TRICKS, hostile_run
+from builders.html_pages import Page
+from builders.runs import at, make_run
 from msgspec.structs import replace
-from pages import Page
 
 from flightlog.analyze.charts.report_with_charts import ReportWithCharts, report_with_charts
 from flightlog.analyze.charts.results import Cells, Timeline, TimelineRow, Waits

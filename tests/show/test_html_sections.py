@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pages import Page
+from builders.html_pages import Page
 
 from flightlog.show.document import FactsBlock, Item, Items, Remarks, Section, TableBlock
 from flightlog.show.html.elements import html_text

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from building import at, make_run
+from builders.runs import at, make_run
 
 from flightlog.analyze.charts.report_with_charts import (
     OVERVIEW_VIEWS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from building import at, make_run
+from builders.runs import at, make_run
 
 from flightlog.analyze.report.report import Report, report_on
 from flightlog.cli.main import main

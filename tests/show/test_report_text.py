@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from building import at, make_run
+from builders.runs import at, make_run
 
 from flightlog.analyze.report.report import report_on
 from flightlog.events import (

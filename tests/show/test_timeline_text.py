@@ -6,7 +6,7 @@ from pathlib import Path
 
 import drawn_values as values
 import pytest
-from building import at, make_run
+from builders.runs import at, make_run
 from msgspec.structs import replace
 
 from flightlog.analyze.charts.report_with_charts import TimelineWithSummary

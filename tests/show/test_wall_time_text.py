@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from building import at, make_run
+from builders.html_pages import Page
+from builders.runs import at, make_run
 from msgspec.structs import replace
-from pages import Page
 
 from flightlog.analyze.charts.report_with_charts import ReportWithCharts, report_with_charts
 from flightlog.events import SpanEvent, SpanOpened, TaskCompleted

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from building import START, at, make_run
+from builders.runs import START, at, make_run
 from hypothesis import given
 from hypothesis import strategies as st
 

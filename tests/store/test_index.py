@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from building import make_run
+from builders.runs import make_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

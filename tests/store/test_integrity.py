@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import hashlib
 
-from building import make_run
+from builders.runs import make_run
 
 from flightlog.events import Metric
 from flightlog.store import layout

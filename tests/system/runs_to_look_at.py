@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from building import make_run
-from hostile_run import hostile_run
+from builders.hostile_run import hostile_run
+from builders.runs import make_run
 
 PROGRAM = Path(__file__).with_name("living_program.py")
 ROOT = Path(__file__).parent.parent.parent

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 import msgspec
 import pytest
 from browsing import PHONE, Visit, visit
+from builders.hostile_run import PROJECT, TRICKS
 from dashboard_server import SOCKET, UPGRADE, Served, dashboard
-from hostile_run import PROJECT, TRICKS
 from runs_to_look_at import RunsToLookAt, at_path, report_json
 
 from flightlog.events import Failure

@@ -11,7 +11,7 @@ from typing import Any
 import nbformat
 import pytest
 from browsing import Visit, visit
-from hostile_run import hostile_run
+from builders.hostile_run import hostile_run
 from jupyterlab_server import Lab, jupyterlab
 
 from flightlog.events import TaskCompleted

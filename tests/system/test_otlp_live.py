@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from otlp_receiver import Receiver, attributes, listening
+from builders.otlp_receiver import Receiver, attributes, listening
 
 from flightlog.export.otlp.json_file import otlp_json
 from flightlog.store.run import Run

@@ -13,7 +13,7 @@ import debian
 import msgspec
 import pytest
 from browsing import PHONE, WIDE, Visit, visit
-from hostile_run import TRICKS
+from builders.hostile_run import TRICKS
 from runs_to_look_at import RunsToLookAt, at_path, flightlog, report_json
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]

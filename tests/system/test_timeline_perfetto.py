@@ -15,7 +15,7 @@ from typing import Any
 
 import debian
 import pytest
-from building import at, make_run
+from builders.runs import at, make_run
 from perfetto_server import CHROMIUM, FLAGS, OpenTrace
 
 from flightlog.events import TaskCompleted, TaskStarted

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from building import at, make_run
-from counted_place import ADDRESS, empty_place, sync
+from builders.counted_remote import ADDRESS, empty_place, sync
+from builders.hostile_run import hostile_run
+from builders.runs import at, make_run
 from driving import column, drive, head, press, shown, until
-from hostile_run import hostile_run
 
 import flightlog
 from flightlog.analyze.live.follow import GONE, FollowedRun

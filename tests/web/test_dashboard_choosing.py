@@ -10,7 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from building import make_run
+from builders.runs import make_run
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from building import at, make_run
+from builders.runs import at, make_run
 from viewing import look
 
 from flightlog.events import Metric

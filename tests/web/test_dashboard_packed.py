@@ -9,7 +9,7 @@ import zipfile
 from importlib.resources import files
 from pathlib import Path
 
-from test_documentation import ROOT
+from builders.documents import ROOT
 
 FOR_BROWSERS = (".css", ".js")
 

@@ -10,8 +10,8 @@ import threading
 from pathlib import Path
 
 import pytest
-from building import at, make_run
-from hostile_run import hostile_run
+from builders.hostile_run import hostile_run
+from builders.runs import at, make_run
 from nicegui import ui
 from viewing import look, viewer
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from building import at, make_run
-from counted_place import ADDRESS, CountedMemory, empty_place, sync
+from builders.counted_remote import ADDRESS, CountedMemory, empty_place, sync
+from builders.runs import at, make_run
 from viewing import look
 
 from flightlog.store.integrity import write_checksums

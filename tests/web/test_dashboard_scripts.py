@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from building import make_run
+from builders.runs import make_run
 from viewing import look
 
 RUN = "run-20260520T035200Z-demo-a1b2c3d4"

@@ -8,8 +8,8 @@ from pathlib import Path
 from urllib.parse import parse_qs
 
 import pytest
-from building import make_run
-from test_dashboard_serving import dashboard, status_of
+from builders.runs import make_run
+from dashboards import dashboard, status_of
 
 from flightlog.cli import ui as command
 from flightlog.cli.main import main

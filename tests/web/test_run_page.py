@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from building import START, at, make_run
-from hostile_run import hostile_run
+from builders.hostile_run import hostile_run
+from builders.runs import START, at, make_run
 from nicegui import ui
 from nicegui.testing import User
 from nicegui.testing.user_interaction import UserInteraction

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from building import at, make_run
+from builders.runs import at, make_run
 
 from flightlog.analyze.live.follow import FollowedRun
 from flightlog.analyze.live.tasks import LISTED, NAMES

@@ -9,7 +9,7 @@ import threading
 from typing import Any
 
 import pytest
-from building import make_run
+from builders.runs import make_run
 from nicegui import app
 from nicegui.app.app import prune_tab_storage
 from viewing import look, viewer

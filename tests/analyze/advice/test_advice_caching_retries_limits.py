@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from builders.runs import at
 from builders.scheduled_runs import Call, write_shape
-from building import at
 
 from flightlog.analyze.advice.advise import advise_on_work
 from flightlog.analyze.advice.base import Advice

@@ -9,7 +9,7 @@ from random import Random
 import msgspec
 import pytest
 from builders.project_history import GB, completed, killed, request, run_id, write_run
-from building import make_run
+from builders.runs import make_run
 
 from flightlog.analyze.advice.advise import Advised, advice_schema, advise, advise_on, advised_json
 from flightlog.analyze.advice.resources import component_needs

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 import msgspec
+from builders.runs import START
 from builders.scheduled_runs import Call, write_shape
-from building import START
 
 from flightlog.analyze.advice.advise import advise_on_work, read_statistics
 from flightlog.analyze.advice.base import Advice

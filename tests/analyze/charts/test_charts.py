@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from builders.expected_charts import drawn
+from builders.runs import at, make_run
 from builders.task_events import completed, failed, started
-from building import at, make_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 from builders.expected_charts import drawn
-from building import at, make_run
+from builders.runs import at, make_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

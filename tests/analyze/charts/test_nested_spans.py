@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from builders.expected_charts import timeline
+from builders.runs import at, make_run
 from builders.task_events import completed, span
-from building import at, make_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

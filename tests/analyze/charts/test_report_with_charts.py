@@ -7,9 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 from builders.expected_charts import drawn
+from builders.hostile_run import hostile_run
+from builders.runs import at, make_run
 from builders.task_events import completed, started
-from building import at, make_run
-from hostile_run import hostile_run
 
 from flightlog.analyze.charts.report_with_charts import (
     ReportWithCharts,

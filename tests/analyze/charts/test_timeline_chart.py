@@ -11,8 +11,8 @@ import msgspec
 import pytest
 from builders.drawn_runs import a_task, a_worker, events_of
 from builders.expected_charts import S, drawn, most_at_once, pieces, timeline, under_way, within
+from builders.runs import at, make_run
 from builders.task_events import completed, failed, started, submitted
-from building import at, make_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -6,8 +6,8 @@ import math
 
 import msgspec
 import pytest
-from building import at
-from compared import closed_run, task_events
+from builders.compared_durations import closed_run, task_events
+from builders.runs import at
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import random
 
-from compared import noisy, tables
+from builders.compared_durations import noisy, tables
 
 from flightlog.analyze.compare.compare import judge
 from flightlog.analyze.compare.matching import match

@@ -6,7 +6,7 @@ import math
 import random
 
 import pytest
-from compared import tables
+from builders.compared_durations import tables
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

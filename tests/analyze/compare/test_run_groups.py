@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from building import at, make_run
+from builders.runs import at, make_run
 
 from flightlog.analyze.compare.run_groups import find_groups
 from flightlog.core.errors import AmbiguousRun, RunNotFound, UsageError

@@ -6,8 +6,8 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from builders.runs import at, make_run
 from builders.task_events import completed, started, submitted
-from building import at, make_run
 from hypothesis import given
 from hypothesis import strategies as st
 

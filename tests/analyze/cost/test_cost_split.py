@@ -9,8 +9,8 @@ from tempfile import mkdtemp
 
 from builders import slow_report
 from builders.drawn_runs import a_task, a_worker, events_of
+from builders.runs import at, make_run
 from builders.task_events import completed, failed, started, submitted
-from building import at, make_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

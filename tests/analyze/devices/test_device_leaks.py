@@ -12,7 +12,7 @@ from statistics import median
 
 import pytest
 from builders.device_sessions import GIB, MIB, event
-from building import make_run
+from builders.runs import make_run
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from builders.device_sessions import GIB, MIB, T0, S, event, of_rank
-from building import make_run
+from builders.runs import make_run
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 from builders.device_sessions import GIB, MIB, S, event, of_rank
-from building import make_run
+from builders.runs import make_run
 
 from flightlog.analyze.devices.report import devices_of_run
 from flightlog.analyze.devices.results import Alignment, DeviceReport, Straggler

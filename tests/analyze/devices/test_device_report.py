@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from builders.device_sessions import GIB, T0, S, event, sessions, slow_report
-from building import make_run
+from builders.runs import make_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

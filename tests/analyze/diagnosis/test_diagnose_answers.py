@@ -7,8 +7,8 @@ from pathlib import Path
 
 import msgspec
 from builders.failure_events import launched, lost, lost_task, only
+from builders.runs import at, make_run
 from builders.task_events import failed
-from building import at, make_run
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from building import at, make_run
+from builders.runs import at, make_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -7,8 +7,8 @@ import shlex
 import msgspec
 import pytest
 from builders.failure_events import failure, launched, lost, lost_task, only
+from builders.runs import at, make_run
 from builders.task_events import completed, failed, started, submitted
-from building import at, make_run
 
 import flightlog
 from flightlog.events import (

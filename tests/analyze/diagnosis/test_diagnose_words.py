@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 from builders.failure_events import failure, launched, lost, lost_task, only
+from builders.runs import at, make_run
 from builders.task_events import completed, failed, started
-from building import at, make_run
 
 import flightlog
 from flightlog.analyze.diagnosis.case import without_own_frames

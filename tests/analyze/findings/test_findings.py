@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders.runs import at, make_run
 from builders.task_events import completed, failed, span, started, submitted
-from building import at, make_run
 
 from flightlog.analyze.findings import Finding
 from flightlog.analyze.report.report import report_on

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from builders import slow_report_parts as slow
 from builders.random_runs import Shape
+from builders.runs import at, make_run
 from builders.slow_findings import Findings
-from building import at, make_run
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 

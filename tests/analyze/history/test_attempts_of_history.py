@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from builders.project_history import GB, KILLED, completed, killed, request, run_id, write_run
-from building import at, make_run
+from builders.runs import at, make_run
 
 from flightlog.analyze.history.attempts import (
     PastAttempt,

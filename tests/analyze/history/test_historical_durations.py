@@ -6,8 +6,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from builders.runs import at, make_run
 from builders.task_events import completed, started, submitted
-from building import at, make_run
 
 from flightlog.analyze.history.attempts import SUMMARIES, EarlierRuns
 from flightlog.analyze.report.report import report_on

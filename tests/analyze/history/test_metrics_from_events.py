@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from building import at, make_run
+from builders.runs import at, make_run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

@@ -9,7 +9,7 @@ from random import Random
 
 import msgspec
 import pytest
-from building import make_run
+from builders.runs import make_run
 from hypothesis import given
 from hypothesis import strategies as st
 

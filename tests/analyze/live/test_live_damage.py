@@ -6,8 +6,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from builders.runs import START, at, make_run
 from builders.task_events import completed, submitted
-from building import START, at, make_run
 
 from flightlog.analyze.live.follow import PROBLEMS, FollowedRun
 from flightlog.core.time import SECOND, moment

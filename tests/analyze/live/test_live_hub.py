@@ -6,8 +6,8 @@ import threading
 from pathlib import Path
 
 import pytest
+from builders.runs import make_run
 from builders.task_events import submitted
-from building import make_run
 
 from flightlog.analyze.live.follow import FollowedRun, FollowedRuns
 from flightlog.analyze.live.results import LiveState

@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 
 import pytest
-from building import START, at, make_run
+from builders.runs import START, at, make_run
 from hypothesis import given
 from hypothesis import strategies as some
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from builders.counted_remote import ADDRESS, CountedMemory, empty_place, sync
+from builders.runs import START, at, make_run
 from builders.task_events import completed, submitted
-from building import START, at, make_run
-from counted_place import ADDRESS, CountedMemory, empty_place, sync
 
 from flightlog.analyze.live.follow import REMOTE_S, FollowedRun
 from flightlog.core.time import SECOND, moment

@@ -12,10 +12,10 @@ from random import Random
 
 import msgspec
 import pytest
+from builders.hostile_run import hostile_run
 from builders.random_runs import Shape
+from builders.runs import START, at, make_run
 from builders.task_events import completed, failed, started, submitted
-from building import START, at, make_run
-from hostile_run import hostile_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

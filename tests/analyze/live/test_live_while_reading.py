@@ -8,8 +8,8 @@ from itertools import count
 from pathlib import Path
 
 import msgspec
+from builders.runs import START, at, make_run
 from builders.task_events import completed, started, submitted
-from building import START, at, make_run
 
 from flightlog.analyze.live.follow import FollowedRun
 from flightlog.analyze.live.results import LiveState

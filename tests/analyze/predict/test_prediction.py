@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from histories import make_history
+from builders.histories import make_history
 
 import flightlog
 from flightlog.analyze.history.attempts import PastAttempt, read_past

@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 import pytest
 from builders.large_runs import EVERY, NONE, sealed, spans_of, with_usage
+from builders.runs import at
 from builders.task_events import completed, failed, started, submitted
-from building import at
 
 from flightlog.analyze.report.large_run import cached_summary, keep_summary
 from flightlog.analyze.report.report import report_bytes, report_on

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from building import at, make_run
+from builders.runs import at, make_run
 
 from flightlog.analyze.report.report import report_on
 from flightlog.analyze.report.spans import CalibrationLoop, Iteration

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from builders.runs import at, make_run
 from builders.task_events import completed, started
-from building import at, make_run
 
 from flightlog.analyze.report.critical_path import CriticalPath
 from flightlog.analyze.report.report import report_on

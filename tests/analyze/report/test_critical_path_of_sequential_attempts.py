@@ -8,8 +8,8 @@ import shutil
 from pathlib import Path
 from tempfile import mkdtemp
 
+from builders.runs import at, make_run
 from builders.task_events import completed, failed, started, submitted
-from building import at, make_run
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 

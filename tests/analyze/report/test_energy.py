@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from building import at
+from builders.runs import at
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from builders.runs import at, make_run
 from builders.task_events import failed, started, submitted
-from building import at, make_run
 
 from flightlog.analyze.report.failures import FailureCase
 from flightlog.analyze.report.report import report_on

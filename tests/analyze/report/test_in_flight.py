@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from builders.runs import at, make_run
 from builders.task_events import completed, started, submitted
-from building import at, make_run
 
 from flightlog.analyze.report.summary import summarize
 from flightlog.analyze.report.tasks import InFlight, UsualDuration, in_flight

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from building import at, make_run
+from builders.runs import at, make_run
 
 from flightlog.analyze.report.report import report_on
 from flightlog.analyze.report.workers import JobRow, JobSummary, job_summary

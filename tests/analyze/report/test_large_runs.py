@@ -11,8 +11,8 @@ from tempfile import mkdtemp
 
 from builders.drawn_runs import a_task, a_worker, events_of
 from builders.large_runs import EVERY, METRICS, NONE, sealed, spans_of, with_usage
+from builders.runs import at
 from builders.task_events import completed, started, submitted
-from building import at
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

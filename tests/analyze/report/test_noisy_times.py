@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from builders.runs import at, make_run
 from builders.task_events import submitted
-from building import at, make_run
 from hypothesis import given
 from hypothesis import strategies as st
 

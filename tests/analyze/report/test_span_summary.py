@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import random
 
-from building import at
+from builders.runs import at
 from hypothesis import given
 from hypothesis import strategies as st
 

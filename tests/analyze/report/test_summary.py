@@ -6,8 +6,8 @@ from pathlib import Path
 import jsonschema
 import msgspec
 import pytest
+from builders.runs import START, at, make_run
 from builders.task_events import completed, failed, started, submitted
-from building import START, at, make_run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from builders.runs import at
 from builders.task_events import failed
-from building import at
 
 from flightlog.analyze.cost.cost import CostTally
 from flightlog.analyze.report.cache import (

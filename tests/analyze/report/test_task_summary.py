@@ -3,8 +3,8 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+from builders.runs import at, make_run
 from builders.task_events import completed, failed, started, submitted
-from building import at, make_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

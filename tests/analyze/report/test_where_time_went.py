@@ -10,7 +10,7 @@ from tempfile import mkdtemp
 import pytest
 from builders import slow_report
 from builders.drawn_runs import Clock, a_task, a_worker, events_of
-from building import at, make_run
+from builders.runs import at, make_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
+from builders.runs import at
 from builders.task_events import completed, failed, started, submitted
-from building import at
 from hypothesis import given
 from hypothesis import strategies as st
 

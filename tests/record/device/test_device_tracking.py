@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from fake_frameworks import GIB, FakeTorch, cuda_stats
+from builders.fake_frameworks import GIB, FakeTorch, cuda_stats
 
 import flightlog
 from flightlog.devices import load_telemetry_sessions, telemetry_event_to_dict, validate_telemetry_record
@@ -110,7 +110,7 @@ def test_a_session_goes_from_start_to_stop_with_the_span_as_its_context(recorded
 
 
 def allocators() -> list[Any]:
-    from fake_frameworks import FakeTensorFlow
+    from builders.fake_frameworks import FakeTensorFlow
 
     fake = FakeTensorFlow({"current": 7, "peak": 9}, {})
     return [TorchCuda(on_cuda()), HostMemory("torch"), TensorFlowMemory(fake, fake.modules())]
@@ -136,7 +136,7 @@ def test_every_event_is_a_valid_record_and_its_file_loads(recorded, allocator, d
 
 
 def test_what_a_framework_does_not_count_is_said_to_be_unknown(recorded):
-    from fake_frameworks import FakeTensorFlow
+    from builders.fake_frameworks import FakeTensorFlow
 
     fake = FakeTensorFlow({"current": 7, "peak": 9}, {})
     with recorded() as run:

@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from fake_frameworks import GIB, FakeTorch, OutOfMemoryError, cuda_stats
+from builders.fake_frameworks import GIB, FakeTorch, OutOfMemoryError, cuda_stats
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 
 import pynvml
 import pytest
+from builders.fake_nvml import CODES, FakeGpu, FakeNvml
 from fake_machine import write
-from fake_nvml import CODES, FakeGpu, FakeNvml
 
 from flightlog.samplers.gpu.driver import (
     Depth,

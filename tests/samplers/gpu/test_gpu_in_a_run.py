@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders.fake_nvml import FakeGpu, FakeNvml
 from fake_machine import FakeClock, write
-from fake_nvml import FakeGpu, FakeNvml
 
 import flightlog
 from flightlog.analyze.report.report import report_on
@@ -161,7 +161,7 @@ def test_a_gpu_that_cannot_be_read_is_a_problem_of_the_run_once(
 COMMAND = """
 import os, sys
 from contextlib import suppress
-from fake_nvml import FakeGpu, FakeNvml
+from builders.fake_nvml import FakeGpu, FakeNvml
 from flightlog.record.command.run_command import run_command
 from flightlog.samplers.gpu import task as gpu_task
 from flightlog.samplers.gpu.driver import find_driver

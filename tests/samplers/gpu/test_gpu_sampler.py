@@ -7,8 +7,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from builders.fake_nvml import FakeGpu, FakeNvml
 from fake_machine import FakeClock, write, write_process
-from fake_nvml import FakeGpu, FakeNvml
 
 from flightlog.events import ResourceSample
 from flightlog.samplers.gpu import GpuSampler

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from builders.fake_nvml import FakeGpu, FakeNvml
 from fake_machine import FakeClock, write, write_process
-from fake_nvml import FakeGpu, FakeNvml
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from building import at, make_run
+from builders.runs import at, make_run
 
 from flightlog.events import Metric
 from flightlog.store.read.lines import Scan, asked_about, at_work, watched

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from building import at, make_run
+from builders.runs import at, make_run
 
 from flightlog.analyze.diagnosis.diagnose import diagnose, diagnosis_bytes
 from flightlog.analyze.report.report import report_on

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from building import make_run
+from builders.runs import make_run
 
 from flightlog.events import Event, Metric, SpanEvent
 from flightlog.store import layout

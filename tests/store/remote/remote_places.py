@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from building import at
+from builders.runs import at
 from fsspec.implementations.memory import MemoryFileSystem
 
 from flightlog.events import Metric

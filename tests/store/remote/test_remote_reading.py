@@ -8,8 +8,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from building import at, make_run
-from counted_place import ADDRESS, CountedMemory, copy_plainly, empty_place, sync
+from builders.counted_remote import ADDRESS, CountedMemory, copy_plainly, empty_place, sync
+from builders.runs import at, make_run
 from hypothesis import given
 from hypothesis import strategies as st
 

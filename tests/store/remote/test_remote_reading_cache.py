@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from building import at, make_run
-from counted_place import sync
+from builders.counted_remote import sync
+from builders.runs import at, make_run
 
 from flightlog.events import TaskSubmitted
 from flightlog.store.liveness import here

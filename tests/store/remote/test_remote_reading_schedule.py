@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from building import at, make_run
-from counted_place import ADDRESS, CountedMemory, empty_place, sync
+from builders.counted_remote import ADDRESS, CountedMemory, empty_place, sync
+from builders.runs import at, make_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from building import make_run
+from builders.runs import make_run
 
 from flightlog.events import TaskCompleted
 from flightlog.store.run import Run

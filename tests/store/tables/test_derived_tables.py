@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from building import at, make_run
+from builders.runs import at, make_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lives_of_tasks import attempts_of, concurrency_of, spans_of, tasks_of

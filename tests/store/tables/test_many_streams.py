@@ -9,7 +9,7 @@ from pathlib import Path
 import duckdb
 import msgspec
 import pytest
-from building import at, make_run
+from builders.runs import at, make_run
 
 from flightlog.analyze.report.report import report_on
 from flightlog.events import EventDefined, TaskStarted

@@ -5,7 +5,7 @@ import json
 import duckdb
 import pyarrow.dataset
 import pytest
-from building import at, make_run
+from builders.runs import at, make_run
 
 from flightlog.core.errors import UsageError
 from flightlog.events import Metric, TaskCompleted

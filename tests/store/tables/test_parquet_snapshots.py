@@ -5,7 +5,7 @@ import os
 import shutil
 
 import pytest
-from building import at, make_run
+from builders.runs import at, make_run
 from rows_of_runs import make_killed, rows_held, rows_read
 
 import flightlog

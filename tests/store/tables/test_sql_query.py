@@ -4,7 +4,7 @@ import sys
 from datetime import datetime
 
 import pytest
-from building import at, make_run
+from builders.runs import at, make_run
 
 from flightlog.core.errors import MissingExtra, UsageError
 from flightlog.events import Metric, SpanEvent, TaskCompleted, TaskStarted, define_event

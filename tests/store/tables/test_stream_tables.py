@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from building import at, make_run
+from builders.runs import at, make_run
 from events.strategies import BUILT_IN_STREAMS, events_like
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from building import at
+from builders.runs import at
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

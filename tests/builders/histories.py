@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from building import make_run
+from builders.runs import make_run
 
 from flightlog.events import Event, TaskCompleted, TaskFailed, TaskSubmitted
 

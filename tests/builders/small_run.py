@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from building import at, make_run
+from builders.runs import at, make_run
 
 from flightlog.analyze.devices.oom import BUNDLE
 from flightlog.analyze.report.summary import summarize, summary_bytes

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from building import at, make_run
+from builders.runs import at, make_run
 
 from flightlog.events import (
     ArtifactRecorded,

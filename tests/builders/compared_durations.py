@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-from building import at, make_run
+from builders.runs import at, make_run
 
 from flightlog.events import Event, TaskCompleted, TaskStarted, TaskSubmitted
 from flightlog.store.integrity import write_checksums
