@@ -92,3 +92,10 @@ def test_the_public_names_are_these():
         "diagnose", "diagnose_text", "open_run", "predict", "record", "span", "track_device_memory", "trends", "watch",
     ]  # fmt: skip
     assert all(hasattr(flightlog, name) for name in flightlog.__all__)
+
+
+def test_the_walks_name_modules_that_exist():
+    page = (ROOT / "docs" / "how-it-works.md").read_text("utf-8")
+    named = re.findall(r"`((?:\w+/)+(?:\w+\.py)?)`", page[page.index("## Four walks") :])
+    assert len(named) > 40
+    assert [name for name in named if not (ROOT / "src" / "flightlog" / name).exists()] == []
