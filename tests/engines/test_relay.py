@@ -56,7 +56,8 @@ def record(name):
 
 def in_subprocess(name):
     with flightlog.span("outside"):
-        subprocess.run([sys.executable, "-c", f"import flightlog\nwith flightlog.span('{name}'): pass"], check=True)
+        code = f"import flightlog\nwith flightlog.span('{name}'): pass"
+        subprocess.run([sys.executable, "-c", code], check=True)
 
 def artifact(name):
     file = root / name

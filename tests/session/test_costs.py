@@ -44,8 +44,8 @@ def test_every_rate_is_read() -> None:
 targets:
   local:
     provider: local
-    cost: {currency: CHF, per_worker_hour: 1, per_cpu_hour: 2, per_gb_hour: 3, per_gpu_hour: 4, per_gb_month: 5,
-      per_gb_egress: 6, per_kwh: 7}
+    cost: {currency: CHF, per_worker_hour: 1, per_cpu_hour: 2, per_gb_hour: 3, per_gpu_hour: 4,
+      per_gb_month: 5, per_gb_egress: 6, per_kwh: 7}
 components:
   sim: {cpus: 2, memory: 4GB}
 """

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from sessions import THREADS, session_in
 
+from flightlog.analyze.predict.eta import Eta
 from flightlog.core.stats import Distribution
-from flightlog.session.progress import EVERY_S, RECENT, Bar, Eta, TaskPace, eta_text
+from flightlog.session.progress import EVERY_S, RECENT, Bar, TaskPace, eta_text
 from flightlog.session.tracking import Counts
 
 

@@ -58,24 +58,29 @@ flightlog.yaml:1: version: is missing; write `version: 1`
 flightlog.yaml:2: project.nam: 'nam' is no key; did you mean 'name'?
 flightlog.yaml:2: project.name: is missing
 flightlog.yaml:4: targets.a.provider: there is no provider 'loca'; did you mean 'local'?
-flightlog.yaml:5: targets.b.max_worker: 'max_worker' is no key of the provider 'local'; did you mean 'max_workers'?
+flightlog.yaml:5: targets.b.max_worker: 'max_worker' is no key of the provider 'local'; did you \
+mean 'max_workers'?
 flightlog.yaml:5: targets.b.processes: 'yes' is text: write yes without quotes
 flightlog.yaml:5: targets.b.overlay: there is no overlay 'bg'; did you mean 'big'?
 flightlog.yaml:6: targets.c.max_workers: '0' is less than 1
 flightlog.yaml:7: targets.d.provider: there is no provider '7z'; known are local, dask, slurm, ray, dragon
 flightlog.yaml:10: components.model.cpus: 'two' is no number
-flightlog.yaml:11: components.model.memory: '16 Gigs' is no size: write it as '512MiB', '16G' (both in 1024s) or \
+flightlog.yaml:11: components.model.memory: '16 Gigs' is no size: write it as '512MiB', '16G' (both \
+in 1024s) or \
 '16GB' (in 1000s); did you mean '16GB'?
-flightlog.yaml:12: components.model.walltime: '2 hours' is no duration: write it as '45s', '90m', '1h 30m' or \
+flightlog.yaml:12: components.model.walltime: '2 hours' is no duration: write it as '45s', '90m', \
+'1h 30m' or \
 '01:30:00'; did you mean '2h'?
 flightlog.yaml:13: components.model.image: a single value is wanted, and a list was found
 flightlog.yaml:14: components.model.gpus: '-1' is less than 0
-flightlog.yaml:15: components.model.colour: 'colour' is no key; known are cpus, memory, gpus, walltime, image, \
+flightlog.yaml:15: components.model.colour: 'colour' is no key; known are cpus, memory, gpus, \
+walltime, image, \
 runtime, env, mounts, tags, preload_script
 flightlog.yaml:16: components.modal: '3' is no mapping of keys to values
 flightlog.yaml:18: tasks.s.cache: 'maybe' is neither true nor false
 flightlog.yaml:18: tasks.s.retries: '1.5' is no whole number
-flightlog.yaml:18: tasks.s.timeout: '30' is no duration: write it as '45s', '90m', '1h 30m' or '01:30:00'; did you \
+flightlog.yaml:18: tasks.s.timeout: '30' is no duration: write it as '45s', '90m', '1h 30m' or \
+'01:30:00'; did you \
 mean '30s'?
 flightlog.yaml:18: tasks.s.outputs: 'a.csv' is no list; write [a.csv]
 flightlog.yaml:18: tasks.s.component: there is no component 'modle'; did you mean 'model'?

@@ -312,11 +312,13 @@ def test_the_explanation_says_what_runs_where_what_changed_and_where_values_come
     assert (
         text
         == """\
-flightlog.yaml on target cluster: project sir runs on the provider slurm (account=${ACCOUNT}, max_workers=10) with at \
+flightlog.yaml on target cluster: project sir runs on the provider slurm (account=${ACCOUNT}, \
+max_workers=10) with at \
 most 10 workers.
 
 Tasks
-  simulate runs on component model (2 CPUs, 46.6 GiB memory, image model:2), is retried up to 2 times, may take 10m 00s \
+  simulate runs on component model (2 CPUs, 46.6 GiB memory, image model:2), is retried up to 2 \
+times, may take 10m 00s \
 an attempt and caches its results (for 7d 00h).
   plot runs on any worker and does not cache its results.
   Any other task runs without retries, timeout or component, unless its call says so.

@@ -1,4 +1,4 @@
-"""Where tasks run: one contract, many engines, all through the same door."""
+"""Where tasks run: one contract, many engines, plugins loaded the same way as built-in ones."""
 
 from __future__ import annotations
 

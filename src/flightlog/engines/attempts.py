@@ -13,6 +13,7 @@ from typing import Generic, Literal, TypeVar
 from flightlog.core.errors import UsageError
 from flightlog.engines.contract import Outcome, Reports, Work
 from flightlog.engines.execute import Started
+from flightlog.engines.exit_reason import Death
 from flightlog.events import WorkerEvent
 from flightlog.record.clock import Clock, monotonic_ns
 
@@ -187,6 +188,21 @@ class AttemptRegistry:
             outcome.traceback = outcome.fingerprint = None
         self._tell(self._reports.ended, attempt.work.task_id, attempt.work.attempt, outcome)
         return True
+
+    def fail(self, attempt: Attempt, error: Exception, why: str) -> None:
+        """End an attempt that could not be handed to a worker."""
+        self.end(
+            attempt,
+            Outcome(end="failed", error_type=type(error).__name__, error_message=f"{why}: {error}"),
+        )
+
+    def lose(self, attempt: Attempt, death: Death, host: str | None = None, pid: int | None = None) -> None:
+        """End an attempt as lost with its worker, which died of this; or as its verdict has it."""
+        outcome = self.cut_short(attempt, "lost", death.reason)
+        outcome.host, outcome.pid = host, pid
+        if attempt.verdict is None:
+            outcome.exit_code, outcome.signal = death.exit_code, death.signal
+        self.end(attempt, outcome)
 
     def cut_short(self, attempt: Attempt, end: End, reason: str, at_ns: int | None = None) -> Outcome:
         """The outcome of an attempt that was ended from outside, at this moment or one before: what is known

@@ -173,7 +173,7 @@ class PooledEngine:
         return found
 
     def close(self, timeout_s: float = 10.0) -> None:
-        """End all workers; what still runs after so many seconds is ended, or written off, and reported as
+        """End all workers; what still runs after `timeout_s` is ended, or written off, and reported as
         cancelled.
 
         May be called twice. In a forked child it does nothing: the workers are its parent's.

@@ -181,7 +181,7 @@ class ThreadPool:
         return views
 
     def close(self, timeout_s: float) -> None:
-        """End everything; what runs may go on for so many seconds, and is then written off."""
+        """End everything; running attempts get `timeout_s` to finish, and are then written off."""
         by = time.monotonic() + timeout_s
         with self._changed:
             lanes = list(self._lanes)

@@ -1,5 +1,4 @@
-"""A door in the engine's process at which workers of the same host knock: what they said stays said when they
-die.
+"""A local socket by which workers on the engine's host report to it: messages of a worker survive its death.
 
 A worker that is killed right after it began a task has told so all the same: the kernel keeps what was
 written into a socket. Other ways home pass through the worker's own threads, and are lost with it.
@@ -53,7 +52,9 @@ class ChannelServer:
 
     @property
     def fd(self) -> int:
-        """Readable when somebody knocks or says something: an epoll descriptor, or what takes its place."""
+        """Readable when a worker connects or sends something: an epoll descriptor, or what takes its
+        place.
+        """
         fileno: Callable[[], int] = getattr(self._selector, "fileno", self._socket.fileno)
         return fileno()
 
@@ -67,25 +68,23 @@ class ChannelServer:
                     self._take(key.data)
 
     def dismiss(self, timeout_s: float) -> bool:
-        """Tell all visitors that it is over, and wait until each has gone, listening; whether all went in
+        """Tell all peers that it is over, and wait until each has gone, listening; whether all went in
         time.
 
-        What a visitor does then is its own business: it says `LEFT` when that is done.
+        What a peer does then is its own business: it says `LEFT` when that is done.
         """
-        visitors = [key.data for key in self._selector.get_map().values() if key.data is not None]
-        for visitor in visitors:
+        peers = [key.data for key in self._selector.get_map().values() if key.data is not None]
+        for peer in peers:
             with suppress(OSError):
-                visitor.socket.shutdown(socket.SHUT_WR)
+                peer.socket.shutdown(socket.SHUT_WR)
         by = time.monotonic() + timeout_s
-        while (rest := by - time.monotonic()) > 0 and not all(
-            visitor.left or visitor.gone for visitor in visitors
-        ):
+        while (rest := by - time.monotonic()) > 0 and not all(peer.left or peer.gone for peer in peers):
             self._selector.select(rest)
             self.listen()
-        return all(visitor.left or visitor.gone for visitor in visitors)
+        return all(peer.left or peer.gone for peer in peers)
 
     def close(self) -> None:
-        """Nobody can knock any more."""
+        """No worker can connect any more."""
         with suppress(OSError, RuntimeError):
             for key in list((self._selector.get_map() or {}).values()):
                 key.fileobj.close()  # type: ignore[union-attr] # sockets, all of them
@@ -97,23 +96,23 @@ class ChannelServer:
 
     def _admit(self) -> None:
         with suppress(OSError):
-            visitor, _ = self._socket.accept()
-            visitor.setblocking(False)
-            self._selector.register(visitor, selectors.EVENT_READ, ChannelPeer(visitor))
+            peer, _ = self._socket.accept()
+            peer.setblocking(False)
+            self._selector.register(peer, selectors.EVENT_READ, ChannelPeer(peer))
 
-    def _take(self, visitor: ChannelPeer) -> None:
-        for kind, text in visitor.said():
+    def _take(self, peer: ChannelPeer) -> None:
+        for kind, text in peer.said():
             if kind == LEFT:
-                visitor.left = True
+                peer.left = True
             else:
-                self._hear(visitor.pid, kind, text)
-        if visitor.gone:
-            self._selector.unregister(visitor.socket)
-            visitor.socket.close()
+                self._hear(peer.pid, kind, text)
+        if peer.gone:
+            self._selector.unregister(peer.socket)
+            peer.socket.close()
 
 
 class ChannelPeer:
-    """A worker at the door."""
+    """A connected worker."""
 
     def __init__(self, end: socket.socket) -> None:
         self.socket, self.gone, self.left = end, False, False
@@ -144,7 +143,7 @@ class ChannelPeer:
 
 
 class ChannelClient:
-    """A worker's side: opens the door at the first message. `OSError` where there is none. Thread-safe.
+    """A worker's side: connects at the first message. `OSError` where nobody listens. Thread-safe.
 
     A task that closes all descriptors closes this connection, too: it is opened again, and no message gets
     into what has its number by then. `dismissed` is called on a thread of its own when the engine is over, in
@@ -160,7 +159,7 @@ class ChannelClient:
     def tell(self, kind: bytes, text: bytes) -> None:
         """Say something; it will be heard even if this process is killed at once."""
         with self._lock:
-            # A forked child is another visitor.
+            # A forked child is another peer.
             if self._end is None or self._pid != os.getpid() or not self._end.still_ours():
                 self._end, self._pid = self._open(), os.getpid()
             rest = memoryview(HEAD.pack(kind, len(text)) + text)

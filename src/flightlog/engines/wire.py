@@ -67,7 +67,7 @@ def _socket_pair() -> tuple[Descriptor, Descriptor, bool, int]:
 
 
 def _parts(message: bytes, size: int) -> Iterator[memoryview]:
-    """The message in packets of at most so many bytes."""
+    """The message in packets of at most this many bytes."""
     view = memoryview(message)
     return (view[start : start + size] for start in range(0, len(view), size))
 

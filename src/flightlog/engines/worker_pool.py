@@ -1,10 +1,11 @@
-"""Attempts in a pool of worker processes: one thread dispatches them, listens to the workers and handles
-workers that died.
+"""Attempts in a pool of worker processes: one thread launches workers, dispatches attempts to them, listens
+to them and handles those that died.
 """
 
 from __future__ import annotations
 
 import logging
+import multiprocessing.process
 import multiprocessing.util  # its own way of ending must be registered before ours
 import os
 import select
@@ -12,20 +13,32 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
+from multiprocessing.context import BaseContext
+from typing import Any, Literal, cast
 
 import msgspec
 
-from flightlog.core.descriptors import make_pipe
+from flightlog.core.descriptors import Descriptor, make_pipe
 from flightlog.core.retry import delay_s
 from flightlog.engines.attempts import Attempt, AttemptRegistry, Deadlines
-from flightlog.engines.contract import Outcome, Reports, Work, WorkerView
+from flightlog.engines.contract import Reports, Work, WorkerView
 from flightlog.engines.exit_reason import Death, OomKills, describe_death
-from flightlog.engines.launching import shield_workers_from_ctrl_c
-from flightlog.engines.process_tree import Leftovers
-from flightlog.engines.wire import SHORT, Frame
-from flightlog.engines.worker import ENDED, READY, STARTED, decode_outcome, decode_started, encode_order
-from flightlog.engines.worker_process import WorkerProcess
+from flightlog.engines.launching import launch, shield_workers_from_ctrl_c
+from flightlog.engines.process_tree import Leftovers, descendants, end_all, is_running, process_of
+from flightlog.engines.wire import SHORT, EngineEnd, Frame, frame
+from flightlog.engines.worker import (
+    ENDED,
+    READY,
+    STARTED,
+    STOP,
+    decode_outcome,
+    decode_started,
+    encode_order,
+    lane_names,
+    serve,
+)
 from flightlog.events import WorkerLaunched, WorkerLost, WorkerReady, WorkerRemoved
 from flightlog.store.liveness import this_host
 
@@ -47,11 +60,18 @@ CLOSED = "the engine was closed"
 CLOSED_BY_PROGRAM = "the program closed the connection to this worker"
 
 
+QUEUED = 2
+"""Attempts that may wait unread in a worker's socket: on a busy machine the engine's thread is not always
+there in time."""
+WRITE_OFF_S = 5.0
+"""A process that has not ended this long after SIGKILL hangs in the kernel, and is written off."""
+
+
 class ProcessPool:
     """An engine of worker processes, launched as there is work for them.
 
-    An idle worker gets an attempt at once. A busy one may have a few more wait at its door, unread, which are
-    taken back when another worker is idle first, when one of them is cancelled, or when the worker dies.
+    An idle worker gets an attempt at once. A busy one may have a few more queued unread in its socket, which
+    are taken back when another worker is idle first, when one of them is cancelled, or when the worker dies.
 
     A program that closes descriptors of the engine's loses what its workers execute just then; the engine
     goes on with new workers. It waits with `poll`, which needs no descriptor of its own, and never for longer
@@ -110,7 +130,7 @@ class ProcessPool:
         return [view for worker in self._workers for view in worker.views()]
 
     def close(self, timeout_s: float) -> None:
-        """End everything; what runs may go on for so many seconds, by the most impatient of all calls."""
+        """End everything; running attempts get `timeout_s` to finish, the shortest of all calls."""
         by = time.monotonic() + timeout_s
         self._close_by = by if self._close_by is None else min(by, self._close_by)
         self._ledger.shut("cancelled", CLOSED)
@@ -315,11 +335,7 @@ class ProcessPool:
                 attempt.mishaps += not worker.end.lost
                 self._ledger.put_back(attempt)  # its function was never called
                 continue
-            outcome = self._ledger.cut_short(attempt, "lost", death.reason)
-            outcome.host, outcome.pid = worker.host, worker.pid
-            if attempt.verdict is None:
-                outcome.exit_code, outcome.signal = death.exit_code, death.signal
-            self._ledger.end(attempt, outcome)
+            self._ledger.lose(attempt, death, worker.host, worker.pid)
         if not expected and worker.ready_at is None and not worker.end.lost:
             self._launch_failed(f"worker processes die before they are ready: {death.reason}")
 
@@ -359,10 +375,7 @@ class ProcessPool:
         try:
             message = encode_order(attempt.serial, attempt.work)
         except Exception as error:  # noqa: BLE001 - one attempt that cannot travel must not hold up the others
-            text = f"it cannot be sent to a worker: {error}"
-            self._ledger.end(
-                attempt, Outcome(end="failed", error_type=type(error).__name__, error_message=text)
-            )
+            self._ledger.fail(attempt, error, "it cannot be sent to a worker")
             return
         try:
             done = worker.hand(attempt, message)
@@ -509,7 +522,7 @@ class WorkerSet:
         self._all: dict[WorkerProcess, None] = {}
         self._idle: dict[WorkerProcess, None] = {}
         self._roomy: dict[WorkerProcess, None] = {}
-        self._doors: dict[WorkerProcess, None] = {}
+        self._queued: dict[WorkerProcess, None] = {}
         self._leaving: dict[WorkerProcess, None] = {}
         self._coming: dict[WorkerProcess, None] = {}
 
@@ -529,7 +542,7 @@ class WorkerSet:
 
     def remove(self, worker: WorkerProcess) -> None:
         """A worker that is gone."""
-        for books in (self._all, self._idle, self._roomy, self._doors, self._leaving, self._coming):
+        for books in (self._all, self._idle, self._roomy, self._queued, self._leaving, self._coming):
             books.pop(worker, None)
 
     def review(self, worker: WorkerProcess) -> None:
@@ -537,7 +550,7 @@ class WorkerSet:
         leaving = worker.retiring or worker.why_ended is not None
         _keep(self._idle, worker, worker.idle_slots > 0)
         _keep(self._roomy, worker, worker.has_room_for_next)
-        _keep(self._doors, worker, worker.has_next)
+        _keep(self._queued, worker, worker.has_next)
         _keep(self._leaving, worker, leaving)
         _keep(self._coming, worker, not leaving and worker.ready_at is None)
 
@@ -546,7 +559,7 @@ class WorkerSet:
         return next(iter(self._idle), None)
 
     def roomy(self) -> WorkerProcess | None:
-        """A worker that is busy, and could have the next attempt wait at its door.
+        """A worker that is busy, and could have the next attempt queued in its socket.
 
         None while others are coming: what waited there behind a long attempt would be overtaken by later
         ones.
@@ -554,8 +567,8 @@ class WorkerSet:
         return None if self._coming else next(iter(self._roomy), None)
 
     def with_next(self) -> list[WorkerProcess]:
-        """Workers that may have an attempt waiting at their door."""
-        return list(self._doors)
+        """Workers that may have an unread attempt queued."""
+        return list(self._queued)
 
     def leaving(self) -> list[WorkerProcess]:
         """Workers that get no more attempts and are still there."""
@@ -566,12 +579,12 @@ class WorkerSet:
         return len(self._all) > len(self._leaving) + len(self._coming)
 
     def wants(self, waiting: int) -> bool:
-        """Whether another worker should be launched while so many attempts wait, and others at the doors of
-        busy ones.
+        """Whether another worker should be launched while so many attempts wait, and others are queued
+        at busy ones.
         """
         if len(self._all) - len(self._leaving) >= self._size:
             return False
-        waiting += sum(len(worker.held) - 1 for worker in self._doors)
+        waiting += sum(len(worker.held) - 1 for worker in self._queued)
         return waiting > sum(worker.threads for worker in self._coming)
 
 
@@ -580,3 +593,186 @@ def _keep(books: dict[WorkerProcess, None], worker: WorkerProcess, belongs: bool
         books[worker] = None
     else:
         books.pop(worker, None)
+
+
+class WorkerProcess:
+    """One process. `Exception` of any kind where it cannot be launched. One thread at a time."""
+
+    def __init__(
+        self,
+        context: BaseContext,
+        threads: int,
+        run_path: str | None,
+        host: str,
+        inherited: Sequence[Descriptor],
+    ) -> None:
+        self.threads, self.host = threads, host
+        self.end = EngineEnd(threads)
+        self.held: dict[int, Attempt] = {}
+        """Attempts it was given and has not ended, oldest first."""
+        self.launched_at = time.monotonic()
+        self.ready_at: float | None = None
+        self.retiring = False
+        """It gets no more attempts; it ends when those that have not been given up are over."""
+        self.why_ended: str | None = None
+        """Why its engine ends it."""
+        self.force: Literal["no", "SIGTERM", "SIGKILL", "hangs"] = "no"
+        self.force_at: float | None = None
+        """When more force is due."""
+        self._kin: list[Any] = []
+        method = context.get_start_method()
+        process = cast("Any", context).Process(
+            target=serve,
+            args=(
+                self.end.worker_end(),
+                threads,
+                run_path,
+                (*inherited, self.end.descriptors()[0]) if method == "fork" else (),
+            ),
+            name="flightlog-worker",
+        )
+        try:
+            sentinel, *self._pipes = launch(process, method)
+        except BaseException:
+            self.end.close()
+            raise
+        self.end.worker_has_it()
+        # The engine ends its workers itself. Whatever else goes through all children (a program's own code,
+        # or the exit of a child that it forked, which would complain of them) has no business with these.
+        getattr(multiprocessing.process, "_children", set()).discard(process)
+        self.process = process
+        self.pid: int = process.pid
+        self.lanes = lane_names(host, self.pid, threads)
+        self.facts: list[dict[str, Any]] = [
+            {"worker": lane, "host": host, "pid": self.pid} for lane in self.lanes
+        ]
+        pidfd = _pidfd(self.pid) if method != "forkserver" else None
+        self._death = pidfd or sentinel
+        self.death_number = -1 if self._death is None else self._death.number
+        """The descriptor that is readable when the process has ended; -1 where there is none."""
+        self.death_is_sure_to_show = pidfd is not None or method == "forkserver"
+        """Whether that is so also while a process that it forked lives on."""
+        self._sentinel = sentinel
+        self._is_served = method == "forkserver"
+        """Whether it is a child of the fork server: its exit code comes by the sentinel, and not from the
+        kernel."""
+        self._seen = process_of(self.pid) if self._is_served else None
+
+    @property
+    def idle_slots(self) -> int:
+        """How many attempts it could execute at once beside those it has."""
+        if self.ready_at is None or self.retiring or self.why_ended is not None:
+            return 0
+        return self.threads - len(self.held)
+
+    @property
+    def has_room_for_next(self) -> bool:
+        """Whether it executes its one attempt and could have another one queued."""
+        if (
+            self.threads != 1
+            or not 1 <= len(self.held) <= QUEUED
+            or self.retiring
+            or self.why_ended is not None
+        ):
+            return False
+        return self.end.packets and next(iter(self.held.values())).begun is not None
+
+    @property
+    def has_next(self) -> bool:
+        """Whether an attempt may be queued, unread."""
+        return self.threads == 1 and len(self.held) > 1
+
+    def views(self) -> Iterator[WorkerView]:
+        """The workers it is: itself, or each of its threads."""
+        for facts in self.facts:
+            held = [a for a in list(self.held.values()) if a.worker == facts["worker"] and not a.over]
+            yield WorkerView(**facts, running=tuple(attempt.work.task_id for attempt in held))
+
+    def hand(self, attempt: Attempt, message: bytes) -> bool:
+        """Give it an attempt, as `encode_order` has it; whether nothing is left to be flushed."""
+        attempt.holder, attempt.recallable = self, self.end.can_take_back(message)
+        self.held[attempt.serial] = attempt
+        return self.end.send(message)
+
+    def recall(self) -> list[Attempt]:
+        """Take back what it has not read, oldest first; from now on it does not hold that."""
+        unread = [attempt for attempt in self.held.values() if attempt.begun is None]
+        if not all(attempt.recallable for attempt in unread):
+            return []  # the parts of a long message must not be torn apart
+        taken = []
+        while unread and (serial := self.end.take_back()) is not None:
+            attempt = self.held.pop(serial, None)
+            if attempt is not None:
+                attempt.holder = None
+                taken.append(attempt)
+        return taken
+
+    def stop(self, why: str, patience_s: float) -> None:
+        """Ask it to end in good order; if it does not, force is due after `patience_s`."""
+        if self.why_ended is None:
+            self.why_ended = why
+            self.force_at = time.monotonic() + patience_s
+            self.end.send(frame(STOP))
+
+    def use_force(self, why: str, grace_s: float) -> None:
+        """End it and the processes below it: SIGTERM now, the next time SIGKILL."""
+        self.why_ended = self.why_ended or why
+        if self.force == "no":
+            self.force, self.force_at = "SIGTERM", time.monotonic() + grace_s
+            self._signal("terminate")
+        elif self.force == "SIGTERM":
+            self.force, self.force_at = "SIGKILL", time.monotonic() + WRITE_OFF_S
+            self._signal("kill")
+        else:
+            self.force, self.force_at = "hangs", None
+
+    def death_will_show(self) -> bool:
+        """Whether `death_number` still means what it did."""
+        return self._death is not None and self._death.still_ours()
+
+    def has_ended(self) -> bool:
+        """Whether the process is over; needs no descriptor."""
+        if not self._tells_exit_code():
+            try:
+                os.kill(self.pid, 0)
+            except ProcessLookupError:
+                return True
+            except PermissionError:  # another process has its number
+                return True
+            return self.force != "no" and (self._seen is None or not is_running(self._seen))
+        return self.process.exitcode is not None
+
+    def bury(self) -> tuple[int | None, list[Any]]:
+        """The process is over: its exit code, None if it is not to be had, and the processes below it when
+        force was used.
+        """
+        exit_code = self.process.exitcode if self._tells_exit_code() else None
+        self.end.close()
+        for one in (self._death, self._sentinel, *self._pipes):
+            if one is not None:
+                one.close()
+        if exit_code is not None:
+            self.process.close()
+        return exit_code, self._kin
+
+    def _tells_exit_code(self) -> bool:
+        """Whether `multiprocessing` can be asked: the fork server's answers come by a descriptor that it
+        knows by number.
+        """
+        return not self._is_served or (self._sentinel is not None and self._sentinel.still_ours())
+
+    def _signal(self, deed: Literal["terminate", "kill"]) -> None:
+        self._kin += [kin for kin in descendants(self.pid) if kin not in self._kin]
+        end_all(self._kin, deed)
+        if not self._tells_exit_code():
+            end_all([] if self._seen is None else [self._seen], deed)
+            return
+        with suppress(OSError, ValueError):
+            getattr(self.process, deed)()
+
+
+def _pidfd(pid: int) -> Descriptor | None:
+    try:
+        return Descriptor(os.pidfd_open(pid))
+    except (AttributeError, OSError):
+        return None

@@ -32,8 +32,8 @@ from flightlog.notebook.live import DisplayHandle, show_from_here, show_here
 from flightlog.session.progress import eta_text
 
 if TYPE_CHECKING:
+    from flightlog.analyze.predict.eta import Eta
     from flightlog.session.futures import TaskFuture
-    from flightlog.session.progress import Eta
     from flightlog.session.session import Session, SessionState
     from flightlog.session.tracking import Counts
 

@@ -1,4 +1,4 @@
-"""Read the machine: a sampler is one method, and the built-in ones come through the same door as plugins."""
+"""Read the machine: a sampler is one method, and the built-in ones are loaded the same way as plugins."""
 
 from __future__ import annotations
 

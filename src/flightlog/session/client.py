@@ -42,7 +42,7 @@ from flightlog.session.tracking import Tracker
 
 if TYPE_CHECKING:
     from flightlog.analyze.history.attempts import EarlierRuns
-    from flightlog.session.progress import Eta
+    from flightlog.analyze.predict.eta import Eta
 
 TOGETHER = 64
 """Tasks of a `map` that are handed over at a time."""

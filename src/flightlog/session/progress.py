@@ -28,17 +28,6 @@ if TYPE_CHECKING:
 _UNITS = ((86_400.0, "days", 1), (3_600.0, "h", 1), (60.0, "min", 0), (1.0, "s", 0))
 
 
-__all__ = [
-    "EVERY_S",
-    "NAMES",
-    "RECENT",
-    "Eta",
-    "KnownDurations",
-    "TaskPace",
-    "from_durations",
-    "from_earlier",
-    "remaining",
-]
 RECENT = 100
 """So many durations of a name are kept, the newest."""
 NAMES = 200

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self
 
+from flightlog.analyze.predict.eta import Eta
 from flightlog.core import threads
 from flightlog.core.displayed import Displayed
 from flightlog.core.errors import UsageError
@@ -34,7 +35,6 @@ from flightlog.session.manifest import Manifest, load_manifest, pick_target
 from flightlog.session.otel_config import send_while_running
 from flightlog.session.overlay_file import pick_overlay
 from flightlog.session.plan import History, make_plan, plan_bytes, read_history
-from flightlog.session.progress import Eta
 from flightlog.session.schema import Component, Contents
 from flightlog.session.secrets import without_secrets
 from flightlog.session.task_options import Rules

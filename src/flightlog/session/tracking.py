@@ -401,7 +401,7 @@ class Delays:
         self._closed = False
 
     def after(self, seconds: float, action: Callable[[], None]) -> None:
-        """Call the function in so many seconds."""
+        """Call the function after this many seconds."""
         with self._changed:
             if self._closed:
                 return

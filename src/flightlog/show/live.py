@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 from msgspec import Struct
 
+from flightlog.analyze.predict.eta import Eta
 from flightlog.core.text import plural
 from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
-from flightlog.session.progress import Eta, eta_text
+from flightlog.session.progress import eta_text
 from flightlog.show.document import GAP
 from flightlog.show.phrases import moment_text, money_text
 from flightlog.show.plot import levels_line, spread, summed, unit_label

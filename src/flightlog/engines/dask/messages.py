@@ -110,11 +110,11 @@ class ParcelGate:
         scheduler.handlers.setdefault(_OP, flightlog_parcel)
 
     def hear(self, number: int) -> None:
-        """The client has so many in all."""
+        """The client has received this many in total."""
         self._heard = max(self._heard, number)
 
     async def take(self, parcel: bytes, wait_s: float = WAIT_S) -> bool:
-        """Pass a parcel on as soon as there is room; False where there was none for so long."""
+        """Pass a parcel on as soon as there is room; False where there was none within `wait_s`."""
         until = time.monotonic() + wait_s
         while self.sent - self._heard >= WINDOW:
             if time.monotonic() >= until:

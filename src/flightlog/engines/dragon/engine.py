@@ -21,13 +21,14 @@ import msgspec
 from flightlog.core.errors import MissingExtra, UsageError
 from flightlog.core.retry import delay_s
 from flightlog.engines.attempts import Attempt, AttemptRegistry, Deadlines
-from flightlog.engines.contract import Outcome, PooledEngine, Reports, Work, WorkerView
+from flightlog.engines.contract import PooledEngine, Reports, Work, WorkerView
 from flightlog.engines.dragon.process import (
     GONE,
     PARCEL,
     STUCK_S,
     DragonProcess,
     DragonWorkerSetup,
+    dumps,
     one_at_a_time,
     wake_who_waits,
 )
@@ -114,15 +115,11 @@ class DragonEngine(PooledEngine):
 
     def dumps(self, value: Any) -> bytes:
         """The value as a pickle for workers, which do not import the program."""
-        from flightlog.engines.dragon.process import dumps
-
         return dumps(value)
 
     def _slots(self) -> list[int]:
         """The node of each worker that there may be."""
         from dragon.native.machine import Node, System
-
-        from flightlog.engines.dragon.process import one_at_a_time
 
         with one_at_a_time():
             there: list[int] = list(System().nodes)
@@ -135,7 +132,7 @@ class DragonEngine(PooledEngine):
 def place_workers(
     sizes: Mapping[int, int], policy: Literal["block", "spread"], max_workers: int | None
 ) -> list[int]:
-    """The nodes of workers in the order of their launch, for nodes that hold so many each.
+    """The nodes of workers in the order of their launch, for nodes with these numbers of slots.
 
     More workers than fit go around again: someone who asks for them gets them.
     """
@@ -222,7 +219,7 @@ class DragonPool:
         return [worker.view() for worker in list(self._workers.values())]
 
     def close(self, timeout_s: float) -> None:
-        """End everything; what runs may go on for so many seconds."""
+        """End everything; running attempts get `timeout_s` to finish."""
         by = time.monotonic() + timeout_s
         self._close_by = by if self._close_by is None else min(by, self._close_by)
         self._ledger.shut("cancelled", CLOSED)
@@ -380,11 +377,7 @@ class DragonPool:
                 attempt.mishaps += 1
                 self._ledger.put_back(attempt)  # its function was never called
             else:
-                outcome = self._ledger.cut_short(attempt, "lost", death.reason)
-                outcome.host, outcome.pid = worker.facts["host"], worker.facts["pid"]
-                if attempt.verdict is None:
-                    outcome.exit_code, outcome.signal = death.exit_code, death.signal
-                self._ledger.end(attempt, outcome)
+                self._ledger.lose(attempt, death, worker.facts["host"], worker.facts["pid"])
         if not expected and worker.ready_at is None:
             self._launch_failed(f"worker processes die before they are ready: {death.reason}")
 
@@ -402,10 +395,7 @@ class DragonPool:
             worker.hand(attempt, encode_order(attempt.serial, attempt.work))
         except Exception as error:  # noqa: BLE001 - one attempt that cannot travel must not hold up the others
             self._let_go(worker, attempt)
-            text = f"it cannot be sent to a worker: {error}"
-            self._ledger.end(
-                attempt, Outcome(end="failed", error_type=type(error).__name__, error_message=text)
-            )
+            self._ledger.fail(attempt, error, "it cannot be sent to a worker")
 
     def _wants_worker(self) -> bool:
         if self._closing or not self._free:

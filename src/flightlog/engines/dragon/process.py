@@ -30,13 +30,13 @@ from flightlog.record.task import lane_name
 from flightlog.store.liveness import this_host
 
 WRITE_OFF_S = 5.0
-"""A process that has not ended so long after SIGKILL hangs in the kernel, and is written off."""
+"""A process that has not ended this long after SIGKILL hangs in the kernel, and is written off."""
 DRAIN_S = 2.0
-"""A process that has ended has been read to its end when it has said nothing more for so long."""
+"""A process that has ended has been read to its end when nothing more came for this long."""
 
 
 STUCK_S = 2.0
-"""A question that has gone without an answer for so long may have lost it."""
+"""A request without an answer for this long may have lost it."""
 _turn = threading.RLock()
 PARCEL, GONE = b"P", b"G"
 dumps = partial(program.dumps, main_is_there=True)
@@ -117,12 +117,12 @@ class DragonProcess:
         self._orders.put(message)
 
     def expect(self, patience_s: float) -> None:
-        """It starts and may go on with that; if it is not ready after so many seconds, force is due."""
+        """It may go on starting; if it is not ready after `patience_s`, force is due."""
         if self.force_at is None:
             self.force_at = time.monotonic() + patience_s
 
     def stop(self, why: str, patience_s: float) -> None:
-        """Ask it to end in good order; if it does not, force is due after so many seconds."""
+        """Ask it to end in good order; if it does not, force is due after `patience_s`."""
         if self.why_ended is None:
             self.why_ended, self.force_at = why, time.monotonic() + patience_s
             self._orders.put(frame(STOP))

@@ -34,7 +34,7 @@ def check_form(address: str) -> None:
 
 
 def check_answer(address: str, patience_s: float = PATIENCE_S) -> None:
-    """A `UsageError`, after so many seconds at most, unless somebody listens there, or where `auto` leads.
+    """A `UsageError`, after at most `patience_s`, unless somebody listens there, or where `auto` leads.
 
     What listens may yet be something else than Ray.
     """
@@ -47,7 +47,7 @@ def check_answer(address: str, patience_s: float = PATIENCE_S) -> None:
 
 
 def knock(address: str, patience_s: float = PATIENCE_S) -> None:
-    """`OSError`, after so many seconds at most, unless somebody listens at `host:port`."""
+    """`OSError`, after at most `patience_s`, unless somebody listens at `host:port`."""
     host, _, port = address.rpartition(":")
     socket.create_connection((host.strip("[]"), int(port)), timeout=patience_s).close()
 

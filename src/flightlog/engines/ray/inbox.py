@@ -1,4 +1,4 @@
-"""The engine's end of what its workers on Ray say: through a door on this host, by letters from others."""
+"""Receives messages of workers on Ray: by the local channel on this host, by Ray actor calls from others."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ class RayHome:
         self._wake: Callable[[], None] = lambda: None
 
     def open(self, wake: Callable[[], None]) -> None:
-        """Open the door; where none can be had, workers say all they have to say with the end of each task.
+        """Open the local channel; where that is not possible, workers say all they have to say with the end
+        of each task.
 
         `wake`, called from any thread, sees to it that `listen` is called soon.
         """
@@ -69,11 +70,13 @@ class RayHome:
 
     @property
     def fd(self) -> int | None:
-        """Readable when there is something for `listen`; None without a door."""
+        """Readable when there is something for `listen`; None without a local channel."""
         return None if self._door is None else self._door.fd
 
     def reach_far(self) -> None:
-        """See to it that workers which do not see the door have a way home from their next task on."""
+        """See to it that workers which cannot use the local channel have a way home from their next task
+        on.
+        """
         if self.letters is None:
             self.letters = make_letters(self._ray)
             self._ask()

@@ -37,13 +37,13 @@ LEAST_AHEAD = 64
 REVIEW_S = 5.0
 """How often to ask Ray which nodes there are, and after workers that cannot be watched from here."""
 GONE_S = 20.0
-"""A cluster whose head nobody could reach for so long is gone; Ray itself ends the whole program after 60."""
+"""A cluster whose head was unreachable for this long is gone; Ray itself ends the whole program after 60."""
 LOOK_S, LOOKS = 0.02, 100
 """How often, and how many times, to ask the kernel how a process ended that is over."""
 FORCE_S = 10.0
-"""An end that Ray or the kernel have not told so long after it was due is told without them."""
+"""An end that neither Ray nor the kernel has reported this long after it was due is reported without them."""
 NAMES = 1000
-"""Names of tasks that Ray is told; beyond so many different ones it is spared them."""
+"""How many different task names are passed on to Ray; later ones are not."""
 
 
 _REFUSALS = ("RuntimeEnvSetupError", "TaskUnschedulableError", "TaskPlacementGroupRemoved", "OutOfDiskError")
@@ -117,7 +117,7 @@ class RayPool:
         return [worker.view() for worker in self._workers]
 
     def close(self, timeout_s: float) -> None:
-        """End everything; what runs may go on for so many seconds. Ray's processes are left to Ray."""
+        """End everything; running attempts get `timeout_s` to finish. Ray's processes are left to Ray."""
         by = time.monotonic() + timeout_s
         self._close_by = by if self._close_by is None else min(by, self._close_by)
         self._ledger.shut("cancelled", CLOSED)
@@ -167,10 +167,7 @@ class RayPool:
             future.add_done_callback(lambda done: self._soon(partial(self._answered, attempt, done)))
         except Exception as error:  # noqa: BLE001 - one attempt that cannot travel must not hold up the others
             self._held.pop(attempt.serial, None)
-            text = f"it cannot be handed to Ray: {error}"
-            self._ledger.end(
-                attempt, Outcome(end="failed", error_type=type(error).__name__, error_message=text)
-            )
+            self._ledger.fail(attempt, error, "it cannot be handed to Ray")
 
     def _remote(self, task: str, component: str | None) -> Any:
         """The function Ray runs, under the task's own name and with what its component asks for."""
@@ -266,12 +263,8 @@ class RayPool:
             self._bury_if_known(worker)
 
     def _lose(self, attempt: Attempt, death: Death, worker: RayWorker | None = None) -> None:
-        outcome = self._ledger.cut_short(attempt, "lost", death.reason)
-        if worker is not None:
-            outcome.host, outcome.pid = worker.host, worker.pid
-        if attempt.verdict is None:
-            outcome.exit_code, outcome.signal = death.exit_code, death.signal
-        self._ledger.end(attempt, outcome)
+        host, pid = (None, None) if worker is None else (worker.host, worker.pid)
+        self._ledger.lose(attempt, death, host, pid)
 
     def _gone(self, worker: RayWorker, looks: int = 0) -> None:
         """The process of a worker is over; the kernel may need a moment to tell how."""

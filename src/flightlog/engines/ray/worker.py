@@ -30,7 +30,7 @@ class RayWorkerSetup(Struct, frozen=True, kw_only=True):
 
     engine: str
     door: str | None
-    """Path of the engine's door, for workers on its host."""
+    """Path of the engine's local channel, for workers on its host."""
     home: SampledFrom
     main: dict[str, str] = {}
     """Where functions of the main program are found, as `multiprocessing` has it."""
@@ -83,8 +83,8 @@ _ways: dict[bytes, Way] = {}
 
 
 class Way:
-    """How this process tells its engine something: through the door on its host, else by a letter box that
-    Ray hosts.
+    """How this process tells its engine something: through the local channel on its host, else by a letter
+    box that Ray hosts.
 
     When the engine is over, this process leaves the runs it recorded into for it.
     """

@@ -404,7 +404,7 @@ _POLL_S = 0.5
 WHOLE_S = 10.0
 """How long the parts of an account that has its end already may take: Slurm sends some of them every 5 s."""
 _FRESH_S = 60.0
-"""What is missing so long after the end of a job will not come any more."""
+"""What is still missing this long after the end of a job will not come any more."""
 
 Sacct = Callable[[Sequence[str]], bytes]
 """Runs `sacct` with these words and gives its output; raises a `FlightlogError` that says why it could

@@ -311,7 +311,7 @@ class OutputTee:
         self._thread.start()
 
     def wait(self, timeout_s: float) -> bool:
-        """Whether it has come to its end, after so many seconds at the most."""
+        """Whether it has come to its end, waiting this many seconds at most."""
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 

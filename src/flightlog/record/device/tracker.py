@@ -41,7 +41,7 @@ LOCK_S = 1.0
 """How long anybody waits for a sample that another thread takes; the next ones not at all, until it is
 over."""
 LOOK_FOR_END = 50
-"""A process that joined a run looks every so many samples whether the run has ended."""
+"""A process that joined a run checks every this many samples whether the run has ended."""
 
 
 class Options(Struct, frozen=True, kw_only=True):
