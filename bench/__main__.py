@@ -214,7 +214,8 @@ def main() -> int:
     held.append(
         say(
             f"loading {devices.EVENTS:,} device events, each validated",
-            f"{rate:,.0f}/s, {rate / found['msgspec_per_s']:.2f} of bare msgspec, {rate / found['json_per_s']:.1f} x json",
+            f"{rate:,.0f}/s, {rate / found['msgspec_per_s']:.2f} of bare msgspec, "
+            f"{rate / found['json_per_s']:.1f} x json",
             f"{LIMIT_DEVICE_EVENTS_PER_S:,}/s",
             rate >= LIMIT_DEVICE_EVENTS_PER_S,
         )

@@ -1,11 +1,12 @@
 """How well advice holds: asked for on a history with known truth, and tried on the runs that come after it.
 
-    python -m bench.advice [SEEDS]          a table as in docs/advice.md; 20 seeds if not said
-    python -m bench.advice drawn [COUNT [FIRST]]    workloads drawn at random; 60 from number 1000 on if not said
+    python -m bench.advice [SEEDS]                  a table as in docs/advice.md; by default 20 seeds
+    python -m bench.advice drawn [COUNT [FIRST]]    workloads drawn at random; by default 60, from 1000 on
 
-Each workload of `bench/truth.py` is written as run directories, `flightlog advise` looks at them, and what it recommends is
-held against what every attempt of later runs truly needs, whatever was recorded of it. Scalable's rule is the largest
-request so far times 1.1. The oracle knows the later attempts, and asks for what 95 % of them need.
+Each workload of `bench/truth.py` is written as run directories, `flightlog advise` looks at them, and what it
+recommends is held against what every attempt of later runs truly needs, whatever was recorded of it.
+Scalable's rule is the largest request so far times 1.1. The oracle knows the later attempts, and asks for
+what 95 % of them need.
 """
 
 from __future__ import annotations
@@ -89,7 +90,8 @@ def _add(row: Row, found: Recommendation, later: list[TrueAttempt]) -> None:
 
 
 def drawn_workload(number: int) -> Workload:
-    """A workload of one task, all of whose properties are drawn: shape, noise, range, limit, failures, drift."""
+    """A workload of one task, all of whose properties are drawn: shape, noise, range, limit, failures,
+    drift."""
     dice = random.Random(f"drawn workload {number}")
     power, base, top = (
         dice.choice((0.0, 0.5, 1.0, 1.0, 1.5, 2.0)),
@@ -107,14 +109,21 @@ def drawn_workload(number: int) -> Workload:
         return base + (top * (float(str(given["size"])) / largest) ** power if power else 0.0)
 
     kind = Kind(
-        "work", args, lambda given: memory(given) / GB * 5.0, memory, memory_noise=noise,
+        "work",
+        args,
+        lambda given: memory(given) / GB * 5.0,
+        memory,
+        memory_noise=noise,
         duration_noise=math.exp(dice.uniform(math.log(0.02), math.log(0.8))),
-    )  # fmt: skip
+    )
     tight = dice.random() < 0.3
     return Workload(
-        f"drawn-{number}", (kind,), memory_limit=round((base + top) * (0.85 if tight else 4.0)),
-        failures=dice.choice((0.0, 0.0, 0.05, 0.2)), drift=dice.choice((0.0, 0.0, 0.0, 0.3, -0.3)),
-    )  # fmt: skip
+        f"drawn-{number}",
+        (kind,),
+        memory_limit=round((base + top) * (0.85 if tight else 4.0)),
+        failures=dice.choice((0.0, 0.0, 0.05, 0.2)),
+        drift=dice.choice((0.0, 0.0, 0.0, 0.3, -0.3)),
+    )
 
 
 def drawn(count: int = 60, first: int = 1000) -> None:
@@ -127,10 +136,12 @@ def drawn(count: int = 60, first: int = 1000) -> None:
         low, high = BAND
         below, above = (sum(test) for test in ([c < low for c in row.memory], [c > high for c in row.memory]))
         print(
-            f"{runs} runs of {tasks} tasks, {len(row.memory)} drawn workloads ({row.silent} too short for advice): memory is"
+            f"{runs} runs of {tasks} tasks, {len(row.memory)} drawn workloads ({row.silent} too short for "
+            "advice): memory is"
             f" enough for {fmean(row.memory):.1%} of later attempts (least {min(row.memory):.1%}), time for"
             f" {fmean(row.run_time):.1%}; {below} below {low:.0%}, {above} above {high:.0%}; asked"
-            f" {sum(row.asked) / sum(row.scalable):.0%} of Scalable's, {sum(row.asked) / sum(row.oracle):.0%} of the oracle's",
+            f" {sum(row.asked) / sum(row.scalable):.0%} of Scalable's, "
+            f"{sum(row.asked) / sum(row.oracle):.0%} of the oracle's",
             flush=True,
         )
 

@@ -46,7 +46,8 @@ def gathered(client: Any, tasks: int) -> tuple[float, float]:
 def watched(
     client: Any, tasks: int, folder: str, opening: list[float], recorded: list[int]
 ) -> tuple[float, float]:
-    """The same while it is watched; how long opening and closing takes, and the tasks on record, are noted."""
+    """The same while it is watched; how long opening and closing takes, and the tasks on record, are
+    noted."""
     from flightlog import open_run, watch
 
     begun = time.perf_counter()
@@ -63,8 +64,9 @@ def measure(tasks: int = TASKS, rounds: int = ROUNDS) -> dict[str, float]:
     """What so many tasks cost on two workers with one thread each, results gathered.
 
     `more_wall_percent` and `more_cpu_percent` are the medians of the rounds' ratios; the CPU time, of client,
-    scheduler and workers together, says more where others use the machine too. `around_s` is what opening and closing
-    the watch takes, the run's own files included. `recorded` is the share of tasks whose end is on record.
+    scheduler and workers together, says more where others use the machine too. `around_s` is what opening and
+    closing the watch takes, the run's own files included. `recorded` is the share of tasks whose end is on
+    record.
     """
     from distributed import Client, LocalCluster
 

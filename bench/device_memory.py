@@ -1,9 +1,9 @@
 """What tracking device memory every 100 ms costs a training loop: `python -m bench.device_memory`.
 
-The same loop runs in short blocks, in turn with tracking and without, inside one recorded run; of each pair of blocks
-the ratio of their times is taken, and of all pairs the median; of the process's CPU time too, which other programs on the
-machine disturb less. Beside it stands what a sample costs by itself, which
-a noisy machine cannot hide: that over the interval is the share of one core, an upper bound of what a loop can lose.
+The same loop runs in short blocks, in turn with tracking and without, inside one recorded run; of each pair
+of blocks the ratio of their times is taken, and of all pairs the median; of the process's CPU time too, which
+other programs on the machine disturb less. Beside it stands what a sample costs by itself, which a noisy
+machine cannot hide: that over the interval is the share of one core, an upper bound of what a loop can lose.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Loading a million device-memory events, every one validated: events a second, and memory, in fresh processes."""
+"""Loading a million device-memory events, every one validated: events a second, and memory, in fresh
+processes."""
 
 from __future__ import annotations
 
@@ -47,7 +48,8 @@ number = load()
 wall, cpu = time.perf_counter() - begun, time.process_time() - used
 print(json.dumps({
     "events": number, "per_s": number / wall, "per_cpu_s": number / cpu,
-    "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024),
+    "peak_bytes":
+        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024),
 }))
 """
 

@@ -2,9 +2,9 @@
 
     python -m bench.diagnose FILE.jsonl [FILE.jsonl …] [--counts-only]
 
-A line holds `text`, `exception_type` or null, `label`, `also` (classes that are right, too) and `source`. Right is the
-label or one of `also`. Confidently wrong is another class with a confidence of one half or more. The last table is the
-calibration: of answers with such a confidence, how many were right.
+A line holds `text`, `exception_type` or null, `label`, `also` (classes that are right, too) and `source`.
+Right is the label or one of `also`. Confidently wrong is another class with a confidence of one half or more.
+The last table is the calibration: of answers with such a confidence, how many were right.
 """
 
 from __future__ import annotations
@@ -53,7 +53,10 @@ def answers(paths: Iterable[str]) -> list[Answer]:
 def row(name: str, given: Sequence[Answer]) -> str:
     right, wrong = sum(one.right for one in given), sum(one.confidently_wrong for one in given)
     share = f"{right / len(given):6.1%}" if given else "     -"
-    return f"{name:<22} {len(given):5d}   right {right:4d} {share}   confidently wrong {wrong:3d} {wrong / max(len(given), 1):6.1%}"
+    return (
+        f"{name:<22} {len(given):5d}   right {right:4d} {share}   confidently wrong {wrong:3d} "
+        f"{wrong / max(len(given), 1):6.1%}"
+    )
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -78,13 +81,15 @@ def main(arguments: Sequence[str]) -> int:
         band = [one for one in given if low <= one.confidence < high and one.said != "unknown"]
         if band:
             print(
-                f"{low:.2f} to {min(high, 1):.2f}  {len(band):6d}   {sum(one.right for one in band) / len(band):6.1%}"
+                f"{low:.2f} to {min(high, 1):.2f}  {len(band):6d}   "
+                f"{sum(one.right for one in band) / len(band):6.1%}"
             )
     if "--counts-only" not in arguments:
         for one in given:
             if not one.right:
                 print(
-                    f"\n{one.case.get('id')}: {one.case['label']} (also {one.case.get('also')}), said {one.said} {one.confidence}"
+                    f"\n{one.case.get('id')}: {one.case['label']} (also {one.case.get('also')}), said "
+                    f"{one.said} {one.confidence}"
                 )
                 print(
                     f"  because: {one.evidence[:3]}\n  type: {one.case.get('exception_type')}\n  | "

@@ -1,4 +1,5 @@
-"""How long the begin and the end of a run take beside busy Python threads, in a process of its own each time."""
+"""How long the begin and the end of a run take beside busy Python threads, in a process of its own each
+time."""
 
 from __future__ import annotations
 
@@ -79,12 +80,16 @@ def measure_begin(threads: int) -> tuple[float, float]:
 
 def _run(program: str, *arguments: int) -> list[float]:
     environ = {name: value for name, value in os.environ.items() if not name.startswith("FLIGHTLOG_")}
-    # Not in the system's temporary folder, where no process is started to complete the run; it may be at work here still.
+    # Not in the system's temporary folder, where no process is started to complete the run; it may be at work
+    # here still.
     with tempfile.TemporaryDirectory(dir=".", prefix="ending-", ignore_cleanup_errors=True) as folder:
         done = subprocess.run(
             [sys.executable, "-c", program, *map(str, arguments), folder],
-            env=environ, capture_output=True, text=True, check=True,
-        )  # fmt: skip
+            env=environ,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
     return [float(took) for took in done.stdout.split()]
 
 

@@ -4,8 +4,9 @@ python -m bench.endurance local 1000000    # on two local processes: some minute
 python -m bench.endurance dask 100000      # on a LocalCluster of two workers
 python -m bench.endurance local 100000 recorded    # one way alone
 
-Tasks that do next to nothing are submitted in chunks; each chunk is gathered and its futures dropped. The bare engine (the
-executor of the standard library, or Dask's own client) does the same beside it, in a process of its own.
+Tasks that do next to nothing are submitted in chunks; each chunk is gathered and its futures dropped. The
+bare engine (the executor of the standard library, or Dask's own client) does the same beside it, in a process
+of its own.
 """
 
 from __future__ import annotations
@@ -151,8 +152,10 @@ def measure(kind: str, tasks: int, ways: tuple[str, ...] = ("bare", "recorded"))
         marks = [one for one in said if "percent" in one]
         for one in marks:
             print(
-                f"{kind} {way:<9} {one['percent']:4.0f} %  {one['done']:>9,.0f} tasks  {one['seconds']:7.1f} s  "
-                f"{one['resident_bytes'] / 1e6:7.1f} MB here  {one['workers_bytes'] / 1e6:7.1f} MB in workers",
+                f"{kind} {way:<9} {one['percent']:4.0f} %  {one['done']:>9,.0f} tasks  "
+                f"{one['seconds']:7.1f} s  "
+                f"{one['resident_bytes'] / 1e6:7.1f} MB here  {one['workers_bytes'] / 1e6:7.1f} MB in "
+                "workers",
                 flush=True,
             )
         found[f"{way}_growth_bytes_a_task"] = growth_bytes(marks)

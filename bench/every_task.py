@@ -29,7 +29,8 @@ targets:
 
 
 def shortfall(folder: Path) -> str | None:
-    """One run of a thousand tasks in a folder with a manifest; what is missing from its record, None if nothing is."""
+    """One run of a thousand tasks in a folder with a manifest; what is missing from its record, None if
+    nothing is."""
     with flightlog.Session.from_yaml(folder, runs_dir=folder / "runs", progress=False) as session:
         futures = session.client.map(abs, range(-TASKS, 0))
         finished = sum(value == TASKS - i for i, value in enumerate(session.client.gather(futures)))
@@ -45,7 +46,8 @@ def shortfall(folder: Path) -> str | None:
     )
     return (
         f"{run.info.run_id}: finished, completed, in run.json, status and lines lost are {found}; "
-        f"{too_few} completions missing, {too_many} too many, {sum(((wanted - events) | (events - wanted)).values())} events off"
+        f"{too_few} completions missing, {too_many} too many, "
+        f"{sum(((wanted - events) | (events - wanted)).values())} events off"
     )
 
 
@@ -65,7 +67,8 @@ def main(runs: int = RUNS) -> int:
         found = check(runs, processes)
         missing += found
         print(
-            f"{what}: {runs - len(found)} of {runs} runs of {TASKS} tasks are complete, in {time.perf_counter() - began:.0f} s"
+            f"{what}: {runs - len(found)} of {runs} runs of {TASKS} tasks are complete, in "
+            f"{time.perf_counter() - began:.0f} s"
         )
     for text in missing:
         print(text)

@@ -1,4 +1,5 @@
-"""A run of very many tasks to Perfetto and Parquet: seconds and peak memory, beside reading the same lines bare.
+"""A run of very many tasks to Perfetto and Parquet: seconds and peak memory, beside reading the same lines
+bare.
 
 python -m bench.export 1000000
 """

@@ -1,8 +1,10 @@
-"""How often `compare` calls noise a change, and how often it finds a real one: over generated pairs, seeds of its own.
+"""How often `compare` calls noise a change, and how often it finds a real one: over generated pairs, seeds of
+its own.
 
     python -m bench.false_alarms [PAIRS] [SEED]
 
-Each pair has two runs of one task, 200 repetitions a side, noise of 20 % as a standard deviation of the logarithm.
+Each pair has two runs of one task, 200 repetitions a side, noise of 20 % as a standard deviation of the
+logarithm.
 """
 
 from __future__ import annotations
@@ -31,12 +33,14 @@ def outliers(chance: random.Random) -> float:
 
 
 def heavy(chance: random.Random) -> float:
-    """Student's t with two degrees of freedom: its variance is infinite. As wide as `normal` in its middle half."""
+    """Student's t with two degrees of freedom: its variance is infinite. As wide as `normal` in its middle
+    half."""
     return NOISE * 0.826 * chance.gauss(0, 1) / math.sqrt(chance.expovariate(1.0))
 
 
 def pareto(chance: random.Random) -> float:
-    """Never much shorter, at times far longer: a Pareto tail of exponent 1.5, for durations without a variance."""
+    """Never much shorter, at times far longer: a Pareto tail of exponent 1.5, for durations without a
+    variance."""
     return math.log(chance.paretovariate(1.5)) * NOISE / 0.4
 
 
@@ -64,7 +68,8 @@ SHAPES: dict[str, Callable[[], Noise]] = {
 def called(
     shape: str, pairs: int, seed: int, *, factor: float = 1.0, drift: float = 0.0, names: int = 1
 ) -> int:
-    """In how many of so many pairs anything was called slower or faster; `drift` is how far whole runs are off."""
+    """In how many of so many pairs anything was called slower or faster; `drift` is how far whole runs are
+    off."""
     import duckdb
 
     chance = random.Random(f"{shape} {seed} {factor} {drift}")
@@ -79,14 +84,16 @@ def called(
                 rows[2].extend(math.exp(off + noise(chance)) for _ in range(REPETITIONS))
     with duckdb.connect() as connection:
         connection.execute(
-            "CREATE TABLE sides AS SELECT * FROM (VALUES ('run-0', 0, 0), ('run-1', 1, 0)) AS t(run_id, side, run)"
+            "CREATE TABLE sides AS SELECT * FROM (VALUES ('run-0', 0, 0), ('run-1', 1, 0)) AS t(run_id, "
+            "side, run)"
         )
         connection.execute(
             """
             CREATE TABLE compared AS SELECT *, 'completed' AS state, nth::VARCHAR AS task_id, 1 AS attempt,
                 NULL::VARCHAR AS span_id, NULL::VARCHAR AS args_digest, NULL::TIMESTAMP AS ended_at,
                 TIMESTAMP '2026-05-20 03:52:00' + to_milliseconds(nth) AS started_at
-            FROM (SELECT unnest($1::VARCHAR[]) AS run_id, unnest($2::VARCHAR[]) AS task, unnest($3::DOUBLE[]) AS duration_s,
+            FROM (SELECT unnest($1::VARCHAR[]) AS run_id, unnest($2::VARCHAR[]) AS task, unnest($3::DOUBLE[])
+                AS duration_s,
                 unnest($4::BIGINT[]) AS nth)
             """,
             [*rows, list(range(len(rows[0])))],
@@ -120,9 +127,11 @@ def main(pairs: int = PAIRS, seed: int = SEED) -> None:
     print(f"{pairs} pairs each, {REPETITIONS} repetitions a side, noise {NOISE:.0%}, seed {seed}")
     for shape in SHAPES:
         for what, options in (
-            ("false alarms", {}), ("false alarms, runs 0.75% off", {"drift": 0.0075}),
-            ("false alarms, any of 5 names", {"names": 5}), ("found, 10% slower", {"factor": CHANGE}),
-        ):  # fmt: skip
+            ("false alarms", {}),
+            ("false alarms, runs 0.75% off", {"drift": 0.0075}),
+            ("false alarms, any of 5 names", {"names": 5}),
+            ("found, 10% slower", {"factor": CHANGE}),
+        ):
             many = pairs // 4 if "names" in options else pairs
             count = called(shape, many, seed, **options)  # type: ignore[arg-type]
             low, high = interval(count, many)

@@ -1,4 +1,5 @@
-"""What sampling one GPU at 100 ms costs, as a share of a core; `python -m bench.gpu` on a machine with a GPU."""
+"""What sampling one GPU at 100 ms costs, as a share of a core; `python -m bench.gpu` on a machine with a
+GPU."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ SECONDS, INTERVAL_S = 20.0, 0.1
 def measure(seconds: float = SECONDS) -> dict[str, float] | None:
     """Percent of a core by the sampling thread, and by the thread that watches tasks; None without a GPU.
 
-    Of all visible GPUs, and of one: a sampler's work grows with their number. Both threads keep the pace that they
-    have in a recorded run at 100 ms.
+    Of all visible GPUs, and of one: a sampler's work grows with their number. Both threads keep the pace that
+    they have in a recorded run at 100 ms.
     """
     if not may_have_gpu():
         return None

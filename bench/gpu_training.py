@@ -3,8 +3,9 @@
     python -m bench.gpu_training RUNS_DIR --seconds 60
 
 Two phases take turns, `epoch` and `evaluate`; device memory is tracked every 100 ms and the machine, its GPUs
-included, sampled every second. At the end memory is asked for until there is none, which leaves a bundle in the
-run. With `--small` the model is a toy that a CPU trains too; there, nothing runs out of memory, and that is said.
+included, sampled every second. At the end memory is asked for until there is none, which leaves a bundle in
+the run. With `--small` the model is a toy that a CPU trains too; there, nothing runs out of memory, and that
+is said.
 """
 
 from __future__ import annotations

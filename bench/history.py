@@ -1,4 +1,5 @@
-"""A folder of 5,000 runs: how long `flightlog list`, `trends` and `compare` take, the first time and after it.
+"""A folder of 5,000 runs: how long `flightlog list`, `trends` and `compare` take, the first time and after
+it.
 
 python -m bench.history [RUNS]
 """
@@ -52,12 +53,27 @@ def make_history(runs_dir: Path, runs: int = RUNS, *, projects: int = 2, seed: i
             with layout.stream_file(path, stream).open("ab") as out:
                 out.write(msgspec.json.encode(event) + b"\n")
         info = layout.RunInfo(
-            run_id=path.name, project=project, status="completed", start_time=_stamp(began),
-            end_time=_stamp(began + timedelta(seconds=took)), duration_s=took, tasks_submitted=4,
-            tasks_completed=4, command=["python", "study.py", "--members", "4"], cwd="study", host="node-1", pid=4,
-            python="3.12.1", git_commit=hashlib.sha1(b"%d" % (number // 40)).hexdigest(), git_dirty=False, tags={"members": 4},
-            trace_id=f"{number:032x}", span_id=f"{number:016x}", writer="w0000001", sample_interval_s=1.0,
-        )  # fmt: skip
+            run_id=path.name,
+            project=project,
+            status="completed",
+            start_time=_stamp(began),
+            end_time=_stamp(began + timedelta(seconds=took)),
+            duration_s=took,
+            tasks_submitted=4,
+            tasks_completed=4,
+            command=["python", "study.py", "--members", "4"],
+            cwd="study",
+            host="node-1",
+            pid=4,
+            python="3.12.1",
+            git_commit=hashlib.sha1(b"%d" % (number // 40)).hexdigest(),
+            git_dirty=False,
+            tags={"members": 4},
+            trace_id=f"{number:032x}",
+            span_id=f"{number:016x}",
+            writer="w0000001",
+            sample_interval_s=1.0,
+        )
         (path / layout.RUN).write_bytes(msgspec.json.format(msgspec.json.encode(info)))
         wrote = layout.WriterInfo(
             writer="w0000001", pid=4, host="node-1", closed=True, owner=True, lines=lines
@@ -76,11 +92,18 @@ def _events(began: datetime, draw: random.Random, slower: float) -> tuple[list[E
             TaskSubmitted(timestamp=start, task=name, task_id=name, args={"member": 1}),
             TaskStarted(timestamp=start, task=name, task_id=name, worker="w1", queue_s=0.0),
             TaskCompleted(
-                timestamp=end, task=name, task_id=name, worker="w1", duration_s=took, cpu_s=took * 0.9,
-                cpu_scope="thread", peak_rss_bytes=round(2e8 * draw.lognormvariate(0.0, 0.02)),
-                rss_scope="process", args={"member": 1},
+                timestamp=end,
+                task=name,
+                task_id=name,
+                worker="w1",
+                duration_s=took,
+                cpu_s=took * 0.9,
+                cpu_scope="thread",
+                peak_rss_bytes=round(2e8 * draw.lognormvariate(0.0, 0.02)),
+                rss_scope="process",
+                args={"member": 1},
             ),
-        ]  # fmt: skip
+        ]
         at += took
     hit = "hit" if draw.random() < 0.7 else "miss"
     events.append(CacheLookup(timestamp=_stamp(began), task="prepare", result=hit, key="k"))
@@ -108,8 +131,10 @@ def took(runs_dir: Path, *args: str) -> Took:
     began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(
         [sys.executable, "-m", "flightlog.cli.main", *args, "--runs-dir", str(runs_dir)],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True,
-    )  # fmt: skip
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        check=True,
+    )
     wall_s, used = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
     return Took(wall_s, used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime)
 

@@ -75,17 +75,40 @@ def write_large_run(runs_dir: Path, tasks: int, *, seed: int = 1, token: str = "
             out.write(_QUEUED % (at(submitted), 4 * n + 1, *common, span_id))
             out.write(_STARTED % (at(started), 4 * n + 2, *common, span_id, worker, queue_s))
             out.write(
-                _COMPLETED % (
-                    at(ended), 4 * n + 3, *common, span_id, n, scale, worker, duration, digest, queue_s,
-                    duration * 0.9, 100_000_000 + n % 1000 * 65536, scale, 1000 + n % 97,
+                _COMPLETED
+                % (
+                    at(ended),
+                    4 * n + 3,
+                    *common,
+                    span_id,
+                    n,
+                    scale,
+                    worker,
+                    duration,
+                    digest,
+                    queue_s,
+                    duration * 0.9,
+                    100_000_000 + n % 1000 * 65536,
+                    scale,
+                    1000 + n % 97,
                 )
-            )  # fmt: skip
+            )
             spans.write(_SPAN % (at(started), n, n, scale, duration * 0.95, f"{2**63 + n:016x}", span_id))
     end = max(free)
     info = layout.RunInfo(
-        run_id=run_id, project="large", status="completed", start_time=at(0), end_time=at(end), duration_s=end,
-        tasks_submitted=tasks, tasks_completed=tasks, tasks_failed=0, host="node-1", pid=1, writer="w0000001",
-    )  # fmt: skip
+        run_id=run_id,
+        project="large",
+        status="completed",
+        start_time=at(0),
+        end_time=at(end),
+        duration_s=end,
+        tasks_submitted=tasks,
+        tasks_completed=tasks,
+        tasks_failed=0,
+        host="node-1",
+        pid=1,
+        writer="w0000001",
+    )
     (path / layout.RUN).write_bytes(msgspec.json.encode(info))
     lines = {"tasks": 4 * tasks, "spans": tasks}
     wrote = layout.WriterInfo(writer="w0000001", pid=1, host="node-1", closed=True, owner=True, lines=lines)

@@ -1,4 +1,5 @@
-"""What is drawn of a run of very many tasks, beside its report alone: time, peak memory, and the size of what is drawn.
+"""What is drawn of a run of very many tasks, beside its report alone: time, peak memory, and the size of what
+is drawn.
 
 python -m bench.look 1000000
 

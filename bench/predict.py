@@ -1,12 +1,13 @@
-"""How good predictions are where the truth is known: error, width and coverage on runs later than those learnt from.
+"""How good predictions are where the truth is known: error, width and coverage on runs later than those
+learnt from.
 
-    python -m bench.predict                 every workload of bench/truth.py, five seeds each; a Markdown table
+    python -m bench.predict                 every workload of bench/truth.py, five seeds each; Markdown
     python -m bench.predict growing 1 2     one of them, with these seeds
     python -m bench.predict --short         8 runs of 25 tasks to learn from in place of 20 of 60
 
-Exits with 1 where predictions do not beat quantiles by name on a workload whose arguments tell something, or where
-intervals of 90 % hold fewer than 85 % or more than 95 %. Attempts that were killed at their limit are tested against what
-they really needed.
+Exits with 1 where predictions do not beat quantiles by name on a workload whose arguments tell something, or
+where intervals of 90 % hold fewer than 85 % or more than 95 %. Attempts that were killed at their limit are
+tested against what they really needed.
 """
 
 from __future__ import annotations
@@ -72,8 +73,10 @@ def whole_runs(model: Model, folder: Path, load: Workload) -> list[tuple[float, 
         work = calls_of_run(run)
         estimates = [estimate(model.duration_s, call.task, call.args) for call in work.calls]
         spread = simulate(
-            [each for each in estimates if each is not None], load.workers, between_runs=UNSURE if differ is None else differ,
-        )  # fmt: skip
+            [each for each in estimates if each is not None],
+            load.workers,
+            between_runs=UNSURE if differ is None else differ,
+        )
         assert work.span_s is not None
         found.append((abs(spread.expected / work.span_s - 1), spread.low <= work.span_s <= spread.high))
     return found
@@ -85,7 +88,8 @@ def main(words: list[str]) -> int:
     seeds = [int(word) for word in words if word.isdigit()] or list(SHORT_SEEDS if short else SEEDS)
     runs, tests, tasks = SHORT if short else (RUNS, LATER, TASKS)
     print(
-        "| workload | quantity | attempts | error | by name | loss | by name | in interval | width | by name | least |"
+        "| workload | quantity | attempts | error | by name | loss | by name | in interval | width | by "
+        "name | least |"
     )
     print("|---|---|---|---|---|---|---|---|---|---|---|")
     bad: list[str] = []
@@ -116,7 +120,8 @@ def main(words: list[str]) -> int:
             assert result is not None
             least = least_width(quantity, load, tested)
             print(
-                f"| {name} | {title} | {result.attempts:,} | {result.error:.1%} | {result.baseline_error:.1%} "
+                f"| {name} | {title} | {result.attempts:,} | {result.error:.1%} | "
+                f"{result.baseline_error:.1%} "
                 f"| {result.loss:.3f} | {result.baseline_loss:.3f} | {result.coverage:.1%} "
                 f"| {result.ratio:.2f}x | {result.baseline_ratio:.2f}x | {least:.2f}x |",
                 flush=True,
@@ -126,7 +131,8 @@ def main(words: list[str]) -> int:
     if off:
         inside = sum(within for _, within in whole) / len(whole)
         print(
-            f"\nWhole runs: {len(off)}; the expected wall time was off by {off[len(off) // 2]:.1%} in the middle and "
+            f"\nWhole runs: {len(off)}; the expected wall time was off by {off[len(off) // 2]:.1%} in the "
+            "middle and "
             f"{off[-1]:.1%} at worst, and {inside:.0%} lay in their intervals."
         )
     print(

@@ -1,8 +1,10 @@
-"""How well advice on workers foresees: the same naps on several numbers of workers, each foretold from all others.
+"""How well advice on workers foresees: the same naps on several numbers of workers, each foretold from all
+others.
 
     python -m bench.replay [SEED]
 
-Naps need no processor, so that the machine's other load does not count. Two waves of 60, of 0.2 s in the median.
+Naps need no processor, so that the machine's other load does not count. Two waves of 60, of 0.2 s in the
+median.
 """
 
 from __future__ import annotations

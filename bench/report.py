@@ -1,11 +1,13 @@
-"""The report of a run of very many tasks as `flightlog report` shows it, beside bare DuckDB aggregating the same files, and from Parquet.
+"""The report of a run of very many tasks as `flightlog report` shows it, beside bare DuckDB aggregating the
+same files, and from Parquet.
 
 python -m bench.report 1000000
 
-The bare statements count what the report counts, as somebody would by hand who knows that every line is there once:
-attempts put together from their lines; times, use and metrics by task name; queueing; workers; how many ran at once;
-what ran before on each worker; whether lines are missing; how much of the time between tasks others were queued; the chain
-that set the wall time; the slowest tasks; spans by name with their own time and time on the clock.
+The bare statements count what the report counts, as somebody would by hand who knows that every line is there
+once: attempts put together from their lines; times, use and metrics by task name; queueing; workers; how many
+ran at once; what ran before on each worker; whether lines are missing; how much of the time between tasks
+others were queued; the chain that set the wall time; the slowest tasks; spans by name with their own time and
+time on the clock.
 """
 
 from __future__ import annotations
@@ -22,14 +24,36 @@ TASKS = 200_000
 """So many in the routine; a million takes minutes."""
 
 _TASK = {
-    "event": "VARCHAR", "timestamp": "TIMESTAMP", "writer": "VARCHAR", "seq": "BIGINT", "task": "VARCHAR", "task_id": "VARCHAR", "attempt": "INTEGER",
-    "worker": "VARCHAR", "queue_s": "DOUBLE", "duration_s": "DOUBLE", "cpu_s": "DOUBLE", "peak_rss_bytes": "BIGINT",
-    "result_bytes": "BIGINT", "args": "JSON", "metrics": "JSON", "error_type": "VARCHAR", "span_id": "VARCHAR",
-}  # fmt: skip
+    "event": "VARCHAR",
+    "timestamp": "TIMESTAMP",
+    "writer": "VARCHAR",
+    "seq": "BIGINT",
+    "task": "VARCHAR",
+    "task_id": "VARCHAR",
+    "attempt": "INTEGER",
+    "worker": "VARCHAR",
+    "queue_s": "DOUBLE",
+    "duration_s": "DOUBLE",
+    "cpu_s": "DOUBLE",
+    "peak_rss_bytes": "BIGINT",
+    "result_bytes": "BIGINT",
+    "args": "JSON",
+    "metrics": "JSON",
+    "error_type": "VARCHAR",
+    "span_id": "VARCHAR",
+}
 _SPAN = {
-    "event": "VARCHAR", "timestamp": "TIMESTAMP", "writer": "VARCHAR", "seq": "BIGINT", "name": "VARCHAR", "span_id": "VARCHAR", "parent_id": "VARCHAR",
-    "duration_s": "DOUBLE", "status": "VARCHAR", "metrics": "JSON",
-}  # fmt: skip
+    "event": "VARCHAR",
+    "timestamp": "TIMESTAMP",
+    "writer": "VARCHAR",
+    "seq": "BIGINT",
+    "name": "VARCHAR",
+    "span_id": "VARCHAR",
+    "parent_id": "VARCHAR",
+    "duration_s": "DOUBLE",
+    "status": "VARCHAR",
+    "metrics": "JSON",
+}
 _BARE = (
     "CREATE TEMP TABLE lines AS SELECT * FROM {tasks}",
     """CREATE TEMP TABLE attempts AS SELECT task_id, coalesce(attempt, 1) AS attempt, max(task) AS task,
@@ -39,9 +63,12 @@ _BARE = (
         max("timestamp") FILTER (event IN ('task_completed', 'task_failed', 'task_cancelled')) AS ended,
         max(queue_s) AS queue_s, max(duration_s) AS duration_s, max(span_id) AS span_id
     FROM lines GROUP BY task_id, attempt""",
-    """SELECT task, event, count(*), avg(duration_s), min(duration_s), quantile_cont(duration_s, [0.5, 0.95, 0.99]),
-        max(duration_s), sum(cpu_s), max(peak_rss_bytes), sum(result_bytes) FROM lines GROUP BY task, event""",
-    "SELECT count(queue_s), avg(queue_s), quantile_cont(queue_s, [0.5, 0.95, 0.99]), max(queue_s) FROM attempts",
+    """SELECT task, event, count(*), avg(duration_s), min(duration_s),
+        quantile_cont(duration_s, [0.5, 0.95, 0.99]),
+        max(duration_s), sum(cpu_s), max(peak_rss_bytes), sum(result_bytes) FROM lines GROUP BY task,
+            event""",
+    "SELECT count(queue_s), avg(queue_s), quantile_cont(queue_s, [0.5, 0.95, 0.99]), max(queue_s) FROM "
+    "attempts",
     "SELECT worker, count(*), sum(duration_s), min(started), max(ended) FROM attempts GROUP BY worker",
     """SELECT max(running) FROM (SELECT sum(step) OVER (ORDER BY moment, step) AS running FROM (
         SELECT started AS moment, 1 AS step FROM attempts UNION ALL SELECT ended, -1 FROM attempts))""",
@@ -51,30 +78,37 @@ _BARE = (
         SELECT task, started, lag(ended) OVER (PARTITION BY worker ORDER BY started) AS before FROM attempts)
     GROUP BY task""",
     "SELECT writer, count(*), min(seq), max(seq) FROM lines GROUP BY writer",
-    """CREATE TEMP TABLE queue AS SELECT since, until, sum(until - since) OVER (ORDER BY since) AS so_far FROM (
+    """CREATE TEMP TABLE queue AS SELECT since, until, sum(until - since) OVER (ORDER BY since) AS so_far
+        FROM (
         SELECT min(since) AS since, max(until) AS until FROM (
             SELECT since, until, sum(apart) OVER (ORDER BY since, until) AS piece FROM (
                 SELECT epoch_us(queued) AS since, epoch_us(started) AS until,
-                    since > max(until) OVER (ORDER BY since, until ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS apart
+                    since > max(until) OVER (ORDER BY since, until ROWS BETWEEN UNBOUNDED PRECEDING
+                        AND 1 PRECEDING) AS apart
                 FROM attempts))
         GROUP BY piece)""",
-    """SELECT gaps.worker, sum(gaps.until - gaps.since), sum(coalesce(b.so_far - greatest(0, b.until - gaps.until), 0)
+    """SELECT gaps.worker, sum(gaps.until - gaps.since),
+        sum(coalesce(b.so_far - greatest(0, b.until - gaps.until), 0)
             - coalesce(a.so_far - greatest(0, a.until - gaps.since), 0))
-    FROM (SELECT worker, lag(epoch_us(ended)) OVER (PARTITION BY worker ORDER BY started) AS since, epoch_us(started) AS until
+    FROM (SELECT worker, lag(epoch_us(ended)) OVER (PARTITION BY worker
+        ORDER BY started) AS since, epoch_us(started) AS until
         FROM attempts) AS gaps
         ASOF LEFT JOIN queue AS a ON gaps.since >= a.since ASOF LEFT JOIN queue AS b ON gaps.until >= b.since
     WHERE gaps.since < gaps.until GROUP BY gaps.worker""",
     """CREATE TEMP TABLE chain AS
     WITH numbered AS (SELECT *, row_number() OVER (ORDER BY started, task_id) AS n FROM attempts)
-    SELECT now.n, now.task, now.started, now.ended, now.submitted, before.n AS before, before.ended AS before_ended, base.n AS base
+    SELECT now.n, now.task, now.started, now.ended, now.submitted, before.n AS before,
+        before.ended AS before_ended, base.n AS base
     FROM numbered AS now
         ASOF LEFT JOIN numbered AS before ON now.worker = before.worker AND now.started >= before.ended
         ASOF LEFT JOIN (SELECT n, ended FROM numbered) AS base ON now.submitted >= base.ended""",
     """SELECT list(CASE WHEN before_ended >= submitted THEN before ELSE base END ORDER BY n),
-        list(task ORDER BY n), list(epoch_us(ended) - epoch_us(started) ORDER BY n), arg_max(n, ended) FROM chain""",
+        list(task ORDER BY n), list(epoch_us(ended) - epoch_us(started) ORDER BY n), arg_max(n, ended)
+            FROM chain""",
     """SELECT task, task_id, args, duration_s FROM lines WHERE event = 'task_completed'
     ORDER BY duration_s DESC, task_id LIMIT 10""",
-    """SELECT task, entry.key, count(*), avg(entry.value::DOUBLE), min(entry.value::DOUBLE), max(entry.value::DOUBLE)
+    """SELECT task, entry.key, count(*), avg(entry.value::DOUBLE), min(entry.value::DOUBLE),
+        max(entry.value::DOUBLE)
     FROM (SELECT task, unnest(map_entries(from_json(metrics, '"MAP(VARCHAR, JSON)"'))) AS entry FROM lines)
     GROUP BY ALL""",
     "CREATE TEMP TABLE spans AS SELECT * FROM {spans}",
@@ -88,7 +122,8 @@ _BARE = (
             ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS reached
         FROM (SELECT name, epoch("timestamp") AS since, epoch("timestamp") + duration_s AS until FROM spans))
     GROUP BY name""",
-    """SELECT name, entry.key, count(*), avg(entry.value::DOUBLE), min(entry.value::DOUBLE), max(entry.value::DOUBLE)
+    """SELECT name, entry.key, count(*), avg(entry.value::DOUBLE), min(entry.value::DOUBLE),
+        max(entry.value::DOUBLE)
     FROM (SELECT name, unnest(map_entries(from_json(metrics, '"MAP(VARCHAR, JSON)"'))) AS entry FROM spans)
     GROUP BY ALL""",
 )
@@ -123,7 +158,8 @@ def _bare(run: Path) -> int:
 def _follow(
     previous: Sequence[int | None], tasks: Sequence[str], lasted: Sequence[int], last: int | None
 ) -> dict[str, int]:
-    """How much of the chain that ends with the attempt `last` each task name took; attempts are numbered from 1."""
+    """How much of the chain that ends with the attempt `last` each task name took; attempts are numbered from
+    1."""
     found: dict[str, int] = {}
     while last is not None:
         found[tasks[last - 1]] = found.get(tasks[last - 1], 0) + lasted[last - 1]

@@ -21,8 +21,8 @@ ROUNDS = 40
 def measure() -> dict[str, float]:
     """CPU seconds of one round, and percent of one core at a round a second; both trees, medians of batches.
 
-    `new_process` is a round in which the kernel has given out a process number since the last one, as on a busy
-    node, so that the tree must be searched for newcomers.
+    `new_process` is a round in which the kernel has given out a process number since the last one, as on a
+    busy node, so that the tree must be searched for newcomers.
     """
     figures: dict[str, float] = {}
     figures.update(_figures("alone"))

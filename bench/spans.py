@@ -52,7 +52,8 @@ def without_metric() -> float:
 
 
 def peer(folder: Path, processor: str, exporter: str) -> Callable[[], float]:
-    """Nanoseconds a span of the OpenTelemetry SDK, the same tags and metric as attributes, to a JSONL file."""
+    """Nanoseconds a span of the OpenTelemetry SDK, the same tags and metric as attributes, to a JSONL
+    file."""
     from opentelemetry.sdk.trace import ReadableSpan, TracerProvider, export
 
     class Lean(export.SpanExporter):

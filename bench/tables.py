@@ -1,4 +1,5 @@
-"""Questions to a run of very many tasks: the table `attempts` beside bare DuckDB on the same lines, and Parquet.
+"""Questions to a run of very many tasks: the table `attempts` beside bare DuckDB on the same lines, and
+Parquet.
 
 python -m bench.tables 1000000
 """

@@ -1,4 +1,5 @@
-"""Tasks through a session on local processes against a bare executor of the same start method, and what recording costs.
+"""Tasks through a session on local processes against a bare executor of the same start method, and what
+recording costs.
 
 python -m bench.tasks                 # 10,000 tasks of each kind: some three minutes
 python -m bench.tasks 1000            # a tenth of that
@@ -97,10 +98,11 @@ def with_cpu(work: Callable[[], float]) -> tuple[float, float]:
 def measure(tasks: int = TASKS) -> dict[str, float]:
     """Wall times of tasks of 5 ms on two workers, and the microseconds of a task that does nothing.
 
-    `more_wall_percent` is what session, engine and recording together add to the bare executor's time with tasks of
-    5 ms: so many tasks in short rounds, and the median of the rounds' ratios, because a sleep of 5 ms takes between 5.4
-    and 8 ms here, for seconds at a time. `recording_us` is what recording adds to the wall time of a task that does nothing, the median over the
-    rounds; `recording_cpu_us` what it adds in CPU time, of all processes: two cores share that, unless others want them.
+    `more_wall_percent` is what session, engine and recording together add to the bare executor's time with
+    tasks of 5 ms: so many tasks in short rounds, and the median of the rounds' ratios, because a sleep of 5
+    ms takes between 5.4 and 8 ms here, for seconds at a time. `recording_us` is what recording adds to the
+    wall time of a task that does nothing, the median over the rounds; `recording_cpu_us` what it adds in CPU
+    time, of all processes: two cores share that, unless others want them.
     """
     with pools() as (pool, silent, recording):
         some = tasks // ROUNDS_5_MS

@@ -1,9 +1,11 @@
-"""Histories with known truth: run directories of made-up workloads, and what every attempt of them really needed.
+"""Histories with known truth: run directories of made-up workloads, and what every attempt of them really
+needed.
 
     python -m bench.truth FOLDER            every workload below, 20 runs of 60 tasks each, a folder each
 
-What a task needs is a median, a function of its arguments, times noise whose logarithm is normal. So the truth is known
-in closed form at any quantile, and attempts that were killed at their limit have a need that only this module knows.
+What a task needs is a median, a function of its arguments, times noise whose logarithm is normal. So the
+truth is known in closed form at any quantile, and attempts that were killed at their limit have a need that
+only this module knows.
 """
 
 from __future__ import annotations
@@ -84,7 +86,8 @@ class Workload:
     memory_limit: int | None = 16 * GB
     """What a worker asks for: an attempt that needs more is killed there. None: nothing is asked for."""
     drift: float = 0.0
-    """By how much needs grow from the first run to the last: 0.5 is by half. That of `write_history` is added."""
+    """By how much needs grow from the first run to the last: 0.5 is by half. That of `write_history` is
+    added."""
     failures: float = 0.0
     """Share of attempts that raise on their way. That of `write_history` is added."""
 
@@ -127,10 +130,12 @@ def write_history(
     first_run: int = 0,
     of_runs: int | None = None,
 ) -> list[TrueAttempt]:
-    """Write closed runs of a workload, a day after another, and give the truth of every attempt in order of its end.
+    """Write closed runs of a workload, a day after another, and give the truth of every attempt in order of
+    its end.
 
     The same arguments give the same bytes. `first_run` and `of_runs` continue a history: with `first_run=20,
-    of_runs=40` come runs 20 and on of 40, over which the drift is spread. Recorded peaks are exact, with scope `tree`.
+    of_runs=40` come runs 20 and on of 40, over which the drift is spread. Recorded peaks are exact, with
+    scope `tree`.
     """
     total = of_runs or first_run + runs
     found: list[TrueAttempt] = []
@@ -210,9 +215,14 @@ class _Run:
         else:
             free = ended + 0.002
             used: dict[str, Any] = {
-                "worker": worker, "duration_s": took_s, "queue_s": began - 0.1, "cpu_s": took_s * kind.cpus,
-                "cpu_scope": "tree", "peak_rss_bytes": peak, "rss_scope": "tree",
-            }  # fmt: skip
+                "worker": worker,
+                "duration_s": took_s,
+                "queue_s": began - 0.1,
+                "cpu_s": took_s * kind.cpus,
+                "cpu_scope": "tree",
+                "peak_rss_bytes": peak,
+                "rss_scope": "tree",
+            }
             if state == "completed":
                 self._add(ended, TaskCompleted(**call, **used))
             else:
@@ -221,13 +231,28 @@ class _Run:
                 self._add(ended, TaskFailed(**call, **used, **error, error_message=text))
                 self._fail(ended, life, worker, **error, message=text)
         self._truth.append(
-            (ended, TrueAttempt(self._number, self.run_id, task_id, kind.task, args, host, state, self._factor, speed,
-                                needs_s, needs_bytes))
-        )  # fmt: skip
+            (
+                ended,
+                TrueAttempt(
+                    self._number,
+                    self.run_id,
+                    task_id,
+                    kind.task,
+                    args,
+                    host,
+                    state,
+                    self._factor,
+                    speed,
+                    needs_s,
+                    needs_bytes,
+                ),
+            )
+        )
         return free
 
     def _kill(self, ended: float, call: dict[str, Any], worker: str, took_s: float) -> None:
-        """What a session records of an attempt whose worker the kernel killed: no peak, since nobody saw it."""
+        """What a session records of an attempt whose worker the kernel killed: no peak, since nobody saw
+        it."""
         host = self._hosts[worker]
         life = {key: call[key] for key in ("task", "task_id", "component")}
         error: dict[str, Any] = {"error_type": "WorkerLost", "fingerprint": "0dd0dead"}
@@ -260,16 +285,30 @@ class _Run:
             layout.stream_file(self._path, stream).write_bytes(text)
         completed = sum(attempt.state == "completed" for _, attempt in self._truth)
         info = layout.RunInfo(
-            run_id=self.run_id, project=self._workload.name, status="completed", start_time=self._at(0.0),
-            end_time=self._at(end), duration_s=end, target="cluster", provider="local", tasks_submitted=tasks,
-            tasks_completed=completed, tasks_failed=tasks - completed, host=next(iter(self._workload.hosts)),
-            pid=1, writer="w0000001",
-        )  # fmt: skip
+            run_id=self.run_id,
+            project=self._workload.name,
+            status="completed",
+            start_time=self._at(0.0),
+            end_time=self._at(end),
+            duration_s=end,
+            target="cluster",
+            provider="local",
+            tasks_submitted=tasks,
+            tasks_completed=completed,
+            tasks_failed=tasks - completed,
+            host=next(iter(self._workload.hosts)),
+            pid=1,
+            writer="w0000001",
+        )
         (self._path / layout.RUN).write_bytes(encode(info))
         wrote = layout.WriterInfo(
-            writer="w0000001", pid=1, host=info.host, closed=True, owner=True,
+            writer="w0000001",
+            pid=1,
+            host=info.host,
+            closed=True,
+            owner=True,
             lines={stream: len(events) for stream, events in streams.items()},
-        )  # fmt: skip
+        )
         (self._path / layout.RECORDER).write_bytes(encode({"writers": [wrote]}))
 
 
@@ -286,23 +325,28 @@ def _with_method(dice: random.Random) -> Args:
 
 
 GROWING = Workload(
-    "growing", (Kind("simulate", _any_size, lambda a: 0.5 + 0.004 * a["n"], lambda a: 150 * MB + 1.6 * MB * a["n"]),)
-)  # fmt: skip
+    "growing",
+    (Kind("simulate", _any_size, lambda a: 0.5 + 0.004 * a["n"], lambda a: 150 * MB + 1.6 * MB * a["n"]),),
+)
 """Memory and duration grow with `n`."""
 NOISY = Workload(
-    "noisy", (Kind("sample", _sizes, lambda _: 3.0, lambda _: 800 * MB, duration_noise=0.8, memory_noise=0.3),)
-)  # fmt: skip
+    "noisy",
+    (Kind("sample", _sizes, lambda _: 3.0, lambda _: 800 * MB, duration_noise=0.8, memory_noise=0.3),),
+)
 """Heavy noise, and nothing in the arguments that explains it."""
 METHODS = Workload(
     "methods",
     (
         Kind(
-            "integrate", _with_method,
+            "integrate",
+            _with_method,
             lambda a: a["steps"] * (4e-4 if a["method"] == "rk4" else 1e-4),
-            lambda a: (900 if a["method"] == "rk4" else 300) * MB, duration_noise=0.15, memory_noise=0.05,
+            lambda a: (900 if a["method"] == "rk4" else 300) * MB,
+            duration_noise=0.15,
+            memory_noise=0.05,
         ),
     ),
-)  # fmt: skip
+)
 """A category decides."""
 FAILING = Workload(
     "failing",

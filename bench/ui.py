@@ -74,7 +74,8 @@ async def _view(address: str, seen: dict[str, float], told: list[int]) -> None:
     found = re.search(r"'client_id': '([0-9a-f-]+)'", page)
     assert found is not None
     host = address.partition("//")[2].partition("/")[0]
-    query = f"client_id={found[1]}&next_message_id=0&implicit_handshake=true&tab_id={uuid.uuid4()}&document_id={uuid.uuid4()}"
+    ids = f"tab_id={uuid.uuid4()}&document_id={uuid.uuid4()}"
+    query = f"client_id={found[1]}&next_message_id=0&implicit_handshake=true&{ids}"
     where = f"ws://{host}/_nicegui_ws/socket.io/?EIO=4&transport=websocket&{query}"
     async with connect(where, max_size=None, compression=None, ping_interval=None, open_timeout=60) as socket:
         async for message in socket:
@@ -125,10 +126,10 @@ def _ask(process: subprocess.Popen[str], line: str) -> list[float]:
 
 
 def measure(rounds: int = ROUNDS, tasks: int = TASKS) -> dict[str, float]:
-    """`ratio` is the recorder's speed with the viewers over that without, the median over the rounds; `cpu_ratio` the same
-    of the processor time a task takes it, which does not count what others do on the machine. `caught_up_s` is
-    how long after the rounds the viewers had all of them; `latency_s` how late the first viewer had an event from then on,
-    the median, and `latest_s` the largest.
+    """`ratio` is the recorder's speed with the viewers over that without, the median over the rounds;
+    `cpu_ratio` the same of the processor time a task takes it, which does not count what others do on the
+    machine. `caught_up_s` is how long after the rounds the viewers had all of them; `latency_s` how late the
+    first viewer had an event from then on, the median, and `latest_s` the largest.
 
     Server and viewers are stopped, and not ended, in the rounds without: everything else is the same.
     """

@@ -1,7 +1,8 @@
-"""What it costs the dashboard to open the page of a run, to show it to many, and what is left when they have gone.
+"""What it costs the dashboard to open the page of a run, to show it to many, and what is left when they have
+gone.
 
 python -m bench.ui_costs open                # a page, ten at once, the memory of 300 tabs: about two minutes
-python -m bench.ui_costs watch               # 20 viewers of a run of 5,000 tasks at 500 tasks a second: half a minute
+python -m bench.ui_costs watch               # 20 viewers of a run of 5,000 tasks at 500/s: half a minute
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ def served(per_s: int) -> Iterator[tuple[str, psutil.Process]]:
 
 
 async def _look(address: str, updates: int) -> tuple[float, int]:
-    """Open the page, see it change so many times, close it: how long that took, and the bytes that came by the socket."""
+    """Open the page, see it change so many times, close it: how long that took, and the bytes that came by
+    the socket."""
     begun, told = time.perf_counter(), [0, 0, 0]
     viewing = asyncio.ensure_future(_view(address, {}, told))
     while told[0] < 2 + updates and not viewing.done():

@@ -1,4 +1,5 @@
-"""A large run asked in three ways, each in a process of its own: bare DuckDB, from its lines, from Parquet."""
+"""A large run asked in three ways, each in a process of its own: bare DuckDB, from its lines, from
+Parquet."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ Figures = Mapping[str, Sequence[Mapping[str, Any]]]
 
 
 def three_ways(module: str, tasks: int) -> Figures:
-    """Run `python -m module WAY RUN` for a run of so many tasks, bare DuckDB and lines in turn, then Parquet."""
+    """Run `python -m module WAY RUN` for a run of so many tasks, bare DuckDB and lines in turn, then
+    Parquet."""
     found: dict[str, list[dict[str, Any]]] = {"bare": [], "lines": [], "parquet": []}
     with tempfile.TemporaryDirectory(prefix="flightlog-bench-") as folder:
         run = write_large_run(Path(folder) / "lines", tasks)
@@ -43,7 +45,8 @@ def medians(found: Figures, *figures: str) -> dict[str, float]:
 
 
 def peak_megabytes() -> float:
-    """The most memory this process held; `getrusage` would count its parent's, from before it was this program."""
+    """The most memory this process held; `getrusage` would count its parent's, from before it was this
+    program."""
     status = Path("/proc/self/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 

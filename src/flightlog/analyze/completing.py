@@ -65,8 +65,8 @@ def complete_ended(path: Path, settings: Settings | None = None, *, wait_s: floa
                 return False
             complete(path, settings or read_settings(), held=True, closed_here=False)
             return True
-    except Exception:  # noqa: BLE001 - a full or read-only disk, a folder that is gone, damage: the lines are read as they are
-        return False
+    except Exception:  # noqa: BLE001 - full or read-only disk, missing folder, damage
+        return False  # readers take the lines as they are
 
 
 def complete(

@@ -74,9 +74,8 @@ def durations(connection: duckdb.DuckDBPyConnection) -> list[DurationSpread]:
     source = _OF_TASKS if tasks else _OF_SPANS
     connection.execute(_LONGEST.format(source=source, names=NAMES))
     connection.execute(_TIMES.format(source=source))
-    names = dict(
-        connection.execute(f"SELECT rank, left(task, {TEXT_CHARACTERS + 1}) FROM longest").fetchall()  # noqa: S608 - a number
-    )
+    longest = f"SELECT rank, left(task, {TEXT_CHARACTERS + 1}) FROM longest"  # noqa: S608 - a number
+    names = dict(connection.execute(longest).fetchall())
     rows = connection.execute(
         """
         SELECT rank, count(*), sum(in_ns(s)), quantile_cont(s, [0, 0.25, 0.5, 0.75, 0.95, 1]),

@@ -717,8 +717,8 @@ def _levels(
 def _read(connection: duckdb.DuckDBPyConnection, depth: int) -> list[_Span]:
     """A level by lane, in order of starts."""
     rows = connection.execute(
-        f"SELECT span_id, parent_id, lane, since, until, name, failed, open FROM level_{depth}"  # noqa: S608 - a number
-        " ORDER BY lane, since, until DESC, span_id"
+        "SELECT span_id, parent_id, lane, since, until, name, failed, open "  # noqa: S608 - a number
+        f"FROM level_{depth} ORDER BY lane, since, until DESC, span_id"
     ).fetchall()
     return [
         _Span(

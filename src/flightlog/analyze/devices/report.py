@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from heapq import heappop, heappush, merge
+from itertools import pairwise
 from operator import attrgetter, itemgetter
 from pathlib import Path
 from statistics import median
@@ -532,7 +533,7 @@ def _leak(track: Track, name: str, phase: Phase, headroom_bytes: int | None) -> 
 
 
 def _pace(rows: Sequence[Repetition], stride: int) -> float | None:
-    gaps = [after.start_ns - before.start_ns for before, after in zip(rows, rows[1:], strict=False)]  # noqa: RUF007
+    gaps = [after.start_ns - before.start_ns for before, after in pairwise(rows)]
     return median(gaps) / stride / 1e9 if gaps else None
 
 
@@ -637,7 +638,7 @@ def _counts(point: MemoryPoint, basis: GapBasis | None) -> bool:
 def _gap(gaps: list[int], basis: GapBasis, shared_with: list[str]) -> HiddenGap:
     parts = min(PARTS, len(gaps))
     edges = [len(gaps) * n // parts for n in range(parts + 1)]
-    levels = [median(gaps[a:b]) for a, b in zip(edges, edges[1:], strict=False)]  # noqa: RUF007
+    levels = [median(gaps[a:b]) for a, b in pairwise(edges)]
     return HiddenGap(
         basis=basis,
         events=len(gaps),
@@ -698,7 +699,7 @@ def steady_growth(levels: Sequence[float], *, floor_bytes: float = FLOOR_BYTES) 
     thirds = (values[:third], values[third : count - third], values[count - third :])
     if total < floor_bytes or total <= NOISE * _scatter(values, slope):
         return None
-    if max(before - after for before, after in zip(values, values[1:], strict=False)) > DROP * total:  # noqa: RUF007
+    if max(before - after for before, after in pairwise(values)) > DROP * total:
         return None
     if min(thirds[2]) <= median(thirds[0]) or median(thirds[2]) <= max(thirds[0]):
         return None

@@ -136,9 +136,7 @@ def hold_attempts(
     if file is not None:
         kept = text(str(file))
         connection.execute(f"COPY ({made}) TO {kept} {COLUMNS_BESIDE}", {"until": until})
-        connection.execute(
-            f"CREATE OR REPLACE TEMP VIEW attempt_intervals AS SELECT * FROM read_parquet({kept})"  # noqa: S608 - quoted
-        )
+        connection.execute(f"CREATE OR REPLACE TEMP VIEW attempt_intervals AS FROM read_parquet({kept})")
         return
     connection.execute(f"CREATE OR REPLACE TEMP TABLE attempt_intervals AS {made}", {"until": until})
     connection.execute(_DEPENDENTS)

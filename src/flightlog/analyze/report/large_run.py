@@ -159,16 +159,16 @@ class LargeStreams:
         copy = text(str(self._scratch / f"{stream}.parquet"))
         selected = f"{_MORE[stream]} {', '.join(_COLUMNS[stream])}"
         if source.parquet:
-            read = f"SELECT {selected} FROM read_parquet({files}, hive_partitioning=false)"  # noqa: S608 - quoted
+            parquet = f"read_parquet({files}, hive_partitioning=false)"
+            read = f"SELECT {selected} FROM {parquet}"  # noqa: S608 - quoted
         else:
             kinds = columns(stream)
             wanted = {name: kinds[name] for name in ("event", "attempt", *_COLUMNS[stream]) if name in kinds}
             lines = READ.format(f"maximum_object_size={LONGEST_LINE_BYTES}, columns={wanted}").replace(
                 "$files", files
             )
-            connection.execute(
-                f"COPY (SELECT {selected} FROM {lines} WHERE event IS NOT NULL) TO {copy} {COLUMNS_BESIDE}"  # noqa: S608 - quoted
-            )
+            known = f"SELECT {selected} FROM {lines} WHERE event IS NOT NULL"  # noqa: S608 - quoted
+            connection.execute(f"COPY ({known}) TO {copy} {COLUMNS_BESIDE}")
             read = f"SELECT * FROM read_parquet({copy})"  # noqa: S608 - quoted
         connection.execute(f"CREATE TEMP VIEW {stream}_read AS {read}")
         scan = self._scan(stream)

@@ -102,8 +102,8 @@ SELECT *, lines = bit_count(kinds) AND ends = 1 AND agrees AND says_all AS regul
     GROUP BY task_id, attempt
 )
 """
-"""One row per attempt; `kinds` has a bit for each kind of its lines. Of a `regular` one the end says all there
-is to say but when it was submitted, queued and started: of others every line is asked."""
+"""One row per attempt; `kinds` has a bit for each kind of its lines. Of a `regular` one the end says all
+there is to say but when it was submitted, queued and started: of others every line is asked."""
 
 _REGULAR = """
 SELECT
@@ -370,7 +370,8 @@ class HeldWork:
         ).fetchall()
         self.attempts: dict[str, int] = dict(rows)
         [done] = connection.execute(
-            f"SELECT {exact_total('duration_s', _DONE)} FROM tasks_read WHERE worker IS NOT NULL"  # noqa: S608 - constants
+            f"SELECT {exact_total('duration_s', _DONE)} "  # noqa: S608 - constants
+            "FROM tasks_read WHERE worker IS NOT NULL"
         ).fetchall()
         self.completed_s = total_of(*done[1:])
         for worker, number in connection.execute(
@@ -381,7 +382,8 @@ class HeldWork:
     def bounds(self) -> dict[str, tuple[int, int] | None]:
         """The first start and the last end on each worker; None where no time is known."""
         rows = self._connection.execute(
-            f"SELECT worker, min(since), max(until) FROM ({_OCCUPIED}) GROUP BY worker"  # noqa: S608 - a constant
+            "SELECT worker, min(since), max(until) "  # noqa: S608 - a constant
+            f"FROM ({_OCCUPIED}) GROUP BY worker"
         ).fetchall()
         known = {worker: (since, until) for worker, since, until in rows}
         return {**dict.fromkeys(self.attempts), **known}

@@ -107,7 +107,7 @@ def measure(
     lay_out(connection, ups, launches, workers.components(), until)
     measured = sweep(connection, wall=basis == "wall")
     lives = {name: WorkerLife(ups[name], launches.get(name, []), measured.get(name)) for name in ups}
-    known = bool(connection.execute("SELECT count(*) FROM timeline_items WHERE layer = 0").fetchone()[0])  # type: ignore[index]
+    known = bool(scalar(connection, "SELECT count(*) FROM timeline_items WHERE layer = 0"))
     lost = scalar(
         connection, "SELECT count(*) FROM attempt_intervals WHERE worker IS NULL AND began IS NOT NULL"
     )
@@ -244,7 +244,8 @@ def lay_out(
             WHERE attempt_intervals.began < attempt_intervals.stopped
     """
     merge(connection, "waiting", "component", "FROM spells")
-    merge(connection, "astir", "component", f"SELECT component, since, until FROM waiting UNION ALL {busy}")  # noqa: S608 - ours
+    stirring = f"SELECT component, since, until FROM waiting UNION ALL {busy}"  # noqa: S608 - ours
+    merge(connection, "astir", "component", stirring)
 
 
 def _said_ready(since: int, until: int, launches: list[tuple[int, int | None]]) -> bool:
