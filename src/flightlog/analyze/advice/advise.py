@@ -52,7 +52,7 @@ class Advised(Struct, frozen=True, kw_only=True):
     runs: int
     attempts: int
     older_runs: int
-    """Runs that are there and were not looked at."""
+    """Runs of the project that were not read."""
     recommendations: list[Recommendation]
     """By task, those that take most time first; also those that need no change, or have too little
     history."""
@@ -236,12 +236,12 @@ def _no_attempts(past: ProjectHistory, runs_dir: Path, task: str | None, observe
 
 
 RUNS = 20
-"""So many runs are looked at, the newest."""
+"""Most runs that are read, the newest ones."""
 TASKS = 3_000_000
 """And no more of them, where they have more tasks than these together; but `FEWEST` at least."""
 FEWEST = 3
 WHOLE = 5
-"""So many runs of each target are looked at in full; of older ones only those in which something failed, was
+"""Runs of each target that are read in full; of older ones only those in which something failed, was
 kept in a cache, or ran in a batch job: the rest of them is as the newer ones are, and counts as a run without
 any of this."""
 OF_TASKS = frozenset({"chunks", "cache", "retries", "walltime"})
@@ -256,7 +256,7 @@ class WorkAdvice(Struct, frozen=True, kw_only=True):
     silent: dict[str, str]
     """By kind of advice: why there is none."""
     runs: list[str]
-    """The runs that were looked at, the newest first."""
+    """The runs that were read, the newest first."""
     problems: list[str]
     """Sentences on runs that could not be read."""
 
@@ -355,10 +355,10 @@ class WordedRecommendation(Recommendation, frozen=True, kw_only=True):
     """A recommendation, and how it is said."""
 
     change: bool
-    """Whether what is asked for is to be changed."""
+    """Whether the request is to be changed."""
     reason: str
     potential_savings: str | None
-    """In words; null where nothing is saved, or nobody knows."""
+    """In words; null where nothing is saved, or the saving is unknown."""
     notes: list[str]
 
 

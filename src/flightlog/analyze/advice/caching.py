@@ -32,11 +32,11 @@ LEAST_CALL_S = 0.05
 LEAST_SAVED_S, LEAST_SAVED = 5.0, 0.1
 """So much time, and such a share of a function's, has to be saved."""
 LEAST_REPEATED = 3
-"""So many calls have to be repetitions."""
+"""Least number of repeated calls."""
 WRITES_BYTES = 1 << 20
 """A call that writes so much makes files, which a result out of the cache would not."""
 LEAST_RUNS, LEAST_LOOKUPS = 3, 20
-"""A cache that never hits has been asked so many times, in so many runs."""
+"""Least runs and lookups without a hit before a cache is said never to hit."""
 
 ALONE = "its result depends on its arguments alone"
 LASTS = "its results stay right for that long"
@@ -324,7 +324,7 @@ def find_duplicate_calls(
 def _note_code(connection: duckdb.DuckDBPyConnection, runs: Sequence[Run]) -> None:
     """What stands for the code of each run, and of those of its functions whose source the lock knows.
 
-    A run whose code nobody can name is like itself alone.
+    A run whose code is unknown is compared with no other run.
     """
     whole: list[tuple[str, str]] = []
     own: list[tuple[str, str, str]] = []

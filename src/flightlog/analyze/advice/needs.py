@@ -34,7 +34,7 @@ from flightlog.core.stats import ranks
 _CLOSE = 1.1
 """A value that lies between two that are no further apart is known well enough: the larger one counts."""
 _FARTHEST = 100.0
-"""Nothing is reckoned to be more than so many times what was seen."""
+"""No bound is larger than this multiple of what was seen."""
 _ROWS = 5
 
 
@@ -308,7 +308,7 @@ ASSURANCE = 0.80
 LEAST = 5
 """Values that it takes to say anything."""
 LARGEST_LOG = 700.0
-"""Of what is reckoned: beyond, numbers end."""
+"""Largest logarithm of a result: beyond, floats overflow."""
 """Of logarithms: nothing measured is closer together than a hundredth, whatever a few values look like."""
 _STEPS = 60
 
@@ -335,7 +335,7 @@ def enough_for(share: float, assurance: float = ASSURANCE) -> int:
 
 
 def order_rank(count: int, share: float, assurance: float = ASSURANCE) -> int | None:
-    """Which of so many ascending values, from 1, is the bound; None where there are too few."""
+    """Which of `count` ascending values, from 1, is the bound; None where there are too few."""
     if (1.0 - share**count) < assurance:
         return None
     # The rank r is enough when at least r-1 values lie below the true quantile with the assurance: P(Bin <=
@@ -351,7 +351,7 @@ def order_rank(count: int, share: float, assurance: float = ASSURANCE) -> int | 
 
 
 def tolerance_factor(count: float, share: float, assurance: float = ASSURANCE) -> float:
-    """How many standard deviations above the mean of so many normal values the bound lies; for 2 at least.
+    """How many standard deviations above the mean of `count` normal values the bound lies; for 2 at least.
 
     Natrella's closed form, which is good to a few hundredths of the exact one from five values on.
     """
@@ -362,7 +362,7 @@ def tolerance_factor(count: float, share: float, assurance: float = ASSURANCE) -
 
 
 def quantile_seen(values: Sequence[Observation], share: float) -> float | None:
-    """The smallest exact value that at least this share lies at or below, as Kaplan and Meier reckon.
+    """The smallest exact value that at least this share lies at or below: the Kaplan-Meier estimate.
 
     None where more of the largest values than that are known only in part.
     """
@@ -470,7 +470,7 @@ def effective_count(groups: Sequence[Sequence[float]]) -> float:
 LEAST_FOR_GROWTH = 15
 """Values that it takes to see a dependence."""
 LOOKED_AT = 1000
-"""Values that are looked at, evenly spread over all."""
+"""Most values that are used, evenly spread over all."""
 _BETTER = 0.7
 """How far from held-out values a dependence may be at most, as a share of how far their median is."""
 _ALONG = 0.3

@@ -300,7 +300,7 @@ LEAST_AT_ONCE = 1.5
 ONE_CORE = (0.8, 1.1)
 """Threads that take turns at one lock keep one core busy together, whatever their number."""
 LEAST_TIMES = 1.3
-"""Processes have to make tasks so many times as fast, on the cores that were free."""
+"""Least speed-up of tasks by processes, on the cores that were free."""
 LEAST_S = 5.0
 """Less time of a run is not worth a change."""
 LEAST_STARTUP = 0.3
@@ -493,11 +493,11 @@ LEAST_TASKS = 200
 LEAST_SHARE = 0.1
 """Handing over takes at least this share of the time that tasks and handovers take together."""
 LEAST_HANDOVER_S = 1.0
-"""And so many worker-seconds of a run."""
+"""Least dispatch latency in a run, in worker-seconds."""
 AIM = 0.01
 """The share of a chunk's time that handing it over may take."""
 CHUNKS_A_WORKER = 8
-"""So many chunks each worker gets at least: few large ones leave workers idle at the end."""
+"""Least number of chunks per worker: few large ones leave workers idle at the end."""
 LONGEST_CHUNK_S = 10.0
 
 

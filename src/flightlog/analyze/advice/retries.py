@@ -15,7 +15,7 @@ LEAST_RETRIED, LEAST_UNSURE = 5, 10
 """So many tasks have to fail again before their retries are called useless; more where the error may pass by
 itself."""
 LEAST_RESCUED = 3
-"""So many have to run through when retried before others are worth it."""
+"""Least number of retried tasks that completed before retries are advised."""
 OFTEN = 0.5
 """The share of them that has to run through."""
 LEAST_S, MUCH_S, LEAST_SHARE = 0.1, 1.0, 0.01

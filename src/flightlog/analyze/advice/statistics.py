@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from flightlog.store.run import Run
 
 LEAST_RUNS = 3
-"""So many runs have to say the same before anything is advised of workers."""
+"""Least number of runs that have to agree before a number of workers is advised."""
 REASONS = 5
 """How many reasons of a cache are kept for each function, the most frequent ones."""
 
@@ -533,8 +533,7 @@ def timed_out_attempts(connection: duckdb.DuckDBPyConnection) -> list[TimedOut]:
 
 
 MOST_JOBS = 5_000
-"""So many pieces of work of a run are replayed at most; where there are more tasks, neighbours are put
-together."""
+"""Most pieces of work of a run that are replayed; where there are more tasks, neighbours are put together."""
 MOST_WAVES = 2_000
 
 
@@ -553,7 +552,7 @@ class WorkBatch(Struct, frozen=True, kw_only=True):
     """When each worker that there was could take work, the first one first."""
 
     def on(self, workers: int, at_once: int = 1) -> float:
-        """How long it takes on so many workers, each with so many tasks at once; by the same workers first.
+        """How long it takes on this number of workers, each with `at_once` tasks; by the same workers first.
 
         Further workers are there when half of those that there were are.
         """

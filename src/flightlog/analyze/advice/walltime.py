@@ -13,10 +13,10 @@ from flightlog.core.units import format_duration, format_percent
 
 LEAST_JOBS = 5
 LEAST_TASKS = 20
-"""So many have to have ended by themselves before a shorter limit is advised."""
+"""Least number of jobs, and of tasks, that ended by themselves before a shorter limit is advised."""
 LEAST_RUNS = 2
 FAR = 3.0
-"""A limit of so many times the longest is far above it."""
+"""A limit is far too long from this multiple of the longest on."""
 NEAR = 0.9
 """A job or task that takes this share of its limit nearly reaches it."""
 MARGIN = 1.5

@@ -29,13 +29,13 @@ LEAST_FOR_P95 = 40
 """Fewer values than this hold no more than two above their p95."""
 CONFIDENCE = 0.95
 ENOUGH_RUNS = 4
-"""So many runs beyond one a side tell by themselves how much runs differ."""
+"""Runs beyond one per side that are enough to measure how much runs differ."""
 RUN_TO_RUN = 0.01
 """How far a whole run is off its twin at least, as a standard deviation of the logarithm: heat, neighbours,
 layout."""
 
 LIKENESS = 1.0
-"""Neighbouring blocks resemble each other where their correlation is beyond so many standard errors."""
+"""Standard errors of the correlation beyond which neighbouring blocks resemble each other."""
 
 _CERTAIN = 1e6
 """Degrees of freedom of what is taken as known."""
@@ -256,7 +256,7 @@ def _draw(
 
 @cache
 def _picks(blocks: int, draws: int, stream: int) -> list[Callable[[Sequence[float]], tuple[float, ...]]]:
-    """So many draws of blocks with replacement; always the same for the same numbers."""
+    """Draws of blocks with replacement; always the same for the same numbers."""
     chance = random.Random(f"{blocks} {stream}")
     return [itemgetter(*chance.choices(range(blocks), k=blocks)) for _ in range(draws)]
 

@@ -57,7 +57,7 @@ WIDEST = 1.3
 """An interval that reaches beyond this ratio, or its inverse, and holds 1, tells nothing: too few."""
 DRAWN = 60
 FEWER_DRAWS = 100
-"""So many names, by the time they take, have all draws; of a thousand others each has fewer."""
+"""Names that have all draws, those that take most time; and the draws of each of the others."""
 SMALL = 0.01
 """Spans that take less of the wall time than this are left out: a task may hold thousands of them."""
 _WEIGHTS = (0.9, 0.1)

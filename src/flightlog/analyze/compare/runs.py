@@ -32,7 +32,7 @@ VIEWS = ("attempts", "spans", "span_events", "task_events", "cache", "failures",
 
 
 SIDE_BY_SIDE = 4
-"""So many runs' times are taken at once: much of it is sorting, which one run does in one thread."""
+"""Runs that are read at once: much of it is sorting, which one run does in one thread."""
 
 
 class WorkByName(Struct, frozen=True):

@@ -232,7 +232,7 @@ def _text(group: Group, incident: Incident | None) -> tuple[str, str | None]:
 
 
 def without_own_frames(traceback: str) -> str:
-    """A traceback without Flightlog's own frames: nobody's error is to be looked for there."""
+    """A traceback without Flightlog's own frames, which are no place to look for the error."""
     return _OWN_FRAME.sub("", traceback)
 
 
@@ -288,7 +288,7 @@ WHERE event = 'task_completed' AND task IN (SELECT unnest($tasks::VARCHAR[])) GR
 
 
 BEFORE_S = 120.0
-"""The curve before the end is looked at for so long."""
+"""Seconds before the end from which samples are read."""
 AFTER_S = 10.0
 """Samples so much later still tell of it: the kernel's counters are read by the next one."""
 MOMENT_S = 2.0

@@ -221,7 +221,7 @@ class _Both:
 
 
 def was_killed(facts: RunFacts) -> bool:
-    """Whether it ended by a signal that nobody can catch, or without any word."""
+    """Whether it ended by a signal that cannot be caught, or unexpectedly and without a reason."""
     return (
         facts.signal == "SIGKILL"
         or facts.exit_code in KILLED_CODES

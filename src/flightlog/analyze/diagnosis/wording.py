@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from flightlog.analyze.diagnosis.case import GatheredCase, Plans
 
 EVIDENCE = 6
-"""Most signs that are told of one cause."""
+"""Most pieces of evidence that are shown of one cause."""
 LONGEST_LINE = 160
 """Characters of a line that a cause quotes."""
 _MEMORY_MATTERS = frozenset({"unknown", "worker_lost", "out_of_memory"})

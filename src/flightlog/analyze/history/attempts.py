@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 RUNS = 50
 ATTEMPTS = 100_000
-"""How many runs and attempts are looked at, at most; the newest count."""
+"""Most runs and attempts that are read, the newest ones."""
 NAMED = 20
 """How many unreadable runs are named, at most; the rest is counted."""
 

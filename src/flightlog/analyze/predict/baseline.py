@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 from msgspec import Struct
 
 CONFIDENCE = 0.9
-"""Intervals hold so many of the values that follow."""
+"""The share of later values that an interval holds."""
 LOW, MID, HIGH = 0.05, 0.5, 0.95
 """The quantiles that are learnt."""
 
@@ -57,7 +57,7 @@ class Prediction(Struct, frozen=True, kw_only=True):
 
 
 RECENT = 400
-"""So many attempts of a name count, the newest."""
+"""Most attempts of a name that count, the newest."""
 LEAST = 5
 """With fewer than these there is no telling."""
 ENOUGH = 20

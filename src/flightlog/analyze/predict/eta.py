@@ -94,7 +94,7 @@ def from_earlier(before: Distribution) -> KnownDurations | None:
 
 @cache
 def _deviations(count: int) -> tuple[float, ...]:
-    """So many that stand for all of the normal distribution, in order."""
+    """`count` values that represent the normal distribution, in order."""
     from statistics import NormalDist
 
     return tuple(NormalDist().inv_cdf((2 * rank + 1) / (2 * count)) for rank in range(count))
@@ -225,7 +225,7 @@ _INVERSE = -math.log(FEWEST) / (1 - FEWEST)
 _SQUARED = (1 / FEWEST - 1) / (1 - FEWEST) - 2 * _INVERSE + 1
 WINDOWS = (8, 11, 15, 20, 27, 36, 48, 64)
 CHANGED = 3.5
-"""From so many deviations on, those that began last are of another kind than those before."""
+"""Deviations from which on those that began last are of another kind than those before."""
 
 
 class Lifetime(NamedTuple):
@@ -324,7 +324,7 @@ class Guess:
 
 
 def _unsure(ended: Sequence[float]) -> float:
-    """By what share the mean of so many may be off."""
+    """The relative standard error of the mean, larger for few values."""
     mean = math.fsum(ended) / len(ended) if ended else 0.0
     if mean <= 0:
         return 0.0

@@ -29,10 +29,10 @@ Value = float | str
 DEPTH = 3
 ITEMS = 8
 KEYS = 40
-"""So deep, so many items of each list, and so many values of a call are looked at."""
+"""Limits of what is read of a call: depth, items of each list, and values in all."""
 WORDS = 16
 SEEN = 5
-"""So many words of each argument get a column, the most frequent ones, each seen so often at least."""
+"""Most words of an argument that get a column, the most frequent ones, and how often each must be seen."""
 OF_ALL = ("task", "component", "host")
 """Keys of what every task may have; no argument is called so: theirs begin with `args.`."""
 _LONGEST = 200
@@ -201,7 +201,7 @@ class Example(Struct, frozen=True):
     log: float
     """Natural logarithm of seconds or bytes."""
     above: bool = False
-    """It would have taken more than `log` says, and nobody knows how much."""
+    """It would have taken more than `log` says, by an unknown amount."""
     rough: bool = False
     """What was measured is a lower bound, as a process that is used again gives it."""
 

@@ -215,7 +215,7 @@ class Loaded(Struct, frozen=True):
 
 
 class _Head(Struct):
-    """What has to match before the rest is looked at."""
+    """What has to match before the rest is read."""
 
     format: int
     flightlog: str

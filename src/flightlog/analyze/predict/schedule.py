@@ -18,7 +18,7 @@ Z90 = 1.6449
 """The 95 % point of the normal distribution: the ends of a 90 % interval."""
 WORK = 200_000
 DRAWS = 20, 400
-"""So many tasks are drawn in all, in no fewer and no more rounds than these."""
+"""Tasks drawn in all rounds together, and the fewest and most rounds."""
 _GRID = [NormalDist().inv_cdf((n + 0.5) / 40) for n in range(40)]
 
 

@@ -110,7 +110,7 @@ class Trees(Struct, frozen=True):
 INSTALL = "pip install 'flightlog[ml]'"
 RATE = 0.1
 MOST = 10_000
-"""So many examples are learnt from, the newest: more add time and little else."""
+"""Most examples that are learnt from, the newest: more add time and little else."""
 
 
 class BoostingFailed(FlightlogError):  # noqa: N818 - reads as what happened
@@ -221,7 +221,7 @@ def _tree(nodes: Any) -> Tree:
 
 
 LINE_RUNS, LINE_T = 5, 4.0
-"""So many runs, and a slope of so many standard errors, are a steady rise or fall."""
+"""Least runs, and least slope in standard errors, of a steady rise or fall."""
 
 
 class JudgedPrediction(Struct, frozen=True):
@@ -232,7 +232,7 @@ class JudgedPrediction(Struct, frozen=True):
     predicted: Logs
     actual: float
     above: bool = False
-    """What came was more than `actual`, and nobody knows how much."""
+    """What came was more than `actual`, by an unknown amount."""
 
 
 class Correction(Struct, frozen=True):
@@ -339,11 +339,11 @@ LEARNT = 0.65
 TO_LEARN, TO_JUDGE = 60, 20
 """With fewer examples to learn from, or to judge by, there is no boosting."""
 JUDGED = 3_000
-"""About so many newer examples judge, evenly taken."""
+"""Newer examples that the methods are compared on, about, evenly taken."""
 OF_A_NAME = 10
 """With fewer to learn from, a name has the baseline."""
 ALONE = 30
-"""With so many to judge by, a name has its own correction; otherwise that of all names together."""
+"""Examples from which on a name has its own correction; with fewer it has that of all names together."""
 BETTER = 0.98
 """Boosting is taken where its loss is at most so much of the baseline's."""
 
@@ -631,7 +631,7 @@ errors."""
 TURNS = (0.25, 0.5, 0.75)
 """How the shuffles differ."""
 LOOKED_AT = 300
-"""So many examples are looked at, evenly taken."""
+"""Most examples that are tried, evenly taken."""
 LEARNT_FOR_RELEVANCE = 0.75
 
 
