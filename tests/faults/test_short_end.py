@@ -332,7 +332,7 @@ def test_whatever_goes_wrong_while_completing_the_run_is_read_as_it_is(tmp_path,
 def test_a_list_does_not_wait_for_runs_that_another_process_completes(tmp_path, monkeypatch, capsys):
     path = left(tmp_path, monkeypatch)
     waited: list[float] = []
-    monkeypatch.setattr("flightlog.store.write.finalize.sleep", waited.append)
+    monkeypatch.setattr("flightlog.core.locks.sleep", waited.append)
     with sole_sealer(path) as alone:
         assert (alone, main(["list", "--runs-dir", str(path.parent)]), waited) == (True, 0, [])
     assert path.name in capsys.readouterr().out

@@ -45,6 +45,7 @@ from flightlog.cli.output import note, put
 from flightlog.cli.progress import progress
 from flightlog.core.errors import UsageError
 from flightlog.core.settings import expanded
+from flightlog.core.text import first_line
 
 if TYPE_CHECKING:
     from flightlog.store.run import Run
@@ -110,7 +111,7 @@ def _made(run: Run, history: Path | None) -> str:
         else:
             rows = add_to_history(run, expanded(history))
     except duckdb.Error as error:
-        raise UsageError(f"{run.path} cannot be compacted: {str(error).splitlines()[0]}") from error
+        raise UsageError(f"{run.path} cannot be compacted: {first_line(str(error))}") from error
     where = "beside its lines" if history is None else f"in {path_text(history)}"
     if not rows:
         return f"nothing new {where}"

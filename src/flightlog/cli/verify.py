@@ -34,6 +34,7 @@ import typer
 from flightlog.cli.options import RunRef, RunsDir
 from flightlog.cli.output import note, put, wants_color
 from flightlog.core.errors import UsageError
+from flightlog.core.text import first_line
 
 if TYPE_CHECKING:
     from flightlog.store.run import Run
@@ -84,7 +85,7 @@ def _repaired(run: Run) -> Run:
     try:
         done = repair(run, lambda path: complete(path, read_settings()))
     except duckdb.Error as error:
-        raise UsageError(f"{run.path} cannot be repaired: {str(error).splitlines()[0]}") from error
+        raise UsageError(f"{run.path} cannot be repaired: {first_line(str(error))}") from error
     for sentence in done or ("there is nothing to repair",):
         put(f"{run.run_id}: {sentence}\n")
     return Run(run.path, note=note)

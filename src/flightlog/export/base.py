@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from flightlog.core.errors import UsageError
 from flightlog.core.plugins import load, plugin_points
+from flightlog.core.text import first_line
 
 if TYPE_CHECKING:
     from flightlog.store.run import Run
@@ -207,4 +208,4 @@ def _refused(output: Path, error: Exception) -> str:
         of = "" if ours else f" ({error.filename})"
         return f"cannot write {output}: {error.strerror or error}{of}"
     full = "No space left on device" in str(error)
-    return f"cannot write {output}: {'No space left on device' if full else str(error).splitlines()[0]}"
+    return f"cannot write {output}: {'No space left on device' if full else first_line(str(error))}"

@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from flightlog.core.descriptors import folder_names, read_bytes
 from flightlog.core.redaction import redact_command, redact_mapping
+from flightlog.core.text import first_line
 from flightlog.core.threads import hears_of_children, original, run_command
 from flightlog.events import JobStarted
 from flightlog.record.background_imports import loading
@@ -401,7 +402,7 @@ def _dirty(checkout: Checkout | None, git: str, timeout_s: float, environ: Mappi
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
     if code:
         said = errors.decode("utf-8", "replace").strip() or f"exit code {code}"
-        raise OSError(said.splitlines()[0])
+        raise OSError(first_line(said))
     return bool(output.strip())
 
 

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Meta, Struct, field
 
 from flightlog.core.plugins import plugin_points
+from flightlog.core.text import first_line
 from flightlog.engines import ENTRY_POINTS
 from flightlog.engines.contract import Resources
 from flightlog.events.base import doc
@@ -249,13 +250,9 @@ def shape_of(declared: Any, doc: str = "") -> Shape:
     if origin is tuple:
         return Shape(kind="list", doc=doc, inner=shape_of(args[0]))
     if isinstance(declared, type) and issubclass(declared, Struct):
-        return Shape(kind="struct", doc=doc or _first_line(declared), struct=declared)
+        return Shape(kind="struct", doc=doc or first_line(declared.__doc__), struct=declared)
     kinds: dict[Any, Kind] = {bool: "switch", int: "whole", float: "number", str: "text", Any: "any"}
     return Shape(kind=kinds[declared], doc=doc)
-
-
-def _first_line(struct: type[Struct]) -> str:
-    return (struct.__doc__ or "").strip().partition("\n")[0]
 
 
 class LocalOptions(Struct, frozen=True, kw_only=True):
@@ -447,7 +444,7 @@ def _shape(shape: Shape, definitions: dict[str, Any], *, partial: bool) -> dict[
                 else _struct(shape.struct, definitions, partial=partial)
             )
             definitions[name] = {
-                "description": (shape.struct.__doc__ or "").strip().partition("\n")[0],
+                "description": first_line(shape.struct.__doc__),
                 **made,
             }
         reference = {"$ref": f"#/$defs/{name}"}

@@ -157,7 +157,7 @@ def test_a_copy_cut_off_at_any_byte_is_done_again(data):
         path = make(Path(folder), LEFT)
         with pytest.raises(KeyboardInterrupt):
             seal(path, writers_alive=nobody, step=until("planned"))
-        planned = read_document(path / layout.SEGMENTS / finalize.PLAN, finalize.Plan).value
+        planned = read_document(path / layout.SEGMENTS / finalize.PLAN, finalize.FoldPlan).value
         assert planned is not None
         whole = SEALED["metrics.jsonl"]
         first = next(move.offset for move in planned.moves if move.stream == "metrics")

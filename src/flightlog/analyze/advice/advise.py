@@ -26,6 +26,7 @@ from flightlog.analyze.advice.walltime import advise_walltime
 from flightlog.analyze.advice.wording import evidence, gain, notes, reason, sentence
 from flightlog.analyze.history.attempts import PastAttempt, ProjectHistory, base_name, read_past
 from flightlog.core.errors import FlightlogError, RunNotFound, UsageError
+from flightlog.core.text import first_line
 from flightlog.events import CostRates
 from flightlog.store.catalogue import list_runs
 from flightlog.store.liveness import Observer
@@ -283,7 +284,7 @@ def advise_on_work(runs: Sequence[Run], *, task: str | None = None) -> WorkAdvic
         repeats, mended = find_duplicate_calls(read, TRANSIENT if transient else ())
     except _unreadable() as error:
         repeats, mended = [], []
-        problems.append(f"which calls were repeated is not known: {_line(error)}")
+        problems.append(f"which calls were repeated is not known: {first_line(str(error))}")
     for kind, look in (
         ("workers", _by_target(advise_workers, shapes)),
         ("threads", _by_target(advise_threads, shapes)),
@@ -334,7 +335,7 @@ def read_statistics(runs: Sequence[Run], problems: list[str]) -> tuple[list[Run]
             shapes.append(uneventful(run) if many >= WHOLE and is_uneventful(run) else gather(run))
             whole[run.info.target] = many + 1
         except _unreadable() as error:
-            problems.append(f"{run.run_id} cannot be read: {_line(error)}")
+            problems.append(f"{run.run_id} cannot be read: {first_line(str(error))}")
             continue
         read.append(run)
         tasks += run.info.tasks_submitted
@@ -345,10 +346,6 @@ def _unreadable() -> tuple[type[Exception], ...]:
     import duckdb
 
     return OSError, duckdb.Error, FlightlogError
-
-
-def _line(error: Exception) -> str:
-    return str(error).partition("\n")[0]
 
 
 class WordedRecommendation(Recommendation, frozen=True, kw_only=True):

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from flightlog.core.errors import FlightlogError, UsageError
-from flightlog.core.text import signal_name
+from flightlog.core.text import first_line, signal_name
 from flightlog.core.units import format_bytes, format_duration
 from flightlog.store.liveness import unix_time
 
@@ -515,5 +515,5 @@ def run_sacct(words: Sequence[str]) -> bytes:
         raise FlightlogError(f"sacct cannot be run: {error.strerror or error}") from None
     if done.returncode:
         said = done.stderr.decode("utf-8", "replace").strip() or f"exit code {done.returncode}"
-        raise FlightlogError(f"sacct could not answer: {said.splitlines()[0][:300]}")
+        raise FlightlogError(f"sacct could not answer: {first_line(said)[:300]}")
     return done.stdout

@@ -48,6 +48,7 @@ from flightlog.store.devices.reading import TelemetryReading, load_telemetry_ses
 from flightlog.store.devices.rollups import rollups
 from flightlog.store.documents import is_leftover, write_document
 from flightlog.store.liveness import process_start, this_host
+from flightlog.store.read.files import last_newline
 
 _FLAGS = os.O_WRONLY | os.O_APPEND
 _ENDINGS = (COMPLETED, INTERRUPTED, INCOMPLETE)
@@ -434,14 +435,8 @@ def _settled(path: Path, known: SinkSegment | None) -> SinkSegment:
 def _cut_back(path: Path, size: int) -> int:
     """Cut a file behind its last newline; its size then."""
     with path.open("rb+") as file:
-        end = size
-        while end > 0:
-            begin = max(0, end - 65536)
-            newline = os.pread(file.fileno(), end - begin, begin).rfind(b"\n")
-            if newline >= 0:
-                end = begin + newline + 1
-                break
-            end = begin
+        newline = last_newline(file.fileno(), 0, size)
+        end = 0 if newline is None else newline + 1
         if end < size:
             os.ftruncate(file.fileno(), end)
             os.fsync(file.fileno())

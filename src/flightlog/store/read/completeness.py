@@ -9,6 +9,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from flightlog.core.text import plural
 from flightlog.core.units import format_bytes
 from flightlog.store.layout import WriterInfo
 from flightlog.store.tables.connection import path_text
@@ -58,7 +59,7 @@ def damaged_numbers(
         number = believed_numbers(stream, coverage[writer], writers.get(writer))[1]
         if number:
             what = "a number that cannot be true" if number == 1 else "numbers that cannot be true"
-            yield f"{stream}: {_lines(number)} of writer {writer} damaged: {what}"
+            yield f"{stream}: {plural(number, 'line')} of writer {writer} damaged: {what}"
 
 
 def believed_numbers(stream: str, seen: Coverage, info: WriterInfo | None) -> tuple[Coverage, int]:
@@ -87,7 +88,7 @@ def believed_numbers(stream: str, seen: Coverage, info: WriterInfo | None) -> tu
 def lost_sentence(stream: str, writer: str, number: int, gaps: Sequence[range]) -> str:
     """`tasks: 3 lines of writer w1 lost: no. 4 to 6`."""
     where = f": {_numbers(gaps)}" if gaps else ""
-    return f"{stream}: {_lines(number)} of writer {writer} lost{where}"
+    return f"{stream}: {plural(number, 'line')} of writer {writer} lost{where}"
 
 
 def refused_sentences(writers: Iterable[WriterInfo]) -> Iterator[str]:
@@ -95,7 +96,7 @@ def refused_sentences(writers: Iterable[WriterInfo]) -> Iterator[str]:
     for info in writers:
         for reason, number in sorted(info.reasons.items()):
             if number:
-                yield f"writer {info.writer} could not write {_lines(number)}: {reason}"
+                yield f"writer {info.writer} could not write {plural(number, 'line')}: {reason}"
 
 
 def is_known(info: WriterInfo | None) -> bool:
@@ -139,7 +140,7 @@ def skipped_sentences(scan: Scan, *, torn: int | None = None, doubled: int | Non
     ):
         if number:
             where = f": {_places(scan)}" if what == TOO_LONG else ""
-            yield f"{scan.stream}: {_lines(number)} {what}{where}"
+            yield f"{scan.stream}: {plural(number, 'line')} {what}{where}"
 
 
 def unclosed_sentence(unclosed: Sequence[str]) -> Iterator[str]:
@@ -158,10 +159,6 @@ def _places(scan: Scan) -> str:
         for path, line in found[:3]
     ]
     return ", ".join(said) + (", …" if len(found) > 3 else "")
-
-
-def _lines(number: int) -> str:
-    return "1 line" if number == 1 else f"{number:,} lines"
 
 
 def _numbers(gaps: Sequence[range]) -> str:

@@ -64,7 +64,7 @@ def folder_parts(folder: Path, writer: str | None, stream: str = "") -> Iterator
     """The files with lines that stand in one folder, in no order; only those whose names begin with
     `stream`.
     """
-    for entry in _entries(folder):
+    for entry in entries_of(folder):
         if (
             entry.name.startswith(stream)
             and entry.is_file()
@@ -76,14 +76,15 @@ def folder_parts(folder: Path, writer: str | None, stream: str = "") -> Iterator
 def writer_folders(run: Path) -> list[tuple[Path, str]]:
     """The folders of the writers, with the writers' names, in order of the names."""
     segments = run / layout.SEGMENTS
-    return sorted((segments / entry.name, entry.name) for entry in _entries(segments) if entry.is_dir())
+    return sorted((segments / entry.name, entry.name) for entry in entries_of(segments) if entry.is_dir())
 
 
 def _age(part: Part) -> tuple[int, int, str]:
     return ("rotated", "active", "tail").index(part.kind), part.number, part.path.name
 
 
-def _entries(folder: Path) -> list[os.DirEntry[str]]:
+def entries_of(folder: Path) -> list[os.DirEntry[str]]:
+    """What a folder holds; nothing where it cannot be read."""
     try:
         with os.scandir(folder) as entries:
             return list(entries)
@@ -200,7 +201,7 @@ def has_long_line(path: Path, longest: int = MAX_LINE_BYTES) -> bool:
     try:
         begun, end = 0, os.fstat(fd).st_size
         while end - begun > longest:
-            newline = _last_newline(fd, begun, begun + longest + 1)
+            newline = last_newline(fd, begun, begun + longest + 1)
             if newline is None:
                 return True
             begun = newline + 1
@@ -209,8 +210,8 @@ def has_long_line(path: Path, longest: int = MAX_LINE_BYTES) -> bool:
         os.close(fd)
 
 
-def _last_newline(fd: int, since: int, until: int) -> int | None:
-    """Where the last newline stands in these bytes of a file, read from their end."""
+def last_newline(fd: int, since: int, until: int) -> int | None:
+    """Where the last newline stands in these bytes of a file, which are read from their end; None without one."""
     while until > since:
         begun = max(since, until - _BLOCK)
         found = os.pread(fd, until - begun, begun).rfind(b"\n")

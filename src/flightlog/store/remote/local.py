@@ -14,11 +14,10 @@ from flightlog.store import layout
 from flightlog.store.documents import read_document
 from flightlog.store.layout import RunInfo, WriterInfo
 from flightlog.store.liveness import HEARTBEAT_LIMIT_S, Observer, is_alive, unix_time
-from flightlog.store.read.files import part_of, writer_folders
+from flightlog.store.read.files import last_newline, part_of, writer_folders
 from flightlog.store.read.writers import read_writer, run_as_it_ended, says_more
 from flightlog.store.write.finalize import sole_sealer
 
-_BLOCK_BYTES = 1 << 16
 _KINDS = ("document", "tail", "lines")
 
 
@@ -102,14 +101,8 @@ def _kind(path: str) -> Literal["document", "tail", "lines"]:
 
 def end_of_lines(source: BinaryIO, start: int) -> int:
     """Where the last whole line of a growing file ends; `start` where no line has ended since."""
-    end = os.fstat(source.fileno()).st_size
-    while end > start:
-        begin = max(start, end - _BLOCK_BYTES)
-        found = os.pread(source.fileno(), end - begin, begin).rfind(b"\n")
-        if found >= 0:
-            return begin + found + 1
-        end = begin
-    return start
+    found = last_newline(source.fileno(), start, os.fstat(source.fileno()).st_size)
+    return start if found is None else found + 1
 
 
 def end_of_landed(source: BinaryIO, start: int, end: int) -> int:

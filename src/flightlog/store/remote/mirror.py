@@ -35,6 +35,7 @@ from flightlog.core.locks import locked
 from flightlog.core.settings import Settings, read_settings
 from flightlog.store import layout
 from flightlog.store.documents import read_document, replace_bytes
+from flightlog.store.read.files import entries_of
 from flightlog.store.remote.address import parse_address
 from flightlog.store.remote.copies import RemoteCopies, RemoteFile, RunListed, list_remote
 from flightlog.store.remote.objects import Calls, Objects, open_objects
@@ -602,7 +603,7 @@ def _shrink(cache: RemoteCache, run_id: str) -> int:
         kept.content, kept.final, kept.files, kept.problems = None, False, stay, []
         cache.keep(run_id, kept)  # first: a copy that is cut short here is not taken for a whole one
         _remove(cache.aside(run_id))
-        for entry in _entries(path):
+        for entry in entries_of(path):
             if entry.is_dir(follow_symlinks=False):
                 _remove(path / entry.name)
             elif entry.name not in DOCUMENTS:
@@ -623,15 +624,7 @@ def folder_name(address: str) -> str:
 
 
 def _folders(folder: Path) -> list[os.DirEntry[str]]:
-    return [entry for entry in _entries(folder) if entry.is_dir(follow_symlinks=False)]
-
-
-def _entries(folder: Path) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as entries:
-            return list(entries)
-    except OSError:
-        return []
+    return [entry for entry in entries_of(folder) if entry.is_dir(follow_symlinks=False)]
 
 
 def _remove(folder: Path) -> None:

@@ -22,6 +22,7 @@ from msgspec import Struct
 
 from flightlog.core.errors import MissingExtra, RemoteError, UsageError
 from flightlog.core.retry import delays_s
+from flightlog.core.text import first_line
 from flightlog.store.remote.address import EXTRAS, OBJECT_STORES, parse_address, protocol_of, scrub
 
 CHUNK_BYTES = 8 << 20
@@ -556,5 +557,5 @@ def _errno(error: BaseException) -> int | None:
 
 
 def _why(error: BaseException) -> str:
-    text = str(error).strip().split("\n")[0].rstrip(".")
+    text = first_line(str(error)).rstrip(".")
     return text or type(error).__name__

@@ -10,6 +10,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from flightlog.core.errors import DamagedSnapshot
+from flightlog.core.text import first_line
 from flightlog.store.liveness import unix_time
 from flightlog.store.tables.connection import path_text
 from flightlog.store.tables.streams import StreamTables, open_streams, stream_of, union, view_names
@@ -76,7 +77,7 @@ def _blaming(sources: Sequence[Sources]) -> Iterator[None]:
         blamed = [one for one in sources if one.blame(str(error))]
         if blamed:
             raise DamagedSnapshot(
-                f"a Parquet snapshot could not be read ({str(error).splitlines()[0]}): ask again, "
+                f"a Parquet snapshot could not be read ({first_line(str(error))}): ask again, "
                 "and the lines are read"
             ) from error
         raise

@@ -35,7 +35,7 @@ from flightlog.store.documents import (
 from flightlog.store.layout import RunInfo, WriterInfo
 from flightlog.store.liveness import here
 from flightlog.store.read.completeness import Coverage
-from flightlog.store.read.files import Part, folder_parts, writer_folders
+from flightlog.store.read.files import Part, folder_parts, last_newline, writer_folders
 from flightlog.store.read.lines import FileLines, read_tail
 from flightlog.store.read.writers import (
     has_said_its_end,
@@ -428,13 +428,9 @@ def end_with_a_newline(file: Path, whole: list[bytes]) -> None:
     except FileNotFoundError:
         return
     with file.open("r+b", buffering=0) as out:
-        start = size
-        rest = b""
-        while start > 0 and b"\n" not in rest:
-            step = min(start, 1 << 16)
-            start -= step
-            rest = os.pread(out.fileno(), step, start) + rest
-        rest = rest[rest.rfind(b"\n") + 1 :]
+        newline = last_newline(out.fileno(), 0, size)
+        start = 0 if newline is None else newline + 1
+        rest = os.pread(out.fileno(), size - start, start)
         if not rest:
             return
         if any(len(line) > len(rest) and line.startswith(rest) for line in whole):
