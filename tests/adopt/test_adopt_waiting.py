@@ -127,7 +127,8 @@ def test_a_checkpoint_that_flightlog_wrote_has_the_durations_of_the_run_it_recor
     assert None not in [one[1] for one in ends(adopted).values()]
     assert report_on(adopted).tasks.queue_s.count == 5
     assert adoption.notes == [
-        "Flightlog wrote this file, so durations are execution time only. It recorded the session itself too, "
+        "Flightlog wrote this file, so durations are execution time only. It recorded the session itself "
+        "too, "
         "with more: "
         f"{recorded.run_id}."
     ]
