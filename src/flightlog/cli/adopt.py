@@ -11,10 +11,12 @@ The kind of a recording is recognized; `--kind` says it where that fails:
 |---|---|
 | `scalable` | a run directory of Scalable, or a folder of them |
 | `rhapsody` | a telemetry checkpoint of RHAPSODY, or a folder of them |
-| `stormlog` | a sink folder or an export of Stormlog (schema v2, v3, v4 and older); sinks of one job become one run |
+| `stormlog` | a sink folder or an export of Stormlog (schema v2, v3, v4 and older); sinks of one job become
+    one run |
 | `modelops` | a job folder of ModelOps, or a folder of them |
 | `nextflow` | a trace file of Nextflow (`-with-trace`), readable or raw |
-| `chrome` | a trace in Chrome's JSON format, as browsers, Perfetto, PyTorch's profiler and VizTracer write it; gzip too |
+| `chrome` | a trace in Chrome's JSON format, as browsers, Perfetto, PyTorch's profiler and VizTracer write
+    it; gzip too |
 | `dask` | a task stream of Dask saved as JSON, or the HTML of `performance_report` |
 | `jsonl` | lines of JSON of any program, with a mapping file |
 | `slurm` | Slurm's accounting, saved with `sacct --json` |
@@ -27,28 +29,29 @@ show them as times with waiting, and `duration_s` stays unknown. All of it stand
 made of it and changes nothing. Torn and foreign lines are skipped and counted. Of a folder of recordings, one
 that cannot be adopted is said at the end and does not keep the others.
 
-**Lines of JSON** are adopted by a mapping file. It says which field is what; the fields it does not name become tags:
+**Lines of JSON** are adopted by a mapping file. It says which field is what; the fields it does not name
+    become tags:
 
 ```yaml
 kind: task              # what a line is: task, span, metric or event
-time: finished_at       # ISO 8601, or a number
+time: end       # ISO 8601, or a number
 time_is: end            # start or end
 time_unit: ms           # of numbers: s, ms, us or ns of Unix time
 name: step              # a field, or a text behind an equals sign: "=train"
 id: job.id              # dots go into objects
-duration: took_ms       # execution alone; what includes waiting is `elapsed`
+duration: ms       # execution alone; what includes waiting is `elapsed`
 duration_unit: ms
-status: outcome
+status: state
 failed: [error]         # what `status` says of lines that failed
-error: message
+error: why
 worker: host
 args: [seed]
 metrics: [loss]
 ```
 
 ```json
-{"finished_at": 1779249120500, "step": "fit", "job": {"id": "a1"}, "took_ms": 350, "outcome": "ok", "host": "n1", "seed": 1, "loss": 0.5}
-{"finished_at": 1779249121700, "step": "fit", "job": {"id": "a2"}, "took_ms": 900, "outcome": "error", "message": "diverged", "host": "n2", "seed": 2}
+{"end": 1779249120500, "step": "fit", "job": {"id": "a1"}, "ms": 350, "state": "ok", "host": "n1", "seed": 1, "loss": 0.5}
+{"end": 1779249121700, "step": "fit", "job": {"id": "a2"}, "ms": 900, "state": "error", "why": "diverged", "host": "n2", "seed": 2}
 ```
 
 Further names are `elapsed`, `queue`, `attempt`, `parent`, `error_type`, `cancelled`, `value` and `step` (of
@@ -60,11 +63,14 @@ metrics), `tags` and `project`.
 json.dump(client.get_task_stream(), open("stream.json", "w"), default=str)
 ```
 
-**Slurm's accounting** (`--slurm`, asked of `sacct`) knows what a program inside a job cannot: that it was ended for its
-memory or at its time limit, that it was preempted, that a node failed; and of every job its elapsed time, CPU time, largest
-memory, exit code and time in the queue. Where runs were recorded inside the job (`flightlog run` or `flightlog.record` in
-its script, a session's workers) all this is merged into them; jobs without one become a run of their own, with a task and
-a worker a job or element of an array. The number of an array stands for all its elements.
+**Slurm's accounting** (`--slurm`, asked of `sacct`) knows what a program inside a job cannot: that it was
+ended for its memory or at its time limit, that it was preempted, that a node failed; and of every job its
+elapsed time,
+    CPU time, largest
+memory, exit code and time in the queue. Where runs were recorded inside the job (`flightlog run` or
+    `flightlog.record` in
+its script, a session's workers) all this is merged into them; jobs without one become a run of their own,
+with a task and a worker a job or element of an array. The number of an array stands for all its elements.
 
 Tasks and workers that were in flight when the job ended get their end, with the reason. Ends that are
 recorded stay as they are, and so does everything else: adopting adds lines, and adopting again adds none. A
@@ -164,7 +170,8 @@ def adopt(
         if refused:
             more = f", and {len(refused) - 1:,} more" if len(refused) > 1 else ""
             raise UsageError(
-                f"{len(refused):,} of {len(adopted) + len(refused):,} recordings could not be adopted: {refused[0]}{more}"
+                f"{len(refused):,} of {len(adopted) + len(refused):,} recordings could not be adopted: "
+                f"{refused[0]}{more}"
             )
         return
     if kind not in (None, SLURM) or mapping is not None or project is not None:

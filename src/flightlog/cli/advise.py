@@ -56,7 +56,10 @@ def advise(
         str | None,
         typer.Option(
             metavar="P",
-            help="Only runs of this project. Default: the project of the latest run, or of --task; with --apply, of the manifest",
+            help=(
+                "Only runs of this project. Default: the project of the latest run, or of --task; with "
+                "--apply, of the manifest"
+            ),
         ),
     ] = None,
     confidence: Annotated[
@@ -72,7 +75,10 @@ def advise(
         typer.Option(
             "--manifest",
             metavar="F",
-            help="With --apply: manifest file, or its folder. Default: flightlog.yaml in the current folder or above",
+            help=(
+                "With --apply: manifest file, or its folder. Default: flightlog.yaml in the current folder "
+                "or above"
+            ),
         ),
     ] = None,
     format_: AnyFormat = Format.text,
@@ -130,12 +136,14 @@ def _apply(found: Advised, manifest: Manifest) -> None:
         note(f"{path}: {found.changes[path]} is left to you: only if {condition}")
     if written.path is None:
         note(
-            f"there is nothing {'else ' * bool(written.commented)}to set in the manifest: no overlay was written"
+            f"there is nothing {'else ' * bool(written.commented)}to set in the manifest: no overlay was "
+            "written"
         )
         return
     aside = ", the above as comments" if written.commented else ""
     note(
-        f"wrote {written.path}, with {len(written.changes)} value{'s' * (len(written.changes) != 1)}{aside}; nothing uses it"
+        f"wrote {written.path}, with {len(written.changes)} "
+        f"value{'s' * (len(written.changes) != 1)}{aside}; nothing uses it"
         " yet"
     )
     note(f"see what it changes: flightlog plan --overlay {written.path}")

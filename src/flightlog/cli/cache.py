@@ -45,7 +45,10 @@ CacheDir = Annotated[
     typer.Option(
         "--cache-dir",
         metavar="D",
-        help="Folder of cached results. Default: FLIGHTLOG_CACHE_DIR, the manifest's local_cache or .flightlog/cache",
+        help=(
+            "Folder of cached results. Default: FLIGHTLOG_CACHE_DIR, the manifest's local_cache or "
+            ".flightlog/cache"
+        ),
     ),
 ]
 

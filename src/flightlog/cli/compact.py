@@ -19,7 +19,7 @@ made without a checksum are not read either, and are made again as well. Nothing
 
 A history has one folder a table, and in it one file a run:
 
-    /data/flightlog-history/attempts/project=sir-demo/date=2026-05-20/run-20260520T035200Z-sir-demo-a1b2c3d4.parquet
+    /data/history/attempts/project=sir-demo/date=2026-05-20/run-20260520T035200Z-sir-demo-a1b2c3d4.parquet
 
 The tables are those of `flightlog sql` (`runs`, `attempts`, `tasks`, `spans`, `task_events`, `workers`, …).
 `project` and `date`, the UTC date of the start, are columns to every reader that knows Hive's partitions.

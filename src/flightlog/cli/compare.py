@@ -43,8 +43,8 @@ means over its runs, peaks the highest.
 |---|---|
 | `wall>5%` `worker>1h` | wall time, or worker time, rose by more |
 | `duration>10%` `mean>10%` `p95>10%` | that of any task did; `duration:TASK>10%` of one task or span |
-| `memory>20%` `cpu>10%` `read>1GB` `write>1GB` | peak memory, CPU time or storage traffic of the run or of any task did; `memory:TASK>20%` |
-| `failures>0` `retries>10` | more tasks failed for good or runs did not complete; more attempts were retried |
+| `memory>20%` `cpu>10%` `read>1GB` `write>1GB` | peak memory, CPU time or disk traffic did; `memory:TASK>20%` |
+| `failures>0` `retries>10` | more tasks failed or runs did not complete; more retried attempts |
 | `hits<-5%` | the share of cache lookups that hit fell by more than 5 points |
 | `cost>1.5` `cost>10%` | the cost rose by more |
 
@@ -97,7 +97,10 @@ def compare(
         list[str] | None,
         typer.Argument(
             metavar="A B",
-            help="Runs before and after the change, or groups of runs such as demo:last5. Default: the last two runs of a project",
+            help=(
+                "Runs before and after the change, or groups of runs such as demo:last5. Default: the last "
+                "two runs of a project"
+            ),
             autocompletion=complete_run,
             show_default=False,
         ),
@@ -107,7 +110,9 @@ def compare(
         typer.Option(
             "--fail-on",
             metavar="C",
-            help="Exit with code 1 if this condition holds, such as 'p95>10%'. Several conditions may follow.",
+            help=(
+                "Exit with code 1 if this condition holds, such as 'p95>10%'. Several conditions may follow."
+            ),
         ),
     ] = None,
     strict: Annotated[
@@ -159,7 +164,8 @@ def compare_runs(
         raise UsageError("--open shows a page: add --format html")
     if len(named) > 2:
         raise UsageError(
-            f"two sides are compared, and these are {len(named)}: {', '.join(named)}; join runs of one side with commas"
+            f"two sides are compared, and these are {len(named)}: {', '.join(named)}; join runs of one "
+            "side with commas"
         )
     thresholds = parse_thresholds(conditions)
     if output is not None:
@@ -186,7 +192,7 @@ def compare_runs(
 def _is_condition(text: str) -> bool:
     """Whether it is no run: folders of runs may have any name."""
     return bool(set(text) & set("<>")) and not any(
-        os.path.exists(os.path.expanduser(path))  # noqa: PTH110, PTH111 - Path's raise for "~who>1" and for long texts
+        os.path.exists(os.path.expanduser(path))  # noqa: PTH110, PTH111 - Path raises for "~who>1"
         for path in (text, *text.split(","))
     )
 

@@ -11,26 +11,27 @@ A run has device memory if it was recorded with `flightlog.track_device_memory()
 v4, or older).
 
 **Peaks** are the highest values of what the framework's allocator handed out (*allocated*), of what it held
-(*reserved*), and of what everyone used on the device (*in use*), each with its own moment. *Unused* is the share of
-reserved memory that was not handed out when most was reserved. *Not ours* is device use less what the allocators of
-this run held: contexts, libraries, other processes. It is known only where a driver counted the device's use. What is
-unknown is called unknown, and is never 0.
+(*reserved*), and of what everyone used on the device (*in use*), each with its own moment. *Unused* is the
+share of reserved memory that was not handed out when most was reserved. *Not ours* is device use less what
+the allocators of this run held: contexts, libraries, other processes. It is known only where a driver
+counted the device's use. What is unknown is called unknown, and is never 0.
 
-**Phases** are what the code said it was doing: the innermost open span. Numbers at the end of a name are left open,
-so that `step 1` and `step 2` are one phase, `step #`. *Times* counts the repetitions that an event was seen in. Every
-event counts for the time up to the next one, and a change of memory for the phase in which it was first seen, so that
-times and growths add up to the session's.
+**Phases** are what the code said it was doing: the innermost open span. Numbers at the end of a name are
+left open, so that `step 1` and `step 2` are one phase, `step #`. *Times* counts the repetitions that an
+event was seen in. Every event counts for the time up to the next one, and a change of memory for the phase
+in which it was first seen, so that times and growths add up to the session's.
 
 A **leak** is suspected where one phase was seen eight times or more, and both the level at the end of each
 repetition and the lowest level within it grew steadily: warm-up, single steps, levelling off and saw teeth
 are none. The table has how often levels in a random order would show the same. Memory outside of any phase is
 not judged.
 
-**Out of memory**: what was asked for, what was there, what explains it, and which rank rose first, and how long before.
+**Out of memory**: what was asked for, what was there, what explains it, and which rank rose first, and how
+long before.
 
-**Ranks** are put on one time line by clock offsets where they were measured, else by the clocks of their hosts, and
-never by their first samples. With three ranks or more, those are named that begin a phase late, take long in it or hold
-far more memory than the median.
+**Ranks** are put on one time line by clock offsets where they were measured, else by the clocks of their
+hosts, and never by their first samples. With three ranks or more, those are named that begin a phase late,
+take long in it or hold far more memory than the median.
 
 The JSON holds all of it, with memory over time in up to 256 steps.
 """

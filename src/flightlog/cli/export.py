@@ -8,7 +8,7 @@
 
 | `--to` | gives |
 |---|---|
-| `perfetto` | a trace for ui.perfetto.dev and chrome://tracing: workers, tasks, spans, counters, dependencies |
+| `perfetto` | a trace for ui.perfetto.dev: workers, tasks, spans, counters, dependencies |
 | `csv`, `parquet` | one file a table of `flightlog sql`, in a folder; with one `--table`, that file |
 | `json` | one document with the tables as lists of objects |
 | `otlp` | traces, metrics and logs, sent to an OpenTelemetry collector; extra `otel` |
@@ -97,7 +97,10 @@ def export(
             "--output",
             "-o",
             metavar="PATH",
-            help="File or folder to write; - is standard output. Default: named after the run, in the current folder",
+            help=(
+                "File or folder to write; - is standard output. Default: named after the run, in the "
+                "current folder"
+            ),
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace what already exists there.")] = False,

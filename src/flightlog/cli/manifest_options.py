@@ -44,7 +44,10 @@ TargetName = Annotated[
     typer.Option(
         "--target",
         metavar="T",
-        help="Target of the manifest. Default: FLIGHTLOG_TARGET, else Slurm's if available, else local, else the only one",
+        help=(
+            "Target of the manifest. Default: FLIGHTLOG_TARGET, else Slurm's if available, else local, "
+            "else the only one"
+        ),
         autocompletion=complete_target,
     ),
 ]

@@ -49,7 +49,9 @@ def plan(
         str | None,
         typer.Argument(
             metavar="RUN",
-            help="With --check: the run to check against. Default: the last run of the project that has a lock",
+            help=(
+                "With --check: the run to check against. Default: the last run of the project that has a lock"
+            ),
             autocompletion=complete_run,
             show_default=False,
         ),

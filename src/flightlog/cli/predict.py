@@ -80,7 +80,10 @@ def predict(
         typer.Option(
             "--manifest",
             metavar="F",
-            help="With --plan: manifest file, or its folder. Default: flightlog.yaml in the current folder or above",
+            help=(
+                "With --plan: manifest file, or its folder. Default: flightlog.yaml in the current folder "
+                "or above"
+            ),
         ),
     ] = None,
     target: TargetName = None,

@@ -25,7 +25,10 @@ def pages() -> dict[str, str]:
 def settings_page() -> str:
     """The environment variables, each with its meaning."""
     rows = "\n".join(f"| `{name}` | {meaning} |" for name, meaning in DOCUMENTED.items())
-    intro = "Arguments come first, then these environment variables. A value that makes no sense is a message in the\nlog, and the default holds."
+    intro = (
+        "Arguments come first, then these environment variables. A value that makes no sense is a message "
+        "in the\nlog, and the default holds."
+    )
     return f"# Settings\n\n{intro}\n\n| variable | meaning |\n|---|---|\n{rows}\n"
 
 

@@ -35,19 +35,21 @@ In a terminal the report draws small plots after what stands out: tasks at once,
 machines over the time of the run, and how long tasks took. `--plots` draws them into a pipe or a file as
 well, `--no-plots` nowhere.
 
-**Where the time went** splits the time of all workers, from launch to removal, so that every moment of every worker
-counts once. *Completed work*, *failed work* (failed, retried and cancelled attempts) and *in flight* are time a worker
-was held by such attempts; where several run side by side on one worker, the first of these that applies counts.
-*Transfer* is time in spans named `transfer`, `serialize` or `deserialize` directly inside a task, and unknown where
-there are none. *Scheduler* is time a worker was free while a task that it could have run was queued. *Start-up* is from
-launch to ready. *Idle* is the rest: nothing was queued. Without workers the run's time on the clock is split.
-Utilization is the time workers were held by tasks, failed ones included, over the time they were up, start-up left out.
-Efficiency is the execution time of completed tasks over the same. Durations are execution alone; queueing is apart.
-Quantiles interpolate linearly, as pandas does.
+**Where the time went** splits the time of all workers, from launch to removal, so that every moment of
+every worker counts once. *Completed work*, *failed work* (failed, retried and cancelled attempts) and *in
+flight* are time a worker was held by such attempts; where several run side by side on one worker, the first
+of these that applies counts. *Transfer* is time in spans named `transfer`, `serialize` or `deserialize`
+directly inside a task, and unknown where there are none. *Scheduler* is time a worker was free while a task
+that it could have run was queued. *Start-up* is from launch to ready. *Idle* is the rest: nothing was
+queued. Without workers the run's time on the clock is split. Utilization is the time workers were held by
+tasks, failed ones included, over the time they were up, start-up left out. Efficiency is the execution time
+of completed tasks over the same. Durations are execution alone; queueing is apart. Quantiles interpolate
+linearly, as pandas does.
 
-**Estimated cost** is the rates of the manifest by the time that workers lived, and what that time was paid for: *useful*
-work, attempts that were *retried* or *failed*, *idle* and *starting* workers. `--rates FILE` charges other rates, for a run
-that has none or to see what another price would come to; nothing is written into the run. See [cost](../cost.md).
+**Estimated cost** is the rates of the manifest by the time that workers lived, and what that time was paid
+for: *useful* work, attempts that were *retried* or *failed*, *idle* and *starting* workers. `--rates FILE`
+charges other rates, for a run that has none or to see what another price would come to; nothing is written
+into the run. See [cost](../cost.md).
 
 The **critical path** is the chain from the run's start to its end in which each link waited for the one
 before: for the tasks it depends on, for its worker to be free or started, or for the program to submit it.

@@ -9,24 +9,25 @@ that goes to a terminal is not kept: the event `command_output` then holds null,
 see it and keep it, add `2>&1 | cat`. Python code inside the command that uses `flightlog.span` or
 `flightlog.record` records into the same run.
 
-**Nothing changes for the command.** It has standard input itself, and a terminal itself: pagers read their keys, editors
-draw, shells control their jobs, Ctrl-C and Ctrl-Z reach it, as without Flightlog. Other output goes where it would have
-gone, byte for byte and at once; with `2>&1` the order of both streams is kept; when the reader goes away (`| head`) the
-command gets its SIGPIPE. Signals sent to Flightlog are passed on: SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2, and SIGINT and
-SIGQUIT unless a terminal, which sends them to the command itself, has Flightlog in its foreground. Flightlog prints
-nothing unless standard error is a terminal or something could not be recorded, and then only after the command has ended.
-What a command may notice all the same: output to a file is a pipe to it, two variables are in its environment, and where
-it stops itself and nobody else (`suspend` in a shell) Flightlog goes on waiting for it.
+**Nothing changes for the command.** It has standard input itself, and a terminal itself: pagers read their
+keys, editors draw, shells control their jobs, Ctrl-C and Ctrl-Z reach it, as without Flightlog. Other
+output goes where it would have gone, byte for byte and at once; with `2>&1` the order of both streams is
+kept; when the reader goes away (`| head`) the command gets its SIGPIPE. Signals sent to Flightlog are
+passed on: SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2, and SIGINT and SIGQUIT unless a terminal, which sends them
+to the command itself, has Flightlog in its foreground. Flightlog prints nothing unless standard error is a
+terminal or something could not be recorded, and then only after the command has ended. What a command may
+notice all the same: output to a file is a pipe to it, two variables are in its environment, and where it
+stops itself and nobody else (`suspend` in a shell) Flightlog goes on waiting for it.
 
-**Its exit code is the exit code**: 128 and the signal's number if a signal ended it, 127 if it is not found, 126 if it
-cannot be executed. The status of the run is `completed` for exit code 0, `interrupted` if SIGTERM or SIGHUP was passed
-on to it or if it did not end well after Ctrl-C, and `failed` otherwise.
+**Its exit code is the exit code**: 128 and the signal's number if a signal ended it, 127 if it is not
+found, 126 if it cannot be executed. The status of the run is `completed` for exit code 0, `interrupted` if
+SIGTERM or SIGHUP was passed on to it or if it did not end well after Ctrl-C, and `failed` otherwise.
 
 Processes that the command leaves behind do not keep it from ending. Their later output still arrives, passed
 on by a `cat` that lives as long as they do; it is no longer part of the run.
 
-**The memory of GPUs and of other devices**, as PyTorch, JAX or TensorFlow count it, is recorded with `--device-memory`, in
-every Python process of the command that uses one of them, its ranks included:
+**The memory of GPUs and of other devices**, as PyTorch, JAX or TensorFlow count it, is recorded with
+`--device-memory`, in every Python process of the command that uses one of them, its ranks included:
 
     flightlog run --device-memory -- torchrun --nproc-per-node 4 train.py
 
@@ -36,13 +37,13 @@ where Python runs a few lines at its start; `python -I` and `python -E` pass the
 loaders' workers are left out. Of programs in other languages only the driver's figures are known: the device
 as a whole, in the samples of the machine.
 
-**In a Slurm job** the run also records the job: its id, partition, account, nodes, CPUs, memory and time limit. The elements
-of an array (`sbatch --array`) are one run with a task an element, if all of them see the folder of runs: the first makes
-it, the last to end ends it. `flightlog adopt --slurm JOBID` adds what Slurm's accounting knows afterwards: why a job was
-ended from outside, and what it used.
+**In a Slurm job** the run also records the job: its id, partition, account, nodes, CPUs, memory and time
+limit. The elements of an array (`sbatch --array`) are one run with a task an element, if all of them see
+the folder of runs: the first makes it, the last to end ends it. `flightlog adopt --slurm JOBID` adds what
+Slurm's accounting knows afterwards: why a job was ended from outside, and what it used.
 
-**What it costs** is recorded with `--rates FILE`, as `flightlog report --rates` takes it: the command's time counts as a
-worker's, with the CPUs and the memory of its job, or else of the machine.
+**What it costs** is recorded with `--rates FILE`, as `flightlog report --rates` takes it: the command's
+time counts as a worker's, with the CPUs and the memory of its job, or else of the machine.
 
 With `FLIGHTLOG_TELEMETRY=0` the command is executed in Flightlog's place and nothing is recorded. The two
 variables are `FLIGHTLOG_RUN` and `TRACEPARENT`, which let code inside find the run.
@@ -116,7 +117,10 @@ def run(
         str | None,
         typer.Option(
             metavar="[=FRAMEWORK]",
-            help="Record GPU memory as torch, jax or tensorflow counts it. Without a value: whichever the program uses.",
+            help=(
+                "Record GPU memory as torch, jax or tensorflow counts it. Without a value: whichever the "
+                "program uses."
+            ),
         ),
     ] = None,
 ) -> None:

@@ -47,7 +47,7 @@ def schema(
         str | None,
         typer.Argument(
             metavar="STREAM",
-            help="A stream, such as tasks, or report, compare, trends, advice, diagnosis, device-report or manifest."
+            help="Stream such as tasks, or report, compare, trends, advice, diagnosis, device-report, manifest."
             " Default: any stream",
             autocompletion=complete_stream,
             show_default=False,

@@ -12,13 +12,15 @@ half-copied. Of a run that is not closed, the answer is of the lines it had when
 
 | table | holds |
 |---|---|
-| `attempts` | one row per attempt: its times, its state (`completed failed cancelled running pending`), what it used, its error |
+| `attempts` | one row per attempt: its times, its state (`completed failed cancelled running pending`),
+    what it used, its error |
 | `tasks` | one row a task, with what its last attempt says |
 | `spans` | one row a span: its duration, its own time (`self_s`: less the spans inside), its depth |
 | `concurrency` | how many attempts were running from each moment (`since`) on |
 | `runs` | one row a run |
 | `task_events`, `span_events` | the streams `tasks` and `spans` as they were recorded |
-| `workers`, `resources`, `cache`, `failures`, `artifacts`, `cost`, `metrics`, `events`, `devices`, `definitions` | the other streams; every event once |
+| `workers`, `resources`, `cache`, `failures`, `artifacts`, `cost`, `metrics`, `events`, `devices`,
+    `definitions` | the other streams; every event once |
 | `user_…` | streams of your own events, with `_` for `.` |
 
 `SHOW TABLES` lists them, `DESCRIBE attempts` the columns. Times are in UTC, durations in seconds, sizes in
@@ -69,7 +71,10 @@ def sql(
         typer.Option(
             "--run",
             metavar="RUN",
-            help="'latest', a run id, a unique prefix of one, a path, or 'all'. May be given several times. Default: latest",
+            help=(
+                "'latest', a run id, a unique prefix of one, a path, or 'all'. May be given several times. "
+                "Default: latest"
+            ),
             autocompletion=complete_run,
         ),
     ] = None,

@@ -40,7 +40,7 @@ def top(
         str | None,
         typer.Argument(
             metavar="RUN",
-            help="'latest', a run id, a unique prefix of one, a path or an address. Default: the newest running run,"
+            help="'latest', a run id, a unique prefix, a path or an address. Default: the newest running run,"
             " or else the latest",
             autocompletion=complete_run,
             show_default=False,

@@ -73,7 +73,9 @@ def trends(
         str,
         typer.Option(
             metavar="M",
-            help="Metric to show: wall, duration:TASK, p95:TASK, memory:TASK, memory, hits, cost or failures.",
+            help=(
+                "Metric to show: wall, duration:TASK, p95:TASK, memory:TASK, memory, hits, cost or failures."
+            ),
         ),
     ] = "wall",
     last: Annotated[int | None, typer.Option(metavar="N", min=1, help="Only the newest N runs.")] = None,

@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 DOING = "starting the dashboard"
 OPENING = (
     '<!doctype html><html lang="en"><meta charset="utf-8"><title>Flightlog</title>'
-    '<meta http-equiv="refresh" content="0;url={address}"><p><a href="{address}">Open the dashboard</a></p></html>\n'
+    '<meta http-equiv="refresh" content="0;url={address}"><p><a href="{address}">Open the '
+    "dashboard</a></p></html>\n"
 )
 _OPENED = "opened in the browser; where it shows no dashboard, open the link"
 
@@ -90,7 +91,8 @@ def ui(
             note(asked.note)
         if not is_loopback(host):
             note(
-                "whoever can read the network can read what is shown, and the token: there is no TLS; `ssh -L` or a reverse"
+                "whoever can read the network can read what is shown, and the token: there is no TLS; `ssh "
+                "-L` or a reverse"
                 " proxy helps"
             )
         if open_:
@@ -99,7 +101,7 @@ def ui(
     app = make_app(Dashboard(runs_dir), token=asked.value, host=host)
     with suppress(KeyboardInterrupt):
         serve(app, listening, ready=ready)
-    _leave()  # also where the signal is ignored, as in the background of a script: the server ends by it all the same
+    _leave()  # also where the signal is ignored, as in the background of a script
 
 
 def _browse(place: ServerAddress) -> None:

@@ -22,7 +22,7 @@ next `flightlog list`.
 |---|---|
 | 0 | nothing is wrong; with `--repair`, nothing is wrong any more |
 | 1 | something is wrong; with `--repair`, something is that cannot be repaired |
-| 2 | there is no such run, or it cannot be repaired now: it is running, or only a copy of a remote one is here |
+| 2 | there is no such run, or it cannot be repaired: it is running, or a copy of a remote one |
 """
 
 from __future__ import annotations

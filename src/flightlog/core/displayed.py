@@ -46,7 +46,7 @@ class Displayed:
         """
         try:
             html = notebook_part("display").html_of(self)
-        except Exception as error:  # noqa: BLE001 - a display that fails must not look as if the cell had failed
+        except Exception as error:  # noqa: BLE001 - a display that fails is no failure of the cell
             from html import escape
 
             return f"<pre>{escape(_failed(self, error))}</pre>"

@@ -157,7 +157,7 @@ def _entry_point_files() -> dict[str, str]:
         for name in sorted(names):
             stem, _, kind = name.rpartition(".")
             if name == "EGG-INFO" and folder.endswith(".egg"):
-                stem = os.path.basename(folder)  # noqa: PTH119 - a folder of the import path, as it stands there
+                stem = os.path.basename(folder)  # noqa: PTH119 - as the import path has it
             elif kind not in ("dist-info", "egg-info"):
                 continue
             key = re.sub(r"[-_.]+", "-", stem.partition("-")[0]).lower()

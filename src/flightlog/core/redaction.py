@@ -294,7 +294,8 @@ _NO_SECRET = _words(
 )
 """Values that no secret has: switches, what stands for nothing, and ways to authenticate."""
 _PATH = _Pattern(
-    r"(?:/(?:home|root|Users|usr|opt|etc|var|tmp|mnt|media|srv|run|data|scratch|work|project|projects|app|workspace|dev|shm)"
+    r"(?:/(?:home|root|Users|usr|opt|etc|var|tmp|mnt|media|srv|run|data|scratch|work|project|projects|app"
+    r"|workspace|dev|shm)"
     r"(?=/|\Z)|~(?=/)|\.{1,2}(?=/))[\w./@+-]*+\Z"
 )
 """A path below a folder that is known. Any text with slashes would not do: keys are often written in
@@ -399,7 +400,7 @@ def _hide_own(text: str, _lowered: str) -> str:
 
 
 def _holds_any(text: str, stems: tuple[str, ...]) -> bool:
-    for stem in stems:  # noqa: SIM110 - `any` over a generator takes twice as long, and this runs for every tag
+    for stem in stems:  # noqa: SIM110 - `any` takes twice as long, and this runs for every tag
         if stem in text:
             return True
     return False

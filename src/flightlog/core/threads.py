@@ -93,7 +93,7 @@ def in_main_interpreter() -> bool:
         try:
             interpreters = import_module(name)
             return bool(interpreters.get_current() == interpreters.get_main())
-        except Exception:  # noqa: BLE001, S112 - not there; or a hook of the program's, which may raise anything
+        except Exception:  # noqa: BLE001, S112 - not there; or a hook of the program's
             continue
     return True
 
