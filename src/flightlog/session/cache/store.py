@@ -3,7 +3,7 @@ locks. A result is one file: a line of JSON that describes it, then the pickled 
 all.
 
     <folder>/ab/cd/abcd…      the result of the key abcd…
-    <folder>/functions/       what misses are explained with, see `cache_index`
+    <folder>/functions/       what misses are explained with, see `Index`
 
 A result is written beside its place and renamed into it. Two processes that make the same result write the
 same content: whichever is last stays.
