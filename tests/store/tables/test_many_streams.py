@@ -67,7 +67,7 @@ def test_folders_are_listed_and_definitions_read_as_often_for_many_streams_as_fo
 
         monkeypatch.setattr(module, name, call)
 
-    counted(files, "_entries")  # lists a folder
+    counted(files, "entries_of")  # lists a folder
     counted(duckdb, "connect")
     counted(snapshots, "write_document")
     scanned = lines.Scan.__init__
