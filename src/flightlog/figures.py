@@ -293,8 +293,10 @@ def _state(path: Path) -> _State:
     for folder, _, names in os.walk(path):
         for name in names:
             try:
-                stat = os.stat(os.path.join(folder, name))  # noqa: PTH116, PTH118 - thousands of writers' files
+                # Thousands of writers' files.
+                stat = os.stat(os.path.join(folder, name))  # noqa: PTH116, PTH118
             except OSError:  # folded into another one just now
                 continue
-            found.append((os.path.join(folder, name), stat.st_size, stat.st_mtime_ns))  # noqa: PTH118 - as above
+            # As above.
+            found.append((os.path.join(folder, name), stat.st_size, stat.st_mtime_ns))  # noqa: PTH118
     return tuple(sorted(found))

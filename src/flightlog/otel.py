@@ -37,7 +37,8 @@ class _RunProcessor(SpanProcessor):
     def __init__(self) -> None:
         self._bridge = Bridge()
 
-    def on_start(self, span: Span, parent_context: Context | None = None) -> None:  # noqa: ARG002 - the SDK's signature
+    # The SDK's signature.
+    def on_start(self, span: Span, parent_context: Context | None = None) -> None:  # noqa: ARG002
         self._bridge.start(span)
 
     def on_end(self, span: ReadableSpan) -> None:

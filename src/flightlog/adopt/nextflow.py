@@ -76,7 +76,8 @@ _USED = _KNOWN.union(_SIZES, _COUNTS, _TAGS, _MEASURED, ("time", "accelerator_re
 
 _UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _PARTS = re.compile(
-    r"(\d{1,15}(?:\.\d{1,15})?)\s*(ms|s|m|h|d)(?:illis|ec|econds?|econd|in|inutes?|ours?|our|ays?|ay)?(?![a-z])"
+    r"(\d{1,15}(?:\.\d{1,15})?)\s*(ms|s|m|h|d)"
+    r"(?:illis|ec|econds?|econd|in|inutes?|ours?|our|ays?|ay)?(?![a-z])"
 )
 _WHOLE = re.compile(r"[0-9]{1,18}")
 _NUMBER = re.compile(r"[0-9]{1,15}(?:\.[0-9]{1,15})?")

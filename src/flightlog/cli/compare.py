@@ -43,7 +43,7 @@ means over its runs, peaks the highest.
 |---|---|
 | `wall>5%` `worker>1h` | wall time, or worker time, rose by more |
 | `duration>10%` `mean>10%` `p95>10%` | that of any task did; `duration:TASK>10%` of one task or span |
-| `memory>20%` `cpu>10%` `read>1GB` `write>1GB` | peak memory, CPU time or disk traffic did; `memory:TASK>20%` |
+| `memory>20%` `cpu>10%` `read>1GB` `write>1GB` | peak memory, CPU time or I/O did; `memory:TASK>20%` |
 | `failures>0` `retries>10` | more tasks failed or runs did not complete; more retried attempts |
 | `hits<-5%` | the share of cache lookups that hit fell by more than 5 points |
 | `cost>1.5` `cost>10%` | the cost rose by more |

@@ -47,7 +47,8 @@ def schema(
         str | None,
         typer.Argument(
             metavar="STREAM",
-            help="Stream such as tasks, or report, compare, trends, advice, diagnosis, device-report, manifest."
+            help="Stream such as tasks, or report, compare, trends, advice, diagnosis, device-report or "
+            "manifest."
             " Default: any stream",
             autocompletion=complete_stream,
             show_default=False,

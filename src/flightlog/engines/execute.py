@@ -101,7 +101,8 @@ def _execute(
         peak_is_exact = alone and _reset_peak(proc)
         span.measure()
         returned = awaited(function(*args, **kwargs))
-    except BaseException as raised:  # noqa: BLE001 - whatever a task ends with is its outcome, not the worker's end
+    # Whatever a task ends with is its outcome, not the worker's end.
+    except BaseException as raised:  # noqa: BLE001
         error = raised
     end = monotonic_ns()
     if os.getpid() != pid:
@@ -239,7 +240,8 @@ def _add_error(outcome: Outcome, error: BaseException, dumps: Callable[[Any], by
     try:
         pickled = dumps(error)
         again = pickle.loads(pickled)  # noqa: S301 - our own bytes
-    except BaseException:  # noqa: BLE001 - the exception's own code may raise anything; its text has been taken
+    # The exception's own code may raise anything; its text has been taken.
+    except BaseException:  # noqa: BLE001
         return
     if type(again) is type(error):
         outcome.error = pickled

@@ -156,7 +156,8 @@ class ThreadPool:
         self._clock: threading.Thread | None = None
         self._closing = False
 
-    def start(self, run_path: str | None, reports: Reports) -> None:  # noqa: ARG002 - this process records already
+    # This process records already.
+    def start(self, run_path: str | None, reports: Reports) -> None:  # noqa: ARG002
         """Begin; threads are launched when there is work."""
         self._ledger = AttemptRegistry(reports)
 

@@ -106,7 +106,8 @@ def dumps(value: Any, cloudpickle: str = "cloudpickle", *, main_is_there: bool =
         plain = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
         if b"__main__" not in plain:
             return plain
-    except Exception:  # noqa: BLE001 - a lambda, or what else only cloudpickle knows; it raises anew if it does not
+    # A lambda, or what else only cloudpickle knows; it raises anew if it does not.
+    except Exception:  # noqa: BLE001
         plain = b""
     try:
         made: bytes = import_module(cloudpickle).dumps(value, pickle.HIGHEST_PROTOCOL)

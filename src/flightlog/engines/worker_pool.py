@@ -374,7 +374,8 @@ class ProcessPool:
     def _hand(self, worker: WorkerProcess, attempt: Attempt) -> None:
         try:
             message = encode_order(attempt.serial, attempt.work)
-        except Exception as error:  # noqa: BLE001 - one attempt that cannot travel must not hold up the others
+        # One attempt that cannot travel must not hold up the others.
+        except Exception as error:  # noqa: BLE001
             self._ledger.fail(attempt, error, "it cannot be sent to a worker")
             return
         try:

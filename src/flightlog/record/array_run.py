@@ -80,7 +80,8 @@ class ArrayElement:
     def __exit__(self, *_: object) -> None:
         self.conclude("", None)
 
-    def conclude(self, status: str, error: str | None) -> None:  # noqa: ARG002 - the run's own end is all elements'
+    # The run's own end is all elements'.
+    def conclude(self, status: str, error: str | None) -> None:  # noqa: ARG002
         """End this element's part; the run is over, too, if it was the last."""
         if self._done:
             return
@@ -95,7 +96,8 @@ class ArrayElement:
             leave_run(run.path)
             deactivate(run)
             finish(run.path, self._job, self._settings)
-        except Exception as problem:  # noqa: BLE001 - the command has its own end, whatever recording it meets
+        # The command has its own end, whatever recording it meets.
+        except Exception as problem:  # noqa: BLE001
             run.recorder.trouble("close", f"the element could not be closed in good order: {problem!r}")
 
     def _beat(self) -> None:
@@ -147,7 +149,8 @@ def begin_element(
             flightlog_version=__version__,
         )
 
-    path = find_or_make(Path(os.path.abspath(runs_dir)), job, project, make)  # noqa: PTH100 - resolve() follows links
+    # Resolve() follows links.
+    path = find_or_make(Path(os.path.abspath(runs_dir)), job, project, make)  # noqa: PTH100
     _open_again(path)
     run = join(path)
     if run is None:

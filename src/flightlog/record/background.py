@@ -170,7 +170,8 @@ class Sampling:
                         self._emit(sample)
                 for text in getattr(sampler, "notes", ()):
                     self._trouble(text, text)
-            except BaseException as error:  # noqa: BLE001 - a sampler that fails is left out, the others go on
+            # A sampler that fails is left out, the others go on.
+            except BaseException as error:  # noqa: BLE001
                 pass_interruption(error)
                 if self._over:
                     return

@@ -69,7 +69,8 @@ class Subscription:
 
             loop = asyncio.new_event_loop()
             try:
-                self._deliver_all(lambda event: loop.run_until_complete(self._callback(event)))  # type: ignore[arg-type]
+                callback: Any = self._callback
+                self._deliver_all(lambda event: loop.run_until_complete(callback(event)))
             finally:
                 loop.close()
         else:
@@ -80,7 +81,8 @@ class Subscription:
             try:
                 call(event)
                 self.delivered += 1
-            except BaseException:  # noqa: BLE001 - a subscriber may raise anything; it must not end its delivery
+            # A subscriber may raise anything; it must not end its delivery.
+            except BaseException:  # noqa: BLE001
                 self._note_error()
 
     def _note_error(self) -> None:

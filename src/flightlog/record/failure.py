@@ -23,8 +23,10 @@ _CHAIN = 16
 _MARGIN = 512
 """Of a line too long to be left out whole, so much may be half of a secret."""
 
-_OWN_CODE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep  # noqa: PTH100, PTH120 - code names are texts
-_STANDARD_LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + os.sep  # noqa: PTH100, PTH120 - code names are texts
+# Code names are texts.
+_OWN_CODE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep  # noqa: PTH100, PTH120
+# Code names are texts.
+_STANDARD_LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + os.sep  # noqa: PTH100, PTH120
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
 _PATH = r"(?:[A-Za-z]:)?(?:[/\\][\w.@+~-]++)++[/\\]?"
@@ -87,7 +89,8 @@ def _whole_lines(head: str, tail: str) -> tuple[str, str]:
 def _message(error: BaseException) -> str:
     try:
         return bounded(str.__str__(str(error)), MAX_MESSAGE)
-    except BaseException as second:  # noqa: BLE001 - the user's `__str__` runs here, and must not replace the user's error
+    # The user's `__str__` runs here, and must not replace the user's error.
+    except BaseException as second:  # noqa: BLE001
         pass_interruption(second)
         return f"<no message: its __str__ raised {type_name(type(second))}>"
 
@@ -136,7 +139,8 @@ def _places(trace: TracebackType | None) -> list[str]:
     places: list[tuple[bool, str]] = []
     while trace is not None:
         code = trace.tb_frame.f_code
-        place = f"{os.path.basename(code.co_filename)}:{code.co_qualname}"  # noqa: PTH119 - a text, not a file
+        # A text, not a file.
+        place = f"{os.path.basename(code.co_filename)}:{code.co_qualname}"  # noqa: PTH119
         if not places or places[-1][1] != place:  # a recursion is one place, however deep
             places.append((_is_users(code.co_filename), place))
         trace = trace.tb_next

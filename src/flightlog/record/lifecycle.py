@@ -349,7 +349,8 @@ def begin(
     started = datetime.now(UTC)
     name = redact_text(default_project() if project is None else text_of(project) or default_project())
     run_id = layout.make_run_id(name, started, new_token())
-    path = Path(os.path.abspath(runs_dir or settings.runs_dir)) / run_id  # noqa: PTH100 - resolve() would follow links
+    # Resolve() would follow links.
+    path = Path(os.path.abspath(runs_dir or settings.runs_dir)) / run_id  # noqa: PTH100
     host = this_host()
     inside = bool(active_runs())  # then the environment names that run
     above = (None if inside else surrounding_trace()) or parse_traceparent(settings.traceparent)

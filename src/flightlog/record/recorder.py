@@ -248,7 +248,8 @@ class Recorder:
                 self._define(type(event))
             if not event.of_user or is_harmless(event):
                 line = _encode_lines([event])
-        except BaseException as error:  # noqa: BLE001 - a lone surrogate, a huge number, a name that is no string
+        # A lone surrogate, a huge number, a name that is no string.
+        except BaseException as error:  # noqa: BLE001
             pass_interruption(error)
             line = b""
         as_it_is = 0 < len(line) <= MAX_LINE

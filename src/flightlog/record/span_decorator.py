@@ -47,7 +47,8 @@ def wrap(name: str, tags: dict[str, Any], function: F) -> F:
                             outer = _resume(this)
                             await inner.aclose()
                             raise
-                        except BaseException as error:  # noqa: BLE001 - it goes into the generator, as if it were not wrapped
+                        # It goes into the generator, as if it were not wrapped.
+                        except BaseException as error:  # noqa: BLE001
                             arg, step = cast(Any, error), inner.athrow
                         outer = _resume(this)
             finally:
@@ -77,7 +78,8 @@ def wrap(name: str, tags: dict[str, Any], function: F) -> F:
                             outer = _resume(this)
                             inner.close()
                             raise
-                        except BaseException as error:  # noqa: BLE001 - it goes into the generator, as if it were not wrapped
+                        # It goes into the generator, as if it were not wrapped.
+                        except BaseException as error:  # noqa: BLE001
                             arg, step = error, inner.throw
                         outer = _resume(this)
             finally:

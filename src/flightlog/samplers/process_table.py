@@ -178,7 +178,9 @@ class ProcTable:
                 continue
             except FileNotFoundError:
                 # Either the thread has ended or this kernel keeps no such lists.
-                self._lists_children = self._lists_children and not os.path.isdir(f"{task}/{name}")  # noqa: PTH112 - called for every process
+                # Called for every process.
+                is_there = os.path.isdir(f"{task}/{name}")  # noqa: PTH112
+                self._lists_children = self._lists_children and not is_there
             except (OSError, ValueError):
                 self._newest = None
         return found

@@ -211,7 +211,8 @@ class Client:
         seconds.
         """
         # No bar here: the code between two futures may print, and a bar would get in its way.
-        return standard.as_completed(_checked(futures), timeout)  # type: ignore[return-value] # what goes in comes out
+        # What goes in comes out.
+        return standard.as_completed(_checked(futures), timeout)  # type: ignore[return-value]
 
     def cancel(self, future: TaskFuture) -> bool:
         """Give a task up, also one that runs where the engine can end it; whether that is what becomes of
@@ -444,7 +445,8 @@ def _parameters(function: Callable[..., Any]) -> Parameters:
 def _read_parameters(function: Callable[..., Any]) -> Parameters:
     try:
         parameters = inspect.signature(function).parameters.values()
-    except Exception:  # noqa: BLE001 - a builtin without a signature, or one of the user's own making that raises
+    # A builtin without a signature, or one of the user's own making that raises.
+    except Exception:  # noqa: BLE001
         return Parameters((), None)
     return Parameters(
         tuple(p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)),

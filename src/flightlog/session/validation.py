@@ -195,7 +195,8 @@ class Checker:
         found: dict[str, Any] = {}
         for key, value in node.value.items():
             if value.value is None and shape.inner.kind == "struct":
-                value = Node({}, value.line, overlay=value.overlay)  # noqa: PLW2901 - `model:` and nothing is all defaults
+                # `model:` and nothing is all defaults.
+                value = Node({}, value.line, overlay=value.overlay)  # noqa: PLW2901
             if value.value is not None:
                 found[key] = self._value(value, shape.inner, (*path, key))
             elif shape.inner.kind in {"text", "name"}:

@@ -486,7 +486,8 @@ def index_file(
     name = f".index-v{VERSION}-{user}.json"
     if os.access(runs_dir, os.W_OK | os.X_OK) if writable is None else writable:
         return runs_dir / name
-    cache = environ.get("XDG_CACHE_HOME") or os.path.join(environ.get("HOME") or "~", ".cache")  # noqa: PTH118
+    home = environ.get("HOME") or "~"
+    cache = environ.get("XDG_CACHE_HOME") or os.path.join(home, ".cache")  # noqa: PTH118
     digest = hashlib.sha256(os.fsencode(os.path.realpath(runs_dir))).hexdigest()[:32]
     folder = Path(os.path.expanduser(cache), "flightlog", "runs")  # noqa: PTH111 - never raises
     return folder / f"{digest}{name}"

@@ -100,7 +100,8 @@ def remote_run(address: str, *, note: Note = warn) -> Path:
     parent, _, run_id = address.rstrip("/").rpartition("/")
     if "://" not in parent or parent.endswith("/"):
         raise RunNotFound(
-            f"{address} is no address of a run; one looks like s3://bucket/runs/run-20260520T035200Z-demo-a1b2c3d4"
+            f"{address} is no address of a run; one looks like "
+            "s3://bucket/runs/run-20260520T035200Z-demo-a1b2c3d4"
         )
     folder = folder_of_runs(parent, run_id=run_id, note=note)
     if not (folder / run_id).is_dir():

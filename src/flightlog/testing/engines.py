@@ -309,7 +309,9 @@ class AttemptsEnd(RunningEngine):
                 reported.outcome(work)
         kinds = [[report.kind for report in reported.of(work)] for work in works]
         assert kinds == [["queued", "started", "ended"]] * len(works)
-        results = [pickle.loads(reported.outcomes[work.task_id].result or b"") for work in works]  # noqa: S301 - ours
+        # Ours.
+        outcomes = [reported.outcomes[work.task_id] for work in works]
+        results = [pickle.loads(outcome.result or b"") for outcome in outcomes]  # noqa: S301
         assert results == list(range(200))
 
     def test_the_next_attempt_can_be_submitted_from_within_the_report_of_an_end(self) -> None:

@@ -49,7 +49,8 @@ class ServerAddress(Struct, frozen=True, kw_only=True):
     @property
     def address(self) -> str:
         """What to open in a browser, with the token if there is one."""
-        host = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104 - shown, not bound
+        # Shown, not bound.
+        host = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104
         shown = f"[{host}]" if ":" in host else host
         return f"http://{shown}:{self.port}/{f'?token={self.token}' if self.token else ''}"
 

@@ -362,7 +362,8 @@ class WordedRecommendation(Recommendation, frozen=True, kw_only=True):
 class AdviceDocument(Advised, frozen=True, kw_only=True):
     """What `flightlog advise --format json` writes."""
 
-    recommendations: list[WordedRecommendation]  # type: ignore[assignment]  # a list is read here, never added to
+    # A list is read here, never added to.
+    recommendations: list[WordedRecommendation]  # type: ignore[assignment]
 
 
 def advice_document(advised: Advised) -> AdviceDocument:

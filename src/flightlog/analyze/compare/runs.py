@@ -283,7 +283,8 @@ def explain(
     shares = []
     for what, (part, words) in _PARTS.items():
         if basis == "wall" and what == "idle":
-            what, words = "unrecorded", "time outside of tasks and spans"  # noqa: PLW2901 - there is nobody to be idle
+            # There is nobody to be idle.
+            what, words = "unrecorded", "time outside of tasks and spans"  # noqa: PLW2901
         shares.append(_share(what, old.part(part), new.part(part), scale, words))
     if basis == "workers":
         moved = (old.total_s + new.total_s) / 2 * (new.scale - old.scale)

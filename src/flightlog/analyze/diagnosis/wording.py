@@ -261,7 +261,8 @@ def checks(found: GatheredCase, failure_class: str, ref: str, project: str) -> l
         )
         commands.append(
             _sql(
-                "SELECT task, attempt, state, peak_rss_bytes, duration_s, worker FROM attempts "  # noqa: S608 - quoted
+                # Quoted.
+                "SELECT task, attempt, state, peak_rss_bytes, duration_s, worker FROM attempts "  # noqa: S608
                 f"WHERE task = {task} OR "
                 f"starts_with(task, {_sql_text(group.task + '[')}) ORDER BY {most} DESC NULLS LAST LIMIT 10",
                 named,

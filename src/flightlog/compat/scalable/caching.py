@@ -129,7 +129,8 @@ def _key(
         return make_key(plain_call(function, args, kwargs), options)
     except NoKey:
         return None
-    except Exception:  # noqa: BLE001 - the user's code may run here; the function itself has been called, or will be
+    # The user's code may run here; the function itself has been called, or will be.
+    except Exception:  # noqa: BLE001
         return None
 
 
@@ -245,7 +246,8 @@ def _path_contents(value: Any) -> Any:
     paths.
     """
     if isinstance(value, str):
-        there = 0 < len(value) <= LONGEST_PATH and "\0" not in value and os.path.exists(value)  # noqa: PTH110 - a text
+        # A text.
+        there = 0 < len(value) <= LONGEST_PATH and "\0" not in value and os.path.exists(value)  # noqa: PTH110
         return (value, *_content(value, named=False)) if there else None
     if type(value) not in (list, tuple, dict):
         return None

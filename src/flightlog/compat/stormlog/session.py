@@ -136,7 +136,8 @@ def session_summary_from_dict(payload: Mapping[str, Any]) -> SessionSummary:
     missing.
     """
     if not isinstance(payload, Mapping):
-        raise ValueError("session summary payload must be an object")  # noqa: TRY004 - one error for bad records
+        # One error for bad records.
+        raise ValueError("session summary payload must be an object")  # noqa: TRY004
     for name in ("session_id", "source"):
         _require_text(payload, name)
     status = normalize_session_status(payload.get("status"))

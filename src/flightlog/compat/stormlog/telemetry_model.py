@@ -27,7 +27,8 @@ def project_telemetry_mapping(
     _require(_is_text(record.get("event_type")), "event_type")
     metadata = record.get("metadata", {})
     if not isinstance(metadata, Mapping):
-        raise ValueError("projected telemetry record metadata must be a mapping")  # noqa: TRY004 - as for others
+        # As for others.
+        raise ValueError("projected telemetry record metadata must be a mapping")  # noqa: TRY004
     happened: int = record["timestamp_ns"]
     return project_record(
         {"metadata": metadata, **record},

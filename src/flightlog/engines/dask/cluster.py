@@ -66,7 +66,8 @@ async def _ask_who_is_there(address: str, security: Any, timeout_s: float) -> No
     from distributed.security import Security
 
     known: Any = security if security is not None else Security()  # type: ignore[no-untyped-call]
-    asked: Any = rpc(address, timeout=timeout_s, connection_args=known.get_connection_args("client"))  # type: ignore[no-untyped-call]
+    options = known.get_connection_args("client")
+    asked: Any = rpc(address, timeout=timeout_s, connection_args=options)  # type: ignore[no-untyped-call]
     async with asked:
         await asyncio.wait_for(asked.identity(), timeout_s)
 

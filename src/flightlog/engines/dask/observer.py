@@ -164,7 +164,8 @@ class ClusterObserver:
                 sync(self._client.loop, self._stop, reason, callback_timeout=3 * STEP_S + 3 * LATE_S)
             else:
                 self._finish(reason)
-        except Exception as error:  # noqa: BLE001 - the cluster may be gone, and the program ends as it would have
+        # The cluster may be gone, and the program ends as it would have.
+        except Exception as error:  # noqa: BLE001
             log.debug("the plugins could not be removed: %r", error)
             self._finish(reason)
         self.stopped.wait(LATE_S)

@@ -248,7 +248,8 @@ class DaskPool:
         while batch := self._next_batch():
             try:
                 futures = self._remote.submit(batch, self._may_end)
-            except Exception as error:  # noqa: BLE001 - Dask refuses: a client that is closed, a call that is too large
+            # Dask refuses: a client that is closed, a call that is too large.
+            except Exception as error:  # noqa: BLE001
                 for each in batch:
                     self._end(each, Outcome(end="lost", reason=f"Dask does not take it: {error}"))
                 continue
@@ -595,7 +596,8 @@ class ClusterClient:
         ):
             try:
                 step()
-            except Exception as error:  # noqa: BLE001 - a cluster that is gone has nothing to be taken away from
+            # A cluster that is gone has nothing to be taken away from.
+            except Exception as error:  # noqa: BLE001
                 log.debug("leaving the Dask cluster: %s", error)
 
     # --- on the client's event loop

@@ -393,7 +393,8 @@ class DragonPool:
     def _hand(self, worker: DragonProcess, attempt: Attempt) -> None:
         try:
             worker.hand(attempt, encode_order(attempt.serial, attempt.work))
-        except Exception as error:  # noqa: BLE001 - one attempt that cannot travel must not hold up the others
+        # One attempt that cannot travel must not hold up the others.
+        except Exception as error:  # noqa: BLE001
             self._let_go(worker, attempt)
             self._ledger.fail(attempt, error, "it cannot be sent to a worker")
 

@@ -165,7 +165,8 @@ class RayPool:
             self._held[attempt.serial], attempt.holder = attempt, ref
             future: Future[bytes] = ref.future()
             future.add_done_callback(lambda done: self._soon(partial(self._answered, attempt, done)))
-        except Exception as error:  # noqa: BLE001 - one attempt that cannot travel must not hold up the others
+        # One attempt that cannot travel must not hold up the others.
+        except Exception as error:  # noqa: BLE001
             self._held.pop(attempt.serial, None)
             self._ledger.fail(attempt, error, "it cannot be handed to Ray")
 
@@ -327,7 +328,8 @@ class RayPool:
                 self._loop.call_later(self._grace_s, end_all, kin, "kill")
         try:
             self._ray.cancel(attempt.holder, force=True)
-        except Exception as error:  # noqa: BLE001 - Ray's connection may be gone; the attempt ends all the same
+        # Ray's connection may be gone; the attempt ends all the same.
+        except Exception as error:  # noqa: BLE001
             log.warning("Ray could not be told to end %s: %s", attempt.work.task, error)
         self._loop.call_later(FORCE_S, self._write_off, attempt)
 

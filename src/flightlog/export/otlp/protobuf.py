@@ -169,7 +169,7 @@ def _metric(instrument: Instrument, points: Sequence[Point]) -> metrics.Metric:
             attributes=_attributes(point.attributes),
             start_time_unix_nano=point.start_ns or 0,
             time_unix_nano=point.time_ns,
-            **{"as_int" if isinstance(point.value, int) else "as_double": point.value},  # type: ignore[arg-type]
+            **_number(point.value),
         )
         for point in points
     ]
@@ -180,3 +180,7 @@ def _metric(instrument: Instrument, points: Sequence[Point]) -> metrics.Metric:
     said.sum.is_monotonic = instrument.kind == "sum"
     said.sum.data_points.extend(made)
     return said
+
+
+def _number(value: Any) -> dict[str, Any]:
+    return {"as_int" if isinstance(value, int) else "as_double": value}

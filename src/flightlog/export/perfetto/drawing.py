@@ -374,7 +374,9 @@ def sampled(connection: duckdb.DuckDBPyConnection) -> Iterator[CounterValue]:
 def allocated(connection: duckdb.DuckDBPyConnection) -> Iterator[CounterValue]:
     """Device memory allocated and reserved by each rank's allocator."""
     found = connection.execute(
-        f"SELECT timestamp_ns // 1000, host, rank, device_id, {', '.join(ALLOCATED)} FROM devices"  # noqa: S608 - constants
+        # Constants.
+        "SELECT timestamp_ns // 1000, host, rank, device_id, "  # noqa: S608
+        f"{', '.join(ALLOCATED)} FROM devices"
         " WHERE timestamp_ns > 0"
     )
     while rows := found.fetchmany(BATCH):

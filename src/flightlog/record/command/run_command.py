@@ -99,7 +99,8 @@ def run_command(
     if not read_settings().enabled:
         problem = become(argv)
         return CommandResult(problem.code, None, str(problem))
-    name = os.path.basename(argv[0]) or argv[0]  # noqa: PTH119 - a word of the command line, not a path of ours
+    # A word of the command line, not a path of ours.
+    name = os.path.basename(argv[0]) or argv[0]  # noqa: PTH119
     tree = TreeSampler()
     with Inbox() as inbox:
         recording = _recording(argv, project or name, runs_dir, tags or {}, sample_interval_s, tree)
@@ -146,7 +147,8 @@ def _recording(
                 interval_s=interval_s,
                 samplers=samplers,
             )
-        except Exception as error:  # noqa: BLE001 - the command runs, whatever is wrong with the run of its array
+        # The command runs, whatever is wrong with the run of its array.
+        except Exception as error:  # noqa: BLE001
             why = f"the run of array {job.array_job_id} cannot be had ({error})"
             log.warning("%s: this element is recorded as a run of its own", why)
     return record(

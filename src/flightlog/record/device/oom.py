@@ -44,7 +44,8 @@ SNAPSHOT_BYTES = 16 << 20
 MAX_SPANS = 100
 _IN_EVENTS = ("message", "error_type", "requested_bytes", "device_id")
 _VARIABLES = re.compile(
-    r"(PYTORCH|TORCH|CUDA|HIP|ROCR|HSA|NVIDIA_VISIBLE|XLA|JAX|NCCL|OMP|MKL|TF_(FORCE|GPU|XLA|CUDA|ENABLE|NUM))_\w+"
+    r"(PYTORCH|TORCH|CUDA|HIP|ROCR|HSA|NVIDIA_VISIBLE|XLA|JAX|NCCL|OMP|MKL"
+    r"|TF_(FORCE|GPU|XLA|CUDA|ENABLE|NUM))_\w+"
     r"|SLURM_(JOB_ID|PROCID|LOCALID|NTASKS|NNODES)|(LOCAL_)?RANK|(LOCAL_)?WORLD_SIZE"
 )
 
@@ -131,7 +132,8 @@ def dump_error(
             _complete(observed, told | facts)
             return None
         return dump(recorder, "out of memory", here=here, **told, seen_by="exception", oom=True, **facts)
-    except Exception as problem:  # noqa: BLE001 - the user's exception goes on, whatever becomes of its bundle
+    # The user's exception goes on, whatever becomes of its bundle.
+    except Exception as problem:  # noqa: BLE001
         recorder.trouble("oom", f"an out of memory could not be recorded: {text_of(problem)}")
         return None
 
@@ -164,7 +166,8 @@ def dump(
         kept = _fill(slot, recorder, witness, events, {"reason": reason, "oom": oom, **facts})
         slot = None
         return kept
-    except Exception as problem:  # noqa: BLE001 - a full disk, a framework in a bad state: the program goes on
+    # A full disk, a framework in a bad state: the program goes on.
+    except Exception as problem:  # noqa: BLE001
         recorder.count("oom_bundles_failed")
         recorder.trouble("oom", f"what there is to know of an out of memory cannot be written: {problem}")
         return None

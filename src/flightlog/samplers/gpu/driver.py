@@ -213,7 +213,9 @@ def _amd_sign(root: Path) -> str | None:
 
 
 def _first_there(root: Path, names: Sequence[str]) -> str | None:
-    return next((f"/{name} is there" for name in names if os.path.exists(f"{root}/{name}")), None)  # noqa: PTH110 - cheap
+    # Cheap.
+    there = (name for name in names if os.path.exists(f"{root}/{name}"))  # noqa: PTH110
+    return next((f"/{name} is there" for name in there), None)
 
 
 def _open_nvidia(nvml: Any, sign: str, environ: Mapping[str, str]) -> DriverFound:
@@ -234,7 +236,8 @@ def _open_amd(amdsmi: Any, sign: str, environ: Mapping[str, str]) -> DriverFound
     if amdsmi is None:
         try:
             amdsmi = import_module("amdsmi")
-        except Exception as error:  # noqa: BLE001 - it looks for its library when imported, and raises what it likes
+        # It looks for its library when imported, and raises what it likes.
+        except Exception as error:  # noqa: BLE001
             return DriverFound(
                 None, _missing("AMD", sign, error, "pip install amdsmi (of your ROCm's version)")
             )

@@ -343,7 +343,8 @@ _caches: dict[str, CacheFolder] = {}
 
 
 def _opened(folder: str | os.PathLike[str]) -> CacheFolder:
-    path = os.path.abspath(os.path.expanduser(folder))  # noqa: PTH100, PTH111 - at every call, and a Path costs more
+    # At every call, and a Path costs more.
+    path = os.path.abspath(os.path.expanduser(folder))  # noqa: PTH100, PTH111
     if path not in _caches:
         _caches[path] = CacheFolder(path)
     return _caches[path]

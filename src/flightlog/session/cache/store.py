@@ -148,7 +148,8 @@ class CacheFolder:
             return Miss(reason=NEVER_SEEN if about is None else self.index.reason(about))
         except Untrusted as error:
             return self._refused(str(error))
-        except Exception as error:  # noqa: BLE001 - unpickling runs code of all kinds; the result is made again
+        # Unpickling runs code of all kinds; the result is made again.
+        except Exception as error:  # noqa: BLE001
             text = str(error) if isinstance(error, Damaged) else f"{type(error).__name__}: {error}"
             return Miss(reason=DAMAGED, detail=f"{path}: {text}")
 
@@ -443,7 +444,8 @@ def dump(value: Any) -> bytes:
 
 def load(payload: memoryview) -> Any:
     """The value of a payload that is trusted; any exception where its classes are not what they were."""
-    return pickle.loads(payload)  # noqa: S301 - owner and mode were checked, and the content against its checksum
+    # Owner and mode were checked, and the content against its checksum.
+    return pickle.loads(payload)  # noqa: S301
 
 
 def is_entry(name: str) -> bool:

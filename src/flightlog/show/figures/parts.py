@@ -266,7 +266,7 @@ def spans_figure(tree: SpanTree, *, colors: Mapping[str, str] | None = None) -> 
                 "type": "icicle",
                 "ids": [ids[key] for key in order],
                 "labels": [_label(key) for key in order],
-                "parents": ["" if _above(key) is None else ids[_above(key)] for key in order],  # type: ignore[index]
+                "parents": ["" if (above := _above(key)) is None else ids[above] for key in order],
                 "values": [inside[key] for key in order],
                 "branchvalues": "total",
                 "sort": True,

@@ -560,7 +560,8 @@ class TelemetryDocument:
         if isinstance(document, list):
             return document
         if not isinstance(document, Mapping):
-            raise ValueError("Telemetry payload must be a JSON object or array")  # noqa: TRY004 - it is the file
+            # It is the file.
+            raise ValueError("Telemetry payload must be a JSON object or array")  # noqa: TRY004
         if self._key is not None:
             records = value(document[self._key]) if self._key in document else None
             if not isinstance(records, list | _Text):

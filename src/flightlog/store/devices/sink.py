@@ -135,7 +135,9 @@ class TelemetrySink:
         the segment is as it was.
         """
         if isinstance(event, TelemetryEventV4):
-            raise ValueError("a sink holds events of schema v3, which has no unknown counters")  # noqa: TRY004
+            raise ValueError(  # noqa: TRY004
+                "a sink holds events of schema v3, which has no unknown counters"
+            )
         if isinstance(event, TelemetryEventV3):
             check_event(event)
         else:

@@ -211,7 +211,7 @@ def has_long_line(path: Path, longest: int = MAX_LINE_BYTES) -> bool:
 
 
 def last_newline(fd: int, since: int, until: int) -> int | None:
-    """Where the last newline stands in these bytes of a file, which are read from their end; None without one."""
+    """Where the last newline stands in these bytes of a file; None without one. Reads from their end."""
     while until > since:
         begun = max(since, until - _BLOCK)
         found = os.pread(fd, until - begun, begun).rfind(b"\n")

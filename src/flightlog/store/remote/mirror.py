@@ -614,7 +614,8 @@ def _shrink(cache: RemoteCache, run_id: str) -> int:
 def cache_root(environ: Mapping[str, str] | None = None) -> Path:
     """The folder that holds the copies of all addresses: in the user's cache."""
     environ = os.environ if environ is None else environ
-    cache = environ.get("XDG_CACHE_HOME") or os.path.join(environ.get("HOME") or "~", ".cache")  # noqa: PTH118
+    home = environ.get("HOME") or "~"
+    cache = environ.get("XDG_CACHE_HOME") or os.path.join(home, ".cache")  # noqa: PTH118
     return Path(os.path.expanduser(cache), "flightlog", "remote")  # noqa: PTH111 - never raises
 
 

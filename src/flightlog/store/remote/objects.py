@@ -16,6 +16,8 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import partial
+from itertools import chain
 from typing import Any, BinaryIO, TypeVar
 
 from msgspec import Struct
@@ -82,10 +84,8 @@ class Objects:
         size = self.size(name) if size is None else size
         for start in range(0, size, CHUNK_BYTES):
             end = min(start + CHUNK_BYTES, size)
-            data: bytes = self.calls(
-                lambda start=start, end=end: self._fs.cat_file(self._path(name), start=start, end=end),  # type: ignore[misc]
-                carries=end - start,
-            )
+            read = partial(self._fs.cat_file, self._path(name), start=start, end=end)
+            data: bytes = self.calls(read, carries=end - start)
             if len(data) != end - start:
                 raise make_error("changed", self.address, f"{name} is shorter than it should be")
             yield data
@@ -190,10 +190,8 @@ class Objects:
             name, lambda: self._fs.open(self._path(name), "wb", block_size=CHUNK_BYTES), 0
         )
         try:
-            for chunk in (first, second):
-                self.calls(lambda chunk=chunk: out.write(chunk), carries=len(chunk), again=False)  # type: ignore[misc]
-            for chunk in rest:
-                self.calls(lambda chunk=chunk: out.write(chunk), carries=len(chunk), again=False)  # type: ignore[misc]
+            for chunk in chain((first, second), rest):
+                self.calls(partial(out.write, chunk), carries=len(chunk), again=False)
             self.calls(out.close, carries=2 * CHUNK_BYTES, again=False)
         except BaseException:
             self._discard(out)

@@ -70,7 +70,10 @@ def put_aside(
                 "attempts",
                 parts_of("tasks"),
                 scratch,
-                lambda k: f"SELECT {selected} FROM ({attempts_of_one(run_id, _part(source, k))})",  # noqa: S608 - ours
+                lambda k: (
+                    f"SELECT {selected} "  # noqa: S608 - ours
+                    f"FROM ({attempts_of_one(run_id, _part(source, k))})"
+                ),
             )
             source.unlink()
         if "tasks" in views:
@@ -115,12 +118,15 @@ def _copied(connection: duckdb.DuckDBPyConnection, view: str, key: str, parts: i
     """The rows of a view in a file, with `part`, the same for all rows of one key."""
     file = scratch / f"{view}-by-{key}.parquet"
     part = f"CAST(hash({key}) % {parts} AS INTEGER) AS part"
-    connection.execute(f"COPY (SELECT *, {part} FROM {view}) TO {text(str(file))} {_BESIDE}")  # noqa: S608 - ours
+    # Ours.
+    connection.execute(f"COPY (SELECT *, {part} FROM {view}) TO {text(str(file))} {_BESIDE}")  # noqa: S608
     return file
 
 
 def _part(file: Path, number: int) -> str:
-    return f"(SELECT * EXCLUDE (part) FROM read_parquet({text(str(file))}) WHERE part = {number})"  # noqa: S608 - quoted
+    # Quoted.
+    rows = f"read_parquet({text(str(file))})"
+    return f"(SELECT * EXCLUDE (part) FROM {rows} WHERE part = {number})"  # noqa: S608
 
 
 def _make(

@@ -219,7 +219,8 @@ def _write_view(run: Run, name: str, folder: Path) -> WrittenFile:
     target = snapshot_file(folder, name)
     target.parent.mkdir(exist_ok=True)
     with open_all([run], only={view}) as tables:
-        return write_rows(tables.connection, f"SELECT * EXCLUDE (run_id) FROM {view}", target)  # noqa: S608 - ours
+        # Ours.
+        return write_rows(tables.connection, f"SELECT * EXCLUDE (run_id) FROM {view}", target)  # noqa: S608
 
 
 def write_rows(
@@ -353,12 +354,14 @@ def _write(
     connection: duckdb.DuckDBPyConnection, table: str, target: Path, aside: Path
 ) -> WrittenFile | None:
     """Write a table's rows, if it has any; what the folders say is left out of the file."""
-    (count,) = connection.execute(f'SELECT count(*) FROM "{table}"').fetchone() or (0,)  # noqa: S608 - one of ours
+    # One of ours.
+    (count,) = connection.execute(f'SELECT count(*) FROM "{table}"').fetchone() or (0,)  # noqa: S608
     if not count:
         return None
     target.parent.mkdir(parents=True, exist_ok=True)
     less = "* EXCLUDE (project)" if table == "runs" else "*"
-    return write_rows(connection, f'SELECT {less} FROM "{table}"', target, aside=aside)  # noqa: S608 - one of ours
+    # One of ours.
+    return write_rows(connection, f'SELECT {less} FROM "{table}"', target, aside=aside)  # noqa: S608
 
 
 def _is_current(before: Noted, run: Path, sources: Sequence[Path], folder: Path) -> bool:

@@ -204,7 +204,8 @@ class StreamTable:
         table = ", ".join(f"{text(name)}: {text(kind)}" for name, kind in read.items())
         more = f", {quoted(ours)}" if ours else ""
         return (
-            f'(SELECT {self.selected}, "the file"{more} FROM read_json({files}, '  # noqa: S608 - names are quoted
+            # Names are quoted.
+            f'(SELECT {self.selected}, "the file"{more} FROM read_json({files}, '  # noqa: S608
             "format='newline_delimited', ignore_errors=true, hive_partitioning=false, "
             f"maximum_object_size={LONGEST_LINE_BYTES}, filename='the file', columns={{{table}}}) "
             "WHERE event IS NOT NULL)"
@@ -263,7 +264,8 @@ def scans_of(
         {"runs": [run_id for run_id, _ in files], "files": [os.fspath(file) for _, file in files]},
     )
     read = scan(_list([file for _, file in files]))
-    return [f'SELECT "the run" AS run_id, {selected} FROM {read} JOIN {owners} USING ("the file")']  # noqa: S608
+    joined = f'{read} JOIN {owners} USING ("the file")'
+    return [f'SELECT "the run" AS run_id, {selected} FROM {joined}']  # noqa: S608
 
 
 def bundled(

@@ -198,7 +198,8 @@ rule = Clues(
     says(
         3,
         r"(?:unknown|invalid|unrecogni[sz]ed|unsupported) [\w ]{2,30} ''",
-        unless=r"column|character|token|byte|date|literal|symbol|variable|identifier|file|path|key|name|module",
+        unless="column|character|token|byte|date|literal|symbol|variable|identifier"
+        "|file|path|key|name|module",
     ),
     says(
         2.5,

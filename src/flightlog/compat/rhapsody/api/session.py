@@ -199,7 +199,8 @@ class TaskStateManager:
         """Set the states in which a task has ended."""
         self._terminal_states = states
 
-    def update_task(self, task: Task, state: str, **kwargs: object) -> None:  # noqa: ARG002 - as backends call it
+    # As backends call it.
+    def update_task(self, task: Task, state: str, **kwargs: object) -> None:  # noqa: ARG002
         """A task has entered this state."""
         over = task.get("state") in self._terminal_states
         known = task["uid"] in self._task_futures

@@ -83,7 +83,9 @@ class BaseBackend(ABC):
     def build_task(self, task: dict[str, Any]) -> Any:
         """Prepare a task."""
 
-    def link_implicit_data_deps(self, src_task: dict[str, Any], dst_task: dict[str, Any]) -> None:  # noqa: B027
+    def link_implicit_data_deps(  # noqa: B027
+        self, src_task: dict[str, Any], dst_task: dict[str, Any]
+    ) -> None:
         """Pass the data of one task to another, where that is supported."""
 
     def link_explicit_data_deps(  # noqa: B027 - a hook that most leave alone
@@ -229,7 +231,8 @@ def _run_here(
     span.measure()
     try:
         value = awaited(function(*args, **kwargs))
-    except BaseException as raised:  # noqa: BLE001 - whatever a task ends with is its outcome, not the worker's end
+    # Whatever a task ends with is its outcome, not the worker's end.
+    except BaseException as raised:  # noqa: BLE001
         error = raised
         if raised.__traceback__ is not None and raised.__traceback__.tb_next is not None:
             raised.__traceback__ = raised.__traceback__.tb_next  # the task's own frames, without this one

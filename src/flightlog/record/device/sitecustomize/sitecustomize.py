@@ -39,7 +39,8 @@ def _join():
         from flightlog.record.context import current_run
 
         current_run()
-    except Exception:  # noqa: BLE001, S110 - no Flightlog in this Python, or none that works: it is not recorded
+    # No Flightlog in this Python, or none that works: it is not recorded.
+    except Exception:  # noqa: BLE001, S110
         pass
 
 
@@ -55,7 +56,8 @@ def _run_the_sites_own():
             sys.modules.setdefault("sitecustomize", me)  # Python looks for what it has just imported
 
 
-_folder = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - pathlib takes longer than all the rest
+# Pathlib takes longer than all the rest.
+_folder = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120
 sys.path[:] = [entry for entry in sys.path if entry != _folder]
 _asked = os.environ.get("FLIGHTLOG_RUN") and os.environ.get("FLIGHTLOG_DEVICE_MEMORY")
 if _asked and sys.version_info >= _OLDEST:

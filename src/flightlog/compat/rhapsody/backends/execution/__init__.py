@@ -24,7 +24,8 @@ class _UnavailableBackend:
 
     instead = ""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> NoReturn:  # noqa: ARG002 - whatever it was asked for with
+    # Whatever it was asked for with.
+    def __init__(self, *args: Any, **kwargs: Any) -> NoReturn:  # noqa: ARG002
         raise UsageError(f"{type(self).__name__} is not part of flightlog.compat.rhapsody: {self.instead}")
 
     @staticmethod

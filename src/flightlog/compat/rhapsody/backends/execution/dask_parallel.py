@@ -65,7 +65,8 @@ class DaskExecutionBackend(StandardBackend):
             self._take(task)
             try:
                 future = await self._submit(task)
-            except Exception as error:  # noqa: BLE001 - what cannot be pickled, placed or sent fails that task alone
+            # What cannot be pickled, placed or sent fails that task alone.
+            except Exception as error:  # noqa: BLE001
                 self._ended(task, "FAILED", _failed(error))
                 continue
             self._futures[task["uid"]] = future
