@@ -1,9 +1,12 @@
-"""The test suites as the gate runs them: what fails runs once more, alone, and only what fails again stops a change.
+"""The test suites as the gate runs them: what fails runs once more, alone, and only what fails again stops a
+change.
 
-    python .ci/gate.py                           run the suites, then repeat what failed; exit code 1 if it fails again
-    python .ci/gate.py --outcome FILE [ARGS...]  pytest with these arguments; FILE tells which tests failed
+    python .ci/gate.py                           run the suites, then repeat what failed; exit code 1 if it
+    fails again python .ci/gate.py --outcome FILE [ARGS...]  pytest with these arguments; FILE tells which
+    tests failed
 
-A test that fails beside others and passes alone is flaky: it is listed at the end, and in `build/ci/flaky.txt`.
+A test that fails beside others and passes alone is flaky: it is listed at the end, and in
+`build/ci/flaky.txt`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Stands here so that every test can import `building`.
 
-Generated examples judge values, not speed: a busy machine fails no test. They are the same each time, so that a change that
-passes once passes always; `make explore` tries others. No test sends its runs where the environment of whoever runs it says.
+Generated examples judge values, not speed: a busy machine fails no test. They are the same each time, so that
+a change that passes once passes always; `make explore` tries others. No test sends its runs where the
+environment of whoever runs it says.
 """
 
 import os
@@ -18,6 +19,6 @@ for name in [*os.environ]:
     if name.startswith("OTEL_") or name == "FLIGHTLOG_RUNS_DIR_REMOTE":
         del os.environ[name]
 
-# Tests look at complete runs right after their blocks, and run beside any number of pytest's own threads. What happens
-# otherwise has tests of its own, in `faults/test_short_end.py`.
+# Tests look at complete runs right after their blocks, and run beside any number of pytest's own threads.
+# What happens otherwise has tests of its own, in `faults/test_short_end.py`.
 os.environ["FLIGHTLOG_COMPLETE"] = "now"

@@ -1,6 +1,8 @@
-"""Pictures of every page, made in Chromium: `python -m tests.screenshots [NAME…]`, which `make screenshots` runs.
+"""Pictures of every page, made in Chromium: `python -m tests.screenshots [NAME…]`, which `make screenshots`
+runs.
 
-The two of the README go to `docs/pictures`, all others to `build/pictures`, to be looked at. Each is below 300 kB.
+The two of the README go to `docs/pictures`, all others to `build/pictures`, to be looked at. Each is below
+300 kB.
 """
 
 from __future__ import annotations
@@ -41,7 +43,8 @@ class World:
     runs: RunsToLookAt
     folder: Path
     ensemble: Living
-    """A sweep of three kinds of tasks, a third done; a picture of it as it goes on has to be the first one."""
+    """A sweep of three kinds of tasks, a third done; a picture of it as it goes on has to be the first
+    one."""
     served: Served
     browser: Any
 
@@ -105,7 +108,8 @@ def of_dashboard(
     settle_ms: int = 4000,
     held: bool = False,
 ) -> Callable[[World], bytes]:
-    """A page of the dashboard, once `ready` is there and a few updates have come; the ensemble may be held till it is."""
+    """A page of the dashboard, once `ready` is there and a few updates have come; the ensemble may be held
+    till it is."""
 
     def take(world: World) -> bytes:
         with ExitStack() as still, visit(world.browser, "about:blank", size=size, dark=dark) as seen:
@@ -150,7 +154,11 @@ async def draw_top(run: Path, file: Path) -> None:
 
 PICTURES: dict[str, Callable[[World], bytes]] = {
     "dashboard": of_dashboard(
-        lambda world: world.run_page("ensemble"), "main svg.main-svg", size=(1280, 1200), whole=False, held=True
+        lambda world: world.run_page("ensemble"),
+        "main svg.main-svg",
+        size=(1280, 1200),
+        whole=False,
+        held=True,
     ),
     "report": report("ensemble", size=(1280, 1200), whole=False),
     "report-demo": report("demo"),
@@ -165,19 +173,31 @@ PICTURES: dict[str, Callable[[World], bytes]] = {
     "compare": lambda world: of_page(world.browser, world.compared()),
     "compare-dark": lambda world: of_page(world.browser, world.compared(), dark=True),
     "dashboard-list": of_dashboard(lambda world: f"{world.served.address}/", "tr[data-run]"),
-    "dashboard-list-phone": of_dashboard(lambda world: f"{world.served.address}/", "tr[data-run]", size=PHONE, dark=True),
-    "dashboard-live": of_dashboard(lambda world: world.run_page("written"), "main svg.main-svg", settle_ms=8000),
-    "dashboard-live-dark": of_dashboard(lambda world: world.run_page("written"), "main svg.main-svg", dark=True),
-    "dashboard-live-phone": of_dashboard(lambda world: world.run_page("written"), "main svg.main-svg", size=PHONE),
-    "dashboard-large": of_dashboard(lambda world: world.run_page("large"), "main svg.main-svg", settle_ms=30_000),
+    "dashboard-list-phone": of_dashboard(
+        lambda world: f"{world.served.address}/", "tr[data-run]", size=PHONE, dark=True
+    ),
+    "dashboard-live": of_dashboard(
+        lambda world: world.run_page("written"), "main svg.main-svg", settle_ms=8000
+    ),
+    "dashboard-live-dark": of_dashboard(
+        lambda world: world.run_page("written"), "main svg.main-svg", dark=True
+    ),
+    "dashboard-live-phone": of_dashboard(
+        lambda world: world.run_page("written"), "main svg.main-svg", size=PHONE
+    ),
+    "dashboard-large": of_dashboard(
+        lambda world: world.run_page("large"), "main svg.main-svg", settle_ms=30_000
+    ),
     "dashboard-killed": of_dashboard(lambda world: world.run_page("killed"), "main svg.main-svg"),
     "dashboard-empty": of_dashboard(lambda world: world.run_page("empty"), "[data-path]"),
     "dashboard-hostile": of_dashboard(lambda world: world.run_page("hostile"), "[data-path]"),
     "diagnosis": of_dashboard(lambda world: f"{world.run_page('killed')}/diagnosis", "main .fl-card"),
     "advice": of_dashboard(lambda world: f"{world.run_page('demo')}/advice", "main .fl-card"),
-    "trends": of_dashboard(lambda world: f"{world.served.address}/trends?project=sir-demo", "main svg.main-svg"),
+    "trends": of_dashboard(
+        lambda world: f"{world.served.address}/trends?project=sir-demo", "main svg.main-svg"
+    ),
     "top": top,
-}  # fmt: skip
+}
 IN_README = {"report", "dashboard"}
 
 
@@ -197,7 +217,8 @@ def small(png: bytes, limit: int = LARGEST_BYTES) -> bytes:
 
 
 def main(names: list[str]) -> int:
-    """Take the pictures that are named, or all; says of each where it is, and gives how many could not be taken."""
+    """Take the pictures that are named, or all; says of each where it is, and gives how many could not be
+    taken."""
     unknown = [name for name in names if name not in PICTURES]
     if unknown:
         raise SystemExit(f"there is no picture {', '.join(unknown)}; there are {', '.join(PICTURES)}")

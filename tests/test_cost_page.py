@@ -35,9 +35,10 @@ def test_its_price_table_is_one(tmp_path):
     [table] = blocks(PAGE, "json")
     file = tmp_path / "prices.json"
     file.write_text(table)
-    assert find_price(read_prices(file), "aws/m6i.xlarge").per_hour == json.loads(table)["instances"][
-        "aws/m6i.xlarge"
-    ]["per_hour"]  # fmt: skip
+    assert (
+        find_price(read_prices(file), "aws/m6i.xlarge").per_hour
+        == json.loads(table)["instances"]["aws/m6i.xlarge"]["per_hour"]
+    )
 
 
 def test_it_names_every_key_of_a_cost():

@@ -88,9 +88,27 @@ def test_every_setting_is_documented():
 
 def test_the_public_names_are_these():
     assert flightlog.__all__ == [
-        "Collector", "Run", "Session", "__version__", "attached", "cacheable", "carrier", "compare", "current_run", "current_span", "define_event",
-        "diagnose", "diagnose_text", "open_run", "predict", "record", "span", "track_device_memory", "trends", "watch",
-    ]  # fmt: skip
+        "Collector",
+        "Run",
+        "Session",
+        "__version__",
+        "attached",
+        "cacheable",
+        "carrier",
+        "compare",
+        "current_run",
+        "current_span",
+        "define_event",
+        "diagnose",
+        "diagnose_text",
+        "open_run",
+        "predict",
+        "record",
+        "span",
+        "track_device_memory",
+        "trends",
+        "watch",
+    ]
     assert all(hasattr(flightlog, name) for name in flightlog.__all__)
 
 

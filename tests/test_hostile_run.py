@@ -1,4 +1,5 @@
-"""The run that attacks whoever shows it is itself in order: it can be read, and nothing in it is lost on the way."""
+"""The run that attacks whoever shows it is itself in order: it can be read, and nothing in it is lost on the
+way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The folders tell the story: imports go one way, only the command line prints, the package is light to import."""
+"""The folders tell the story: imports go one way, only the command line prints, the package is light to
+import."""
 
 from __future__ import annotations
 

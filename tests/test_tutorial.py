@@ -63,8 +63,11 @@ def test_step_2_reads_the_events_line_by_line(run):
 def test_step_2_computes_statistics_with_pandas(run):
     lines, _ = output_of([READ_WITH_PANDAS], run)
     assert [line.partition(":")[0] for line in lines] == [
-        "Total tasks", "Average duration", "Slowest task", "Fastest task",
-    ]  # fmt: skip
+        "Total tasks",
+        "Average duration",
+        "Slowest task",
+        "Fastest task",
+    ]
     total, average, slowest, fastest = map(number_in, lines)
     assert total == SCENARIOS
     assert 0 < fastest <= average <= slowest

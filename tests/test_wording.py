@@ -1,4 +1,5 @@
-"""Phrases that users stumbled over stand in nothing that they read: help, messages, documents, golden reports."""
+"""Phrases that users stumbled over stand in nothing that they read: help, messages, documents, golden
+reports."""
 
 from __future__ import annotations
 

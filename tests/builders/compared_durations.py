@@ -21,19 +21,24 @@ Rows = Iterable[tuple[int, int, str, str | None, float]]
 
 @contextmanager
 def tables(rows: Rows, spared: Sequence[str] = ()) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A connection with completed tasks that took so long; tasks of the names in `spared` found all in a cache."""
+    """A connection with completed tasks that took so long; tasks of the names in `spared` found all in a
+    cache."""
     found = [(f"run-{side}-{run}", side, run, name, digest, s) for side, run, name, digest, s in rows]
     runs = sorted({row[:3] for row in found})
     with duckdb.connect() as connection:
         connection.execute(
-            "CREATE TABLE sides AS SELECT unnest(?::VARCHAR[]) AS run_id, unnest(?::INT[]) AS side, unnest(?::INT[]) AS run",
+            "CREATE TABLE sides AS SELECT unnest(?::VARCHAR[]) AS run_id, unnest(?::INT[]) AS side, "
+            "unnest(?::INT[]) AS run",
             [list(column) for column in zip(*runs, strict=True)],
         )
         connection.execute(
             """
-            CREATE TABLE compared AS SELECT *, 'completed' AS state, 1 AS attempt, run_id || nth AS task_id, NULL::VARCHAR AS span_id,
-                TIMESTAMP '2026-05-20 03:52:00' + to_milliseconds(nth) AS started_at, NULL::TIMESTAMP AS ended_at
-            FROM (SELECT unnest(?::VARCHAR[]) AS run_id, unnest(?::VARCHAR[]) AS task, unnest(?::VARCHAR[]) AS args_digest,
+            CREATE TABLE compared AS SELECT *, 'completed' AS state, 1 AS attempt, run_id || nth AS task_id,
+                NULL::VARCHAR AS span_id,
+                TIMESTAMP '2026-05-20 03:52:00' + to_milliseconds(nth) AS started_at,
+                    NULL::TIMESTAMP AS ended_at
+            FROM (SELECT unnest(?::VARCHAR[]) AS run_id, unnest(?::VARCHAR[]) AS task, unnest(?::VARCHAR[]) AS
+                args_digest,
                 unnest(?::DOUBLE[]) AS duration_s, unnest(?::BIGINT[]) AS nth)
             """,
             [
@@ -45,7 +50,8 @@ def tables(rows: Rows, spared: Sequence[str] = ()) -> Iterator[duckdb.DuckDBPyCo
             ],
         )
         connection.execute(
-            "CREATE TABLE lookups AS SELECT run_id, task_id, 1 AS hits, 0 AS misses, 0 AS saved_ns FROM compared "
+            "CREATE TABLE lookups AS SELECT run_id, task_id, 1 AS hits, 0 AS misses, 0 AS saved_ns FROM "
+            "compared "
             "WHERE list_contains(?::VARCHAR[], task)",
             [list(spared)],
         )
@@ -86,10 +92,16 @@ def task_events(
         TaskSubmitted(timestamp=at(started - queue_s), args=args, args_digest=digest, **common),
         TaskStarted(timestamp=at(started), worker=worker, queue_s=queue_s, **common),
         TaskCompleted(
-            timestamp=at(started + took), args=args, args_digest=digest, worker=worker, duration_s=took,
-            queue_s=queue_s, **common, **ended,
+            timestamp=at(started + took),
+            args=args,
+            args_digest=digest,
+            worker=worker,
+            duration_s=took,
+            queue_s=queue_s,
+            **common,
+            **ended,
         ),
-    ]  # fmt: skip
+    ]
 
 
 def closed_run(runs_dir: Path, events: Iterable[Event], **options: Any) -> Path:

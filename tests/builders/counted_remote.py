@@ -18,7 +18,8 @@ ADDRESS = "counted://place/runs"
 
 
 class CountedMemory(MemoryFileSystem):
-    """As `memory://`, apart from it; `calls` counts by kind, `read` lists what was read, `broken` may raise."""
+    """As `memory://`, apart from it; `calls` counts by kind, `read` lists what was read, `broken` may
+    raise."""
 
     protocol = "counted"
     cachable = False

@@ -1,4 +1,5 @@
-"""Stand-ins for frameworks: the attributes that the real ones have, and errors where a device would be woken up."""
+"""Stand-ins for frameworks: the attributes that the real ones have, and errors where a device would be woken
+up."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A stand-in for the module `pynvml` on machines without a GPU: its functions, structures and errors.
 
-`test_the_fake_has_the_names_of_the_real_module` holds it to the real one. Every function may be made to fail with an
-error code, for a device or for all, and every call is counted.
+`test_the_fake_has_the_names_of_the_real_module` holds it to the real one. Every function may be made to fail
+with an error code, for a device or for all, and every call is counted.
 """
 
 from __future__ import annotations
@@ -13,10 +13,19 @@ from types import SimpleNamespace
 import pynvml as real
 
 CODES = {
-    "Uninitialized": 1, "InvalidArgument": 2, "NotSupported": 3, "NoPermission": 4, "NotFound": 6,
-    "DriverNotLoaded": 9, "Timeout": 10, "LibraryNotFound": 12, "FunctionNotFound": 13, "GpuIsLost": 15,
-    "ResetRequired": 16, "Unknown": 999,
-}  # fmt: skip
+    "Uninitialized": 1,
+    "InvalidArgument": 2,
+    "NotSupported": 3,
+    "NoPermission": 4,
+    "NotFound": 6,
+    "DriverNotLoaded": 9,
+    "Timeout": 10,
+    "LibraryNotFound": 12,
+    "FunctionNotFound": 13,
+    "GpuIsLost": 15,
+    "ResetRequired": 16,
+    "Unknown": 999,
+}
 
 
 @dataclass

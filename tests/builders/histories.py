@@ -33,7 +33,8 @@ def make_history(
     first: int = 0,
     **info: Any,
 ) -> list[str]:
-    """Runs a day apart of tasks that take `seconds` and `peak` bytes, give or take 5 %; gives their ids, the oldest first.
+    """Runs a day apart of tasks that take `seconds` and `peak` bytes, give or take 5 %; gives their ids, the
+    oldest first.
 
     The last `failed` tasks of each run raise after a hundredth of a second.
     """
@@ -56,12 +57,20 @@ def make_history(
             memory = None if peak is None else round(peak(args) * dice.lognormvariate(0, 0.02))
             events.append(TaskCompleted(**ended, duration_s=took, peak_rss_bytes=memory, rss_scope="tree"))
         path = make_run(
-            folder, events, project=project, token=f"{number:08x}",
+            folder,
+            events,
+            project=project,
+            token=f"{number:08x}",
             **{
-                "start_time": stamp(start), "end_time": stamp(start + timedelta(seconds=60)), "duration_s": 60.0,
-                "tasks_submitted": tasks, "tasks_completed": tasks - failed, "tasks_failed": failed, **info,
+                "start_time": stamp(start),
+                "end_time": stamp(start + timedelta(seconds=60)),
+                "duration_s": 60.0,
+                "tasks_submitted": tasks,
+                "tasks_completed": tasks - failed,
+                "tasks_failed": failed,
+                **info,
             },
-        )  # fmt: skip
+        )
         made.append(path.name)
     return made
 

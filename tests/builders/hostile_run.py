@@ -53,7 +53,8 @@ TRICKS: dict[str, str] = {
     "end of text": "</textarea></title></style><img src=x onerror=window.pwned=1>",
     "address": "javascript:window.pwned=1",
     "data address": "data:text/html,<script>window.pwned=1</script>",
-    "outside": '<img src="http://flightlog.invalid/seen.png"><link rel=stylesheet href=//flightlog.invalid/s.css>',
+    "outside": '<img src="http://flightlog.invalid/seen.png">'
+    "<link rel=stylesheet href=//flightlog.invalid/s.css>",
     "style": "red;background:url(http://flightlog.invalid/seen.css)",
     "code": '";window.pwned=1;//',
     "other code": "'-(window.pwned=1)-'",
@@ -63,7 +64,9 @@ TRICKS: dict[str, str] = {
     "component": "{{constructor.constructor('window.pwned=1')()}}",
     "figure": '<b>bold</b><br><a href="javascript:window.pwned=1">here</a><i>%{x}</i>',
     "entity": "&lt;script&gt; &amp; &#60;img src=x onerror=window.pwned=1&#62;",
-    "markdown": "[here](javascript:window.pwned=1) ![x](http://flightlog.invalid/seen.png) **bold** | a | b |\n|---|",
+    "markdown": (
+        "[here](javascript:window.pwned=1) ![x](http://flightlog.invalid/seen.png) **bold** | a | b |\n|---|"
+    ),
     "markup": "[red]red[/red] [link=http://flightlog.invalid]here[/link] [/] [@click=app.quit]quit[/]",
     "path": "../../../../../../etc/passwd",
     "encoded path": "..%2f..%2f..%2fetc%2fpasswd%00",
@@ -99,32 +102,66 @@ def long_text(size: int) -> str:
 
 
 def hostile_run(runs_dir: Path, *, name_bytes: int = 10_000, run_id: str | None = None) -> Path:
-    """Write the run and give its path. One task, worker, host, span, tag, argument, error, traceback and artifact is a text of `name_bytes`.
+    """Write the run and give its path. One task, worker, host, span, tag, argument, error, traceback and
+    artifact is a text of `name_bytes`.
 
-    With `run_id`, that is what `run.json` calls the run, whatever its folder is called: `../../etc/passwd`, say.
+    With `run_id`, that is what `run.json` calls the run, whatever its folder is called: `../../etc/passwd`,
+    say.
     """
     long = long_text(name_bytes)
     path = make_run(
-        runs_dir, _events(long), project=_LABEL, token="0bad0bad",
-        status="failed", end_time=at(60), duration_s=60.0, tasks_submitted=LARGEST, tasks_completed=len(TRICKS),
-        tasks_failed=-1, host=TRICKS["image"], target=TRICKS["script"], provider=TRICKS["markup"],
-        command=["python", *TRICKS.values()], cwd=TRICKS["path"], python=TRICKS["figure"], error=EVERYTHING,
-        git_commit=TRICKS["image"], git_dirty=True, tags={trick: trick for trick in TRICKS.values()} | {"long": long},
-        manifest_hash=TRICKS["end of script"], signal=TRICKS["terminal"], exit_code=-LARGEST,
-        trace_id=TRICKS["script"], span_id=TRICKS["image"], flightlog_version=TRICKS["script"],
+        runs_dir,
+        _events(long),
+        project=_LABEL,
+        token="0bad0bad",
+        status="failed",
+        end_time=at(60),
+        duration_s=60.0,
+        tasks_submitted=LARGEST,
+        tasks_completed=len(TRICKS),
+        tasks_failed=-1,
+        host=TRICKS["image"],
+        target=TRICKS["script"],
+        provider=TRICKS["markup"],
+        command=["python", *TRICKS.values()],
+        cwd=TRICKS["path"],
+        python=TRICKS["figure"],
+        error=EVERYTHING,
+        git_commit=TRICKS["image"],
+        git_dirty=True,
+        tags={trick: trick for trick in TRICKS.values()} | {"long": long},
+        manifest_hash=TRICKS["end of script"],
+        signal=TRICKS["terminal"],
+        exit_code=-LARGEST,
+        trace_id=TRICKS["script"],
+        span_id=TRICKS["image"],
+        flightlog_version=TRICKS["script"],
         adopted=Adopted(
-            kind=TRICKS["script"], title=TRICKS["image"], source=TRICKS["path"], digest=TRICKS["code"],
-            kept={TRICKS["script"]: 1}, dropped={TRICKS["image"]: 2}, notes=[EVERYTHING], problems=[EVERYTHING],
+            kind=TRICKS["script"],
+            title=TRICKS["image"],
+            source=TRICKS["path"],
+            digest=TRICKS["code"],
+            kept={TRICKS["script"]: 1},
+            dropped={TRICKS["image"]: 2},
+            notes=[EVERYTHING],
+            problems=[EVERYTHING],
         ),
-    )  # fmt: skip
+    )
     info = read_document(path / layout.RUN, layout.RunInfo).value
     assert info is not None
     info.project, info.run_id = PROJECT, path.name if run_id is None else run_id
     (path / layout.RUN).write_bytes(msgspec.json.encode(info))
     (path / layout.ENVIRONMENT).write_bytes(msgspec.json.encode(_environment(long)))
     (path / f"user.{TRICKS['image'].replace('/', '')}.jsonl").write_text(
-        json.dumps({"event": f"user.{TRICKS['script']}", "timestamp": at(1), **dict.fromkeys(TRICKS.values(), EVERYTHING)}) + "\n"
-    )  # fmt: skip
+        json.dumps(
+            {
+                "event": f"user.{TRICKS['script']}",
+                "timestamp": at(1),
+                **dict.fromkeys(TRICKS.values(), EVERYTHING),
+            }
+        )
+        + "\n"
+    )
     with layout.stream_file(path, "tasks").open("a") as out:
         out.writelines(line + "\n" for line in _unreadable())
     write_checksums(path)
@@ -156,26 +193,44 @@ def _events(long: str) -> Iterator[Event]:
                 "interval_s": 1.0,
             }
             yield ResourceSample(
-                **sample, scope="worker", worker=worker, pid=number, cpu_cores=0.5, cpu_s=second, rss_bytes=number * 10**9
-            )  # fmt: skip
+                **sample,
+                scope="worker",
+                worker=worker,
+                pid=number,
+                cpu_cores=0.5,
+                cpu_s=second,
+                rss_bytes=number * 10**9,
+            )
             yield ResourceSample(
                 **sample, scope="node", cpus=8.0, memory_used_bytes=LARGEST // 2, memory_total_bytes=LARGEST
             )
             yield ResourceSample(
-                **sample, scope="gpu", gpu_index=number, gpu_uuid=worker, gpu_name=worker, gpu_percent=50.0,
-                gpu_memory_used_bytes=10**10, gpu_memory_total_bytes=8 * 10**10, gpu_throttle_reasons=[worker],
-            )  # fmt: skip
+                **sample,
+                scope="gpu",
+                gpu_index=number,
+                gpu_uuid=worker,
+                gpu_name=worker,
+                gpu_percent=50.0,
+                gpu_memory_used_bytes=10**10,
+                gpu_memory_total_bytes=8 * 10**10,
+                gpu_throttle_reasons=[worker],
+            )
     for number, trick in enumerate(names):
         yield from _records(trick, number)
     yield from _long(long)
 
 
 def _task(name: str, task_id: str, worker: str, step: int) -> Iterator[Event]:
-    """A task's life; one of each eight fails, one is retried and then fails, one is cancelled, one never ends."""
+    """A task's life; one of each eight fails, one is retried and then fails, one is cancelled, one never
+    ends."""
     of: dict[str, Any] = {
-        "task": name, "task_id": task_id, "component": worker, "trace_id": TRICKS["script"],
-        "span_id": task_id, "parent_id": TRICKS["image"],
-    }  # fmt: skip
+        "task": name,
+        "task_id": task_id,
+        "component": worker,
+        "trace_id": TRICKS["script"],
+        "span_id": task_id,
+        "parent_id": TRICKS["image"],
+    }
     args: dict[str, Any] = {trick: trick for trick in TRICKS.values()} | {"step": step}
     start = 1.0 + 5.0 * step
     yield TaskSubmitted(
@@ -186,11 +241,20 @@ def _task(name: str, task_id: str, worker: str, step: int) -> Iterator[Event]:
     if step == 7:
         return
     ended: dict[str, Any] = {
-        "args": args, "worker": worker, "duration_s": 1.5 + step / 10, "queue_s": 0.5, "cpu_s": 1.0, "cpu_scope": "thread",
-        "peak_rss_bytes": LARGEST, "rss_scope": "process", "read_bytes": LARGEST, "gpu_peak_bytes": LARGEST,
-        "tags": {trick: trick for trick in TRICKS.values()}, "nonfinite": {TRICKS["script"]: "nan"},
+        "args": args,
+        "worker": worker,
+        "duration_s": 1.5 + step / 10,
+        "queue_s": 0.5,
+        "cpu_s": 1.0,
+        "cpu_scope": "thread",
+        "peak_rss_bytes": LARGEST,
+        "rss_scope": "process",
+        "read_bytes": LARGEST,
+        "gpu_peak_bytes": LARGEST,
+        "tags": {trick: trick for trick in TRICKS.values()},
+        "nonfinite": {TRICKS["script"]: "nan"},
         "metrics": {TRICKS["script"]: 1e308, TRICKS["image"]: -1e308, TRICKS["figure"]: 5e-324, "loss": None},
-    }  # fmt: skip
+    }
     when = at(start + 1.5 + step / 10)
     error: dict[str, Any] = {"error_type": name, "error_message": name, "fingerprint": name[:100]}
     if step == 4 and name == TRICKS["number"]:  # one is enough to be in every sum
@@ -213,11 +277,25 @@ def _task(name: str, task_id: str, worker: str, step: int) -> Iterator[Event]:
 
 
 def _failure(name: str, task_id: str, worker: str, attempt: int, when: str) -> Failure:
-    trace = f'Traceback (most recent call last):\n  File "{name}", line 1, in {name}\n    {name}\n{name}: {name}\n'
+    trace = (
+        f'Traceback (most recent call last):\n  File "{name}", line 1, in {name}\n    {name}\n{name}: '
+        f"{name}\n"
+    )
     return Failure(
-        scope="task", error_type=name, message=name, traceback=trace, fingerprint=name[:100], task=name, task_id=task_id,
-        attempt=attempt, worker=worker, span_id=name, signal=name, output_tail=name, timestamp=when,
-    )  # fmt: skip
+        scope="task",
+        error_type=name,
+        message=name,
+        traceback=trace,
+        fingerprint=name[:100],
+        task=name,
+        task_id=task_id,
+        attempt=attempt,
+        worker=worker,
+        span_id=name,
+        signal=name,
+        output_tail=name,
+        timestamp=when,
+    )
 
 
 def _records(trick: str, number: int) -> Iterator[Event]:
@@ -227,15 +305,28 @@ def _records(trick: str, number: int) -> Iterator[Event]:
     tags = {trick: trick}
     common: dict[str, Any] = {"name": trick, "tags": tags, "trace_id": trick, "parent_id": TRICKS["image"]}
     yield SpanEvent(
-        **common, span_id=f"{number}{trick[:100]}", metrics={trick: 1e308}, status="error", duration_s=2.0,
-        error_type=trick, error_message=trick, timestamp=at(second),
-    )  # fmt: skip
+        **common,
+        span_id=f"{number}{trick[:100]}",
+        metrics={trick: 1e308},
+        status="error",
+        duration_s=2.0,
+        error_type=trick,
+        error_message=trick,
+        timestamp=at(second),
+    )
     yield SpanOpened(**common, span_id=f"open {number}{trick[:100]}", elapsed_s=1e9, timestamp=at(second))
     for result in ("hit", "miss", "bypass"):
         yield CacheLookup(
-            task=trick, result=result, key=trick, reason=trick, task_id=trick, span_id=trick, duration_s=0.001,
-            size_bytes=LARGEST, timestamp=at(second),
-        )  # fmt: skip
+            task=trick,
+            result=result,
+            key=trick,
+            reason=trick,
+            task_id=trick,
+            span_id=trick,
+            duration_s=0.001,
+            size_bytes=LARGEST,
+            timestamp=at(second),
+        )
     yield Failure(
         scope="run",
         error_type=trick,
@@ -245,42 +336,97 @@ def _records(trick: str, number: int) -> Iterator[Event]:
         timestamp=at(59),
     )
     yield ArtifactRecorded(
-        name=trick, uri=trick, kind=trick, size_bytes=LARGEST, sha256=trick, task_id=trick, error=trick, metadata=tags,
+        name=trick,
+        uri=trick,
+        kind=trick,
+        size_bytes=LARGEST,
+        sha256=trick,
+        task_id=trick,
+        error=trick,
+        metadata=tags,
         timestamp=at(second),
-    )  # fmt: skip
+    )
     yield CostEstimate(
-        item=trick, amount=1e308, currency=trick, provider=trick, rate=1e308, quantity=1e308, quantity_unit=trick,
+        item=trick,
+        amount=1e308,
+        currency=trick,
+        provider=trick,
+        rate=1e308,
+        quantity=1e308,
+        quantity_unit=trick,
         timestamp=at(second),
-    )  # fmt: skip
+    )
     yield CostRates(
-        currency=trick, source=trick, provider=trick, instance=trick, prices_of=trick, per_worker_hour=1e300,
-        components={trick: {"cpus": 1e308, "memory_bytes": LARGEST, "gpus": trick}}, timestamp=at(second),
-    )  # fmt: skip
+        currency=trick,
+        source=trick,
+        provider=trick,
+        instance=trick,
+        prices_of=trick,
+        per_worker_hour=1e300,
+        components={trick: {"cpus": 1e308, "memory_bytes": LARGEST, "gpus": trick}},
+        timestamp=at(second),
+    )
     yield ResourceRequest(task=trick, cpus=1e308, memory_bytes=LARGEST, timestamp=at(second))
     job: dict[str, Any] = {
-        "job_id": trick, "scheduler": trick, "cluster": trick, "name": trick, "user": trick, "partition": trick,
-        "account": trick, "qos": trick, "nodes": trick, "walltime_s": 1e308,
-    }  # fmt: skip
+        "job_id": trick,
+        "scheduler": trick,
+        "cluster": trick,
+        "name": trick,
+        "user": trick,
+        "partition": trick,
+        "account": trick,
+        "qos": trick,
+        "nodes": trick,
+        "walltime_s": 1e308,
+    }
     yield JobStarted(
         **job, worker=trick, host=trick, submit_host=trick, submit_dir=trick, timestamp=at(second)
     )
     yield JobAccounted(
-        **job, state=trick, attempt=1, reason=trick, signal=trick, submitted=trick, started=trick, ended=trick,
-        elapsed_s=1e300, max_rss_bytes=LARGEST, timestamp=at(59),
-    )  # fmt: skip
+        **job,
+        state=trick,
+        attempt=1,
+        reason=trick,
+        signal=trick,
+        submitted=trick,
+        started=trick,
+        ended=trick,
+        elapsed_s=1e300,
+        max_rss_bytes=LARGEST,
+        timestamp=at(59),
+    )
     used = 10**9 * (number + 1)
     yield DeviceMemory(
-        schema_version=3, session_id=said, timestamp_ns=1779249121000000000 + number * 10**9, event_type=said,
-        collector=said, sampling_interval_ms=100, pid=number, host=said, device_id=number,
-        allocator_allocated_bytes=used, allocator_reserved_bytes=used, allocator_active_bytes=used,
-        allocator_inactive_bytes=0, allocator_change_bytes=0, device_used_bytes=used, device_free_bytes=None,
-        device_total_bytes=LARGEST, context=trick, metadata={trick: trick, "oom": True}, job_id=said, rank=number,
-        local_rank=number, world_size=len(TRICKS) + 2, timestamp=at(second),
-    )  # fmt: skip
+        schema_version=3,
+        session_id=said,
+        timestamp_ns=1779249121000000000 + number * 10**9,
+        event_type=said,
+        collector=said,
+        sampling_interval_ms=100,
+        pid=number,
+        host=said,
+        device_id=number,
+        allocator_allocated_bytes=used,
+        allocator_reserved_bytes=used,
+        allocator_active_bytes=used,
+        allocator_inactive_bytes=0,
+        allocator_change_bytes=0,
+        device_used_bytes=used,
+        device_free_bytes=None,
+        device_total_bytes=LARGEST,
+        context=trick,
+        metadata={trick: trick, "oom": True},
+        job_id=said,
+        rank=number,
+        local_rank=number,
+        world_size=len(TRICKS) + 2,
+        timestamp=at(second),
+    )
 
 
 def _long(long: str) -> Iterator[Event]:
-    """Each kind of text once as long as it was asked for, and one to a line: a line may be long, but not without bounds."""
+    """Each kind of text once as long as it was asked for, and one to a line: a line may be long, but not
+    without bounds."""
     named: dict[str, Any] = {"task": long, "task_id": "long name"}
     yield TaskSubmitted(**named, timestamp=at(2), args={})
     yield TaskStarted(**named, timestamp=at(3), worker="w", queue_s=1.0)
@@ -292,8 +438,14 @@ def _long(long: str) -> Iterator[Event]:
     failed: dict[str, Any] = {"task": "with a long error", "task_id": "long error"}
     yield TaskSubmitted(**failed, timestamp=at(2), args={"long": long})
     yield TaskFailed(
-        **failed, timestamp=at(45), args={}, worker="w", duration_s=1.0, error_type="ValueError", error_message=long
-    )  # fmt: skip
+        **failed,
+        timestamp=at(45),
+        args={},
+        worker="w",
+        duration_s=1.0,
+        error_type="ValueError",
+        error_message=long,
+    )
     about: dict[str, Any] = {"scope": "task", "fingerprint": "long", "timestamp": at(45), **failed}
     yield Failure(**about, error_type="ValueError", message=long, traceback=None)
     yield Failure(**about, error_type="ValueError", message="long traceback", traceback=long)
@@ -312,17 +464,26 @@ def _long(long: str) -> Iterator[Event]:
 
 def _environment(long: str) -> dict[str, Any]:
     texts = (
-        "cwd host python git_commit git_branch platform kernel machine cpu_model python_implementation executable "
+        "cwd host python git_commit git_branch platform kernel machine cpu_model python_implementation "
+        "executable "
         "virtual_env git_remote"
     ).split()
     tricks = [*TRICKS.values()]
     found: dict[str, Any] = {name: tricks[number] for number, name in enumerate(texts)}
     every = {trick: trick for trick in tricks}
     return found | {
-        "command": [*tricks, long], "problems": tricks, "packages": every, "variables": every, "git_dirty": True,
-        "cpus_logical": LARGEST, "cpus_physical": -1, "cpus_usable": 0, "memory_bytes": LARGEST, "cgroup_cpus": 1e308,
+        "command": [*tricks, long],
+        "problems": tricks,
+        "packages": every,
+        "variables": every,
+        "git_dirty": True,
+        "cpus_logical": LARGEST,
+        "cpus_physical": -1,
+        "cpus_usable": 0,
+        "memory_bytes": LARGEST,
+        "cgroup_cpus": 1e308,
         "cgroup_memory_bytes": LARGEST,
-    }  # fmt: skip
+    }
 
 
 def _unreadable() -> list[str]:

@@ -1,4 +1,5 @@
-"""An OTLP server of the tests' own: takes what is sent, decodes it with the official messages, and fails on demand."""
+"""An OTLP server of the tests' own: takes what is sent, decodes it with the official messages, and fails on
+demand."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ Answer = tuple[int, Mapping[str, str], bytes]
 
 
 class Receiver:
-    """What has been taken, and what was asked. `faults` are used up first, one a request: an answer, or a call that raises."""
+    """What has been taken, and what was asked. `faults` are used up first, one a request: an answer, or a
+    call that raises."""
 
     def __init__(self) -> None:
         self.spans: list[Any] = []

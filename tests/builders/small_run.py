@@ -1,4 +1,5 @@
-"""A small closed run with every document and an event of nearly every kind, for tests that change something in it."""
+"""A small closed run with every document and an event of nearly every kind, for tests that change something
+in it."""
 
 from __future__ import annotations
 
@@ -44,25 +45,56 @@ from flightlog.store.run import Run
 def small_run(runs_dir: Path, token: str = "a1b2c3d4") -> Path:
     """Write the run and give its path."""
     run = make_run(
-        runs_dir, _events(), token=token, status="failed", error="ValueError: no", tasks_submitted=2, tasks_completed=1,
-        tasks_failed=1, command=["python", "x.py"], tags={"who": "me"}, python="3.11.7", git_commit="abc",
-    )  # fmt: skip
+        runs_dir,
+        _events(),
+        token=token,
+        status="failed",
+        error="ValueError: no",
+        tasks_submitted=2,
+        tasks_completed=1,
+        tasks_failed=1,
+        command=["python", "x.py"],
+        tags={"who": "me"},
+        python="3.11.7",
+        git_commit="abc",
+    )
     documents: dict[str, Any] = {
         layout.ENVIRONMENT: {
-            "host": "h", "memory_bytes": 8 << 30, "cgroup_memory_bytes": 4 << 30, "cpus_logical": 8, "cpu_model": "c",
-            "packages": {"numpy": "2.0"}, "variables": {"A": "b"}, "git_commit": "abc", "git_dirty": False,
+            "host": "h",
+            "memory_bytes": 8 << 30,
+            "cgroup_memory_bytes": 4 << 30,
+            "cpus_logical": 8,
+            "cpu_model": "c",
+            "packages": {"numpy": "2.0"},
+            "variables": {"A": "b"},
+            "git_commit": "abc",
+            "git_dirty": False,
         },
         layout.PLAN: {
-            "target": "local", "workers": 2, "components": {"c": {"cpus": 1, "memory_bytes": 1 << 30}},
+            "target": "local",
+            "workers": 2,
+            "components": {"c": {"cpus": 1, "memory_bytes": 1 << 30}},
             "tasks": {"fit": {"component": "c", "memory_bytes": 1 << 30}},
         },
-        layout.LOCK: {"manifest_sha256": "0" * 64, "packages": {"numpy": "2.0"}, "functions": {"f": {"sha256": "1"}}},
-        f"{layout.OOM}/1-x/{BUNDLE}": {
-            "time_ns": 1779249121000000000, "session_id": "s", "rank": 0, "host": "h", "pid": 1, "device_id": 0,
-            "phase": "fit", "span_path": ["fit"], "error_type": "OutOfMemoryError",
-            "message": "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has 8.00 GiB", "identity": {"rank": 0},
+        layout.LOCK: {
+            "manifest_sha256": "0" * 64,
+            "packages": {"numpy": "2.0"},
+            "functions": {"f": {"sha256": "1"}},
         },
-    }  # fmt: skip
+        f"{layout.OOM}/1-x/{BUNDLE}": {
+            "time_ns": 1779249121000000000,
+            "session_id": "s",
+            "rank": 0,
+            "host": "h",
+            "pid": 1,
+            "device_id": 0,
+            "phase": "fit",
+            "span_path": ["fit"],
+            "error_type": "OutOfMemoryError",
+            "message": "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has 8.00 GiB",
+            "identity": {"rank": 0},
+        },
+    }
     for name, document in documents.items():
         (run / name).parent.mkdir(parents=True, exist_ok=True)
         (run / name).write_text(json.dumps(document))
@@ -83,9 +115,17 @@ def _events() -> Iterator[Event]:
             "span_id": f"s{number}",
         }
         ended: dict[str, Any] = {
-            "args": {"n": number}, "worker": "w", "duration_s": 2.0, "queue_s": 0.5, "cpu_s": 1.0, "cpu_scope": "thread",
-            "peak_rss_bytes": 1 << 20, "rss_scope": "process", "tags": {"a": "b"}, "metrics": {"loss": 0.5},
-        }  # fmt: skip
+            "args": {"n": number},
+            "worker": "w",
+            "duration_s": 2.0,
+            "queue_s": 0.5,
+            "cpu_s": 1.0,
+            "cpu_scope": "thread",
+            "peak_rss_bytes": 1 << 20,
+            "rss_scope": "process",
+            "tags": {"a": "b"},
+            "metrics": {"loss": 0.5},
+        }
         yield TaskSubmitted(**of, timestamp=at(1), args={"n": number}, depends_on=["0"] if number else [])
         yield TaskQueued(**of, timestamp=at(1.1))
         yield TaskStarted(**of, timestamp=at(2 + number), worker="w", queue_s=0.5)
@@ -97,9 +137,17 @@ def _events() -> Iterator[Event]:
         else:
             yield TaskCompleted(**of, **ended, timestamp=at(4), result_bytes=3)
     yield Failure(
-        scope="task", error_type="ValueError", message="no", traceback="Traceback …\nValueError: no", fingerprint="f",
-        task="fit", task_id="1", attempt=2, worker="w", timestamp=at(8),
-    )  # fmt: skip
+        scope="task",
+        error_type="ValueError",
+        message="no",
+        traceback="Traceback …\nValueError: no",
+        fingerprint="f",
+        task="fit",
+        task_id="1",
+        attempt=2,
+        worker="w",
+        timestamp=at(8),
+    )
     yield WorkerLost(**place, timestamp=at(9), reason="killed", exit_code=-9, signal="SIGKILL")
     for second in (1.0, 9.0):
         sample: dict[str, Any] = {
@@ -117,12 +165,31 @@ def _events() -> Iterator[Event]:
         )
         yield Metric(name="loss", value=second, step=int(second), timestamp=at(second))
         yield DeviceMemory(
-            schema_version=3, session_id="s", timestamp_ns=1779249121000000000 + int(second) * 10**9, event_type="sample",
-            collector="c", sampling_interval_ms=100, pid=7, host="h", device_id=0, allocator_allocated_bytes=9,
-            allocator_reserved_bytes=9, allocator_active_bytes=9, allocator_inactive_bytes=0, allocator_change_bytes=0,
-            device_used_bytes=9, device_free_bytes=None, device_total_bytes=99, context="fit", metadata={"a": 1},
-            job_id="j", rank=0, local_rank=0, world_size=1, timestamp=at(second),
-        )  # fmt: skip
+            schema_version=3,
+            session_id="s",
+            timestamp_ns=1779249121000000000 + int(second) * 10**9,
+            event_type="sample",
+            collector="c",
+            sampling_interval_ms=100,
+            pid=7,
+            host="h",
+            device_id=0,
+            allocator_allocated_bytes=9,
+            allocator_reserved_bytes=9,
+            allocator_active_bytes=9,
+            allocator_inactive_bytes=0,
+            allocator_change_bytes=0,
+            device_used_bytes=9,
+            device_free_bytes=None,
+            device_total_bytes=99,
+            context="fit",
+            metadata={"a": 1},
+            job_id="j",
+            rank=0,
+            local_rank=0,
+            world_size=1,
+            timestamp=at(second),
+        )
     span: dict[str, Any] = {"name": "io", "tags": {"a": "b"}, "trace_id": "t", "timestamp": at(2)}
     yield SpanEvent(
         **span, span_id="a", parent_id="s0", metrics={"m": 1.0}, status="ok", duration_s=1.0, thread=1

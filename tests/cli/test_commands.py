@@ -221,7 +221,8 @@ def test_runs_are_listed_newest_first(runs: Path, capsys: Captured) -> None:
     assert capsys.readouterr().out == (
         "Run                                  Status     Started                  Duration  Tasks\n"
         "run-20260520T035200Z-other-b2b2b2b2  failed     2026-05-20 03:52:05 UTC     10.0s\n"
-        "run-20260520T035200Z-demo-a1b2c3d4   completed  2026-05-20 03:52:00 UTC     10.0s  2 of 3, 1 failed\n"
+        "run-20260520T035200Z-demo-a1b2c3d4   completed  2026-05-20 03:52:00 UTC     10.0s  2 of 3, 1 "
+        "failed\n"
     )
 
 

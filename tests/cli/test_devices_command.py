@@ -28,8 +28,10 @@ GOLDEN = ROOT / "tests" / "golden" / "devices"
 PAGE = (ROOT / "docs" / "device-memory.md").read_text()
 GIB, S, T0 = 1 << 30, 1_000_000_000, 1_780_000_000 * 1_000_000_000
 MESSAGE = (
-    "CUDA out of memory. Tried to allocate 6.00 GiB. GPU 2 has a total capacity of 80.00 GiB of which 2.50 GiB is free. "
-    "Including non-PyTorch memory, this process has 77.50 GiB memory in use. Of the allocated memory 74.00 GiB is "
+    "CUDA out of memory. Tried to allocate 6.00 GiB. GPU 2 has a total capacity of 80.00 GiB of which 2.50 "
+    "GiB is free. "
+    "Including non-PyTorch memory, this process has 77.50 GiB memory in use. Of the allocated memory 74.00 "
+    "GiB is "
     "allocated by PyTorch, and 1.25 GiB is reserved by PyTorch but unallocated."
 )
 

@@ -54,7 +54,8 @@ def test_a_good_manifest_is_one_line_and_unset_variables_are_noted(capsys: Captu
     captured = capsys.readouterr()
     assert captured.out == "flightlog.yaml: ok, 2 targets, 1 component, 1 task\n"
     assert captured.err == (
-        "flightlog: flightlog.yaml:5: targets.cluster.account: the variable ACCOUNT is not set; set it, or write "
+        "flightlog: flightlog.yaml:5: targets.cluster.account: the variable ACCOUNT is not set; set it, or "
+        "write "
         "${ACCOUNT:-default}\n"
     )
 

@@ -213,9 +213,9 @@ def test_what_would_write_there_says_that_an_address_is_only_read(
     words = [*command[:at_end], "--runs-dir", ADDRESS, *command[at_end:]]
     code, out, err = run(capsys, *words)
     assert (code, out) == (2, "")
-    assert (
-        err
-        == "flightlog: --runs-dir is an address, and runs there are only read: name a folder; `flightlog sync` copies runs\n"
+    assert err == (
+        "flightlog: --runs-dir is an address, and runs there are only read: name a folder; `flightlog "
+        "sync` copies runs\n"
     )
     assert CountedMemory.store == held
     assert not Path("counted:").exists()
@@ -227,7 +227,8 @@ def test_compact_makes_a_history_of_remote_runs_and_nothing_beside_them(
     code, out, err = run(capsys, "compact", "--runs-dir", ADDRESS)
     assert (code, out) == (2, "")
     assert err == (
-        "flightlog: run-20260520T035200Z-demo-a2b2c3d4 is at an address, and runs there are only read: add --history DIR\n"
+        "flightlog: run-20260520T035200Z-demo-a2b2c3d4 is at an address, and runs there are only read: add "
+        "--history DIR\n"
     )
     code, out, err = run(
         capsys, "compact", "--all", "--runs-dir", ADDRESS, "--history", str(tmp_path / "history")

@@ -201,7 +201,7 @@ def test_secrets_on_the_command_line_and_in_the_output_are_not_recorded(flightlo
 def test_sigterm_is_passed_on_and_the_run_is_interrupted(environ, the_run):
     program = (
         "import signal, sys\n"
-        "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})\n"  # one that comes early waits for `sigwait`
+        "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})\n"  # an early one waits for it
         "print('ready', flush=True)\n"
         "signal.sigwait({signal.SIGTERM})\n"
         "print('got it', flush=True)\n"

@@ -36,6 +36,7 @@ def test_rates_that_make_no_sense_are_said_before_anything_runs(tmp_path: Path) 
     done = run(tmp_path, "--rates", "rates.yaml")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
-        "flightlog: rates.yaml:1: per_worker_hours: 'per_worker_hours' is no key; did you mean 'per_worker_hour'?\n"
+        "flightlog: rates.yaml:1: per_worker_hours: 'per_worker_hours' is no key; did you mean "
+        "'per_worker_hour'?\n"
     )
     assert not (tmp_path / ".flightlog").exists()

@@ -20,7 +20,8 @@ def test_metrics_are_served_until_ctrl_c(tmp_path: Path) -> None:
             assert server.stderr is not None
             said = server.stderr.readline()
             found = re.fullmatch(
-                rf"flightlog: serving metrics of the runs in {tmp_path} at (http://127\.0\.0\.1:\d+/metrics); "
+                rf"flightlog: serving metrics of the runs in {tmp_path} at "
+                r"(http://127\.0\.0\.1:\d+/metrics); "
                 r"Ctrl-C ends it\n",
                 said,
             )

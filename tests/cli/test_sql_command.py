@@ -201,7 +201,10 @@ def test_compact_adds_every_run_to_a_history_and_passes_over_the_running_ones(
         "flightlog: run-20260520T035200Z-demo-00000003 is running, and was passed over\n",
     )
     with duckdb.connect() as connection:
-        query = f"SELECT project, count(*) FROM read_parquet('{history}/runs/**', hive_partitioning=true) GROUP BY ALL"
+        query = (
+            f"SELECT project, count(*) FROM read_parquet('{history}/runs/**', hive_partitioning=true) "
+            "GROUP BY ALL"
+        )
         assert connection.execute(query).fetchall() == [("demo", 2)]
     assert main(["compact", live.name, "--history", str(history)]) == 2
     assert "is running: it goes into a history when it has ended" in capsys.readouterr().err

@@ -1,4 +1,5 @@
-"""Disks that fail on command: builds `io_faults.c`, and says by which environment a program gets which faults."""
+"""Disks that fail on command: builds `io_faults.c`, and says by which environment a program gets which
+faults."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ CALLS = ("open", "write", "fsync", "mkdir", "rename", "ftruncate", "fallocate", 
 class IoFaults:
     """The library, built; called, it gives the environment of a program whose calls below a folder fail.
 
-    One of `at`, `from_` and `probability` says which of the calls: the n-th alone, the n-th and all later ones, or each with
-    a probability. With `switch`, only while that file exists.
+    One of `at`, `from_` and `probability` says which of the calls: the n-th alone, the n-th and all later
+    ones, or each with a probability. With `switch`, only while that file exists.
     """
 
     def __init__(self, library: Path) -> None:
@@ -37,9 +38,15 @@ class IoFaults:
         switch: Path | None = None,
     ) -> dict[str, str]:
         chosen = {
-            "BELOW": below, "CALLS": calls, "ERRNO": getattr(errno, error), "AT": at, "FROM": from_,
-            "PROBABILITY": probability, "SEED": seed, "SWITCH": switch,
-        }  # fmt: skip
+            "BELOW": below,
+            "CALLS": calls,
+            "ERRNO": getattr(errno, error),
+            "AT": at,
+            "FROM": from_,
+            "PROBABILITY": probability,
+            "SEED": seed,
+            "SWITCH": switch,
+        }
         clean = {
             k: v for k, v in os.environ.items() if not k.startswith(("FLIGHTLOG", "TRACEPARENT", "IO_FAULTS"))
         }

@@ -1,4 +1,5 @@
-"""Parquet snapshots that are damaged in any way give no wrong answer: the lines are read, verify tells, compact repairs."""
+"""Parquet snapshots that are damaged in any way give no wrong answer: the lines are read, verify tells,
+compact repairs."""
 
 from __future__ import annotations
 
@@ -32,8 +33,13 @@ from flightlog.store.tables.snapshots import Snapshots
 Step = define_event("damaged_snapshots.Step", loss=float)
 TABLES = ("task_events", "attempts", "tasks", "span_events", "spans", "metrics", "user_damaged_snapshots")
 FILES = (
-    "metrics", "spans", "tasks", "user.damaged_snapshots", "views/attempts", "views/spans",
-)  # fmt: skip
+    "metrics",
+    "spans",
+    "tasks",
+    "user.damaged_snapshots",
+    "views/attempts",
+    "views/spans",
+)
 
 
 def make(folder: Path, token: str = "a1b2c3d4", tasks: int = 30) -> Run:
@@ -213,8 +219,11 @@ def test_reports_and_comparisons_over_damaged_snapshots_are_those_of_the_lines(r
     told: list[str] = []
     assert answers(Run(run, note=told.append)) == answers(lines)
     assert {note.split(": ")[1].split(" ")[0] for note in told} >= {
-        "parquet/summary.json", "parquet/tasks.parquet", "parquet/views/attempts.parquet", "parquet/views/spans.parquet",
-    }  # fmt: skip
+        "parquet/summary.json",
+        "parquet/tasks.parquet",
+        "parquet/views/attempts.parquet",
+        "parquet/views/spans.parquet",
+    }
 
 
 def test_an_error_in_the_middle_of_a_query_makes_it_be_asked_again_of_the_lines(run):

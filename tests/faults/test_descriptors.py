@@ -1,4 +1,5 @@
-"""A program that closes descriptors which are not its own, and gets their numbers again, loses nothing of its own."""
+"""A program that closes descriptors which are not its own, and gets their numbers again, loses nothing of its
+own."""
 
 from __future__ import annotations
 
@@ -121,7 +122,8 @@ def run_program(tmp_path: Path, program: str, *, returncode: int = 0) -> str:
 
 
 def the_run(tmp_path: Path):
-    """The run, of which nothing may be missing without being counted, and which holds nothing of the user's."""
+    """The run, of which nothing may be missing without being counted, and which holds nothing of the
+    user's."""
     (path,) = (tmp_path / "runs").iterdir()
     for file in path.rglob("*"):
         assert not file.is_file() or b"of the user's own" not in file.read_bytes()
@@ -339,7 +341,8 @@ for files in old:
     assert run.status == "completed"
 
 
-# Runs for some beats with a sample every 0.1 s, and tells which files the recorder's threads opened by a bare number.
+# Runs for some beats with a sample every 0.1 s, and tells which files the recorder's threads opened by a bare
+# number.
 OPENED = """
 found = []
 

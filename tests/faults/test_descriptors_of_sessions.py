@@ -1,4 +1,5 @@
-"""A program or a task that closes all descriptors in mid-session, and takes their numbers, loses nothing of its own.
+"""A program or a task that closes all descriptors in mid-session, and takes their numbers, loses nothing of
+its own.
 
 Its session goes on with new workers. No frame of Flightlog's gets into a socket of the program's.
 """
@@ -330,7 +331,8 @@ mine.check()
 
 
 def test_a_program_that_closes_everything_while_a_worker_is_launched_keeps_its_own(tmp_path):
-    """It strikes in the launching thread, after the first, second, ... call that `multiprocessing`'s code makes."""
+    """It strikes in the launching thread, after the first, second, ... call that `multiprocessing`'s code
+    makes."""
     run_program(
         tmp_path,
         "spawn",

@@ -24,8 +24,13 @@ def run_session(tmp_path: Path, futures: str, **more: object) -> RunDiagnosis:
     program.write_text(SESSION)
     done = subprocess.run(
         [sys.executable, str(program), str(tmp_path / "runs"), futures],
-        cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False, **more,
-    )  # fmt: skip
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+        **more,
+    )
     assert done.returncode == 0, done.stderr
     return diagnosed(tmp_path)
 
@@ -63,8 +68,11 @@ def test_a_missing_module_a_refused_connection_a_missing_file_and_a_timeout_are_
     )
     causes = {next(iter(cause.tasks)): cause for cause in found.causes}
     assert {task: cause.failure_class for task, cause in causes.items()} == {
-        "without_module": "import_error", "refused": "network", "missing_file": "missing_input", "too_slow": "timeout",
-    }  # fmt: skip
+        "without_module": "import_error",
+        "refused": "network",
+        "missing_file": "missing_input",
+        "too_slow": "timeout",
+    }
     assert all(cause.confidence >= 0.7 and cause.count == 1 for cause in found.causes)
     first = {task: cause.evidence[0] for task, cause in causes.items()}
     assert first["without_module"].text == "ModuleNotFoundError: No module named 'a_module_that_nobody_wrote'"
@@ -72,7 +80,8 @@ def test_a_missing_module_a_refused_connection_a_missing_file_and_a_timeout_are_
     assert first["too_slow"].text == "the engine ended the attempt at its timeout of 500 ms"
     assert {one.file for one in first.values()} == {"failures.jsonl"}
     assert causes["too_slow"].suggestions[0] == (
-        "`too_slow` may take 500 ms; none succeeded in that time: set `tasks.too_slow.timeout: 1s` in flightlog.yaml, "
+        "`too_slow` may take 500 ms; none succeeded in that time: set `tasks.too_slow.timeout: 1s` in "
+        "flightlog.yaml, "
         "or find out what it waited for."
     )
     assert (found.status, found.tasks_failed, found.failures) == ("completed", 4, 4)
@@ -102,14 +111,21 @@ def test_a_worker_that_crashes_and_one_that_ends_itself_are_told_apart_from_one_
     found = run_session(tmp_path, "[run.submit(crashes), run.submit(leaves)]")
     causes = {next(iter(cause.tasks)): cause for cause in found.causes}
     assert {task: cause.failure_class for task, cause in causes.items()} == {
-        "crashes": "code_error", "leaves": "worker_lost",
-    }  # fmt: skip
+        "crashes": "code_error",
+        "leaves": "worker_lost",
+    }
     assert causes["crashes"].suggestions[0].startswith("`crashes` crashed in native code")
     assert "ended by itself, with exit code 7, while it had `leaves`" in causes["leaves"].suggestions[0]
 
 
 def test_a_task_that_failed_explains_those_that_depend_on_it(tmp_path):
-    cause = only(run_session(tmp_path, "[second_ for first_ in [run.submit(first)] for second_ in [first_, *[run.submit(second, run.submit(second, first_)) for _ in range(3)]]]"))  # fmt: skip
+    cause = only(
+        run_session(
+            tmp_path,
+            "[second_ for first_ in [run.submit(first)] for second_ in [first_, *[run.submit(second, "
+            "run.submit(second, first_)) for _ in range(3)]]]",
+        )
+    )
     assert (cause.tasks, cause.count, cause.explains.dependents) == ({"first": 1}, 1, 6)
     assert cause.failure_class == "code_error"
 
@@ -117,16 +133,18 @@ def test_a_task_that_failed_explains_those_that_depend_on_it(tmp_path):
 def test_a_kernel_kill_in_a_cgroup_is_out_of_memory_with_the_kernels_word_for_it(tmp_path):
     with memory_limit(400 << 20) as procs:
         found = run_session(
-            tmp_path, "[run.submit(hungry, 40), run.submit(hungry, 900)]",
+            tmp_path,
+            "[run.submit(hungry, 40), run.submit(hungry, 900)]",
             preexec_fn=lambda: procs.write_text(str(os.getpid())),
-        )  # fmt: skip
+        )
     cause = only(found)
     assert (cause.failure_class, cause.scope, cause.explains.lost_tasks) == ("out_of_memory", "worker", 1)
     assert cause.confidence >= 0.9
     assert {one.source for one in cause.evidence} >= {"kernel"}
     assert "OOM killer" in " ".join(one.text for one in cause.evidence)
     assert cause.suggestions[0].startswith(
-        "component `sim` asks for 256.0 MiB; the kernel killed it when its cgroup was at its limit of 400.0 MiB; "
+        "component `sim` asks for 256.0 MiB; the kernel killed it when its cgroup was at its limit of "
+        "400.0 MiB; "
         "the largest success needed "
     )
     assert cause.suggestions[0].endswith(
@@ -139,10 +157,13 @@ def test_a_command_that_the_kernel_kills_in_a_cgroup_is_out_of_memory(tmp_path):
     with memory_limit(300 << 20) as procs:
         subprocess.run(
             [sys.executable, "-m", "flightlog", "run", "--", sys.executable, "-c", program],
-            cwd=tmp_path, capture_output=True, check=False, timeout=100,
+            cwd=tmp_path,
+            capture_output=True,
+            check=False,
+            timeout=100,
             env={**os.environ, "FLIGHTLOG_RUNS_DIR": str(tmp_path / "runs")},
             preexec_fn=lambda: procs.write_text(str(os.getpid())),
-        )  # fmt: skip
+        )
     cause = only(diagnosed(tmp_path))
     assert (cause.failure_class, cause.scope) == ("out_of_memory", "command")
     assert {one.source for one in cause.evidence} >= {"kernel"}
@@ -152,9 +173,12 @@ def test_a_command_killed_without_any_sign_of_memory_is_unknown_and_says_whom_to
     program = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
     subprocess.run(
         [sys.executable, "-m", "flightlog", "run", "--", sys.executable, "-c", program],
-        cwd=tmp_path, capture_output=True, check=False, timeout=60,
+        cwd=tmp_path,
+        capture_output=True,
+        check=False,
+        timeout=60,
         env={**os.environ, "FLIGHTLOG_RUNS_DIR": str(tmp_path / "runs")},
-    )  # fmt: skip
+    )
     found = diagnosed(tmp_path)
     cause = only(found)
     assert (cause.failure_class, cause.certainty) == ("unknown", "unknown")

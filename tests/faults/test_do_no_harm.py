@@ -1,7 +1,8 @@
 """Ordinary programs do with the recorder exactly what they do without it.
 
-Each program in `ordinary_programs` runs twice in an empty folder: beside a stand-in for Flightlog that does nothing, and
-beside Flightlog. Output, exit code and every file that it leaves must be the same, and the run must tell the truth.
+Each program in `ordinary_programs` runs twice in an empty folder: beside a stand-in for Flightlog that does
+nothing, and beside Flightlog. Output, exit code and every file that it leaves must be the same, and the run
+must tell the truth.
 """
 
 from __future__ import annotations

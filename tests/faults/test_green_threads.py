@@ -1,4 +1,5 @@
-"""gevent and eventlet: the program runs as it would without us, and its greenlets are recorded as threads are."""
+"""gevent and eventlet: the program runs as it would without us, and its greenlets are recorded as threads
+are."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from flightlog.store.run import Run, open_run
 
 LIBRARIES = ("gevent", "eventlet")
 
-# `patch()` replaces the standard library's threads; `spawn(f, *args)` starts a greenlet and gives what waits for its result.
+# `patch()` replaces the standard library's threads; `spawn(f, *args)` starts a greenlet and gives what waits
+# for its result.
 PREPARED = """
 import os, sys, warnings
 warnings.simplefilter("ignore")
@@ -51,10 +53,12 @@ import time
 def start(program: str, *arguments: str | Path, **options: object) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", PREPARED + program, *map(str, arguments)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
         env={k: v for k, v in os.environ.items() if not k.startswith(("FLIGHTLOG", "TRACEPARENT", "PYTEST"))},
         **options,
-    )  # fmt: skip
+    )
 
 
 def outcome(program: str, *arguments: str | Path) -> tuple[int, str, str]:
@@ -360,10 +364,25 @@ def test_a_gevent_worker_of_gunicorn_is_recorded(tmp_path):
     (tmp_path / "hooks.py").write_text(HOOKS)
     at = tmp_path / "socket"
     server = subprocess.Popen(
-        [sys.executable, "-m", "gunicorn", "-k", "gevent", "-w", "1", "-b", f"unix:{at}", "-c", "hooks.py", "served:app"],
-        cwd=tmp_path, stderr=subprocess.PIPE, text=True,
+        [
+            sys.executable,
+            "-m",
+            "gunicorn",
+            "-k",
+            "gevent",
+            "-w",
+            "1",
+            "-b",
+            f"unix:{at}",
+            "-c",
+            "hooks.py",
+            "served:app",
+        ],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
         env={k: v for k, v in os.environ.items() if not k.startswith(("FLIGHTLOG", "TRACEPARENT", "PYTEST"))},
-    )  # fmt: skip
+    )
     assert server.stderr is not None
     said = ""
     while "Booting worker" not in said:

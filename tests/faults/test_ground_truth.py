@@ -1,7 +1,8 @@
 """kill -9 at random moments: what a program had recorded is there, once, whatever it was doing.
 
-Each program writes what it has recorded into a file of its own, right after recording it. Two moments are tried for each
-kind of program; `FLIGHTLOG_KILLS=40 pytest tests/faults/test_ground_truth.py` tries 40 of each.
+Each program writes what it has recorded into a file of its own, right after recording it. Two moments are
+tried for each kind of program; `FLIGHTLOG_KILLS=40 pytest tests/faults/test_ground_truth.py` tries 40 of
+each.
 """
 
 from __future__ import annotations
@@ -124,11 +125,13 @@ if __name__ == "__main__":
 
 
 IN_FLIGHT = {"four threads": 4}
-"""Spans that may be on their way to the file when the process dies: they have their number, and nobody was told of them."""
+"""Spans that may be on their way to the file when the process dies: they have their number, and nobody was
+told of them."""
 
 
 def run_and_kill(program: str, folder: Path, seed: int) -> dict[str, set[tuple[str, int]]]:
-    """Run a program in a process group of its own, and kill all of it at a random moment; what it had recorded."""
+    """Run a program in a process group of its own, and kill all of it at a random moment; what it had
+    recorded."""
     script, truth = folder / "program.py", folder / "truth"
     script.write_text(PRELUDE + PROGRAMS[program])
     truth.touch()

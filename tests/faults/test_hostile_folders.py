@@ -1,4 +1,5 @@
-"""Folders that somebody else made: no file in them stops, floods or crashes a command, and none hides the other runs."""
+"""Folders that somebody else made: no file in them stops, floods or crashes a command, and none hides the
+other runs."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ for words in [[*words, "--runs-dir", runs] for words in (*over_all, ["compare", 
         code = main(words)
     print(words[0], code, said.getvalue().strip().replace(chr(10), " / ")[-300:])
 """
-"""Commands over a folder with bad runs in it, and over those runs; in a process that can be ended, with 4 GiB at most."""
+"""Commands over a folder with bad runs in it, and over those runs; in a process that can be ended, with 4 GiB
+at most."""
 
 
 def answers(runs: Path, good: Path, *bad: Path) -> dict[str, set[str]]:
@@ -91,8 +93,12 @@ def test_runs_with_a_bad_document_are_listed_with_the_reason_and_so_are_the_othe
         spoil(run / layout.RUN)
     codes = answers(runs, good, *bad)
     assert {name: codes[name] for name in ("list", "sql", "gc", "trends", "report")} == {
-        "list": {"0"}, "sql": {"0"}, "gc": {"0"}, "trends": {"0"}, "report": {"0"},
-    }  # fmt: skip
+        "list": {"0"},
+        "sql": {"0"},
+        "gc": {"0"},
+        "trends": {"0"},
+        "report": {"0"},
+    }
     assert main(["list", "--format", "json", "--runs-dir", str(runs)]) == 0
     listed = msgspec.json.decode(capsys.readouterr().out)
     assert {run["run_id"]: (run["status"], run["problem"]) for run in listed} == {
@@ -197,8 +203,9 @@ def test_a_count_that_no_column_holds_is_null_in_sql(tmp_path, capsys, count):
     query = "SELECT run_id, tasks_submitted FROM runs ORDER BY run_id"
     assert main(["sql", query, "--all", "--format", "json", "--runs-dir", str(tmp_path)]) == 0
     assert msgspec.json.decode(capsys.readouterr().out) == [
-        {"run_id": run.name, "tasks_submitted": None}, {"run_id": other.name, "tasks_submitted": 7},
-    ]  # fmt: skip
+        {"run_id": run.name, "tasks_submitted": None},
+        {"run_id": other.name, "tasks_submitted": 7},
+    ]
 
 
 @pytest.mark.parametrize("memory", [[1], 10**400], ids=["a list", "beyond all floats"])

@@ -44,9 +44,11 @@ def run_and_kill(tmp_path: Path, processes: int, after_s: float) -> tuple[Run, l
     pipes = [os.pipe() for _ in range(processes)]
     program = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, str(tmp_path / "runs"), *(str(w) for _, w in pipes)],
-        pass_fds=[w for _, w in pipes], stdout=subprocess.PIPE, text=True,
+        pass_fds=[w for _, w in pipes],
+        stdout=subprocess.PIPE,
+        text=True,
         env={k: v for k, v in os.environ.items() if not k.startswith(("FLIGHTLOG", "TRACEPARENT"))},
-    )  # fmt: skip
+    )
     assert program.stdout is not None
     children = [int(pid) for pid in program.stdout.readline().split()]
     told = [drained(r, until=200) for r, _ in pipes]

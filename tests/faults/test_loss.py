@@ -207,7 +207,8 @@ def test_lines_that_waited_in_memory_when_the_process_was_killed_are_lost_and_co
     (cause,) = diagnose(run).causes
     assert (cause.failure_class, cause.headline) == ("unknown", "the run's process exited unexpectedly")
     assert cause.missing[0] == (
-        "How the program ended is not recorded. The recorder could not write then (disk quota exceeded): that is "
+        "How the program ended is not recorded. The recorder could not write then (disk quota exceeded): "
+        "that is "
         "why data is missing, not why the program ended."
     )
 

@@ -1,4 +1,5 @@
-"""A secret in every place that takes a text: none of them stands in what was recorded, or in what is made of it."""
+"""A secret in every place that takes a text: none of them stands in what was recorded, or in what is made of
+it."""
 
 from __future__ import annotations
 

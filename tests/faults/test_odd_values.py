@@ -1,4 +1,5 @@
-"""Whatever stands in a run's documents and lines, commands answer or say what is wrong; they never end with a traceback."""
+"""Whatever stands in a run's documents and lines, commands answer or say what is wrong; they never end with a
+traceback."""
 
 from __future__ import annotations
 
@@ -17,19 +18,55 @@ from hypothesis import strategies as st
 from flightlog.cli.main import main
 
 ODD = [
-    "null", "true", "-1", "0", "0.5", '""', '"x"', "[]", "{}", "[1]", "[null]", '{"a":[{}]}', '{"":{"":1}}', '{"\\ud800":1}',
-    str(1 << 63), str(1 << 64), str(-(1 << 63) - 1), "1" + "0" * 400, "1" + "0" * 5000, "1e308", "-1e308", "1e400", "1e-320",
-    "NaN", "Infinity", '"\\ud800"', '"\\u0000"', '"' + "x" * 100_000 + '"', "[" * 400 + "]" * 400, "[" * 900 + "]" * 900,
-    "[" * 3000 + "]" * 3000, '{"a":' * 700 + "1" + "}" * 700, '"2026-99-99T99:99:99Z"', '"0000-01-01T00:00:00.000000Z"',
+    "null",
+    "true",
+    "-1",
+    "0",
+    "0.5",
+    '""',
+    '"x"',
+    "[]",
+    "{}",
+    "[1]",
+    "[null]",
+    '{"a":[{}]}',
+    '{"":{"":1}}',
+    '{"\\ud800":1}',
+    str(1 << 63),
+    str(1 << 64),
+    str(-(1 << 63) - 1),
+    "1" + "0" * 400,
+    "1" + "0" * 5000,
+    "1e308",
+    "-1e308",
+    "1e400",
+    "1e-320",
+    "NaN",
+    "Infinity",
+    '"\\ud800"',
+    '"\\u0000"',
+    '"' + "x" * 100_000 + '"',
+    "[" * 400 + "]" * 400,
+    "[" * 900 + "]" * 900,
+    "[" * 3000 + "]" * 3000,
+    '{"a":' * 700 + "1" + "}" * 700,
+    '"2026-99-99T99:99:99Z"',
+    '"0000-01-01T00:00:00.000000Z"',
     '"9999-12-31T23:59:59.999999Z"',
-]  # fmt: skip
+]
 """JSON texts, as no recorder writes them."""
 HERE = "the odd value stands here"
 COMMANDS = [
-    ["report", "RUN"], ["list", "--format", "json"], ["verify", "RUN"], ["diagnose", "RUN"], ["timeline", "RUN"],
-    ["export", "RUN", "--to", "perfetto", "--output", "OUT"], ["devices", "RUN"], ["compare", "OTHER", "RUN"],
+    ["report", "RUN"],
+    ["list", "--format", "json"],
+    ["verify", "RUN"],
+    ["diagnose", "RUN"],
+    ["timeline", "RUN"],
+    ["export", "RUN", "--to", "perfetto", "--output", "OUT"],
+    ["devices", "RUN"],
+    ["compare", "OTHER", "RUN"],
     ["sql", "FROM runs", "--all"],
-]  # fmt: skip
+]
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,5 @@
-"""The end of a run is short: it hands over the interpreter a few times, imports nothing, and leaves long work to others."""
+"""The end of a run is short: it hands over the interpreter a few times, imports nothing, and leaves long work
+to others."""
 
 from __future__ import annotations
 
@@ -33,8 +34,8 @@ from flightlog.store.write.finalize import sole_sealer
 
 DEADLINE_S = 120.0
 
-# Ends a run of N spans beside busy threads, and tells what its end did: modules imported, calls of the kinds that hand
-# over the interpreter (files, locks and waiting), warnings, and the switch interval afterwards.
+# Ends a run of N spans beside busy threads, and tells what its end did: modules imported, calls of the kinds
+# that hand over the interpreter (files, locks and waiting), warnings, and the switch interval afterwards.
 BUSY = """
 import io, json, logging, mmap, sys, threading, time
 import flightlog
@@ -93,8 +94,12 @@ def ended(folder: Path, program: str, *arguments: object, **environ: str) -> dic
     environment = {name: value for name, value in os.environ.items() if name != "FLIGHTLOG_COMPLETE"}
     done = subprocess.run(
         [sys.executable, "-c", program, str(folder), *map(str, arguments)],
-        env={**environment, **environ}, capture_output=True, text=True, timeout=DEADLINE_S, check=False,
-    )  # fmt: skip
+        env={**environment, **environ},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

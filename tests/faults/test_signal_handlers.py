@@ -1,4 +1,5 @@
-"""What signal handlers raise reaches the program, once, wherever it strikes, and leaves recording in order."""
+"""What signal handlers raise reaches the program, once, wherever it strikes, and leaves recording in
+order."""
 
 from __future__ import annotations
 
@@ -64,7 +65,8 @@ def wait_until(holds: Callable[[], bool]) -> None:
 
 
 class Strike:
-    """Sends the signal when this thread comes to the n-th place in our own code where Python runs handlers; counts them."""
+    """Sends the signal when this thread comes to the n-th place in our own code where Python runs handlers;
+    counts them."""
 
     def __init__(self, at: int) -> None:
         self.at, self.met = at, 0
@@ -109,7 +111,8 @@ class Strike:
 
 
 def strike_everywhere(work: Callable[[], object], check: Callable[[int, bool], None], step: int = 1) -> int:
-    """Do the work again and again, struck one line later each time, until it is through; gives how often it was struck."""
+    """Do the work again and again, struck one line later each time, until it is through; gives how often it
+    was struck."""
     struck = 0
     for at in range(1, 100_000, step):
         reached = False

@@ -14,7 +14,8 @@ from flightlog.store.run import Run, open_run
 
 pytest.importorskip("_xxsubinterpreters", reason="the interpreters of Python 3.11 and 3.12")
 
-# `inside(code)` runs code in a new subinterpreter and ends that: with a thread left in it, the process would abort.
+# `inside(code)` runs code in a new subinterpreter and ends that: with a thread left in it, the process would
+# abort.
 PREPARED = """
 import sys, _xxsubinterpreters as interpreters
 runs, isolated = sys.argv[1], sys.argv[2] == "isolated"
@@ -95,9 +96,12 @@ def run_program(program: str, kind: str, folder: Path) -> tuple[int, str, str]:
     """Exit code, output and errors."""
     done = subprocess.run(
         [sys.executable, "-c", PREPARED + program, folder, kind],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
         env={k: v for k, v in os.environ.items() if not k.startswith(("FLIGHTLOG", "TRACEPARENT", "PYTEST"))},
-    )  # fmt: skip
+    )
     return done.returncode, done.stdout, done.stderr
 
 

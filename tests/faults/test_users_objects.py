@@ -1,4 +1,5 @@
-"""Objects whose own code raises, handed to every entry point: the program never sees it, and the run says what came."""
+"""Objects whose own code raises, handed to every entry point: the program never sees it, and the run says
+what came."""
 
 from __future__ import annotations
 
@@ -47,11 +48,39 @@ def end() -> Any:
 RAISING: list[Callable[[], Any]] = [no_connection, endless, leave, stop, end]
 
 METHODS = [
-    "__repr__", "__str__", "__len__", "__eq__", "__ne__", "__lt__", "__ge__", "__hash__", "__float__", "__int__",
-    "__index__", "__bool__", "__iter__", "__next__", "__contains__", "__getitem__", "__getattr__", "__getattribute__",
-    "__fspath__", "__format__", "__sub__", "__neg__", "__call__", "__copy__", "__reduce_ex__", "__await__", "__enter__",
-    "keys", "items", "values", "get", "isoformat",
-]  # fmt: skip
+    "__repr__",
+    "__str__",
+    "__len__",
+    "__eq__",
+    "__ne__",
+    "__lt__",
+    "__ge__",
+    "__hash__",
+    "__float__",
+    "__int__",
+    "__index__",
+    "__bool__",
+    "__iter__",
+    "__next__",
+    "__contains__",
+    "__getitem__",
+    "__getattr__",
+    "__getattribute__",
+    "__fspath__",
+    "__format__",
+    "__sub__",
+    "__neg__",
+    "__call__",
+    "__copy__",
+    "__reduce_ex__",
+    "__await__",
+    "__enter__",
+    "keys",
+    "items",
+    "values",
+    "get",
+    "isoformat",
+]
 PROPERTIES = [
     "__class__",
     "__dict__",

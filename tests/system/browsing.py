@@ -1,4 +1,5 @@
-"""Pages in Debian's Chromium, watched: what they log, ask for, show as dialogs, and whether a hostile text became a script."""
+"""Pages in Debian's Chromium, watched: what they log, ask for, show as dialogs, and whether a hostile text
+became a script."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ _WAYS_OUT = """() => {
 class Visit:
     """A page that is open, and all that went wrong in it since.
 
-    Requests to anything but the page's own origin (for a file: the file itself), `data:` and `blob:` are foreign.
+    Requests to anything but the page's own origin (for a file: the file itself), `data:` and `blob:` are
+    foreign.
     """
 
     def __init__(self, page: Any, address: str) -> None:
@@ -152,7 +154,8 @@ def visit(
     token: str | None = None,
     patience_s: float = 180,
 ) -> Iterator[Visit]:
-    """Open an address (`file:`, `http:`) in a fresh profile; `token` goes along as the bearer's with every request."""
+    """Open an address (`file:`, `http:`) in a fresh profile; `token` goes along as the bearer's with every
+    request."""
     context = browser.new_context(
         viewport={"width": size[0], "height": size[1]},
         color_scheme="dark" if dark else "light",

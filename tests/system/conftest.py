@@ -15,7 +15,8 @@ from slurm.cluster import Cluster
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let two processes share the suite, each file in one of them: what is started for a file is started once.
+    """Let two processes share the suite, each file in one of them: what is started for a file is started
+    once.
 
     All that starts a cluster goes to the same process, and so does all that reads the run of 1,000,000 tasks.
     """
@@ -36,7 +37,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A Slurm of three nodes, all of them this machine; Debian's packages are installed where they are missing."""
+    """A Slurm of three nodes, all of them this machine; Debian's packages are installed where they are
+    missing."""
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         pytest.skip("a Slurm of the test suite's own needs root and Debian's packages")
     cluster = Cluster(tmp_path_factory.mktemp("slurm"))
@@ -55,13 +57,15 @@ def large_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def looked_at(tmp_path_factory: pytest.TempPathFactory, large_run: Path) -> Iterator[RunsToLookAt]:
-    """The six runs that pages are opened on; one of them is being written until the module's tests are over."""
+    """The six runs that pages are opened on; one of them is being written until the module's tests are
+    over."""
     with runs_to_look_at(tmp_path_factory.mktemp("looked-at"), large_run) as runs:
         yield runs
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """Debian's Chromium, started once a module, since one thread drives no two; each page has a profile of its own."""
+    """Debian's Chromium, started once a module, since one thread drives no two; each page has a profile of
+    its own."""
     with chromium() as started:
         yield started

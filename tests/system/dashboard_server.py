@@ -18,9 +18,11 @@ from printed_address import printed_address
 
 _ADDRESS = re.compile(r"https?://\S+")
 UPGRADE = {
-    "Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13",
+    "Connection": "Upgrade",
+    "Upgrade": "websocket",
+    "Sec-WebSocket-Version": "13",
     "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
-}  # fmt: skip
+}
 SOCKET = "/_nicegui_ws/socket.io/?EIO=4&transport=websocket"
 
 
@@ -68,9 +70,13 @@ def dashboard(runs_dir: Path, *words: str, timeout_s: float = 60) -> Iterator[Se
         *words,
     ]
     process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
         env={**os.environ, "XDG_STATE_HOME": f"{runs_dir}-state"},
-    )  # fmt: skip
+    )
 
     def end() -> None:
         process.send_signal(signal.SIGINT)

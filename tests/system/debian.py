@@ -21,7 +21,8 @@ def find(program: str) -> str | None:
 
 
 def install(programs: dict[str, str], *also: str) -> list[str]:
-    """Install the packages of the programs that are missing, with `also` beside them; gives what was missing."""
+    """Install the packages of the programs that are missing, with `also` beside them; gives what was
+    missing."""
     missing = [package for program, package in programs.items() if find(program) is None]
     if not missing:
         return []

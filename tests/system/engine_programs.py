@@ -60,8 +60,8 @@ class DragonStoodStillError(Exception):
 def unless_dragon_stands_still(start):
     """What `start()` gives, and once more if Dragon's own services stood still.
 
-    Locks in Dragon's shared memory stay locked when the process that holds one is killed, and these tests kill
-    processes. What stood where is printed. Whatever else hangs fails the test at once.
+    Locks in Dragon's shared memory stay locked when the process that holds one is killed, and these tests
+    kill processes. What stood where is printed. Whatever else hangs fails the test at once.
     """
     try:
         return start()
@@ -73,8 +73,8 @@ def unless_dragon_stands_still(start):
 def run_program(command, folder, env=None, timeout_s=200):
     """A program's end and what it wrote: stdout and stderr apart.
 
-    One that takes too long fails the test with where each of its processes stood, and nothing of it is left behind: no
-    process, whoever has started it, and no shared memory.
+    One that takes too long fails the test with where each of its processes stood, and nothing of it is left
+    behind: no process, whoever has started it, and no shared memory.
     """
     mark = f"{folder}-{time.monotonic_ns()}"
     env = {
@@ -152,7 +152,8 @@ def _text(file):
 
 
 def sweep(launcher, target, folder, env=None):
-    """What the sweep gives on a target: its results and what was recorded, and the two streams of the program."""
+    """What the sweep gives on a target: its results and what was recorded, and the two streams of the
+    program."""
     marks, home = folder / "marks", folder / "home"
 
     def start():

@@ -20,10 +20,16 @@ from printed_address import printed_address
 LAB = Path(__file__).parents[2] / ".servers/bin/jupyter-lab"
 _ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+/")
 _QUIET = [
-    "--no-browser", "--allow-root", "--ServerApp.ip=127.0.0.1", "--ServerApp.port=0", "--ServerApp.port_retries=0",
-    "--LabApp.expose_app_in_browser=True", "--LabApp.news_url=", "--LabApp.extension_manager=readonly",
+    "--no-browser",
+    "--allow-root",
+    "--ServerApp.ip=127.0.0.1",
+    "--ServerApp.port=0",
+    "--ServerApp.port_retries=0",
+    "--LabApp.expose_app_in_browser=True",
+    "--LabApp.news_url=",
+    "--LabApp.extension_manager=readonly",
     "--LabApp.check_for_updates_class=jupyterlab.handlers.announcements.NeverCheckForUpdate",
-]  # fmt: skip
+]
 _SETTINGS = {
     "notebook-extension/tracker": {"windowingMode": "none"},  # every cell is on the page
     "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
@@ -57,7 +63,8 @@ class Lab:
 
 @contextmanager
 def jupyterlab(folder: Path, *, plotly: bool = True, timeout_s: float = 90) -> Iterator[Lab]:
-    """Start one over a new folder, which nobody enters without its token; it is ended, with its kernels, at last.
+    """Start one over a new folder, which nobody enters without its token; it is ended, with its kernels, at
+    last.
 
     It trusts no notebook that another one saved. Without `plotly` it lacks what draws Plotly's figures.
     """
@@ -68,9 +75,10 @@ def jupyterlab(folder: Path, *, plotly: bool = True, timeout_s: float = 90) -> I
         own / "share/kernels/python3/kernel.json",
         {
             "argv": [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"],
-            "display_name": "Python 3", "language": "python",
+            "display_name": "Python 3",
+            "language": "python",
         },
-    )  # fmt: skip
+    )
     for name, settings in _SETTINGS.items():
         _write(own / f"settings/@jupyterlab/{name}.jupyterlab-settings", settings)
     share = [
@@ -78,16 +86,26 @@ def jupyterlab(folder: Path, *, plotly: bool = True, timeout_s: float = 90) -> I
         *([Path(sys.prefix) / "share/jupyter"] if plotly else []),
     ]  # where Plotly put its renderer
     environ = {
-        **os.environ, "JUPYTER_PATH": os.pathsep.join(map(str, share)), "JUPYTER_CONFIG_DIR": str(own / "config"),
-        "JUPYTER_DATA_DIR": str(own / "data"), "JUPYTER_RUNTIME_DIR": str(own / "runtime"),
-        "JUPYTERLAB_SETTINGS_DIR": str(own / "settings"), "JUPYTERLAB_WORKSPACES_DIR": str(own / "workspaces"),
-        "IPYTHONDIR": str(own / "ipython"), "FLIGHTLOG_RUNS_DIR": str(shown / "runs"),
-    }  # fmt: skip
+        **os.environ,
+        "JUPYTER_PATH": os.pathsep.join(map(str, share)),
+        "JUPYTER_CONFIG_DIR": str(own / "config"),
+        "JUPYTER_DATA_DIR": str(own / "data"),
+        "JUPYTER_RUNTIME_DIR": str(own / "runtime"),
+        "JUPYTERLAB_SETTINGS_DIR": str(own / "settings"),
+        "JUPYTERLAB_WORKSPACES_DIR": str(own / "workspaces"),
+        "IPYTHONDIR": str(own / "ipython"),
+        "FLIGHTLOG_RUNS_DIR": str(shown / "runs"),
+    }
     token = secrets.token_hex(16)
     process = subprocess.Popen(
         [str(LAB), *_QUIET, f"--ServerApp.root_dir={shown}", f"--IdentityProvider.token={token}"],
-        env=environ, cwd=shown, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
+        env=environ,
+        cwd=shown,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
 
     def end() -> None:
         process.terminate()

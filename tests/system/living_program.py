@@ -1,7 +1,8 @@
-"""A program that records until it is told to stop: tasks all the time, and one that fails or hangs on a word from its input.
+"""A program that records until it is told to stop: tasks all the time, and one that fails or hangs on a word
+from its input.
 
-Called as `living_program.py RUNS_DIR PROJECT`: it prints the run's folder once tasks have ended, then reads `fail`, `hang` and `stop`.
-The end of its input is a `stop`.
+Called as `living_program.py RUNS_DIR PROJECT`: it prints the run's folder once tasks have ended, then reads
+`fail`, `hang` and `stop`. The end of its input is a `stop`.
 """
 
 from __future__ import annotations

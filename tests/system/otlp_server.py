@@ -1,4 +1,5 @@
-"""Real servers that take OpenTelemetry's traces: MLflow and Arize Phoenix, started on free ports of this machine."""
+"""Real servers that take OpenTelemetry's traces: MLflow and Arize Phoenix, started on free ports of this
+machine."""
 
 from __future__ import annotations
 
@@ -33,9 +34,19 @@ def program(name: str) -> str:
 def mlflow(folder: Path) -> Iterator[str]:
     port = free_port()
     command = [
-        program("mlflow"), "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1",
-        "--backend-store-uri", f"sqlite:///{folder}/mlflow.db", "--artifacts-destination", str(folder / "artifacts"),
-    ]  # fmt: skip
+        program("mlflow"),
+        "server",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+        "--workers",
+        "1",
+        "--backend-store-uri",
+        f"sqlite:///{folder}/mlflow.db",
+        "--artifacts-destination",
+        str(folder / "artifacts"),
+    ]
     lean = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
     with _running(command, folder, lean, f"http://127.0.0.1:{port}", "/health") as address:
         yield address
@@ -45,9 +56,12 @@ def mlflow(folder: Path) -> Iterator[str]:
 def phoenix(folder: Path) -> Iterator[str]:
     port = free_port()
     environ = {
-        "PHOENIX_HOST": "127.0.0.1", "PHOENIX_PORT": str(port), "PHOENIX_GRPC_PORT": str(free_port()),
-        "PHOENIX_WORKING_DIR": str(folder), "PHOENIX_TELEMETRY_ENABLED": "false",
-    }  # fmt: skip
+        "PHOENIX_HOST": "127.0.0.1",
+        "PHOENIX_PORT": str(port),
+        "PHOENIX_GRPC_PORT": str(free_port()),
+        "PHOENIX_WORKING_DIR": str(folder),
+        "PHOENIX_TELEMETRY_ENABLED": "false",
+    }
     with _running(
         [program("phoenix"), "serve"], folder, environ, f"http://127.0.0.1:{port}", "/healthz"
     ) as address:

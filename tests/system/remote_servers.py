@@ -1,4 +1,5 @@
-"""Object stores that the tests start: moto's S3 server and Azurite; and a proxy before them that fails as it is told."""
+"""Object stores that the tests start: moto's S3 server and Azurite; and a proxy before them that fails as it
+is told."""
 
 from __future__ import annotations
 
@@ -25,8 +26,9 @@ KEY = b64encode(token_bytes(64)).decode()
 class Proxy:
     """Passes bytes on to a server, and fails when `mode` says so, connections that are open included.
 
-    `refuse` ends every connection at once, `hang` takes what comes and never answers, `slow` passes 256 KiB a second,
-    `error` answers 500, `cut` ends a connection after `cut_after` bytes of it have gone to the server.
+    `refuse` ends every connection at once, `hang` takes what comes and never answers, `slow` passes 256 KiB a
+    second, `error` answers 500, `cut` ends a connection after `cut_after` bytes of it have gone to the
+    server.
     """
 
     def __init__(self, port: int) -> None:
@@ -139,8 +141,17 @@ def s3_store() -> Iterator[Store]:
 def azure_store() -> Iterator[Store]:
     assert AZURITE.exists(), f"{AZURITE} is missing: `make test-system` installs it"
     port = free_port()
-    command = [str(AZURITE), "--inMemoryPersistence", "--silent", "--skipApiVersionCheck", "--disableTelemetry",
-               "--blobHost", "127.0.0.1", "--blobPort", str(port)]  # fmt: skip
+    command = [
+        str(AZURITE),
+        "--inMemoryPersistence",
+        "--silent",
+        "--skipApiVersionCheck",
+        "--disableTelemetry",
+        "--blobHost",
+        "127.0.0.1",
+        "--blobPort",
+        str(port),
+    ]
     with _server(command, port):
         proxy = Proxy(port)
         connection = (

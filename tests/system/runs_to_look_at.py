@@ -1,4 +1,5 @@
-"""The six runs that every page is opened on, in one folder: demo, large, empty, being written, killed and hostile."""
+"""The six runs that every page is opened on, in one folder: demo, large, empty, being written, killed and
+hostile."""
 
 from __future__ import annotations
 
@@ -39,9 +40,15 @@ class Living:
         if host is not None and os.geteuid() == 0 and shutil.which("unshare"):
             words = ["unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', host, *words]
         self._process = subprocess.Popen(
-            words, env={**os.environ, "PATH": search}, cwd=folder,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._said, text=True, start_new_session=True,
-        )  # fmt: skip
+            words,
+            env={**os.environ, "PATH": search},
+            cwd=folder,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._said,
+            text=True,
+            start_new_session=True,
+        )
         assert self._process.stdout is not None
         printed = self._process.stdout.readline().strip()
         self.path = folder / printed
@@ -111,14 +118,19 @@ class RunsToLookAt:
     def each(self) -> dict[str, Path]:
         """All six, by what they are called in tests and pictures."""
         return {
-            "demo": self.demo, "large": self.large, "empty": self.empty, "written": self.written, "killed": self.killed,
+            "demo": self.demo,
+            "large": self.large,
+            "empty": self.empty,
+            "written": self.written,
+            "killed": self.killed,
             "hostile": self.hostile,
-        }  # fmt: skip
+        }
 
 
 @contextmanager
 def runs_to_look_at(folder: Path, large: Path, *, name_bytes: int = LONG) -> Iterator[RunsToLookAt]:
-    """Record and write them below a folder, which is removed afterwards; the files of the `large` one are linked to."""
+    """Record and write them below a folder, which is removed afterwards; the files of the `large` one are
+    linked to."""
     runs_dir = folder / "runs"
     runs_dir.mkdir(parents=True)
     living = None
@@ -148,14 +160,16 @@ def runs_to_look_at(folder: Path, large: Path, *, name_bytes: int = LONG) -> Ite
 
 
 def write_large(runs_dir: Path, tasks: int = LARGE) -> Path:
-    """Write a closed run of so many tasks, as the benchmarks do, and give its path (1.8 GB, half a minute)."""
+    """Write a closed run of so many tasks, as the benchmarks do, and give its path (1.8 GB, half a
+    minute)."""
     words = [sys.executable, "-m", "bench.large_run", runs_dir, str(tasks)]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True, timeout=300)
     return Path(done.stdout.strip())
 
 
 def flightlog(*words: object, check: bool = True, **options: Any) -> str:
-    """What a command prints on its output; its notes go unread. One that fails is an error with all that it said."""
+    """What a command prints on its output; its notes go unread. One that fails is an error with all that it
+    said."""
     command = [Path(sys.executable).with_name("flightlog"), *map(str, words)]
     done = subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, **options

@@ -14,7 +14,8 @@ from pathlib import Path
 
 
 class S3Server:
-    """Serves buckets at `url` until it is stopped; `requests` tells what was asked of it since it was last asked."""
+    """Serves buckets at `url` until it is stopped; `requests` tells what was asked of it since it was last
+    asked."""
 
     def __init__(self, folder: Path) -> None:
         with socket.socket() as free:
@@ -26,8 +27,10 @@ class S3Server:
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
-            )  # fmt: skip
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
         self._wait()
 
     def _wait(self, limit_s: float = 60.0) -> None:
@@ -65,9 +68,13 @@ class S3Server:
             name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "FLIGHTLOG_"))
         }
         return kept | {
-            "AWS_ENDPOINT_URL": self.url, "AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "a-hidden-word",
-            "AWS_DEFAULT_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true", **more,
-        }  # fmt: skip
+            "AWS_ENDPOINT_URL": self.url,
+            "AWS_ACCESS_KEY_ID": "testing",
+            "AWS_SECRET_ACCESS_KEY": "a-hidden-word",
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_EC2_METADATA_DISABLED": "true",
+            **more,
+        }
 
     def stop(self) -> None:
         self._process.terminate()

@@ -1,7 +1,7 @@
 """A sweep that makes a good picture: three kinds of tasks in turn, attempts that are retried, samples.
 
-Called as `showcase_program.py RUNS_DIR PROJECT`; prints the run's folder when a third of it has been done, and goes on till its
-input ends.
+Called as `showcase_program.py RUNS_DIR PROJECT`; prints the run's folder when a third of it has been done,
+and goes on till its input ends.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""A program for tests of engines: a small sweep with a retry, a failure and spans, on a target of the manifest beside it.
+"""A program for tests of engines: a small sweep with a retry, a failure and spans, on a target of the
+manifest beside it.
 
-Called as `sweep_program.py FOLDER TARGET`: FOLDER gets the runs, and the manifest is what MANIFEST holds. With HIDDEN in
-the environment, a folder, the program sees a file system of its own there, as if it ran on another machine.
+Called as `sweep_program.py FOLDER TARGET`: FOLDER gets the runs, and the manifest is what MANIFEST holds.
+With HIDDEN in the environment, a folder, the program sees a file system of its own there, as if it ran on
+another machine.
 """
 
 # ruff: noqa: E402 - what the program sees is changed before anything that it imports starts a thread

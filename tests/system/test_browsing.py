@@ -10,7 +10,10 @@ from browsing import PHONE, visit
 
 pytestmark = pytest.mark.system
 
-QUIET = "<!DOCTYPE html><html><head><title>quiet</title></head><body><p data-path='a.b' data-value='1'>one</p></body></html>"
+QUIET = (
+    "<!DOCTYPE html><html><head><title>quiet</title></head><body><p data-path='a.b' "
+    "data-value='1'>one</p></body></html>"
+)
 
 
 @pytest.mark.parametrize(

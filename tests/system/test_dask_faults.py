@@ -1,4 +1,5 @@
-"""What goes wrong in a Dask cluster that is watched: nothing recorded is lost, and every task has one end or is in flight."""
+"""What goes wrong in a Dask cluster that is watched: nothing recorded is lost, and every task has one end or
+is in flight."""
 
 from __future__ import annotations
 
@@ -167,19 +168,39 @@ def ended(process):
 
 def start(module, *options, inside=(), environ=None):
     return subprocess.Popen(
-        [*inside, sys.executable, "-m", f"distributed.cli.{module}", *options], env={**os.environ, "PYTHONPATH": str(Path(__file__).parent), **(environ or {})},
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+        [*inside, sys.executable, "-m", f"distributed.cli.{module}", *options],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent), **(environ or {})},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
 
 
 def scheduler(folder, *options, environ=None):
-    return start("dask_scheduler", "--port", "0", "--no-dashboard", "--no-show", "--scheduler-file",
-                 str(folder / "scheduler.json"), *options, environ=environ)  # fmt: skip
+    return start(
+        "dask_scheduler",
+        "--port",
+        "0",
+        "--no-dashboard",
+        "--no-show",
+        "--scheduler-file",
+        str(folder / "scheduler.json"),
+        *options,
+        environ=environ,
+    )
 
 
 def worker(address, *options, inside=(), environ=None):
-    return start("dask_worker", address, "--nthreads", "1", "--no-nanny", "--no-dashboard", *options, inside=inside,
-                 environ=environ)  # fmt: skip
+    return start(
+        "dask_worker",
+        address,
+        "--nthreads",
+        "1",
+        "--no-nanny",
+        "--no-dashboard",
+        *options,
+        inside=inside,
+        environ=environ,
+    )
 
 
 def address_in(folder):
@@ -290,7 +311,8 @@ def network():
 
 @pytest.mark.parametrize("tcp_timeout", ["60s", "12s"])
 def test_a_partition_of_twenty_seconds_costs_no_record(tmp_path, tcp_timeout):
-    """Where Dask sits it out, the task that ended meanwhile has its end; where it does not, it runs again elsewhere."""
+    """Where Dask sits it out, the task that ended meanwhile has its end; where it does not, it runs again
+    elsewhere."""
     if os.geteuid() != 0:
         pytest.skip("network namespaces need root")
     marker = tmp_path / "marker"

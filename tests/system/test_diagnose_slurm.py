@@ -1,4 +1,5 @@
-"""What `flightlog.diagnose` says of jobs that a real Slurm ended: at their time limit, and for their memory."""
+"""What `flightlog.diagnose` says of jobs that a real Slurm ended: at their time limit, and for their
+memory."""
 
 from __future__ import annotations
 
@@ -47,8 +48,10 @@ def diagnosed(slurm: Cluster, runs: Path, job: str) -> tuple[RunDiagnosis, Cause
     """Adopt what accounting says of a job, and diagnose the run that was recorded in it."""
     subprocess.run(
         [sys.executable, "-m", "flightlog", "adopt", "--slurm", job],
-        env={**os.environ, **slurm.environ, "FLIGHTLOG_RUNS_DIR": str(runs)}, check=True, capture_output=True,
-    )  # fmt: skip
+        env={**os.environ, **slurm.environ, "FLIGHTLOG_RUNS_DIR": str(runs)},
+        check=True,
+        capture_output=True,
+    )
     (entry,) = list_runs(runs)
     found = flightlog.diagnose(entry.path)
     [cause] = found.causes

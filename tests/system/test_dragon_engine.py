@@ -75,6 +75,7 @@ def test_a_program_that_dragon_did_not_start_is_told_how_to(tmp_path):
     )
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == (
-        "flightlog.core.errors.UsageError: this program was not started by Dragon, which has to be there before it: start it "
+        "flightlog.core.errors.UsageError: this program was not started by Dragon, which has to be there "
+        "before it: start it "
         "with `dragon prog.py` in place of `python prog.py`, or with `dragon -s prog.py` on a single machine"
     )

@@ -1,4 +1,5 @@
-"""A real JupyterLab in a real Chromium: displays, figures, a live display, hostile texts, and cells that are recorded."""
+"""A real JupyterLab in a real Chromium: displays, figures, a live display, hostile texts, and cells that are
+recorded."""
 
 from __future__ import annotations
 
@@ -56,7 +57,8 @@ def opened(browser: Any, address: str) -> Iterator[Visit]:
 
 
 def went_wrong(seen: Visit) -> list[str]:
-    """Everything that should not have happened. JupyterLab warns when it is slow, and links to its manual: that is its own."""
+    """Everything that should not have happened. JupyterLab warns when it is slow, and links to its manual:
+    that is its own."""
     own = ("console: warning: ", "leads out of the page: https://jupyterlab.")
     return [one for one in seen.problems() if not one.startswith(own)]
 
@@ -146,8 +148,10 @@ def test_the_cells_that_were_recorded_are_tasks_of_a_run_named_as_the_notebook(
     [entry] = [one for one in list_runs(lab.runs_dir) if one.project == "fit"]
     done = [event for event in Run(entry.path).events("tasks") if isinstance(event, TaskCompleted)]
     assert [(event.task, event.args["source"]) for event in done] == [
-        ("load", "x = 1"), ("cell", "x + 1"), ("cell", "%flightlog stop"),
-    ]  # fmt: skip
+        ("load", "x = 1"),
+        ("cell", "x + 1"),
+        ("cell", "%flightlog stop"),
+    ]
 
 
 LIVE = """
@@ -197,7 +201,10 @@ def test_texts_of_a_hostile_run_stay_texts(browser: Any, lab: Lab) -> None:
         "figures.timeline(run)",
     ]
     looks += ["figures.durations(run)", "figures.spans(run)", "follow(run)"]
-    begin = f"import flightlog\nfrom flightlog import figures\nfrom flightlog.notebook import follow\nrun = flightlog.open_run({str(path)!r})"
+    begin = (
+        "import flightlog\nfrom flightlog import figures\nfrom flightlog.notebook import follow\nrun = "
+        f"flightlog.open_run({str(path)!r})"
+    )
     with opened(browser, lab.place("hostile.ipynb", [begin, *looks])) as seen:
         seen.page.evaluate(_RUN)
         cells = seen.page.evaluate(_SHOWN)

@@ -90,17 +90,36 @@ class Cluster:
         self._folder, self._hidden = folder, hidden
         self._made: list[subprocess.Popen[bytes]] = []
         self._file = folder / "scheduler.json"
-        self._start("distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0",
-                    "--scheduler-file", str(self._file), "--no-dashboard", "--no-show")  # fmt: skip
+        self._start(
+            "distributed.cli.dask_scheduler",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            "0",
+            "--scheduler-file",
+            str(self._file),
+            "--no-dashboard",
+            "--no-show",
+        )
         self.client = Client(scheduler_file=str(self._file), timeout=60)
 
     def add_worker(self, name: str) -> subprocess.Popen[bytes]:
         """A worker process without nanny, when it is there."""
         before = len(self.client.scheduler_info(n_workers=-1)["workers"])
         made = self._start(
-            "distributed.cli.dask_worker", "--scheduler-file", str(self._file), "--name", name, "--no-nanny",
-            "--nthreads", "1", "--no-dashboard", "--local-directory", str(self._folder), hide=True,
-        )  # fmt: skip
+            "distributed.cli.dask_worker",
+            "--scheduler-file",
+            str(self._file),
+            "--name",
+            name,
+            "--no-nanny",
+            "--nthreads",
+            "1",
+            "--no-dashboard",
+            "--local-directory",
+            str(self._folder),
+            hide=True,
+        )
         self.client.wait_for_workers(before + 1, timeout=60)
         return made
 
@@ -193,9 +212,12 @@ def test_what_a_killed_worker_recorded_last_is_sent_by_another_on_its_host(tmp_p
         cluster.client.subscribe_topic(TOPIC, lambda event: landing.take(event[1]))
         place = carrier()
         doomed = cluster.client.submit(
-            attempt, make_work(record_and_die, "last words", place=place), pure=False, workers="first",
+            attempt,
+            make_work(record_and_die, "last words", place=place),
+            pure=False,
+            workers="first",
             allow_other_workers=False,
-        )  # fmt: skip
+        )
         first.wait(60)
         doomed.cancel()
         assert first.returncode == -signal.SIGKILL

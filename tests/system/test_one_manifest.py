@@ -40,8 +40,8 @@ WHERE = {
     "completeness": {"lines", "writers"},
     "cost": {"reason"},
 }
-"""Names, places, what comes first of equals, how many processes and lines that took, and why a cost is not known: what runs
-here alone is free."""
+"""Names, places, what comes first of equals, how many processes and lines that took, and why a cost is not
+known: what runs here alone is free."""
 OF_THE_ENGINE = {
     "workers",
     "resources",
@@ -52,7 +52,8 @@ OF_THE_ENGINE = {
     "overhead",
     "jobs",
 }
-"""The sections that tell of workers and of waiting: on every engine the same questions, answered by that engine."""
+"""The sections that tell of workers and of waiting: on every engine the same questions, answered by that
+engine."""
 
 
 @pytest.fixture(scope="module")
@@ -91,10 +92,11 @@ def said(report: dict[str, Any]) -> dict[str, Any]:
     """What a report says of the work itself."""
     return {
         section: unmeasured({name: one for name, one in part.items() if name not in WHERE.get(section, ())})
-        if isinstance(part, dict) else unmeasured(part)
+        if isinstance(part, dict)
+        else unmeasured(part)
         for section, part in report.items()
         if section not in OF_THE_ENGINE
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize("target", TARGETS[1:])

@@ -1,4 +1,5 @@
-"""A run is sent while it runs, by a process beside it: to its end, whatever is killed and whatever fails meanwhile."""
+"""A run is sent while it runs, by a process beside it: to its end, whatever is killed and whatever fails
+meanwhile."""
 
 from __future__ import annotations
 
@@ -202,9 +203,12 @@ def test_a_server_that_is_not_there_costs_the_run_nothing_and_one_line(tmp_path:
     (tmp_path / "program.py").write_text(SESSION)
     (tmp_path / "flightlog.yaml").write_text("version: 1\nproject: {name: live}\n")
     done = subprocess.run(
-        [sys.executable, "program.py", "5"], cwd=tmp_path, capture_output=True, text=True,
+        [sys.executable, "program.py", "5"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
         env=quiet(OTEL_EXPORTER_OTLP_ENDPOINT=address, FLIGHTLOG_FOLLOWERS_WAIT="1"),
-    )  # fmt: skip
+    )
     run = the_run(tmp_path)
     assert done.returncode == 0
     assert "flightlog export" in done.stderr

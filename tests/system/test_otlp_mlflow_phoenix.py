@@ -57,7 +57,8 @@ class Seen(NamedTuple):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A session of four tasks on worker processes, spans inside them, one that fails twice, one that depends on two."""
+    """A session of four tasks on worker processes, spans inside them, one that fails twice, one that depends
+    on two."""
     folder = tmp_path_factory.mktemp("served")
     (folder / "program.py").write_text(PROGRAM)
     (folder / "flightlog.yaml").write_text(MANIFEST)
@@ -144,11 +145,14 @@ def test_phoenix_gives_back_the_same_parents_and_times(run: Run, tmp_path: Path)
         spans = _when_all_are_there(f"{address}/v1/projects/default/spans?limit=100", 17)
     found = {
         span["context"]["span_id"]: Seen(
-            span["name"], span["parent_id"], _nanoseconds(span["start_time"]), _nanoseconds(span["end_time"]),
+            span["name"],
+            span["parent_id"],
+            _nanoseconds(span["start_time"]),
+            _nanoseconds(span["end_time"]),
             span["status_code"],
         )
         for span in spans
-    }  # fmt: skip
+    }
     sent = expected(run)
     assert {key: span._replace(start=0, end=0) for key, span in found.items()} == {
         key: span._replace(start=0, end=0) for key, span in sent.items()
@@ -158,7 +162,8 @@ def test_phoenix_gives_back_the_same_parents_and_times(run: Run, tmp_path: Path)
 
 
 def _when_all_are_there(url: str, number: int) -> list[Any]:
-    """Phoenix answers before it has written: ask until all spans are there, or nothing more comes for long."""
+    """Phoenix answers before it has written: ask until all spans are there, or nothing more comes for
+    long."""
     import time
 
     deadline = time.monotonic() + 30

@@ -58,7 +58,8 @@ def test_perfetto_shows_what_was_recorded(recorded: Run, tmp_path: Path) -> None
 
 
 def assert_same(trace: OpenTrace, run: Run, exported: Exported) -> None:
-    """Slices, nesting, times, arrows and curves are in Perfetto as they are in the run, and it has nothing to complain of."""
+    """Slices, nesting, times, arrows and curves are in Perfetto as they are in the run, and it has nothing to
+    complain of."""
     wrong = "SELECT name, value FROM stats WHERE value > 0 AND severity IN ('error', 'data_loss')"
     assert trace.ask(wrong) == []
     counted = dict(trace.ask("SELECT category, count(*) FROM slice GROUP BY 1"))
@@ -70,7 +71,10 @@ def assert_same(trace: OpenTrace, run: Run, exported: Exported) -> None:
     assert [name for name, _ in shown] == [name for name, _ in known]
     for (_, dur_ns), (_, seconds) in zip(shown, known, strict=True):
         assert abs(dur_ns / 1e9 - seconds) < 2e-6 * TASKS  # each is rounded to a microsecond
-    inside = "SELECT p.name, s.name, count(*) FROM slice s JOIN slice p ON p.id = s.parent_id GROUP BY 1, 2 ORDER BY 1"
+    inside = (
+        "SELECT p.name, s.name, count(*) FROM slice s JOIN slice p ON p.id = s.parent_id GROUP BY 1, 2 "
+        "ORDER BY 1"
+    )
     assert trace.ask(inside) == [(known[1][0], "read", TASKS // 2), ("read", "parse", TASKS // 2)]
     tied = """
         SELECT o.category, o.name, i.category, i.name, count(*) FROM flow f

@@ -92,7 +92,8 @@ def test_the_program_keeps_its_own_way_of_taking_sigterm(a_ray):
     [
         (
             {"address": "ray://head:10001"},
-            "the address 'ray://head:10001' is that of Ray's client server, through which workers cannot be followed: "
+            "the address 'ray://head:10001' is that of Ray's client server, through which workers cannot "
+            "be followed: "
             "start the program on a node of the cluster, with `address: auto`",
         ),
         (

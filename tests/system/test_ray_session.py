@@ -1,4 +1,5 @@
-"""A session on Ray: what it records, on a Ray of its own, on a cluster that runs, and where files are not shared."""
+"""A session on Ray: what it records, on a Ray of its own, on a cluster that runs, and where files are not
+shared."""
 
 from __future__ import annotations
 

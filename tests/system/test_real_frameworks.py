@@ -1,4 +1,5 @@
-"""What is assumed of the real frameworks, on the CPU: attributes that exist, and looking that wakes nothing up."""
+"""What is assumed of the real frameworks, on the CPU: attributes that exist, and looking that wakes nothing
+up."""
 
 from __future__ import annotations
 

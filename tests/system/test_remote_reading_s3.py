@@ -1,4 +1,5 @@
-"""Runs in S3 are read as those in a folder: the same answers, few requests, and one sentence where it cannot be had."""
+"""Runs in S3 are read as those in a folder: the same answers, few requests, and one sentence where it cannot
+be had."""
 
 from __future__ import annotations
 

@@ -81,8 +81,8 @@ def fetched(store: Store, run_id: str, folder: Path) -> Path:
 def assert_same(store: Store, run: Path, folder: Path, *, late: bool = False) -> None:
     """What stands in the store is the run, every file of it, and nothing else but one note.
 
-    `late` where a call that was given up may take effect at any moment, as an object that the note does not name: the
-    next copy removes that.
+    `late` where a call that was given up may take effect at any moment, as an object that the note does not
+    name: the next copy removes that.
     """
     copy = fetched(store, run.name, folder)
     assert content(copy) == content(run)

@@ -1,4 +1,5 @@
-"""The HTML report in a real browser, on a demo, a million tasks, nothing, a run that goes on, a killed one and a hostile one."""
+"""The HTML report in a real browser, on a demo, a million tasks, nothing, a run that goes on, a killed one
+and a hostile one."""
 
 from __future__ import annotations
 
@@ -260,7 +261,8 @@ def test_a_comparison_says_what_its_json_says(
 
 
 def draw_all(seen: Visit) -> set[str]:
-    """Bring every figure into view and wait until it is drawn, which is when it has marks of Plotly's; gives their names."""
+    """Bring every figure into view and wait until it is drawn, which is when it has marks of Plotly's; gives
+    their names."""
     places = seen.page.locator("[data-figure]")
     names = set()
     for number in range(places.count()):

@@ -253,7 +253,8 @@ def test_jobs_that_nobody_recorded_become_a_run_of_their_own(jobs: Jobs, tmp_pat
     run = Run(entry.path)
     assert said.splitlines()[:2] == [
         f"3 jobs made into {run.run_id}: 2 COMPLETED, 1 FAILED",
-        "  mapped:  3 new tasks, 2 tasks completed, 1 task failed, 3 workers ended, 1 failure with its reason",
+        "  mapped:  3 new tasks, 2 tasks completed, 1 task failed, 3 workers ended, 1 failure with its "
+        "reason",
     ]
     message = f"Slurm job {jobs.ids['ARRAY']}_2 ended with exit code 1"
     assert (run.info.project, run.status, run.info.error) == ("ARRAY", "failed", message)

@@ -54,8 +54,9 @@ class TestSlurm(ProcessEngineContract):
     def running(self, workers=1, run_path=None):
         """As ever, once the nannies have settled.
 
-        Dask's nanny gives up, and the job ends with it, when its worker dies while the nanny is still starting: a task
-        that ends its process a few milliseconds after the worker came would leave no worker to go on with.
+        Dask's nanny gives up, and the job ends with it, when its worker dies while the nanny is still
+        starting: a task that ends its process a few milliseconds after the worker came would leave no worker
+        to go on with.
         """
         with super().running(workers, run_path) as (engine, reported):
             reported.wait_worker(WorkerReady)

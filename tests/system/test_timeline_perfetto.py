@@ -69,10 +69,24 @@ class Handing:
 
     def __init__(self, run: Path, ui: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "flightlog", "timeline", str(run), "--perfetto", "--no-open", "--port", "0",
-             "--perfetto-ui", ui],
-            stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"},
-        )  # fmt: skip
+            [
+                sys.executable,
+                "-m",
+                "flightlog",
+                "timeline",
+                str(run),
+                "--perfetto",
+                "--no-open",
+                "--port",
+                "0",
+                "--perfetto-ui",
+                ui,
+            ],
+            stderr=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            text=True,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
         self._lines: Queue[str] = Queue()
         self.said: list[str] = []
         self._reader = threading.Thread(target=self._read, daemon=True)

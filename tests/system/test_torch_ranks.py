@@ -1,4 +1,5 @@
-"""A real job of `torch.distributed` under `flightlog run --device-memory`: one run, a session for each rank."""
+"""A real job of `torch.distributed` under `flightlog run --device-memory`: one run, a session for each
+rank."""
 
 from __future__ import annotations
 
@@ -66,7 +67,8 @@ dist.destroy_process_group()
 
 
 TORN_DOWN = "terminate called without an active exception"
-"""What a rank says that Gloo's threads abort while it ends: seen now and then, where nothing of Flightlog is in it."""
+"""What a rank says that Gloo's threads abort while it ends: seen now and then, where nothing of Flightlog is
+in it."""
 
 
 @pytest.fixture

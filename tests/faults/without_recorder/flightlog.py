@@ -1,4 +1,5 @@
-"""Stands in for Flightlog, so that a program can be run without it: the same names, and nothing behind them."""
+"""Stands in for Flightlog, so that a program can be run without it: the same names, and nothing behind
+them."""
 
 from contextlib import nullcontext
 

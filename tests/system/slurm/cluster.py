@@ -1,4 +1,5 @@
-"""Munge, MariaDB, slurmdbd, slurmctld and some slurmds: started in one folder, on loopback, and stopped by their ids."""
+"""Munge, MariaDB, slurmdbd, slurmctld and some slurmds: started in one folder, on loopback, and stopped by
+their ids."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ PATIENCE_S = 60.0
 
 
 class Cluster:
-    """A Slurm of a few nodes that all are this machine. As root, on Debian; a `NoSlurm` says what is in the way.
+    """A Slurm of a few nodes that all are this machine. As root, on Debian; a `NoSlurm` says what is in the
+    way.
 
     `environ` holds the variables that make `sbatch`, `sacct` and all others use it.
     """
@@ -59,7 +61,8 @@ class Cluster:
         return self
 
     def stop(self) -> int:
-        """End every job and every process of this Slurm, and say how many of its daemons ran; folder and logs stay.
+        """End every job and every process of this Slurm, and say how many of its daemons ran; folder and logs
+        stay.
 
         They are known by the `SLURM_CONF` in their environment, whatever has become of the folder.
         """
@@ -90,11 +93,13 @@ class Cluster:
         return len(found)
 
     def run(self, *words: str, **more: str) -> str:
-        """The output of one of Slurm's commands, `more` variables in its environment; fails with what it said."""
+        """The output of one of Slurm's commands, `more` variables in its environment; fails with what it
+        said."""
         return self._run(list(words), more=more)
 
     def submit(self, script: str, *options: str, **more: str) -> str:
-        """`sbatch` of a shell script; gives the job's id. Its output goes to `logs/job-ID.out` or `-ARRAY_INDEX`."""
+        """`sbatch` of a shell script; gives the job's id. Its output goes to `logs/job-ID.out` or
+        `-ARRAY_INDEX`."""
         file = self.folder / f"job-{time.monotonic_ns()}.sh"
         file.write_text(f"#!/bin/bash\n{script}\n")
         out = self.folder / "logs" / ("job-%A_%a.out" if _is_array(options) else "job-%j.out")
@@ -117,7 +122,8 @@ class Cluster:
         )
 
     def wait(self, *jobs: str, patience_s: float = PATIENCE_S) -> None:
-        """Until these jobs have ended, and accounting knows all of them: their requests may come after their ends."""
+        """Until these jobs have ended, and accounting knows all of them: their requests may come after their
+        ends."""
 
         def ended() -> bool:
             if self._run(["squeue", "-h", "--jobs", ",".join(jobs)], check=False).strip():
@@ -138,10 +144,16 @@ class Cluster:
         write_private(folder / "slurm.conf", slurm_conf(folder, ports, _short_host()))
         write_private(folder / "slurmdbd.conf", slurmdbd_conf(folder, ports[1], database_port, password))
         self._daemon(
-            "munged", "--foreground", "--force", "--num-threads=2", f"--key-file={folder}/munge.key",
-            f"--socket={folder}/munge.socket", f"--pid-file={folder}/munged.pid",
-            f"--log-file={folder}/logs/munged.own", f"--seed-file={folder}/munge.seed",
-        )  # fmt: skip
+            "munged",
+            "--foreground",
+            "--force",
+            "--num-threads=2",
+            f"--key-file={folder}/munge.key",
+            f"--socket={folder}/munge.socket",
+            f"--pid-file={folder}/munged.pid",
+            f"--log-file={folder}/logs/munged.own",
+            f"--seed-file={folder}/munge.seed",
+        )
         self._until((folder / "munge.socket").exists, "munge's socket", 20.0, "munged")
         self._start_database(database_port, password)
         self._daemon("slurmdbd", "-D")
@@ -168,10 +180,17 @@ class Cluster:
         folder = self.folder
         users = [] if os.geteuid() else ["--user=root"]
         made = subprocess.run(
-            [find("mariadb-install-db") or "mariadb-install-db", "--no-defaults", *users,
-             f"--datadir={folder}/database", "--skip-test-db", "--auth-root-authentication-method=normal"],
-            capture_output=True, text=True,
-        )  # fmt: skip
+            [
+                find("mariadb-install-db") or "mariadb-install-db",
+                "--no-defaults",
+                *users,
+                f"--datadir={folder}/database",
+                "--skip-test-db",
+                "--auth-root-authentication-method=normal",
+            ],
+            capture_output=True,
+            text=True,
+        )
         if made.returncode:
             raise NoSlurm(f"mariadb-install-db failed:\n{(made.stdout + made.stderr)[-2000:]}")
         (folder / "first.sql").write_text(
@@ -180,11 +199,19 @@ class Cluster:
             "GRANT ALL ON slurm_acct.* TO 'slurm'@'%';\n".replace(";", ";\n")
         )
         self._daemon(
-            "mariadbd", "--no-defaults", *users, f"--datadir={folder}/database", "--bind-address=127.0.0.1",
-            f"--port={port}", f"--socket={folder}/database.socket", f"--pid-file={folder}/mariadbd.pid",
-            f"--init-file={folder}/first.sql", "--skip-name-resolve", "--innodb-flush-log-at-trx-commit=0",
+            "mariadbd",
+            "--no-defaults",
+            *users,
+            f"--datadir={folder}/database",
+            "--bind-address=127.0.0.1",
+            f"--port={port}",
+            f"--socket={folder}/database.socket",
+            f"--pid-file={folder}/mariadbd.pid",
+            f"--init-file={folder}/first.sql",
+            "--skip-name-resolve",
+            "--innodb-flush-log-at-trx-commit=0",
             "--innodb-lock-wait-timeout=900",
-        )  # fmt: skip
+        )
         self._until(lambda: _answers(port), "MariaDB", PATIENCE_S, "mariadbd")
 
     def _daemon(self, program: str, *words: str, name: str = "") -> None:
@@ -192,24 +219,34 @@ class Cluster:
         name = name or program
         with (self.folder / "logs" / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(
-                [find(program) or program, *words], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                env={**_plain_environ(), **self.environ}, cwd=self.folder, start_new_session=True,
-            )  # fmt: skip
+                [find(program) or program, *words],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**_plain_environ(), **self.environ},
+                cwd=self.folder,
+                start_new_session=True,
+            )
         self._pids[name] = process.pid
         self._started.append(process)
         write_private(self.folder / PIDS, json.dumps(self._pids))
 
     def _run(self, words: Sequence[str], *, check: bool = True, more: dict[str, str] | None = None) -> str:
         done = subprocess.run(
-            words, env={**_plain_environ(), **self.environ, **(more or {})}, capture_output=True, text=True,
-            stdin=subprocess.DEVNULL, timeout=PATIENCE_S,
-        )  # fmt: skip
+            words,
+            env={**_plain_environ(), **self.environ, **(more or {})},
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            timeout=PATIENCE_S,
+        )
         if check and done.returncode:
             raise NoSlurm(f"{' '.join(words)} failed: {done.stderr.strip() or done.stdout.strip()}")
         return done.stdout
 
     def _until(self, there: Callable[[], bool], what: str, patience_s: float, log: str) -> None:
-        """Wait; where it takes too long, or the program has ended, say so with the end of its log (none: no matter)."""
+        """Wait; where it takes too long, or the program has ended, say so with the end of its log (none: no
+        matter)."""
         deadline = time.monotonic() + patience_s
         while not there():
             ended = log in self._pids and not _lives(self._pids[log])
@@ -249,7 +286,8 @@ class Cluster:
         return {pid: variables for pid, variables in found.items() if ours in variables}
 
     def _daemons(self) -> list[int]:
-        """The daemons of this Slurm in the order of their start, without what they have started and end themselves."""
+        """The daemons of this Slurm in the order of their start, without what they have started and end
+        themselves."""
         names = {pid: name for pid in self._ours() if (name := _program(pid)) in DAEMONS}
         return sorted(
             (pid for pid in names if _parent(pid) not in names), key=lambda pid: DAEMONS.index(names[pid])
