@@ -15,6 +15,7 @@ from builders.fake_nvml import CODES, FakeGpu, FakeNvml
 from fake_machine import write
 
 from flightlog.samplers.gpu.driver import (
+    Answers,
     Depth,
     Device,
     DeviceMemoryReading,
@@ -24,7 +25,6 @@ from flightlog.samplers.gpu.driver import (
     find_driver,
     may_have_gpu,
 )
-from flightlog.samplers.gpu.library import Answers
 
 
 @pytest.fixture

@@ -5,8 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from flightlog.samplers.gpu.driver import Depth, Device, DeviceMemoryReading, Gpu, visible_to_hip
-from flightlog.samplers.gpu.library import Ask, LibraryDriver
+from flightlog.samplers.gpu.driver import (
+    Ask,
+    Depth,
+    Device,
+    DeviceMemoryReading,
+    Gpu,
+    LibraryDriver,
+    visible_to_hip,
+)
 
 _NEVER = frozenset({1, 2, 3, 9, 10})
 """Invalid, not supported, not yet implemented, no permission: AMD SMI's status codes."""

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from flightlog.samplers.gpu.driver import Depth, Device, DeviceMemoryReading, Gpu, visible
-from flightlog.samplers.gpu.library import Ask, LibraryDriver
+from flightlog.samplers.gpu.driver import Ask, Depth, Device, DeviceMemoryReading, Gpu, LibraryDriver, visible
 
 _UNINITIALIZED = 1
 _NEVER = frozenset({2, 3, 4, 13, 22, 25, 26})
