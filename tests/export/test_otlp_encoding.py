@@ -19,7 +19,7 @@ from flightlog.core.time import LONGEST
 from flightlog.events import ResourceSample, TaskCompleted
 from flightlog.export.base import ExportOptions
 from flightlog.export.otlp import protobuf
-from flightlog.export.otlp.batches import RunReading
+from flightlog.export.otlp.batches import OtlpReader
 from flightlog.export.otlp.json_file import exporter, json_form, otlp_json
 from flightlog.export.otlp.model import Happening, Link, LogRecord, OtlpSpan, Point, Resource, known, plain
 
@@ -29,7 +29,7 @@ WHO = Resource(attributes={"service.name": "demo"})
 
 def test_json_and_protobuf_say_the_same_of_a_whole_run(tmp_path: Path):
     run = a_run(tmp_path)
-    reading = RunReading(run, environ={})
+    reading = OtlpReader(run, environ={})
     seen = set()
     for batch in reading.batches(run, last=True):
         if batch.items:
@@ -93,7 +93,7 @@ def test_figures_and_times_beyond_64_bits_stop_nothing(tmp_path: Path):
         timestamp=at(1), scope="worker", host="h", worker="w", cpu_percent=None, rss_bytes=2**64
     )
     run = a_run(tmp_path, [endless, vast])
-    reading = RunReading(run, environ={})
+    reading = OtlpReader(run, environ={})
     sent = [
         item
         for batch in reading.batches(run, last=True)

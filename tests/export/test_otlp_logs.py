@@ -8,13 +8,13 @@ from builders.runs import at
 from otlp_lives import ROOT, TRACE, a_run, ns
 
 from flightlog.events import define_event
-from flightlog.export.otlp.batches import RunReading
+from flightlog.export.otlp.batches import OtlpReader
 from flightlog.export.otlp.model import LogRecord
 from flightlog.store.run import Run
 
 
 def records_of(run: Run) -> dict[str, LogRecord]:
-    batches = RunReading(run, environ={}).batches(run, last=True)
+    batches = OtlpReader(run, environ={}).batches(run, last=True)
     return {item.event_name: item for batch in batches for item in batch.items if isinstance(item, LogRecord)}
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from otlp_lives import START_NS, a_run, completed, ids, ns
 
 from flightlog.events import Metric, ResourceSample, TaskCompleted
-from flightlog.export.otlp.batches import RunReading
+from flightlog.export.otlp.batches import OtlpReader
 from flightlog.export.otlp.metrics import MAX_NAMES, MAX_STEPS, OTHER, TaskCounters
 from flightlog.export.otlp.model import Histogram, Ids, Point
 from flightlog.export.otlp.spans import AttemptSpans
@@ -22,7 +22,7 @@ COUNTS = ("submitted", "started", "completed", "failed", "canceled", "retried", 
 
 
 def points_of(run: Run) -> list[Point]:
-    batches = RunReading(run, environ={}).batches(run, last=True)
+    batches = OtlpReader(run, environ={}).batches(run, last=True)
     return [item for batch in batches for item in batch.items if isinstance(item, Point)]
 
 

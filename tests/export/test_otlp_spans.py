@@ -11,14 +11,14 @@ from otlp_lives import ROOT, TRACE, a_run, completed, everything, ids, ns, retri
 
 from flightlog.events import SpanEvent, SpanOpened, TaskStarted
 from flightlog.export.otlp import spans
-from flightlog.export.otlp.batches import RunReading
+from flightlog.export.otlp.batches import OtlpReader
 from flightlog.export.otlp.model import Link, OtlpSpan
 from flightlog.store.run import Run
 
 
 def spans_of(run: Run) -> dict[str, OtlpSpan]:
     """The spans of a run by their ids."""
-    batches = RunReading(run, environ={}).batches(run, last=True)
+    batches = OtlpReader(run, environ={}).batches(run, last=True)
     found = [item for batch in batches for item in batch.items if isinstance(item, OtlpSpan)]
     assert len({span.span_id for span in found}) == len(found)
     return {span.span_id: span for span in found}
@@ -92,7 +92,7 @@ def test_links_to_tasks_of_long_ago_are_left_out_counted_and_said(
     events += completed("last", 99, 30.0, 31.0, depends_on=["t1", "t19"])
     run = a_run(tmp_path, events)
     assert [link.span_id for link in spans_of(run)[hex_of(99)].links] == [hex_of(19)]
-    reading = RunReading(run, environ={})
+    reading = OtlpReader(run, environ={})
     assert list(reading.batches(run, last=True))
     assert reading.notes() == ["1 dependencies have no link: their span is not known"]
 

@@ -6,7 +6,7 @@ from builders.runs import make_run
 
 from flightlog.events import Metric
 from flightlog.store import layout
-from flightlog.store.integrity import FileSum, Finding, verify_files, write_checksums
+from flightlog.store.integrity import FileProblem, FileSum, verify_files, write_checksums
 
 
 def closed_run(tmp_path):
@@ -46,17 +46,17 @@ def test_changed_missing_and_added_files_are_found(tmp_path):
     (path / "recorder.json").unlink()
     (path / "tasks.jsonl").touch()
     assert verify_files(path) == [
-        Finding("changed", "metrics.jsonl", f"held {size} bytes, holds {size + 3}"),
-        Finding("changed", "plan/note.txt", f"SHA-256 was {was}, is {now}"),
-        Finding("missing", "recorder.json", f"held {removed} bytes"),
-        Finding("added", "tasks.jsonl", "not there when the run closed"),
+        FileProblem("changed", "metrics.jsonl", f"held {size} bytes, holds {size + 3}"),
+        FileProblem("changed", "plan/note.txt", f"SHA-256 was {was}, is {now}"),
+        FileProblem("missing", "recorder.json", f"held {removed} bytes"),
+        FileProblem("added", "tasks.jsonl", "not there when the run closed"),
     ]
 
 
 def test_a_run_without_checksums_or_with_torn_ones_says_so(tmp_path):
     path = closed_run(tmp_path)
     assert verify_files(path) == [
-        Finding("missing", "checksums.json", "the run was not closed, there is nothing to compare with")
+        FileProblem("missing", "checksums.json", "the run was not closed, there is nothing to compare with")
     ]
     for content in (b'{"a', b'{"a": 1}', b"[]"):
         (path / layout.CHECKSUMS).write_bytes(content)

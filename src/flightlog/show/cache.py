@@ -11,7 +11,7 @@ from flightlog.show.phrases import moment_text
 from flightlog.show.terminal import Ink, clean
 
 if TYPE_CHECKING:
-    from flightlog.session.cache.contents import CacheStats, Explained
+    from flightlog.session.cache.contents import CacheExplanation, CacheStats
 
 SHOWN = 10
 DIGITS = 12
@@ -48,7 +48,7 @@ def stats_text(stats: CacheStats, *, width: int = 100, color: bool = False) -> s
     return "\n".join(lines) + "\n"
 
 
-def explained_text(explained: Explained, *, width: int = 100, color: bool = False) -> str:
+def explained_text(explained: CacheExplanation, *, width: int = 100, color: bool = False) -> str:
     """The cached results of a function, and the reason for its last miss; ends in a newline."""
     ink = Ink(color)
     lines = [ink("title", clean(explained.function or "(unnamed)"))]

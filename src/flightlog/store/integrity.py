@@ -24,7 +24,7 @@ class FileSum(Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class Finding:
+class FileProblem:
     """One file that is not as it was when the run closed."""
 
     kind: Literal["changed", "missing", "added", "unreadable"]
@@ -58,7 +58,7 @@ def note_checksum(path: Path, *names: str) -> None:
         write_document(path / layout.CHECKSUMS, {**sums, **found}, durable=True)
 
 
-def verify_files(path: Path) -> list[Finding]:
+def verify_files(path: Path) -> list[FileProblem]:
     """The files that were changed, removed or added since the run closed, by name; none if all is as it was.
 
     A run that was not closed in good order has no checksums, which is the one finding then.
@@ -66,31 +66,33 @@ def verify_files(path: Path) -> list[Finding]:
     file = path / layout.CHECKSUMS
     if not file.exists():
         return [
-            Finding("missing", layout.CHECKSUMS, "the run was not closed, there is nothing to compare with")
+            FileProblem(
+                "missing", layout.CHECKSUMS, "the run was not closed, there is nothing to compare with"
+            )
         ]
     read = read_document(file, dict[str, FileSum])
     if read.value is None:
-        return [Finding("unreadable", layout.CHECKSUMS, read.problem or "")]
+        return [FileProblem("unreadable", layout.CHECKSUMS, read.problem or "")]
     noted, there = read.value, covered_files(path)
     findings = [_compare(path, name, expected) for name, expected in noted.items() if name in there]
     findings += [
-        Finding("missing", name, f"held {expected.size_bytes} bytes")
+        FileProblem("missing", name, f"held {expected.size_bytes} bytes")
         for name, expected in noted.items()
         if name not in there
     ]
-    findings += [Finding("added", name, "not there when the run closed") for name in there - noted.keys()]
+    findings += [FileProblem("added", name, "not there when the run closed") for name in there - noted.keys()]
     return sorted((finding for finding in findings if finding), key=lambda finding: finding.file)
 
 
-def _compare(path: Path, name: str, expected: FileSum) -> Finding | None:
+def _compare(path: Path, name: str, expected: FileSum) -> FileProblem | None:
     try:
         found = sum_of(path / name)
     except OSError as error:
-        return Finding("unreadable", name, error.strerror or str(error))
+        return FileProblem("unreadable", name, error.strerror or str(error))
     if found.size_bytes != expected.size_bytes:
-        return Finding("changed", name, f"held {expected.size_bytes} bytes, holds {found.size_bytes}")
+        return FileProblem("changed", name, f"held {expected.size_bytes} bytes, holds {found.size_bytes}")
     if found.sha256 != expected.sha256:
-        return Finding("changed", name, f"SHA-256 was {expected.sha256}, is {found.sha256}")
+        return FileProblem("changed", name, f"SHA-256 was {expected.sha256}, is {found.sha256}")
     return None
 
 

@@ -69,7 +69,7 @@ class Taken(Protocol):
         ...
 
 
-class RunReading:
+class OtlpReader:
     """Batches of one run. `signals` are those to report; one that is removed is not reported any more."""
 
     def __init__(

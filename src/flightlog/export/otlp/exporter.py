@@ -21,7 +21,7 @@ from flightlog.core.errors import FlightlogError, MissingExtra
 from flightlog.core.locks import try_lock
 from flightlog.core.retry import delays_s
 from flightlog.export.base import Exported, ExportOptions, refuse
-from flightlog.export.otlp.batches import Batch, RunReading
+from flightlog.export.otlp.batches import Batch, OtlpReader
 from flightlog.export.otlp.model import NAMES, SIGNALS, Signal
 from flightlog.export.otlp.request import (
     FIRST_WAIT_S,
@@ -120,7 +120,7 @@ class _Delivery:
         self._unwanted: dict[Signal, NotTaken] = {}
         self._before = sum(sent.notes.taken.values())
         notes = sent.notes
-        self._reading = RunReading(
+        self._reading = OtlpReader(
             run,
             environ=environ,
             signals=where.keys(),

@@ -13,7 +13,7 @@ import msgspec
 
 from flightlog.core.errors import UsageError
 from flightlog.export.base import Exported, ExportOptions, refuse, whole_file
-from flightlog.export.otlp.batches import RunReading
+from flightlog.export.otlp.batches import OtlpReader
 from flightlog.export.otlp.model import (
     NAMES,
     SCOPE,
@@ -38,7 +38,7 @@ def otlp_json(run: Run) -> Iterator[dict[str, Any]]:
     Each is the body of a request to `/v1/traces`, `/v1/metrics` or `/v1/logs`, with the key `resourceSpans`,
     `resourceMetrics` or `resourceLogs`. A running run is returned as far as recorded, without its root span.
     """
-    reading = RunReading(run, environ={})
+    reading = OtlpReader(run, environ={})
     for batch in reading.batches(run, last=True):
         if batch.items:
             yield json_form(batch.signal, reading.resource, batch.items)
@@ -57,7 +57,7 @@ class OtlpJson:
         if output is None:
             raise UsageError("--to otlp-json writes a file: say which")
         counts = dict.fromkeys(NAMES.values(), 0)
-        reading = RunReading(run, environ={})
+        reading = OtlpReader(run, environ={})
         with whole_file(output) as made, made.open("wb") as out:
             for batch in reading.batches(run, last=True):
                 if batch.items:

@@ -78,7 +78,7 @@ class CacheStats(Struct, frozen=True, kw_only=True):
     """By bytes, the largest first."""
 
 
-class Explained(Struct, frozen=True, kw_only=True):
+class CacheExplanation(Struct, frozen=True, kw_only=True):
     """What is kept of one function, and why the last result was not there."""
 
     function: str
@@ -199,7 +199,7 @@ def forget_codes(cache: CacheFolder, removed: Iterable[Stored], left: Iterable[S
         cache.index.forget_code(function, code)
 
 
-def explain(cache: CacheFolder, what: str) -> list[Explained]:
+def explain(cache: CacheFolder, what: str) -> list[CacheExplanation]:
     """What is kept of a function, named in full or by its last parts, or of a key, by six digits or more of
     it.
 
@@ -222,12 +222,12 @@ def is_called(function: str, name: str) -> bool:
     return function == name or function.endswith(f".{name}")
 
 
-def _explained(cache: CacheFolder, function: str, entries: list[Stored]) -> Explained:
+def _explained(cache: CacheFolder, function: str, entries: list[Stored]) -> CacheExplanation:
     headers = sorted(
         (one.header for one in entries if one.header is not None), key=lambda h: h.created, reverse=True
     )
     miss = cache.index.last_miss(function)
-    return Explained(
+    return CacheExplanation(
         function=function, entries=tuple(headers), last_miss=miss, changed=_changed(miss, headers)
     )
 
