@@ -23,7 +23,7 @@ from flightlog.record.values import class_name, error_text
 from flightlog.samplers import Sampler, installed_samplers
 from flightlog.samplers.process import ProcessSampler
 from flightlog.store import layout
-from flightlog.store.documents import write_document
+from flightlog.store.documents import read_document, write_document
 
 BEAT_S = 0.4
 """Interval of the pulse: open spans and the heartbeat reach the disk within a second."""
@@ -204,6 +204,12 @@ def note_tasks(run: LiveRun) -> None:
     info.tasks_submitted = counts.get("task_submitted", 0)
     info.tasks_completed = counts.get("task_completed", 0)
     info.tasks_failed = counts.get("task_failed", 0)
+
+
+def is_over(path: Path) -> bool:
+    """Whether a run has ended, by its own word."""
+    found = read_document(path / layout.RUN, layout.RunInfo)
+    return found.value is not None and found.value.status in layout.ENDED
 
 
 def save_run(run: LiveRun) -> None:

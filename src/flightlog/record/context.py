@@ -43,6 +43,8 @@ _inherited = "_flightlog_parent"
 MAX_ENDED = 10_000
 _ended: set[str] = set()
 _told_unattributed = False
+_join_from_environment: Callable[[], LiveRun | None] = lambda: None  # noqa: E731
+_join: Callable[[str], LiveRun | None] = lambda _path: None  # noqa: E731
 
 
 RUN = "flightlog_run"
@@ -150,12 +152,18 @@ def _find_parent() -> Span | None:
     return None
 
 
+def join_with(
+    from_environment: Callable[[], LiveRun | None], by_path: Callable[[str], LiveRun | None]
+) -> None:
+    """Set how a run of another process is joined: the one that the environment names, or one by its path."""
+    global _join_from_environment, _join
+    _join_from_environment, _join = from_environment, by_path
+
+
 def _find_run() -> bool:
     """Join the run that the environment names, once; whether there is one."""
-    from flightlog.record.joining import join_from_environment
-
     spans.set_mode(spans.IDLE)
-    return join_from_environment() is not None
+    return _join_from_environment() is not None
 
 
 def _after_fork() -> None:
@@ -229,9 +237,7 @@ def _place(context: Mapping[str, str] | None) -> Span | None:
         path = text_of(path)
         run = next((run for run in active_runs() if str(run.path) == path), None)
         if run is None:
-            from flightlog.record.joining import join
-
-            run = join(path)
+            run = _join(path)
     except BaseException as error:  # noqa: BLE001 - no carrier of ours, or from nowhere
         pass_interruption(error)
         return None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, cast
 
@@ -181,6 +182,22 @@ _OOM_TEXTS = (
     "HIP error: out of memory",
 )
 _OOM_TEXT_CHARS = 4000
+
+
+OutOfMemoryHandler = Callable[..., object]
+_out_of_memory: OutOfMemoryHandler = lambda *_args, **_facts: None  # noqa: E731
+
+
+def on_out_of_memory(handler: OutOfMemoryHandler) -> None:
+    """Set what is called, with a recorder and the exception, where a device or the host ran out of memory."""
+    global _out_of_memory
+    _out_of_memory = handler
+
+
+def tell_out_of_memory(recorder: object, error: BaseException, *here: object, **facts: Any) -> None:
+    """Call that, if the exception means that memory ran out. It never raises."""
+    if is_out_of_memory(error):
+        _out_of_memory(recorder, error, *here, **facts)
 
 
 def is_out_of_memory(error: BaseException | None) -> bool:

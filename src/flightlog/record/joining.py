@@ -15,7 +15,7 @@ from flightlog.core import threads
 from flightlog.core.settings import Settings, asks_for_device_memory, parse_traceparent, read_settings
 from flightlog.core.threads import quick_handovers
 from flightlog.record import span as spans
-from flightlog.record.background import BEAT_S, Ticker, save_heartbeat
+from flightlog.record.background import BEAT_S, Ticker, is_over, save_heartbeat
 from flightlog.record.closing import close_writer, is_alone, leave_completing
 from flightlog.record.context import activate, active_runs, deactivate, has_ended, install
 from flightlog.record.failure import is_clean_exit
@@ -200,9 +200,3 @@ def follow(run: LiveRun, on_beat: Callable[[], None] = lambda: None) -> None:
     run.recorder.closed = False
     run.recorder.on_open = started
     _leaving[str(run.path)] = leave
-
-
-def is_over(path: Path) -> bool:
-    """Whether a run has ended, by its own word."""
-    found = read_document(path / layout.RUN, layout.RunInfo)
-    return found.value is not None and found.value.status in layout.ENDED

@@ -21,7 +21,7 @@ from flightlog.events import Event, Metric, SpanEvent, SpanOpened, definition_of
 from flightlog.events.codec import decode_line
 from flightlog.record.bus import Bus
 from flightlog.record.clock import Clock, monotonic_ns
-from flightlog.record.failure import is_out_of_memory
+from flightlog.record.failure import tell_out_of_memory
 from flightlog.record.fast_values import (
     are_harmless,
     forget,
@@ -318,10 +318,8 @@ class Recorder:
             if text is None:
                 self.count("texts_unreadable")
             span.error_message = text
-        if error is not None and is_out_of_memory(error):
-            from flightlog.record.device.oom import dump_error
-
-            dump_error(self, error, span)
+        if error is not None:
+            tell_out_of_memory(self, error, span)
 
     def announce_open(self, *, ending: bool = False) -> None:
         """Write down the spans that have been open for a while, once each, so that a hang shows where it

@@ -16,7 +16,8 @@ from flightlog.core.interruption import HandlersWait, pass_interruption
 from flightlog.core.settings import DEFAULT_RUNS_DIR, read_settings
 from flightlog.core.threads import quick_handovers
 from flightlog.record import span as spans
-from flightlog.record.context import active_runs
+from flightlog.record.context import active_runs, join_with
+from flightlog.record.failure import on_out_of_memory
 from flightlog.record.span import NOOP, NoopSpan
 from flightlog.record.values import ask
 from flightlog.store.runs_folder import address_of
@@ -29,6 +30,29 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("flightlog")
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _join_from_environment() -> LiveRun | None:
+    from flightlog.record.joining import join_from_environment
+
+    return join_from_environment()
+
+
+def _join(path: str) -> LiveRun | None:
+    from flightlog.record.joining import join
+
+    return join(path)
+
+
+def _dump_error(*args: Any, **facts: Any) -> None:
+    from flightlog.record.device.oom import dump_error
+
+    dump_error(*args, **facts)
+
+
+# What spans and runs need of modules above them, loaded when it is needed.
+join_with(_join_from_environment, _join)
+on_out_of_memory(_dump_error)
 
 
 class Recording:

@@ -14,7 +14,7 @@ from flightlog.core.interruption import pass_interruption
 from flightlog.events import ArtifactRecorded, Event, Failure, UserEvent, WorkerReady, WorkerRemoved
 from flightlog.record.bus import CAPACITY, Callback
 from flightlog.record.clock import monotonic_ns
-from flightlog.record.failure import FailureText, describe, is_out_of_memory
+from flightlog.record.failure import FailureText, describe, tell_out_of_memory
 from flightlog.record.fast_values import are_harmless
 from flightlog.record.recorder import Recorder
 from flightlog.record.span import RootSpan, RunSpan, Span, current
@@ -106,11 +106,8 @@ class LiveRun(Displayed):
     def note_failure(self, error: BaseException, scope: Literal["run", "task"], **facts: Any) -> FailureText:
         """Record an exception with its traceback; gives its description."""
         text = describe(error)
-        if is_out_of_memory(error):
-            from flightlog.record.device.oom import dump_error
-
-            known = {key: facts[key] for key in ("task", "task_id") if key in facts}
-            dump_error(self.recorder, error, **known)
+        known = {key: facts[key] for key in ("task", "task_id") if key in facts}
+        tell_out_of_memory(self.recorder, error, **known)
         self.emit(
             Failure(
                 scope=scope,

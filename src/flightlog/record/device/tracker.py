@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from flightlog.core import threads
 from flightlog.events import DeviceMemory
-from flightlog.record.background import Ticker
+from flightlog.record.background import Ticker, is_over
 from flightlog.record.clock import Clock, monotonic_ns
 from flightlog.record.context import active_runs
 from flightlog.record.device import oom
@@ -208,8 +208,6 @@ class DeviceMemoryTracker:
         self._lock.release()
 
     def _run_is_over(self) -> bool:
-        from flightlog.record.joining import is_over
-
         return self._run not in active_runs() or is_over(self._run.path)
 
     def _sample(self, here: Span | None, *, ending: bool = False, **more: Any) -> None:
