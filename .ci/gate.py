@@ -1,9 +1,9 @@
 """The test suites as the gate runs them: what fails runs once more, alone, and only what fails again stops a
 change.
 
-    python .ci/gate.py                           run the suites, then repeat what failed; exit code 1 if it
-    fails again python .ci/gate.py --outcome FILE [ARGS...]  pytest with these arguments; FILE tells which
-    tests failed
+    python .ci/gate.py                           run the suites, then repeat what failed, and exit
+                                                 with 1 if it fails again
+    python .ci/gate.py --outcome FILE [ARGS...]  run pytest with these arguments; FILE says which tests failed
 
 A test that fails beside others and passes alone is flaky: it is listed at the end, and in
 `build/ci/flaky.txt`.
