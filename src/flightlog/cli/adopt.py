@@ -44,13 +44,14 @@ duration_unit: ms
 status: state
 failed: [error]         # what `status` says of lines that failed
 error: why
+worker: host
 args: [seed]
 metrics: [loss]
 ```
 
 ```json
-{"end": 1779249120500, "step": "fit", "job": {"id": "a1"}, "ms": 350, "state": "ok", "seed": 1, "loss": 0.5}
-{"end": 1779249121700, "step": "fit", "job": {"id": "a2"}, "ms": 900, "state": "error", "why": "nan"}
+{"end":1779249120500,"step":"fit","job":{"id":"a1"},"ms":350,"state":"ok","host":"n1","seed":1,"loss":0.5}
+{"end":1779249121700,"step":"fit","job":{"id":"a2"},"ms":900,"state":"error","why":"diverged","host":"n2","seed":2}
 ```
 
 Further names are `elapsed`, `queue`, `attempt`, `parent`, `error_type`, `cancelled`, `value` and `step` (of
