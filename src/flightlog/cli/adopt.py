@@ -34,24 +34,24 @@ that cannot be adopted is said at the end and does not keep the others.
 
 ```yaml
 kind: task              # what a line is: task, span, metric or event
-time: end       # ISO 8601, or a number
+time: end               # ISO 8601, or a number
 time_is: end            # start or end
 time_unit: ms           # of numbers: s, ms, us or ns of Unix time
 name: step              # a field, or a text behind an equals sign: "=train"
 id: job.id              # dots go into objects
-duration: ms       # execution alone; what includes waiting is `elapsed`
+duration: ms            # execution alone; what includes waiting is `elapsed`
 duration_unit: ms
-status: state
+status: is
 failed: [error]         # what `status` says of lines that failed
 error: why
-worker: host
+worker: on
 args: [seed]
 metrics: [loss]
 ```
 
 ```json
-{"end":1779249120500,"step":"fit","job":{"id":"a1"},"ms":350,"state":"ok","host":"n1","seed":1,"loss":0.5}
-{"end":1779249121700,"step":"fit","job":{"id":"a2"},"ms":900,"state":"error","why":"diverged","host":"n2","seed":2}
+{"end":1779249120500,"step":"fit","job":{"id":"a1"},"ms":350,"is":"ok","on":"n1","seed":1,"loss":0.5}
+{"end":1779249121700,"step":"fit","job":{"id":"a2"},"ms":900,"is":"error","why":"diverged","on":"n2","seed":2}
 ```
 
 Further names are `elapsed`, `queue`, `attempt`, `parent`, `error_type`, `cancelled`, `value` and `step` (of
