@@ -44,14 +44,14 @@ duration_unit: ms
 status: is
 failed: [error]         # what `status` says of lines that failed
 error: why
-worker: on
+worker: at
 args: [seed]
 metrics: [loss]
 ```
 
 ```json
-{"end":1779249120500,"step":"fit","job":{"id":"a1"},"ms":350,"is":"ok","on":"n1","seed":1,"loss":0.5}
-{"end":1779249121700,"step":"fit","job":{"id":"a2"},"ms":900,"is":"error","why":"diverged","on":"n2","seed":2}
+{"end":1779249120500,"step":"fit","job":{"id":"a1"},"ms":350,"is":"ok","at":"n1","seed":1,"loss":0.5}
+{"end":1779249121700,"step":"fit","job":{"id":"a2"},"ms":900,"is":"error","why":"diverged","at":"n2","seed":2}
 ```
 
 Further names are `elapsed`, `queue`, `attempt`, `parent`, `error_type`, `cancelled`, `value` and `step` (of
