@@ -281,6 +281,14 @@ def test_a_pattern_that_may_take_for_ever_is_refused_and_plain_ones_are_not() ->
         r"(?:\w+\.)+internal",
         r"(?:[A-Z][a-z]+ )+Ltd",
     )
+    unclear = (
+        r"(?i)(?:sx|\u017fx)*z",
+        r"(?:\w|(?a:\W))*z",
+        r"(?:\dx|[^\x00-\u0900]x)*z",
+        r"(?:[^,]+,)+x",
+    )
+    nested = "repeats a repetition or a choice, which may take for ever"
+    assert all((pattern_problem(pattern) or "").startswith(nested) for pattern in unclear)
     many = "has too many repetitions that can match the same text, which may take for ever"
     assert {pattern: pattern_problem(pattern) for pattern in (*overlapping, *fine)} == {
         **{pattern: f"{many}: {shown}" for pattern, shown in overlapping.items()},

@@ -23,4 +23,4 @@ def test_the_first_and_the_last_line_are_those_that_are_not_blank():
 
 
 def test_signals_have_names_or_numbers():
-    assert (signal_name(9), signal_name(63)) == ("SIGKILL", "signal 63")
+    assert (signal_name(9), signal_name(63)) == ("SIGKILL", "SIG63")

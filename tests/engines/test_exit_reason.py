@@ -54,7 +54,7 @@ BESIDE_OOM = Death(
         (0, Death("its process ended with exit code 0", exit_code=0)),
         (-signal.SIGSEGV, Death("its process was killed by SIGSEGV", signal="SIGSEGV")),
         (-signal.SIGKILL, KILLED),
-        (-63, Death("its process was killed by signal 63", signal="signal 63")),
+        (-63, Death("its process was killed by SIG63", signal="SIG63")),
         (None, Death("its process is gone; nobody saw how it ended")),
     ],
 )

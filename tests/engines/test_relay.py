@@ -248,7 +248,7 @@ def test_what_a_killed_worker_left_is_sent_by_the_next_one_on_its_host(tmp_path,
     assert names(path) == ["after it", "before the kill"]
     assert second.spools() == []
     assert Run(path).completeness().notes == (
-        "1 recording processes exited unexpectedly; all they had recorded is here",
+        "1 recording process exited unexpectedly; all they had recorded is here",
     )
 
 

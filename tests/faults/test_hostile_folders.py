@@ -10,12 +10,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import gettempdir
 
 import msgspec
 import pytest
 from builders.runs import make_run
 from builders.small_run import small_run
 
+import flightlog
 from flightlog.analyze.devices.oom import BUNDLE
 from flightlog.cli.main import main
 from flightlog.events import Metric
@@ -278,3 +280,45 @@ def test_a_gzip_that_unpacks_to_gigabytes_takes_a_bounded_memory(tmp_path, head,
     code, peak_mib = map(int, done.stdout.split()[-2:])
     assert (code, done.stderr.count("\n")) == (2, 1), done.stderr[-500:]
     assert peak_mib < 900
+
+
+def test_a_run_that_only_its_owner_may_read_is_listed_as_unknown_beside_the_others(tmp_path: Path) -> None:
+    """The list is made as user `nobody`; tests that do not run as root have no other user."""
+    if os.getuid() != 0:
+        pytest.skip("only root can become another user")
+    runs = tmp_path / "runs"
+    for name in ("open", "closed"):
+        with flightlog.record(name, runs_dir=runs):
+            pass
+    (closed,) = runs.glob("run-*-closed-*")
+    begun = runs / "run-20260101T000000Z-begun-aaaaaaaa" / "segments" / "w1"
+    begun.mkdir(parents=True)
+    program = """
+import contextlib, io, os, sys
+from flightlog.cli.main import main
+command = ["list", "--runs-dir", sys.argv[1], "--format", "json"]
+with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+    main(command)  # the interpreter's own folder may be root's alone, so all is loaded before
+os.setegid(65534)
+os.seteuid(65534)
+sys.exit(main(command))
+"""
+    for folder in (tmp_path, *tmp_path.parents[:3]):
+        if folder != Path(gettempdir()):
+            folder.chmod(0o755)
+    closed.chmod(0o700)
+    begun.chmod(0o000)
+    listed = subprocess.run(
+        [sys.executable, "-c", program, runs],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "HOME": str(tmp_path)},
+    )
+    assert listed.returncode == 0, listed.stderr
+    assert {one["project"]: one["status"] for one in json.loads(listed.stdout)} == {
+        "open": "completed",
+        "closed": "unknown",
+        "begun": "unknown",
+    }

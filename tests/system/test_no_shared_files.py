@@ -235,7 +235,7 @@ def test_what_a_killed_worker_recorded_last_is_sent_by_another_on_its_host(tmp_p
     assert sorted(spans_of(path)) == ["last words", "simulate.inner", "simulate.step"]
     assert cluster.spools() == []
     assert Run(path).completeness().notes == (
-        "1 recording processes exited unexpectedly; all they had recorded is here",
+        "1 recording process exited unexpectedly; all they had recorded is here",
     )
 
 

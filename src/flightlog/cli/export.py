@@ -116,7 +116,9 @@ def export(
     endpoint: Annotated[
         str | None,
         typer.Option(
-            "--endpoint", metavar="URL", help="Address of the server. Default: OTEL_EXPORTER_OTLP_ENDPOINT"
+            "--endpoint",
+            metavar="URL",
+            help="Address of the server. Default: OTEL_EXPORTER_OTLP_ENDPOINT, else http://localhost:4318",
         ),
     ] = None,
     follow: Annotated[

@@ -31,7 +31,7 @@ be mailed; see [the HTML report](../html-report.md). Without `--output` it goes 
 format; in a terminal it is written to `flightlog-report-RUN.html` in the current folder, and with `--open` to
 a temporary file that the browser shows.
 
-In a terminal the report draws small plots after what stands out: tasks at once, CPU and memory of the
+In a terminal the report draws small plots after what stands out: concurrency, CPU and memory of the
 machines over the time of the run, and how long tasks took. `--plots` draws them into a pipe or a file as
 well, `--no-plots` nowhere.
 
@@ -39,19 +39,19 @@ well, `--no-plots` nowhere.
 every worker counts once. *Completed work*, *failed work* (failed, retried and cancelled attempts) and *in
 flight* are time a worker was held by such attempts; where several run side by side on one worker, the first
 of these that applies counts. *Transfer* is time in spans named `transfer`, `serialize` or `deserialize`
-directly inside a task, and unknown where there are none. *Scheduler* is time a worker was free while a task
-that it could have run was queued. *Start-up* is from launch to ready. *Idle* is the rest: nothing was
-queued. Without workers the run's time on the clock is split. Utilization is the time workers were held by
-tasks, failed ones included, over the time they were up, start-up left out. Efficiency is the execution time
-of completed tasks over the same. Durations are execution alone; queueing is apart. Quantiles interpolate
-linearly, as pandas does.
+directly inside a task, and unknown where there are none. *Scheduling overhead* is time a worker was free
+while a task that it could have run was queued. *Worker start-up* is from launch to ready. *Idle* is the
+rest: nothing was queued. Without workers the run's wall time is split. Utilization is the time workers were
+held by tasks, failed ones included, over the time they were up, start-up left out. Efficiency is the
+execution time of completed tasks over the same. Durations are execution alone; queueing is apart. Quantiles
+interpolate linearly, as pandas does.
 
 **Estimated cost** is the rates of the manifest by the time that workers lived, and what that time was paid
-for: *useful* work, attempts that were *retried* or *failed*, *idle* and *starting* workers. `--rates FILE`
-charges other rates, for a run that has none or to see what another price would come to; nothing is written
-into the run. See [cost](../cost.md).
+for: *useful* work, attempts that were *retried* or *failed*, *idle* workers and *worker start-up*. `--rates
+FILE` charges other rates, for a run that has none or to see what another price would come to; nothing is
+written into the run. See [cost](../cost.md).
 
-The **critical path** is the chain from the run's start to its end in which each link waited for the one
+The **critical path** is the chain from the run's start to its end in which each segment waited for the one
 before: for the tasks it depends on, for its worker to be free or started, or for the program to submit it.
 Its *max. saving* is an upper bound: the run is replayed on the same workers with that task name
 taking no time, and another chain then sets the wall time. That is worked out for runs of up to 50,000

@@ -115,3 +115,12 @@ def _is_there(path: Path, file: Descriptor) -> bool:
     except OSError:
         return False
     return (there.st_dev, there.st_ino) == file.file
+
+
+def holder_of(path: Path, most: int) -> str:
+    """What the holder of a lock wrote into its file, up to `most` bytes; empty if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return file.read(most).decode("utf-8", "replace").strip()
+    except OSError:
+        return ""

@@ -39,6 +39,8 @@ def pattern_problem(pattern: str) -> str | None:
     """Why a pattern cannot be used for redaction; None for one that can. See `piece_length`."""
     try:
         compiled = re.compile(pattern)
+        parsed = re._parser.parse(pattern)  # type: ignore[attr-defined]
+        nested = _repeats_repetition(parsed, False) and not _is_plain(pattern)
         length = piece_length(pattern)
     except (re.error, RecursionError, OverflowError) as error:
         return f"is no regular expression ({error})"
@@ -46,6 +48,8 @@ def pattern_problem(pattern: str) -> str | None:
         return "matches the empty text"
     # The words of a pattern may be the secret itself.
     shown = re.sub(r"\w{4,}", "…", pattern[:80])
+    if nested:
+        return f"repeats a repetition or a choice, which may take for ever: {shown}"
     if length is None:
         return f"has too many repetitions that can match the same text, which may take for ever: {shown}"
     return None
@@ -198,3 +202,39 @@ def _characters(parsed: Any) -> frozenset[int]:
         elif isinstance(one, list | tuple) or hasattr(one, "data"):
             pending.extend(one)
     return frozenset(number for number in found if not 0xD800 <= number < 0xE000)
+
+
+def _is_plain(pattern: str) -> bool:
+    """Whether sets of characters can be told apart for certain: ASCII alone, nothing negated, no flags.
+
+    Only then is the estimate of nested repetitions never too low: what upper and lower case, `[^…]` and
+    ranges of other scripts have in common is seen by samples alone.
+    """
+    return pattern.isascii() and not re.search(r"\(\?[aiLmsux]|\[\^|\\[uUxN0-9]", pattern)
+
+
+def _repeats_repetition(parsed: Any, inside: bool) -> bool:
+    """Whether a repetition of more than a few times that may backtrack holds a choice, or another one of
+    varying length.
+    """
+    for kind, argument in parsed:
+        name = str(kind)
+        if name in _REPEATS:
+            least, most, body = argument
+            possessive = name == "POSSESSIVE_REPEAT"
+            varies = not possessive and int(least) != int(most)
+            many = not possessive and int(most) > 8
+            if (varies and inside) or _repeats_repetition(body, inside or many):
+                return True
+        elif name == "SUBPATTERN":
+            if _repeats_repetition(argument[3], inside):
+                return True
+        elif name == "BRANCH":
+            if inside or any(_repeats_repetition(branch, inside) for branch in argument[1]):
+                return True
+        elif name in {"ASSERT", "ASSERT_NOT"}:
+            if _repeats_repetition(argument[1], inside):
+                return True
+        elif name == "ATOMIC_GROUP" and _repeats_repetition(argument, False):
+            return True
+    return False

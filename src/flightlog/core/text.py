@@ -35,8 +35,8 @@ def last_line(text: str | None) -> str:
 
 
 def signal_name(number: int) -> str:
-    """`SIGKILL` of 9; `signal 63` of a number without a name."""
+    """`SIGKILL` of 9; `SIG63` of a number without a name."""
     try:
         return signal.Signals(number).name
     except ValueError:
-        return f"signal {number}"
+        return f"SIG{number}"

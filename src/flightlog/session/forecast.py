@@ -25,7 +25,7 @@ from flightlog.store.liveness import unix_time
 from flightlog.store.run import Run
 
 UNSURE = 0.1
-"""By how much whole runs differ where there are inconclusive: standard deviation of the logarithm."""
+"""By how much whole runs differ, if there are too few to measure it: standard deviation of the logarithm."""
 
 
 class TaskForecast(Struct, frozen=True, kw_only=True):

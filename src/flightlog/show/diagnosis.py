@@ -57,7 +57,7 @@ def cause_title(cause: Cause) -> str:
 
 def cause_parts(cause: Cause) -> list[tuple[str, Sequence[str]]]:
     """The facts of a cause by label, in order, not yet cleaned; empty texts are left out."""
-    retried = f"{plural(cause.recovered, 'task')} of it completed in a later attempt"
+    retried = f"{cause.recovered:,} of these tasks completed when retried"
     return [
         ("explains", [_explains(cause)]),
         ("retried", [retried] if cause.recovered else []),

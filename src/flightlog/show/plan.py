@@ -209,7 +209,7 @@ def _sentence(name: str, task: PlannedTask, components: Mapping[str, PlannedComp
     if task.retries is not None:
         said.append(f"is retried up to {plural(task.retries, 'time')}" if task.retries else "is not retried")
     if task.timeout_s is not None:
-        said.append(f"may take {format_duration(task.timeout_s)} an attempt")
+        said.append(f"may take {format_duration(task.timeout_s)} per attempt")
     if task.cache is not None:
         kept = _cached(task.cache).removeprefix("yes").lstrip(", ")
         said.append(
@@ -222,10 +222,14 @@ def _sentence(name: str, task: PlannedTask, components: Mapping[str, PlannedComp
     return f"  {ink('name', clean(name))} {_listed(said)}."
 
 
+def _counted(number: float, what: str) -> str:
+    return f"{number:g} {what}" if number == 1 else f"{number:g} {what}s"
+
+
 def _made_of(component: PlannedComponent) -> str:
-    parts = [f"{component.cpus:g} CPUs"] if component.cpus is not None else []
+    parts = [_counted(component.cpus, "CPU")] if component.cpus is not None else []
     parts += [f"{format_bytes(component.memory_bytes)} memory"] if component.memory_bytes is not None else []
-    parts += [f"{component.gpus:g} GPUs"] if component.gpus else []
+    parts += [_counted(component.gpus, "GPU")] if component.gpus else []
     parts += [f"at most {format_duration(component.walltime_s)}"] if component.walltime_s is not None else []
     parts += [f"image {clean(component.image)}"] if component.image else []
     return f" ({', '.join(parts)})" if parts else ""

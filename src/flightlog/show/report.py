@@ -108,7 +108,7 @@ def not_recorded(report: Report) -> str:
         "tasks": tasks.submitted or tasks.names,
         "workers": report.workers.count,
         "cache lookups": cache.lookups or cache.bypassed,
-        "cost": cost.total is not None or cost.by_item or cost.reason != NO_RATE,
+        "cost": cost.total is not None or cost.by_item or cost.reason not in {None, NO_RATE},
         "GPU": report.resources.gpu is not None,
     }
     absent = [name for name, found in there.items() if not found]

@@ -1,4 +1,4 @@
-"""Findings: what stands out in a run, the costliest first. One symptom per file, one protocol for all."""
+"""Findings: what stands out in a run, the costliest first. A module per subject, one protocol for all."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 
 from flightlog.core.errors import FlightlogError, MissingExtra
-from flightlog.core.locks import try_lock
+from flightlog.core.locks import holder_of, try_lock
 from flightlog.core.retry import delays_s
 from flightlog.export.base import Exported, ExportOptions, refuse
 from flightlog.export.otlp.batches import Batch, OtlpReader
@@ -390,7 +390,7 @@ def alone(path: Path, where: str) -> Iterator[None]:
         yield
         return
     if lock is None:
-        pid = file.read_bytes().decode("ascii", "replace").strip() or "unknown"
+        pid = holder_of(file, 20) or "unknown"
         raise FlightlogError(
             f"the run is being sent to {where} already, by process {pid}: wait until it has ended, "
             "or end that process and send again, which resumes where it stopped"

@@ -125,7 +125,7 @@ def _about_tasks(runs: Sequence[RunFigures]) -> Iterator[Metric]:
         yield from _counter(f"flightlog_tasks_{event}", _EVENTS[event], rows)
     yield from _gauge(
         "flightlog_tasks",
-        "Tasks by current state; failed tasks are final.",
+        "Tasks by current state; failed: without another retry.",
         (([*_of(run), state], float(run.tasks[state])) for run in runs for state in TASK_STATES),
         ["state"],
     )

@@ -528,9 +528,7 @@ def _diagnosed(cause: Cause) -> Element:
             ": ",
             coded(cause.headline, 600),
         ),
-        tag("p", f"{plural(cause.recovered, 'task')} of it completed in a later attempt.")
-        if cause.recovered
-        else None,
+        tag("p", f"{cause.recovered:,} of these tasks completed when retried.") if cause.recovered else None,
         tag(
             "dl",
             ((tag("div", tag("dt", label), tag("dd", _several(texts)))) for label, texts in lists if texts),

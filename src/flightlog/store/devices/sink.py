@@ -20,7 +20,7 @@ import msgspec.structs
 from flightlog.core import threads
 from flightlog.core.descriptors import Descriptor
 from flightlog.core.errors import UsageError
-from flightlog.core.locks import try_lock
+from flightlog.core.locks import holder_of, try_lock
 from flightlog.events.devices.checks import check_event
 from flightlog.events.devices.event import (
     COMPLETED,
@@ -348,7 +348,7 @@ class FolderLock:
     def _hold(self) -> None:
         path = self._folder / LOCK
         lock = try_lock(path, mode=0o644)
-        holder = _decode(path.read_bytes())
+        holder = _decode(holder_of(path, 4096).encode())
         if lock is None or not (
             lock.enforced or holder is None or holder.host != this_host() or not _lives(holder)
         ):

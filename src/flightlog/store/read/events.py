@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from flightlog.core.errors import UsageError
+from flightlog.core.text import plural
 from flightlog.events import EventDefined, define_event, kinds
 from flightlog.events.codec import Decoded
 from flightlog.store.layout import WriterInfo
@@ -222,7 +223,8 @@ class RunReading:
             (len(died) - len(known), "whether all they had recorded is here is unknown"),
         ):
             if number:
-                yield f"{number:,} recording processes exited unexpectedly; {what}"
+                processes = plural(number, "recording process", "recording processes")
+                yield f"{processes} exited unexpectedly; {what}"
         unheard = sorted(
             (info for info in self._writers.values() if info.unheard and info.closed),
             key=lambda info: (info.host, info.pid),

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
-from flightlog.core.locks import is_locked, try_lock
+from flightlog.core.locks import holder_of, is_locked, try_lock
 from flightlog.store import layout
 from flightlog.store.documents import read_document, write_document
 from flightlog.store.read.files import read_regular
@@ -91,7 +91,10 @@ def write_state(run: Path, state: SyncState) -> None:
 
 def states_of(run: Path) -> list[SyncState]:
     """The addresses that a run was copied to from here, or should have been, by name."""
-    files = sorted((run / layout.FOLLOWERS).glob("sync-????????.json"))
+    try:
+        files = sorted((run / layout.FOLLOWERS).glob("sync-????????.json"))
+    except OSError:
+        return []  # another user's run
     found = [read_document(file, SyncState).value for file in files]
     return sorted((one for one in found if one is not None), key=lambda one: one.address)
 
@@ -135,7 +138,7 @@ def sole_uploader(run: Path) -> Iterator[str | None]:
         yield None
         return
     if lock is None:
-        yield read_regular(file).decode("utf-8", "replace").strip() or "another process"
+        yield holder_of(file, 200) or "another process"
         return
     try:
         lock.write(f"process {os.getpid()} on {os.uname().nodename}".encode())
