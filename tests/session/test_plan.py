@@ -319,7 +319,7 @@ most 10 workers.
 Tasks
   simulate runs on component model (2 CPUs, 46.6 GiB memory, image model:2), is retried up to 2 \
 times, may take 10m 00s \
-an attempt and caches its results (for 7d 00h).
+per attempt and caches its results (for 7d 00h).
   plot runs on any worker and does not cache its results.
   Any other task runs without retries, timeout or component, unless its call says so.
 
