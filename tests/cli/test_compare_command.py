@@ -71,7 +71,7 @@ def test_a_task_with_other_arguments_is_not_called_slower_without_saying_so(tmp_
     )
     [row] = [line for line in out.splitlines() if line.startswith("  fit ")]
     assert row.endswith("name, other arguments")
-    assert "fit had other arguments in B than in A (none of the sets are in both): its ratio, and" in out
+    assert "fit had different arguments in B and A (none of the sets are in both): its ratio, and" in out
     assert main([*asked, "--fail-on", "duration>20%"]) == 1
     assert "a typical fit (with other arguments) rose by 50%" in capsys.readouterr().err
     assert main([*asked, "--format", "json"]) == 0

@@ -87,7 +87,7 @@ def test_an_evaluation_shows_error_and_coverage_against_the_baseline(folder: Pat
     make_history(folder / "runs", runs=6, tasks=10, failed=1)
     assert main(["predict", "--evaluate"]) == 0
     text = capsys.readouterr().out
-    assert text.startswith("Predictions of demo, held against its newest runs\n  2 of 6 runs tested")
+    assert text.startswith("Predictions of demo, evaluated on its newest runs\n  2 of 6 runs tested")
     assert "Task       Attempts  Error  by name" in text
     assert "duration: 6 attempts left out that failed" in text
 

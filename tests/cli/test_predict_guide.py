@@ -34,4 +34,4 @@ def test_the_guides_commands_and_code_run_as_they_stand(tmp_path):
     assert "run_simulation(r0=1.6, seed=20265)\n  Duration:     about " in said[0]
     assert re.match(r"0\.\d{3} to \d+\.\d{3} s, from \d+ attempts\n", said[1])
     assert said[2].startswith("Forecast: sir-demo on local\n  Wall time: ")
-    assert said[3].startswith("Predictions of sir-demo, held against its newest runs\n")
+    assert said[3].startswith("Predictions of sir-demo, evaluated on its newest runs\n")
