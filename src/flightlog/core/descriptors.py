@@ -157,16 +157,16 @@ class Descriptor:
 
         Where no number is free, it is written by the number that is kept.
         """
-        try:
-            duplicate = self.duplicate()
-        except OSError as error:
-            if error.errno != errno.EMFILE:
-                raise
+        number = _direct_calls()[0](self.number, fcntl.F_DUPFD_CLOEXEC, _lowest_kept())
+        if number < 0:
             return os.write(self.fd, data)
         try:
-            return os.write(duplicate.number, data)
+            if not means(number, self._identity):  # a duplicate of what the program has opened since
+                os.close(number)
+                self.number = -1
+                raise OSError(errno.EBADF, _LOST)
+            return os.write(number, data)
         finally:
-            number, duplicate.number = duplicate.number, -1
             _close(number, self._identity)
 
     def take(self, number: int) -> bool:
@@ -378,7 +378,9 @@ def _has_mark(fd: int, identity: Identity) -> bool:
     return identity[2] == 0 or _direct_calls()[0](fd, fcntl.F_GETSIG, 0) == identity[2]
 
 
+@cache
 def _lowest_kept() -> int:
+    """Looked up once: where a program lowers its limit later, no number is free, which is dealt with."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = _USUAL_LIMIT if soft == resource.RLIM_INFINITY else min(soft, _USUAL_LIMIT)
     return limit * 3 // 4

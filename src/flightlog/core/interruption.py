@@ -130,6 +130,9 @@ def _handler_codes() -> Iterator[CodeType]:
                 )
 
 
+_pythons_action: list[bytes] = []
+"""What the kernel knows of a handler that Python has just set, the same for each; known from the first one
+on."""
 _waits: list[HandlersWait] = []
 """Those that are open, the innermost last; the main thread's alone."""
 
@@ -153,9 +156,8 @@ class HandlersWait:
             return
         try:
             _waits.append(self)
-            for number in _NUMBERS:
-                handler = _signal.getsignal(number)
-                if callable(handler) and not _is_ours(handler):
+            for number, handler in zip(_NUMBERS, map(_signal.getsignal, _NUMBERS), strict=True):
+                if type(handler) is not int and handler is not None and not _is_ours(handler):
                     self._replace(number, handler)
         except BaseException:
             self._end()
@@ -167,13 +169,15 @@ class HandlersWait:
 
     def _replace(self, number: int, handler: Callable[..., object]) -> None:
         action = _action(number)
+        if _pythons_action and action[:_POINTER] != _pythons_action[0][:_POINTER]:
+            return  # what the kernel calls is not Python: it is left alone
         self._handlers[number] = handler, action
         _signal.signal(number, self._note)
-        if (
-            action[:_POINTER] != _action(number)[:_POINTER]
-        ):  # what the kernel calls is not Python: it is left alone
-            self._put_back(number)
-            del self._handlers[number]
+        if not _pythons_action:
+            _pythons_action.append(_action(number))
+            if action[:_POINTER] != _pythons_action[0][:_POINTER]:
+                self._put_back(number)
+                del self._handlers[number]
 
     def _put_back(self, number: int) -> None:
         """Set the handler again, and all that the kernel knew of it: which calls go on after it, and what is
@@ -184,7 +188,7 @@ class HandlersWait:
         if type(now) is MethodType and now.__self__ is self:
             _signal.signal(number, handler)
             restore = _sigaction()
-            if action and restore is not None:
+            if restore is not None and action and action not in _pythons_action:
                 restore(number, action, None)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
@@ -248,12 +252,17 @@ def _sigaction() -> Callable[[int, bytes | None, Any], int] | None:
     return cast("Callable[[int, bytes | None, Any], int]", function)
 
 
+@functools.cache
+def _action_buffer() -> Any:
+    import ctypes
+
+    return ctypes.c_char * _ACTION_BYTES
+
+
 def _action(number: int) -> bytes:
     """What the kernel knows of a signal's handler, its address first; empty where that cannot be asked."""
     ask = _sigaction()
     if ask is None:
         return b""
-    import ctypes
-
-    found = ctypes.create_string_buffer(_ACTION_BYTES)
+    found = _action_buffer()()
     return found.raw if ask(number, None, found) == 0 else b""

@@ -61,16 +61,17 @@ def are_harmless(tags: Any, metrics: Any) -> bool:
                     len(value) > _short or "=" in value or ":" in value or " " in value
                 ) and value not in _known_texts:
                     return False
-            elif kind not in _PLAIN:
+            elif kind is not int and kind not in _PLAIN:
                 return False
             if key not in _known_keys:
                 return False
-        number: Any
-        for key, number in metrics.items():
-            if type(number) not in _NUMBERS or number - number != 0:  # as it is of NaN and infinities
-                return False
-            if key not in known_names:
-                return False
+        if metrics:
+            number: Any
+            for key, number in metrics.items():
+                if type(number) not in _NUMBERS or number - number != 0:  # as it is of NaN and infinities
+                    return False
+                if key not in known_names:
+                    return False
     except BaseException as error:  # noqa: BLE001 - names, or whole mappings, that are objects of the user's
         pass_interruption(error)
         return False

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from contextvars import Context
 from copy import copy
 from itertools import chain, count, cycle, groupby, islice, repeat
-from operator import attrgetter
+from operator import add, attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +93,7 @@ class Recorder:
         self._metrics = self._out(Metric.stream)
         # C calls only: an exception of a signal handler inside would end the iterator for good.
         prefixes = chain.from_iterable(map(repeat, map(f"{writer}%06x".__mod__, count(1)), repeat(len(_HEX))))
-        self.next_id = map(str.__add__, prefixes, cycle(_HEX)).__next__
+        self.next_id = map(add, prefixes, cycle(_HEX)).__next__
 
     def _out(self, stream: str) -> StreamWriter:
         shared = len(self._outs) >= MAX_STREAMS and stream.startswith("user.")
@@ -115,7 +115,7 @@ class Recorder:
     def finish(self, span: Span, start_ns: int, end_ns: int) -> None:
         """Write a span that ended."""
         try:
-            key = span.span_id
+            key, name, tags, metrics, status = span.span_id, span.name, span.tags, span.metrics, span.status
             self.open.pop(key, None)
             span.duration_s = seconds = (end_ns - start_ns) / 1e9
             parent = span._parent
@@ -124,24 +124,23 @@ class Recorder:
                 self._iso(start_ns),
                 self.writer,
                 out.number(),
-                span.name,
-                span.tags,
-                span.metrics,
-                span.status,
+                name,
+                tags,
+                metrics,
+                status,
                 seconds,
                 self.trace_id,
                 key,
                 parent.span_id if parent is not None else None,
                 get_ident(),
             )
-            if span.status != "ok":
+            if status != "ok":
                 event.error_type = None if span.error_type is None else redacted_name(span.error_type)
                 message = span.error_message
                 event.error_message = None if message is None else bounded(text_of(message), 2000)
-            name = span.name
             if type(name) is not str or name not in known_names:
                 event.name = redacted_name(name)
-            if not are_harmless(span.tags, span.metrics):
+            if not are_harmless(tags, metrics):
                 self._clean(event)
             try:
                 line = _encode_lines([event])

@@ -40,6 +40,7 @@ current: ContextVar[Span | None] = ContextVar("flightlog_span", default=None)
 """The innermost span of this context; a run's root stands for the run itself."""
 
 _get, _set = current.get, current.set
+_new = object.__new__
 
 
 class Span:
@@ -81,13 +82,12 @@ class Span:
         if self.span_id and not self._begin_again():
             return self
         parent = _get()
-        if parent is None or parent._sink is None:
+        sink = None if parent is None else parent._sink
+        if sink is None:
             parent = find_parent(parent)
-            if parent is None:
+            sink = None if parent is None else parent._sink
+            if sink is None:  # there is none, or another thread has ended it just now
                 return self
-        sink = parent._sink
-        if sink is None:  # ended by another thread just now
-            return self
         try:
             self._sink = sink
             self._parent = parent
@@ -365,8 +365,10 @@ def span(name: str, /, **tags: Any) -> Span:
     """
     if type(name) is not str:
         return _named(name, tags)  # type: ignore[no-any-return]
-    if _mode == ACTIVE:
-        return Span(name, tags)
+    if _mode == ACTIVE:  # as `Span(name, tags)`, at three quarters of its price
+        made = _new(Span)
+        made.name, made.tags, made.metrics = name, tags, {}
+        return made
     if _mode == UNSURE and _find_run():
         return Span(name, tags)
     if _mode == OFF:

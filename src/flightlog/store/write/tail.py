@@ -14,7 +14,7 @@ from pathlib import Path
 
 from flightlog.core.descriptors import Descriptor, map_file
 
-SIZE = 1 << 16
+SIZE = 1 << 17
 _ZEROS = bytes(SIZE)
 _NO_FALLOCATE = {errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
 
