@@ -7,7 +7,7 @@ import sys
 
 from builders.documents import ROOT, blocks, run_in
 
-from flightlog.analyze.cost.rates import find_price, read_prices
+from flightlog.analyze.cost.prices import find_price, read_prices
 from flightlog.session.schema import Rates, fields_of
 
 PAGE = ROOT / "docs" / "cost.md"

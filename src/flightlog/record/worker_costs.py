@@ -6,15 +6,6 @@ import time
 from collections.abc import Callable
 from fractions import Fraction
 
-from flightlog.analyze.cost.rates import (
-    BY_THE_HOUR,
-    Sizes,
-    component_sizes,
-    number,
-    quantity,
-    rate_of,
-    sizes_of,
-)
 from flightlog.core import threads
 from flightlog.events import (
     CostEstimate,
@@ -25,6 +16,15 @@ from flightlog.events import (
     WorkerLost,
     WorkerReady,
     WorkerRemoved,
+)
+from flightlog.events.rates import (
+    BY_THE_HOUR,
+    Sizes,
+    component_sizes,
+    number,
+    quantity,
+    rate_of,
+    sizes_of,
 )
 
 EVERY_S = 1.0

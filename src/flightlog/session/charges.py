@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from flightlog.analyze.cost.rates import BESIDE, BY_THE_HOUR, Price, find_price, rate_of, read_prices
+from flightlog.analyze.cost.prices import Price, find_price, read_prices
 from flightlog.core.errors import UsageError
 from flightlog.core.settings import expanded, read_settings
 from flightlog.events import CostRates
+from flightlog.events.rates import BESIDE, BY_THE_HOUR, rate_of
 from flightlog.session.schema import Component, Contents, Rates
 
 MANIFEST = "the manifest"

@@ -17,11 +17,11 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from flightlog.analyze.cost.rates import Sizes, hourly, names_time, number
 from flightlog.core.errors import FlightlogError
 from flightlog.core.redaction import REDACTED, is_secret, redact_text
 from flightlog.core.stats import quantile
 from flightlog.events import CostRates, TaskCompleted
+from flightlog.events.rates import Sizes, hourly, names_time, number
 from flightlog.session.charges import charges, charges_of
 from flightlog.session.expansion import has_variables, variables
 from flightlog.session.manifest import LOCAL, Manifest

@@ -11,11 +11,11 @@ from flightlog.analyze.devices.results import (
     MemoryCurve,
     OutOfMemory,
     PhaseUse,
-    Request,
     SessionUse,
 )
 from flightlog.core.text import first_line, plural
 from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
+from flightlog.events.devices.oom_message import Request
 from flightlog.show.document import Item, Items, Remarks, Section, TableBlock, markdown_text, section_text
 from flightlog.show.plot import LevelLine, plot
 from flightlog.show.report_details import gpu_place

@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from flightlog.analyze.cost.rates import is_old
+from flightlog.analyze.cost.prices import is_old
 from flightlog.analyze.report.critical_path import Kind
 from flightlog.analyze.tallies import MetricStats, metric_stats
 from flightlog.core.text import first_line, plural

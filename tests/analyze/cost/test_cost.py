@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from flightlog.analyze.compare.compare import compare
 from flightlog.analyze.cost.cost import CostItem, CostSummary, CostTally, Used, run_cost
-from flightlog.analyze.cost.rates import HOUR_NS, Sizes, apportion, billionths
 from flightlog.analyze.report.report import report_bytes, report_on
 from flightlog.analyze.report.summary import summarize
 from flightlog.events import (
@@ -28,6 +27,7 @@ from flightlog.events import (
     WorkerReady,
     WorkerRemoved,
 )
+from flightlog.events.rates import HOUR_NS, Sizes, apportion, billionths
 from flightlog.show.report import report_text
 from flightlog.store.run import Run
 

@@ -11,7 +11,7 @@ from builders.runs import at, make_run
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.analyze.cost.rates import SHIPPED, Price, find_price, is_old, read_prices
+from flightlog.analyze.cost.prices import SHIPPED, Price, find_price, is_old, read_prices
 from flightlog.analyze.report.report import report_on
 from flightlog.core.errors import UsageError
 from flightlog.events import CostRates, WorkerLaunched, WorkerRemoved

@@ -11,9 +11,10 @@ from builders.runs import make_run
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.analyze.devices.oom import causes, parse_request
+from flightlog.analyze.devices.oom import causes
 from flightlog.analyze.devices.report import devices_of_run
-from flightlog.analyze.devices.results import DeviceReport, Leak, Request
+from flightlog.analyze.devices.results import DeviceReport, Leak
+from flightlog.events.devices.oom_message import Request, parse_request
 from flightlog.store.run import open_run
 
 NEW = (

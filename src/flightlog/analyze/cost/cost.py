@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
-from flightlog.analyze.cost.rates import (
+from flightlog.analyze.report.cache import ArtifactTally
+from flightlog.analyze.report.resources import ResourceTally
+from flightlog.analyze.report.workers import WorkerTally
+from flightlog.analyze.tallies import copied, tallied
+from flightlog.core.intervals import peak
+from flightlog.core.stats import exact_sum
+from flightlog.core.time import moment
+from flightlog.events import CostEstimate, CostRates, Event, JobEvent, JobStarted
+from flightlog.events.rates import (
     BESIDE,
     BY_THE_HOUR,
     HOUR_NS,
@@ -26,14 +34,6 @@ from flightlog.analyze.cost.rates import (
     rate_of,
     sizes_of,
 )
-from flightlog.analyze.report.cache import ArtifactTally
-from flightlog.analyze.report.resources import ResourceTally
-from flightlog.analyze.report.workers import WorkerTally
-from flightlog.analyze.tallies import copied, tallied
-from flightlog.core.intervals import peak
-from flightlog.core.stats import exact_sum
-from flightlog.core.time import moment
-from flightlog.events import CostEstimate, CostRates, Event, JobEvent, JobStarted
 from flightlog.store.liveness import latest
 
 if TYPE_CHECKING:

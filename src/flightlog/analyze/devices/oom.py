@@ -4,7 +4,6 @@ the bundles `oom/<n>-<time>/bundle.json`, the messages of frameworks, and ranks 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
@@ -19,7 +18,6 @@ from flightlog.analyze.devices.results import (
     Leak,
     OomCause,
     OutOfMemory,
-    Request,
     Rise,
     SessionUse,
     Straggler,
@@ -36,6 +34,7 @@ from flightlog.analyze.devices.track import (
     whole_in,
 )
 from flightlog.core.units import format_bytes, format_percent
+from flightlog.events.devices.oom_message import Request, parse_request
 from flightlog.store import layout
 from flightlog.store.liveness import unix_time
 from flightlog.store.read.files import read_regular
@@ -434,59 +433,3 @@ def _far(values: Mapping[int, float], times: float, least: float) -> list[tuple[
         for rank, value in values.items()
         if value - middle > max(least, SCATTERS * scatter) and (times == 1.0 or value > times * middle)
     ]
-
-
-_UNITS = {"b": 1, "bytes": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-_SIZE = r"(\d+(?:\.\d+)?)\s*(bytes|[KMGT]?i?B)\b"
-
-
-def _size(before: str, after: str = "") -> re.Pattern[str]:
-    return re.compile(before + _SIZE + after, re.IGNORECASE)
-
-
-_SAID = {
-    "tried_bytes": (
-        _size(r"tried to allocate "),
-        _size(r"(?:trying|attempting) to allocate "),
-        _size(r"failed to allocate (?:request for )?"),
-    ),
-    "total_bytes": (_size(r"total capac(?:i?ty) of "), _size("", " total capacity"), _size("max allowed: ")),
-    "free_bytes": (_size("of which ", " is free"), _size("", " free[;)]")),
-    "process_bytes": (_size("this process has ", " memory in use"),),
-    "allocated_bytes": (
-        _size("", " is allocated by PyTorch"),
-        _size("", " already allocated"),
-        _size("MPS allocated: "),
-    ),
-    "unallocated_bytes": (_size("", " is reserved by PyTorch but unallocated"),),
-}
-_RESERVED = _size("", " reserved in total by PyTorch")
-_OTHERS = _size(r"\bProcess \d+ has ", " memory in use")
-
-
-def parse_request(message: str | None) -> Request:
-    """The figures of a message, in bytes; None each where it does not say.
-
-    Reads PyTorch's messages of old and new (`GiB`, and `GB` of Metal, count in 1024s), and the size that JAX
-    and TensorFlow name. Figures have two decimals there, and so are good to a hundredth of their unit.
-    """
-    if not message:
-        return Request()
-    found = {name: _first(patterns, message) for name, patterns in _SAID.items()}
-    held, allocated = _first((_RESERVED,), message), found["allocated_bytes"]
-    if found["unallocated_bytes"] is None and held is not None and allocated is not None:
-        found["unallocated_bytes"] = max(0, held - allocated)
-    others = [_bytes(*match) for match in _OTHERS.findall(message)]
-    return Request(**found, other_processes_bytes=sum(others) if others else None)
-
-
-def _first(patterns: tuple[re.Pattern[str], ...], message: str) -> int | None:
-    matches = (pattern.search(message) for pattern in patterns)
-    return next((_bytes(match[1], match[2]) for match in matches if match), None)
-
-
-def _bytes(number: str, unit: str) -> int:
-    whole, _, decimals = number.partition(".")
-    scale: int = 10 ** len(decimals)
-    factor = 1 if unit.lower() == "bytes" else _UNITS[unit[0].lower()]
-    return int(whole + decimals) * factor // scale

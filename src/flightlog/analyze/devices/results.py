@@ -10,6 +10,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+from flightlog.events.devices.oom_message import Request
+
 Counter = Literal["allocated", "reserved", "device_used"]
 GapBasis = Literal["driver", "assumed"]
 ClockBasis = Literal["clock_offset", "wall_clock"]
@@ -188,20 +190,6 @@ class Straggler(Struct, frozen=True, kw_only=True):
     """Seconds after the median rank (late), seconds (long) or bytes (memory)."""
     median: float
     """Of all ranks; 0 for late."""
-
-
-class Request(Struct, frozen=True, kw_only=True):
-    """What a framework's message says of the allocation that failed."""
-
-    tried_bytes: int | None = None
-    free_bytes: int | None = None
-    total_bytes: int | None = None
-    process_bytes: int | None = None
-    """In use by the process on the device, the allocator's and all else."""
-    allocated_bytes: int | None = None
-    unallocated_bytes: int | None = None
-    """Reserved by the allocator and not handed out."""
-    other_processes_bytes: int | None = None
 
 
 class OomCause(Struct, frozen=True, kw_only=True):

@@ -12,7 +12,6 @@ from msgspec import Struct
 
 from flightlog.analyze.charts.results import Chart, ChartSeries, MetricPoints
 from flightlog.analyze.cost.cost import CostTally, Used
-from flightlog.analyze.cost.rates import Sizes
 from flightlog.analyze.live.recent import STATES, LiveFailures, LiveLog
 from flightlog.analyze.live.results import (
     NAME,
@@ -50,6 +49,7 @@ from flightlog.events import (
 )
 from flightlog.events.base import Json
 from flightlog.events.devices import DeviceMemory
+from flightlog.events.rates import Sizes
 from flightlog.store import layout
 from flightlog.store.documents import read_document
 from flightlog.store.read.lines import AnyEvent

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
-from flightlog.analyze.cost.rates import Sizes
 from flightlog.analyze.tallies import copied
 from flightlog.core.intervals import length, peak, union
 from flightlog.core.stats import Distribution, distribution
@@ -24,6 +23,7 @@ from flightlog.events import (
     WorkerReady,
     WorkerRemoved,
 )
+from flightlog.events.rates import Sizes
 
 if TYPE_CHECKING:
     from flightlog.store.run import Run

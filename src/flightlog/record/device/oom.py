@@ -285,7 +285,7 @@ def _versions() -> dict[str, str]:
 
 def requested_in(message: object) -> int | None:
     """The size that a framework's message says could not be had, to the message's own two decimals."""
-    from flightlog.analyze.devices.oom import parse_request
+    from flightlog.events.devices.oom_message import parse_request
 
     return parse_request(message).tried_bytes if isinstance(message, str) else None
 
