@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flightlog.demo.sir import Setting, mean_field, simulate
+from flightlog.demo.sweep import Setting, mean_field, simulate
 
 
 def final_size(r0: float) -> float:

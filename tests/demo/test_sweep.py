@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from flightlog.demo.sir import Setting, simulate
-from flightlog.demo.sweep import POPULATION, scenarios, sweep_twice
+from flightlog.demo.sweep import POPULATION, Setting, scenarios, simulate, sweep_twice
 from flightlog.events import CacheLookup, SpanEvent, TaskCompleted, TaskFailed, TaskRetried, WorkerReady
 from flightlog.store.run import Run
 

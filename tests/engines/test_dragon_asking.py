@@ -6,7 +6,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from flightlog.engines.dragon.process import one_at_a_time, wake_who_waits
+from flightlog.engines.dragon.engine import one_at_a_time, wake_who_waits
 
 
 class OneThatNeverAnswers:

@@ -19,8 +19,8 @@ from builders.runs import finished
 
 from flightlog.engines.execute import execute
 from flightlog.engines.relay.chunk import Chunk, pack
-from flightlog.engines.relay.recording import ChunkReceiver, depart, place_here, settle
-from flightlog.engines.relay.sender import take_orphans
+from flightlog.engines.relay.receiver import ChunkReceiver
+from flightlog.engines.relay.recording import depart, place_here, settle, take_orphans
 from flightlog.events import ArtifactRecorded, ResourceSample, TaskStarted
 from flightlog.record.context import RUN, carrier
 from flightlog.record.device.oom import bundles

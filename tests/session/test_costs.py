@@ -14,9 +14,8 @@ from flightlog.analyze.report.report import report_on
 from flightlog.core.errors import ManifestError, UsageError
 from flightlog.events import CostEstimate, CostRates
 from flightlog.session.charges import charges_of
-from flightlog.session.manifest import parse_manifest, with_overlay
+from flightlog.session.manifest import parse_manifest, read_rates, with_overlay
 from flightlog.session.plan import explain, make_plan
-from flightlog.session.rates_file import read_rates
 
 HEAD = "version: 1\nproject: {name: a}\n"
 PRICES = {

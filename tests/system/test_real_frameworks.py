@@ -22,7 +22,7 @@ def test_torch_has_what_its_allocators_are_read_by():
     assert said(
         """
         import torch
-        from flightlog.samplers.frameworks.torch_memory import TorchCuda
+        from flightlog.samplers.frameworks import TorchCuda
         allocator = TorchCuda(torch)
         print(torch.cuda.memory_stats_as_nested_dict(0), list(allocator.devices()), allocator.snapshot())
         print(torch.cuda.is_initialized(), callable(torch.cuda.memory._snapshot), callable(torch.cuda.mem_get_info))
@@ -36,7 +36,7 @@ def test_torch_has_what_its_allocators_are_read_by():
 def test_torch_on_the_cpu_is_the_hosts_memory_and_grows_with_a_tensor():
     assert said(
         """
-        from flightlog.samplers.frameworks.finding import find_allocator
+        from flightlog.samplers.frameworks import find_allocator
         print(find_allocator())
         import torch
         allocator = find_allocator(gpu=False)
@@ -75,7 +75,7 @@ def test_jax_is_left_asleep_until_the_program_wakes_it():
         os.environ["JAX_PLATFORMS"] = "cpu"
         import jax
         from jax._src import xla_bridge
-        from flightlog.samplers.frameworks.finding import find_allocator
+        from flightlog.samplers.frameworks import find_allocator
         print(find_allocator("jax"), xla_bridge.backends_are_initialized())
         jax.numpy.ones(3).block_until_ready()
         print(find_allocator("jax").name, jax.local_devices()[0].memory_stats())

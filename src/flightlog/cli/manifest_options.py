@@ -92,7 +92,7 @@ def rates_in(
     if file is None:
         return None
     from flightlog.analyze.cost.cost import workers_on_one_machine
-    from flightlog.session.rates_file import read_rates
+    from flightlog.session.manifest import read_rates
 
     with problems_noted():
         workers = workers_on_one_machine(run) if run is not None else 1

@@ -157,7 +157,7 @@ def run(
 def _track(framework: str) -> None:
     """Make the command's processes track; Flightlog's own environment is what they get."""
     from flightlog.record.device.tracking import tracking_environment
-    from flightlog.samplers.frameworks.finding import NAMES
+    from flightlog.samplers.frameworks import NAMES
 
     if framework not in NAMES:
         raise UsageError(

@@ -1,19 +1,21 @@
 """Every event, declared once: encoder, decoder, columns, JSON Schema and reference page follow from it."""
 
 from flightlog.events.base import SCHEMA_VERSION, Event, kind_of, kinds, streams
-from flightlog.events.devices import DeviceMemory
-from flightlog.events.records import (
+from flightlog.events.declarations import (
     ArtifactRecorded,
     CacheLookup,
     CostEstimate,
     CostRates,
+    EventDefined,
     Failure,
     JobAccounted,
     JobEvent,
     JobStarted,
-)
-from flightlog.events.resources import ResourceRequest, ResourceSample
-from flightlog.events.tasks import (
+    Metric,
+    ResourceRequest,
+    ResourceSample,
+    SpanEvent,
+    SpanOpened,
     TaskCancelled,
     TaskCompleted,
     TaskEnded,
@@ -23,21 +25,16 @@ from flightlog.events.tasks import (
     TaskRetried,
     TaskStarted,
     TaskSubmitted,
+    UserEvent,
     WorkerEvent,
     WorkerLaunched,
     WorkerLost,
     WorkerReady,
     WorkerRemoved,
-)
-from flightlog.events.user import (
-    EventDefined,
-    Metric,
-    SpanEvent,
-    SpanOpened,
-    UserEvent,
     define_event,
     definition_of,
 )
+from flightlog.events.devices import DeviceMemory
 
 __all__ = [
     "SCHEMA_VERSION",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from flightlog.core.displayed import Displayed
 from flightlog.core.errors import FlightlogError
 from flightlog.core.text import plural
-from flightlog.events.resources import ResourceSample
+from flightlog.events.declarations import ResourceSample
 from flightlog.notebook.elements import fragment, line, pre, text
 from flightlog.notebook.live import display_here, follow
 from flightlog.record.background import make_samplers

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from flightlog.core.plugins import Plugins, load_all
-from flightlog.events.resources import ResourceSample
+from flightlog.events.declarations import ResourceSample
 
 ENTRY_POINTS = "flightlog.samplers"
 """The entry-point group that names sampler classes; each is constructed without arguments."""

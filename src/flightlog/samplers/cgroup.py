@@ -9,7 +9,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from flightlog.events.resources import ResourceSample
+from flightlog.events.declarations import ResourceSample
 from flightlog.samplers.procfs import PROC, growth, keyed_value, percent, rate, read_once
 
 CGROUPS = Path("/sys/fs/cgroup")

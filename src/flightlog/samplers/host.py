@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
-from flightlog.events.resources import ResourceSample
+from flightlog.events.declarations import ResourceSample
 from flightlog.samplers.procfs import (
     PROC,
     OpenFile,

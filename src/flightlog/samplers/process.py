@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
-from flightlog.events.resources import ResourceSample
+from flightlog.events.declarations import ResourceSample
 from flightlog.samplers.process_table import ProcessReading, ProcessTable, ProcTable
 from flightlog.samplers.procfs import PROC, long_enough, percent, rate
 

@@ -23,12 +23,10 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from flightlog.core.errors import FlightlogError
 from flightlog.show.terminal import brief
 from flightlog.web.access import AccessControl, Application, Receive, Scope, Send, message_page
-from flightlog.web.advice_page import advice_page
-from flightlog.web.diagnosis_page import diagnosis_page
+from flightlog.web.analysis_pages import advice_page, diagnosis_page, trends_page
 from flightlog.web.layout import card, page_layout, run_head, words
 from flightlog.web.run_page import live_page
 from flightlog.web.runs_page import runs_page
-from flightlog.web.trends_page import trends_page
 
 if TYPE_CHECKING:
     from flightlog.export.prometheus.server import MetricsPage

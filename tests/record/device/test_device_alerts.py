@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flightlog.record.device.events import PEAK_STEP_BYTES, Alerts, DeviceUse, DeviceWatch, percent_used
-from flightlog.samplers.frameworks.allocator import AllocatorReading
+from flightlog.samplers.frameworks import AllocatorReading
 
 MIB = 1 << 20
 

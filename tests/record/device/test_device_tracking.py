@@ -27,9 +27,7 @@ from flightlog.record.device.tracker import (
     offset_to_first_rank,
 )
 from flightlog.record.device.tracking import NoTracker, Options, checked
-from flightlog.samplers.frameworks.allocator import HostMemory
-from flightlog.samplers.frameworks.tensorflow_memory import TensorFlowMemory
-from flightlog.samplers.frameworks.torch_memory import TorchCuda
+from flightlog.samplers.frameworks import HostMemory, TensorFlowMemory, TorchCuda
 from flightlog.samplers.gpu.driver import Device, DeviceMemoryReading
 from flightlog.store.run import Run
 

@@ -27,7 +27,7 @@ from flightlog.record.device import oom
 from flightlog.record.device.oom import MAX_BUNDLES, bundles, shortened, take_slot, write_snapshot
 from flightlog.record.device.tracker import KEPT_EVENTS, DeviceMemoryTracker, DeviceSource, Options
 from flightlog.record.failure import is_out_of_memory
-from flightlog.samplers.frameworks.torch_memory import TorchCuda
+from flightlog.samplers.frameworks import TorchCuda
 from flightlog.store.run import Run
 
 MESSAGE = (

@@ -9,28 +9,46 @@ What `send` should be: it is called on a thread of the relay's own, one chunk at
 chunk has been handed over for good; so it may take its time, and should wait rather than let chunks pile up
 in memory. Where it raises, the chunk is sent again later. A chunk may arrive twice, and chunks in any
 order.
+
+A spool is just enough of a run directory, on a host that does not see the real one, to record into as usual:
+
+    <temporary folder>/flightlog-spool-<user>/<trace id>/<16 hex>/
+      lock                   held by the process that sends it; free when that process is gone
+      run-…-a1b2c3d4/        what writers take for the run directory
+
+All writers on the host that were given this spool write here: the process that made it, and its children.
+A thread sends it home chunk by chunk, for as long as something is or may be in it.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
 import os
+import shutil
+import stat
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal
 
+from flightlog.core.locks import FileLock, try_lock
 from flightlog.core.settings import parse_traceparent
-from flightlog.engines.relay.receiver import ChunkReceiver
-from flightlog.engines.relay.sender import Spool, SpoolSender, make_spool, spool_root, take_orphans
+from flightlog.engines.relay.chunk import ROOM_BYTES, Chunk, pack
 from flightlog.record.context import RUN, TRACEPARENT, active_runs
 from flightlog.record.joining import leave_run
 from flightlog.store import layout
-from flightlog.store.documents import read_document
-
-__all__ = ["ChunkReceiver", "depart", "place_here", "settle"]
+from flightlog.store.documents import is_leftover, read_document, write_document
+from flightlog.store.layout import WriterInfo
+from flightlog.store.liveness import here
+from flightlog.store.read.files import folder_parts, writer_folders
+from flightlog.store.read.writers import read_writer
+from flightlog.store.write import finalize
 
 log = logging.getLogger("flightlog")
 
@@ -222,3 +240,422 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+SHIP_S = 0.5
+"""Interval at which new lines are sent."""
+MAX_DELAY_S = 15.0
+"""A way home that fails is retried after twice as long each time, and at least this often."""
+RETRY_S = 0.25
+"""The same, while somebody waits for it."""
+
+
+NOTE_S = 5.0
+"""A writer that says nothing new is told to live this often."""
+LOCK = "lock"
+_TRIES = 5
+_ABANDONED_S = 600.0
+
+
+class SpoolSender:
+    """Follows a spool that this process holds. Thread-safe; nothing of it raises.
+
+    Memory is bounded: one chunk at a time is read from the spool, which is the queue. `orphaned` says that
+    another process made the spool, and is gone. `flush` is called before each look, `look_around` after it,
+    `on_end` when the spool is done with, `trouble` with a kind and a sentence when something goes wrong.
+    """
+
+    def __init__(
+        self,
+        spool: Spool,
+        send: Callable[[bytes], None],
+        *,
+        orphaned: bool,
+        flush: Callable[[], None],
+        look_around: Callable[[], None],
+        on_end: Callable[[], None],
+        trouble: Callable[[str, str], None],
+    ) -> None:
+        self.spool = spool
+        self._send, self._orphaned = send, orphaned
+        self._flush, self._look_around, self._on_end, self._trouble = flush, look_around, on_end, trouble
+        self._files = SpooledFiles(spool.run, spool.trace_id, spool.name)
+        self._changed = threading.Condition()
+        self._wake = threading.Event()
+        self._asked = self._done = self._failures = self._waiting = 0
+        self._again = False
+        self._over = False
+        self._departing = orphaned
+        threading.Thread(target=self._run, name="flightlog-relay", daemon=True).start()
+
+    def ask(self, *, again: bool = False) -> int:
+        """Ask for everything to be sent now; gives the ticket to `wait` with."""
+        with self._changed:
+            self._asked += 1
+            self._again = self._again or again
+            self._wake.set()
+            return self._asked
+
+    def wait(self, ticket: int, timeout_s: float, *, retry: bool = True) -> bool:
+        """Whether all that was there when the ticket was given has been sent; without `retry`, by the first
+        try.
+        """
+        with self._changed:
+            failures = self._failures
+            self._waiting += 1
+            self._wake.set()
+            try:
+                self._changed.wait_for(
+                    lambda: self._done >= ticket or self._over or (not retry and self._failures > failures),
+                    timeout_s,
+                )
+                return self._done >= ticket or self._over
+            finally:
+                self._waiting -= 1
+
+    def depart(self) -> None:
+        """Nothing more will be recorded here into the spool: remove it as soon as all of it has landed."""
+        self._departing = True
+
+    def _run(self) -> None:
+        delay = 0.0
+        while True:
+            self._wake.wait(delay)
+            self._wake.clear()
+            with self._changed:
+                asked, again, self._again = self._asked, self._again, False
+            try:
+                ends = self._pass(asked > self._done, again)
+            except Exception as error:  # noqa: BLE001 - a way home, or a disk: both may work again later
+                self._trouble(
+                    "way home",
+                    f"what was recorded here waits in {self.spool.home}, and is sent again: {error!r}",
+                )
+                with self._changed:
+                    self._failures += 1
+                    self._again = self._again or again
+                    delay = RETRY_S if self._waiting else min(max(2 * delay, SHIP_S), MAX_DELAY_S)
+                    self._changed.notify_all()
+                continue
+            if ends:
+                self.spool.remove()
+                self._on_end()
+            with self._changed:
+                self._done, self._over, delay = asked, ends, SHIP_S
+                self._changed.notify_all()
+            if ends:
+                return
+            self._around()
+
+    def _pass(self, everything: bool, again: bool) -> bool:
+        """Send what is new; whether nothing more can come."""
+        self.spool.hold_on()
+        living = True
+        departing = self._departing
+        if departing or everything:
+            living = settle_dead(self.spool.run, here().writer_alive, orphaned=self._orphaned)
+        if again:
+            self._files.forget()
+        for chunk in self._files.chunks(self._flush, everything=everything):
+            self._send(pack(chunk))
+        return departing and not living
+
+    def _around(self) -> None:
+        try:
+            self._look_around()
+        except Exception as error:  # noqa: BLE001 - what others left is looked for again
+            self._trouble(
+                "orphans", f"what killed processes left on this host cannot be looked at: {error!r}"
+            )
+
+
+class SpooledFiles:
+    """The files under a spool's run folder, and how far each has been sent. Not thread-safe.
+
+    `clock` gives seconds. Offsets are kept in memory alone: who takes a spool over sends it again from its
+    beginning, which changes nothing where it lands.
+    """
+
+    def __init__(
+        self, run: Path, trace_id: str, spool: str, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._run, self._trace_id, self._spool, self._clock = run, trace_id, spool, clock
+        self._sent: dict[str, int] = {}
+        self._notes: dict[str, tuple[int, float]] = {}
+
+    def forget(self) -> None:
+        """Send everything again from its beginning."""
+        self._sent.clear()
+        self._notes.clear()
+
+    def chunks(
+        self, flush: Callable[[], None] = lambda: None, *, everything: bool = False
+    ) -> Iterator[Chunk]:
+        """What is new, in the order in which it should land; asking for the next one says that the last was
+        sent.
+
+        Of files that grow, whole lines. Writers' notes, which count lines, are read before the lines (`flush`
+        brings what was counted into the files) and come after them: what has landed is never less than what
+        is counted. A note that says nothing new but that its writer lives comes every `NOTE_S`, or where
+        `everything` is asked for. Raises OSError.
+        """
+        notes = {writer: _version(folder / layout.WRITER) for folder, writer in writer_folders(self._run)}
+        flush()
+        for folder, writer in writer_folders(self._run):
+            spoken = False
+            for name, fd in _line_files(folder, writer):
+                for chunk in self._ranges(name, "lines", fd):
+                    yield chunk
+                    spoken = True
+            note = notes.get(writer)
+            if note is not None and self._is_due(writer, note, spoken or everything):
+                name = f"{layout.SEGMENTS}/{writer}/{layout.WRITER}"
+                yield Chunk(self._trace_id, self._spool, name, "document", *note)
+                self._notes[writer] = (note[0], self._clock())
+        yield from self._bundles()
+
+    def _is_due(self, writer: str, note: tuple[int, bytes], wanted: bool) -> bool:
+        version, when = self._notes.get(writer, (-1, 0.0))
+        last_word = b'"closed": true' in note[1]
+        return note[0] != version and (wanted or last_word or version < 0 or self._clock() - when >= NOTE_S)
+
+    def _ranges(self, name: str, kind: Literal["lines", "bytes"], fd: int) -> Iterator[Chunk]:
+        while True:
+            start = self._sent.get(name, 0)
+            data = os.pread(fd, ROOM_BYTES, start)
+            if kind == "lines":
+                whole = data.rfind(b"\n") + 1
+                if whole or len(data) < ROOM_BYTES:  # a line that fills a chunk goes in pieces
+                    data = data[:whole]
+            if not data:
+                return
+            yield Chunk(self._trace_id, self._spool, name, kind, start, data)
+            self._sent[name] = start + len(data)
+
+    def _bundles(self) -> Iterator[Chunk]:
+        """Files of bundles that are complete; what says what is in one comes last."""
+        home = self._run / layout.OOM
+        for folder in sorted(_entries(home)):
+            if folder.name.startswith("."):  # being filled
+                continue
+            files = sorted(_entries(folder), key=lambda file: (file.suffix == ".json", file.name))
+            for file in files:
+                if is_leftover(file.name):
+                    continue
+                name = f"{layout.OOM}/{folder.name}/{file.name}"
+                note = _version(file) if file.suffix == ".json" else None
+                if note is not None and len(note[1]) <= ROOM_BYTES:
+                    if self._sent.get(name) != note[0]:
+                        yield Chunk(self._trace_id, self._spool, name, "document", *note)
+                        self._sent[name] = note[0]
+                    continue
+                fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+                try:
+                    yield from self._ranges(name, "bytes", fd)
+                finally:
+                    os.close(fd)
+
+
+def settle_dead(run: Path, alive: Callable[[WriterInfo], bool], *, orphaned: bool) -> bool:
+    """Bring what killed writers of a spool left in their tails into their files; whether a writer is left
+    that lives.
+
+    Their notes say that they died, and what they lost. A writer without a note is taken for dead
+    in a spool that is `orphaned`, and for one that just begins in another. Raises OSError.
+    """
+    living = False
+    for folder, writer in writer_folders(run):
+        file = folder / layout.WRITER
+        note = read_document(file, WriterInfo).value
+        if note is not None and note.closed:
+            continue
+        info = read_writer(folder, writer).value
+        if not orphaned if info is None else alive(info):
+            living = True
+            continue
+        finalize.settle(run, {writer: False}, lambda _done: None)
+        if info is not None:
+            info.died = info.died or not info.closed
+            info.closed = True
+            write_document(file, info)
+    return living
+
+
+def _line_files(folder: Path, writer: str) -> Iterator[tuple[str, int]]:
+    """Each file of lines, open until the next is asked for, by the name it will land under.
+
+    That is the name of a full file, which it keeps when it becomes one.
+    """
+    home = f"{layout.SEGMENTS}/{writer}"
+    for stream in sorted({part.stream for part in folder_parts(folder, writer) if part.kind != "tail"}):
+        active = _open(
+            layout.stream_file(folder, stream)
+        )  # before the full ones are listed: it may become one
+        try:
+            full = _full(folder, writer, stream)
+            for _, path in full:
+                fd = _open(path)
+                if fd is not None:
+                    try:
+                        if active is not None and _same(fd, active):
+                            os.close(active)
+                            active = None
+                        yield f"{home}/{path.name}", fd
+                    finally:
+                        os.close(fd)
+            if active is not None:
+                number = full[-1][0] + 1 if full else 1
+                yield f"{home}/{layout.rotated_file(folder, stream, number).name}", active
+        finally:
+            if active is not None:
+                os.close(active)
+
+
+def _full(folder: Path, writer: str, stream: str) -> list[tuple[int, Path]]:
+    return sorted(
+        (part.number, part.path)
+        for part in folder_parts(folder, writer)
+        if part.kind == "rotated" and part.stream == stream
+    )
+
+
+def _same(one: int, other: int) -> bool:
+    here, there = os.fstat(one), os.fstat(other)
+    return (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)
+
+
+def _open(path: Path) -> int | None:
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+
+
+def _version(path: Path) -> tuple[int, bytes] | None:
+    """When a document was written, in nanoseconds, and what it says; None if there is none."""
+    fd = _open(path)
+    if fd is None:
+        return None
+    with os.fdopen(fd, "rb") as file:
+        return os.fstat(fd).st_mtime_ns, file.read()
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return []
+
+
+class Spool:
+    """A spool that this process holds, and nobody else. Made by `make_spool` or `take_orphans`."""
+
+    def __init__(self, home: Path, run: Path, trace_id: str, lock: FileLock) -> None:
+        self.home, self.run, self.trace_id = home, run, trace_id
+        self.name = home.name
+        self._lock = lock
+
+    def hold_on(self) -> None:
+        """Take the lock again if the program has closed its descriptor, and nobody else has taken it since.
+
+        Where another process has, both send the spool: what arrives twice is taken once.
+        """
+        if not self._lock.still_held():
+            self._lock = _hold(self.home) or self._lock
+
+    def let_go(self) -> None:
+        """Leave it to whoever wants to send it."""
+        self._lock.release()
+
+    def remove(self) -> None:
+        """All of it has landed: leave nothing of it behind. Raises nothing."""
+        shutil.rmtree(self.home, ignore_errors=True)
+        self.let_go()
+        with contextlib.suppress(OSError):  # others have spools of the run there
+            self.home.parent.rmdir()
+
+
+def spool_root() -> Path:
+    """The folder of this user's spools on this host: private, in the temporary folder. Raises OSError."""
+    root = Path(tempfile.gettempdir()) / f"flightlog-spool-{os.getuid()}"
+    root.mkdir(mode=0o700, exist_ok=True)
+    found = root.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise PermissionError(f"{root} is not a folder that only this user can write into")
+    return root
+
+
+def make_spool(root: Path, run_id: str, trace_id: str, span_id: str) -> Spool:
+    """A new spool for a run, held by this process; `span_id` stands in for the run's own span. Raises
+    OSError.
+    """
+    for _ in range(_TRIES):
+        home = root / trace_id / os.urandom(8).hex()
+        with contextlib.suppress(
+            FileNotFoundError
+        ):  # the last spool there was removed between two steps of ours
+            home.mkdir(mode=0o700, parents=True)
+            lock = _hold(home)
+            if lock is not None:  # nobody has looked into it between two steps of ours
+                break
+    else:
+        raise BlockingIOError(f"no spool can be made in {root / trace_id}")
+    run = home / run_id
+    run.mkdir()
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    write_document(
+        run / layout.RUN,
+        layout.RunInfo(
+            run_id=run_id,
+            project=run_id,
+            status="running",
+            start_time=now,
+            trace_id=trace_id,
+            span_id=span_id,
+        ),
+    )
+    return Spool(home, run, trace_id, lock)
+
+
+def take_orphans(root: Path, trace_id: str, own: Collection[str]) -> list[Spool]:
+    """The spools of a run on this host whose process is gone, held by this process from now on.
+
+    `own` are the names of those it holds already: a lock is a process's, so looking at them would let them
+    go.
+    """
+    taken = []
+    for home in _folders(root / trace_id):
+        if home.name in own:
+            continue
+        lock = _hold(home)
+        if lock is None:
+            continue
+        run = next((one for one in _folders(home) if (one / layout.RUN).exists()), None)
+        info = read_document(run / layout.RUN, layout.RunInfo).value if run is not None else None
+        if (
+            run is None or info is None or info.trace_id != trace_id
+        ):  # it is being made, or was and nobody came back
+            if time.time() - home.stat().st_mtime > _ABANDONED_S:
+                shutil.rmtree(home, ignore_errors=True)
+            lock.release()
+            continue
+        taken.append(Spool(home, run, trace_id, lock))
+    return taken
+
+
+def _hold(home: Path) -> FileLock | None:
+    """The lock of a spool, which goes with this process and not to its children; None where another process
+    has it, and where the file system has no locks.
+    """
+    try:
+        lock = try_lock(home / LOCK, of_process=True)
+    except OSError:
+        return None
+    return lock if lock is not None and lock.enforced else None
+
+
+def _folders(folder: Path) -> list[Path]:
+    try:
+        return sorted(entry for entry in folder.iterdir() if entry.is_dir())
+    except OSError:
+        return []

@@ -24,7 +24,7 @@ from flightlog.events import (
     WorkerLost,
     WorkerRemoved,
 )
-from flightlog.events.tasks import TaskRetried, TaskSubmitted
+from flightlog.events.declarations import TaskRetried, TaskSubmitted
 from flightlog.export.prometheus.families import (
     CACHE_RESULTS,
     OTHER,

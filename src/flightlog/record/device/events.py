@@ -17,7 +17,7 @@ from flightlog.record.recorder import Recorder
 from flightlog.record.span import RootSpan, Span
 from flightlog.record.task import AttemptSpan
 from flightlog.record.values import bounded, text_of
-from flightlog.samplers.frameworks.allocator import AllocatorReading, Capabilities
+from flightlog.samplers.frameworks import AllocatorReading, Capabilities
 
 MAX_PATH = 400
 """Characters of a span's path that an event holds."""

@@ -34,7 +34,7 @@ from flightlog.record.failure import describe
 from flightlog.record.recorder import Recorder
 from flightlog.record.span import Span
 from flightlog.record.values import bounded, clean, text_of
-from flightlog.samplers.frameworks.allocator import Allocator
+from flightlog.samplers.frameworks import Allocator
 from flightlog.store import layout
 from flightlog.store.documents import write_document
 

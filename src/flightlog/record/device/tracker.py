@@ -30,8 +30,7 @@ from flightlog.record.recorder import Recorder
 from flightlog.record.run import LiveRun
 from flightlog.record.span import Span, current
 from flightlog.record.values import bounded, text_of
-from flightlog.samplers.frameworks.allocator import HOST, Allocator, AllocatorReading
-from flightlog.samplers.frameworks.finding import AUTO, find_allocator
+from flightlog.samplers.frameworks import AUTO, HOST, Allocator, AllocatorReading, find_allocator
 from flightlog.samplers.gpu.driver import Device, GpuDriver, open_driver
 
 KEPT_EVENTS = 200

@@ -19,8 +19,7 @@ from flightlog.record.device import oom
 from flightlog.record.device.tracker import DeviceMemoryTracker, DeviceSource, Options
 from flightlog.record.failure import is_out_of_memory
 from flightlog.record.run import LiveRun
-from flightlog.samplers.frameworks.allocator import Allocator
-from flightlog.samplers.frameworks.finding import AUTO, NAMES, find_allocator
+from flightlog.samplers.frameworks import AUTO, NAMES, Allocator, find_allocator
 
 log = logging.getLogger("flightlog")
 

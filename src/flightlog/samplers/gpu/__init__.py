@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from flightlog.core import threads
-from flightlog.events.resources import ResourceSample
+from flightlog.events.declarations import ResourceSample
 from flightlog.samplers.gpu.driver import (
     Depth,
     Device,

@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 from msgspec import Struct
 
 from flightlog.core import threads
-from flightlog.samplers.frameworks.torch_memory import figure, statistics
+from flightlog.samplers.frameworks import figure, statistics
 from flightlog.samplers.gpu.driver import DriverFound, GpuDriver, find_driver, may_have_gpu, tree_memory
 from flightlog.samplers.procfs import PROC
 

@@ -12,11 +12,18 @@ from builders.fake_frameworks import FakeJax, FakeTensorFlow, FakeTorch, cuda_st
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.samplers.frameworks.allocator import HOST, AllocatorReading, HostMemory, whole
-from flightlog.samplers.frameworks.finding import find_allocator
-from flightlog.samplers.frameworks.jax_memory import JaxMemory
-from flightlog.samplers.frameworks.tensorflow_memory import TensorFlowMemory
-from flightlog.samplers.frameworks.torch_memory import RESCAN, TorchCuda, TorchMps
+from flightlog.samplers.frameworks import (
+    HOST,
+    RESCAN,
+    AllocatorReading,
+    HostMemory,
+    JaxMemory,
+    TensorFlowMemory,
+    TorchCuda,
+    TorchMps,
+    find_allocator,
+    whole,
+)
 
 JAX_STATS = {
     "num_allocs": 3,

@@ -1,0 +1,302 @@
+"""Pages of what was concluded from runs: diagnosis, advice and trends.
+
+The diagnosis of a run has the causes of failures with their evidence, remedies and checks. Advice (resource
+requests and other changes) and trends (how a metric changed) come from the history of a project.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
+
+from nicegui import ui
+
+from flightlog.analyze.advice.wording import gain, notes, reason, request_text, unadvised
+from flightlog.core.text import plural
+from flightlog.show.advice import is_known
+from flightlog.show.diagnosis import SHOWN as SHOWN_CAUSES
+from flightlog.show.diagnosis import cause_parts, cause_title
+from flightlog.show.figures import CONFIG, trends_figure
+from flightlog.show.terminal import brief
+from flightlog.show.trends import trend_answer, trend_title
+from flightlog.web.dashboard import Dashboard, Listing
+from flightlog.web.layout import card, computed, heading, page_layout, words
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from flightlog.analyze.advice.advise import Advised
+    from flightlog.analyze.advice.resources import Recommendation
+    from flightlog.analyze.diagnosis.results import Cause, RunDiagnosis
+    from flightlog.analyze.history.trends import LevelChange, Trend
+    from flightlog.store.run import Run
+    from flightlog.web.dashboard import Dashboard, RunRow
+
+LINES = 20
+LONG = 1000
+"""Maximum lines under one label, and characters of a line."""
+
+
+async def diagnosis_page(dashboard: Dashboard, row: RunRow) -> None:
+    """The content of `/run/<key>/diagnosis`."""
+    await computed(
+        "Looking for causes", lambda: dashboard.of_run("diagnosis", row, _diagnose), draw_diagnosis
+    )
+
+
+def _diagnose(run: Run) -> RunDiagnosis:
+    from flightlog.analyze.diagnosis.diagnose import diagnose
+    from flightlog.store.read.snapshot import held_still
+
+    with held_still(run) as still:
+        return diagnose(still)
+
+
+def draw_diagnosis(diagnosis: RunDiagnosis) -> None:
+    """The answer first, then each cause, then problems of the recording."""
+    with card():
+        heading("Diagnosis")
+        words(brief(diagnosis.answer, LONG))
+    for number, cause in enumerate(diagnosis.causes[:SHOWN_CAUSES], 1):
+        _draw_cause(cause, number)
+    more = max(0, len(diagnosis.causes) - SHOWN_CAUSES) + diagnosis.more_causes
+    if more:
+        words(f"… and {plural(more, 'rarer cause')}: flightlog diagnose --format json", "fl-quiet")
+    if diagnosis.problems:
+        with card():
+            heading("The record")
+            for problem in diagnosis.problems[:LINES]:
+                words(brief(problem, LONG))
+
+
+def _draw_cause(cause: Cause, number: int) -> None:
+    with card():
+        heading(f"{number}. {brief(cause_title(cause), LONG)}")
+        with ui.element("div").classes("fl-facts"):
+            for label, texts in cause_parts(cause):
+                said = [text for text in texts if text]
+                if said:
+                    _draw_part(label, said)
+
+
+def _draw_part(label: str, texts: Sequence[str]) -> None:
+    ui.label(label).classes("fl-label")
+    with ui.element("div").classes("fl-lines"):
+        for text in texts[:LINES]:
+            if label == "check":
+                ui.label(brief(text, LONG)).classes("fl-code fl-words")
+            else:
+                words(brief(text, LONG))
+        if len(texts) > LINES:
+            words(f"… and {len(texts) - LINES:,} more", "fl-quiet")
+
+
+SHOWN = 12
+
+
+async def advice_page(dashboard: Dashboard, row: RunRow) -> None:
+    """The content of `/run/<key>/advice`."""
+    project = row.project_name
+
+    def advised(folder: Path) -> Advised:
+        from flightlog.analyze.advice.advise import advise
+
+        return advise(folder, project=project)
+
+    await computed(
+        "Reading the project's history",
+        lambda: dashboard.of_history(("advice", project), advised),
+        draw_advice,
+    )
+
+
+def draw_advice(advised: Advised) -> None:
+    """Recommended changes first, then other advice, requests that need no change, and
+    what is not known yet.
+    """
+    changing = [one for one in advised.recommendations if one.is_to_change]
+    others = [one for one in advised.advice if one.kind != "resources"]
+    fine = [one for one in advised.recommendations if not one.is_to_change and is_known(one)]
+    unknown = [one for one in advised.recommendations if not one.is_to_change and not is_known(one)]
+    with card():
+        heading("Advice")
+        found = [plural(len(changing), "request to change", "requests to change")] if changing else []
+        found += [plural(len(others), "other piece of advice", "other pieces of advice")] if others else []
+        words(f"For the project {brief(advised.project)}: {' and '.join(found) or 'nothing to change'}.")
+        learnt = f"{plural(advised.attempts, 'attempt')} in {plural(advised.runs, 'run')}"
+        words(
+            f"From {learnt}. `flightlog advise --apply` writes it into an overlay of the manifest.",
+            "fl-quiet",
+        )
+    for one in changing[:SHOWN]:
+        _draw_recommendation(one)
+    if len(changing) > SHOWN:
+        words(
+            f"… and {plural(len(changing) - SHOWN, 'more task')}: flightlog advise --format json",
+            "fl-quiet",
+        )
+    _draw_list("Also", [f"{one.sentence}{f' Gain: {one.gain}.' if one.gain else ''}" for one in others])
+    _draw_list(
+        "No change needed", [f"{one.task}: {request_text(one.recommended)} recommended" for one in fine]
+    )
+    _draw_list("No advice yet", [unadvised(one) for one in unknown])
+    _draw_list("What could not be read", list(advised.problems))
+
+
+def _draw_recommendation(one: Recommendation) -> None:
+    with card():
+        heading(brief(one.task))
+        with ui.element("div").classes("fl-facts"):
+            for label, text in (
+                ("current", request_text(one.current) or "no resource request"),
+                ("recommended", request_text(one.recommended)),
+                ("reason", reason(one)),
+                ("saves", gain(one) or "unknown"),
+            ):
+                ui.label(label).classes("fl-label")
+                words(brief(text, LONG))
+        for note in notes(one):
+            words(brief(note, LONG), "fl-quiet")
+
+
+def _draw_list(title: str, texts: list[str]) -> None:
+    if not texts:
+        return
+    with card():
+        heading(title)
+        with ui.element("ul").classes("fl-list"):
+            for text in texts[:SHOWN]:
+                with ui.element("li"):
+                    words(brief(text, LONG))
+        if len(texts) > SHOWN:
+            words(f"… and {len(texts) - SHOWN:,} more", "fl-quiet")
+
+
+OF_RUNS = {
+    "wall": "Wall time",
+    "failures": "Failures",
+    "memory": "Peak memory",
+    "hits": "Cache hits",
+    "cost": "Cost",
+}
+OF_TASKS = {
+    "duration": "Mean duration of a task",
+    "p95": "p95 duration of a task",
+    "memory of": "Peak memory of a task",
+}
+STEPS = 5
+LAST = 1000
+"""The newest steps that lead to their runs, and the newest runs that are drawn."""
+
+
+async def trends_page(dashboard: Dashboard, query: Mapping[str, str]) -> None:
+    """The page at `/trends`; `project` and `metric` may be in the query."""
+    with page_layout("trends", "Trends"):
+        heading("Trends", level=1)
+        await _Chooser(dashboard, await dashboard.listing(), query).draw()
+
+
+class _Chooser:
+    """What is drawn, as one viewer chose it."""
+
+    def __init__(self, dashboard: Dashboard, listing: Listing, query: Mapping[str, str]) -> None:
+        self._dashboard, self._listing = dashboard, listing
+        self._projects = {row.project: row.project_name for row in reversed(listing.rows)}
+        ended = [row.project for row in listing.rows if row.status != "running"]
+        newest = ended[0] if ended else listing.rows[0].project if listing.rows else ""
+        project = query.get("project", "")
+        kind, _, task = query.get("metric", "wall").partition(":")
+        kind = "memory of" if kind == "memory" and task else kind
+        known = OF_TASKS if task else OF_RUNS
+        with ui.element("div").classes("fl-picks"):
+            self._project = (
+                ui.select(
+                    list(reversed(self._projects)),
+                    label="Project",
+                    value=project if project in self._projects else newest or None,
+                    with_input=len(self._projects) > 12,
+                    on_change=self.draw,
+                )
+                .props("outlined dense options-dense for=trends-project")
+                .classes("fl-pick")
+            )
+            self._metric = (
+                ui.select(
+                    {**OF_RUNS, **OF_TASKS},
+                    label="Figure",
+                    value=kind if kind in known else "wall",
+                    on_change=self.draw,
+                )
+                .props("outlined dense options-dense for=trends-metric")
+                .classes("fl-pick")
+            )
+            self._task = (
+                ui.input("Task", value=task[:200], on_change=self.draw)
+                .props("outlined dense debounce=500 for=trends-task")
+                .classes("fl-pick")
+            )
+        self._place = ui.element("div")
+        self._drawn = 0
+
+    async def draw(self) -> None:
+        """Draw the current choice; of two choices in quick succession, the last."""
+        kind, task = str(self._metric.value), str(self._task.value or "").strip()
+        self._task.set_visibility(kind in OF_TASKS)
+        if not self._listing.rows:
+            with self._place, card():
+                words(f"There are no runs in {self._listing.place} yet.", "fl-quiet")
+            return
+        if kind in OF_TASKS and not task:
+            self._place.clear()
+            with self._place, card():
+                words("Name the task.", "fl-quiet")
+            return
+        project = self._projects.get(str(self._project.value), "")
+        metric = f"{kind.removesuffix(' of')}:{task}" if kind in OF_TASKS else kind
+        self._drawn += 1
+        number = self._drawn
+        keys = {row.run_id: row.key for row in self._listing.rows}
+
+        def read(folder: Path) -> Trend:
+            from flightlog.analyze.history.trends import trends
+
+            return trends(project, metric, last=LAST, runs_dir=folder)
+
+        await computed(
+            "Reading the project's history",
+            lambda: self._dashboard.of_history(("trends", project, metric), read),
+            lambda trend: draw_trend(trend, keys) if number == self._drawn else None,
+            self._place,
+        )
+
+
+def draw_trend(trend: Trend, keys: Mapping[str, str]) -> None:
+    """The answer in words, the ways to the runs where the level stepped, and the figure. `keys` name runs in
+    addresses.
+    """
+    with card():
+        heading(brief(trend_title(trend), 300))
+        for sentence in trend_answer(trend):
+            words(brief(sentence, 1000))
+        for change in reversed(trend.changes[-STEPS:]):
+            _draw_ways(trend, change, keys)
+        figure = trends_figure(trend)
+        if figure is not None:
+            ui.plotly({**figure.to_plotly_json(), "config": CONFIG}).classes("fl-figure").props(
+                "data-figure=trends"
+            )
+    if trend.left_out:
+        left = ", ".join(f"{number:,} {brief(reason)}" for reason, number in sorted(trend.left_out.items()))
+        words(f"Runs left out: {left}.", "fl-quiet")
+
+
+def _draw_ways(trend: Trend, change: LevelChange, keys: Mapping[str, str]) -> None:
+    """Links to the run where a step began, and to its comparison with the run before."""
+    here, before = keys.get(change.run_id), keys.get(trend.points[change.at - 1].run_id)
+    if here is None:
+        return
+    with ui.element("div").classes("fl-ways"):
+        ui.link(brief(change.run_id), f"/run/{here}")
+        if before is not None:
+            ui.link("compare with the run before", f"/compare?{urlencode({'a': before, 'b': here})}")
