@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from flightlog.events.records import CostRates
+from flightlog.events.declarations import CostRates
 
 HOUR_NS = 3_600_000_000_000
 BY_THE_HOUR = {
