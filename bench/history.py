@@ -21,10 +21,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from flightlog.analyze.report.summary import summarize, summary_bytes
 from flightlog.events import CacheLookup, Event, ResourceSample, TaskCompleted, TaskStarted, TaskSubmitted
 from flightlog.store import layout
 from flightlog.store.documents import RecorderInfo
+from flightlog.store.headline import headline_bytes, headline_of
 from flightlog.store.run import Run
 
 RUNS = 5_000
@@ -79,7 +79,7 @@ def make_history(runs_dir: Path, runs: int = RUNS, *, projects: int = 2, seed: i
             writer="w0000001", pid=4, host="node-1", closed=True, owner=True, lines=lines
         )
         (path / layout.RECORDER).write_bytes(msgspec.json.encode(RecorderInfo(writers=[wrote])))
-        (path / layout.SUMMARY).write_bytes(summary_bytes(summarize(Run(path))))
+        (path / layout.SUMMARY).write_bytes(headline_bytes(headline_of(Run(path))))
 
 
 def _events(began: datetime, draw: random.Random, slower: float) -> tuple[list[Event], float]:

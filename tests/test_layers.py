@@ -18,8 +18,8 @@ LAYERS = [
     {"events"},
     {"samplers"},
     {"store"},
-    {"analyze"},
     {"record"},
+    {"analyze"},
     {"engines"},
     {"session"},
     {"testing"},
@@ -33,6 +33,8 @@ LAYERS = [
     {"cli", "__main__"},
 ]
 """From the bottom up. A module imports from its own layer and those before it."""
+APART = {("analyze", "record"), ("notebook", "tui"), ("notebook", "web"), ("tui", "web")}
+"""Those that know nothing of each other, neither way."""
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 PACKAGE_ROOT_LEVEL = LEVEL["session"]
 """The names users import from `flightlog` itself come from here or below."""
@@ -108,6 +110,27 @@ def test_a_module_imports_from_its_own_layer_and_those_below():
         > (LEVEL.get(part_of(module), -1) if part_of(module) else PACKAGE_ROOT_LEVEL)
     ]
     assert upward == []
+
+
+def test_recording_and_analysis_do_not_know_each_other_nor_do_the_displays():
+    assert [
+        f"{module}:{line} imports {target}"
+        for module in MODULES
+        for line, target, _ in imports_of_ours(module)
+        if tuple(sorted((part_of(module), part_of(target)))) in APART
+    ] == []
+
+
+def test_recording_names_no_module_of_the_analysis_in_a_text():
+    assert [
+        f"{module}:{node.lineno}"
+        for module, path in MODULES.items()
+        if part_of(module) in {"record", "store"}
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and re.search(r"flightlog(\.| import )analyze", node.value)
+    ] == []
 
 
 def test_one_module_names_another_above_it_in_a_text():

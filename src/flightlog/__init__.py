@@ -34,7 +34,6 @@ except ImportError as problem:
 
 if TYPE_CHECKING:
     from flightlog.analyze.compare.compare import compare
-    from flightlog.analyze.completing import open_run
     from flightlog.analyze.diagnosis.diagnose import diagnose
     from flightlog.analyze.diagnosis.scoring import diagnose_text
     from flightlog.analyze.history.trends import trends
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     from flightlog.record.device.tracking import track_device_memory
     from flightlog.session.cache.decorator import cacheable
     from flightlog.session.session import Session
+    from flightlog.store.completing import open_run
     from flightlog.store.run import Run
 
 _LAZY = {
@@ -54,7 +54,7 @@ _LAZY = {
     "compare": "flightlog.analyze.compare.compare",
     "diagnose": "flightlog.analyze.diagnosis.diagnose",
     "diagnose_text": "flightlog.analyze.diagnosis.scoring",
-    "open_run": "flightlog.analyze.completing",
+    "open_run": "flightlog.store.completing",
     "predict": "flightlog.analyze.predict.predict",
     "track_device_memory": "flightlog.record.device.tracking",
     "trends": "flightlog.analyze.history.trends",

@@ -262,7 +262,7 @@ def _nothing(seen: ReportWithCharts, missing: str) -> str:
 
 def _opened(run: AnyRun) -> Run:
     """The run as it is now."""
-    from flightlog.analyze.completing import open_run
+    from flightlog.store.completing import open_run
     from flightlog.store.run import path_of
 
     return open_run(path_of(run), observer=getattr(run, "observer", None))

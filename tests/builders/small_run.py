@@ -11,7 +11,6 @@ from typing import Any
 from builders.runs import at, make_run
 
 from flightlog.analyze.devices.oom import BUNDLE
-from flightlog.analyze.report.summary import summarize, summary_bytes
 from flightlog.events import (
     ArtifactRecorded,
     CacheLookup,
@@ -38,6 +37,7 @@ from flightlog.events import (
     WorkerReady,
 )
 from flightlog.store import layout
+from flightlog.store.headline import headline_bytes, headline_of
 from flightlog.store.integrity import write_checksums
 from flightlog.store.run import Run
 
@@ -98,7 +98,7 @@ def small_run(runs_dir: Path, token: str = "a1b2c3d4") -> Path:
     for name, document in documents.items():
         (run / name).parent.mkdir(parents=True, exist_ok=True)
         (run / name).write_text(json.dumps(document))
-    (run / layout.SUMMARY).write_bytes(summary_bytes(summarize(Run(run))))
+    (run / layout.SUMMARY).write_bytes(headline_bytes(headline_of(Run(run))))
     write_checksums(run)
     return run
 

@@ -20,6 +20,7 @@ from flightlog.cli.main import COMMANDS, main
 from flightlog.events import TaskCompleted, TaskSubmitted
 from flightlog.show.report import report_text
 from flightlog.store import layout
+from flightlog.store.headline import headline_bytes, headline_of
 from flightlog.store.integrity import write_checksums
 from flightlog.store.liveness import process_start, this_host
 from flightlog.store.run import open_run
@@ -47,7 +48,7 @@ def live_run(runs: Path, token: str = "11111111") -> Path:
 
 
 def seal(path: Path) -> Path:
-    (path / layout.SUMMARY).write_bytes(summary_bytes(summarize(open_run(path))))
+    (path / layout.SUMMARY).write_bytes(headline_bytes(headline_of(open_run(path))))
     write_checksums(path)
     return path
 
@@ -353,7 +354,7 @@ def test_a_run_that_was_never_closed_is_one_plain_finding(runs: Path, capsys: Ca
     assert capsys.readouterr().out == (
         f"{path.name}: crashed\n"
         "  wrong  files         the run was never closed: there are no checksums to compare with\n"
-        "  -      summary.json  not written; a report computes it\n"
+        "  -      summary.json  not written; a reader counts what it needs\n"
         "  ok     lines         2 of 2 read, none lost\n"
     )
 

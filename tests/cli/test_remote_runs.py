@@ -12,10 +12,10 @@ import pytest
 from builders.counted_remote import ADDRESS, CountedMemory, empty_place, sync
 from builders.runs import at, make_run
 
-from flightlog.analyze.report.summary import summarize, summary_bytes
 from flightlog.cli.main import main
 from flightlog.events import Failure, TaskCompleted, TaskFailed, TaskSubmitted
 from flightlog.store import layout
+from flightlog.store.headline import headline_bytes, headline_of
 from flightlog.store.integrity import write_checksums
 from flightlog.store.run import Run
 from flightlog.store.runs_folder import folder_of_runs
@@ -85,7 +85,7 @@ def some_run(folder: Path, number: int) -> Path:
         end_time=at(60 * number + 20),
         duration_s=20.0,
     )  # type: ignore[arg-type]
-    (path / layout.SUMMARY).write_bytes(summary_bytes(summarize(Run(path))))
+    (path / layout.SUMMARY).write_bytes(headline_bytes(headline_of(Run(path))))
     write_checksums(path)
     return path
 

@@ -16,6 +16,7 @@ from flightlog.analyze.report.tasks import TaskTally
 from flightlog.events import (
     CacheLookup,
     CostEstimate,
+    CostRates,
     Event,
     Failure,
     ResourceSample,
@@ -25,6 +26,7 @@ from flightlog.events import (
     TaskRetried,
     TaskStarted,
     TaskSubmitted,
+    WorkerLaunched,
     WorkerLost,
     WorkerReady,
     WorkerRemoved,
@@ -40,6 +42,7 @@ from flightlog.export.prometheus.families import (
 )
 from flightlog.export.prometheus.watch import FAILURE_KINDS, MAX_PLACES, TASK_NAMES, RunWatch, TaskStates
 from flightlog.store import layout
+from flightlog.store.headline import headline_bytes, headline_of
 from flightlog.store.liveness import Observer, here
 from flightlog.store.run import Run
 
@@ -239,10 +242,17 @@ def test_a_run_is_counted_as_its_report_counts_it(tmp_path: Path) -> None:
     assert (found.status, found.duration_s, found.problems) == ("completed", 10.0, 0)
 
 
-def test_the_cost_of_a_run_that_is_over_is_its_summarys(tmp_path: Path) -> None:
-    path = make_run(tmp_path, [CostEstimate(item="workers", amount=1.0, currency="EUR")])
-    (path / "summary.json").write_text('{"cost": {"total": 7.5, "currency": "USD"}, "more": 1}')
-    assert RunWatch(path).look(NOW).cost == {"USD": 7.5}
+def test_the_cost_of_a_run_that_is_over_is_its_reports(tmp_path: Path) -> None:
+    """By rates and the time of workers, and not what was estimated on the way."""
+    events = [
+        CostEstimate(item="workers", amount=1.0, currency="USD"),
+        CostRates(currency="USD", per_worker_hour=3600.0, source="test"),
+        WorkerLaunched(worker="w1", host="n", pid=1, timestamp=at(0)),
+        WorkerRemoved(worker="w1", host="n", pid=1, reason=None, timestamp=at(7)),
+    ]
+    path = make_run(tmp_path, events)
+    (path / "summary.json").write_bytes(headline_bytes(headline_of(Run(path))))
+    assert RunWatch(path).look(NOW).cost == {"USD": summarize(Run(path)).cost.total} == {"USD": 7.0}
 
 
 def test_a_look_reads_only_what_is_new(tmp_path: Path) -> None:

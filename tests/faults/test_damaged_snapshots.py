@@ -17,11 +17,11 @@ from flightlog.analyze.compare.compare import compare_groups
 from flightlog.analyze.compare.run_groups import RunGroup
 from flightlog.analyze.report.large_run import keep_summary
 from flightlog.analyze.report.report import report_bytes, report_on
-from flightlog.analyze.report.summary import summarize, summary_bytes
 from flightlog.analyze.verify import verify
 from flightlog.cli.main import main
 from flightlog.core.errors import DamagedSnapshot
 from flightlog.events import Metric, SpanEvent, TaskCompleted, TaskFailed, TaskStarted, define_event
+from flightlog.store.headline import headline_bytes, headline_of
 from flightlog.store.integrity import write_checksums
 from flightlog.store.read.files import find_parts
 from flightlog.store.run import Run
@@ -280,7 +280,7 @@ def test_notes_that_cannot_be_read_are_told_and_made_again(run, expected):
 
 def test_repair_makes_again_what_the_lines_tell_and_leaves_nothing_wrong(run, capsys):
     summary = run / "summary.json"
-    summary.write_bytes(summary_bytes(summarize(Run(run))))
+    summary.write_bytes(headline_bytes(headline_of(Run(run))))
     write_checksums(run)
     before = {path.name: path.read_bytes() for path in run.glob("*.json*")}
     flip(summary, 40, 0)
@@ -315,7 +315,7 @@ def test_repair_leaves_lines_that_changed_as_they_are_and_says_so(run, capsys):
     ("most", "written"), [(1 << 30, "summary and checksums"), (0, "checksums")], ids=["small", "large"]
 )
 def test_repair_closes_a_run_that_was_killed(lines, tmp_path, capsys, monkeypatch, most, written):
-    monkeypatch.setattr("flightlog.analyze.completing.SUMMARY_BYTES", most)
+    monkeypatch.setattr("flightlog.store.completing.SUMMARY_BYTES", most)
     run = tmp_path / lines.path.name
     shutil.copytree(lines.path, run)
     (run / "checksums.json").unlink()

@@ -356,7 +356,7 @@ def listen(event, arguments):
 sys.addaudithook(listen)
 os.environ.pop("FLIGHTLOG_COMPLETE", None)  # what completing a run takes is imported in the background
 with flightlog.record("x", sample_interval_s=0.1):
-    while not hasattr(sys.modules.get("flightlog.analyze.completing"), "complete"):  # the last that is imported
+    while not hasattr(sys.modules.get("flightlog.store.completing"), "complete"):  # the last that is imported
         work(10)
         time.sleep(0.05)
     work(10)

@@ -18,8 +18,6 @@ import pytest
 from builders.runs import finished
 
 import flightlog
-from flightlog.analyze.completing import complete, complete_ended
-from flightlog.analyze.report.summary import summarize, summary_bytes
 from flightlog.cli.main import main
 from flightlog.core.settings import Settings
 from flightlog.events import ResourceSample
@@ -27,7 +25,9 @@ from flightlog.record.run import LiveRun
 from flightlog.show.runs import runs_text
 from flightlog.store import layout
 from flightlog.store.catalogue import list_runs
+from flightlog.store.completing import complete, complete_ended
 from flightlog.store.documents import read_document
+from flightlog.store.headline import headline_bytes, headline_of
 from flightlog.store.integrity import verify_files
 from flightlog.store.run import Run
 from flightlog.store.write.finalize import sole_sealer
@@ -56,7 +56,7 @@ run = recording.__enter__()
 for i in range(spans):
     with flightlog.span("work", i=i):
         pass
-while not hasattr(sys.modules.get("flightlog.analyze.completing"), "complete"):  # the last thing of the first beat
+while not hasattr(sys.modules.get("flightlog.store.completing"), "complete"):  # the last thing of the first beat
     time.sleep(0.05)
 calls = {}
 def count(frame, event, function):
@@ -155,7 +155,7 @@ def test_a_small_run_of_a_program_without_other_threads_is_complete_when_its_blo
 
 def test_a_run_that_nobody_has_completed_reads_as_the_same_run_completed(tmp_path, monkeypatch):
     path = left(tmp_path, monkeypatch)
-    as_it_was = summary_bytes(summarize(Run(path)))
+    as_it_was = headline_bytes(headline_of(Run(path)))
     noted = read_document(path / layout.RUN, layout.RunInfo).value
     assert (noted.to_complete, noted.tasks_submitted, noted.tasks_completed) == (True, 3, 3)
     unfinished = Run(path).info
@@ -330,7 +330,7 @@ def test_whatever_goes_wrong_while_completing_the_run_is_read_as_it_is(tmp_path,
     def fail(*_: object, **__: object) -> None:
         raise ValueError("damaged")
 
-    monkeypatch.setattr("flightlog.analyze.completing.seal", fail)
+    monkeypatch.setattr("flightlog.store.completing.seal", fail)
     assert complete_ended(path) is False
 
 

@@ -29,6 +29,7 @@ from flightlog.events import (
     TaskSubmitted,
     define_event,
 )
+from flightlog.store.completing import complete_ended
 from flightlog.store.run import Run, open_run
 
 MICROSECOND = timedelta(microseconds=1)
@@ -455,6 +456,8 @@ def test_parquet_copies_are_made_where_asked_for(tmp_path):
         FLIGHTLOG_TELEMETRY_PARQUET="1",
     )
     _, _, run = ended(tmp_path, process)
+    assert run.info.to_snapshot is True  # DuckDB is not loaded in the program
+    assert complete_ended(run.path)
     assert (run.path / "parquet" / "spans.parquet").exists()
 
 

@@ -15,12 +15,12 @@ from builders.runs import make_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flightlog.analyze.report.summary import Summary, summarize, summary_bytes
 from flightlog.events import TaskCompleted, TaskSubmitted
 from flightlog.store import layout
 from flightlog.store.catalogue import list_runs, past_runs, run_paths
 from flightlog.store.documents import read_document
-from flightlog.store.index import RunIndex, _Summary, decode_figures, index_file, load_index
+from flightlog.store.headline import CostHeadline, decode_headline, headline_bytes, headline_of
+from flightlog.store.index import KEPT_NAMES, RunIndex, index_file, load_index
 from flightlog.store.layout import RunInfo
 from flightlog.store.liveness import Observer
 from flightlog.store.run import Run
@@ -33,8 +33,8 @@ def look(runs: Path, *, settled_ns: int = AT_ONCE, worthwhile: int = 0, task: st
     """What an index gives of every run, by name; and the index."""
     paths = run_paths(runs)
     with RunIndex(runs, paths, settled_ns=settled_ns, worthwhile=worthwhile) as index:
-        found = zip(paths, index.infos(paths), index.figures(paths, task), strict=True)
-        return {path.name: (info, figures) for path, info, figures in found}, index
+        found = zip(paths, index.infos(paths), index.headlines(paths, task), strict=True)
+        return {path.name: (info, headline) for path, info, headline in found}, index
 
 
 def without_index(runs: Path):
@@ -43,12 +43,12 @@ def without_index(runs: Path):
     for path in run_paths(runs):
         info = read_document(path / layout.RUN, RunInfo)
         try:
-            figures = decode_figures((path / layout.SUMMARY).read_bytes())
+            headline = decode_headline((path / layout.SUMMARY).read_bytes(), KEPT_NAMES)
         except OSError:
-            figures = None
-        whole = figures is not None and info.value is not None
-        same = whole and figures.run_id in {None, info.value.run_id}
-        found[path.name] = (info, figures if same else None)
+            headline = None
+        whole = headline is not None and info.value is not None
+        same = whole and headline.run.run_id in {None, info.value.run_id}
+        found[path.name] = (info, headline if same else None)
     return found
 
 
@@ -71,7 +71,7 @@ def closed(runs: Path, token: str, *tasks: str, **info: object) -> Path:
             TaskCompleted(task=task, task_id=task_id, args={}, worker="w", duration_s=1.0 + number),
         ]
     path = make_run(runs, events, token=token, **info)
-    (path / layout.SUMMARY).write_bytes(summary_bytes(summarize(Run(path))))
+    (path / layout.SUMMARY).write_bytes(headline_bytes(headline_of(Run(path))))
     return path
 
 
@@ -172,7 +172,7 @@ def test_a_summary_of_another_run_counts_as_none(tmp_path):
     for _ in range(2):
         found, _ = look(tmp_path)
         assert found[path.name][1] is None
-        assert list(found[other.name][1].tasks) == ["plot"]
+        assert list(found[other.name][1].tasks.by_name) == ["plot"]
 
 
 RUNS = ["run-20260520T035200Z-a-00000001", "run-20260520T035200Z-b-00000002", "other"]
@@ -260,7 +260,7 @@ def test_an_index_of_another_version_or_nobody_knows_what_is_read_anew(tmp_path)
         b"",
         b"\n",
         b"\xff" * 100,
-        good.replace(b"index 1", b"index 2"),
+        good.replace(b"index 2", b"index 1"),
         good[:-1],
         good + b" ",
         b"SQLite",
@@ -290,7 +290,7 @@ def test_the_index_of_a_folder_that_cannot_be_written_is_in_the_users_cache(tmp_
     paths = run_paths(runs)
     for opened in (2, 0):
         with RunIndex(runs, paths, file=file, worthwhile=0, settled_ns=AT_ONCE) as index:
-            index.infos(paths), index.figures(paths)
+            index.infos(paths), index.headlines(paths)
         assert index.opened == opened
     assert [found.name for found in runs.iterdir()] == [paths[0].name]
 
@@ -350,7 +350,7 @@ for _ in range(40):
     with RunIndex(runs, paths, worthwhile=0, settled_ns=-(10**18)) as index:
         for read in index.infos(paths):
             assert read.value is None or read.value.tasks_submitted == read.value.tasks_completed, read
-        index.figures(paths)
+        index.headlines(paths)
     assert index.problem is None, index.problem
 """
 
@@ -379,103 +379,90 @@ def test_many_processes_use_one_index_at_once_while_runs_come_change_and_go(tmp_
 # --- what is in it
 
 
-def test_figures_are_those_of_the_summary(tmp_path):
-    path = closed(tmp_path, "00000001", "sim", "sim", "plot")
-    figures = decode_figures((path / layout.SUMMARY).read_bytes())
-    summary = summarize(Run(path))
-    assert figures is not None
-    assert {
-        name: (f.completed, f.mean_s, f.p50_s, f.p95_s, f.max_s, f.total_s, f.peak_rss_bytes)
-        for name, f in figures.tasks.items()
-    } == {
-        name: (
-            t.completed,
-            t.duration_s.mean,
-            t.duration_s.p50,
-            t.duration_s.p95,
-            t.duration_s.max,
-            t.duration_s.total,
-            t.peak_rss_bytes,
-        )
-        for name, t in summary.tasks.by_name.items()
-    }
-    assert (figures.submitted, figures.completed, figures.cache_lookups, figures.cost) == (3, 3, 0, None)
-
-
-def test_every_field_that_is_read_is_one_that_a_summary_has():
-    """The two declarations stand in different layers; this keeps them together."""
-
-    def lacking(part: type, whole: type, at: str) -> list[str]:
-        declared = {field.name: field.type for field in msgspec.structs.fields(whole)}
-        missing = []
-        for field in msgspec.structs.fields(part):
-            if field.name not in declared:
-                missing.append(f"{at}.{field.name}")
-                continue
-            inner, outer = _structs_in(field.type), _structs_in(declared[field.name])
-            if inner and outer:
-                missing += lacking(inner[0], outer[0], f"{at}.{field.name}")
-        return missing
-
-    def _structs_in(kind: object) -> list[type]:
-        found = [kind, *getattr(kind, "__args__", ())]
-        return [one for one in found if isinstance(one, type) and issubclass(one, msgspec.Struct)]
-
-    assert lacking(_Summary, Summary, "summary") == []
-
-
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"7", b"null", b"\xff\xfe", b'{"run": {"run_id": "a"'])
-def test_a_summary_that_is_none_gives_no_figures_and_no_error(data):
-    assert decode_figures(data) is None
+def test_a_summary_that_is_none_gives_no_headline_and_no_error(data):
+    assert decode_headline(data) is None
 
 
 def test_a_task_beyond_the_kept_names_is_read_from_the_run(tmp_path):
     path = closed(tmp_path, "00000001", *(f"task-{number:03}" for number in range(70)))
     found, _ = look(tmp_path)
-    figures = found[path.name][1]
-    assert (len(figures.tasks), figures.names, figures.complete) == (64, 70, False)
+    headline = found[path.name][1]
+    assert (len(headline.tasks.by_name), headline.tasks.names, headline.is_whole) == (64, 70, False)
     for _ in range(2):
         found, index = look(tmp_path, task="task-069")
-        assert (found[path.name][1].tasks["task-069"].max_s, index.opened) == (70.0, 1)
+        assert (found[path.name][1].tasks.by_name["task-069"].duration_s.max, index.opened) == (70.0, 1)
 
 
-def test_past_runs_are_the_chosen_ones_with_their_figures(tmp_path):
+def test_past_runs_are_the_chosen_ones_with_their_headlines(tmp_path):
     closed(tmp_path, "00000001", "sim", start_time="2026-05-20T01:00:00.000000Z")
     newest = closed(tmp_path, "00000002", "plot", git_commit="abc")
     past = past_runs(tmp_path, choose=lambda entries: entries[:1])
-    assert [(run.entry.path, run.info.git_commit, list(run.figures.tasks)) for run in past] == [
+    assert [(run.entry.path, run.info.git_commit, list(run.headline.tasks.by_name)) for run in past] == [
         (newest, "abc", ["plot"])
     ]
-    assert [run.figures for run in past_runs(tmp_path, figures=False)] == [None, None]
+    assert [run.headline for run in past_runs(tmp_path, headlines=False)] == [None, None]
     assert [run.entry for run in past_runs(tmp_path)] == list_runs(tmp_path)
 
 
-def test_figures_that_were_reckoned_from_events_are_kept_while_no_file_changes(tmp_path):
+def test_a_headline_that_was_counted_from_events_is_kept_while_no_file_changes(tmp_path):
     """Even in a small folder: that took long."""
     path = closed(tmp_path, "00000001", "sim")
-    figures = decode_figures((path / layout.SUMMARY).read_bytes())
+    headline = decode_headline((path / layout.SUMMARY).read_bytes())
     (path / layout.SUMMARY).unlink()
     asked = []
 
-    def reckon(run: Path):
+    def count(run: Path):
         asked.append(run)
-        return figures
+        return headline
 
     def answer():
         paths = run_paths(tmp_path)
         with RunIndex(tmp_path, paths, settled_ns=AT_ONCE) as index:
-            return index.figures(paths, reckon=reckon)
+            return index.headlines(paths, count=count)
 
-    assert [answer(), answer(), asked] == [[figures], [figures], [path]]
+    assert [answer(), answer(), asked] == [[headline], [headline], [path]]
     wait_for_the_clock(tmp_path)
     with layout.stream_file(path, "tasks").open("ab") as out:
         out.write(b"\n")
-    assert [answer(), answer(), asked] == [[figures], [figures], [path, path]]
+    assert [answer(), answer(), asked] == [[headline], [headline], [path, path]]
+
+
+def test_a_cost_that_was_worked_out_is_kept_while_no_file_changes(tmp_path):
+    path = closed(tmp_path, "00000001", "sim")
+    asked = []
+
+    def cost_of(run: Path):
+        asked.append(run)
+        return CostHeadline(total=float(len(asked)), currency="EUR")
+
+    def answer():
+        paths = run_paths(tmp_path)
+        with RunIndex(tmp_path, paths, settled_ns=AT_ONCE) as index:
+            [found] = index.headlines(paths, cost_of=cost_of)
+        return found.cost.total
+
+    assert [answer(), answer()] == [1.0, 1.0]
+    wait_for_the_clock(tmp_path)
+    with layout.stream_file(path, "cost").open("ab") as out:
+        out.write(b"\n")
+    assert ([answer(), answer()], asked) == ([2.0, 2.0], [path, path])
+
+
+def test_the_cost_that_a_summary_of_an_early_recording_has_is_taken(tmp_path):
+    path = closed(tmp_path, "00000001", "sim")
+    summary = msgspec.json.decode((path / layout.SUMMARY).read_bytes())
+    summary["cost"] = {"total": 2.5, "currency": "EUR", "by_item": {}}
+    (path / layout.SUMMARY).write_bytes(msgspec.json.encode(summary))
+    paths = run_paths(tmp_path)
+    with RunIndex(tmp_path, paths) as index:
+        [found] = index.headlines(paths, cost_of=lambda _path: pytest.fail("asked"))
+    assert found.cost == CostHeadline(total=2.5, currency="EUR")
 
 
 @pytest.mark.parametrize("status", ["running", "unknown"])
-def test_figures_of_a_run_that_did_not_end_are_not_reckoned(tmp_path, status):
+def test_the_headline_of_a_run_that_did_not_end_is_not_counted(tmp_path, status):
     make_run(tmp_path, status=status)
     paths = run_paths(tmp_path)
     with RunIndex(tmp_path, paths) as index:
-        assert index.figures(paths, reckon=lambda _path: pytest.fail("asked")) == [None]
+        assert index.headlines(paths, count=lambda _path: pytest.fail("asked")) == [None]

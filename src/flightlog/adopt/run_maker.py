@@ -23,7 +23,6 @@ import msgspec
 from msgspec import Struct
 
 from flightlog.adopt.values import stamp
-from flightlog.analyze.completing import complete
 from flightlog.core.errors import FlightlogError, UsageError
 from flightlog.core.redaction import redact_command, redact_text
 from flightlog.core.settings import read_settings
@@ -34,6 +33,7 @@ from flightlog.record.run import LiveRun
 from flightlog.record.values import bounded, clean
 from flightlog.store import layout
 from flightlog.store.catalogue import run_paths
+from flightlog.store.completing import complete
 from flightlog.store.documents import read_document, write_document
 from flightlog.store.layout import Adopted, Adoption
 from flightlog.store.liveness import this_host
@@ -246,7 +246,7 @@ class RunMaker:
             why = "; ".join(recorder.problems) or "no reason is known"
             raise FlightlogError(f"{lost:,} events could not be written to {self._runs_dir}: {why}")
         write_document(self._path / layout.RUN, info)
-        complete(self._path, read_settings())
+        complete(self._path, read_settings(), snapshot=True)
 
     def discard(self) -> None:
         """Remove everything that is not a complete run. Raises nothing."""

@@ -1,20 +1,22 @@
-"""Whether a run is as it was recorded: its files, its summary, its lines."""
+"""Whether a run is as it was recorded: its files, its headline numbers, its lines."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from flightlog.analyze.report.large_run import KEPT, cached_damage, keep_summary
-from flightlog.analyze.report.summary import Summary, summarize, summary_bytes
 from flightlog.core.errors import UsageError
 from flightlog.store import layout
 from flightlog.store.documents import replace_bytes
+from flightlog.store.headline import Headline, decode_headline, headline_bytes, headline_of
 from flightlog.store.integrity import note_checksum, verify_files
+from flightlog.store.read.events import Completeness
 from flightlog.store.read.files import find_parts, read_regular
 from flightlog.store.run import Run
 from flightlog.store.tables.parquet import move_folder_aside, snapshot_run
@@ -45,15 +47,17 @@ class Verification(Struct, frozen=True, kw_only=True):
 
 
 def verify(run: Run) -> Verification:
-    """Compare checksums, compute the summary again, and look for lost lines.
+    """Compare checksums, count the headline numbers again, and look for lost lines.
 
     A run that is running has neither checksums nor a summary yet, which is no fault; lines lost so far are.
     """
-    summary = summarize(run)
+    reading = run.read()
+    headline = headline_of(run, reading)
+    lines = _lines(run, run.completeness(reading))
     return Verification(
         run_id=run.run_id,
         status=run.status,
-        checks=(_files(run), _summary(run, summary), _lines(run, summary), *_snapshots(run)),
+        checks=(_files(run), _summary(run, headline), lines, *_snapshots(run)),
     )
 
 
@@ -73,15 +77,15 @@ def repair(run: Run, complete: Callable[[Path], object]) -> tuple[str, ...]:
     if not (path / layout.CHECKSUMS).exists() or (path / layout.SEGMENTS).exists():
         complete(path)
         if (path / layout.CHECKSUMS).exists() and not (path / layout.SEGMENTS).exists():
-            # The summary of a large run is left to the reports.
+            # Of a large run no headline numbers are written.
             written = "summary and checksums" if (path / layout.SUMMARY).exists() else "checksums"
             done.append(f"the run was closed: lines put together, {written} written")
     run = Run(path, observer=run.observer)
-    summary = summarize(run)
+    headline = headline_of(run)
     others = [found.file for found in verify_files(path) if found.file != layout.SUMMARY]
-    if _summary(run, summary).ok is False and not others:
+    if _summary(run, headline).ok is False and not others:
         move_folder_aside(path / layout.SUMMARY)
-        replace_bytes(path / layout.SUMMARY, summary_bytes(summary), durable=True)
+        replace_bytes(path / layout.SUMMARY, headline_bytes(headline), durable=True)
         note_checksum(path, layout.SUMMARY)
         done.append(f"{layout.SUMMARY} was computed again")
     if any(check.ok is False for check in _snapshots(run)):
@@ -130,43 +134,73 @@ def _snapshots(run: Run) -> Iterator[Check]:
     yield Check(name=layout.PARQUET, ok=True if current else None, detail=detail)
 
 
-def _summary(run: Run, summary: Summary) -> Check:
+_SHOWN = 8
+"""How many numbers that differ are named."""
+
+
+def _summary(run: Run, headline: Headline) -> Check:
     name = layout.SUMMARY
     try:
         stored = read_regular(run.path / name)
     except FileNotFoundError:
-        return Check(name=name, ok=None, detail="not written; a report computes it")
+        return Check(name=name, ok=None, detail="not written; a reader counts what it needs")
     except OSError as error:
         return Check(name=name, ok=False, detail=f"cannot be read: {error.strerror or error}")
-    computed = summary_bytes(summary)
-    if stored == computed:
+    if stored == headline_bytes(headline):
         return Check(name=name, ok=True, detail="computed again, byte for byte the same")
     by = run.info.flightlog_version
     version = (
         f"; it was written by Flightlog {by}, this is {__version__}" if by not in {None, __version__} else ""
     )
-    return Check(
-        name=name,
-        ok=False,
-        detail=f"computed again, not the same{version}",
-        findings=_differences(stored, computed),
-    )
+    found = _differences(stored, headline)
+    if not found:
+        detail = f"computed again, the same numbers; the file holds more{version}"
+        return Check(name=name, ok=True, detail=detail)
+    return Check(name=name, ok=False, detail=f"computed again, not the same{version}", findings=found)
 
 
-def _differences(stored: bytes, computed: bytes) -> tuple[str, ...]:
+def _differences(stored: bytes, headline: Headline) -> tuple[str, ...]:
+    """What is not the same in `summary.json` and in what was counted; nothing where the file only holds more
+    than headline numbers, as in early recordings.
+    """
     try:
-        before = msgspec.json.decode(stored)
+        document = msgspec.json.decode(stored)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return (f"not JSON: {error}",)
-    after = msgspec.json.decode(computed)
-    if not isinstance(before, dict):
+    if not isinstance(document, dict):
         return ("holds no JSON object",)
-    names = [key for key in sorted({*before, *after}) if before.get(key) != after.get(key)]
-    return (f"different: {', '.join(names)}",) if names else ("the same values, written differently",)
+    counted = msgspec.json.decode(headline_bytes(headline))
+    known = decode_headline(stored)
+    before = dict(_numbers({} if known is None else msgspec.json.decode(headline_bytes(known))))
+    after = dict(_numbers(counted))
+    differ = [
+        f"{key} is {_shown(before, key)}, counted {_shown(after, key)}"
+        for key in sorted(before.keys() | after.keys())
+        if not key.startswith("cost.") and (key not in before or before[key] != after.get(key, _ABSENT))
+    ]
+    more = [f"{len(differ) - _SHOWN:,} more numbers differ"] if len(differ) > _SHOWN else []
+    if differ:
+        return (*differ[:_SHOWN], *more)
+    return () if document.keys() - counted.keys() else ("the same numbers, written differently",)
 
 
-def _lines(run: Run, summary: Summary) -> Check:
-    found = summary.completeness
+_ABSENT = object()
+
+
+def _shown(numbers: Mapping[str, Any], key: str) -> str:
+    return msgspec.json.encode(numbers[key]).decode() if key in numbers else "absent"
+
+
+def _numbers(document: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """What a document holds, by its place: `tasks.completed`."""
+    for key, value in document.items():
+        if isinstance(value, dict):
+            yield from _numbers(value, f"{before}{key}.")
+        else:
+            yield f"{before}{key}", value
+
+
+def _lines(run: Run, found: Completeness) -> Check:
     lost, whole = found.lost_lines, found.lines + found.lost_lines
     of = f" of {whole:,}" if lost or found.loss_known else ""
     detail = f"{found.lines:,}{of} read, {found.lost_text}"

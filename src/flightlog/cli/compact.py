@@ -8,8 +8,8 @@ A compacted run has a folder `parquet` with one file a stream, and `parquet/view
 `spans`. All that reads runs takes these instead of the lines where they are current: where no line was added
 or changed since. Beside those of a large run stands its summary, which a report starts from while no file of
 the run has changed. The lines stay what counts, and are never touched. Compacting again makes only what is
-missing, out of date or damaged. Where `FLIGHTLOG_TELEMETRY_PARQUET=1` is set, a run is compacted when it
-closes.
+missing, out of date or damaged. Where `FLIGHTLOG_TELEMETRY_PARQUET=1` is set, a run gets these files when it
+has ended: from a process beside the program, or from the first command that reads it.
 
 `parquet/snapshot.json` holds the SHA-256 of each file, and a file is checked before it is read. A file that
 is damaged, missing or unreadable is not read: the answer comes from the lines, and a message says so.
@@ -68,8 +68,8 @@ def compact(
 
     Example: flightlog compact --all --history /data/flightlog-history
     """
-    from flightlog.analyze.completing import open_run
     from flightlog.store.catalogue import run_paths
+    from flightlog.store.completing import open_run
     from flightlog.store.run import Run
     from flightlog.store.runs_folder import is_copy, place
 

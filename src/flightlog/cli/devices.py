@@ -88,9 +88,9 @@ def devices(
         check_file(output)
     import msgspec
 
-    from flightlog.analyze.completing import open_run
     from flightlog.analyze.devices.report import devices_of_path, devices_of_run, only
     from flightlog.show.devices import devices_markdown, devices_text
+    from flightlog.store.completing import open_run
 
     recording = _recording(run)
     if recording is not None:

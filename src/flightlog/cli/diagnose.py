@@ -70,10 +70,10 @@ def diagnose(
         return
     if exception_type is not None:
         raise UsageError("--exception-type goes with --text")
-    from flightlog.analyze.completing import open_run
     from flightlog.analyze.diagnosis.diagnose import diagnose as why
     from flightlog.analyze.diagnosis.diagnose import diagnosis_bytes
     from flightlog.show.diagnosis import diagnosis_text
+    from flightlog.store.completing import open_run
     from flightlog.store.read.snapshot import held_still
 
     with held_still(open_run(run or "latest", runs_dir=runs_dir, note=note), note=note) as still:

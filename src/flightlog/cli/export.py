@@ -68,7 +68,7 @@ def complete_exporter(incomplete: str) -> list[tuple[str, str]]:
 
 def complete_table(ctx: typer.Context, incomplete: str) -> list[str]:
     """The tables of the run that is named, for the shell."""
-    from flightlog.analyze.completing import open_run
+    from flightlog.store.completing import open_run
     from flightlog.store.tables.run_tables import table_names
 
     named = ctx.params.get("run") or ctx.params.get("run_id") or "latest"
@@ -138,8 +138,8 @@ def export(
         raise UsageError(f"say what to make of the run: --to {' or '.join(exporter_names())}")
     if run is not None and run_id is not None and run != run_id:
         raise UsageError(f"name one run, not two: {run}, {run_id}")
-    from flightlog.analyze.completing import open_run
     from flightlog.export.base import ExportOptions, ending_of, find_exporter
+    from flightlog.store.completing import open_run
 
     exporter = find_exporter(to)
     opened = open_run(run or run_id or "latest", runs_dir=runs_dir, note=note)

@@ -105,7 +105,7 @@ def _note_problems(problems: list[str]) -> None:
 
 def _complete(paths: list[Path]) -> bool:
     """Complete runs that ended and were not completed, the newest first; whether any was."""
-    from flightlog.analyze.completing import complete_ended
+    from flightlog.store.completing import complete_ended
 
     done = False
     with progress("completing run") as tell:

@@ -139,12 +139,12 @@ def _checked(
 ) -> tuple[str, bool]:
     import msgspec
 
-    from flightlog.analyze.completing import open_run
     from flightlog.record.environment import read_environment
     from flightlog.session.lock import compare_locks, find_lock, relock
     from flightlog.session.manifest import pick_target
     from flightlog.session.overlay_file import pick_overlay
     from flightlog.show.plan import differences_text
+    from flightlog.store.completing import open_run
 
     chosen = pick_target(manifest, target)
     project = manifest.resolved(os.environ, chosen, raw=True).project.name

@@ -23,8 +23,8 @@ project in the same folder. The last section says how complete the recording is 
 The report is always computed from the events, never taken from `summary.json`, so it is right for a run that
 was changed, too; `flightlog verify` says whether the two agree. Of a large run that was compacted, the
 counting was done by `flightlog compact`, and is done again once a file of the run has changed. The JSON holds
-what `summary.json` holds and, beside it, `time`, `cost_split`, `concurrency`, `critical_path`, `findings`,
-`in_flight`, `calibration` and `details`; `flightlog schema report` is its JSON Schema.
+all that the text says, and more; `summary.json` has some of its numbers under the same names. `flightlog
+schema report` is its JSON Schema.
 
 `--format html` makes one page with the verdict, the timeline and all figures, which needs no network and can
 be mailed; see [the HTML report](../html-report.md). Without `--output` it goes into a pipe like every other
@@ -165,8 +165,8 @@ def report(
     if output is not None:
         check_file(output)
 
-    from flightlog.analyze.completing import open_run
     from flightlog.analyze.history.attempts import EarlierRuns
+    from flightlog.store.completing import open_run
     from flightlog.store.read.snapshot import held_still
 
     opened = open_run(named.pop() if named else "latest", runs_dir=runs_dir, note=note)

@@ -2,7 +2,7 @@
 
     flightlog schema tasks        # a line of tasks.jsonl
     flightlog schema              # a line of any stream
-    flightlog schema report       # the report's JSON; summary.json has the first of its fields
+    flightlog schema report       # the report's JSON; summary.json has some of its fields
     flightlog schema compare      # the JSON of flightlog compare
     flightlog schema trends       # the JSON of flightlog trends
     flightlog schema advice       # the JSON of flightlog advise

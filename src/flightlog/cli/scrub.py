@@ -112,14 +112,14 @@ def _say(found: Scrubbed, dry_run: bool) -> None:
 def _rebuild(run: Run) -> Iterable[str]:
     """The summary and the snapshots, where there are any; gives the files that checksums are of."""
     from flightlog.analyze.report.large_run import keep_summary
-    from flightlog.analyze.report.summary import summarize, summary_bytes
     from flightlog.store import layout
     from flightlog.store.documents import replace_bytes
+    from flightlog.store.headline import headline_bytes, headline_of
     from flightlog.store.tables.parquet import snapshot_run
 
     made = []
     if (run.path / layout.SUMMARY).exists():
-        replace_bytes(run.path / layout.SUMMARY, summary_bytes(summarize(run)), durable=True)
+        replace_bytes(run.path / layout.SUMMARY, headline_bytes(headline_of(run)), durable=True)
         made.append(layout.SUMMARY)
     if (run.path / layout.PARQUET).is_dir():
         snapshot_run(run)

@@ -117,8 +117,8 @@ def sql(
 
 
 def _open_runs(named: list[str], every: bool, runs_dir: str | None) -> list[Run]:
-    from flightlog.analyze.completing import open_run
     from flightlog.store.catalogue import run_paths
+    from flightlog.store.completing import open_run
     from flightlog.store.run import Run
     from flightlog.store.runs_folder import place
 

@@ -120,8 +120,8 @@ def _open(to: str | None, paths: list[Path]) -> RemoteCopies:
 
 
 def _copy(paths: list[Path], remote: RemoteCopies, follow: bool, format_: Format) -> bool:
-    from flightlog.analyze.completing import complete_ended
     from flightlog.show.outcomes import synced_text
+    from flightlog.store.completing import complete_ended
     from flightlog.store.remote.state import sole_uploader
     from flightlog.store.remote.upload import Uploader, sync_with_patience
     from flightlog.store.remote.upload import follow as follow_run

@@ -109,7 +109,7 @@ def timeline(
     for path in (png, svg):
         if path is not None:
             check_file(path)
-    from flightlog.analyze.completing import open_run
+    from flightlog.store.completing import open_run
 
     opened = open_run(run or run_id or "latest", runs_dir=runs_dir, note=note)
     if perfetto:

@@ -32,7 +32,7 @@ from the run before.
 
 Only runs that completed count, since others are as short as they happened to be; `failures` counts all that
 ended. A commit with a plus had files changed since. Figures of tasks are those in each run's `summary.json`;
-of a run that was too large to be summarized when it closed they are reckoned from its events, once.
+of a run that was too large for one when it closed they are counted from its events, once. So are costs.
 
 Runs that have not changed are not read again: an index knows them, a hidden file in the folder of runs, or in
 the user's cache where that cannot be written. It may be removed at any time. The first look at a long

@@ -4,13 +4,14 @@
     flightlog verify run-20260520T035200Z-demo-a1b2c3d4
     flightlog verify latest --repair
 
-It compares every file with the checksums that were written when the run closed, computes `summary.json` again
-and compares it byte for byte, looks for gaps in the numbers that every writer gave its lines, and compares
-the Parquet files of a compacted run with the checksums that were noted when they were written. The exit code
-is 1 if anything is wrong: a file that changed, a line that is lost, torn or foreign, a damaged Parquet file,
-a run that was killed before it closed. Lost lines are told with their number and the reason: `1,200 of 60,973
-read, 59,773 lost: no space left on device`. "None lost" is said only where that is known; where a process
-left no count of its lines, it is unknown. Of a run that is still running, the lines so far are checked.
+It compares every file with the checksums that were written when the run closed, counts the headline numbers
+in `summary.json` again and names those that differ (`tasks.completed is 4, counted 5`), looks for gaps in the
+numbers that every writer gave its lines, and compares the Parquet files of a compacted run with the checksums
+that were noted when they were written. The exit code is 1 if anything is wrong: a file that changed, a line
+that is lost, torn or foreign, a damaged Parquet file, a run that was killed before it closed. Lost lines are
+told with their number and the reason: `1,200 of 60,973 read, 59,773 lost: no space left on device`. "None
+lost" is said only where that is known; where a process left no count of its lines, it is unknown. Of a run
+that is still running, the lines so far are checked.
 
 `--repair` first makes again what can be made from the lines: `summary.json`, damaged Parquet files and the
 summary kept beside them; a run that ended without being closed is closed. It says what it did. The lines
@@ -57,8 +58,8 @@ def verify(
     Example: flightlog verify latest
     """
     from flightlog.analyze import verify as check
-    from flightlog.analyze.completing import open_run
     from flightlog.show.outcomes import verification_text
+    from flightlog.store.completing import open_run
 
     opened = open_run(run or "latest", runs_dir=runs_dir, note=note)
     if repair:
@@ -74,16 +75,16 @@ def verify(
 def _repaired(run: Run) -> Run:
     import duckdb
 
-    from flightlog.analyze.completing import complete
     from flightlog.analyze.verify import repair
     from flightlog.core.settings import read_settings
+    from flightlog.store.completing import complete
     from flightlog.store.run import Run
     from flightlog.store.runs_folder import is_copy
 
     if is_copy(run.path):
         raise UsageError(f"{run.run_id} is at an address, and runs there are only read")
     try:
-        done = repair(run, lambda path: complete(path, read_settings()))
+        done = repair(run, lambda path: complete(path, read_settings(), snapshot=True))
     except duckdb.Error as error:
         raise UsageError(f"{run.path} cannot be repaired: {first_line(str(error))}") from error
     for sentence in done or ("there is nothing to repair",):

@@ -325,8 +325,8 @@ class Magic:
         return MagicAnswer(f"{plural(cells, 'cell')} recorded in {path}")
 
     def _report(self, rest: list[str]) -> object:
-        from flightlog.analyze.completing import open_run
         from flightlog.analyze.report.report import report_on
+        from flightlog.store.completing import open_run
 
         return report_on(open_run(rest[0] if rest else self._cells.path or "latest"))
 

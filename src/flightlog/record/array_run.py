@@ -18,7 +18,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from flightlog.analyze.completing import complete
 from flightlog.core.errors import FlightlogError
 from flightlog.core.redaction import redact_command, redact_text
 from flightlog.core.settings import Settings
@@ -33,6 +32,7 @@ from flightlog.record.run import LiveRun
 from flightlog.record.values import clean
 from flightlog.samplers import Sampler
 from flightlog.store import layout
+from flightlog.store.completing import complete
 from flightlog.store.documents import read_document, write_document
 from flightlog.store.liveness import HEARTBEAT_LIMIT_S, unix_time
 from flightlog.store.run import Run

@@ -3,7 +3,7 @@
 Beside busy threads each system call may hand the interpreter over to every one of them, at 5 ms each, and
 each millisecond of Python takes as many times longer as there are threads. So the end of a run does little:
 it brings the last lines into their files and writes `run.json` with the final status. Folding, figures and
-checksums come later, see `analyze/completing.py`.
+checksums come later, see `store/completing.py`.
 """
 
 from __future__ import annotations
@@ -34,10 +34,7 @@ write there."""
 NEEDED = (
     "subprocess",
     "flightlog.store.run",
-    "flightlog.analyze.report.resources",
-    "flightlog.analyze.cost.cost",
-    "flightlog.analyze.report.summary",
-    "flightlog.analyze.completing",
+    "flightlog.store.completing",
 )
 """What completing a small run takes: imported one by one, since a fork waits for an import and so does the
 pulse."""
@@ -96,15 +93,19 @@ def leave_completing(run: LiveRun, settings: Settings) -> None:
     """Complete a run that has ended, have a process beside do it, or leave it to the first reader.
 
     At once where `FLIGHTLOG_COMPLETE` says so; by default where the run is small, only this process has
-    written, and no other thread of the program's runs. No process is started for runs in temporary folders,
-    unless followers, which are to copy the completed run, write there anyway. Raises OSError.
+    written, and no other thread of the program's runs. Parquet copies, where they are asked for, are always
+    left to others: they need DuckDB, which is not loaded here. No process is started for runs in temporary
+    folders, unless followers, which are to copy the completed run, write there anyway. Raises OSError.
     """
-    mode = settings.complete
-    if mode == "now" or (mode == "auto" and is_alone() and _is_small(run)):
-        from flightlog.analyze.completing import complete
+    mode, tables = settings.complete, settings.parquet
+    if mode == "now" or (mode == "auto" and not tables and is_alone() and _is_small(run)):
+        from flightlog.store.completing import complete
 
         complete(run.path, settings)
-    elif mode == "auto" and (settings.remote is not None or settings.otlp or not _is_temporary(run.path)):
+        beside = tables
+    else:
+        beside = mode == "auto"
+    if beside and (settings.remote is not None or settings.otlp or not _is_temporary(run.path)):
         start_beside(run.path)
 
 

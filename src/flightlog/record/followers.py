@@ -65,7 +65,7 @@ if command -v nice >/dev/null 2>&1; then set -- nice -n 10 "$@"; fi
 echo "$!"
 """
 _COMPLETE = (
-    "import sys, pathlib; from flightlog.analyze import completing as c; "
+    "import sys, pathlib; from flightlog.store import completing as c; "
     "c.complete_ended(pathlib.Path(sys.argv[1]))"
 )
 

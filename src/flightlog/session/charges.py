@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from flightlog.analyze.cost.prices import Price, find_price, read_prices
 from flightlog.core.errors import UsageError
 from flightlog.core.settings import expanded, read_settings
 from flightlog.events import CostRates
 from flightlog.events.rates import BESIDE, BY_THE_HOUR, rate_of
 from flightlog.session.schema import Component, Contents, Rates
+
+if TYPE_CHECKING:
+    from flightlog.analyze.cost.prices import Price
 
 MANIFEST = "the manifest"
 _CODE = re.compile(r"[A-Z]{3}")
@@ -97,6 +99,8 @@ def charge_problems(
 
 
 def _price(rates: Rates, folder: Path | None, environ: Mapping[str, str]) -> Price:
+    from flightlog.analyze.cost.prices import find_price, read_prices
+
     file = read_settings(environ).prices
     if file is None and rates.prices is not None:
         file = (folder or Path()) / expanded(rates.prices)

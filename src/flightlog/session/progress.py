@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from flightlog.analyze.predict.eta import Eta, KnownDurations, from_durations, from_earlier, remaining
 from flightlog.core.displayed import in_notebook, notebook_part
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from flightlog.analyze.predict.eta import Eta, KnownDurations
     from flightlog.core.stats import Distribution
     from flightlog.session.tracking import Counts
 
@@ -158,6 +158,8 @@ class TaskPace:
         return self._told
 
     def _reckon(self, now: float, earlier: Mapping[str, Distribution]) -> Eta | None:
+        from flightlog.analyze.predict.eta import remaining
+
         running = list(self._running.values())
         left = {name: count for name, count in list(self._left.items()) if count > 0}
         most = sorted(left, key=lambda name: -left[name])[:NAMES]
@@ -168,6 +170,8 @@ class TaskPace:
         return remaining(left, known, since, len(running), at_least=len(known) < len(left))
 
     def _known(self, name: str, earlier: Mapping[str, Distribution], now: float) -> KnownDurations | None:
+        from flightlog.analyze.predict.eta import from_durations, from_earlier
+
         recent = list(self._recent.get(name) or ())
         found = from_durations([(now - when, took) for when, took in recent], whole=len(recent) < RECENT)
         before = None if found is not None else earlier.get(name)

@@ -12,9 +12,8 @@ from importlib import import_module
 from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
-from flightlog.analyze.predict.eta import Eta
 from flightlog.core import threads
 from flightlog.core.displayed import Displayed
 from flightlog.core.errors import UsageError
@@ -41,6 +40,9 @@ from flightlog.session.task_options import Rules
 from flightlog.session.tracking import Counts, Tracker
 from flightlog.store import layout
 from flightlog.store.documents import replace_bytes, write_document
+
+if TYPE_CHECKING:
+    from flightlog.analyze.predict.eta import Eta
 
 log = logging.getLogger("flightlog")
 

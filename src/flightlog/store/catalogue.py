@@ -11,7 +11,8 @@ from pathlib import Path
 from flightlog.core.errors import UsageError
 from flightlog.store import layout
 from flightlog.store.documents import Document, read_document
-from flightlog.store.index import Figures, Reckon, RunIndex
+from flightlog.store.headline import Headline
+from flightlog.store.index import CostOf, CountHeadline, RunIndex
 from flightlog.store.layout import RunInfo, WriterInfo
 from flightlog.store.liveness import HEARTBEAT_LIMIT_S, Observer, here, unix_time
 from flightlog.store.read.files import writer_folders
@@ -64,7 +65,7 @@ class PastRun:
     entry: RunEntry
     info: RunInfo | None
     """`run.json` as it stands; None where it cannot be read."""
-    figures: Figures | None
+    headline: Headline | None
     """What `summary.json` says; None where there is none, as of a run that was killed or is very large."""
 
 
@@ -91,30 +92,31 @@ def past_runs(
     runs_dir: Path,
     *,
     choose: Callable[[list[RunEntry]], list[RunEntry]] = lambda entries: entries,
-    figures: bool = True,
+    headlines: bool = True,
     task: str | None = None,
-    reckon: Reckon | None = None,
+    count: CountHeadline | None = None,
+    cost_of: CostOf | None = None,
     observer: Observer | None = None,
     progress: Progress | None = None,
 ) -> list[PastRun]:
-    """The runs of a folder, each with what its summary says if `figures` are wanted, from one look at all of
+    """The runs of a folder, each with its headline numbers if `headlines` are wanted, from one look at all of
     them.
 
     `choose` is given all entries, the newest first, and gives those that are wanted; it may raise. `task` is
-    the name of a task whose figures are wanted whatever the number of names in a run. `reckon` gives the
-    figures of a run that ended and has no summary. Summaries of runs that are not chosen are not opened.
-    `progress` is told how many runs were looked at, and of how many: of all for their documents, then of
-    those chosen for their figures.
+    the name of a task whose numbers are wanted whatever the number of names in a run. `count` gives the
+    headline of a run that ended and has no summary, `cost_of` the cost of one that ended, where that is
+    wanted. Summaries of runs that are not chosen are not opened. `progress` is told how many runs were looked
+    at, and of how many: of all for their documents, then of those chosen for their headlines.
     """
     observer, paths = observer or here(), run_paths(runs_dir)
     with RunIndex(runs_dir, paths) as index:
         reads = dict(zip(paths, index.infos(_watched(paths, progress)), strict=True))
         entries = (_entry(path, read, False, observer, index.lines_lost) for path, read in reads.items())
         chosen = choose(_newest_first(entries))
-        if figures:
+        if headlines:
             fetch_documents([entry.path for entry in chosen], layout.SUMMARY)
         wanted = _watched([entry.path for entry in chosen], progress)
-        found = index.figures(wanted, task, reckon) if figures else [None] * len(chosen)
+        found = index.headlines(wanted, task, count, cost_of) if headlines else [None] * len(chosen)
         return [
             PastRun(entry, reads[entry.path].value, one) for entry, one in zip(chosen, found, strict=True)
         ]

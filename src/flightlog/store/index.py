@@ -1,5 +1,5 @@
-"""An index of a folder of runs: what `run.json` of each says, and the numbers of its `summary.json` that a
-history needs, without opening those that have not changed.
+"""An index of a folder of runs: what `run.json` and `summary.json` of each say, without opening those that
+have not changed.
 
 The index is a cache and never the truth. A document counts as unchanged while size, times and inode are as
 they were when it was read; then what was read is used, else it is read again. So runs may be removed,
@@ -21,173 +21,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, TypeVar
 
 import msgspec
-from msgspec import Struct, field, structs
+from msgspec import UNSET, structs
 
 from flightlog.store import layout
 from flightlog.store.documents import Document, decode_document, is_leftover
+from flightlog.store.headline import CostHeadline, Headline, decode_headline, with_names
 from flightlog.store.layout import RunInfo
 from flightlog.store.read.events import count_lost
-from flightlog.store.read.files import Stamp, all_files, open_regular, read_within, stamp_at, stamp_of
+from flightlog.store.read.files import Files, Stamp, all_files, open_regular, read_within, stamp_at, stamp_of
 
 KEPT_NAMES = 64
-"""Task names of a run that an index keeps; figures of the others are read from the run when they are asked
+"""Task names of a run that an index keeps; numbers of the others are read from the run when they are asked
 for."""
-
-
-class TaskFigures(Struct, frozen=True, kw_only=True, array_like=True):
-    """All tasks of one name in one run; null where nobody measured. Seconds, of completed tasks."""
-
-    submitted: int
-    completed: int
-    failed: int
-    retried: int
-    mean_s: float | None
-    p50_s: float | None
-    p95_s: float | None
-    max_s: float | None
-    total_s: float | None
-    cpu_s: float | None
-    """CPU time of all ended attempts that know it."""
-    peak_rss_bytes: int | None
-
-
-class Figures(Struct, frozen=True, kw_only=True, array_like=True):
-    """What `summary.json` says of a run; null where it says nothing."""
-
-    run_id: str | None
-    submitted: int | None
-    completed: int | None
-    failed: int | None
-    retried: int | None
-    cache_lookups: int | None
-    cache_hits: int | None
-    peak_memory_bytes: int | None
-    """Of one process tree."""
-    cost: float | None
-    currency: str | None
-    names: int
-    """How many names of tasks there are."""
-    tasks: dict[str, TaskFigures]
-    """By name; of a run with many names those with the most tasks alone."""
-
-    @property
-    def complete(self) -> bool:
-        """Whether `tasks` holds every name."""
-        return len(self.tasks) >= self.names
-
-
-def decode_figures(data: bytes, keep: int = KEPT_NAMES) -> Figures | None:
-    """The figures in the bytes of a `summary.json`; None where they are no summary. `keep` limits the
-    names.
-    """
-    found = decode_document(data, _Summary, layout.SUMMARY).value
-    if found is None:
-        return None
-    tasks, process = found.tasks, found.resources.process
-    figures = Figures(
-        run_id=found.run.run_id,
-        submitted=tasks.submitted,
-        completed=tasks.completed,
-        failed=tasks.failed,
-        retried=tasks.retried,
-        cache_lookups=found.cache.lookups,
-        cache_hits=found.cache.hits,
-        peak_memory_bytes=process.peak_rss_bytes if process else None,
-        cost=found.cost.total,
-        currency=found.cost.currency,
-        names=max(tasks.names, len(tasks.by_name)),
-        tasks={name: _task(by_name) for name, by_name in tasks.by_name.items()},
-    )
-    return kept_names(figures, keep)
-
-
-def kept_names(figures: Figures, keep: int = KEPT_NAMES) -> Figures:
-    """The same figures with so many names at most, those with the most tasks."""
-    if len(figures.tasks) <= keep:
-        return figures
-    names = sorted(figures.tasks, key=lambda name: (-figures.tasks[name].submitted, name))[:keep]
-    return structs.replace(figures, tasks={name: figures.tasks[name] for name in names})
-
-
-def _task(name: _Name) -> TaskFigures:
-    spread = name.duration_s
-    return TaskFigures(
-        submitted=name.submitted,
-        completed=name.completed,
-        failed=name.failed,
-        retried=name.retried,
-        mean_s=spread.mean,
-        p50_s=spread.p50,
-        p95_s=spread.p95,
-        max_s=spread.max,
-        total_s=spread.total if spread.count else None,
-        cpu_s=name.cpu_s,
-        peak_rss_bytes=name.peak_rss_bytes,
-    )
-
-
-# The parts of `summary.json` that are read here. Fields that an older or newer version lacks are unknown.
-
-
-class _Spread(Struct):
-    count: int = 0
-    total: float | None = None
-    mean: float | None = None
-    p50: float | None = None
-    p95: float | None = None
-    max: float | None = None
-
-
-class _Name(Struct):
-    submitted: int = 0
-    completed: int = 0
-    failed: int = 0
-    retried: int = 0
-    duration_s: _Spread = field(default_factory=_Spread)
-    cpu_s: float | None = None
-    peak_rss_bytes: int | None = None
-
-
-class _Tasks(Struct):
-    submitted: int | None = None
-    completed: int | None = None
-    failed: int | None = None
-    retried: int | None = None
-    names: int = 0
-    by_name: dict[str, _Name] = field(default_factory=dict[str, _Name])
-
-
-class _Cache(Struct):
-    lookups: int | None = None
-    hits: int | None = None
-
-
-class _Process(Struct):
-    peak_rss_bytes: int | None = None
-
-
-class _Resources(Struct):
-    process: _Process | None = None
-
-
-class _Cost(Struct):
-    total: float | None = None
-    currency: str | None = None
-
-
-class _Run(Struct):
-    run_id: str | None = None
-
-
-class _Summary(Struct):
-    run: _Run = field(default_factory=_Run)
-    tasks: _Tasks = field(default_factory=_Tasks)
-    resources: _Resources = field(default_factory=_Resources)
-    cache: _Cache = field(default_factory=_Cache)
-    cost: _Cost = field(default_factory=_Cost)
 
 
 WORTHWHILE = 50
@@ -195,8 +43,11 @@ WORTHWHILE = 50
 SETTLED_NS = 3_000_000_000
 """Longer than the coarsest step in which a file system counts time (two seconds, on FAT)."""
 
-Reckon = Callable[[Path], Figures | None]
-"""Gives the figures of a run from its events."""
+CountHeadline = Callable[[Path], Headline | None]
+"""Gives the headline of a run from its events."""
+CostOf = Callable[[Path], CostHeadline]
+"""Gives the cost of a run from its events."""
+_T = TypeVar("_T")
 
 
 class RunIndex:
@@ -242,33 +93,31 @@ class RunIndex:
         """`run.json` of each run, as `read_document` gives it."""
         return [self._info(path) for path in paths]
 
-    def figures(
-        self, paths: Iterable[Path], task: str | None = None, reckon: Reckon | None = None
-    ) -> list[Figures | None]:
+    def headlines(
+        self,
+        paths: Iterable[Path],
+        task: str | None = None,
+        count: CountHeadline | None = None,
+        cost_of: CostOf | None = None,
+    ) -> list[Headline | None]:
         """What `summary.json` of each run says; None where there is none, or it is of another run.
 
-        `task` is the name of a task that the figures shall hold if the run has it, whatever the number of
-        names. `reckon` gives the figures of an ended run without summary, from its events; they are kept
-        while no file changes.
+        `task` is the name of a task that the headline shall hold if the run has it, whatever the number of
+        names. `count` gives the headline of an ended run without `summary.json`, and `cost_of` the cost of an
+        ended run whose headline has none, both from its events; they are kept while no file changes.
         """
-        return [self._figures(path, task, reckon) for path in paths]
+        return [self._headline(path, task, count, cost_of) for path in paths]
 
     def lines_lost(self, path: Path) -> int:
         """Lines that a run without counts in its `run.json` has lost, from its events; kept while no file
         changes.
         """
-        before, entry = all_files(path), self._known.get(path.name)
-        if entry is not None and entry.lost_digest == before.digest:
+        files, entry = all_files(path), self._known.get(path.name)
+        if entry is not None and entry.lost_digest == files.digest:
             return entry.lines_lost
-        self._kept = True  # worth it even for one run
-        now_ns = self._file_system_time() if self._looks_settled(before.newest) else None
-        self.opened += 1
-        found = count_lost(path)
-        settled = now_ns is not None and before.newest.changed_ns + self._settled_ns < now_ns
-        if settled and before == all_files(path):
-            entry = self._known.setdefault(path.name, IndexEntry())
-            entry.lost_digest, entry.lines_lost = before.digest, found
-            self._changed = True
+        found, entry = self._from_events(path, files, count_lost)
+        if entry is not None:
+            entry.lost_digest, entry.lines_lost = files.digest, found
         return found
 
     def save(self) -> None:
@@ -310,52 +159,82 @@ class RunIndex:
             self._changed = True
         return found
 
-    def _figures(self, path: Path, task: str | None, reckon: Reckon | None) -> Figures | None:
+    def _headline(
+        self, path: Path, task: str | None, count: CountHeadline | None, cost_of: CostOf | None
+    ) -> Headline | None:
+        info = self._info(path).value
+        over = info is not None and info.status in layout.ENDED
+        found = self._noted(path, task, count if over else None)
+        if found is None or info is None or found.run.run_id not in {None, info.run_id}:
+            return None
+        if cost_of is None or not over or found.cost is not UNSET:
+            return found
+        return structs.replace(found, cost=self._cost(path, cost_of))
+
+    def _noted(self, path: Path, task: str | None, count: CountHeadline | None) -> Headline | None:
+        """The headline in `summary.json`, or counted where there is none."""
         file = f"{path}{os.sep}{layout.SUMMARY}"
         entry, stamp = self._known.get(path.name), stamp_at(file)
-        info = self._info(path).value
         if stamp is None:
-            over = info is not None and info.status in layout.ENDED
-            return self._reckoned(path, entry, task, reckon) if over and reckon is not None else None
+            return None if count is None else self._counted(path, entry, task, count)
         if entry is not None and entry.summary_stamp == stamp:
-            found = _decode(entry.figures)
+            found = _decode(entry.headline)
         else:
-            found = self._read_figures(path.name, file, stamp)
+            found = self._read_headline(path.name, file, stamp)
         if found is not None and _lacks(found, task):
             data = self._read(file, storable=False).data
-            found = None if data is None else decode_figures(data, keep=found.names)
-        return found if found and info and found.run_id in {None, info.run_id} else None
-
-    def _reckoned(
-        self, path: Path, entry: IndexEntry | None, task: str | None, reckon: Reckon
-    ) -> Figures | None:
-        before = all_files(path)
-        if entry is not None and entry.events_digest is not None and entry.events_digest == before.digest:
-            found = _decode(entry.figures)
-            if found is not None and not _lacks(found, task):
-                return found
-        self._kept = True  # worth it even for one run
-        storable = self._looks_settled(before.newest)
-        now_ns = self._file_system_time() if storable else None
-        self.opened += 1
-        found = reckon(path)
-        settled = now_ns is not None and before.newest.changed_ns + self._settled_ns < now_ns
-        if settled and found is not None and before == all_files(path):
-            entry = self._known.setdefault(path.name, IndexEntry())
-            entry.events_digest, entry.summary_stamp = before.digest, None
-            entry.figures = msgspec.Raw(msgspec.json.encode(kept_names(found)))
-            self._changed = True
+            found = None if data is None else decode_headline(data)
         return found
 
-    def _read_figures(self, name: str, file: str, stamp: Stamp) -> Figures | None:
+    def _counted(
+        self, path: Path, entry: IndexEntry | None, task: str | None, count: CountHeadline
+    ) -> Headline | None:
+        files = all_files(path)
+        if entry is not None and entry.events_digest is not None and entry.events_digest == files.digest:
+            known = _decode(entry.headline)
+            if known is not None and not _lacks(known, task):
+                return known
+        found, entry = self._from_events(path, files, count)
+        if entry is not None and found is not None:
+            entry.events_digest, entry.summary_stamp = files.digest, None
+            entry.headline = msgspec.Raw(msgspec.json.encode(with_names(found, KEPT_NAMES)))
+        return found
+
+    def _cost(self, path: Path, cost_of: CostOf) -> CostHeadline:
+        files, entry = all_files(path), self._known.get(path.name)
+        if entry is not None and entry.cost is not None and entry.cost_digest == files.digest:
+            return entry.cost
+        found, entry = self._from_events(path, files, cost_of)
+        if entry is not None:
+            entry.cost_digest, entry.cost = files.digest, found
+        return found
+
+    def _from_events(
+        self, path: Path, files: Files, count: Callable[[Path], _T]
+    ) -> tuple[_T, IndexEntry | None]:
+        """What `count` gives, and the entry to keep it in; None where it cannot be kept.
+
+        `files` are those of the run before.
+        """
+        self._kept = True  # worth it even for one run
+        now_ns = self._file_system_time() if self._looks_settled(files.newest) else None
+        self.opened += 1
+        found = count(path)
+        settled = now_ns is not None and files.newest.changed_ns + self._settled_ns < now_ns
+        if not settled or files != all_files(path):
+            return found, None
+        self._changed = True
+        return found, self._known.setdefault(path.name, IndexEntry())
+
+    def _read_headline(self, name: str, file: str, stamp: Stamp) -> Headline | None:
         read = self._read(file, storable=self._looks_settled(stamp))
         if read.data is None:
             return None
-        found = decode_figures(read.data)
+        found = decode_headline(read.data, KEPT_NAMES)
         if read.stamp is not None:
             entry = self._known.setdefault(name, IndexEntry())
             entry.summary_stamp, entry.events_digest = read.stamp, None
-            entry.figures = msgspec.Raw(msgspec.json.encode(found))
+            entry.headline = msgspec.Raw(msgspec.json.encode(found))
             self._changed = True
         return found
 
@@ -390,9 +269,9 @@ class RunIndex:
         return self._draft.made_ns if self._draft is not None else None
 
 
-def _lacks(figures: Figures, task: str | None) -> bool:
+def _lacks(headline: Headline, task: str | None) -> bool:
     """Whether a task that is asked for may be among the names that are not kept."""
-    return task is not None and task not in figures.tasks and not figures.complete
+    return task is not None and task not in headline.tasks.by_name and not headline.is_whole
 
 
 def _is_text(name: str) -> bool:
@@ -414,11 +293,11 @@ class _Read(NamedTuple):
     problem: str | None = None
 
 
-def _decode(figures: msgspec.Raw) -> Figures | None:
-    return msgspec.json.decode(figures, type=Figures | None)
+def _decode(headline: msgspec.Raw) -> Headline | None:
+    return msgspec.json.decode(headline, type=Headline | None)
 
 
-VERSION = 1
+VERSION = 2
 """Of the form of the file, and of what is taken from the documents: another version reads everything
 again."""
 _LEFTOVER_S = 3_600.0
@@ -433,13 +312,16 @@ class IndexEntry(msgspec.Struct, array_like=True):
     problem: str | None = None
     """Of `run.json`, as `Document.problem`."""
     summary_stamp: Stamp | None = None
-    figures: msgspec.Raw = _NOTHING
-    """`Figures`, or null where `summary.json` is none; left encoded until somebody asks."""
+    headline: msgspec.Raw = _NOTHING
+    """A `Headline`, or null where `summary.json` is none; left encoded until somebody asks."""
     events_digest: str | None = None
-    """Of the stamps of all files of a run without summary, where figures were reckoned from its events."""
+    """Of the stamps of all files of a run without summary, where its headline was counted from its events."""
     lost_digest: str | None = None
     """The same, where lost lines were counted."""
     lines_lost: int = 0
+    cost_digest: str | None = None
+    """The same, where the cost was worked out."""
+    cost: CostHeadline | None = None
 
 
 _ENTRIES = msgspec.json.Decoder(dict[str, IndexEntry])

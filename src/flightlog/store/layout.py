@@ -135,7 +135,7 @@ class RunInfo(Struct, kw_only=True):
     to_complete: bool | UnsetType = UNSET
     """True where the run has ended and is not in its final form yet; otherwise not written at all.
 
-    Its files are then as its processes left them, and all lines are there: see `analyze/completing.py`.
+    Its files are then as its processes left them, and all lines are there: see `store/completing.py`.
     """
     to_snapshot: bool | UnsetType = UNSET
     """True where Parquet copies were asked for and whoever completes the run has yet to write them; otherwise

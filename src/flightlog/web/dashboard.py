@@ -348,7 +348,7 @@ class RunsFolder:
         with self._looking:
             self.looks += 1
             folder = self.place.folder()
-            rows = _rows(past_runs(folder, figures=False))
+            rows = _rows(past_runs(folder, headlines=False))
             named: dict[str, RunRow] = {}
             for row in rows:
                 named.setdefault(row.key, row)

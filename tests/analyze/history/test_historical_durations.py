@@ -11,11 +11,11 @@ from builders.task_events import completed, started, submitted
 
 from flightlog.analyze.history.attempts import SUMMARIES, EarlierRuns
 from flightlog.analyze.report.report import report_on
-from flightlog.analyze.report.summary import summarize, summary_bytes
 from flightlog.analyze.report.tasks import UsualDuration
 from flightlog.cli.main import main
 from flightlog.core.stats import Distribution
 from flightlog.store import layout
+from flightlog.store.headline import headline_bytes, headline_of
 from flightlog.store.run import Run
 
 
@@ -28,7 +28,7 @@ def earlier(runs: Path, clock: str, durations: list[float], project: str = "demo
     document = (moved / layout.RUN).read_text().replace(path.name, name)
     (moved / layout.RUN).write_text(document)
     if facts.get("status", "completed") == "completed":
-        (moved / layout.SUMMARY).write_bytes(summary_bytes(summarize(Run(moved))))
+        (moved / layout.SUMMARY).write_bytes(headline_bytes(headline_of(Run(moved))))
     return moved
 
 

@@ -1,4 +1,4 @@
-"""Figures reckoned from events are those that the summary of the same run holds."""
+"""A headline that is counted in tables is the one that is counted line by line."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from builders.runs import at, make_run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from flightlog.analyze.history.trends import figures_of_events
-from flightlog.analyze.report.summary import summarize, summary_bytes
+from flightlog.analyze.history.trends import headline_from_tables
 from flightlog.events import (
     CacheLookup,
-    CostEstimate,
     Event,
     ResourceSample,
     TaskCancelled,
@@ -22,7 +20,7 @@ from flightlog.events import (
     TaskStarted,
     TaskSubmitted,
 )
-from flightlog.store.index import Figures, decode_figures
+from flightlog.store.headline import Headline, headline_of
 from flightlog.store.run import Run
 
 ENDS = ["completed", "failed", "retried", "cancelled", "running", "pending"]
@@ -79,13 +77,6 @@ others = st.lists(
             rss_bytes=st.none() | st.integers(0, 99),
             peak_rss_bytes=st.none() | st.integers(0, 99),
         ),
-        st.builds(
-            CostEstimate,
-            item=st.sampled_from("ab"),
-            amount=st.none() | st.floats(0, 9),
-            currency=st.sampled_from(["EUR", "USD"]),
-            provider=st.none(),
-        ),
     ),
     max_size=5,
 )
@@ -93,12 +84,12 @@ others = st.lists(
 
 @given(lives, others)
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_events_and_summary_give_the_same_figures(tmp_path_factory, tasks, more):
+def test_tables_and_lines_give_the_same_headline(tmp_path_factory, tasks, more):
     events = [event for number, one in enumerate(tasks) for event in life(number, *one)]
     path = make_run(tmp_path_factory.mktemp("runs"), [*events, *more])
-    expected = decode_figures(summary_bytes(summarize(Run(path))))
-    found = figures_of_events(path)
-    assert isinstance(found, Figures)
+    expected = headline_of(Run(path))
+    found = headline_from_tables(path)
+    assert isinstance(found, Headline)
     assert msgspec.to_builtins(found) == _approx(msgspec.to_builtins(expected))
 
 

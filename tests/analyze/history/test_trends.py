@@ -18,7 +18,7 @@ from flightlog.analyze.history.trends import RunDifference, RunMetric, parse_met
 from flightlog.core.errors import RunNotFound, UsageError
 from flightlog.core.stats import mean_interval, shift_interval
 from flightlog.store.catalogue import PastRun, RunEntry
-from flightlog.store.index import Figures, TaskFigures
+from flightlog.store.headline import Headline
 from flightlog.store.layout import RunInfo
 
 _DRAW = Random(1)
@@ -26,22 +26,20 @@ NOISE = [math.exp(_DRAW.uniform(-0.05, 0.05)) for _ in range(200)]
 """Within 5 %."""
 
 
-def figures(**given: object) -> Figures:
-    blank = dict.fromkeys(field.name for field in msgspec.structs.fields(Figures))
-    return Figures(**{**blank, "names": 0, "tasks": {}, **given})  # type: ignore[arg-type]
+def headline(**given: object) -> Headline:
+    return msgspec.convert(given, Headline)
 
 
-def task(**given: object) -> TaskFigures:
-    blank = dict.fromkeys(field.name for field in msgspec.structs.fields(TaskFigures))
-    counts = dict.fromkeys(("submitted", "completed", "failed", "retried"), 1)
-    return TaskFigures(**{**blank, **counts, **given})  # type: ignore[arg-type]
+def of_sim(**given: object) -> Headline:
+    """With one task of this name, which completed."""
+    return headline(tasks={"by_name": {"sim": {"completed": 1, **given}}})
 
 
 def past(
     number: int,
     duration_s: float | None = 1.0,
     status: str = "completed",
-    found: Figures | None = None,
+    found: Headline | None = None,
     failed: int | None = 0,
     **info: object,
 ) -> PastRun:
@@ -94,21 +92,21 @@ def test_failures_count_every_run_that_ended():
     ("metric", "found", "value", "reason"),
     [
         ("wall", None, 1.0, ""),
-        ("duration:sim", figures(tasks={"sim": task(mean_s=2.0)}), 2.0, ""),
-        ("p95:sim", figures(tasks={"sim": task(p95_s=3.0)}), 3.0, ""),
-        ("p95:sim", figures(tasks={"sim": task(completed=0)}), None, "where no such task completed"),
-        ("p95:sim", figures(tasks={"sim": task()}), None, "where no duration of it was recorded"),
-        ("p95:sim", figures(tasks={"plot": task()}), None, "without such a task"),
-        ("p95:a:b", figures(tasks={"a:b": task(p95_s=4.0)}), 4.0, ""),
-        ("memory:sim", figures(tasks={"sim": task(peak_rss_bytes=5)}), 5.0, ""),
-        ("memory:sim", figures(tasks={"sim": task()}), None, "without a measured memory"),
-        ("memory", figures(peak_memory_bytes=6), 6.0, ""),
-        ("memory", figures(), None, "without samples of memory"),
-        ("hits", figures(cache_lookups=4, cache_hits=1), 0.25, ""),
-        ("hits", figures(cache_lookups=0, cache_hits=0), None, "without lookups in a cache"),
-        ("cost", figures(cost=7.5, currency="EUR"), 7.5, ""),
-        ("cost", figures(cost=7.5, currency="USD"), None, "in another currency"),
-        ("cost", figures(), None, "without a cost"),
+        ("duration:sim", of_sim(duration_s={"mean": 2.0}), 2.0, ""),
+        ("p95:sim", of_sim(duration_s={"p95": 3.0}), 3.0, ""),
+        ("p95:sim", of_sim(completed=0), None, "where no such task completed"),
+        ("p95:sim", of_sim(), None, "where no duration of it was recorded"),
+        ("p95:sim", headline(tasks={"by_name": {"plot": {}}}), None, "without such a task"),
+        ("p95:a:b", headline(tasks={"by_name": {"a:b": {"duration_s": {"p95": 4.0}}}}), 4.0, ""),
+        ("memory:sim", of_sim(peak_rss_bytes=5), 5.0, ""),
+        ("memory:sim", of_sim(), None, "without a measured memory"),
+        ("memory", headline(resources={"process": {"peak_rss_bytes": 6}}), 6.0, ""),
+        ("memory", headline(), None, "without samples of memory"),
+        ("hits", headline(cache={"lookups": 4, "hits": 1}), 0.25, ""),
+        ("hits", headline(cache={"lookups": 0, "hits": 0}), None, "without lookups in a cache"),
+        ("cost", headline(cost={"total": 7.5, "currency": "EUR"}), 7.5, ""),
+        ("cost", headline(cost={"total": 7.5, "currency": "USD"}), None, "in another currency"),
+        ("cost", headline(), None, "without a cost"),
         ("cost", None, None, "without a summary"),
     ],
 )
@@ -119,7 +117,7 @@ def test_each_metric_has_its_place_and_says_where_it_is_missing(metric, found, v
 @pytest.mark.parametrize("odd", [-1.0, 1e300, math.inf, math.nan])
 def test_a_value_that_cannot_be_is_left_out(odd):
     assert RunMetric(kind="wall").value(past(0, odd)) == (None, "with a value that cannot be")
-    huge = past(0, found=figures(cache_lookups=10**400, cache_hits=10**399))
+    huge = past(0, found=headline(cache={"lookups": 10**400, "hits": 10**399}))
     assert RunMetric(kind="hits").value(huge) == (None, "without lookups in a cache")
 
 
@@ -151,7 +149,7 @@ def test_a_metric_is_written_as_it_is_read(text):
 
 
 def test_a_task_that_no_run_has_is_named_with_close_ones():
-    runs = [past(0, found=figures(tasks={"simulate": task(), "plot": task()}))]
+    runs = [past(0, found=headline(tasks={"by_name": {"simulate": {}, "plot": {}}}))]
     with pytest.raises(UsageError, match="no run has a task 'simulat'; close: simulate"):
         trend(runs, "p95:simulat")
     with pytest.raises(UsageError, match="no run has a task 'x'; there are: simulate, plot"):
@@ -198,13 +196,18 @@ def test_shares_and_counts_step_by_a_difference_of_means():
 
 
 def test_a_step_up_from_nothing_has_no_ratio():
-    runs = [past(n, found=figures(cost=0.0 if n < 20 else 2.0 + n % 3, currency="EUR")) for n in range(40)]
+    runs = [
+        past(n, found=headline(cost={"total": 0.0 if n < 20 else 2.0 + n % 3, "currency": "EUR"}))
+        for n in range(40)
+    ]
     [change] = trend(runs, "cost").changes
     assert (change.at, change.before, change.change, change.low) == (20, 0.0, None, None)
 
 
 def test_costs_are_compared_in_the_currency_of_the_newest_run():
-    runs = [past(n, found=figures(cost=1.0, currency="USD" if n < 3 else "EUR")) for n in range(5)]
+    runs = [
+        past(n, found=headline(cost={"total": 1.0, "currency": "USD" if n < 3 else "EUR"})) for n in range(5)
+    ]
     found = trend(runs, "cost")
     assert (found.currency, len(found.points), found.left_out) == ("EUR", 2, {"in another currency": 3})
 

@@ -12,10 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from flightlog.analyze.report.summary import Summary, summarize, summary_bytes, summary_schema
-from flightlog.analyze.verify import verify
 from flightlog.events import CacheLookup, Event, Metric, ResourceSample, SpanEvent, SpanOpened, WorkerReady
-from flightlog.store import layout
-from flightlog.store.integrity import write_checksums
 from flightlog.store.run import open_run
 
 OBJECTS = [
@@ -127,48 +124,3 @@ def test_a_task_named_like_anything_is_counted_under_its_name(tmp_path: Path) ->
     names = ["", "[red]", "\x1b[31m", "größe", "a\nb"]
     path = make_run(tmp_path, [completed(str(n), 3, 1.0, task=name) for n, name in enumerate(names)])
     assert sorted(summary_of(path).tasks.by_name) == sorted(names)
-
-
-def closed_run(tmp_path: Path, **info: object) -> Path:
-    path = make_run(tmp_path, some_events(), **info)
-    (path / layout.SUMMARY).write_bytes(summary_bytes(summary_of(path)))
-    write_checksums(path)
-    return path
-
-
-def test_a_run_that_is_whole_verifies(tmp_path: Path) -> None:
-    result = verify(open_run(closed_run(tmp_path)))
-    assert result.ok
-    assert [(check.name, check.ok) for check in result.checks] == [
-        ("files", True),
-        ("summary.json", True),
-        ("lines", True),
-    ]
-
-
-def test_a_lost_line_fails_all_three_checks_and_is_named(tmp_path: Path) -> None:
-    path = closed_run(tmp_path)
-    tasks = path / "tasks.jsonl"
-    lines = tasks.read_bytes().splitlines(keepends=True)
-    tasks.write_bytes(b"".join(lines[:2] + lines[3:]))
-    files, summary, found = verify(open_run(path)).checks
-    assert (files.ok, summary.ok, found.ok) == (False, False, False)
-    assert "tasks.jsonl changed" in files.findings[0]
-    assert "tasks" in summary.findings[0]
-    assert found.findings == ("tasks: 1 line of writer w0000001 lost: no. 2",)
-
-
-def test_a_summary_that_was_changed_is_found_by_what_differs(tmp_path: Path) -> None:
-    path = closed_run(tmp_path)
-    file = path / layout.SUMMARY
-    file.write_bytes(file.read_bytes().replace(b'"submitted": 3', b'"submitted": 4'))
-    _, summary, _ = verify(open_run(path)).checks
-    assert (summary.ok, summary.findings) == (False, ("different: tasks",))
-
-
-def test_a_run_too_large_to_have_a_summary_is_not_wrong(tmp_path: Path) -> None:
-    path = make_run(tmp_path, some_events())
-    write_checksums(path)
-    result = verify(open_run(path))
-    assert result.ok
-    assert result.checks[1].ok is None

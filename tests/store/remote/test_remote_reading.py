@@ -152,11 +152,11 @@ def test_one_run_by_its_whole_name_asks_for_nothing_of_the_others(
 
 def test_summaries_come_only_for_the_runs_that_a_trend_is_of(tmp_path: Path, there: CountedMemory) -> None:
     from flightlog.analyze.history.trends import trends
-    from flightlog.analyze.report.summary import summarize, summary_bytes
+    from flightlog.store.headline import headline_bytes, headline_of
 
     for project in ("demo", "other"):
         run = some_run(tmp_path / "runs", project=project)
-        (run / layout.SUMMARY).write_bytes(summary_bytes(summarize(Run(run))))
+        (run / layout.SUMMARY).write_bytes(headline_bytes(headline_of(Run(run))))
         sync(run)
     there.forget()
     found = trends("demo", "duration:sim", runs_dir=ADDRESS)

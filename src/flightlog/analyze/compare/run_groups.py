@@ -13,9 +13,9 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from flightlog.analyze.completing import open_run
 from flightlog.core.errors import RunNotFound, UsageError
 from flightlog.store.catalogue import RunEntry, list_runs
+from flightlog.store.completing import open_run
 from flightlog.store.liveness import Observer
 from flightlog.store.run import Run
 from flightlog.store.runs_folder import folder_of_runs, place

@@ -73,7 +73,7 @@ def diagnose(run: Run | str | os.PathLike[str] = "latest") -> RunDiagnosis:
     bytes of every ended attempt. Raises `RunNotFound`, `AmbiguousRun`, and `DamagedRun` where nothing can be
     read.
     """
-    from flightlog.analyze.completing import open_run
+    from flightlog.store.completing import open_run
     from flightlog.store.run import Run
 
     opened = run if isinstance(run, Run) else open_run(run)

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from flightlog.analyze.completing import open_run
 from flightlog.core.errors import FlightlogError
 from flightlog.core.stats import Distribution
 from flightlog.store import layout
 from flightlog.store.catalogue import RunEntry, list_runs, project_of, run_paths
+from flightlog.store.completing import open_run
 from flightlog.store.documents import read_document
 from flightlog.store.index import RunIndex
 from flightlog.store.liveness import Observer, unix_time
@@ -30,7 +30,7 @@ from flightlog.store.runs_folder import fetch_documents
 if TYPE_CHECKING:
     import duckdb
 
-    from flightlog.store.index import Figures, TaskFigures
+    from flightlog.store.headline import Headline, NameHeadline
     from flightlog.store.run import Run
 
 RUNS = 50
@@ -521,7 +521,7 @@ class EarlierRuns(Mapping[str, Distribution]):
 
     @cached_property
     def _found(self) -> dict[str, Distribution]:
-        return pooled(figures for figures in _figures(self._run) if figures is not None)
+        return pooled(headline for headline in _headlines(self._run) if headline is not None)
 
     def __getitem__(self, name: str) -> Distribution:
         return self._found[name]
@@ -533,18 +533,18 @@ class EarlierRuns(Mapping[str, Distribution]):
         return len(self._found)
 
 
-def pooled(figures: Iterable[Figures]) -> dict[str, Distribution]:
+def pooled(headlines: Iterable[Headline]) -> dict[str, Distribution]:
     """The durations of each task name over several runs, as `EarlierRuns` has them."""
-    by_name: dict[str, list[TaskFigures]] = {}
-    for one in figures:
-        for name, task in one.tasks.items():
+    by_name: dict[str, list[NameHeadline]] = {}
+    for one in headlines:
+        for name, task in one.tasks.by_name.items():
             if task.completed:
                 by_name.setdefault(name, []).append(task)
     found = {}
     for name, tasks in by_name.items():
         p50, p95, most = (
-            [value for task in tasks if (value := getattr(task, field)) is not None]
-            for field in ("p50_s", "p95_s", "max_s")
+            [value for task in tasks if (value := getattr(task.duration_s, field)) is not None]
+            for field in ("p50", "p95", "max")
         )
         if p50 and p95 and most:
             found[name] = Distribution(
@@ -553,7 +553,7 @@ def pooled(figures: Iterable[Figures]) -> dict[str, Distribution]:
     return found
 
 
-def _figures(run: Run) -> list[Figures | None]:
+def _headlines(run: Run) -> list[Headline | None]:
     """What the summaries of the latest runs before this one say."""
     folder, name = run.home.parent, run.home.name
     if not layout.is_run_id(name):
@@ -571,4 +571,4 @@ def _figures(run: Run) -> list[Figures | None]:
             and read.value.project == run.info.project
         ]
         fetch_documents(chosen[:SUMMARIES], layout.SUMMARY)
-        return index.figures(chosen[:SUMMARIES])
+        return index.headlines(chosen[:SUMMARIES])

@@ -1,7 +1,7 @@
 """One metric of a project's runs over its history, and where its level changed.
 
-Metrics come from the summaries of runs, or from the events of runs too large to be summarized when they
-closed.
+Metrics come from the headline numbers of runs, or from the events of runs too large for these to be counted
+when they closed; costs are worked out from the events.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import difflib
 import math
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
@@ -26,7 +26,17 @@ from flightlog.core.errors import RunNotFound, UsageError
 from flightlog.core.stats import mean_interval, quantile, shift_interval
 from flightlog.store import layout
 from flightlog.store.catalogue import PastRun, Progress, RunEntry, past_runs
-from flightlog.store.index import Figures, TaskFigures
+from flightlog.store.headline import (
+    CacheHeadline,
+    CostHeadline,
+    DurationHeadline,
+    Headline,
+    NameHeadline,
+    ProcessHeadline,
+    ResourceHeadline,
+    RunHeadline,
+    TaskHeadline,
+)
 from flightlog.store.liveness import Observer, unix_time
 from flightlog.store.run import Run
 from flightlog.store.runs_folder import folder_of_runs, place
@@ -146,16 +156,22 @@ def trends(
         compared.update([entry.path for entry in found if entry.status == "completed"][:last])
         return found
 
-    def reckon(path: Path) -> Figures | None:
+    def count(path: Path) -> Headline | None:
+        return headline_from_tables(path) if path in compared else None
 
-        return figures_of_events(path) if path in compared else None
+    def cost_of(path: Path) -> CostHeadline:
+        if path not in compared:
+            return CostHeadline()
+        spent = run_cost(Run(path))
+        return CostHeadline(total=spent.total, currency=spent.currency)
 
     past = past_runs(
         folder,
         choose=of_the_project,
-        figures=wanted.needs_figures,
+        headlines=wanted.needs_headline,
         task=wanted.task,
-        reckon=reckon,
+        count=count,
+        cost_of=cost_of if wanted.kind == "cost" else None,
         observer=observer,
         progress=progress,
     )
@@ -191,8 +207,8 @@ def _moment(since: str | None) -> float | None:
 def trend_of(project: str, metric: RunMetric, past: Sequence[PastRun], *, last: int | None = None) -> Trend:
     """The trend in these runs, which are of one project and in the order of a catalogue: the newest first."""
     metric.check(past)
-    currency = next((run.figures.currency for run in past if run.figures and run.figures.currency), None)
-    currency = currency if metric.unit == "money" else None
+    costs = [run.headline.cost for run in past if run.headline] if metric.unit == "money" else []
+    currency = next((cost.currency for cost in costs if cost and cost.currency), None)
     left_out: Counter[str] = Counter()
     taken: list[tuple[PastRun, float]] = []
     for run in past:
@@ -360,7 +376,7 @@ class RunMetric(Struct, frozen=True, kw_only=True):
         return self.unit not in {"share", "count"}
 
     @property
-    def needs_figures(self) -> bool:
+    def needs_headline(self) -> bool:
         """Whether `run.json` alone does not tell it."""
         return self.kind not in {"wall", "failures"}
 
@@ -378,7 +394,7 @@ class RunMetric(Struct, frozen=True, kw_only=True):
         return float(number), ""
 
     def _value(self, run: PastRun, currency: str | None) -> tuple[float | None, str]:
-        entry, figures = run.entry, run.figures
+        entry, headline = run.entry, run.headline
         if entry.status not in layout.ENDED:
             return None, entry.status
         if self.kind == "failures":
@@ -390,35 +406,37 @@ class RunMetric(Struct, frozen=True, kw_only=True):
             return None, entry.status
         if self.kind == "wall":
             return entry.duration_s, "without a duration"
-        if figures is None:
+        if headline is None:
             return None, "without a summary"
         if self.task is not None:
             return self._of_task(run)
         if self.kind == "memory":
-            return figures.peak_memory_bytes, "without samples of memory"
+            process = headline.resources.process
+            return process.peak_rss_bytes if process else None, "without samples of memory"
         if self.kind == "hits":
-            hits, lookups = figures.cache_hits, figures.cache_lookups
+            hits, lookups = headline.cache.hits, headline.cache.lookups
             if hits is None or not lookups or not 0 <= hits <= lookups < _LARGEST:
                 return None, "without lookups in a cache"
             return hits / lookups, ""
-        if figures.cost is not None and figures.currency not in {None, currency}:
+        cost = headline.cost or CostHeadline()
+        if cost.total is not None and cost.currency not in {None, currency}:
             return None, "in another currency"
-        return figures.cost, "without a cost"
+        return cost.total, "without a cost"
 
     def _of_task(self, run: PastRun) -> Found:
-        found = run.figures.tasks.get(self.task or "") if run.figures else None
+        found = run.headline.tasks.by_name.get(self.task or "") if run.headline else None
         if found is None:
             return None, "without such a task"
         if self.kind == "memory":
             return found.peak_rss_bytes, "without a measured memory"
         why = "where no duration of it was recorded" if found.completed else "where no such task completed"
-        return (found.mean_s if self.kind == "duration" else found.p95_s), why
+        return (found.duration_s.mean if self.kind == "duration" else found.duration_s.p95), why
 
     def check(self, past: Sequence[PastRun]) -> None:
         """Raise a `UsageError` where there are summaries and no run has such a task."""
-        if self.task is None or not any(run.figures for run in past):
+        if self.task is None or not any(run.headline for run in past):
             return
-        names = Counter(name for run in past if run.figures for name in run.figures.tasks)
+        names = Counter(name for run in past if run.headline for name in run.headline.tasks.by_name)
         if self.task not in names:
             close = difflib.get_close_matches(self.task, names, n=3, cutoff=0.6)
             listed = close or [name for name, _ in names.most_common(10)]
@@ -442,50 +460,59 @@ def parse_metric(text: str) -> RunMetric:
 
 
 _NAMES = """
-WITH ended AS (
-  SELECT task, count(*) FILTER (retried) AS retried,
-    avg(duration_s) FILTER (state = 'completed') AS mean_s,
-    quantile_cont(duration_s, [0.5, 0.95]) FILTER (state = 'completed') AS quantiles,
-    max(duration_s) FILTER (state = 'completed') AS max_s,
-    sum(duration_s) FILTER (state = 'completed') AS total_s,
-    sum(cpu_s) AS cpu_s, max(peak_rss_bytes) AS peak_rss_bytes
+WITH by_attempt AS (
+  SELECT task, count(*) FILTER (retried) AS retried, count(*) FILTER (state = 'cancelled') AS cancelled,
+    count(*) FILTER (state = 'running') AS running, sum(cpu_s) AS cpu_s,
+    max(peak_rss_bytes) AS peak_rss_bytes
   FROM attempts GROUP BY task
-), whole AS (
+), durations AS (
+  SELECT task, count(duration_s) AS count, sum(duration_s) AS total, avg(duration_s) AS mean,
+    min(duration_s) AS min, quantile_cont(duration_s, 0.5) AS p50, quantile_cont(duration_s, 0.95) AS p95,
+    max(duration_s) AS max
+  FROM attempts WHERE state = 'completed' GROUP BY task
+), by_task AS (
   SELECT task, count(submitted_at) AS submitted, count(*) FILTER (state = 'completed') AS completed,
-    count(*) FILTER (state = 'failed') AS failed
+    count(*) FILTER (state = 'failed') AS failed, count(*) FILTER (attempts = 0) AS pending
   FROM tasks GROUP BY task
 )
-SELECT task, submitted, completed, failed, retried, mean_s, quantiles[1] AS p50_s, quantiles[2] AS p95_s,
-  max_s, total_s, cpu_s, peak_rss_bytes
-FROM whole JOIN ended USING (task)
+SELECT * FROM by_task JOIN by_attempt USING (task) LEFT JOIN durations USING (task) ORDER BY task
 """
-_LOOKUPS = "SELECT count(*) FILTER (result != 'bypass'), count(*) FILTER (result = 'hit') FROM cache"
-_MEMORY = "SELECT max(greatest(rss_bytes, peak_rss_bytes)) FROM resources WHERE scope = 'worker'"
+_LOOKUPS = """
+SELECT count(*) FILTER (result <> 'bypass'), count(*) FILTER (result = 'hit'),
+  count(*) FILTER (result = 'bypass')
+FROM cache
+"""
+_MEMORY = "SELECT count(*), max(greatest(rss_bytes, peak_rss_bytes)) FROM resources WHERE scope = 'worker'"
 
 
-def figures_of_events(path: Path) -> Figures | None:
-    """The figures that the summary of this run would hold; None where its files cannot be read."""
+def headline_from_tables(path: Path) -> Headline | None:
+    """The headline of a run that is too large for it to be counted line by line; None where its files cannot
+    be read.
+
+    Without lost lines, which `run.json` has.
+    """
     run = Run(path)
     try:
-        spent = run_cost(run)
         with open_tables([run], only={"attempts", "tasks", "cache", "resources"}) as tables:
             rows = records(tables.execute(_NAMES))
-            lookups, hits = tables.execute(_LOOKUPS).fetchall()[0]
-            [[memory]] = tables.execute(_MEMORY).fetchall()
+            [(lookups, hits, bypassed)] = tables.execute(_LOOKUPS).fetchall()
+            [(samples, memory)] = tables.execute(_MEMORY).fetchall()
     except OSError:
         return None
-    names = {row.pop("task"): TaskFigures(**row) for row in rows}
-    return Figures(
-        run_id=run.run_id,
-        submitted=sum(name.submitted for name in names.values()),
-        completed=sum(name.completed for name in names.values()),
-        failed=sum(name.failed for name in names.values()),
-        retried=sum(name.retried for name in names.values()),
-        cache_lookups=lookups,
-        cache_hits=hits,
-        peak_memory_bytes=memory,
-        cost=spent.total,
-        currency=spent.currency,
-        names=len(names),
-        tasks=names,
+    counts = ("submitted", "completed", "failed", "cancelled", "retried", "running", "pending")
+    totals = {name: sum(row[name] for row in rows) for name in counts}
+    return Headline(
+        run=RunHeadline(run_id=run.run_id),
+        tasks=TaskHeadline(names=len(rows), by_name={row["task"]: _name(row) for row in rows}, **totals),
+        resources=ResourceHeadline(process=ProcessHeadline(peak_rss_bytes=memory) if samples else None),
+        cache=CacheHeadline(lookups=lookups, hits=hits, bypassed=bypassed),
+    )
+
+
+def _name(row: Mapping[str, Any]) -> NameHeadline:
+    fields = NameHeadline.__struct_fields__
+    durations = {name: row[name] for name in DurationHeadline.__struct_fields__}
+    return NameHeadline(
+        **{name: row[name] for name in fields if name in row},
+        duration_s=DurationHeadline(**durations) if durations["count"] else DurationHeadline(total=0.0),
     )

@@ -1,6 +1,7 @@
 """Following a run: reads what is new in its streams, and gives its state; one reader serves many viewers.
 
-Where the run is over, its summary gives the right numbers at once, while its events are still being read.
+Where the run is over, its `summary.json` gives the right counts at once, while its events are still being
+read.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
-from msgspec import Struct
 
 from flightlog.analyze.live.levels import WINDOW
 from flightlog.analyze.live.recent import COLOURS, live_timeline
@@ -25,6 +25,7 @@ from flightlog.core.text import cut, first_line
 from flightlog.core.time import SECOND, moment, timestamp_of
 from flightlog.store import layout
 from flightlog.store.documents import read_document
+from flightlog.store.headline import Headline
 from flightlog.store.layout import WriterInfo
 from flightlog.store.liveness import HEARTBEAT_LIMIT_S, Observer, latest, this_host
 from flightlog.store.read.completeness import (
@@ -84,9 +85,9 @@ class FollowedRun:
     def update(self, limit_s: float | None = None) -> LiveState:
         """Read what is new, for `limit_s` seconds or a little more at most, and say how things stand.
 
-        A state that is not of everything there is says so in `reading`; of a run that is over, its counts are
-        those of the summary then, where there is one. Never raises for what stands in the run's files; a
-        folder that has gone leaves what was read.
+        A state that is not of everything there is says so in `reading`; of a run that is over, its counts of
+        tasks and lookups are those of `summary.json` then, where there is one. Never raises for what stands
+        in the run's files; a folder that has gone leaves what was read.
         """
         now = self._now()
         run = self._open(now)
@@ -99,7 +100,7 @@ class FollowedRun:
             until=None if deadline is None else lambda: self._clock() >= deadline,
         )
         state = self._state(run, status, now)
-        return with_summed(state, self.path) if state.over and state.reading is not None else state
+        return with_headline(state, self.path) if state.over and state.reading is not None else state
 
     def _open(self, now: float) -> Run:
         """The run's documents as they are now; those of a run that is over are read again only where they
@@ -268,58 +269,31 @@ def _elapsed(known: float | None, started: int | None, until: int | None) -> flo
     return None if started is None or until is None else round(max(0, until - started) / SECOND, 6)
 
 
-class _FinalTasks(Struct):
-    submitted: int
-    completed: int
-    failed: int
-    cancelled: int
-    running: int
-    pending: int
-    retried: int
-
-
-class _Count(Struct):
-    count: int
-
-
-class _FinalCache(Struct):
-    lookups: int
-    hits: int
-    bypassed: int
-
-
-class _FinalSummary(Struct):
-    tasks: _FinalTasks
-    failures: _Count
-    workers: _Count
-    spans: _Count
-    cache: _FinalCache
-
-
-def with_summed(state: LiveState, run: Path) -> LiveState:
-    """The state with the counts of `summary.json`; as it is where there is none that can be read."""
-    found = read_document(run / layout.SUMMARY, _FinalSummary).value
-    if found is None:
+def with_headline(state: LiveState, run: Path) -> LiveState:
+    """The state with the counts of tasks and lookups in `summary.json`; as it is where there is none that can
+    be read.
+    """
+    found = read_document(run / layout.SUMMARY, Headline).value
+    if found is None or found.tasks.submitted is None:
         return state
     tasks, cache = found.tasks, found.cache
-    ended = tasks.completed + tasks.failed + tasks.cancelled
-    all_known = max(tasks.submitted, ended + tasks.running)
-    looked = cache.lookups + cache.bypassed > 0
+    submitted, completed, failed = tasks.submitted or 0, tasks.completed or 0, tasks.failed or 0
+    cancelled, running = tasks.cancelled or 0, tasks.running or 0
+    ended = completed + failed + cancelled
+    all_known = max(submitted, ended + running)
+    looked = (cache.lookups or 0) + (cache.bypassed or 0) > 0
     return msgspec.structs.replace(
         state,
         progress=Progress(
-            submitted=tasks.submitted,
-            completed=tasks.completed,
-            failed=tasks.failed,
-            cancelled=tasks.cancelled,
-            running=tasks.running,
-            waiting=tasks.pending,
-            retried=tasks.retried,
+            submitted=submitted,
+            completed=completed,
+            failed=failed,
+            cancelled=cancelled,
+            running=running,
+            waiting=tasks.pending or 0,
+            retried=tasks.retried or 0,
             done=ended / all_known if all_known else None,
         ),
-        failures_all=found.failures.count,
-        workers_all=found.workers.count,
-        spans_all=found.spans.count,
         cache_hits=cache.hits if looked else None,
         cache_lookups=cache.lookups if looked else None,
     )

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from flightlog.analyze.charts.results import Chart, ChartSeries, MetricPoints
-from flightlog.analyze.cost.cost import CostTally, Used
+from flightlog.analyze.cost.cost import CostSummary, CostTally, Used, run_cost
 from flightlog.analyze.live.recent import STATES, LiveFailures, LiveLog
 from flightlog.analyze.live.results import (
     NAME,
@@ -51,8 +51,8 @@ from flightlog.events.base import Json
 from flightlog.events.devices import DeviceMemory
 from flightlog.events.rates import Sizes
 from flightlog.store import layout
-from flightlog.store.documents import read_document
 from flightlog.store.read.lines import AnyEvent
+from flightlog.store.run import Run
 
 if TYPE_CHECKING:
     from flightlog.core.stats import Distribution
@@ -317,18 +317,9 @@ def _by_history(earlier: Distribution, elapsed_s: float | None) -> tuple[float |
     return earlier.p95, elapsed_s > max(FAR * earlier.p95, earlier.max)
 
 
-class _FinalCost(Struct):
-    total: float | None = None
-    currency: str | None = None
-
-
-class _CostSummary(Struct):
-    cost: _FinalCost
-
-
 class LiveCost:
-    """By the run's rates and the time its workers have lived; of a run that is over, what its summary
-    says.
+    """By the run's rates and the time its workers have lived; of a run that is over and not large, what its
+    report says.
     """
 
     def __init__(self, run: Path) -> None:
@@ -336,6 +327,7 @@ class LiveCost:
         self._tally = CostTally()
         self._told = False
         self._jobs: dict[str, Sizes] = {}
+        self._final: CostSummary | None = None
 
     def add(self, event: AnyEvent) -> None:
         """An event of the stream `cost`."""
@@ -359,10 +351,11 @@ class LiveCost:
         over: bool,
     ) -> tuple[float | None, str | None]:
         """The sum and its currency; null where it is not known."""
-        if over:
-            summed = read_document(self._run / layout.SUMMARY, _CostSummary).value
-            if summed is not None:
-                return summed.cost.total, summed.cost.currency
+        if over and self._final is None and (self._run / layout.SUMMARY).exists():
+            self._final = run_cost(Run(self._run))
+        if over and self._final is not None:
+            return self._final.total, self._final.currency
+        self._final = None
         used = Used(ended=over, provider=provider, told=self._told)
         if (
             self._tally.rates is not None

@@ -211,7 +211,7 @@ def report_bytes(report: Report) -> bytes:
 
 
 def report_schema() -> dict[str, Any]:
-    """The JSON Schema of the report's JSON; `summary.json` has the first of its fields alone."""
+    """The JSON Schema of the report's JSON; `summary.json` has some of its numbers."""
     schema = msgspec.json.schema(Report)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Flightlog report", **schema}
 

@@ -63,7 +63,7 @@ class RunFacts(Struct, frozen=True, kw_only=True):
 
 
 class Summary(Displayed, Struct, frozen=True, kw_only=True):
-    """Everything there is to say of a run in numbers: `summary.json`, and the report's JSON."""
+    """Everything there is to say of a run in numbers: the first fields of the report's JSON."""
 
     run: RunFacts
     tasks: TaskSummary
@@ -153,9 +153,7 @@ def _spans(run: Run, spans: SpanTally, until: int | None) -> SpanSummary:
 
 
 def summary_bytes(summary: Summary) -> bytes:
-    """The summary as it stands in `summary.json`: UTF-8, indented, names in order; NaN and infinities as
-    null.
-    """
+    """The summary as JSON: UTF-8, indented, names in order; NaN and infinities as null."""
     return msgspec.json.format(msgspec.json.encode(summary, order="deterministic"), indent=2) + b"\n"
 
 

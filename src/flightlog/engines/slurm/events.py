@@ -20,7 +20,6 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
-from flightlog.analyze.completing import complete
 from flightlog.analyze.report.tasks import Attempts
 from flightlog.core.errors import FlightlogError
 from flightlog.core.settings import read_settings
@@ -52,6 +51,7 @@ from flightlog.record.closing import close_writer
 from flightlog.record.recorder import Recorder
 from flightlog.record.run import LiveRun
 from flightlog.store import layout
+from flightlog.store.completing import complete
 from flightlog.store.documents import write_document
 from flightlog.store.liveness import latest, this_host, unix_time
 from flightlog.store.run import Run

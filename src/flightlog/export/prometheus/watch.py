@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from msgspec import Struct
-
+from flightlog.analyze.cost.cost import CostSummary, run_cost
 from flightlog.analyze.report.summary import overhead
 from flightlog.analyze.report.tasks import attempt_key
 from flightlog.events import (
@@ -35,7 +34,6 @@ from flightlog.export.prometheus.families import (
     label,
 )
 from flightlog.store import layout
-from flightlog.store.documents import read_document
 from flightlog.store.liveness import Observer, unix_time
 from flightlog.store.read.events import Following
 from flightlog.store.read.lines import AnyEvent
@@ -46,15 +44,6 @@ TASK_NAMES = 10
 FAILURE_KINDS = 20
 MAX_PLACES = 64
 """Maximum of nodes and GPUs per run; those sampled last."""
-
-
-class _TotalCost(Struct):
-    total: float | None = None
-    currency: str | None = None
-
-
-class _SummaryCost(Struct):
-    cost: _TotalCost
 
 
 class RunWatch:
@@ -84,7 +73,7 @@ class RunWatch:
         }
         self._streams = [(Following(path, stream), take) for stream, take in takes.items()]
         self._to_its_end = False
-        self._summed: _SummaryCost | None = None
+        self._final: CostSummary | None = None
 
     def look(self, observer: Observer) -> RunFigures:
         """The figures as of now. Raises `OSError` where the folder cannot be read at all."""
@@ -124,7 +113,7 @@ class RunWatch:
             failures=dict(self._failures.counts),
             cache=dict(self._cache),
             saved_s=self._saved_s,
-            cost=self._cost(over),
+            cost=self._cost(run, over),
             gauges=self._gauges(),
             lines=sum(sum(writer.lines.values()) for writer in writers),
             lost=sum(sum(writer.lost.values()) for writer in writers),
@@ -168,12 +157,14 @@ class RunWatch:
             if known is None or event.timestamp >= known[0]:
                 self._estimates[event.item] = (event.timestamp, event)
 
-    def _cost(self, over: bool) -> dict[str, float]:
-        """The summary's cost of a run that is over; until then, the sum of the latest estimates."""
+    def _cost(self, run: Run, over: bool) -> dict[str, float]:
+        """What the report says of a run that is over and not large; otherwise the sum of the latest
+        estimates.
+        """
         if over:
-            if self._summed is None:
-                self._summed = read_document(self.path / layout.SUMMARY, _SummaryCost).value
-            cost = None if self._summed is None else self._summed.cost
+            if self._final is None and (self.path / layout.SUMMARY).exists():
+                self._final = run_cost(run)
+            cost = self._final
             if cost is not None and cost.total is not None and cost.currency is not None:
                 return {label(cost.currency): cost.total}
         sums: dict[str, float] = {}

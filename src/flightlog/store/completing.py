@@ -1,9 +1,13 @@
-"""Bring a run that has ended into its final form: segments folded, figures summed up, checksums written.
+"""Bring a run that has ended into its final form: segments folded, headline numbers counted, checksums
+written.
 
 The end of a run does not wait for this, because it takes long beside busy threads and for large runs.
 `run.json` says `to_complete` until it is done: by a process that the end of the run starts, or else by the
 first reader. Cut off at any point, it may be done again. Until then readers take the lines from where they
 stand, and get the same figures.
+
+The recorded program may do this itself, so it loads neither DuckDB nor the analysis. Parquet copies, where
+the run asks for them, are written by the process beside it or by the first reader.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ import msgspec
 from flightlog.core.settings import Settings, read_settings
 from flightlog.store import layout
 from flightlog.store.documents import document_bytes, replace_bytes
+from flightlog.store.headline import headline_bytes, headline_of
 from flightlog.store.integrity import write_checksums
 from flightlog.store.liveness import Observer, here
 from flightlog.store.run import Run, find_run, open_found
@@ -23,7 +28,8 @@ from flightlog.store.runs_folder import Note, is_copy, warn
 from flightlog.store.write.finalize import Step, is_to_complete, seal, sole_sealer
 
 SUMMARY_BYTES = 16 << 20
-"""A run larger than this is completed without its summary, which each report computes."""
+"""A run larger than this is completed without its headline numbers, which readers count when they need
+them."""
 WAIT_S = 10.0
 """How long a reader waits for another process that completes the same run."""
 
@@ -63,7 +69,7 @@ def complete_ended(path: Path, settings: Settings | None = None, *, wait_s: floa
         with sole_sealer(path, wait_s=wait_s) as alone:
             if not alone or not is_to_complete(path):  # somebody has done it meanwhile
                 return False
-            complete(path, settings or read_settings(), held=True, closed_here=False)
+            complete(path, settings or read_settings(), held=True, closed_here=False, snapshot=True)
             return True
     except Exception:  # noqa: BLE001 - full or read-only disk, missing folder, damage
         return False  # readers take the lines as they are
@@ -75,23 +81,26 @@ def complete(
     *,
     held: bool = False,
     closed_here: bool = True,
+    snapshot: bool = False,
     step: Step = lambda _done: None,
 ) -> None:
     """Complete a run, whatever `run.json` says of it; nothing where another process is doing so for long.
     Raises OSError.
 
     `held` says that the caller is the `sole_sealer` already, `closed_here` that this process writes no more
-    into the run. `step` is called with what was just done, for tests.
+    into the run. `snapshot` says that this process may write the Parquet copies that were asked for, which
+    loads DuckDB; otherwise the run stays `to_complete` for one that may. `step` is called with what was just
+    done, for tests.
     """
     if held:
-        _complete(path, settings, closed_here, step)
+        _complete(path, settings, closed_here, snapshot, step)
         return
     with sole_sealer(path, wait_s=WAIT_S) as alone:
         if alone:
-            _complete(path, settings, closed_here, step)
+            _complete(path, settings, closed_here, snapshot, step)
 
 
-def _complete(path: Path, settings: Settings, closed_here: bool, step: Step) -> None:
+def _complete(path: Path, settings: Settings, closed_here: bool, may_snapshot: bool, step: Step) -> None:
     observer = here()
     me = (os.getpid(), observer.host) if closed_here else None
     seal(
@@ -100,40 +109,32 @@ def _complete(path: Path, settings: Settings, closed_here: bool, step: Step) -> 
     closed = Run(path)
     info = closed.info
     snapshot = settings.parquet or info.to_snapshot is True
+    left = snapshot and not may_snapshot
     info.tasks_submitted, info.tasks_completed, info.tasks_failed = closed.counted_tasks()
     lost = sum(sum(writer.lost.values()) for writer in closed.writers())
     if closed.size_bytes() <= SUMMARY_BYTES:
-        from flightlog.analyze.report.summary import (  # not needed to open a complete run
-            summarize,
-            summary_bytes,
-        )
-
-        summary = summarize(closed)
-        tasks = summary.tasks
-        info.tasks_submitted, info.tasks_completed, info.tasks_failed = (
-            tasks.submitted,
-            tasks.completed,
-            tasks.failed,
-        )
-        lost = summary.completeness.lost_lines
-        replace_bytes(path / layout.SUMMARY, summary_bytes(summary))
+        headline = headline_of(closed)
+        tasks = headline.tasks
+        info.tasks_submitted = tasks.submitted or 0
+        info.tasks_completed = tasks.completed or 0
+        info.tasks_failed = tasks.failed or 0
+        lost = headline.lines_lost
+        replace_bytes(path / layout.SUMMARY, headline_bytes(headline))
         step("wrote the summary")
     if closed.inferred:  # a disk that refused `run.json` may refuse it again, and must not get a guess
         write_checksums(path)
     else:
-        info.to_complete = info.to_snapshot = msgspec.UNSET
+        info.to_complete = info.to_snapshot = True if left else msgspec.UNSET
         info.lines_lost = lost or msgspec.UNSET
         final = document_bytes(info)
         write_checksums(path, {layout.RUN: final})
         step("wrote the checksums")
         replace_bytes(path / layout.RUN, final, durable=True)  # last: only now it is complete
     step("wrote run.json")
-    if snapshot:
-        from flightlog.analyze.report.large_run import keep_summary
+    if snapshot and not left:
         from flightlog.store.tables.parquet import snapshot_run
 
         snapshot_run(Run(path))  # after the checksums, which tell that the lines need no second look
-        keep_summary(Run(path))
 
 
 def _is_ours(path: Path) -> bool:
