@@ -119,10 +119,7 @@ def test_metrics_and_events_are_taken_too(tmp_path: Path) -> None:
     adoption, run = adopt_one(log, tmp_path / "runs", mapping=mapping)
     assert [
         (m.name, m.value, m.step, m.nonfinite) for m in events_of(run, "metrics") if isinstance(m, Metric)
-    ] == [
-        ("loss", 0.5, 1, None),
-        ("loss", None, 3, "nan"),
-    ]
+    ] == [("loss", 0.5, 1, None), ("loss", None, 3, "nan")]
     assert adoption.dropped == {"metrics whose value is no number": 1}
     mapping.write_text("kind: event\ntime: t\nname: =tick\ntags: [i]\n")
     _, other = adopt_one(log, tmp_path / "runs", mapping=mapping)

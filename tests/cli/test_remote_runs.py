@@ -197,12 +197,7 @@ def test_a_remote_that_was_never_read_and_cannot_be_is_one_sentence(runs: Path, 
 
 @pytest.mark.parametrize(
     "command",
-    [
-        ["gc", "--older-than", "1d"],
-        ["adopt", "--slurm-file", "jobs.json"],
-        ["demo"],
-        ["run", "--", "true"],
-    ],
+    [["gc", "--older-than", "1d"], ["adopt", "--slurm-file", "jobs.json"], ["demo"], ["run", "--", "true"]],
     ids=lambda words: words[0],
 )
 def test_what_would_write_there_says_that_an_address_is_only_read(

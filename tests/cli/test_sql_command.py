@@ -48,10 +48,7 @@ def test_the_answer_is_a_table_with_numbers_on_the_right(runs: Path, capsys: Cap
         )
         == 0
     )
-    assert capsys.readouterr() == (
-        "task  n  mean_s\nfit   1    0.75\nsim   2   0.375\n",
-        "",
-    )
+    assert capsys.readouterr() == ("task  n  mean_s\nfit   1    0.75\nsim   2   0.375\n", "")
 
 
 def test_the_run_that_started_last_is_asked_unless_another_or_all_are_named(

@@ -307,8 +307,5 @@ def test_spans_are_in_the_run_that_is_active_too(tmp_path):
     assert spans["calibration.job"].tags == {"job_id": "abc"}
     assert [
         (spans[name].status, spans[name].error_message) for name in ("simulation.run_remote", "returned")
-    ] == [
-        ("error", "bad"),
-        ("error", "no rows"),
-    ]
+    ] == [("error", "bad"), ("error", "no rows")]
     assert len(collector.spans) == 4

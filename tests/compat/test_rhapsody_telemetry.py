@@ -238,13 +238,7 @@ def test_a_task_that_runs_when_telemetry_ends_has_an_end():
         return manager
 
     manager = asyncio.run(run())
-    assert manager.task_count() == {
-        "submitted": 0,
-        "completed": 0,
-        "failed": 0,
-        "canceled": 1,
-        "running": 0,
-    }
+    assert manager.task_count() == {"submitted": 0, "completed": 0, "failed": 0, "canceled": 1, "running": 0}
     (task,) = manager.task_spans()
     assert task["status"] == "canceled"
 

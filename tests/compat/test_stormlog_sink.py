@@ -119,13 +119,7 @@ def test_a_record_is_written_whatever_it_holds(tmp_path):
     sink.close()
     (segment,) = tmp_path.glob("segment-*.jsonl")
     *written, last = [json.loads(line) for line in segment.read_text("utf-8").splitlines()]
-    assert written == [
-        {"a": "\udc80"},
-        {"[1, 2]": 3},
-        {"n": None},
-        {"b": "eA==", "s": [1]},
-        {"1": 2, "a": 3},
-    ]
+    assert written == [{"a": "\udc80"}, {"[1, 2]": 3}, {"n": None}, {"b": "eA==", "s": [1]}, {"1": 2, "a": 3}]
     assert last["kept"] == 1
     assert isinstance(last["mute"], str)
 
@@ -192,10 +186,7 @@ def test_within_a_process_the_last_sink_has_the_folder_and_nothing_is_lost(tmp_p
     assert [
         (one.summary.session_id, one.summary.status, len(one.events))
         for one in load_telemetry_sessions(tmp_path)
-    ] == [
-        ("b", "completed", 1),
-        ("a", "interrupted", 1),
-    ]
+    ] == [("b", "completed", 1), ("a", "interrupted", 1)]
 
 
 def test_a_sink_nobody_holds_any_more_does_not_hold_the_folder(tmp_path):
@@ -305,11 +296,7 @@ def test_rollups_tell_of_sessions_ranks_and_windows():
     ]
     assert [
         (window.index, window.event_count, window.rank_count, window.oom_count) for window in session.windows
-    ] == [
-        (0, 1, 1, 0),
-        (1, 4, 2, 0),
-        (2, 1, 1, 1),
-    ]
+    ] == [(0, 1, 1, 0), (1, 4, 2, 0), (2, 1, 1, 1)]
     with pytest.raises(ValueError, match="window_duration_ns"):
         build_telemetry_rollups([], None, window_duration_ns=0)
 

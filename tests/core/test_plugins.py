@@ -52,13 +52,7 @@ def test_a_foreign_plugin_takes_the_place_of_our_own_and_the_first_of_two_foreig
 
 
 def test_one_that_is_asked_for_is_loaded_or_the_error_says_what_to_do(offer):
-    offer(
-        "alpha",
-        "thing = 1",
-        thing="alpha:thing",
-        needy="missing_library:thing [extra]",
-        gone="alpha:gone",
-    )
+    offer("alpha", "thing = 1", thing="alpha:thing", needy="missing_library:thing [extra]", gone="alpha:gone")
     assert load(GROUP, "thing", "exporter") == 1
     with pytest.raises(
         UsageError,

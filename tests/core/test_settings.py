@@ -9,13 +9,7 @@ from hypothesis import strategies as st
 
 from flightlog.core import settings
 from flightlog.core.patterns import pattern_problem
-from flightlog.core.settings import (
-    DOCUMENTED,
-    Settings,
-    cache_folder,
-    read_settings,
-    redact_patterns,
-)
+from flightlog.core.settings import DOCUMENTED, Settings, cache_folder, read_settings, redact_patterns
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -281,12 +275,7 @@ def test_a_pattern_that_may_take_for_ever_is_refused_and_plain_ones_are_not() ->
         r"(?:\w+\.)+internal",
         r"(?:[A-Z][a-z]+ )+Ltd",
     )
-    unclear = (
-        r"(?i)(?:sx|\u017fx)*z",
-        r"(?:\w|(?a:\W))*z",
-        r"(?:\dx|[^\x00-\u0900]x)*z",
-        r"(?:[^,]+,)+x",
-    )
+    unclear = (r"(?i)(?:sx|\u017fx)*z", r"(?:\w|(?a:\W))*z", r"(?:\dx|[^\x00-\u0900]x)*z", r"(?:[^,]+,)+x")
     nested = "repeats a repetition or a choice, which may take for ever"
     assert all((pattern_problem(pattern) or "").startswith(nested) for pattern in unclear)
     many = "has too many repetitions that can match the same text, which may take for ever"

@@ -180,10 +180,7 @@ def test_a_note_counts_no_line_that_has_not_landed_before_it(spool):
     record_and_note(1)
     chunks = list(pending.chunks(lambda: record_and_note(5)))
     assert [p.kind for p in chunks] == ["lines", "document"]
-    assert (chunks[0].data.count(b"\n"), msgspec.json.decode(chunks[1].data)["lines"]) == (
-        6,
-        {"metrics": 1},
-    )
+    assert (chunks[0].data.count(b"\n"), msgspec.json.decode(chunks[1].data)["lines"]) == (6, {"metrics": 1})
 
 
 def test_a_heartbeat_alone_is_sent_now_and_then_and_a_last_word_at_once(spool):

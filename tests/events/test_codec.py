@@ -8,23 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import BUILT_IN_STREAMS, JSON, TEXT, any_event
 
-from flightlog.events import (
-    CacheLookup,
-    Metric,
-    SpanEvent,
-    TaskStarted,
-    TaskSubmitted,
-    define_event,
-    kind_of,
-)
-from flightlog.events.codec import (
-    Decoded,
-    NotAnEvent,
-    StreamDecoder,
-    UnknownEvent,
-    decode_line,
-    encode_line,
-)
+from flightlog.events import CacheLookup, Metric, SpanEvent, TaskStarted, TaskSubmitted, define_event, kind_of
+from flightlog.events.codec import Decoded, NotAnEvent, StreamDecoder, UnknownEvent, decode_line, encode_line
 
 
 @given(any_event())

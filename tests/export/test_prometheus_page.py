@@ -20,11 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 import flightlog
 from flightlog.core.errors import UsageError
-from flightlog.events import (
-    Event,
-    TaskCompleted,
-    TaskSubmitted,
-)
+from flightlog.events import Event, TaskCompleted, TaskSubmitted
 from flightlog.export.base import ExportOptions
 from flightlog.export.prometheus.server import Choice, Chooser, MetricsPage, MetricsServer, RunsCollector
 from flightlog.export.prometheus.textfile import EVERY_S, TextfileExporter

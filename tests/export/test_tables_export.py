@@ -91,11 +91,7 @@ def test_json_is_one_document_in_which_arguments_are_objects(tmp_path: Path) -> 
     assert [
         (row["task_id"], row["submitted_at"], row["depends_on"], row["args"], row["cpu_s"])
         for row in document["tables"]["attempts"]
-    ] == [
-        ("t1", at(1), [], {}, None),
-        ("t2", at(2), ["t1"], {}, None),
-        ("t3", at(3), [], {}, None),
-    ]
+    ] == [("t1", at(1), [], {}, None), ("t2", at(2), ["t1"], {}, None), ("t3", at(3), [], {}, None)]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run.json", "runs"]
 
 

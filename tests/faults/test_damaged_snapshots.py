@@ -32,14 +32,7 @@ from flightlog.store.tables.snapshots import Snapshots
 
 Step = define_event("damaged_snapshots.Step", loss=float)
 TABLES = ("task_events", "attempts", "tasks", "span_events", "spans", "metrics", "user_damaged_snapshots")
-FILES = (
-    "metrics",
-    "spans",
-    "tasks",
-    "user.damaged_snapshots",
-    "views/attempts",
-    "views/spans",
-)
+FILES = ("metrics", "spans", "tasks", "user.damaged_snapshots", "views/attempts", "views/spans")
 
 
 def make(folder: Path, token: str = "a1b2c3d4", tasks: int = 30) -> Run:

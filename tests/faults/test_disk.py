@@ -127,9 +127,5 @@ with flightlog.record("fds", runs_dir=sys.argv[1], sample_interval_s=0.1) as run
     )
     assert done.returncode == 0, done.stderr
     run = open_run("latest", runs_dir=tmp_path)
-    assert (run.status, len(list(finished(run))), len(list(run.events("metrics")))) == (
-        "completed",
-        200,
-        200,
-    )
+    assert (run.status, len(list(finished(run))), len(list(run.events("metrics")))) == ("completed", 200, 200)
     assert sum(run.completeness().lost.values()) == 0

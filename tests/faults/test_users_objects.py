@@ -81,16 +81,7 @@ METHODS = [
     "get",
     "isoformat",
 ]
-PROPERTIES = [
-    "__class__",
-    "__dict__",
-    "__name__",
-    "__module__",
-    "__wrapped__",
-    "shape",
-    "dtype",
-    "__code__",
-]
+PROPERTIES = ["__class__", "__dict__", "__name__", "__module__", "__wrapped__", "shape", "dtype", "__code__"]
 
 
 def raising(raise_it: Callable[[], Any], *names: str, base: type = object) -> Any:
@@ -177,13 +168,7 @@ def objects() -> list[Any]:
     for base in (int, float, list, dict, tuple, set, bytes, collections.deque, collections.UserDict):
         names = [name for name in METHODS if name not in ("__getattribute__", "__getattr__")]
         made.append(bare(raising(no_connection, *names, base=base)))
-    made += [
-        OddText("text"),
-        type("Odd", (), {"__module__": 5})(),
-        type.__call__(OfRude),
-        OfRude,
-        Colour.RED,
-    ]
+    made += [OddText("text"), type("Odd", (), {"__module__": 5})(), type.__call__(OfRude), OfRude, Colour.RED]
     made += [SimpleLazyObject(no_connection), lazy(no_connection, str)(), Changing()]
     return made
 

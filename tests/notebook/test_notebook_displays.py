@@ -20,14 +20,7 @@ import flightlog
 from flightlog.analyze.report.report import report_on
 from flightlog.analyze.report.summary import summarize
 from flightlog.core.displayed import Displayed, in_notebook
-from flightlog.events import (
-    Failure,
-    TaskCompleted,
-    TaskFailed,
-    TaskStarted,
-    TaskSubmitted,
-    WorkerReady,
-)
+from flightlog.events import Failure, TaskCompleted, TaskFailed, TaskStarted, TaskSubmitted, WorkerReady
 from flightlog.notebook.display import MOST, html_of
 from flightlog.notebook.elements import BarPart, bar, fragment, prose, sentences, table, text
 from flightlog.notebook.runs import read_html, read_run

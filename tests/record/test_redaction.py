@@ -137,10 +137,7 @@ def test_tokens_of_known_shape_are_redacted_wherever_they_stand(token: str) -> N
         ("run --api-key abc now", "run --api-key [redacted] now"),
         ("x?sv=1&sig=abc%2Bdef&se=3", "x?sv=1&sig=[redacted]&se=3"),
         ("AccountName=me;AccountKey=ab==;X=y", "AccountName=me;AccountKey=[redacted];X=y"),
-        (
-            "a\n-----BEGIN RSA PRIVATE KEY-----\nabc\n-----END RSA PRIVATE KEY-----\nz",
-            "a\n[redacted]\nz",
-        ),
+        ("a\n-----BEGIN RSA PRIVATE KEY-----\nabc\n-----END RSA PRIVATE KEY-----\nz", "a\n[redacted]\nz"),
         ("a -----BEGIN PRIVATE KEY-----\nabc", "a [redacted]"),
         ("aws_secret_access_key = wJalrXUtnFEMI/K7MDENG", "aws_secret_access_key = [redacted]"),
         (

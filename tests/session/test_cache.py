@@ -18,13 +18,7 @@ import flightlog
 from flightlog.analyze.report.cache import CacheTally
 from flightlog.core.errors import UsageError
 from flightlog.session.cache import store
-from flightlog.session.cache.decorator import (
-    CacheFolder,
-    CacheOptions,
-    cache_options,
-    cacheable,
-    cached_call,
-)
+from flightlog.session.cache.decorator import CacheFolder, CacheOptions, cache_options, cacheable, cached_call
 from flightlog.store.run import Run
 
 CALLS: list[object] = []

@@ -83,15 +83,7 @@ def test_a_text_of_megabytes_is_cut_before_it_is_cleaned() -> None:
 
 def test_the_progress_says_what_matters_most_first_and_leaves_out_what_does_not_fit() -> None:
     some = msgspec.structs.replace(
-        NONE,
-        submitted=200,
-        completed=117,
-        failed=3,
-        running=4,
-        waiting=76,
-        done=0.6,
-        per_s=1.25,
-        left_s=64.0,
+        NONE, submitted=200, completed=117, failed=3, running=4, waiting=76, done=0.6, per_s=1.25, left_s=64.0
     )
     assert progress_line(some, 120, ascii_only=True) == (
         "[############........] 120 of 200 (60%) - 3 failed - about 64 s left - 4 running - 76 waiting - "

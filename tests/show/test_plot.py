@@ -16,13 +16,7 @@ def label(value: float, _gap: float) -> str:
 
 def test_points_stand_in_their_order_and_at_their_height():
     rows = plot([0.0, 1.0, 2.0, 3.0], width=8, height=4, label=label, ascii_only=True)
-    assert rows == [
-        "  |    *",
-        "2 +   *",
-        "  | *",
-        "0 +*",
-        "  +-----",
-    ]
+    assert rows == ["  |    *", "2 +   *", "  | *", "0 +*", "  +-----"]
 
 
 def test_eight_points_share_a_character():
@@ -40,13 +34,7 @@ def test_levels_stand_behind_the_points_and_marks_under_the_axis():
         marks=[3],
         ascii_only=True,
     )
-    assert rows == [
-        "3 +      *-*-*",
-        "2 +",
-        "1 +*-*-*",
-        "  +-----------",
-        "         ^1",
-    ]
+    assert rows == ["3 +      *-*-*", "2 +", "1 +*-*-*", "  +-----------", "         ^1"]
 
 
 def test_a_value_far_from_all_others_is_an_arrow():

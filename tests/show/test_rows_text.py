@@ -88,18 +88,7 @@ def test_values_for_other_programs_are_as_events_write_them():
             {1: Decimal(1)},
             b"x",
         )
-    ] == [
-        None,
-        None,
-        "2026-05-20T03:52:00.000000Z",
-        "2026-05-20",
-        7,
-        0.5,
-        2.0,
-        [None],
-        {"1": 1},
-        "b'x'",
-    ]
+    ] == [None, None, "2026-05-20T03:52:00.000000Z", "2026-05-20", 7, 0.5, 2.0, [None], {"1": 1}, "b'x'"]
 
 
 @given(

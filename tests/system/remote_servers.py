@@ -125,11 +125,7 @@ def s3_store() -> Iterator[Store]:
             "AWS_DEFAULT_REGION": "us-east-1",
             "AWS_ENDPOINT_URL": proxy.url,
         }
-        options = {
-            "key": "testing",
-            "secret": environ["AWS_SECRET_ACCESS_KEY"],
-            "endpoint_url": proxy.url,
-        }
+        options = {"key": "testing", "secret": environ["AWS_SECRET_ACCESS_KEY"], "endpoint_url": proxy.url}
         import s3fs
 
         s3fs.S3FileSystem(skip_instance_cache=True, **options).mkdir("bucket")

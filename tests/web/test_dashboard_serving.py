@@ -11,15 +11,7 @@ from builders.runs import make_run
 from dashboards import dashboard, status_of
 
 from flightlog.core.errors import MissingExtra, UsageError
-from flightlog.web.serving import (
-    MOST_HEADERS,
-    PORT,
-    CleanLines,
-    ServerAddress,
-    is_loopback,
-    listen,
-    needs_ui,
-)
+from flightlog.web.serving import MOST_HEADERS, PORT, CleanLines, ServerAddress, is_loopback, listen, needs_ui
 
 TOKEN = "a-token-that-is-long-enough"
 

@@ -97,7 +97,7 @@ class NestedInterval(NamedTuple):
     record: Any
 
 
-def nest(intervals: Iterable[tuple[str, int, int, Any]], first: int = 0) -> Iterator[NestedInterval]:
+def nest(intervals: Iterable[tuple[str, int, int, Any]]) -> Iterator[NestedInterval]:
     """Number the intervals in order, and find the innermost earlier one that contains each.
 
     They come by lane, then begin, then the longest first. An interval that overlaps another only in part is
@@ -105,7 +105,7 @@ def nest(intervals: Iterable[tuple[str, int, int, Any]], first: int = 0) -> Iter
     """
     around: list[tuple[int, int]] = []
     here: str | None = None
-    for number, (lane, begin, end, record) in enumerate(intervals, first):
+    for number, (lane, begin, end, record) in enumerate(intervals):
         if lane != here:
             here, around = lane, []
         if around and around[-1][0] <= begin:

@@ -139,8 +139,7 @@ RunRef = Annotated[
     ),
 ]
 RunId = Annotated[
-    str | None,
-    typer.Option("--run-id", metavar="ID", help="Same as RUN.", autocompletion=complete_run),
+    str | None, typer.Option("--run-id", metavar="ID", help="Same as RUN.", autocompletion=complete_run)
 ]
 RunRefs = Annotated[
     list[str] | None,

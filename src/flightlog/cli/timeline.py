@@ -121,14 +121,7 @@ def timeline(
     if png is None and svg is None:
         from flightlog.show.timeline import timeline_text
 
-        put(
-            timeline_text(
-                found,
-                width=width(),
-                color=wants_color(),
-                ascii_only=not draws_braille(),
-            )
-        )
+        put(timeline_text(found, width=width(), color=wants_color(), ascii_only=not draws_braille()))
         return
     for path, kind in ((png, "png"), (svg, "svg")):
         if path is not None:

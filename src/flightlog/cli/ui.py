@@ -55,10 +55,7 @@ def ui(
     host: Annotated[str, typer.Option(metavar="H", help="Address to listen on.")] = "127.0.0.1",
     token: Annotated[
         str | None,
-        typer.Option(
-            metavar="T",
-            help="Access token. Default: your own, kept in ~/.local/state/flightlog",
-        ),
+        typer.Option(metavar="T", help="Access token. Default: your own, kept in ~/.local/state/flightlog"),
     ] = None,
     no_token: Annotated[
         bool,

@@ -275,10 +275,7 @@ _ASSIGNMENT = _Pattern(
 )
 """`key=`, `key: `, `"key": `, `["key"] = `, `--key value` and `'--key', 'value'`, up to the value."""
 _OPENING = _Pattern(r"""[bBrRuUfF]{0,2}(\\{0,4})(\"\"\"|'''|["'])""")
-_INSIDE = {
-    '"': _Pattern(r"""(?:[^"\\\r\n]|\\.)*+"""),
-    "'": _Pattern(r"""(?:[^'\\\r\n]|\\.)*+"""),
-}
+_INSIDE = {'"': _Pattern(r"""(?:[^"\\\r\n]|\\.)*+"""), "'": _Pattern(r"""(?:[^'\\\r\n]|\\.)*+""")}
 _INSIDE_ESCAPED = {'"': _Pattern(r"""[^"\r\n]*+"""), "'": _Pattern(r"""[^'\r\n]*+""")}
 _BARE = _Pattern(
     r"""(?:\([^()\r\n]*+\)?|\[[^\[\]\r\n]*+\]?|\{[^{}\r\n]*+\}?"""

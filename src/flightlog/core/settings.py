@@ -164,10 +164,9 @@ def cache_folder(environ: Mapping[str, str] | None = None) -> Path | None:
     return _folder(environ, "FLIGHTLOG_CACHE_DIR", "", []) if environ.get("FLIGHTLOG_CACHE_DIR") else None
 
 
-def asks_for_device_memory(environ: Mapping[str, str] | None = None) -> bool:
+def asks_for_device_memory() -> bool:
     """Whether `Settings.device_memory` says anything, at little cost: it is asked for at every joining."""
-    environ = os.environ if environ is None else environ
-    return bool(environ.get("FLIGHTLOG_DEVICE_MEMORY"))
+    return bool(os.environ.get("FLIGHTLOG_DEVICE_MEMORY"))
 
 
 def redact_patterns(environ: Mapping[str, str] | None = None) -> tuple[str, ...]:

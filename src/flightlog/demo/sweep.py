@@ -310,14 +310,14 @@ def simulate(setting: Setting, seed: int) -> Epidemic:
     )
 
 
-def mean_field(setting: Setting, step_days: float = 0.02) -> MeanField:
+def mean_field(setting: Setting) -> MeanField:
     """Integrate the differential equations of the same epidemic by the classical Runge-Kutta method."""
     recovery = 1.0 / setting.infectious_days
     contact = setting.r0 * recovery / setting.population
     i = float(setting.first_cases)
     s = setting.population - i
     peak, peak_day, steps = i, 0.0, 0
-    h = step_days
+    h = 0.02  # days
     while i > 0.5:  # less than half a person: in a real population nobody
         new = contact * s * i
         ds1, di1 = -new, new - recovery * i

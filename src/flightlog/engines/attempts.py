@@ -192,8 +192,7 @@ class AttemptRegistry:
     def fail(self, attempt: Attempt, error: Exception, why: str) -> None:
         """End an attempt that could not be handed to a worker."""
         self.end(
-            attempt,
-            Outcome(end="failed", error_type=type(error).__name__, error_message=f"{why}: {error}"),
+            attempt, Outcome(end="failed", error_type=type(error).__name__, error_message=f"{why}: {error}")
         )
 
     def lose(self, attempt: Attempt, death: Death, host: str | None = None, pid: int | None = None) -> None:

@@ -8,7 +8,6 @@ import fcntl
 import os
 import struct
 from contextlib import suppress
-from pathlib import Path
 
 from msgspec import Struct
 
@@ -61,9 +60,8 @@ class WatchedProcess:
     descriptor to be had (another system than Linux, another user's process).
     """
 
-    def __init__(self, pid: int, proc: Path = PROC) -> None:
+    def __init__(self, pid: int) -> None:
         self.pid = pid
-        self._proc = proc
         if not hasattr(os, "pidfd_open"):
             raise OSError("this system has no descriptors of processes")
         self._descriptor = Descriptor(os.pidfd_open(pid))
@@ -100,7 +98,7 @@ class WatchedProcess:
 
     def _of_zombie(self) -> int | None:
         with suppress(OSError, ValueError, IndexError):
-            stat = (self._proc / str(self.pid) / "stat").read_bytes()
+            stat = (PROC / str(self.pid) / "stat").read_bytes()
             state, *fields = stat[stat.rindex(b")") + 1 :].split()
             return int(fields[48]) if state == b"Z" else None
         return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Literal
 
 from flightlog.core.descriptors import folder_names, read_bytes
@@ -76,10 +75,10 @@ def is_running(process: Any) -> bool:
         return False
 
 
-def _has_children(pid: int, proc: Path = PROC) -> bool:
+def _has_children(pid: int) -> bool:
     """Whether a process may have children: looking through all processes of the machine takes long."""
     try:
-        tasks = proc / str(pid) / "task"
+        tasks = PROC / str(pid) / "task"
         return any(read_bytes(tasks / thread / "children") for thread in folder_names(tasks))
     except OSError:
         return True  # this kernel does not tell

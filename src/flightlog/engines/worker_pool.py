@@ -78,12 +78,10 @@ class ProcessPool:
     than `LOOK_S`.
     """
 
-    def __init__(
-        self, max_workers: int, threads: int, start_method: str, grace_s: float, oom: OomKills | None = None
-    ) -> None:
+    def __init__(self, max_workers: int, threads: int, start_method: str, grace_s: float) -> None:
         self._threads, self._grace_s = threads, grace_s
         self._context = multiprocessing.get_context(start_method)
-        self._oom = oom or OomKills()
+        self._oom = OomKills()
         self._host = this_host()
         self._run_path: str | None = None
         self._workers = WorkerSet(max_workers)

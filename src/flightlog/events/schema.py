@@ -138,10 +138,7 @@ def _section(cls: type[Event]) -> str:
 
 
 def _table(rows: list[tuple[str, ...]]) -> str:
-    header: list[tuple[str, ...]] = [
-        ("field", "type", "unit", "always written?", "meaning"),
-        ("---",) * 5,
-    ]
+    header: list[tuple[str, ...]] = [("field", "type", "unit", "always written?", "meaning"), ("---",) * 5]
     return "\n".join(
         "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in [*header, *rows]
     )

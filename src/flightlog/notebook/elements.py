@@ -19,6 +19,8 @@ from flightlog.show.terminal import brief
 CELL = 80
 """Maximum width of a cell."""
 SENTENCE = 600
+ROWS = 20
+"""Maximum rows of a table, and items of a list."""
 LONGEST = 60_000
 GOOD, BAD, WARN, NEW, QUIET = "#2f9e6e", "#d1495b", "#c98a1b", "#3d7fc1", "#8a8f98"
 STATUS = {"completed": GOOD, "running": NEW, "failed": BAD, "crashed": BAD, "interrupted": WARN}
@@ -160,33 +162,33 @@ def pre(words: str) -> str:
     return f'<pre style="{style}">{escape(cut)}</pre>'
 
 
-def sections_html(sections: Iterable[Section], rows: int = 20) -> str:
-    """The non-empty sections of a report, with at most this many rows and items each."""
-    return "".join(_section(one, rows) for one in sections if one.says_something())
+def sections_html(sections: Iterable[Section]) -> str:
+    """The non-empty sections of a report, with at most `ROWS` rows and items each."""
+    return "".join(_section(one) for one in sections if one.says_something())
 
 
-def _section(section: Section, rows: int) -> str:
+def _section(section: Section) -> str:
     note = f'<span style="font-weight:400"> {text(section.note, SENTENCE)}</span>' if section.note else ""
     name = f"{escape(section.title)}:" if section.title else ""
     heading = f'<div style="font-weight:600;margin:.7em 0 .2em">{name}{note}</div>'
-    return heading + "".join(_block(block, rows) for block in section.blocks)
+    return heading + "".join(_block(block) for block in section.blocks)
 
 
-def _block(block: FactsBlock | TableBlock | Items | Remarks, rows: int) -> str:
+def _block(block: FactsBlock | TableBlock | Items | Remarks) -> str:
     match block:
         case FactsBlock(pairs):
             return facts(pairs)
         case TableBlock(head, lines, left, more):
-            return table(head, lines[:rows], left, more or _left(len(lines) - rows))
+            return table(head, lines[:ROWS], left, more or _left(len(lines) - ROWS))
         case Items(items, more):
             said = "".join(
                 f"<li>{text(item.mark + item.text, SENTENCE)}"
                 + "".join(f'<div style="opacity:.7">{text(one, SENTENCE)}</div>' for one in item.below if one)
                 + "</li>"
-                for item in items[:rows]
+                for item in items[:ROWS]
             )
             return f'<ul style="margin:.2em 0 .4em 1.2em;padding:0">{said}</ul>' + _more(
-                more or _left(len(items) - rows)
+                more or _left(len(items) - ROWS)
             )
         case Remarks(remarks, more):
             return sentences(remarks, more)

@@ -34,13 +34,7 @@ from flightlog.notebook.elements import (
     title,
 )
 from flightlog.show.bounded import bounded
-from flightlog.show.comparison import (
-    answer_text,
-    comparison_text,
-    percent_text,
-    ratio_text,
-    signed_duration,
-)
+from flightlog.show.comparison import answer_text, comparison_text, percent_text, ratio_text, signed_duration
 from flightlog.show.diagnosis import diagnosis_text
 from flightlog.show.document import TableBlock
 from flightlog.show.phrases import capitalized, known_duration, moment_text
@@ -317,10 +311,7 @@ def comparison_html(comparison: Comparison) -> str:
         else "",
         title("Durations")
         + table(
-            head,
-            durations,
-            left=("Verdict",),
-            more=f"and {plural(left, 'more name')}" if left > 0 else "",
+            head, durations, left=("Verdict",), more=f"and {plural(left, 'more name')}" if left > 0 else ""
         )
         if durations
         else "",

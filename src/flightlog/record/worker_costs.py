@@ -17,15 +17,7 @@ from flightlog.events import (
     WorkerReady,
     WorkerRemoved,
 )
-from flightlog.events.rates import (
-    BY_THE_HOUR,
-    Sizes,
-    component_sizes,
-    number,
-    quantity,
-    rate_of,
-    sizes_of,
-)
+from flightlog.events.rates import BY_THE_HOUR, Sizes, component_sizes, number, quantity, rate_of, sizes_of
 
 EVERY_S = 1.0
 """Changes that follow each other within this time are told with the next one after it, or at the end."""

@@ -87,11 +87,7 @@ def make_lock(
 
 
 def relock(
-    manifest: Manifest,
-    before: Lock,
-    environment: Environment,
-    *,
-    environ: Mapping[str, str] | None = None,
+    manifest: Manifest, before: Lock, environment: Environment, *, environ: Mapping[str, str] | None = None
 ) -> Lock:
     """A lock of now to hold against an earlier one: its functions are looked up in their files, not
     imported.

@@ -158,10 +158,7 @@ def with_overlay(manifest: Manifest, names: Iterable[str]) -> Manifest:
         laid = laid_over(manifest.tree, over, name)
         assert laid is not None
         manifest = replace(
-            manifest,
-            tree=laid,
-            overlays=(*manifest.overlays, name),
-            changes=(*manifest.changes, *made),
+            manifest, tree=laid, overlays=(*manifest.overlays, name), changes=(*manifest.changes, *made)
         )
     return manifest
 

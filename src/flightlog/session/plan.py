@@ -34,6 +34,8 @@ from flightlog.store.run import Run
 RUNS = 20
 ATTEMPTS = 20_000
 """How much of the past a plan looks at, the newest; `flightlog advise` looks at more."""
+CONFIDENCE = 0.95
+"""The share of later attempts that a suggestion is meant to be enough for."""
 HISTORY_RUNS = 5
 TASKS = 100_000
 """How many runs are looked at, and how many completed tasks of each."""
@@ -260,9 +262,7 @@ class Suggestion(Struct, frozen=True, kw_only=True):
     """Whether it comes from runs on other targets, for want of any on the plan's."""
 
 
-def read_suggestions(
-    runs_dir: Path, project: str, target: str | None = None, *, confidence: float = 0.95
-) -> dict[str, Suggestion]:
+def read_suggestions(runs_dir: Path, project: str, target: str | None = None) -> dict[str, Suggestion]:
     """By component, from runs on a target, or from all where there are none on it or none is named.
 
     Nothing where there is no history, or none that can be read.
@@ -276,7 +276,7 @@ def read_suggestions(
         elsewhere = target is not None and not past.attempts
         if elsewhere:
             past = read_past(runs_dir, project=project, runs=RUNS, attempts=ATTEMPTS)
-        advised = advise_on(past, confidence=confidence, shape=False)
+        advised = advise_on(past, confidence=CONFIDENCE, shape=False)
     except (FlightlogError, OSError):
         return {}
     found = {}
@@ -289,7 +289,7 @@ def read_suggestions(
                 tasks=list(dict.fromkeys(each.task for each in wanted)),
                 attempts=needs.attempts,
                 runs=needs.runs,
-                confidence=confidence,
+                confidence=CONFIDENCE,
                 whole=all(each.whole for each in wanted),
                 elsewhere=elsewhere,
             )

@@ -443,10 +443,7 @@ def _shape(shape: Shape, definitions: dict[str, Any], *, partial: bool) -> dict[
                 if shape.struct is Target
                 else _struct(shape.struct, definitions, partial=partial)
             )
-            definitions[name] = {
-                "description": first_line(shape.struct.__doc__),
-                **made,
-            }
+            definitions[name] = {"description": first_line(shape.struct.__doc__), **made}
         reference = {"$ref": f"#/$defs/{name}"}
         return {"anyOf": [{"type": "boolean"}, reference, _VARIABLE]} if shape.switch else reference
     if shape.kind == "list":

@@ -6,13 +6,7 @@ import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from flightlog.analyze.devices.results import (
-    DeviceReport,
-    MemoryCurve,
-    OutOfMemory,
-    PhaseUse,
-    SessionUse,
-)
+from flightlog.analyze.devices.results import DeviceReport, MemoryCurve, OutOfMemory, PhaseUse, SessionUse
 from flightlog.core.text import first_line, plural
 from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
 from flightlog.events.devices.oom_message import Request

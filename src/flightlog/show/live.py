@@ -437,10 +437,7 @@ def head_lines(state: LiveState, *, width: int, ascii_only: bool = False, remark
     parts[0] = cut_middle(
         parts[0], max(room, NAME), NAME
     )  # the status stands beside it, however narrow it is
-    lines = [
-        _as_many(parts, between, width),
-        _how_far(state, width, ascii_only),
-    ]
+    lines = [_as_many(parts, between, width), _how_far(state, width, ascii_only)]
     busy = _as_many(_busy_parts(state, SPARK[width >= WIDE], ascii_only), "  ", width)
     lines += [busy] if busy else []
     if state.error:

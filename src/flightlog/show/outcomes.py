@@ -207,12 +207,12 @@ def _names(ids: Sequence[str]) -> str:
     return clean(", ".join(ids[:10])) + more
 
 
-def adopted_text(adoptions: Sequence[Adoption], *, width: int = WIDTH) -> str:
+def adopted_text(adoptions: Sequence[Adoption]) -> str:
     """The results of adopting recordings, run by run: destination, and what was kept, mapped and dropped."""
-    return "\n".join(_adopted(one, width) for one in adoptions)
+    return "\n".join(_adopted(one) for one in adoptions)
 
 
-def _adopted(one: Adoption, width: int) -> str:
+def _adopted(one: Adoption) -> str:
     what = clean(one.title[:1].upper() + one.title[1:])
     if not one.made:
         return f"{what} was adopted before, nothing was changed: {clean(one.run_id)}\n"
@@ -221,20 +221,20 @@ def _adopted(one: Adoption, width: int) -> str:
     broad = max([1, *(len(f"{number:,}") for _, counts in parts for number in counts.values())])
     for label, counts in parts:
         rows = [(f"{number:>{broad},} ", clean(what)) for what, number in counts.items()] or [("", "nothing")]
-        lines += _labelled(f"{label}:", rows, width)
+        lines += _labelled(f"{label}:", rows)
     if one.notes:
-        lines += _labelled("to know:", [("- ", clean(note)) for note in one.notes], width)
+        lines += _labelled("to know:", [("- ", clean(note)) for note in one.notes])
     if one.problems:
-        lines += _labelled("skipped:", [("- ", clean(problem)) for problem in one.problems], width)
+        lines += _labelled("skipped:", [("- ", clean(problem)) for problem in one.problems])
     return "\n".join([*lines, f"  flightlog report {clean(one.run_id)}"]) + "\n"
 
 
-def _labelled(label: str, rows: Sequence[tuple[str, str]], width: int) -> list[str]:
+def _labelled(label: str, rows: Sequence[tuple[str, str]]) -> list[str]:
     """Rows below each other, the label beside the first; continuation lines are indented past each row's
     mark.
     """
     lines: list[str] = []
     for mark, words in rows:
-        first, *more = wrap(words, max(20, width - 11 - len(mark))) or [""]
+        first, *more = wrap(words, max(20, WIDTH - 11 - len(mark))) or [""]
         lines += [mark + first, *(" " * len(mark) + line for line in more)]
     return [f"  {label if not number else '':<9}{line}" for number, line in enumerate(lines)]

@@ -254,7 +254,7 @@ def _cache(summary: Summary) -> Section:
 SHOWN = 4
 
 
-def findings_section(report: Report, shown: int = SHOWN) -> Section:
+def findings_section(report: Report) -> Section:
     """The findings, the costliest first; one line for a run in which nothing stands out."""
     title = "What stands out"
     if not report.findings:
@@ -263,9 +263,9 @@ def findings_section(report: Report, shown: int = SHOWN) -> Section:
         share = format_percent(report.time.whole.run_s / report.time.whole.total_s)
         of = "worker time" if report.time.basis == "workers" else "the wall time"
         return Section(title, f"nothing; {share} of {of} went to work that completed")
-    left = len(report.findings) - shown
+    left = len(report.findings) - SHOWN
     more = f"and {plural(left, 'smaller finding')} (--format json has all)" if left > 0 else ""
-    sentences = [capitalized(one.sentence) for one in report.findings[:shown]]
+    sentences = [capitalized(one.sentence) for one in report.findings[:SHOWN]]
     return Section(title, "", [Remarks(sentences, more)])
 
 

@@ -8,16 +8,7 @@ from typing import TYPE_CHECKING
 
 from flightlog.core.text import plural
 from flightlog.core.units import format_percent
-from flightlog.show.figures.style import (
-    BAD,
-    NAMELESS,
-    OTHER,
-    PALETTE,
-    QUIET,
-    WARN,
-    clock_text,
-    duration_text,
-)
+from flightlog.show.figures.style import BAD, NAMELESS, OTHER, PALETTE, QUIET, WARN, clock_text, duration_text
 from flightlog.show.figures.timeline import OTHERS, lane_parts
 from flightlog.show.terminal import Ink, brief, fit, pad, width_of, wrap
 

@@ -596,9 +596,7 @@ q, Ctrl-C       quit"""
 class TextScreen(ModalScreen[None]):
     """Text to read and scroll; any of the keys that end things closes it."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,enter,question_mark", "dismiss", "Close"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,enter,question_mark", "dismiss", "Close")]
 
     def __init__(self, title: str, lines: Sequence[str]) -> None:
         super().__init__()
@@ -619,9 +617,7 @@ class TextScreen(ModalScreen[None]):
 class RunsScreen(ModalScreen[Path | None]):
     """The runs of the folder, the newest first; enter chooses one. They are listed in a thread."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,r", "dismiss(None)", "Close"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,r", "dismiss(None)", "Close")]
 
     def __init__(self, runs: Callable[[], Sequence[RunEntry]], watched: Path) -> None:
         super().__init__()

@@ -133,8 +133,7 @@ def draw_advice(advised: Advised) -> None:
         _draw_recommendation(one)
     if len(changing) > SHOWN:
         words(
-            f"… and {plural(len(changing) - SHOWN, 'more task')}: flightlog advise --format json",
-            "fl-quiet",
+            f"… and {plural(len(changing) - SHOWN, 'more task')}: flightlog advise --format json", "fl-quiet"
         )
     _draw_list("Also", [f"{one.sentence}{f' Gain: {one.gain}.' if one.gain else ''}" for one in others])
     _draw_list(

@@ -60,21 +60,15 @@ class Dashboard:
     block it.
     """
 
-    def __init__(
-        self,
-        given: str | None = None,
-        *,
-        live: Live | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, given: str | None = None, *, live: Live | None = None) -> None:
         self.runs = RunsFolder(given)
-        self.results = SharedResults(clock=clock)
-        self.listing_results = SharedResults(threads=1, clock=clock)
+        self.results = SharedResults()
+        self.listing_results = SharedResults(threads=1)
         self.live = _live() if live is None else live
         self.metrics: MetricsPage | None = None
         """Created on first use."""
         self.patience_s = PATIENCE_S
-        self._clock, self._took_s = clock, 0.0
+        self._took_s = 0.0
 
     async def listing(self, *, now: bool = False) -> Listing:
         """The runs, as of a moment ago; `now` as of now."""
@@ -82,9 +76,9 @@ class Dashboard:
         return await self.listing_results.get("runs", self._look, max_age_s=age)
 
     def _look(self) -> Listing:
-        began = self._clock()
+        began = time.monotonic()
         found = self.runs.look()
-        self._took_s = self._clock() - began
+        self._took_s = time.monotonic() - began
         return found
 
     async def find(self, key: str) -> RunRow | None:

@@ -71,9 +71,9 @@ def words(text: str, classes: str = "") -> ui.label:
 
 
 @contextmanager
-def card(classes: str = "") -> Iterator[ui.element]:
+def card() -> Iterator[ui.element]:
     """A box."""
-    with ui.element("section").classes(f"fl-card {classes}") as made:
+    with ui.element("section").classes("fl-card") as made:
         yield made
 
 

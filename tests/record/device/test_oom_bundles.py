@@ -352,9 +352,7 @@ def observed(tracked, torch, monkeypatch):
         t.tracker.sample()
         [observer] = torch.observers
         yield SimpleNamespace(
-            run=t.run,
-            tracker=t.tracker,
-            ran_out=lambda size=20 * GIB: observer(0, size, 80 * GIB, GIB),
+            run=t.run, tracker=t.tracker, ran_out=lambda size=20 * GIB: observer(0, size, 80 * GIB, GIB)
         )
 
 
@@ -426,11 +424,7 @@ def test_of_several_threads_that_run_out_each_exception_completes_the_bundle_of_
         thread.join()
     assert [
         (found["requested_bytes"], found["raised"]) for found in (bundle(observed.run, n) for n in range(3))
-    ] == [
-        (20 * GIB, None),
-        (7 * GIB + 12_345, True),
-        (20 * GIB, True),
-    ]
+    ] == [(20 * GIB, None), (7 * GIB + 12_345, True), (20 * GIB, True)]
 
 
 def test_a_bundle_that_hangs_in_one_thread_holds_no_other_thread_up(tracked, torch, monkeypatch):

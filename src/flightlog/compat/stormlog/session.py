@@ -161,11 +161,7 @@ def session_summary_from_dict(payload: Mapping[str, Any]) -> SessionSummary:
 
 
 def infer_session_summary_from_events(
-    *,
-    session_id: str,
-    events: Iterable[Any],
-    source: str,
-    fallback_status: str = SESSION_STATUS_INCOMPLETE,
+    *, session_id: str, events: Iterable[Any], source: str, fallback_status: str = SESSION_STATUS_INCOMPLETE
 ) -> SessionSummary:
     """The session inferred from events: from the first event to the last `stop`; without events, one that
     starts now.

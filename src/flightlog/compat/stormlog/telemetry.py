@@ -7,11 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from flightlog import devices
-from flightlog.compat.stormlog.session import (
-    SessionSummary,
-    from_core,
-    select_default_loaded_session,
-)
+from flightlog.compat.stormlog.session import SessionSummary, from_core, select_default_loaded_session
 from flightlog.compat.stormlog.telemetry_model import (
     ProjectedTelemetryRecord,
     unique_projected_correlations,

@@ -31,8 +31,7 @@ def project_telemetry_mapping(
         raise ValueError("projected telemetry record metadata must be a mapping")  # noqa: TRY004
     happened: int = record["timestamp_ns"]
     return project_record(
-        {"metadata": metadata, **record},
-        happened if observed_timestamp_ns is None else observed_timestamp_ns,
+        {"metadata": metadata, **record}, happened if observed_timestamp_ns is None else observed_timestamp_ns
     )
 
 

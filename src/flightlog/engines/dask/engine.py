@@ -17,14 +17,7 @@ from flightlog.core.errors import UsageError
 from flightlog.engines import program
 from flightlog.engines.attempts import AttemptRegistry
 from flightlog.engines.contract import Reports, Work, WorkerView
-from flightlog.engines.dask.cluster import (
-    Connection,
-    adapt,
-    address_in,
-    connect,
-    local_cluster,
-    scheduler_of,
-)
+from flightlog.engines.dask.cluster import Connection, adapt, address_in, connect, local_cluster, scheduler_of
 from flightlog.engines.dask.pool import CLOSED, DaskPool
 from flightlog.engines.local import usable_cpus
 from flightlog.engines.program import refuse_while_main_is_imported

@@ -20,14 +20,7 @@ from distributed.utils import sync
 from flightlog.core.settings import parse_traceparent
 from flightlog.engines.dask import messages as m
 from flightlog.engines.dask.messages import Arrivals, text_of_key
-from flightlog.engines.dask.scheduler_plugin import (
-    CAPACITY,
-    FLUSH_S,
-    SchedulerWatch,
-    drain,
-    takes_names,
-    topics,
-)
+from flightlog.engines.dask.scheduler_plugin import FLUSH_S, SchedulerWatch, drain, takes_names, topics
 from flightlog.engines.dask.watched_tasks import Lives
 from flightlog.engines.dask.watched_workers import PATIENCE_S, Workers
 from flightlog.engines.dask.worker_plugin import NannyWatch, WorkerWatch
@@ -74,12 +67,11 @@ class ClusterObserver:
         emit_all: Callable[[Iterable[Event]], None] | None = None,
         place: dict[str, str] | None = None,
         sampled_host: str | None = None,
-        capacity: int = CAPACITY,
     ) -> None:
         self._client, self._emit, self._emit_all = client, emit, emit_all
         token = os.urandom(4).hex()
         self.name = f"flightlog-watch-{token}"
-        self._up, self._down, self._heard, self._parcels = topics(self.name)
+        _, self._down, self._heard, self._parcels = topics(self.name)
         place = place or {}
         ids = parse_traceparent(place.get(TRACEPARENT)) or (None, None)
         self._clock = Clock()
@@ -103,7 +95,7 @@ class ClusterObserver:
             parent_of_transfer=self._lives.parent_of_transfer,
         )
         self._plugins = (
-            SchedulerWatch(self.name, client.id, own_prefix=own_prefix, mark=True, capacity=capacity),
+            SchedulerWatch(self.name, client.id, own_prefix=own_prefix, mark=True),
             NannyWatch(self.name),
             WorkerWatch(self.name, token, place, sampled_host),
         )

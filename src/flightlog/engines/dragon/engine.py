@@ -177,10 +177,10 @@ class DragonPool:
     filled.
     """
 
-    def __init__(self, slots: Sequence[int], grace_s: float, oom: OomKills | None = None) -> None:
+    def __init__(self, slots: Sequence[int], grace_s: float) -> None:
         self._free = list(slots)
         self._grace_s = grace_s
-        self._oom = oom or OomKills()
+        self._oom = OomKills()
         self._clock = Clock()
         self._workers: dict[int, DragonProcess] = {}
         """By Dragon's number of the process."""

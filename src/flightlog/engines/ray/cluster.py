@@ -33,14 +33,14 @@ def check_form(address: str) -> None:
         raise UsageError(f"address is {address!r}; it may be auto, or host:port as in 10.0.0.1:6379")
 
 
-def check_answer(address: str, patience_s: float = PATIENCE_S) -> None:
-    """A `UsageError`, after at most `patience_s`, unless somebody listens there, or where `auto` leads.
+def check_answer(address: str) -> None:
+    """A `UsageError`, after at most `PATIENCE_S`, unless somebody listens there, or where `auto` leads.
 
     What listens may yet be something else than Ray.
     """
     found = _resolved(address)
     try:
-        knock(found, patience_s)
+        knock(found)
     except OSError as error:
         where = address if found == address else f"{found}, which is what `address: {address}` means here"
         raise UsageError(f"no Ray answers at {where} ({error}): {START_ONE}") from None

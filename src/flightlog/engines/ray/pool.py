@@ -561,9 +561,9 @@ class RayWorker:
 class RayWorkers:
     """The processes of Ray's that this engine has met, by Ray's own name for each. One thread changes it."""
 
-    def __init__(self, ray: Any, oom: OomKills | None = None) -> None:
+    def __init__(self, ray: Any) -> None:
         self._ray = ray
-        self._oom = oom or OomKills()
+        self._oom = OomKills()
         self._all: dict[str, RayWorker] = {}
         self.clock = Clock()
 

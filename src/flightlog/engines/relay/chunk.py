@@ -82,11 +82,7 @@ def check_name(chunk: Chunk) -> None:
     """Let through what is a writer's own file or part of a bundle, by a name that leads nowhere else."""
     if not re.fullmatch(r"[0-9a-f]{16}", chunk.spool):
         raise NotAChunk(f"{chunk.spool[:40]!r} is no spool")
-    fits = {
-        "lines": (_LINES,),
-        "bytes": (_IN_BUNDLE,),
-        "document": (_WRITER_NOTE, _IN_BUNDLE),
-    }[chunk.kind]
+    fits = {"lines": (_LINES,), "bytes": (_IN_BUNDLE,), "document": (_WRITER_NOTE, _IN_BUNDLE)}[chunk.kind]
     if not any(one.fullmatch(chunk.name) for one in fits):
         raise NotAChunk(f"{chunk.name[:200]!r} is no file that may come as {chunk.kind}")
     if chunk.at < 0:

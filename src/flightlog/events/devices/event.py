@@ -138,10 +138,7 @@ class TelemetryEventV4(TelemetryEventV3):
 TelemetryEvent = TelemetryEventV3
 
 OPTIONAL_FIELDS = ("job_id", "rank", "local_rank", "world_size")
-REQUIRED_V2_FIELDS = (
-    "schema_version",
-    *(name for name in _Fields.declared if name not in OPTIONAL_FIELDS),
-)
+REQUIRED_V2_FIELDS = ("schema_version", *(name for name in _Fields.declared if name not in OPTIONAL_FIELDS))
 REQUIRED_V3_FIELDS = ("schema_version", "session_id", *REQUIRED_V2_FIELDS[1:])
 
 _HOST = REQUIRED_V3_FIELDS.index("host") + 1

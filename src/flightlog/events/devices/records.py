@@ -60,9 +60,7 @@ def telemetry_event_from_record(
     if not permissive_legacy:
         raise ValueError("Legacy record conversion is disabled")
     fields = fields_of_legacy_record(
-        record,
-        default_collector=default_collector,
-        default_sampling_interval_ms=default_sampling_interval_ms,
+        record, default_collector=default_collector, default_sampling_interval_ms=default_sampling_interval_ms
     )
     fields["session_id"] = _session_id(record, fields["metadata"], default_session_id)
     fields["metadata"].pop("session_id", None)
@@ -95,13 +93,7 @@ def _complete(record: Mapping[str, Any], version: int, default_session_id: str |
     metadata = json_object(record.get("metadata", {}))
     identity = resolve_distributed_identity(**{name: record.get(name) for name in OPTIONAL_FIELDS})
     session_id = _session_id(record, metadata, default_session_id)
-    return {
-        **record,
-        **identity,
-        "schema_version": version,
-        "session_id": session_id,
-        "metadata": metadata,
-    }
+    return {**record, **identity, "schema_version": version, "session_id": session_id, "metadata": metadata}
 
 
 def _named(fields: Mapping[str, Any]) -> dict[str, Any]:

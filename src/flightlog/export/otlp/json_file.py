@@ -185,12 +185,7 @@ def _metric(series: tuple[Instrument, list[Point]]) -> Json:
     if instrument.kind in {"sum", "level"}:
         data["isMonotonic"] = instrument.kind == "sum"
     kind = {"gauge": "gauge", "histogram": "histogram"}.get(instrument.kind, "sum")
-    return {
-        "name": instrument.name,
-        "description": instrument.what,
-        "unit": instrument.unit,
-        kind: data,
-    }
+    return {"name": instrument.name, "description": instrument.what, "unit": instrument.unit, kind: data}
 
 
 def _point(point: Point) -> Json:

@@ -288,10 +288,7 @@ SAMPLED = {
     ("gpu", "gpu_power_w"): ("GPU {} power", "W"),
 }
 """Sample fields that are drawn, by scope, with the names and units of their curves."""
-ALLOCATED = {
-    "allocator_allocated_bytes": "allocated",
-    "allocator_reserved_bytes": "reserved",
-}
+ALLOCATED = {"allocator_allocated_bytes": "allocated", "allocator_reserved_bytes": "reserved"}
 """The same for device memory; usage by other processes is not known everywhere, and is left out."""
 
 _STEPS = {
@@ -330,16 +327,14 @@ class TraceMark(NamedTuple):
     args: dict[str, Any]
 
 
-def task_curves(
-    connection: duckdb.DuckDBPyConnection, first: int, until: int, points: int = POINTS
-) -> Iterator[CounterValue]:
+def task_curves(connection: duckdb.DuckDBPyConnection, first: int, until: int) -> Iterator[CounterValue]:
     """How many attempts ran and waited from each moment on."""
-    width = max(1, -(-(until - first) // points))
+    width = max(1, -(-(until - first) // POINTS))
     for name, steps in _STEPS.items():
         curve = _CURVE.format(steps=steps)
         distinct = f"SELECT count(DISTINCT moment) FROM ({steps})"  # noqa: S608 - constants
         [(count,)] = connection.execute(distinct, {"until": until}).fetchall()
-        if count <= points:
+        if count <= POINTS:
             found = connection.execute(f"{curve} ORDER BY moment", {"until": until})
         else:
             found = connection.execute(

@@ -67,10 +67,7 @@ class PerfettoExporter(Struct, frozen=True, kw_only=True):
         """Draw the run. Memory: open slices and DuckDB's limit; the rest is on disk."""
         assert output is not None
         refuse(self.name, options)
-        with (
-            whole_file(output) as made,
-            open_all([run], only=_VIEWS) as tables,
-        ):
+        with whole_file(output) as made, open_all([run], only=_VIEWS) as tables:
             put_aside(run, tables, {"attempts"}, attempts=ATTEMPTS)
             connection = tables.connection
             extent = keep_rows(connection, tables.scratch)

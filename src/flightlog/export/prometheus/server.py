@@ -357,9 +357,7 @@ class Chooser:
         self._past = past
         shown = [path for _, _, path in sorted(wanted)]
         return Choice(
-            shown=tuple(shown[: self._max_runs]),
-            hidden=len(shown[self._max_runs :]),
-            statuses=dict(statuses),
+            shown=tuple(shown[: self._max_runs]), hidden=len(shown[self._max_runs :]), statuses=dict(statuses)
         )
 
 

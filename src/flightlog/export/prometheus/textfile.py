@@ -15,7 +15,7 @@ from flightlog.export.base import Exported, ExportOptions
 from flightlog.export.prometheus.families import RunFigures, families
 from flightlog.export.prometheus.watch import RunWatch
 from flightlog.store.documents import replace_bytes
-from flightlog.store.liveness import Observer, here
+from flightlog.store.liveness import here
 from flightlog.store.run import Run
 
 EVERY_S = 15.0
@@ -29,10 +29,8 @@ class TextfileExporter:
     what = "metrics of the run in a text file, for node_exporter's textfile collector"
     ending = ".prom"
 
-    def __init__(
-        self, *, sleep: Callable[[float], None] = time.sleep, observe: Callable[[], Observer] = here
-    ) -> None:
-        self._sleep, self._observe = sleep, observe
+    def __init__(self, *, sleep: Callable[[float], None] = time.sleep) -> None:
+        self._sleep = sleep
 
     def export(self, run: Run, output: Path | None, options: ExportOptions) -> Exported:
         """Write the file, with `follow` again and again until the run is over."""
@@ -40,7 +38,7 @@ class TextfileExporter:
             raise UsageError("--to prometheus writes a file: say where, with --output")
         watch = RunWatch(run.path)
         while True:
-            figures = watch.look(self._observe())
+            figures = watch.look(here())
             series = _write(figures, output)
             if not options.follow or figures.status != "running":
                 break

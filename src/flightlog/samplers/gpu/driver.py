@@ -24,6 +24,8 @@ from msgspec import Struct
 from flightlog.core.threads import ForkGate
 from flightlog.samplers.procfs import PROC, read_once
 
+ROOT = Path("/")
+
 
 class Device(Struct, frozen=True, kw_only=True):
     """A GPU, or an instance of a partitioned one, that this process can see."""
@@ -143,11 +145,7 @@ def open_driver() -> GpuDriver | None:
 
 
 def find_driver(
-    *,
-    nvml: Any = None,
-    amdsmi: Any = None,
-    environ: Mapping[str, str] | None = None,
-    root: Path = Path("/"),
+    *, nvml: Any = None, amdsmi: Any = None, environ: Mapping[str, str] | None = None, root: Path = ROOT
 ) -> DriverFound:
     """The driver of the GPUs this process can see, or why there is none. Never raises.
 
@@ -176,21 +174,20 @@ def find_driver(
     return DriverFound(None, "; ".join(notes) or None)
 
 
-def import_driver(environ: Mapping[str, str] | None = None, root: Path = Path("/")) -> None:
+def import_driver() -> None:
     """Import what the driver of a GPU takes that seems to be here, as far as that opens nothing; never
     raises.
     """
-    environ = os.environ if environ is None else environ
-    hidden = hides_everything(environ.get("CUDA_VISIBLE_DEVICES"))
+    hidden = hides_everything(os.environ.get("CUDA_VISIBLE_DEVICES"))
     with suppress(Exception):  # `find_driver` says what is wrong
-        if not hidden and _nvidia_sign(environ, root) is not None:
+        if not hidden and _nvidia_sign(os.environ, ROOT) is not None:
             import_module("pynvml")
             import_module("flightlog.samplers.gpu.nvml")
-        if _amd_sign(root) is not None:
+        if _amd_sign(ROOT) is not None:
             import_module("flightlog.samplers.gpu.amdsmi")
 
 
-def may_have_gpu(environ: Mapping[str, str] | None = None, root: Path = Path("/")) -> bool:
+def may_have_gpu(environ: Mapping[str, str] | None = None, root: Path = ROOT) -> bool:
     """Whether a GPU could be used here: its device files are there and not hidden. Costs some
     microseconds.
     """

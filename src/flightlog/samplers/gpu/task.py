@@ -57,10 +57,9 @@ class GpuWatch:
         clock: Callable[[], float] = time.monotonic,
         modules: Mapping[str, Any] | None = None,
         proc: Path = PROC,
-        interval_s: float = LOOK_EVERY_S,
         spawn: Callable[[Callable[[], None]], None] | None = None,
     ) -> None:
-        self._find, self.clock, self._proc, self._interval_s = find, clock, proc, interval_s
+        self._find, self.clock, self._proc = find, clock, proc
         self._modules: Mapping[str, Any] = sys.modules if modules is None else modules
         self._driver: GpuDriver | None = None
         self._running: WeakValueDictionary[int, TaskWatch] = WeakValueDictionary()
@@ -119,7 +118,7 @@ class GpuWatch:
                     self._wanted.wait()
             began = time.monotonic()
             self.look()
-            self._hurry.wait(max(self._interval_s, SLOWER_BY * (time.monotonic() - began)))
+            self._hurry.wait(max(LOOK_EVERY_S, SLOWER_BY * (time.monotonic() - began)))
             self._hurry.clear()
 
     def _look_at(self, tasks: list[TaskWatch]) -> None:

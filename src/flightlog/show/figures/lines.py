@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -41,18 +41,10 @@ _UNITS = {
 }
 
 
-def chart_figure(
-    chart: Chart,
-    *,
-    title: str = "",
-    colors: Mapping[str, str] | None = None,
-    length_s: float | None = None,
-    notes: bool = True,
-) -> Figure | None:
+def chart_figure(chart: Chart, *, title: str = "", notes: bool = True) -> Figure | None:
     """One line per series, with gaps where values are unknown; None without any value.
 
-    `title` is shown as written. `colors` are by label. `length_s` is the length of the axis, where two runs
-    are shown side by side. Without `notes` the caller shows them, and `limit_note`.
+    `title` is shown as written. Without `notes` the caller shows them, and `limit_note`.
     """
     known = [
         value
@@ -64,8 +56,8 @@ def chart_figure(
         return None
     most = max(known)
     scale = bytes_scale(most) if chart.unit == "bytes" else _UNITS[chart.unit]
-    time, axis = time_axis(max(chart.length_s, length_s or 0.0), chart.since)
-    traces = [_line(series, n, chart, time, scale, colors or {}) for n, series in enumerate(chart.series)]
+    time, axis = time_axis(chart.length_s, chart.since)
+    traces = [_line(series, n, chart, time, scale) for n, series in enumerate(chart.series)]
     limits, told = _limits(chart, most)
     traces += [_limit(limit, label, chart, time, scale) for limit, label in limits]
     said = [plain(note, 300) for note in (*chart.notes, *told)] if notes else []
@@ -96,10 +88,8 @@ def limit_note(chart: Chart) -> str | None:
     return " ".join(_limits(chart, max(known))[1]) or None if known else None
 
 
-def _line(
-    series: ChartSeries, number: int, chart: Chart, time: Scale, scale: Scale, colors: Mapping[str, str]
-) -> dict[str, Any]:
-    color = colors.get(series.label, PALETTE[number % len(PALETTE)])
+def _line(series: ChartSeries, number: int, chart: Chart, time: Scale, scale: Scale) -> dict[str, Any]:
+    color = PALETTE[number % len(PALETTE)]
     dash = _DASHES[number // len(PALETTE) % len(_DASHES)]
     values = [
         value * scale.factor if value is not None and math.isfinite(value) else None for value in series.value
@@ -163,6 +153,8 @@ POWERS_FROM = 1000.0
 """Positive values whose largest is this many times the least are drawn on a logarithmic axis."""
 FEW = 30
 """So many points are drawn as dots, too."""
+CURVE = PALETTE[0]
+"""The colour of a curve."""
 LARGEST = 1e300
 """Larger ones are drawn as this one: browsers draw them at a wrong height, or not at all."""
 LOST = 50
@@ -170,13 +162,7 @@ LOST = 50
 
 
 def curve_figure(
-    curve: Curve,
-    *,
-    length_s: float,
-    since: str | None = None,
-    title: str = "",
-    color: str = PALETTE[0],
-    notes: bool = True,
+    curve: Curve, *, length_s: float, since: str | None = None, title: str = "", notes: bool = True
 ) -> Figure | None:
     """A line with gaps where values are not numbers, in a band from least to most; None where there is
     nothing to draw.
@@ -198,7 +184,7 @@ def curve_figure(
     at = scale.of(curve.at)
     traces: list[dict[str, Any]] = []
     if curve.least:
-        traces.append(_band(at, curve, color))
+        traces.append(_band(at, curve))
     few = len(curve.at) <= FEW
     dots = [few or one for one in alone(curve.value)]
     traces.append(
@@ -208,9 +194,9 @@ def curve_figure(
             "name": name_text(curve.name, 40),
             "x": at,
             "y": list(curve.value),
-            "line": {"color": color, "width": 1.8},
+            "line": {"color": CURVE, "width": 1.8},
             "connectgaps": False,
-            **({"marker": {"color": color, "size": [5 if dot else 0 for dot in dots]}} if any(dots) else {}),
+            **({"marker": {"color": CURVE, "size": [5 if dot else 0 for dot in dots]}} if any(dots) else {}),
             "hovertemplate": f"%{{y:.5~g}} at %{{x:,.6~g}}{scale.suffix}<extra></extra>",
         }
     )
@@ -279,7 +265,7 @@ def _across(curve: Curve, length_s: float, since: str | None) -> tuple[Scale, di
     return Scale(1.0, "", ""), axis
 
 
-def _band(at: Sequence[float], curve: Curve, color: str) -> dict[str, Any]:
+def _band(at: Sequence[float], curve: Curve) -> dict[str, Any]:
     """From least to most and back, a piece for each stretch without a gap."""
     x: list[float | None] = []
     y: list[float | None] = []
@@ -298,9 +284,9 @@ def _band(at: Sequence[float], curve: Curve, color: str) -> dict[str, Any]:
         "x": x,
         "y": y,
         "fill": "toself",
-        "fillcolor": faded(color, 0.22),
+        "fillcolor": faded(CURVE, 0.22),
         "name": "",
-        "line": {"color": color, "width": 0},
+        "line": {"color": CURVE, "width": 0},
         "hoverinfo": "skip",
         "showlegend": False,
     }

@@ -274,10 +274,7 @@ def spans_figure(tree: SpanTree, *, colors: Mapping[str, str] | None = None) -> 
                 "tiling": {"orientation": "v"},
                 "textinfo": "label",
                 "pathbar": {"visible": False},
-                "marker": {
-                    "colors": paint,
-                    "line": {"width": 1, "color": "rgba(255,255,255,0.6)"},
-                },
+                "marker": {"colors": paint, "line": {"width": 1, "color": "rgba(255,255,255,0.6)"}},
                 "textfont": {"color": [ink_on(color) for color in paint]},
                 "customdata": [_facts(key, nodes[key], inside[key], whole) for key in order],
                 "hovertemplate": "%{customdata}<extra></extra>",

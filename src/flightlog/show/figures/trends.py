@@ -28,7 +28,7 @@ BANDED = 10
 """Fewer runs have no p5 and p95."""
 
 
-def trends_figure(trend: Trend, *, title: str = "") -> Figure | None:
+def trends_figure(trend: Trend) -> Figure | None:
     """A point for each run, evenly spaced, the oldest first; None where no run has the figure."""
     if not trend.points:
         return None
@@ -55,7 +55,6 @@ def trends_figure(trend: Trend, *, title: str = "") -> Figure | None:
             "nticks": 6,
             "range": [bottom * scale.factor, (high + around) * scale.factor],
         },
-        title=plain(title),
         plot_px=240,
         legend=True,
     )

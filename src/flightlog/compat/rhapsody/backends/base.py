@@ -326,9 +326,5 @@ async def run_command(task: dict[str, Any], folder: str, began: Callable[[float]
         "stdout": output[0],
         "stderr": output[1],
         "exit_code": process.returncode,
-        "measured": {
-            "started_at": started_at,
-            "ended_at": started_at + duration_s,
-            "duration_s": duration_s,
-        },
+        "measured": {"started_at": started_at, "ended_at": started_at + duration_s, "duration_s": duration_s},
     }

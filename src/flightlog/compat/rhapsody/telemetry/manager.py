@@ -193,10 +193,7 @@ class TelemetryManager:
         self._duration = time.time() - self._start_time
         self.emit(
             make_event(
-                SessionEnded,
-                session_id=self._session_id,
-                backend="rhapsody",
-                duration_seconds=self._duration,
+                SessionEnded, session_id=self._session_id, backend="rhapsody", duration_seconds=self._duration
             )
         )
         await asyncio.wait([asyncio.wrap_future(self._end_dispatch())])
@@ -243,11 +240,7 @@ class TelemetryManager:
         )
 
         self._backends[backend_name] = backend
-        about: dict[str, Any] = {
-            "session_id": session_id,
-            "backend_name": backend_name,
-            "interval": interval,
-        }
+        about: dict[str, Any] = {"session_id": session_id, "backend_name": backend_name, "interval": interval}
         adapter: TelemetryAdapter | None = None
         if isinstance(backend, ConcurrentExecutionBackend):
             adapter = ConcurrentTelemetryAdapter(**about)
