@@ -18,8 +18,7 @@ import pytest
 from builders.runs import finished
 
 from flightlog.engines.execute import execute
-from flightlog.engines.relay.chunk import Chunk, pack
-from flightlog.engines.relay.receiver import ChunkReceiver
+from flightlog.engines.relay.chunks import Chunk, ChunkReceiver, pack
 from flightlog.engines.relay.recording import depart, place_here, settle, take_orphans
 from flightlog.events import ArtifactRecorded, ResourceSample, TaskStarted
 from flightlog.record.context import RUN, carrier

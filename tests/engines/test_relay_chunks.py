@@ -12,8 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flightlog.engines.relay.chunk import MAX_PARCEL_BYTES, ROOM_BYTES, Chunk, NotAChunk, pack, unpack
-from flightlog.engines.relay.receiver import MAX_HOLES_BYTES, ReceivedFiles
+from flightlog.engines.relay.chunks import (
+    MAX_HOLES_BYTES,
+    MAX_PARCEL_BYTES,
+    ROOM_BYTES,
+    Chunk,
+    NotAChunk,
+    ReceivedFiles,
+    pack,
+    unpack,
+)
 from flightlog.engines.relay.recording import NOTE_S, SpooledFiles, make_spool, settle_dead, take_orphans
 from flightlog.store import layout
 from flightlog.store.documents import read_document, write_document

@@ -19,7 +19,7 @@ from distributed import Client, get_worker
 
 import flightlog
 from flightlog.engines.execute import execute
-from flightlog.engines.relay.receiver import ChunkReceiver
+from flightlog.engines.relay.chunks import ChunkReceiver
 from flightlog.engines.relay.recording import depart, place_here, settle
 from flightlog.events import ResourceSample, TaskStarted
 from flightlog.record.context import carrier, current_run

@@ -25,8 +25,15 @@ from flightlog.core.retry import delay_s
 from flightlog.engines.attempts import Attempt, AttemptRegistry, Deadlines
 from flightlog.engines.contract import Reports, Work, WorkerView
 from flightlog.engines.exit_reason import Death, OomKills, describe_death
-from flightlog.engines.launching import launch, shield_workers_from_ctrl_c
-from flightlog.engines.process_tree import Leftovers, descendants, end_all, is_running, process_of
+from flightlog.engines.processes import (
+    Leftovers,
+    descendants,
+    end_all,
+    is_running,
+    launch,
+    process_of,
+    shield_workers_from_ctrl_c,
+)
 from flightlog.engines.wire import SHORT, EngineEnd, Frame, frame
 from flightlog.engines.worker import (
     ENDED,

@@ -34,7 +34,7 @@ from flightlog.core.descriptors import Descriptor, map_file
 from flightlog.engines.contract import Outcome, Work
 from flightlog.engines.dask.messages import hand_over
 from flightlog.engines.execute import Started, execute
-from flightlog.engines.process_tree import descendants, end_all
+from flightlog.engines.processes import descendants, end_all
 from flightlog.engines.program import dumps
 from flightlog.events import JobStarted
 from flightlog.record.clock import Clock

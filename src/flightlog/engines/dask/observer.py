@@ -228,7 +228,7 @@ class ClusterObserver:
 
     def _land(self, parcel: bytes) -> None:
         if self._landing is None and self._run_path is not None:
-            from flightlog.engines.relay.receiver import ChunkReceiver
+            from flightlog.engines.relay.chunks import ChunkReceiver
 
             self._landing = ChunkReceiver(self._run_path)
         if self._landing is not None:

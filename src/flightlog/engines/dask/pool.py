@@ -186,7 +186,7 @@ class DaskPool:
             self._remote = ClusterClient(client, self.id, self._said.put)
             client.subscribe_topic(topic_of(self.id), self._on_event)
             if self._run_path is not None:
-                from flightlog.engines.relay.receiver import ChunkReceiver
+                from flightlog.engines.relay.chunks import ChunkReceiver
 
                 landing = ChunkReceiver(self._run_path)
                 self._land = landing.close

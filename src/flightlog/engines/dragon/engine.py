@@ -29,7 +29,7 @@ from flightlog.engines.attempts import Attempt, AttemptRegistry, Deadlines
 from flightlog.engines.contract import PooledEngine, Reports, Work, WorkerView
 from flightlog.engines.execute import Started, execute
 from flightlog.engines.exit_reason import Death, OomKills, describe_death
-from flightlog.engines.process_tree import descendants, end_all
+from flightlog.engines.processes import descendants, end_all
 from flightlog.engines.program import add_paths, main_program, refuse_while_main_is_imported, with_main
 from flightlog.engines.wire import Frame, Frames, frame
 from flightlog.engines.worker import (
@@ -51,7 +51,7 @@ from flightlog.record.task import lane_name
 from flightlog.store.liveness import this_host
 
 if TYPE_CHECKING:
-    from flightlog.engines.relay.receiver import ChunkReceiver
+    from flightlog.engines.relay.chunks import ChunkReceiver
 
 INSIDE = "DRAGON_MY_PUID"
 """The variable that Dragon sets in every process it runs."""
@@ -352,7 +352,7 @@ class DragonPool:
 
     def _land(self, parcel: bytes) -> None:
         if self._landing is None and self._run_path is not None:
-            from flightlog.engines.relay.receiver import ChunkReceiver
+            from flightlog.engines.relay.chunks import ChunkReceiver
 
             self._landing = ChunkReceiver(self._run_path)
         if self._landing is not None:

@@ -24,7 +24,7 @@ from flightlog.engines.attempts import Attempt, AttemptRegistry
 from flightlog.engines.contract import Outcome, Reports, Resources, Work, WorkerView
 from flightlog.engines.exit_reason import Death, OomKills, WatchedProcess, describe_death
 from flightlog.engines.local_channel import ChannelServer
-from flightlog.engines.process_tree import descendants, end_all
+from flightlog.engines.processes import descendants, end_all
 from flightlog.engines.program import main_program
 from flightlog.engines.ray.cluster import Nodes
 from flightlog.engines.ray.worker import (
@@ -43,7 +43,7 @@ from flightlog.events import WorkerLaunched, WorkerLost, WorkerReady, WorkerRemo
 from flightlog.record.clock import Clock
 
 if TYPE_CHECKING:
-    from flightlog.engines.relay.receiver import ChunkReceiver
+    from flightlog.engines.relay.chunks import ChunkReceiver
 
 log = logging.getLogger("flightlog")
 
@@ -747,7 +747,7 @@ class RayHome:
     def _land(self, run_path: str, parcel: bytes) -> None:
         try:
             if self._landing is None:
-                from flightlog.engines.relay.receiver import ChunkReceiver
+                from flightlog.engines.relay.chunks import ChunkReceiver
 
                 self._landing = ChunkReceiver(run_path)
             self._landing.take(parcel)

@@ -39,7 +39,7 @@ from typing import Literal
 
 from flightlog.core.locks import FileLock, try_lock
 from flightlog.core.settings import parse_traceparent
-from flightlog.engines.relay.chunk import ROOM_BYTES, Chunk, pack
+from flightlog.engines.relay.chunks import ROOM_BYTES, Chunk, pack
 from flightlog.record.context import RUN, TRACEPARENT, active_runs
 from flightlog.record.joining import leave_run
 from flightlog.store import layout
