@@ -183,9 +183,8 @@ class _ChromeTrace:
                 return began
         self._account.note(
             "The trace's clock does not begin with a known moment: the end of the run is when the file was "
-            "last written, "
-            "which for a copied file is when it was copied. Durations, and times to each other, are as "
-            "recorded."
+            "last written, which for a copied file is when it was copied. Durations, and times to each "
+            "other, are as recorded."
         )
         return file.stat().st_mtime_ns - self._last
 

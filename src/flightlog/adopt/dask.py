@@ -79,8 +79,8 @@ class DaskStreams:
         maker.describe(project=source.path.name.split(".")[0], provider="dask")
         maker.account.note(
             "Dask's task stream has the tasks that ended, and no submissions: how long tasks waited is not "
-            "recorded, and "
-            "those in flight are missing. The scheduler keeps the last ones only (task-stream-length)."
+            "recorded, and those in flight are missing. The scheduler keeps the last ones only "
+            "(task-stream-length)."
         )
         if report:
             maker.account.drop("profiles, bandwidths and system charts of the report")

@@ -74,8 +74,7 @@ class MappedLines:
         if not maker.counts:
             raise UsageError(
                 f"{source.path} holds no line whose field {mapping.time!r} is a time and {mapping.name!r} a "
-                "name "
-                f"({lines.read:,} lines were read)"
+                f"name ({lines.read:,} lines were read)"
             )
         maker.describe(project=mapping.project or source.path.name.split(".")[0])
         if mapping.elapsed is not None:

@@ -108,14 +108,13 @@ def _say(maker: RunMaker, summary: dict[str, Any], read: int, *, dated: bool, pa
     if not dated:
         account.note(
             "ModelOps' spans have no time of day: the end of the run is when spans.jsonl was last written, "
-            "which for a "
-            "copied file is when it was copied. Durations, and times to each other, are as recorded."
+            "which for a copied file is when it was copied. Durations, and times to each other, are as "
+            "recorded."
         )
     if parentless:
         account.note(
-            "ModelOps' spans name no parents: a span is put inside the one that holds it in time, which is a "
-            "guess where "
-            "threads ran side by side."
+            "ModelOps' spans name no parents: a span is put inside the one that holds it in time, which is "
+            "a guess where threads ran side by side."
         )
 
 

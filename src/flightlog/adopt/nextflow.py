@@ -114,8 +114,7 @@ class NextflowTraces:
         if "status" not in columns or not {"submit", "start", "complete"} & set(columns):
             raise UsageError(
                 f"{source.path} lacks columns: status is needed, and one of submit, start and complete. "
-                "Nextflow "
-                "writes those that trace.fields names"
+                "Nextflow writes those that trace.fields names"
             )
         account = maker.account
         rows = _rows(source.path, columns, separator, account)
@@ -376,8 +375,8 @@ class _Table:
         if self._derived:
             self._account.note(
                 "The file lacks when tasks started or ended: the end is worked out from submission and "
-                "duration, the start "
-                "from the end and realtime, so that queue_s includes what Nextflow took to notice the end."
+                "duration, the start from the end and realtime, so that queue_s includes what Nextflow took "
+                "to notice the end."
             )
         if self._zoneless:
             self._account.note("The times in the file have no zone, and are taken as UTC.")

@@ -352,8 +352,7 @@ class _Checkpoint:
             self._account.note(
                 "RHAPSODY's task durations count from before the backend's queue, so they include waiting: "
                 f"{self._elapsed.text()}. They are recorded as the tasks' metric elapsed_s; how long tasks "
-                "executed, and on "
-                "which worker, is not recorded."
+                "executed, and on which worker, is not recorded."
             )
         if self._ours is not None:
             run = text(self._ours.get("run"))

@@ -354,10 +354,8 @@ class _RunDirectory:
         if self._elapsed.count:
             self._account.note(
                 "Scalable's task durations count from submission, so they include waiting: "
-                f"{self._elapsed.text()}. They "
-                "are recorded as the tasks' metric elapsed_s; how long tasks executed, and on which "
-                "worker, is not "
-                "recorded."
+                f"{self._elapsed.text()}. They are recorded as the tasks' metric elapsed_s; how long tasks "
+                "executed, and on which worker, is not recorded."
             )
         self._account.note("Times are whole seconds, as Scalable writes them.")
 

@@ -41,8 +41,7 @@ def adopt_slurm(
     if not jobs:
         raise RunNotFound(
             f"Slurm's accounting knows no job {', '.join(wanted)}. `sacct --jobs {','.join(wanted)}` shows "
-            "what it knows; "
-            "other users' jobs may be hidden from you, and old ones purged"
+            "what it knows; other users' jobs may be hidden from you, and old ones purged"
         )
     return _adopt(jobs, runs_dir, into, missing)
 

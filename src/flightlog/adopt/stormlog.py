@@ -108,8 +108,7 @@ class StormlogSinks:
         which = f" on rank {-peak[1]}" if len(ranks) > 1 else ""
         account.note(
             f"At most {format_bytes(peak[0])} were allocated{which}; `flightlog devices` explains the "
-            "memory. The run "
-            "reaches from the first event to the last."
+            "memory. The run reaches from the first event to the last."
         )
 
 
@@ -124,8 +123,7 @@ def _describe(
         unclosed = sum(one == "running" for one in statuses.values())
         maker.account.note(
             f"{unclosed:,} of {len(statuses):,} sessions {'was' if unclosed == 1 else 'were'} never closed; "
-            "the events "
-            "that reached the disk are here, and what came later is not known."
+            "the events that reached the disk are here, and what came later is not known."
         )
     if "incomplete" in statuses.values():
         maker.account.note("The recording does not say how its session ended: there is no stop event.")

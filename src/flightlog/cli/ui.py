@@ -89,8 +89,7 @@ def ui(
         if not is_loopback(host):
             note(
                 "whoever can read the network can read what is shown, and the token: there is no TLS; `ssh "
-                "-L` or a reverse"
-                " proxy helps"
+                "-L` or a reverse proxy helps"
             )
         if open_:
             Thread(target=_browse, args=(place,), daemon=True).start()

@@ -33,11 +33,12 @@ from typing import Any, cast
 
 from flightlog.core.threads import in_main_thread
 
+# Flags of code objects: a function's; it takes *args, **kwargs.
 _OPTIMIZED, _VARARGS, _VARKEYWORDS = (
     0x01,
     0x04,
     0x08,
-)  # flags of code objects: a function's; it takes *args, **kwargs
+)
 _RAISES_NOTHING = {opcode.opmap[name] for name in ("RESUME", "JUMP_BACKWARD") if name in opcode.opmap}
 _RAISE = opcode.opmap["RAISE_VARARGS"]
 _POINTER, _ACTION_BYTES = 8, 256  # of C's `struct sigaction`, which is smaller everywhere

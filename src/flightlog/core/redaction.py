@@ -38,11 +38,11 @@ _CAMEL_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _WORDS = re.compile(r"[A-Za-z]+")
 
 _SECRET = _words(
-    "password passwords passwd pwd passphrase passcode secret secrets credential credentials creds"
-    " authorization auth cookie cookies jwt bearer dsn apikey apikeys accesskey privatekey secretkey"
-    " sessionkey accountkey authtoken accesstoken refreshtoken sessiontoken csrftoken xsrftoken"
-    " sastoken clientsecret connectionstring connstring"
-    " connstr sharedaccesssignature userpass dbpass dbpwd sshpass pgpass"
+    "password passwords passwd pwd passphrase passcode secret secrets credential credentials creds "
+    "authorization auth cookie cookies jwt bearer dsn apikey apikeys accesskey privatekey secretkey "
+    "sessionkey accountkey authtoken accesstoken refreshtoken sessiontoken csrftoken xsrftoken sastoken "
+    "clientsecret connectionstring connstring connstr sharedaccesssignature userpass dbpass dbpwd sshpass "
+    "pgpass"
 )
 _SECRET_ENDINGS = ("password", "passwd", "passphrase")
 _KEYS_OF = _words(
@@ -68,10 +68,9 @@ _TOKEN_PART = _words("id ids embedding embeddings dropout loss accuracy dim mask
 _COUNTED = _words("n num number count max min total avg mean")
 """First words of names that count things."""
 _ABOUT = _words(
-    "count counts length len limit size budget rate ratio type types method mode name names file files path"
-    " dir"
-    " enabled required policy expiry expires expiration ttl version provider scheme status error errors class"
-    " index idx position positions usage"
+    "count counts length len limit size budget rate ratio type types method mode name names file files path "
+    "dir enabled required policy expiry expires expiration ttl version provider scheme status error errors "
+    "class index idx position positions usage"
 )
 """Last words of names that hold something about a secret and not the secret."""
 _SAS_PART = _words("token url uri key string")

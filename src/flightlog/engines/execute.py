@@ -250,9 +250,8 @@ def _add_error(outcome: Outcome, error: BaseException, dumps: Callable[[Any], by
 def _reset_peak(proc: Path) -> bool:
     """Let the kernel's high-water mark of this process's memory start again from what is resident now."""
     try:
-        fd = os.open(
-            f"{proc}/self/clear_refs", os.O_WRONLY
-        )  # never kept: it must not come to mean another file
+        # Never kept: it must not come to mean another file.
+        fd = os.open(f"{proc}/self/clear_refs", os.O_WRONLY)
     except OSError:
         return False
     try:

@@ -194,8 +194,7 @@ def _refusals_told(output: Path) -> Iterator[None]:
         if "No space left on device" in str(error) and f"{gettempdir()}{os.sep}{ASIDE}" in str(error):
             raise UsageError(
                 f"cannot write {output}: no space is left in {gettempdir()}, where parts of it wait "
-                "meanwhile; name a"
-                " folder with more room in TMPDIR"
+                "meanwhile; name a folder with more room in TMPDIR"
             ) from error
         raise UsageError(_refused(output, error)) from error
 

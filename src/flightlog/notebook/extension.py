@@ -116,9 +116,8 @@ class CellRecorder:
         if recording is None:
             return
         atexit.unregister(self.stop)
-        for _, task in list(
-            self._open.values()
-        ):  # the cell that asks for the end, or one that never came to its own
+        # The cell that asks for the end, or one that never came to its own.
+        for _, task in list(self._open.values()):
             self._close(task, None)
         self._open.clear()
         recording.__exit__(None, None, None)

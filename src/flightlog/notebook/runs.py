@@ -157,9 +157,8 @@ def _limit(report: Report) -> str:
     time = report.time
     if report.findings or report.run.status != "completed" or time is None or not time.whole.total_s:
         return ""
-    if (
-        time.whole.run_s < time.whole.total_s / 2
-    ):  # as between the cells of a notebook: nothing to be proud of
+    # As between the cells of a notebook: nothing to be proud of.
+    if time.whole.run_s < time.whole.total_s / 2:
         return "nothing stands out"
     of = "worker time" if time.basis == "workers" else "the wall time"
     return (

@@ -108,8 +108,8 @@ def _not_read(query: str, size: int) -> str:
         line(f"<code>{text(query, 300)}</code>"),
         quiet(
             f"{format_bytes(size)} of lines stand behind it, which a display does not go through: "
-            "<code>.df()</code> and "
-            "<code>.rows()</code> do, and after <code>flightlog compact</code> it takes a moment."
+            "<code>.df()</code> and <code>.rows()</code> do, and after <code>flightlog compact</code> it "
+            "takes a moment."
         ),
     )
 

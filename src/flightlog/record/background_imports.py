@@ -104,9 +104,8 @@ class _SafeLoader(SourceFileLoader):
 
 def _stand_in(folder: object) -> None:
     """Have the modules of a folder found by a finder of ours."""
-    if (
-        not isinstance(folder, str) or not folder
-    ):  # which the import system skips, or takes for the working directory
+    # Which the import system skips, or takes for the working directory.
+    if not isinstance(folder, str) or not folder:
         return
     finder = sys.path_importer_cache.get(folder)
     if finder is None and folder not in sys.path_importer_cache:

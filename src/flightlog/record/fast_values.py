@@ -80,9 +80,8 @@ def are_harmless(tags: Any, metrics: Any) -> bool:
 
 def is_harmless(event: Event) -> bool:
     """Whether a user's event can be written as it is."""
-    values = {
-        name: getattr(event, name) for name in event.__struct_fields__[3:]
-    }  # those of every event aside
+    # Those of every event aside.
+    values = {name: getattr(event, name) for name in event.__struct_fields__[3:]}
     numbers = {name: value for name, value in values.items() if type(value) is float}
     return are_harmless({name: value for name, value in values.items() if name not in numbers}, numbers)
 

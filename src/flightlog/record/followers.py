@@ -230,9 +230,8 @@ def start_beside(run_path: Path) -> bool:
     """
     _bury([])
     _beside[:] = [one for one in _beside if _is_alive(one)]
-    if (
-        len(_beside) >= MAX_BESIDE or threads.is_patched()
-    ):  # gevent would fork this process, and wait in a hub
+    # Gevent would fork this process, and wait in a hub.
+    if len(_beside) >= MAX_BESIDE or threads.is_patched():
         return False
     if threads.hears_of_children():
         return False
@@ -297,10 +296,11 @@ def _environment(environ: Mapping[str, str]) -> dict[str, str]:
     passed = {name: value for name, value in environ.items() if name not in NOT_PASSED_ON}
     passed["FLIGHTLOG_TELEMETRY"] = "0"
     root = Path(__file__).parents[2]
+    # It may have been found by a path set in the program.
     if root.name not in {
         "site-packages",
         "dist-packages",
-    }:  # it may have been found by a path set in the program
+    }:
         passed["PYTHONPATH"] = os.pathsep.join(filter(None, [passed.get("PYTHONPATH"), str(root)]))
     return passed
 

@@ -74,9 +74,8 @@ class Recording:
             with HandlersWait(), quick_handovers():
                 return self._begin()
         except BaseException as error:
-            if (
-                len(self._owned) > before
-            ):  # a signal handler's: the block is not entered, so nobody will leave it
+            # A signal handler's: the block is not entered, so nobody will leave it.
+            if len(self._owned) > before:
                 self.__exit__(type(error), error, error.__traceback__)
             raise
 

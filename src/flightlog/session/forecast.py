@@ -102,8 +102,7 @@ def forecast(plan: Plan, model: Model, work: Workload, *, workers: int | None = 
         names = ", ".join(sorted({call.task for call in work.calls})[:5])
         raise UsageError(
             f"history knows too little of the tasks of this plan ({names}) to say how long it takes: at "
-            "least five "
-            "completed attempts of a name are needed"
+            "least five completed attempts of a name are needed"
         )
     _say_unknown(work, durations, notes)
     estimates = [each for each in durations if each is not None]
@@ -186,8 +185,7 @@ def _workers(plan: Plan, work: Workload, given: int | None, at_once: int) -> tup
         return max(1, round(work.workers / at_once)), "as in the run that the calls are from"
     raise UsageError(
         "neither the manifest nor history says how many workers there will be: say so with --workers, or "
-        "as n_workers "
-        f"or max_workers of target {plan.target!r}"
+        f"as n_workers or max_workers of target {plan.target!r}"
     )
 
 

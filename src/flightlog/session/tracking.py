@@ -188,9 +188,8 @@ class Tracker:
         if again:
             self._retry(task, attempt, span_id, outcome)
         else:
-            if (
-                task.given_up is not None and outcome.end in _TRIED_AGAIN
-            ):  # how it ended is how it was cancelled
+            # How it ended is how it was cancelled.
+            if task.given_up is not None and outcome.end in _TRIED_AGAIN:
                 outcome.end, outcome.reason = "cancelled", task.given_up
             elif outcome.end == "cancelled" and task.given_up is None and self._closing is not None:
                 outcome.reason = self._closing

@@ -315,8 +315,7 @@ def _remarks(comparison: Comparison) -> Section:
         shared = format_percent(change.shared_arguments) if change.shared_arguments else "none"
         said.append(
             f"{change.name} had different arguments in B and A ({shared} of the sets are in both): its "
-            "ratio, and"
-            " those of spans in it, reflect different work as well as speed"
+            "ratio, and those of spans in it, reflect different work as well as speed"
         )
     if len(other) > FEW:
         said.append(f"so had {plural(len(other) - FEW, 'more task')}")

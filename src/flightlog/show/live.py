@@ -434,9 +434,8 @@ def head_lines(state: LiveState, *, width: int, ascii_only: bool = False, remark
         parts.append(f"cache {format_percent((state.cache_hits or 0) / state.cache_lookups)} hits")
     between = " - " if ascii_only else " · "
     room = width - width_of(between) - width_of(parts[1])
-    parts[0] = cut_middle(
-        parts[0], max(room, NAME), NAME
-    )  # the status stands beside it, however narrow it is
+    # The status stands beside it, however narrow it is.
+    parts[0] = cut_middle(parts[0], max(room, NAME), NAME)
     lines = [_as_many(parts, between, width), _how_far(state, width, ascii_only)]
     busy = _as_many(_busy_parts(state, SPARK[width >= WIDE], ascii_only), "  ", width)
     lines += [busy] if busy else []
@@ -538,9 +537,8 @@ def latest_of(
     last = next((value for value in reversed(values) if value is not None), None)
     if last is None:
         return None
-    more = (
-        "at least " if chart.notes and chart.unit == "bytes" else ""
-    )  # not all lines are there to be added up
+    # Not all lines are there to be added up.
+    more = "at least " if chart.notes and chart.unit == "bytes" else ""
     unit = " cores" if chart.unit == "cores" else ""
     return values, f"{more}{unit_label(chart)(last)}{unit}"
 

@@ -157,8 +157,7 @@ def _in_words(check: Check, result: Verification) -> tuple[str, tuple[str, ...]]
 WIDTH = 100
 DROPPED = (
     "per-node and per-task extremes, I/O and energy of steps, requests other than CPUs, memory, GPUs and "
-    "time, "
-    "priority, reservation, comments"
+    "time, priority, reservation, comments"
 )
 """What accounting does not record; noted each time something was added."""
 _MAPPED = {

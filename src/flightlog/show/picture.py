@@ -68,9 +68,8 @@ def picture(
     height = planned.height_px if height_px is None else height_px
     _check("height", height, min(planned.least_px, planned.height_px), scale)
     with _ONE_AT_A_TIME, _own_settings(), warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore", message="constrained_layout not applied"
-        )  # too narrow for the names of its rows: drawn as it goes
+        # Too narrow for the names of its rows: drawn as it goes.
+        warnings.filterwarnings("ignore", message="constrained_layout not applied")
         ground = _GROUNDS.get(layout["font"]["color"], "#ffffff")
         sheet = Sheet(
             figsize=(width_px / _DPI, height / _DPI), dpi=_DPI, facecolor=ground, layout="constrained"

@@ -218,8 +218,7 @@ def all_workers(report: Report, width: int) -> list[Section]:
     table = TableBlock(head, rows, left=("Lost",), more=few(time.workers - len(rows), "worker"))
     note = (
         f"peak {format_count(report.workers.peak)}, {format_percent(report.workers.utilization)} "
-        "utilization,"
-        f" {format_percent(report.workers.efficiency)} efficiency"
+        f"utilization, {format_percent(report.workers.efficiency)} efficiency"
     )
     return [*time_sections(report, width, links=20), Section("Workers", note, [table])]
 

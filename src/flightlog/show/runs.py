@@ -78,9 +78,8 @@ def _duration(entry: RunEntry) -> str:
 def _tasks(entry: RunEntry) -> str:
     if not entry.tasks_submitted and not entry.tasks_completed and not entry.tasks_failed:
         return ""
-    least = (
-        "≥ " if entry.to_complete else _at_least(entry)
-    )  # the tasks of other processes are not counted yet
+    # The tasks of other processes are not counted yet.
+    least = "≥ " if entry.to_complete else _at_least(entry)
     completed, submitted, failed = (
         f"{least}{format_count(number or 0)}"
         for number in (entry.tasks_completed, entry.tasks_submitted, entry.tasks_failed)

@@ -31,9 +31,8 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 
 POLICY = (
-    "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; script-src-attr 'none'; "
-    "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self' data:; connect-src "
-    "'self'; "
+    "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; script-src-attr 'none'; style-src "
+    "'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self'; "
     "worker-src 'self' blob:; object-src 'none'; frame-src 'none'; frame-ancestors 'none'; base-uri 'none'; "
     "form-action 'self'"
 )
@@ -274,9 +273,8 @@ OTHER_HOST = AccessRefusal(
     "not a name of this machine",
     "This dashboard answers to this machine only",
     "The request used a name that is not this machine's own. Open it at http://127.0.0.1 or "
-    "http://localhost, with its "
-    "port. To reach it from elsewhere or through a proxy, start it with its token: flightlog ui, without "
-    "--no-token.",
+    "http://localhost, with its port. To reach it from elsewhere or through a proxy, start it with its "
+    "token: flightlog ui, without --no-token.",
 )
 OTHER_ORIGIN = AccessRefusal(
     403,
@@ -299,9 +297,9 @@ GOING_ON = (
 )
 """The page shown for a moment between the token and the requested page."""
 _STYLE = (
-    ":root{color-scheme:light dark}"
-    "body{font:16px/1.5 system-ui,sans-serif;max-width:38rem;margin:17vh auto;padding:0 1.25rem}"
-    "h1{font-size:1.3rem}p{overflow-wrap:anywhere}input,button{font:inherit;padding:.35rem .6rem}"
+    ":root{color-scheme:light dark}body{font:16px/1.5 system-ui,sans-serif;max-width:38rem;margin:17vh "
+    "auto;padding:0 "
+    "1.25rem}h1{font-size:1.3rem}p{overflow-wrap:anywhere}input,button{font:inherit;padding:.35rem .6rem}"
 )
 
 
@@ -347,8 +345,7 @@ def token_for(
     if none and not loopback:
         raise UsageError(
             "--no-token works on this machine only (127.0.0.1): with another --host, every machine on the "
-            "network could "
-            "read the runs"
+            "network could read the runs"
         )
     if none:
         return Token(
@@ -360,9 +357,8 @@ def token_for(
         raise UsageError("--token may hold letters, digits, and - . _ ~ only")
     if len(given) < LEAST_TOKEN:
         raise UsageError(
-            f"--token has {len(given)} characters and could be guessed: {LEAST_TOKEN} at least; without "
-            "it, your own "
-            "token is used, which is made at the first start"
+            f"--token has {len(given)} characters and could be guessed: {LEAST_TOKEN} at least; without it, "
+            "your own token is used, which is made at the first start"
         )
     return Token(
         value=given,

@@ -444,9 +444,8 @@ class Once(SchedulerPlugin):
         elif finish == "released" and start in {"processing", "memory"}:
             place = self._places.pop(key, None)
             task = self._scheduler.tasks.get(key)
-            if (
-                task is not None and task.who_wants
-            ):  # it would be run again: its worker leaves, or left with the result
+            # It would be run again: its worker leaves, or left with the result.
+            if task is not None and task.who_wants:
                 nanny = None if place is None else place.nanny
                 self._tell("moved" if start == "processing" else "gone", key, place and place.address, nanny)
                 task.worker_restrictions = {NOWHERE}  # until it is forgotten, which cannot be done from here

@@ -602,9 +602,8 @@ class DragonProcess:
         while self._reader.is_alive() and self._messages != before:
             before = self._messages
             self._reader.join(DRAIN_S)
-        if (
-            not self._read_to_the_end
-        ):  # it died with the queue in its hands: nothing more is to be read from it
+        # It died with the queue in its hands: nothing more is to be read from it.
+        if not self._read_to_the_end:
             self._hear(self, Frame(GONE, 0, b"", b""))
 
     def _say_gone(self) -> None:

@@ -25,8 +25,7 @@ def check_form(address: str) -> None:
     if address.startswith("ray://"):
         raise UsageError(
             f"the address {address!r} is that of Ray's client server, through which workers cannot be "
-            "followed: "
-            "start the program on a node of the cluster, with `address: auto`"
+            "followed: start the program on a node of the cluster, with `address: auto`"
         )
     host, _, port = address.rpartition(":")
     if address != "auto" and not (host and port.isascii() and port.isdigit() and int(port) < 1 << 16):

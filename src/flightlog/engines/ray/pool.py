@@ -289,9 +289,8 @@ class RayPool:
             return
         if looks == 0:
             self._loop.remove_reader(worker.watched.fd)
-            if (
-                not worker.watched.is_watched()
-            ):  # the number is the program's now: Ray tells of the worker's end
+            # The number is the program's now: Ray tells of the worker's end.
+            if not worker.watched.is_watched():
                 worker.close()
                 return
         worker.exit_code = worker.watched.exit_code()

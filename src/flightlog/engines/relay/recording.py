@@ -488,9 +488,8 @@ def _line_files(folder: Path, writer: str) -> Iterator[tuple[str, int]]:
     """
     home = f"{layout.SEGMENTS}/{writer}"
     for stream in sorted({part.stream for part in folder_parts(folder, writer) if part.kind != "tail"}):
-        active = _open(
-            layout.stream_file(folder, stream)
-        )  # before the full ones are listed: it may become one
+        # Before the full ones are listed: it may become one.
+        active = _open(layout.stream_file(folder, stream))
         try:
             full = _full(folder, writer, stream)
             for _, path in full:
@@ -591,9 +590,8 @@ def make_spool(root: Path, run_id: str, trace_id: str, span_id: str) -> Spool:
     """
     for _ in range(_TRIES):
         home = root / trace_id / os.urandom(8).hex()
-        with contextlib.suppress(
-            FileNotFoundError
-        ):  # the last spool there was removed between two steps of ours
+        # The last spool there was removed between two steps of ours.
+        with contextlib.suppress(FileNotFoundError):
             home.mkdir(mode=0o700, parents=True)
             lock = _hold(home)
             if lock is not None:  # nobody has looked into it between two steps of ours
@@ -632,9 +630,8 @@ def take_orphans(root: Path, trace_id: str, own: Collection[str]) -> list[Spool]
             continue
         run = next((one for one in _folders(home) if (one / layout.RUN).exists()), None)
         info = read_document(run / layout.RUN, layout.RunInfo).value if run is not None else None
-        if (
-            run is None or info is None or info.trace_id != trace_id
-        ):  # it is being made, or was and nobody came back
+        # It is being made, or was and nobody came back.
+        if run is None or info is None or info.trace_id != trace_id:
             if time.time() - home.stat().st_mtime > _ABANDONED_S:
                 shutil.rmtree(home, ignore_errors=True)
             lock.release()

@@ -506,8 +506,7 @@ def run_sacct(words: Sequence[str]) -> bytes:
     except FileNotFoundError:
         raise FlightlogError(
             "there is no `sacct` here. Ask where Slurm is, `sacct --json --duplicates --jobs JOBID > "
-            "jobs.json`, "
-            "and adopt the file: flightlog adopt --slurm-file jobs.json"
+            "jobs.json`, and adopt the file: flightlog adopt --slurm-file jobs.json"
         ) from None
     except subprocess.TimeoutExpired:
         raise FlightlogError(f"sacct gave no answer within {TIMEOUT_S:g} s; try again later") from None

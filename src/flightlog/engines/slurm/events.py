@@ -616,9 +616,8 @@ def _conclude(path: Path, *, events_added: bool) -> None:
             start, end = unix_time(info.start_time), unix_time(info.end_time)
             info.duration_s = None if start is None or end is None else max(0.0, end - start)
             write_document(path / layout.RUN, info)
-            shutil.rmtree(
-                path / ENDED, ignore_errors=True
-            )  # what elements of an array had noted is told in full now
+            # What elements of an array had noted is told in full now.
+            shutil.rmtree(path / ENDED, ignore_errors=True)
             events_added = True
     if events_added and info.status in layout.ENDED:
         complete(path, read_settings())

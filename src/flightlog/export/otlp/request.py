@@ -310,9 +310,8 @@ def _request(server: Endpoint, body: bytes, post: Posting) -> Refusal:
     except OSError as error:
         why = _without(_reason(error), server)
         raise _not_taken(server, f"does not answer ({why})", temporary=True) from None
-    except (
-        ValueError
-    ) as error:  # what the library finds wrong with the request: its text may hold a header's value
+    except ValueError as error:
+        # What the library finds wrong with the request: its text may hold a header's value.
         raise _not_taken(
             server, f"was not asked: {type(error).__name__} of the request", temporary=False
         ) from None

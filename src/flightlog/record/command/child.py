@@ -148,9 +148,8 @@ class Child:
 
     def _watch(self, ended: int) -> None:
         if hasattr(os, "waitid"):
-            os.waitid(
-                os.P_PID, self.pid, os.WEXITED | os.WNOWAIT
-            )  # not reaped: signals still find it, and only it
+            # Not reaped: signals still find it, and only it.
+            os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
         else:
             self._reaped = os.wait4(self.pid, 0)
         os.close(ended)

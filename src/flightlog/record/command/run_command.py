@@ -469,9 +469,8 @@ def _peak(largest: int, floor: int, tree: TreeSampler) -> tuple[int | None, str 
     exact = largest if largest > floor else None
     sampled = tree.peak_rss_bytes
     if sampled is not None and sampled > (exact or 0):
-        if (
-            exact is not None and tree.most_processes <= 1
-        ):  # the kernel counts in batches: the two differ by pages
+        # The kernel counts in batches: the two differ by pages.
+        if exact is not None and tree.most_processes <= 1:
             return sampled, "process"
         return sampled, "tree" if tree.most_processes > 1 else "process_at_least"
     return exact, "process" if exact is not None else None

@@ -143,9 +143,8 @@ class NvmlDriver(LibraryDriver):
         self._read_rates(ask, known)
         known["power_w"] = _scaled(ask("nvmlDeviceGetPowerUsage"))
         if depth >= Depth.SECOND:
-            known["energy_j"] = _scaled(
-                ask("nvmlDeviceGetTotalEnergyConsumption")
-            )  # takes milliseconds on some
+            # Takes milliseconds on some.
+            known["energy_j"] = _scaled(ask("nvmlDeviceGetTotalEnergyConsumption"))
             self._read_processes(ask, known)
             heat = ask("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU)
             if heat is None:  # the name from CUDA 14 on

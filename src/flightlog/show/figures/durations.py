@@ -128,10 +128,9 @@ def _shape(spread: DurationSpread, row: int) -> tuple[list[float], list[float]] 
 
 def _facts(spread: DurationSpread) -> str:
     return (
-        f"<b>{name_text(spread.name, 40)}</b><br>{spread.count:,} tasks, {duration_text(spread.total_s)} "
-        "in all<br>"
-        f"median {duration_text(spread.median_s)}, p95 {duration_text(spread.p95_s)}<br>"
-        f"shortest {duration_text(spread.least_s)}, longest {duration_text(spread.most_s)}"
+        f"<b>{name_text(spread.name, 40)}</b><br>{spread.count:,} tasks, {duration_text(spread.total_s)} in "
+        f"all<br>median {duration_text(spread.median_s)}, p95 {duration_text(spread.p95_s)}<br>shortest "
+        f"{duration_text(spread.least_s)}, longest {duration_text(spread.most_s)}"
     )
 
 

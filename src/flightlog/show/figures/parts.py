@@ -308,7 +308,6 @@ def _facts(key: Key, node: SpanNode | None, seconds: float, whole: float) -> str
     errors = f", {plural(node.errors, 'error')}" if node.errors else ""
     still = f", {node.open:,} still open" if node.open else ""
     return (
-        f"{text}<br>{plural(node.count, 'span')}{errors}{still}<br>{duration_text(node.self_s)} by "
-        "itself, "
+        f"{text}<br>{plural(node.count, 'span')}{errors}{still}<br>{duration_text(node.self_s)} by itself, "
         f"{duration_text(node.wall_s)} of wall time"
     )

@@ -410,10 +410,11 @@ def duration_axis(values_s: Sequence[float], title: str) -> dict[str, Any]:
     least, most = (min(known), max(known)) if known else (0.1, 10.0)
     least, most = least / 1.15, most * 1.15
     ticks, texts = duration_ticks(least, most)
+    # A tick outside of it would not be seen.
     least, most = (
         min(least, ticks[0] / 1.05),
         max(most, ticks[-1] * 1.05),
-    )  # a tick outside of it would not be seen
+    )
     return {
         "type": "log",
         "title": {"text": title},

@@ -115,8 +115,7 @@ def policy(*scripts: str) -> str:
     digests = " ".join(f"'sha256-{b64encode(sha256(code.encode()).digest()).decode()}'" for code in scripts)
     return (
         f"default-src 'none'; script-src {digests}; style-src 'unsafe-inline'; img-src data: blob:; "
-        "base-uri 'none'; "
-        "form-action 'none'"
+        "base-uri 'none'; form-action 'none'"
     )
 
 

@@ -172,9 +172,8 @@ def timeline_plot(
     caption = "Each bar is one span, in the colour of its name."
     if timeline.cells is not None:
         caption = (
-            f"Each cell is a time step {where}, in the colour of the name that took most of it; the "
-            "fuller the colour, the"
-            " busier it was."
+            f"Each cell is a time step {where}, in the colour of the name that took most of it; the fuller "
+            "the colour, the busier it was."
         )
     elif of == "tasks" and timeline.bars is None:
         caption = "No task is drawn."
@@ -355,8 +354,7 @@ def _critical(report: Report, named: Mapping[str, Section], colors: Mapping[str,
     if path is not None:
         caption = (
             f"The chain of {path.of} from the start of the run to its end in which each segment waited for "
-            "the one before: only"
-            " what is on it can shorten the run."
+            "the one before: only what is on it can shorten the run."
         )
         content = plot("critical", figures.critical_figure(path, colors=colors), caption)
     content += _of(named, "Critical path")

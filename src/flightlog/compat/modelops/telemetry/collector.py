@@ -77,9 +77,8 @@ class TelemetryCollector:
         assert measured.end_ns is not None
         made.end_ns = made.start_ns + measured.end_ns - measured.start_ns
         made.end_time, made.measured = measured.end_ns / 1e9, None
-        if not isinstance(
-            made.tags, dict
-        ):  # replaced by something else; an exception on its way out must not change
+        # Replaced by something else; an exception on its way out must not change.
+        if not isinstance(made.tags, dict):
             made.tags = {"tags": made.tags}
         if error is not None:
             made.tags["error"] = type(error).__name__

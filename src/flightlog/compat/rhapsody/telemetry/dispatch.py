@@ -182,9 +182,8 @@ class Dispatch:
             self._counts.add(event)
             otel.tasks.add(event)
         except Exception:
-            level = (
-                logging.DEBUG if self._told else logging.WARNING
-            )  # whatever it is, it may be so every time
+            # Whatever it is, it may be so every time.
+            level = logging.DEBUG if self._told else logging.WARNING
             self._told = True
             log.log(level, "an event of type %s was not taken in", event.event_type, exc_info=True)
         self._subscribers.tell(event)

@@ -58,8 +58,8 @@ class ScalableSession:
         if named in self._translation.unsupported:
             raise UsageError(
                 f"there is no engine for the provider {self._translation.unsupported[named]!r} of target "
-                f"{named!r} in "
-                f"{manifest.name}; a Dask cluster there can be used with `provider: dask` and its `address`"
+                f"{named!r} in {manifest.name}; a Dask cluster there can be used with `provider: dask` and "
+                "its `address`"
             )
         if not named and self._translation.unsupported and not self._translation.here:
             raise UsageError(
