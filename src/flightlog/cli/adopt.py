@@ -96,7 +96,7 @@ from typing import Annotated
 import typer
 
 from flightlog.cli.options import AnyFormat, Format, RunsDir, complete_run, writable_runs_folder
-from flightlog.cli.output import put
+from flightlog.cli.output import json_text, put
 from flightlog.cli.progress import progress
 from flightlog.core.errors import UsageError
 from flightlog.core.settings import expanded
@@ -166,7 +166,7 @@ def adopt(
         refused: list[str] = []
         with progress("adopting recording") as tell:
             adopted = adopt_path(path, folder, kind=kind, options=options, refused=refused, progress=tell)
-        put(_json(adopted) if output is Format.json else adopted_text(adopted))
+        put(json_text(adopted) if output is Format.json else adopted_text(adopted))
         if refused:
             more = f", and {len(refused) - 1:,} more" if len(refused) > 1 else ""
             raise UsageError(
@@ -188,10 +188,4 @@ def adopt(
         if not job_ids:
             raise UsageError("--slurm names no job; say for example --slurm 1234")
         merged = adopt_slurm(job_ids, folder, into=target)
-    put(_json(merged) if output is Format.json else adoption_text(merged))
-
-
-def _json(found: object) -> str:
-    import msgspec
-
-    return msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n"
+    put(json_text(merged) if output is Format.json else adoption_text(merged))

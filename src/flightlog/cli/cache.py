@@ -27,7 +27,7 @@ from typing import Annotated
 import typer
 
 from flightlog.cli.options import AnyFormat, Format, RunsDir, runs_folder
-from flightlog.cli.output import note, put, wants_color, width
+from flightlog.cli.output import json_text, note, put, wants_color, width
 from flightlog.core.errors import ManifestError, UsageError
 from flightlog.core.settings import cache_folder
 from flightlog.session.cache.store import DEFAULT_FOLDER, CacheFolder
@@ -64,7 +64,10 @@ def stats(cache_dir: CacheDir = None, runs_dir: RunsDir = None, format_: AnyForm
     from flightlog.show.cache import stats_text
 
     counted = count(_opened(cache_dir), recorded_hits(runs_folder(runs_dir)))
-    put(_json(counted) if format_ is Format.json else stats_text(counted, width=width(), color=wants_color()))
+    if format_ is Format.json:
+        put(json_text(counted))
+    else:
+        put(stats_text(counted, width=width(), color=wants_color()))
 
 
 @cache.command()
@@ -141,7 +144,7 @@ def explain(
 
     found = explain_what(_opened(cache_dir), what)
     if format_ is Format.json:
-        put(_json(found))
+        put(json_text(found))
         return
     put("\n".join(explained_text(one, width=width(), color=wants_color()) for one in found))
 
@@ -172,9 +175,3 @@ def _of_manifest() -> str | None:
     except UsageError:  # no manifest, or no telling which target
         return None
     return local_cache(contents, manifest.path.parent)
-
-
-def _json(value: object) -> str:
-    import msgspec
-
-    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n"

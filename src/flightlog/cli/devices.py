@@ -45,7 +45,16 @@ from typing import Annotated
 import typer
 
 from flightlog.cli.options import OutputFile, RunsDir, complete_run
-from flightlog.cli.output import check_file, draws_braille, note, put, wants_color, width, write_file
+from flightlog.cli.output import (
+    check_file,
+    draws_braille,
+    json_text,
+    note,
+    put,
+    wants_color,
+    width,
+    write_file,
+)
 from flightlog.core.errors import UsageError
 from flightlog.core.settings import expanded
 
@@ -86,8 +95,6 @@ def devices(
     """
     if output is not None:
         check_file(output)
-    import msgspec
-
     from flightlog.analyze.devices.report import devices_of_path, devices_of_run, only
     from flightlog.show.devices import devices_markdown, devices_text
     from flightlog.store.completing import open_run
@@ -100,7 +107,7 @@ def devices(
     if rank or phase is not None:
         found = only(found, ranks=rank or (), phase=phase)
     if format_ is DevicesFormat.json:
-        text = msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n"
+        text = json_text(found)
     elif format_ is DevicesFormat.md:
         text = devices_markdown(found)
     elif output is None:

@@ -92,11 +92,8 @@ def _of_text(source: str, exception_type: str | None, format_: Format) -> None:
     if format_ is Format.json:
         import msgspec
 
-        put(
-            (
-                msgspec.json.format(msgspec.json.encode(found, order="deterministic"), indent=2) + b"\n"
-            ).decode()
-        )
+        document = msgspec.json.encode(found, order="deterministic")
+        put(msgspec.json.format(document, indent=2).decode() + "\n")
     else:
         put(text_diagnosis_text(found, width=width(), color=wants_color()))
 

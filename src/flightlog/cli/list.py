@@ -29,7 +29,7 @@ from typing import Annotated
 import typer
 
 from flightlog.cli.options import AnyFormat, Format, RunsDir, readable_runs_folder
-from flightlog.cli.output import columns, note, put, wants_color
+from flightlog.cli.output import columns, json_text, note, put, wants_color
 from flightlog.cli.progress import progress
 from flightlog.core.errors import UsageError
 from flightlog.store.tables.connection import path_text
@@ -62,8 +62,6 @@ def list_runs(
 
     Example: flightlog list --project demo --limit 5
     """
-    import msgspec
-
     from flightlog.show.runs import runs_text
     from flightlog.store import catalogue, layout
     from flightlog.store.runs_folder import place
@@ -78,8 +76,7 @@ def list_runs(
         every = catalogue.list_runs(folder)
     entries = [one for one in every if project in {None, one.project} and status in {None, one.status}]
     if format_ is Format.json:
-        rows = [_object(entry) for entry in entries[:limit]]
-        put(msgspec.json.format(msgspec.json.encode(rows), indent=2).decode() + "\n")
+        put(json_text([_object(entry) for entry in entries[:limit]]))
         return
     shown = entries[: SHOWN if limit is None else limit]
     put(runs_text(shown, width=columns(), color=wants_color()))

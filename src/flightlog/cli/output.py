@@ -39,6 +39,13 @@ def put(text: str) -> None:
         raise SystemExit(BROKEN_PIPE) from None
 
 
+def json_text(value: object) -> str:
+    """A value as indented JSON; ends in a newline."""
+    from flightlog.store.documents import document_bytes
+
+    return document_bytes(value).decode()
+
+
 def has_printed() -> bool:
     """Whether this process has printed data."""
     return _printed

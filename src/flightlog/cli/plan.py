@@ -35,7 +35,7 @@ import typer
 
 from flightlog.cli.manifest_options import TargetName, note_unset, problems_noted
 from flightlog.cli.options import AnyFormat, Format, OutputFile, RunsDir, complete_run, runs_folder
-from flightlog.cli.output import put, wants_color, width, write_file
+from flightlog.cli.output import json_text, put, wants_color, width, write_file
 from flightlog.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -137,8 +137,6 @@ def _checked(
     runs_dir: Path,
     format_: Format,
 ) -> tuple[str, bool]:
-    import msgspec
-
     from flightlog.record.environment import read_environment
     from flightlog.session.lock import compare_locks, find_lock, relock
     from flightlog.session.manifest import pick_target
@@ -156,6 +154,5 @@ def _checked(
     after = relock(whole, before, read_environment(cwd=manifest.path.parent))
     found = compare_locks(before, after)
     if format_ is Format.json:
-        document = {"run": path.name, "differences": found}
-        return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n", bool(found)
+        return json_text({"run": path.name, "differences": found}), bool(found)
     return differences_text(path.name, found, color=wants_color()), bool(found)

@@ -45,7 +45,7 @@ import typer
 
 from flightlog.cli.manifest_options import TargetName, note_unset, problems_noted
 from flightlog.cli.options import AnyFormat, Format, RunsDir, readable_runs_folder
-from flightlog.cli.output import put, wants_color, width
+from flightlog.cli.output import json_text, put, wants_color, width
 from flightlog.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -176,18 +176,12 @@ def _shown(found: Any, format_: Format) -> str:
     from flightlog.show import prediction as show
 
     if format_ is Format.json:
-        return _json(found)
+        return json_text(found)
     if isinstance(found, Prediction):
         return show.prediction_text(found, width=width(), color=wants_color())
     if isinstance(found, Evaluation):
         return show.evaluation_text(found, width=width(), color=wants_color())
     return show.forecast_text(found, width=width(), color=wants_color())
-
-
-def _json(value: Any) -> str:
-    import msgspec
-
-    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n"
 
 
 def _trained(folder: Path, project: str | None, format_: Format) -> str:
@@ -205,7 +199,7 @@ def _trained(folder: Path, project: str | None, format_: Format) -> str:
             quantity: {name: of.method for name, of in model.quantity(quantity).names.items()}
             for quantity in ("duration_s", "peak_memory_bytes")
         }
-        return _json({**about, "methods": methods, "notes": opened.notes})
+        return json_text({**about, "methods": methods, "notes": opened.notes})
     return model_text(model, opened.why, width=width(), color=wants_color())
 
 

@@ -21,7 +21,7 @@ from typing import Annotated, Any
 
 import typer
 
-from flightlog.cli.output import put
+from flightlog.cli.output import json_text, put
 from flightlog.core.errors import UsageError
 
 REPORT = "report"
@@ -59,15 +59,13 @@ def schema(
 
     Example: flightlog schema tasks
     """
-    import msgspec
-
     from flightlog.events import streams
     from flightlog.events.schema import json_schema
 
     if stream is not None and stream not in {*DOCUMENTS, *streams()}:
         raise UsageError(_unknown(stream, [*streams(), *DOCUMENTS]))
     found = _of_document(stream) if stream in DOCUMENTS else json_schema(stream)
-    put(msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n")
+    put(json_text(found))
 
 
 def _of_document(name: str | None) -> dict[str, Any]:

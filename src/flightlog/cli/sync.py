@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flightlog.cli.options import AnyFormat, EveryRun, Format, RunRefs, RunsDir, changeable_runs_folder
-from flightlog.cli.output import note, put, wants_color
+from flightlog.cli.output import json_text, note, put, wants_color
 from flightlog.cli.progress import progress
 from flightlog.core.errors import FlightlogError, RemoteError, UsageError
 
@@ -149,7 +149,7 @@ def _copy(paths: list[Path], remote: RemoteCopies, follow: bool, format_: Format
         if format_ is Format.text:
             put(synced_text(synced))
     if format_ is Format.json:
-        _put_json(results)
+        put(json_text(results))
     return failed
 
 
@@ -177,7 +177,7 @@ def _verify(paths: list[Path], remote: RemoteCopies, format_: Format) -> bool:
         if format_ is Format.text:
             put(check_text(check, color=wants_color()))
     if format_ is Format.json:
-        _put_json(list(checks))
+        put(json_text(list(checks)))
     return any(check.problems for check in checks)
 
 
@@ -187,12 +187,6 @@ def _say_status(paths: list[Path], format_: Format) -> None:
 
     copies = [copy for path in paths for copy in copies_of(path)]
     if format_ is Format.json:
-        _put_json(list(copies))
+        put(json_text(list(copies)))
     else:
         put(copies_text(copies, color=wants_color()))
-
-
-def _put_json(values: list[object]) -> None:
-    import msgspec
-
-    put(msgspec.json.format(msgspec.json.encode(values), indent=2).decode() + "\n")

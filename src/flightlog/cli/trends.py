@@ -50,7 +50,7 @@ from typing import Annotated
 import typer
 
 from flightlog.cli.options import RunsDir, readable_runs_folder
-from flightlog.cli.output import draws_braille, put, wants_color, width
+from flightlog.cli.output import draws_braille, json_text, put, wants_color, width
 from flightlog.cli.progress import progress
 
 DOING = "reading runs"
@@ -90,8 +90,6 @@ def trends(
 
     Example: flightlog trends --metric duration:run_simulation --last 200
     """
-    import msgspec
-
     from flightlog.analyze.history.trends import trends as read_trends
     from flightlog.show.trends import trend_csv, trend_text
 
@@ -99,7 +97,7 @@ def trends(
     with progress("reading run") as tell:
         trend = read_trends(project, metric, last=last, since=since, runs_dir=folder, progress=tell)
     if format_ is TrendFormat.json:
-        put(msgspec.json.format(msgspec.json.encode(trend), indent=2).decode() + "\n")
+        put(json_text(trend))
     elif format_ is TrendFormat.csv:
         put(trend_csv(trend))
     else:

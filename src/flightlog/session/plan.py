@@ -29,6 +29,7 @@ from flightlog.session.overlay import OverlayChange, shown
 from flightlog.session.schema import Cache, Component, Rates
 from flightlog.session.secrets import secret_kind
 from flightlog.store.catalogue import RunEntry, list_runs
+from flightlog.store.documents import document_bytes
 from flightlog.store.run import Run
 
 RUNS = 20
@@ -169,7 +170,7 @@ def make_plan(
 
 def plan_bytes(plan: Plan) -> bytes:
     """The plan as it stands in `plan.json`: UTF-8, indented."""
-    return msgspec.json.format(msgspec.json.encode(plan), indent=2) + b"\n"
+    return document_bytes(plan)
 
 
 def storable(value: Any, key: str = "") -> Any:

@@ -11,6 +11,7 @@ from flightlog.core.text import first_line, plural
 from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
 from flightlog.events.devices.oom_message import Request
 from flightlog.show.document import Item, Items, Remarks, Section, TableBlock, markdown_text, section_text
+from flightlog.show.phrases import percent_text
 from flightlog.show.plot import LevelLine, plot
 from flightlog.show.report_details import gpu_place
 from flightlog.show.terminal import Ink, clean, width_of, wrap
@@ -284,8 +285,8 @@ def _gpus(report: DeviceReport) -> Section:
             format_count(gpu.samples),
             format_bytes(gpu.memory_peak_bytes),
             format_bytes(gpu.memory_total_bytes),
-            _percent(gpu.gpu_percent_mean),
-            _percent(gpu.gpu_percent_max),
+            percent_text(gpu.gpu_percent_mean),
+            percent_text(gpu.gpu_percent_max),
             _watts(gpu.power_mean_w),
             _watts(gpu.power_max_w),
         )
@@ -293,10 +294,6 @@ def _gpus(report: DeviceReport) -> Section:
     ]
     head = ("GPU", "Samples", "Peak in use", "Capacity", "Busy", "At most", "Power", "At most")
     return Section("GPUs, by the driver", "", [TableBlock(head, rows)] if rows else [])
-
-
-def _percent(value: float | None) -> str:
-    return "unknown" if value is None else format_percent(value / 100)
 
 
 def _watts(value: float | None) -> str:

@@ -14,6 +14,7 @@ from flightlog.engines.slurm.events import Merged
 from flightlog.show.document import table
 from flightlog.show.phrases import moment_text
 from flightlog.show.terminal import Ink, clean, pad, wrap
+from flightlog.store.documents import document_bytes
 from flightlog.store.layout import CHECKSUMS, Adoption
 from flightlog.store.tables.connection import path_text
 
@@ -109,8 +110,6 @@ def _of(number: int, what: str) -> str:
 
 def exported_json(exported: Exported, run_id: str, *, size_bytes: int | None) -> str:
     """The same as a JSON object; `size_bytes` is null for what was sent to a server."""
-    import msgspec
-
     found = {
         "run_id": run_id,
         "to": exported.to,
@@ -119,7 +118,7 @@ def exported_json(exported: Exported, run_id: str, *, size_bytes: int | None) ->
         "counts": exported.counts,
         "notes": list(exported.notes),
     }
-    return msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n"
+    return document_bytes(found).decode()
 
 
 _NO_CHECKSUMS = f"{CHECKSUMS} missing"

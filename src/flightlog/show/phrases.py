@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from flightlog.core.text import last_line
-from flightlog.core.units import format_duration
+from flightlog.core.units import format_duration, format_percent
 from flightlog.show.terminal import clean, fit
 
 _SIGNS = {"USD": "$", "EUR": "€", "GBP": "£", "JPY": "¥"}
@@ -42,6 +42,11 @@ def moment_text(timestamp: str | None) -> str:
     if len(timestamp) == 27 and timestamp[10] == "T" and timestamp.endswith("Z"):
         return clean(f"{timestamp[:10]} {timestamp[11:19]} UTC")
     return clean(timestamp)
+
+
+def percent_text(percent: float | None) -> str:
+    """`42%` of 42; "unknown" of None."""
+    return "unknown" if percent is None else format_percent(percent / 100)
 
 
 def money_text(amount: float | None, currency: str | None) -> str:

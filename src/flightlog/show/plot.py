@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from flightlog.core.text import plural
-from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
+from flightlog.core.units import format_bytes, format_count, format_duration
+from flightlog.show.phrases import percent_text
 from flightlog.show.terminal import brief, fit, pad, width_of
 
 if TYPE_CHECKING:
@@ -412,7 +413,7 @@ def _cpu(report: Report, chart: Chart | None, width: int, ascii_only: bool) -> l
     node = report.resources.node
     if chart is None or node is None or not _worth(chart):
         return []
-    mean, most = (_percent(value) for value in (node.cpu_percent.mean, node.cpu_percent.max))
+    mean, most = (percent_text(value) for value in (node.cpu_percent.mean, node.cpu_percent.max))
     figures = f"mean {mean}, peak {most}"
     title = _fitting(width, f"CPU{_of(chart)}: {figures}", f"CPU: {figures}")
     return _machines(title, chart, summed(chart, 2 * width), 100.0, width, ascii_only)
@@ -449,10 +450,6 @@ def _worth(chart: Chart) -> bool:
 
 def _of(chart: Chart) -> str:
     return f" of {plural(len(chart.series), 'machine')}" if len(chart.series) > 1 else ""
-
-
-def _percent(value: float | None) -> str:
-    return "unknown" if value is None else format_percent(value / 100)
 
 
 def _machines(

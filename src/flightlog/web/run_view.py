@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -248,25 +248,23 @@ def _note(shown: int, all_there_are: int, which: str, more: str, *, at_least: bo
 
 def _s(row: Row, **numbers: float | None) -> Row:
     """The row with durations in seconds, and as text."""
-    for name, value in numbers.items():
-        row[name] = value
-        row[f"{name}_text"] = "" if value is None else format_duration(value)
-    return row
+    return _with_texts(row, numbers, format_duration)
 
 
 def _bytes(row: Row, **numbers: float | None) -> Row:
-    for name, value in numbers.items():
-        row[name] = value
-        row[f"{name}_text"] = "" if value is None else format_bytes(value)
-    return row
+    return _with_texts(row, numbers, format_bytes)
 
 
 def _plain_number(row: Row, **numbers: float | None) -> Row:
+    return _with_texts(
+        row, numbers, lambda number: f"{number:,.4g}" if isinstance(number, float) else f"{number:,}"
+    )
+
+
+def _with_texts(row: Row, numbers: Mapping[str, float | None], text: Callable[[float], str]) -> Row:
     for name, value in numbers.items():
         row[name] = value
-        row[f"{name}_text"] = (
-            "" if value is None else f"{value:,.4g}" if isinstance(value, float) else f"{value:,}"
-        )
+        row[f"{name}_text"] = "" if value is None else text(value)
     return row
 
 

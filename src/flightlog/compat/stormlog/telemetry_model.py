@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any, Literal
 
+from flightlog.events.devices.event import is_whole
 from flightlog.events.devices.projection import ProjectedTelemetryRecord, project_record, thawed, unique
 
 TELEMETRY_PROJECTION_SCHEMA_VERSION: Literal[1] = 1
@@ -20,9 +21,9 @@ def project_telemetry_mapping(
     session, time or type, for metadata that is no mapping, and for an invalid time.
     """
     _require(_is_text(record.get("session_id")), "session_id")
-    _require(_is_whole(record.get("timestamp_ns")), "integer timestamp_ns")
+    _require(is_whole(record.get("timestamp_ns")), "integer timestamp_ns")
     if observed_timestamp_ns is not None:
-        _require(_is_whole(observed_timestamp_ns), "integer observed_timestamp_ns")
+        _require(is_whole(observed_timestamp_ns), "integer observed_timestamp_ns")
         _require(observed_timestamp_ns >= 0, "non-negative observed_timestamp_ns")
     _require(_is_text(record.get("event_type")), "event_type")
     metadata = record.get("metadata", {})
@@ -57,10 +58,6 @@ def _require(holds: bool, what: str) -> None:
 
 def _is_text(value: object) -> bool:
     return isinstance(value, str) and bool(value.strip())
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 __all__ = [

@@ -34,7 +34,7 @@ from flightlog.core.descriptors import Descriptor, map_file
 from flightlog.engines.contract import Outcome, Work
 from flightlog.engines.dask.messages import hand_over
 from flightlog.engines.execute import Started, execute
-from flightlog.engines.processes import descendants, end_all
+from flightlog.engines.processes import descendants, end_all, is_running
 from flightlog.engines.program import dumps
 from flightlog.events import JobStarted
 from flightlog.record.clock import Clock
@@ -365,19 +365,10 @@ async def end_process(grace_s: float) -> None:
     below = descendants()
     end_all(below, "terminate")
     by = time.monotonic() + grace_s
-    while below and time.monotonic() < by and any(_is_alive(process) for process in below):
+    while below and time.monotonic() < by and any(is_running(process) for process in below):
         await asyncio.sleep(0.02)
     end_all(below, "kill")
     os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _is_alive(process: Any) -> bool:
-    import psutil
-
-    try:
-        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.Error:
-        return False
 
 
 SLOTS = 256

@@ -323,12 +323,12 @@ class Lives:
 
     def _failed(self, message: m.Message) -> Iterable[Event]:
         self._failures[message[3]] = message
-        _bound(self._failures)
+        bound(self._failures, MAX_REMEMBERED)
         return ()
 
     def _worker_gone(self, message: m.Message) -> Iterable[Event]:
         self._removals.setdefault(message[3], set()).add(message[2])
-        _bound(self._removals)
+        bound(self._removals, MAX_REMEMBERED)
         return ()
 
     # --- what they are made of
@@ -352,13 +352,13 @@ class Lives:
             life.attempt = attempt
         number, _ = self._ended.pop(key, (0, None))
         self._ended[key] = number + 1, life.parent
-        _bound(self._ended)
+        bound(self._ended, MAX_REMEMBERED)
         return life
 
     def _adopt(self, worker: str | None, run_id: int, fetched: Iterable[float]) -> None:
         for start in fetched:
             self._parents[worker or "", start] = span_id(self._token, run_id)
-        _bound(self._parents)
+        bound(self._parents, MAX_REMEMBERED)
 
     def _ids(self, life: Life, *, run: bool = True) -> dict[str, Any]:
         span = span_id(self._token, life.run_id) if run and life.run_id is not None else None
@@ -418,8 +418,9 @@ def _cleaned(args: dict[str, Any]) -> dict[str, Any]:
     return cleaned
 
 
-def _bound(known: OrderedDict[Any, Any]) -> None:
-    while len(known) > MAX_REMEMBERED:
+def bound(known: OrderedDict[Any, Any], most: int) -> None:
+    """Forget the oldest of more than so many."""
+    while len(known) > most:
         known.popitem(last=False)
 
 

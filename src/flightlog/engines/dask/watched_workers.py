@@ -17,7 +17,7 @@ import msgspec
 
 from flightlog.core.units import format_bytes
 from flightlog.engines.dask import messages as m
-from flightlog.engines.dask.watched_tasks import plain_stimulus
+from flightlog.engines.dask.watched_tasks import bound, plain_stimulus
 from flightlog.engines.exit_reason import Death
 from flightlog.events import (
     Event,
@@ -105,10 +105,10 @@ class Workers:
                 return self._removed(message)
             case m.MEMORY_RESTART:
                 self._over_limit[message[2]] = message[3]
-                _bound(self._over_limit)
+                bound(self._over_limit, MAX_DEATHS)
             case m.DEATH:
                 self._nannies[message[2]] = Death(message[3], message[4], message[5])
-                _bound(self._nannies)
+                bound(self._nannies, MAX_DEATHS)
             case m.METRICS:
                 return self._metrics(message)
             case m.NODE:
@@ -216,7 +216,7 @@ class Workers:
         plain = plain_stimulus(stimulus)
         meaning = next((text for start, text in _STIMULI.items() if plain.startswith(start)), None)
         self._gone[address] = f"Dask: {plain}" + (f" ({meaning})" if meaning else "")
-        _bound(self._gone)
+        bound(self._gone, MAX_DEATHS)
         self._speaker = {host: who for host, who in self._speaker.items() if who != address}
         who: dict[str, Any] = {
             "worker": address,
@@ -321,8 +321,3 @@ class Workers:
             span_id=self._next_id(),
             parent_id=self._parent_of_transfer(worker, start) or self._parent_id,
         )
-
-
-def _bound(known: OrderedDict[str, Any]) -> None:
-    while len(known) > MAX_DEATHS:
-        known.popitem(last=False)
