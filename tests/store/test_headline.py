@@ -161,8 +161,9 @@ def work(n):
     return n
 
 if __name__ == "__main__":
-    with flightlog.Session.from_yaml("flightlog.yaml", runs_dir=sys.argv[1]) as run:
-        run.client.gather(run.client.map(work, range(20)))
+    for _ in range(2):  # the second reads the history of the first
+        with flightlog.Session.from_yaml("flightlog.yaml", runs_dir=sys.argv[1]) as run:
+            run.client.gather(run.client.map(work, range(20)))
 """
 MANIFEST = """
 version: 1

@@ -328,6 +328,11 @@ class TaskEvent(Event, kw_only=True):
     parent_id: Annotated[str | None, doc("span id of what submitted it")] = None
 
 
+def attempt_key(event: TaskEvent) -> str:
+    """What starts and ends of one attempt share."""
+    return event.task_id if event.attempt == 1 else f"{event.task_id}\0{event.attempt}"
+
+
 @register
 class TaskSubmitted(TaskEvent, kw_only=True, tag="task_submitted"):
     """A task was handed over for execution."""

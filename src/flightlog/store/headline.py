@@ -28,6 +28,7 @@ from flightlog.events import (
     TaskStarted,
     TaskSubmitted,
 )
+from flightlog.events.declarations import attempt_key
 from flightlog.store import layout
 from flightlog.store.documents import decode_document
 
@@ -273,7 +274,7 @@ class _TaskCount:
         self._failed: dict[str, str] = {}
 
     def add(self, event: TaskEvent) -> None:
-        key = event.task_id if event.attempt == 1 else f"{event.task_id}\0{event.attempt}"
+        key = attempt_key(event)
         if isinstance(event, TaskEnded):
             self._ended(event, key, self._name(event.task))
         elif isinstance(event, TaskStarted):

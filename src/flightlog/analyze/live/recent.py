@@ -9,7 +9,6 @@ from flightlog.analyze.charts.results import Bars, Timeline, TimelineMark, Timel
 from flightlog.analyze.live.results import LINE, NAME, TRACEBACK, Failed, LogLine, args_text
 from flightlog.analyze.live.tasks import EndedAttempt, LiveAttempt
 from flightlog.analyze.report.failures import cause_of
-from flightlog.analyze.report.tasks import attempt_key
 from flightlog.analyze.tallies import Newest
 from flightlog.core.text import cut, cut_end, first_line
 from flightlog.core.time import SECOND, timestamp_of
@@ -34,6 +33,7 @@ from flightlog.events import (
     WorkerRemoved,
     kind_of,
 )
+from flightlog.events.declarations import attempt_key
 from flightlog.events.devices import DeviceMemory
 from flightlog.store.read.lines import AnyEvent
 

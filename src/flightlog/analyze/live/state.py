@@ -27,7 +27,7 @@ from flightlog.analyze.live.tasks import DurationSketch, EndedAttempt, LiveAttem
 from flightlog.analyze.live.workers import LiveMachines, LiveWorkers, Window
 from flightlog.analyze.predict.eta import NAMES as NAMES_ESTIMATED
 from flightlog.analyze.predict.eta import Eta, KnownDurations, from_earlier, remaining
-from flightlog.analyze.report.tasks import ENOUGH, FAR, attempt_key
+from flightlog.analyze.report.tasks import ENOUGH, FAR
 from flightlog.analyze.tallies import LARGEST
 from flightlog.core.text import cut
 from flightlog.core.time import SECOND, moment
@@ -48,6 +48,7 @@ from flightlog.events import (
     WorkerEvent,
 )
 from flightlog.events.base import Json
+from flightlog.events.declarations import attempt_key
 from flightlog.events.devices import DeviceMemory
 from flightlog.events.rates import Sizes
 from flightlog.store import layout

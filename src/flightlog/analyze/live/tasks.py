@@ -14,7 +14,6 @@ from msgspec import Struct
 from flightlog.analyze.live.levels import Level
 from flightlog.analyze.live.results import NAME, LiveTaskName
 from flightlog.analyze.predict.eta import ENOUGH, KnownDurations, from_durations, of_mean
-from flightlog.analyze.report.tasks import attempt_key
 from flightlog.analyze.tallies import Least, Newest
 from flightlog.core.stats import exact_sum, mean_of, place_of, quantile
 from flightlog.core.text import cut
@@ -29,6 +28,7 @@ from flightlog.events import (
     TaskSubmitted,
 )
 from flightlog.events.base import Json
+from flightlog.events.declarations import attempt_key
 from flightlog.store.read.lines import AnyEvent
 
 SLOWEST = 20

@@ -22,13 +22,13 @@ from flightlog.events import (
     TaskCancelled,
     TaskCompleted,
     TaskEnded,
-    TaskEvent,
     TaskFailed,
     TaskRetried,
     TaskStarted,
     TaskSubmitted,
 )
 from flightlog.events.base import Json
+from flightlog.events.declarations import attempt_key
 
 if TYPE_CHECKING:
     import duckdb
@@ -572,11 +572,6 @@ class Attempts:
             if held is None:
                 held = self.occupied[worker] = Intervals()
             held.add(start, end)
-
-
-def attempt_key(event: TaskEvent) -> str:
-    """What starts and ends of one attempt share."""
-    return event.task_id if event.attempt == 1 else f"{event.task_id}\0{event.attempt}"
 
 
 ENOUGH = 5

@@ -20,7 +20,6 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
-from flightlog.analyze.report.tasks import Attempts
 from flightlog.core.errors import FlightlogError
 from flightlog.core.settings import read_settings
 from flightlog.engines.slurm.accounting import Sacct, SlurmJob, SlurmStep, Verdict, ask, verdict
@@ -46,6 +45,7 @@ from flightlog.events import (
     WorkerRemoved,
     kind_of,
 )
+from flightlog.events.declarations import attempt_key
 from flightlog.record.array_run import ENDED, array_of
 from flightlog.record.closing import close_writer
 from flightlog.record.recorder import Recorder
@@ -447,19 +447,19 @@ def read_known(run: Run) -> KnownRun:
     for event in run.events("workers"):
         if isinstance(event, WorkerEvent):
             _add_worker(known, event)
-    attempts, named = Attempts(), {job.task_id for job in known.jobs if job.task_id is not None}
+    starts: dict[str, TaskStarted] = {}
+    over: set[str] = set()
+    named = {job.task_id for job in known.jobs if job.task_id is not None}
     for task in _task_events(run):
-        if isinstance(task, TaskEnded):
-            attempts.ended(task)
-        elif isinstance(task, TaskStarted):
-            attempts.started(task)
-        elif isinstance(task, TaskRetried):
-            attempts.retried(task)
+        if isinstance(task, TaskStarted):
+            starts[attempt_key(task)] = task
+        elif isinstance(task, TaskEnded | TaskRetried):
+            over.add(attempt_key(task))
         if task.task_id in named and (isinstance(task, TaskEnded) or task.task_id not in known.ended):
             known.tasks[task.task_id] = task
             if isinstance(task, TaskEnded):
                 known.ended.add(task.task_id)
-    flying = {start.task_id: start for start in attempts.in_flight()}
+    flying = {start.task_id: start for key, start in starts.items() if key not in over}
     submitted: dict[str, TaskSubmitted] = {}
     if flying:
         for task in _task_events(run):

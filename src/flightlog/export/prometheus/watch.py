@@ -7,7 +7,6 @@ from pathlib import Path
 
 from flightlog.analyze.cost.cost import CostSummary, run_cost
 from flightlog.analyze.report.summary import overhead
-from flightlog.analyze.report.tasks import attempt_key
 from flightlog.events import (
     CacheLookup,
     CostEstimate,
@@ -23,7 +22,7 @@ from flightlog.events import (
     WorkerLost,
     WorkerRemoved,
 )
-from flightlog.events.declarations import TaskRetried, TaskSubmitted
+from flightlog.events.declarations import TaskRetried, TaskSubmitted, attempt_key
 from flightlog.export.prometheus.families import (
     CACHE_RESULTS,
     OTHER,
