@@ -13,10 +13,13 @@ import pytest
 
 from flightlog.core.errors import UsageError
 from flightlog.engines.contract import Resources
-from flightlog.engines.ray.engine import LEAST_STORE_BYTES, RayEngine
+from flightlog.engines.ray.engine import RayEngine
 from flightlog.events import WorkerLost
 from flightlog.testing import tasks
 from flightlog.testing.engines import ProcessEngineContract, Reported, make_work
+
+LEAST_STORE_BYTES = 80 << 20
+"""The smallest object store that Ray starts with, and a little more."""
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'flightlog[ray]'")
 

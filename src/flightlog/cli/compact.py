@@ -45,7 +45,7 @@ from flightlog.cli.output import note, put
 from flightlog.cli.progress import progress
 from flightlog.core.errors import UsageError
 from flightlog.core.settings import expanded
-from flightlog.core.text import first_line
+from flightlog.core.text import first_line, plural
 
 if TYPE_CHECKING:
     from flightlog.store.run import Run
@@ -100,7 +100,6 @@ def _made(run: Run, history: Path | None) -> str:
     import duckdb
 
     from flightlog.analyze.report.large_run import keep_summary
-    from flightlog.core.text import plural
     from flightlog.store.tables.connection import path_text
     from flightlog.store.tables.parquet import add_to_history, snapshot_run
 

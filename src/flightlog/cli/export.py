@@ -41,7 +41,7 @@ from flightlog.cli.output import check_file, note, put
 from flightlog.cli.progress import hand_over, progress
 from flightlog.core.errors import FlightlogError, UsageError
 from flightlog.core.settings import expanded
-from flightlog.export.base import exporter_names
+from flightlog.export.base import ExportOptions, ending_of, exporter_names, extras_of, find_exporter
 
 if TYPE_CHECKING:
     from flightlog.export.base import Exported, Exporter, ExportOptions
@@ -54,8 +54,6 @@ STDOUT = Path("-")
 
 def complete_exporter(incomplete: str) -> list[tuple[str, str]]:
     """Exporters for the shell, each with what it gives as far as it can be loaded here."""
-    from flightlog.export.base import find_exporter
-
     found = []
     for name in exporter_names():
         if name.startswith(incomplete):
@@ -138,7 +136,6 @@ def export(
         raise UsageError(f"say what to make of the run: --to {' or '.join(exporter_names())}")
     if run is not None and run_id is not None and run != run_id:
         raise UsageError(f"name one run, not two: {run}, {run_id}")
-    from flightlog.export.base import ExportOptions, ending_of, find_exporter
     from flightlog.store.completing import open_run
 
     exporter = find_exporter(to)
@@ -161,8 +158,6 @@ def export(
 
 def _export(exporter: Exporter, run: Run, target: Path | None, options: ExportOptions) -> Exported:
     import msgspec
-
-    from flightlog.export.base import extras_of
 
     with progress(f"exporting to {exporter.name}:") as tell, extras_of(exporter.name):
         return exporter.export(run, target, msgspec.structs.replace(options, progress=tell))

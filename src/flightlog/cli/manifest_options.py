@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flightlog.cli.output import note
-from flightlog.core.errors import ManifestError
+from flightlog.core.errors import FlightlogError, ManifestError
 
 if TYPE_CHECKING:
     from flightlog.events import CostRates
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 def complete_target(ctx: typer.Context, incomplete: str) -> list[str]:
     """Targets of the manifest for the shell; none where it cannot be read."""
-    from flightlog.core.errors import FlightlogError
     from flightlog.session.manifest import load_manifest
 
     try:

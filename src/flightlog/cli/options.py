@@ -11,7 +11,7 @@ import typer
 
 from flightlog.cli.output import note
 from flightlog.core.errors import UsageError
-from flightlog.core.settings import expanded
+from flightlog.core.settings import expanded, read_settings, runs_address
 
 
 class Format(StrEnum):
@@ -55,7 +55,6 @@ def recording_folder(given: str | None) -> Path:
 
     One that is configured is passed over, since a command that is to run must run: the recorder says so.
     """
-    from flightlog.core.settings import read_settings
     from flightlog.store.runs_folder import address_of
 
     if address_of(given) is not None:
@@ -72,7 +71,6 @@ def changeable_runs_folder(given: str | None) -> Path:
 
 
 def _check_changeable(given: str | None) -> None:
-    from flightlog.core.settings import runs_address
     from flightlog.store.runs_folder import address_of
 
     if address_of(runs_address() if given is None else given) is not None:

@@ -37,7 +37,7 @@ from flightlog.cli.options import RunId, RunRef, RunsDir
 from flightlog.cli.output import check_file, draws_braille, note, put, wants_color, width
 from flightlog.cli.progress import hand_over, progress
 from flightlog.core.errors import UsageError
-from flightlog.export.perfetto.exporter import PORT, UI
+from flightlog.export.perfetto.exporter import PORT, UI, ServedTrace, exporter
 
 if TYPE_CHECKING:
     from flightlog.analyze.charts.report_with_charts import TimelineWithSummary
@@ -161,7 +161,6 @@ def _in_perfetto(run: Run, ui: str, port: int, open_: bool | None, wait_s: float
 
     from flightlog.core.units import format_bytes
     from flightlog.export.base import ExportOptions
-    from flightlog.export.perfetto.exporter import ServedTrace, exporter
 
     with TemporaryDirectory(prefix="flightlog-") as folder:
         trace = Path(folder) / "run.trace.json.gz"

@@ -27,7 +27,6 @@ from flightlog.show.terminal import clean
 if TYPE_CHECKING:
     from flightlog.record.run import LiveRun
     from flightlog.record.task import TaskSpan
-    from flightlog.samplers import Sampler
 
 _LOADED = "_flightlog_cells"
 

@@ -7,16 +7,13 @@ import pickle
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 
 from flightlog.core.displayed import Displayed
 from flightlog.core.errors import UsageError
 from flightlog.engines.execute import plain_dumps, unpickled
-
-if TYPE_CHECKING:
-    pass
 
 
 class TaskFuture(Displayed, Future[Any]):

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from flightlog.analyze.diagnosis.results import Cause, RunDiagnosis
     from flightlog.analyze.history.trends import LevelChange, Trend
     from flightlog.store.run import Run
-    from flightlog.web.dashboard import Dashboard, RunRow
+    from flightlog.web.dashboard import RunRow
 
 LINES = 20
 LONG = 1000

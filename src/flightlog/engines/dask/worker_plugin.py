@@ -26,7 +26,7 @@ from flightlog.engines.exit_reason import OomKills, describe_death
 from flightlog.events import UserEvent
 from flightlog.record.context import CARRIES_CONTEXT, RUN
 from flightlog.record.failure import FailureText, describe
-from flightlog.record.joining import join
+from flightlog.record.joining import join, leave_run
 from flightlog.record.run import LiveRun
 from flightlog.record.span import RootSpan, current
 from flightlog.record.values import bounded
@@ -132,7 +132,6 @@ class WorkerWatch(WorkerPlugin):
         again.
         """
         from flightlog.engines.relay.recording import depart
-        from flightlog.record.joining import leave_run
 
         try:
             depart(self._place, 5.0)

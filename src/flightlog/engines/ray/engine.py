@@ -9,19 +9,14 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flightlog.core.errors import MissingExtra, UsageError
 from flightlog.engines.contract import PooledEngine, Reports, Resources
 from flightlog.engines.program import refuse_while_main_is_imported
-from flightlog.engines.ray.cluster import check_form
-from flightlog.engines.ray.pool import RayOptionsOf
+from flightlog.engines.ray.cluster import check_answer, check_form
+from flightlog.engines.ray.pool import RayOptionsOf, RayPool
 
-if TYPE_CHECKING:
-    pass
-
-LEAST_STORE_BYTES = 80 << 20
-"""The smallest object store that Ray starts with, and a little more."""
 NO_REPORTS_HOME = {"RAY_USAGE_STATS_ENABLED": "0"}
 
 
@@ -102,8 +97,6 @@ class RayEngine(PooledEngine):
 
     def start(self, run_path: str | None, reports: Reports) -> None:
         """Connect to Ray, or start it; seconds where it is started."""
-        from flightlog.engines.ray.pool import RayPool
-
         self._begin()
         refuse_while_main_is_imported("an engine")
         began = time.time()
@@ -130,8 +123,6 @@ class RayEngine(PooledEngine):
             connection.end()
 
     def _connect(self) -> None:
-        from flightlog.engines.ray.cluster import check_answer
-
         options: dict[str, Any] = {
             "namespace": self._namespace,
             "log_to_driver": self._log_to_driver,

@@ -12,7 +12,7 @@ import dask_jobqueue  # noqa: F401 - what this engine needs: without it, it is s
 
 from flightlog.core.errors import FlightlogError, UsageError
 from flightlog.engines.contract import Reports, Resources
-from flightlog.engines.dask.cluster import Connection, adapt, connect
+from flightlog.engines.dask.cluster import Connection, adapt, connect, steady
 from flightlog.engines.dask.engine import DaskEngine
 from flightlog.record.context import active_runs
 
@@ -130,8 +130,6 @@ class SlurmEngine(DaskEngine):
 
     def _make_cluster(self) -> Any:
         from dask_jobqueue.slurm import SLURMCluster
-
-        from flightlog.engines.dask.cluster import steady
 
         folder = self._log_directory
         if folder is None and self._run_path is not None:

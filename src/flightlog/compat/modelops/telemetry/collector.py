@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from flightlog.core.redaction import redact_text
-from flightlog.export.modelops import span_line
+from flightlog.export.modelops import ModelOpsSummary, span_line
 from flightlog.record.collector import CollectedSpan, Collector
 from flightlog.record.span import NOOP, Span, add_metric, span
 from flightlog.record.values import clean, encodable, text_of
@@ -119,8 +119,6 @@ class TelemetryCollector:
 
         `total_duration` is the time in seconds that ended spans cover: nested and parallel spans count once.
         """
-        from flightlog.export.modelops import ModelOpsSummary
-
         spans = self.all_spans()
         summary = ModelOpsSummary()
         for one in spans:
