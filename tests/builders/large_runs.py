@@ -1,4 +1,4 @@
-"""Closed runs, read as large ones or not, with what tasks use and with spans."""
+"""Closed runs, with what tasks use and with spans."""
 
 from __future__ import annotations
 
@@ -13,9 +13,6 @@ from flightlog.store.integrity import write_checksums
 from flightlog.store.run import Run
 
 EVERY = 0
-
-
-NONE = 1 << 60
 
 
 METRICS: tuple[dict[str, Any], ...] = (

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from builders.runs import at, make_run
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import flightlog
 from flightlog.analyze.report.summary import summarize
-from flightlog.analyze.report.tasks import TaskTally
 from flightlog.events import (
     CacheLookup,
     CostEstimate,
@@ -93,13 +93,14 @@ def lives(draw) -> list[Event]:
     return draw(st.permutations(events))
 
 
+@settings(max_examples=10)
 @given(lives())
 def test_tasks_are_where_the_summary_says_they_are(events: list[Event]) -> None:
-    tasks, tally = TaskStates(), TaskTally()
+    tasks = TaskStates()
     for event in events:
         tasks.add(event)
-        tally.add(event)
-    summary = tally.summary(None, {})
+    with TemporaryDirectory(prefix="flightlog-test-") as folder:
+        summary = summarize(Run(make_run(Path(folder), events))).tasks
     assert tasks.states() == {
         "pending": summary.pending,
         "running": summary.running,

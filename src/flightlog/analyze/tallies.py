@@ -1,15 +1,11 @@
-"""Bounded tallies of what comes in any order: the smallest or the newest few of many, and metrics by name."""
+"""Bounded tallies of what comes in any order: the smallest or the newest few of many."""
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from msgspec import Struct
-
-from flightlog.core.stats import exact_sum, mean_of
-from flightlog.events import Event, Metric
+from flightlog.events import Event
 
 if TYPE_CHECKING:
     from flightlog.store.run import Run
@@ -110,81 +106,3 @@ class Newest(Generic[T]):
         """What was kept, the newest first."""
         self._shrink()
         return [item for _, item in reversed(self._kept)]
-
-
-LARGEST = 1.7e308
-"""Whole numbers in JSON have no end; floats have."""
-
-
-class MetricStats(Struct, frozen=True, kw_only=True):
-    """One metric over all its values; `last` is the latest by time."""
-
-    count: int
-    sum: float
-    mean: float
-    min: float
-    max: float
-    last: float
-
-
-class Series:
-    """The values of one metric, 8 bytes each."""
-
-    __slots__ = ("_last", "_order", "_values")
-
-    def __init__(self) -> None:
-        self._values = array("d")
-        self._order: tuple[str, str, int, int] = ("", "", -2, 0)
-        self._last = 0.0
-
-    def add(self, value: float, order: tuple[str, str, int, int]) -> None:
-        """Take a value; `order` is when and by whom it was measured, and its place in that line."""
-        self._values.append(value)
-        # Lines without a number may share their order: the larger value then counts as the later one.
-        self._order, self._last = max((self._order, self._last), (order, value))
-
-    def stats(self) -> MetricStats:
-        """The statistics of the values, of which there must be one."""
-        values = self._values
-        return metric_stats(len(values), exact_sum(values), min(values), max(values), self._last)
-
-
-def metric_stats(count: int, total: float, low: float, high: float, last: float) -> MetricStats:
-    """The statistics of at least one value."""
-    mean = mean_of(count, total, low, high)
-    return MetricStats(count=count, sum=total, mean=mean, min=low, max=high, last=last)
-
-
-class MetricTally:
-    """Metrics by name; values that are no numbers a float can hold are passed over."""
-
-    __slots__ = ("_counted", "_series")
-
-    def __init__(self) -> None:
-        self._series: dict[str, Series] = {}
-        self._counted: dict[str, MetricStats] = {}
-
-    def add(self, event: Metric) -> None:
-        """Take one value of a series recorded on its own."""
-        if event.value is not None:
-            self.take({event.name: event.value}, (event.timestamp, event.writer, event.seq))
-
-    def take(self, metrics: Mapping[str, Any], order: tuple[str, str, int]) -> None:
-        """Take what one span or task measured; a list holds several values of one metric, in order."""
-        for name, found in metrics.items():
-            for place, value in enumerate(found if isinstance(found, list) else (found,)):
-                if isinstance(value, bool) or not isinstance(value, (int, float)) or abs(value) > LARGEST:
-                    continue
-                series = self._series.get(name)
-                if series is None:
-                    series = self._series[name] = Series()
-                series.add(float(value), (*order, place))
-
-    def put(self, name: str, counted: MetricStats) -> None:
-        """Take a metric whose values were counted elsewhere, all of them."""
-        self._counted[name] = counted
-
-    def stats(self) -> dict[str, MetricStats]:
-        """The metrics by name, in order."""
-        found = self._counted | {name: series.stats() for name, series in self._series.items()}
-        return {name: found[name] for name in sorted(found)}

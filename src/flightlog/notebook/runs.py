@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from flightlog.analyze.report.large_run import LARGE_BYTES, cached_summary
+from flightlog.analyze.report.interval_tables import LARGE_BYTES
+from flightlog.analyze.report.summary_cache import cached_summary
 from flightlog.core.text import first_line, plural
 from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
 from flightlog.notebook.elements import (

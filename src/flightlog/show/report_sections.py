@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from flightlog.analyze.cost.prices import is_old
 from flightlog.analyze.report.critical_path import Kind
-from flightlog.analyze.tallies import MetricStats, metric_stats
+from flightlog.analyze.report.metrics import MetricStats, metric_stats
 from flightlog.core.text import first_line, plural
 from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
 from flightlog.show.document import FactsBlock, Item, Items, Remarks, Section, TableBlock

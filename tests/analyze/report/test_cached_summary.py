@@ -10,13 +10,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from builders.large_runs import EVERY, NONE, sealed, spans_of, with_usage
+from builders.large_runs import EVERY, sealed, spans_of, with_usage
 from builders.runs import at
 from builders.task_events import completed, failed, started, submitted
 
-from flightlog.analyze.report.large_run import cached_summary, keep_summary
 from flightlog.analyze.report.report import report_bytes, report_on
 from flightlog.analyze.report.summary import summarize
+from flightlog.analyze.report.summary_cache import cached_summary, keep_summary
 from flightlog.store.run import Run
 from flightlog.store.tables.parquet import snapshot_run
 
@@ -32,11 +32,10 @@ def run(tmp_path: Path) -> Run:
 
 
 def test_a_report_from_a_kept_summary_is_the_report(run: Run) -> None:
-    counted = report_bytes(report_on(run, large_bytes=NONE))
+    counted = report_bytes(report_on(run))
     assert keep_summary(run, from_bytes=EVERY)
     assert cached_summary(run) == summarize(run)
-    assert report_bytes(report_on(run, large_bytes=EVERY)) == counted
-    assert report_bytes(report_on(run, large_bytes=NONE)) == counted
+    assert report_bytes(report_on(run)) == counted
 
 
 def test_it_is_kept_once_and_only_of_large_runs(run: Run) -> None:

@@ -56,10 +56,9 @@ def chain(run: Run, startups: dict[str, list[tuple[int, int]]], *, by_leaps: boo
     until = moment(at(100))
     with open_all([run], only={"attempts", "spans"}) as tables:
         hold(tables.connection, until)
-        if by_leaps:
-            assert order_attempts(tables.connection)
+        assert order_attempts(tables.connection)
         return critical_path(
-            tables.connection, (moment(at(0)), until), startups, in_turn=by_leaps, replayed=NEVER_REPLAYED
+            tables.connection, (moment(at(0)), until), startups, leaps=by_leaps, replayed=NEVER_REPLAYED
         )
 
 

@@ -1,15 +1,18 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from builders.runs import at
-from hypothesis import given
+from builders.runs import at, make_run
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flightlog.analyze.report.spans import SpanInFlight, SpanName, SpanSummary, SpanTally
-from flightlog.analyze.tallies import MetricStats
-from flightlog.core.time import moment
+from flightlog.analyze.report.metrics import MetricStats
+from flightlog.analyze.report.spans import SpanInFlight, SpanName, SpanSummary
+from flightlog.analyze.report.summary import summarize
 from flightlog.events import Event, SpanEvent, SpanOpened
+from flightlog.store.run import Run
 
 
 def span(
@@ -32,11 +35,9 @@ def opened(name: str, start: float, elapsed: float = 1.0, key: str = "") -> Span
 
 
 def tally(*events: Event) -> SpanSummary:
-    made = SpanTally(root="run")
-    for event in events:
-        made.add(event)
-    made.settle(events)
-    return made.summary(moment(at(30)))
+    with TemporaryDirectory(prefix="flightlog-test-") as folder:
+        run = make_run(Path(folder), list(events), end_time=at(30), duration_s=30.0)
+        return summarize(Run(run)).spans
 
 
 def test_nested_spans_are_not_counted_twice() -> None:
@@ -112,6 +113,7 @@ trees = st.lists(
 
 
 @given(trees, st.randoms(use_true_random=False))
+@settings(max_examples=8)
 def test_the_order_of_spans_changes_nothing(tree: list, chance: random.Random) -> None:
     events: list[Event] = []
     for number, (name, start, duration, parent) in enumerate(tree):

@@ -1,17 +1,19 @@
 from __future__ import annotations
 
 from itertools import product
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
-from builders.runs import at
+from builders.runs import at, make_run
 from builders.task_events import completed, failed, started, submitted
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flightlog.analyze.report.tasks import TaskTally
-from flightlog.analyze.report.workers import Worker, WorkerSummary, WorkerTally
-from flightlog.core.time import moment
+from flightlog.analyze.report.summary import summarize
+from flightlog.analyze.report.workers import Worker, WorkerSummary
 from flightlog.events import Event, WorkerEvent, WorkerLaunched, WorkerLost, WorkerReady, WorkerRemoved
+from flightlog.store.run import Run
 
 
 def ready(worker: str, when: float) -> WorkerEvent:
@@ -23,13 +25,9 @@ def removed(worker: str, when: float, **more: float) -> WorkerEvent:
 
 
 def workers(*events: Event, until: float = 60.0) -> WorkerSummary:
-    tasks, tally = TaskTally(), WorkerTally()
-    for event in events:
-        tasks.add(event)
-        tally.add(event)
-    end = moment(at(until))
-    tasks.summary(end, {})
-    return tally.summary(tasks.work(), end)
+    with TemporaryDirectory(prefix="flightlog-test-") as folder:
+        run = make_run(Path(folder), list(events), end_time=at(until), duration_s=until)
+        return summarize(Run(run)).workers
 
 
 def test_the_tutorials_example_of_75_percent_efficiency() -> None:
@@ -108,6 +106,7 @@ def test_the_peak_is_of_workers_up_at_once_and_the_busy_peak_of_those_at_work() 
 seconds = st.integers(0, 60)
 
 
+@settings(max_examples=15)
 @given(
     st.lists(st.tuples(seconds, seconds, st.sampled_from(["w1", "w2"]), st.booleans()), max_size=12),
     st.lists(st.tuples(st.sampled_from(["w1", "w2", "w3"]), seconds, seconds), max_size=4),

@@ -327,7 +327,7 @@ def test_only_the_tables_that_are_asked_for_are_made(tmp_path):
     run = closed_run(tmp_path)
     with open_tables([run], only={"attempts"}) as connection:
         names = {row[0] for row in connection.execute("SHOW TABLES").fetchall()}
-    assert names == {"attempts", "concurrency", "task_events", "tasks"}
+    assert names == {"attempts", "task_events"}
 
 
 def test_events_that_lack_what_they_must_have_are_rows_of_their_stream_and_nothing_else(tmp_path):

@@ -19,9 +19,7 @@ from msgspec import Struct
 from flightlog.analyze.advice.base import Advice
 from flightlog.analyze.history.attempts import timed_out, timeout_of
 from flightlog.analyze.predict.schedule import replay
-from flightlog.analyze.report.interval_tables import hold, most_at_once
-from flightlog.analyze.report.large_run import LARGE_BYTES, LargeStreams, cached_summary
-from flightlog.analyze.report.large_tasks import hold_tasks
+from flightlog.analyze.report.interval_tables import RunLines, most_at_once
 from flightlog.analyze.report.time_shares import TimeSplit, shares
 from flightlog.analyze.report.workers import WorkerTally
 from flightlog.core.time import SECOND, moment, seconds
@@ -31,7 +29,6 @@ from flightlog.store.documents import read_document
 from flightlog.store.liveness import unix_time
 from flightlog.store.tables.connection import records
 from flightlog.store.tables.run_tables import open_all
-from flightlog.store.tables.views import KIND
 
 if TYPE_CHECKING:
     import duckdb
@@ -154,11 +151,8 @@ class AdviceOutcome(Struct, frozen=True, kw_only=True):
     silent: str | None = None
 
 
-def gather(run: Run, *, large_bytes: int = LARGE_BYTES) -> RunStatistics:
-    """The shape of a run. Raises `OSError` or `duckdb.Error` where its files cannot be read.
-
-    Tasks of `large_bytes` or more are read another way, with the same result.
-    """
+def gather(run: Run) -> RunStatistics:
+    """The shape of a run. Raises `OSError` or `duckdb.Error` where its files cannot be read."""
     window = moment(run.info.start_time), moment(run.ending().end_time)
     tally = WorkerTally()
     processes: dict[str, str] = {}
@@ -169,17 +163,10 @@ def gather(run: Run, *, large_bytes: int = LARGE_BYTES) -> RunStatistics:
                 processes[event.worker] = f"{event.host} {event.pid}"
     with open_all([run], only=_VIEWS) as tables:
         connection = tables.connection
-        counted = cached_summary(run) is not None
-        large = LargeStreams(run, tables, large_bytes, counted=counted, only=("tasks",))
-        read = "tasks" in large.scans
-        if read:
-            hold_tasks(connection, run.run_id, window[1], tables.scratch)
-            large.held.add("tasks")
-        else:
-            large.hold_stored(window[1])
-        connection.execute(_ENDS.format(source="tasks_read" if read else _TASK_EVENTS))
+        lines = RunLines(run, tables, ("tasks",))
+        lines.hold(window[1])
+        connection.execute(_ENDS.format(source=lines.task_lines))
         connection.execute(_NO_SPANS)
-        hold(connection, window[1], but={"spans", *large.held})
         connection.execute(_NAMED)
         split = shares(connection, tally, window)
         by_workers = split is not None and split.basis == "workers"
@@ -253,7 +240,6 @@ WHERE false
 """
 """Transfers inside of tasks, which spans tell, are part of the tasks here."""
 
-_TASK_EVENTS = f"(SELECT *, {KIND} AS kind FROM task_events)"  # noqa: S608 - a constant
 _ENDS = r"""
 CREATE OR REPLACE TEMP VIEW ends AS
 SELECT kind, regexp_replace(task, '(.)\[[^\[\]]*\]$', '\1') AS name, error_type,

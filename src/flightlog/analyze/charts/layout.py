@@ -15,7 +15,7 @@ from flightlog.core.time import SECOND, timestamp_of
 if TYPE_CHECKING:
     import duckdb
 
-    from flightlog.analyze.report.report import ReportContext
+    from flightlog.analyze.report.summary import ReportContext
 
 NAMES = 12
 """Number of names with a colour of their own: those that took most time."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from flightlog.analyze.charts.layout import TEXT_CHARACTERS, TimeWindow
 from flightlog.analyze.charts.results import Chart, ChartSeries, Curve, Curves
 from flightlog.analyze.report.interval_tables import scalar
-from flightlog.analyze.tallies import LARGEST
+from flightlog.analyze.report.metrics import LARGEST
 from flightlog.core.text import cut
 from flightlog.core.time import SECOND
 from flightlog.core.units import format_duration

@@ -33,9 +33,8 @@ from flightlog.analyze.charts.results import (
 )
 from flightlog.analyze.charts.timeline import ONE_BY_ONE, timeline
 from flightlog.analyze.report.interval_tables import MACROS, scalar
-from flightlog.analyze.report.large_run import LARGE_BYTES
-from flightlog.analyze.report.report import Report, ReportContext, open_context, report_and
-from flightlog.analyze.report.summary import Summary
+from flightlog.analyze.report.report import Report, report_and
+from flightlog.analyze.report.summary import ReportContext, Summary, open_context
 from flightlog.analyze.report.time_shares import Shares, shares, worked
 from flightlog.core.text import cut
 from flightlog.core.time import SECOND, timestamp_of
@@ -44,7 +43,7 @@ from flightlog.core.units import format_duration
 if TYPE_CHECKING:
     import duckdb
 
-    from flightlog.analyze.report.report import ReportContext
+    from flightlog.analyze.report.summary import ReportContext
     from flightlog.core.stats import Distribution
     from flightlog.events import CostRates
     from flightlog.store.run import Run
@@ -240,15 +239,13 @@ class TimelineWithSummary(Struct, frozen=True, kw_only=True):
     """Null where nothing ran that was recorded."""
 
 
-def timeline_of(
-    run: Run, *, large_bytes: int = LARGE_BYTES, one_by_one: int = ONE_BY_ONE, lanes: int = LANES
-) -> TimelineWithSummary:
+def timeline_of(run: Run, *, one_by_one: int = ONE_BY_ONE, lanes: int = LANES) -> TimelineWithSummary:
     """The summary, the split of time and the timeline that `report_with_charts` gives, without working out
     anything else.
 
     `one_by_one` and `lanes` are as `charts_of` takes them.
     """
-    with open_context(run, views=TIMELINE_VIEWS, large_bytes=large_bytes) as context:
+    with open_context(run, views=TIMELINE_VIEWS) as context:
         time = shares(context.connection, context.workers, context.window)
         found = _laid_out(context)
         return TimelineWithSummary(
@@ -263,15 +260,12 @@ def report_with_charts(
     *,
     history: Mapping[str, Distribution] | None = None,
     rates: CostRates | None = None,
-    large_bytes: int = LARGE_BYTES,
 ) -> ReportWithCharts:
     """The report with its details, and what is drawn; the tasks and spans of the run are read once for both.
 
     For a run in any state and of any size: what is drawn is bounded, and the report is that of `report_on`.
     """
-    report, drawn = report_and(
-        run, charts_of, views=VIEWS, history=history, rates=rates, large_bytes=large_bytes
-    )
+    report, drawn = report_and(run, charts_of, views=VIEWS, history=history, rates=rates)
     return ReportWithCharts(report=report, drawn=drawn)
 
 

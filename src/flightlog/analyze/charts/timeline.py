@@ -33,7 +33,7 @@ from flightlog.core.units import format_duration
 if TYPE_CHECKING:
     import duckdb
 
-    from flightlog.analyze.report.report import ReportContext
+    from flightlog.analyze.report.summary import ReportContext
 
 ONE_BY_ONE = 5000
 """Up to this many attempts are drawn one by one."""

@@ -228,8 +228,9 @@ def _time(whole: duckdb.DuckDBPyConnection, run: Run, wall_s: float | None) -> S
     connection.execute(f"""
         CREATE OR REPLACE TEMP VIEW attempts AS
         SELECT *, NULL::VARCHAR AS parent_id, NULL::VARCHAR AS cpu_scope, NULL::BIGINT AS result_bytes,
-            NULL::JSON AS args,
-            NULL::VARCHAR AS error_type
+            NULL::JSON AS args, NULL::VARCHAR AS error_type, NULL::VARCHAR AS rss_scope,
+            NULL::BIGINT AS gpu_peak_bytes, NULL::VARCHAR AS gpu_memory_scope, NULL::DOUBLE AS gpu_s,
+            NULL::VARCHAR AS gpu_scope, NULL::JSON AS metrics
         FROM compared WHERE run_id = {one};
         CREATE OR REPLACE TEMP VIEW spans AS
         SELECT *, duration_s AS self_s, false AS open FROM {source} WHERE run_id = {one}

@@ -27,8 +27,8 @@ from flightlog.analyze.live.tasks import DurationSketch, EndedAttempt, LiveAttem
 from flightlog.analyze.live.workers import LiveMachines, LiveWorkers, Window
 from flightlog.analyze.predict.eta import NAMES as NAMES_ESTIMATED
 from flightlog.analyze.predict.eta import Eta, KnownDurations, from_earlier, remaining
+from flightlog.analyze.report.metrics import LARGEST
 from flightlog.analyze.report.tasks import ENOUGH, FAR
-from flightlog.analyze.tallies import LARGEST
 from flightlog.core.text import cut
 from flightlog.core.time import SECOND, moment
 from flightlog.events import (

@@ -88,14 +88,14 @@ def critical_path(
     window: tuple[int | None, int | None],
     startups: Startups,
     *,
-    in_turn: bool = False,
+    leaps: bool = True,
     replayed: int = REPLAYED,
 ) -> CriticalPath | None:
     """The chain through one run's tasks, from its `attempt_intervals` table; None where no attempt ran or no
     time passed.
 
-    `in_turn` says that there is a table `turns`, too. Fetches a few numbers of the attempts on the chain; of
-    all where there are at most `replayed`.
+    Fetches a few numbers of the attempts on the chain; of all where there are at most `replayed`, or where
+    attempts did not take turns on their workers. Without `leaps` all are fetched in any case.
     """
     start, until = window
     if start is None or until is None or until <= start:
@@ -104,7 +104,7 @@ def critical_path(
     if not size:
         return None
     few = size <= replayed
-    one_by_one = in_turn and not few and none_depends(connection)
+    one_by_one = leaps and not few and none_depends(connection) and order_attempts(connection)
     chain = (SequentialChain if one_by_one else Chain)(connection, start, until, startups)
     steps = chain.steps()
     parts, longest = _parts(steps, until - start), _longest(steps)

@@ -4,15 +4,32 @@ and merging of intervals in SQL.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from flightlog.core.time import FIRST_YEAR, LAST_YEAR, LONGEST, LONGEST_S
-from flightlog.store.tables.connection import text
+from flightlog.events import TaskFailed
+from flightlog.store.read.completeness import Coverage
+from flightlog.store.read.lines import Scan
+from flightlog.store.tables.attempts import (
+    SPAN_ROWS_WITH_OWN_TIME,
+    FromLines,
+    attempts_from_lines,
+    keep_rows,
+    read_spans,
+    read_task_lines,
+)
+from flightlog.store.tables.streams import RENAMED
+from flightlog.store.tables.views import KIND
 
 if TYPE_CHECKING:
     import duckdb
+
+    from flightlog.store.run import Run
+    from flightlog.store.tables.streams import StreamTables
 
 MACROS = f"""
 CREATE OR REPLACE TEMP MACRO at_ns(stamp) AS
@@ -24,18 +41,17 @@ CREATE OR REPLACE TEMP MACRO in_ns(s) AS
 """
 """Moments and durations, as `analyze.moments` reads them."""
 
-COLUMNS_BESIDE = "(FORMAT parquet, COMPRESSION lz4_raw, ROW_GROUP_SIZE 40960, DICTIONARY_SIZE_LIMIT 1000)"
-"""How columns are kept that are read many times and gone after: fast to write and to read, not small."""
-
 _HELD = """
 WITH moments AS (
     SELECT task, task_id, attempt, component, worker, state, retried, span_id, depends_on,
+        submitted_at IS NOT NULL AS was_submitted,
         at_ns(submitted_at) AS submitted, at_ns(queued_at) AS queued, at_ns(started_at) AS started,
         at_ns(ended_at) AS ended, in_ns(queue_s) AS queued_for,
-        queue_s, duration_s, cpu_s, cpu_scope, result_bytes, error_type, args
+        queue_s, duration_s, cpu_s, cpu_scope, peak_rss_bytes, rss_scope, read_bytes, write_bytes,
+        gpu_peak_bytes, gpu_memory_scope, gpu_s, gpu_scope, result_bytes, metrics, error_type, args
     FROM ({attempts})
 )
-SELECT * EXCLUDE (started, ended, queued_for),
+SELECT * EXCLUDE (ended, queued_for),
     CASE WHEN ended IS NOT NULL AND duration_s IS NOT NULL THEN ended - in_ns(duration_s)
          WHEN ended IS NOT NULL OR state = 'running' THEN started END AS began,
     CASE WHEN ended IS NOT NULL AND (duration_s IS NOT NULL
@@ -71,8 +87,22 @@ WHERE attempt_intervals.state = 'pending' AND later.task_id = attempt_intervals.
 _TIMED = """
 CREATE OR REPLACE TEMP TABLE span_intervals AS
 SELECT name, span_id, parent_id, status, "open", in_ns(duration_s) AS lasted, in_ns(self_s) AS own,
-    at_ns(started_at) AS began, at_ns(started_at) + in_ns(duration_s) AS stopped
+    duration_s, at_ns(started_at) AS began, at_ns(started_at) + in_ns(duration_s) AS stopped
 FROM spans
+"""
+
+_TIMED_ROWS = f"""
+CREATE OR REPLACE TEMP TABLE span_intervals AS
+SELECT name, span_id, parent_id, status, "open", in_ns(duration_s) AS lasted,
+    greatest(0, in_ns(duration_s) - covered_ns)::BIGINT AS own, duration_s,
+    at_ns(started_at) AS began, at_ns(started_at) + in_ns(duration_s) AS stopped
+FROM ({SPAN_ROWS_WITH_OWN_TIME})
+"""  # noqa: S608 - constants
+
+_ENTANGLED = """
+SELECT coalesce(bool_or(len(depends_on) > 0), false)
+    OR (coalesce(bool_or(state = 'pending'), false) AND max(attempt) > 1)
+FROM attempts
 """
 
 _GOES_ON = """
@@ -93,7 +123,7 @@ def scalar(connection: duckdb.DuckDBPyConnection, sql: str, parameters: object =
     return value
 
 
-def hold(connection: duckdb.DuckDBPyConnection, until: int | None, *, but: Collection[str] = ()) -> None:
+def hold(connection: duckdb.DuckDBPyConnection, until: int | None) -> None:
     """Make `attempt_intervals` of `attempts` and `span_intervals` of `spans`; `until` is when the run ended
     or its last heartbeat.
 
@@ -103,14 +133,126 @@ def hold(connection: duckdb.DuckDBPyConnection, until: int | None, *, but: Colle
     the end of the last task it depends on. All three are nanoseconds since 1970, and null where they are
     unknown.
 
-    Reads every attempt and span once, and keeps a few hundred bytes of each in the connection. Of the streams
-    in `but` the table is there already.
+    Reads every attempt and span once, and keeps a few hundred bytes of each in the connection.
     """
-    if "tasks" not in but:
-        hold_attempts(connection, until, "FROM attempts")
-    if "spans" not in but:
-        connection.execute(MACROS)
-        connection.execute(_TIMED)
+    hold_attempts(connection, until, "FROM attempts")
+    connection.execute(_TIMED)
+
+
+LARGE_BYTES = 16 << 20
+"""Of a stream of at least this many bytes, rows are kept on disk and not in memory."""
+MEMORY = "340MB"
+"""What DuckDB may hold at once of a run with such a stream; the rest waits on disk."""
+_TASK_EVENTS = f"(SELECT *, {KIND} AS kind FROM task_events)"  # noqa: S608 - a constant
+_LINES = {"tasks": ("task_lines", "attempts"), "spans": ("span_lines", "spans")}
+_STAMP = "%Y-%m-%dT%H:%M:%S.%fZ"
+
+
+class RunLines:
+    """The lines of tasks and spans of one run as columns, each read once, and the intervals made from them.
+
+    Where snapshots of the attempts or spans are current, those are read, and no line.
+    """
+
+    def __init__(self, run: Run, tables: StreamTables, streams: Collection[str] = ("tasks", "spans")) -> None:
+        self._run, self._tables, self._connection = run, tables, tables.connection
+        [self._sources] = tables.sources
+        self._large = {stream for stream in streams if self._sources.size_bytes(stream) >= LARGE_BYTES}
+        self.streams = tuple(streams)
+        if self._large:
+            self._connection.execute(f"SET memory_limit = '{MEMORY}'")
+        self._connection.execute(MACROS)
+        if "tasks" in streams and self._from_lines("attempts"):
+            read_task_lines(self._connection, self._file("tasks", "task_lines"))
+        if "spans" in streams:
+            self._read_spans()
+
+    @property
+    def task_lines(self) -> str:
+        """The lines of tasks as a table, with the number of their `kind`."""
+        return "task_lines" if self._from_lines("attempts") else _TASK_EVENTS
+
+    def scan(self, stream: str) -> Scan | None:
+        """What a pass over the events of a stream would count; None where only that can tell.
+
+        That is so unless the file is as it was when the run closed, and its lines are numbered.
+        """
+        if not self._sources.is_sealed(stream):
+            return None
+        lines, view = _LINES.get(stream, (stream, stream))
+        rows = self._connection.execute(
+            f"""
+            SELECT writer, count(*), min(seq), max(seq), count("timestamp"),
+                strftime(min("timestamp"), '{_STAMP}'), strftime(max("timestamp"), '{_STAMP}')
+            FROM {lines if self._from_lines(view) else RENAMED.get(stream, stream)} GROUP BY writer
+            """  # noqa: S608 - constants
+        ).fetchall()
+        scan = Scan(self._run.path, stream)
+        for writer, count, lowest, highest, stamped, first, last in rows:
+            if not writer or lowest != 0 or highest != count - 1 or stamped != count:
+                return None
+            scan.coverage[writer] = Coverage.up_to(count)
+            scan.first = min(scan.first or first, first)
+            scan.last = max(scan.last, last)
+        return scan
+
+    def failed(self) -> Iterator[TaskFailed]:
+        """The failed attempts, in no particular order, with what tells their causes apart."""
+        found = self._connection.execute(
+            f"""
+            SELECT strftime("timestamp", '{_STAMP}') AS timestamp, writer, seq, task, task_id, attempt, args,
+                worker, duration_s, error_type, error_message, exit_code, fingerprint
+            FROM {self.task_lines} WHERE kind = 6
+            """  # noqa: S608 - constants
+        )
+        names = [column[0] for column in found.description or ()]
+        while batch := found.fetchmany(1000):
+            for row in batch:
+                fields = dict(zip(names, row, strict=True))
+                fields["args"] = msgspec.json.decode(fields["args"] or "{}")
+                for name in ("timestamp", "writer", "seq"):
+                    if fields[name] is None:  # a line that does not say it
+                        del fields[name]
+                yield TaskFailed(**fields)
+
+    def hold(self, until: int | None, *, going_on: bool = False) -> None:
+        """Make `attempt_intervals` and `span_intervals`, as `hold` does, of the streams that were read.
+
+        With `going_on` the run has no end on record: what is open lasts until its last heartbeat.
+        """
+        if "tasks" in self.streams:
+            self._hold_attempts(until)
+        if "spans" in self.streams:
+            timed = _TIMED_ROWS if self._from_lines("spans") else _TIMED
+            self._connection.execute(timed)
+            if going_on and until is not None:
+                hold_open(self._connection, until)
+
+    def _hold_attempts(self, until: int | None) -> None:
+        if self._from_lines("attempts"):
+            made = attempts_from_lines(self._connection, self._run.run_id)
+        else:
+            made = FromLines("FROM attempts", bool(scalar(self._connection, _ENTANGLED)), irregular=False)
+        if made.entangled or made.irregular:
+            self._use_memory()
+        file = None if made.entangled else self._file("tasks", "attempt_intervals")
+        hold_attempts(self._connection, until, made.attempts, file=file)
+
+    def _read_spans(self) -> None:
+        if not self._from_lines("spans"):
+            self._connection.execute("CREATE OR REPLACE TEMP VIEW span_rows AS FROM spans")
+        elif read_spans(self._connection, self._file("spans", "span_lines")):
+            self._use_memory()
+
+    def _from_lines(self, view: str) -> bool:
+        return view in self._tables.unstored
+
+    def _file(self, stream: str, name: str) -> Path | None:
+        return self._tables.scratch / f"{name}.parquet" if stream in self._large else None
+
+    def _use_memory(self) -> None:
+        if self._large:
+            self._connection.execute("RESET memory_limit")  # these are put together in memory
 
 
 def hold_open(connection: duckdb.DuckDBPyConnection, until: int) -> None:
@@ -132,15 +274,10 @@ def hold_attempts(
     or was superseded before it began.
     """
     connection.execute(MACROS)
-    made = _HELD.format(attempts=attempts)
-    if file is not None:
-        kept = text(str(file))
-        connection.execute(f"COPY ({made}) TO {kept} {COLUMNS_BESIDE}", {"until": until})
-        connection.execute(f"CREATE OR REPLACE TEMP VIEW attempt_intervals AS FROM read_parquet({kept})")
-        return
-    connection.execute(f"CREATE OR REPLACE TEMP TABLE attempt_intervals AS {made}", {"until": until})
-    connection.execute(_DEPENDENTS)
-    connection.execute(_SUPERSEDED)
+    keep_rows(connection, "attempt_intervals", _HELD.format(attempts=attempts), file, {"until": until})
+    if file is None:
+        connection.execute(_DEPENDENTS)
+        connection.execute(_SUPERSEDED)
 
 
 def merge(connection: duckdb.DuckDBPyConnection, name: str, key: str, intervals: str) -> None:

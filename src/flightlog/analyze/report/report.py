@@ -5,9 +5,8 @@ A report is worked out from one reading of the run, which charts share.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -17,10 +16,8 @@ from flightlog.analyze.findings import Finding, FindingFacts, find
 from flightlog.analyze.findings.base import behind
 from flightlog.analyze.report.critical_path import CriticalPath, critical_path, critical_spans
 from flightlog.analyze.report.failures import FailureCause, failure_groups
-from flightlog.analyze.report.interval_tables import hold, hold_open
-from flightlog.analyze.report.large_run import LARGE_BYTES, LargeStreams, cached_summary
 from flightlog.analyze.report.spans import CalibrationLoop, SpanTree, calibration_loops, span_tree
-from flightlog.analyze.report.summary import Summary, summarize
+from flightlog.analyze.report.summary import ReportContext, Summary, open_context
 from flightlog.analyze.report.tasks import (
     NAMES,
     Concurrency,
@@ -34,11 +31,10 @@ from flightlog.analyze.report.time_shares import Measured, Shares, measure, shar
 from flightlog.analyze.report.workers import JobSummary, WorkerTally, job_summary
 from flightlog.analyze.tallies import tallied
 from flightlog.core.stats import Distribution
-from flightlog.core.time import moment
 from flightlog.events import CostRates
 from flightlog.store import layout
 from flightlog.store.layout import Adopted
-from flightlog.store.tables.run_tables import open_all, read_again
+from flightlog.store.tables.run_tables import read_again
 
 if TYPE_CHECKING:
     import duckdb
@@ -93,17 +89,13 @@ def report_on(
     details: bool = True,
     history: Mapping[str, Distribution] | None = None,
     rates: CostRates | None = None,
-    large_bytes: int = LARGE_BYTES,
 ) -> Report:
     """The report of a run in any state. The same files give the same report.
 
     `history` has durations of earlier runs by task or span name, to tell what is stuck by. `rates` are what
-    the run is charged by in place of its own. Streams of `large_bytes` or more are read another way, with the
-    same result.
+    the run is charged by in place of its own.
     """
-    found, _ = report_and(
-        run, _nothing, details=details, history=history, rates=rates, large_bytes=large_bytes
-    )
+    found, _ = report_and(run, _nothing, details=details, history=history, rates=rates)
     return found
 
 
@@ -116,12 +108,11 @@ def report_and(
     details: bool = True,
     history: Mapping[str, Distribution] | None = None,
     rates: CostRates | None = None,
-    large_bytes: int = LARGE_BYTES,
 ) -> tuple[Report, Also]:
     """The report, and what `also` makes of the same reading; it finds these `views`, too, in the
     connection.
     """
-    with open_context(run, views={*_VIEWS, *views}, large_bytes=large_bytes) as context:
+    with open_context(run, views={*_VIEWS, *views}) as context:
         return _report(context, details, history, rates), also(context)
 
 
@@ -135,7 +126,7 @@ def _report(
     history: Mapping[str, Distribution] | None,
     rates: CostRates | None,
 ) -> Report:
-    run, connection, summary, workers, window, in_turn, most = context
+    run, connection, summary, workers, window = context
     going_on = in_flight(summary, history)
     measured = measure(connection, workers, window)
     time = None if measured is None else shares_of(measured)
@@ -144,15 +135,13 @@ def _report(
         name: [(launched, ready) for launched, ready in launches if ready is not None]
         for name, launches in workers.launches().items()
     }
-    critical = critical_path(connection, window, startups, in_turn=in_turn) or critical_spans(
-        connection, window
-    )
+    critical = critical_path(connection, window, startups) or critical_spans(connection, window)
     late = behind(connection, time)
     facts = FindingFacts(summary, time, critical, going_on, late, connection, window, _out_of_memory(run))
     return Report(
         **{name: getattr(summary, name) for name in Summary.__struct_fields__},
         time=time,
-        concurrency=concurrency(connection, window, most=most),
+        concurrency=concurrency(connection, window),
         critical_path=critical,
         findings=find(facts),
         in_flight=going_on,
@@ -241,40 +230,3 @@ def _details(connection: duckdb.DuckDBPyConnection, summary: Summary) -> Details
         span_tree=span_tree(connection),
         failures=failure_groups(connection, summary.failures),
     )
-
-
-class ReportContext(NamedTuple):
-    """What was read, while it is open: the tables `attempt_intervals` and `timed` are in the connection."""
-
-    run: Run
-    connection: duckdb.DuckDBPyConnection
-    summary: Summary
-    workers: WorkerTally
-    window: tuple[int | None, int | None]
-    """The run's start, and its end or last sign of life; nanoseconds since 1970."""
-    in_turn: bool = False
-    """Whether attempts are known to have taken turns on each worker; there is a table `turns` then."""
-    most: tuple[int, int] | None = None
-    """How many attempts were at once at most, and when first, where that was found on the way."""
-
-
-@contextmanager
-def open_context(
-    run: Run, *, views: Collection[str] = (), large_bytes: int = LARGE_BYTES
-) -> Iterator[ReportContext]:
-    """Read a run in any state; beside `attempts` and `spans` these `views` are in the connection.
-
-    Streams of `large_bytes` or more are read another way, with the same result. The connection is closed when
-    the context ends.
-    """
-    with open_all([run], only={"attempts", "spans", *views}) as tables:
-        kept = cached_summary(run)
-        large = LargeStreams(run, tables, large_bytes, counted=kept is not None)
-        summary = kept or summarize(run, large)
-        workers = tallied(run, "workers", WorkerTally())
-        window = moment(summary.run.start_time), moment(summary.run.end_time or summary.run.last_seen)
-        large.hold_stored(window[1])
-        hold(tables.connection, window[1], but=large.held)
-        if summary.run.end_time is None and window[1] is not None and summary.spans.in_flight:
-            hold_open(tables.connection, window[1])
-        yield ReportContext(run, tables.connection, summary, workers, window, large.in_turn, large.most)

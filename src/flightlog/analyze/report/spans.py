@@ -9,19 +9,23 @@ from __future__ import annotations
 
 import json
 import math
-from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from flightlog.analyze.report.interval_tables import scalar
-from flightlog.analyze.tallies import Least, MetricStats, MetricTally, copied
-from flightlog.core.intervals import Intervals, length, overlap, union
-from flightlog.core.stats import Distribution, distribution, exact_sum
-from flightlog.core.time import moment, nanoseconds, seconds
-from flightlog.events import Event, SpanEvent, SpanOpened
+from flightlog.analyze.report.interval_tables import merge, scalar
+from flightlog.analyze.report.metrics import (
+    MetricStats,
+    distribution_from,
+    distribution_sql,
+    metrics_by_owner,
+    picked,
+)
+from flightlog.core.stats import exact_sum
+from flightlog.core.time import nanoseconds, seconds, timestamp_of
 from flightlog.events.base import Json
+from flightlog.store.tables.connection import records
 
 if TYPE_CHECKING:
     import duckdb
@@ -77,160 +81,91 @@ class SpanSummary(Struct, frozen=True, kw_only=True):
     in_flight: list[SpanInFlight]
 
 
-class SpanTally:
-    """Takes the events of the stream `spans`, in any order; 24 bytes stay of a span, and its metrics.
+_BY_NAME = f"""
+SELECT * REPLACE ({picked("durations")}) FROM (
+    SELECT name, count(*) AS count, count(*) FILTER (status = 'error') AS errors,
+        CAST(coalesce(sum(own), 0) AS BIGINT) AS own, {distribution_sql("duration_s", "true", "durations")}
+    FROM span_intervals WHERE NOT "open" GROUP BY name
+)
+"""  # noqa: S608 - constants
 
-    Children come before their parents where one process writes; those that do not are settled by `settle`,
-    with a second pass over the same events.
-    """
+_MEASURED = """
+SELECT name AS owner, metrics, at_ns(started_at) AS moment, coalesce(span_id, '') AS tie
+FROM span_rows WHERE NOT "open"
+"""
 
-    def __init__(self, root: str = "") -> None:
-        self._root = root
-        self._names: dict[str, SpanNameTally] = {}
-        self._open: dict[str, SpanOpened] = {}
-        self._inside: dict[str, list[tuple[int, int]]] = {}
 
-    def add(self, event: Event) -> None:
-        """Take one event; other kinds are ignored."""
-        if isinstance(event, SpanEvent):
-            self._ended(event)
-        elif isinstance(event, SpanOpened):
-            known = self._open.get(event.span_id)
-            if known is None or event.elapsed_s > known.elapsed_s:
-                self._open[event.span_id] = event
-
-    def _ended(self, event: SpanEvent) -> None:
-        self._open.pop(event.span_id, None)
-        name = self._names.get(event.name)
-        if name is None:
-            name = self._names[event.name] = SpanNameTally()
-        name.count += 1
-        name.errors += event.status == "error"
-        if event.metrics:
-            name.metrics.take(event.metrics, (event.timestamp, event.writer, event.seq))
-        if event.duration_s is None:
-            return
-        name.durations.append(event.duration_s)
-        lasted = nanoseconds(event.duration_s)
-        name.own += lasted
-        start = moment(event.timestamp)
-        if start is None:
-            return
-        name.times.add(start, start + lasted)
-        inside = self._inside.pop(event.span_id, None)
-        if inside is not None:
-            name.own -= _covered(inside, (start, start + lasted))
-        if event.parent_id is not None and event.parent_id != self._root:
-            self._inside.setdefault(event.parent_id, []).append((start, start + lasted))
-
-    def needs_settling(self) -> bool:
-        """Whether a second pass over the events could change anything."""
-        return bool(self._open or self._inside)
-
-    def settle(self, events: Iterable[Event]) -> None:
-        """Look at the events again for spans that ended before they were known to be open, or to be
-        parents.
+def span_summary(connection: duckdb.DuckDBPyConnection, until: int | None) -> SpanSummary:
+    """All spans, from `span_intervals` and `span_rows`; `until` is the run's end, or its last heartbeat."""
+    measured = metrics_by_owner(connection, _MEASURED)
+    merge(
+        connection,
+        "open_by_name",
+        "name",
         """
-        late = {span_id: _Parent() for span_id in self._inside}
-        for event in events:
-            if not isinstance(event, SpanEvent):
-                continue
-            self._open.pop(event.span_id, None)
-            start = moment(event.timestamp)
-            if start is None or event.duration_s is None:
-                continue
-            time = (start, start + nanoseconds(event.duration_s))
-            if event.parent_id in late:
-                late[event.parent_id].children.append(time)
-            parent = late.get(event.span_id)
-            if parent is not None and parent.time is None and event.name in self._names:
-                parent.name, parent.time, parent.before = event.name, time, len(parent.children)
-        for parent in late.values():
-            if parent.time is not None:
-                # What came before the parent has been taken off already, and may overlap what came after.
-                taken = _covered(parent.children[: parent.before], parent.time)
-                self._names[parent.name].own += taken - _covered(parent.children, parent.time)
-        self._inside = {}
+        SELECT name, began AS since, stopped AS until FROM span_intervals
+        WHERE NOT "open" AND began IS NOT NULL AND stopped IS NOT NULL
+        """,
+    )
+    walls = dict(
+        connection.execute("SELECT name, sum(until - since) FROM open_by_name GROUP BY name").fetchall()
+    )
+    merge(connection, "open_at_all", "all_of_them", "SELECT 0 AS all_of_them, since, until FROM open_by_name")
+    wall = scalar(connection, "SELECT coalesce(sum(until - since), 0) FROM open_at_all")
+    rows = records(connection.execute(_BY_NAME))
+    names = {
+        row["name"]: _span_name(row, walls.get(row["name"], 0), measured.get(row["name"], {})) for row in rows
+    }
+    return SpanSummary(
+        count=sum(name.count for name in names.values()),
+        errors=sum(name.errors for name in names.values()),
+        open_in_flight=scalar(connection, 'SELECT count(*) FROM span_rows WHERE "open"'),
+        wall_s=seconds(int(wall)),
+        busy_s=seconds(sum(row["own"] for row in rows)),
+        names=len(names),
+        by_name={
+            name: names[name] for name in sorted(sorted(names, key=lambda n: (-names[n].count, n))[:NAMES])
+        },
+        in_flight=_in_flight(connection, until),
+    )
 
-    def summary(self, until: int | None) -> SpanSummary:
-        """The result, after all events and `settle`."""
-        oldest: Least[SpanOpened] = Least(IN_FLIGHT)
-        for opened in self._open.values():
-            oldest.add((opened.timestamp, opened.name, opened.span_id), opened)
-        return SpanSummary(
-            count=sum(name.count for name in self._names.values()),
-            errors=sum(name.errors for name in self._names.values()),
-            open_in_flight=len(self._open),
-            wall_s=seconds(
-                length(union(span for name in self._names.values() for span in name.times.union()))
-            ),
-            busy_s=seconds(sum(name.own for name in self._names.values())),
-            names=len(self._names),
-            by_name={
-                name: self._names[name].summary(length(self._names[name].times.union()))
-                for name in listed_names(self._names)
-            },
-            in_flight=[_in_flight(opened, until) for opened in oldest.items()],
+
+def _span_name(row: Mapping[str, Any], wall: int, metrics: dict[str, MetricStats]) -> SpanName:
+    spread = distribution_from(row, "durations")
+    return SpanName(
+        count=row["count"],
+        errors=row["errors"],
+        total_s=spread.total,
+        wall_s=seconds(int(wall)),
+        self_s=seconds(row["own"]),
+        mean=spread.mean,
+        min=spread.min,
+        p50=spread.p50,
+        p95=spread.p95,
+        max=spread.max,
+        metrics=metrics,
+    )
+
+
+def _in_flight(connection: duckdb.DuckDBPyConnection, until: int | None) -> list[SpanInFlight]:
+    rows = connection.execute(
+        """
+        SELECT name, coalesce(span_id, ''), parent_id, tags, at_ns(started_at), duration_s FROM span_rows
+        WHERE "open" ORDER BY started_at NULLS FIRST, name, span_id LIMIT $few
+        """,
+        {"few": IN_FLIGHT},
+    ).fetchall()
+    return [
+        SpanInFlight(
+            name=name,
+            span_id=span_id,
+            parent_id=parent_id,
+            tags=dict(_json(tags)),
+            since="" if began is None else timestamp_of(began),
+            elapsed_s=elapsed_s if began is None or until is None else seconds(max(0, until - began)),
         )
-
-
-class SpanNameTally:
-    """The tally of one span name."""
-
-    def __init__(self) -> None:
-        self.count = self.errors = self.own = 0
-        self.durations = array("d")
-        self.times = Intervals()
-        self.metrics = MetricTally()
-
-    def summary(self, wall: int) -> SpanName:
-        """The result; `wall` is for how many nanoseconds one or more were open."""
-        spread = self.spread()
-        return SpanName(
-            count=self.count,
-            errors=self.errors,
-            total_s=spread.total,
-            wall_s=seconds(wall),
-            self_s=seconds(self.own),
-            mean=spread.mean,
-            min=spread.min,
-            p50=spread.p50,
-            p95=spread.p95,
-            max=spread.max,
-            metrics=self.metrics.stats(),
-        )
-
-    def spread(self) -> Distribution:
-        """Of all durations."""
-        return distribution(self.durations)
-
-
-def listed_names(names: Mapping[str, SpanNameTally]) -> list[str]:
-    """The names that a summary lists, in order: those with the most spans."""
-    return sorted(sorted(names, key=lambda name: (-names[name].count, name))[:NAMES])
-
-
-class _Parent:
-    """A span of which some children were read after it."""
-
-    __slots__ = ("before", "children", "name", "time")
-
-    def __init__(self) -> None:
-        self.name = ""
-        self.time: tuple[int, int] | None = None
-        self.before = 0
-        self.children: list[tuple[int, int]] = []
-
-
-def _covered(inside: list[tuple[int, int]], time: tuple[int, int]) -> int:
-    """How much of a span its children cover."""
-    return length(overlap(union(inside), [time]))
-
-
-def _in_flight(opened: SpanOpened, until: int | None) -> SpanInFlight:
-    start = moment(opened.timestamp)
-    elapsed = opened.elapsed_s if start is None or until is None else seconds(max(0, until - start))
-    return copied(SpanInFlight, opened, since=opened.timestamp, elapsed_s=elapsed)
+        for name, span_id, parent_id, tags, began, elapsed_s in rows
+    ]
 
 
 NODES = 1000
@@ -425,7 +360,7 @@ def calibration_loops(connection: duckdb.DuckDBPyConnection) -> list[Calibration
         """
         SELECT name, span_id, coalesce(parent_id, ''), strftime(started_at, '%Y-%m-%dT%H:%M:%S.%fZ'),
             at_ns(started_at), duration_s, "open", tags, metrics
-        FROM spans WHERE name IN (SELECT unnest($1)) AND started_at IS NOT NULL AND duration_s IS NOT NULL
+        FROM span_rows WHERE name IN (SELECT unnest($1)) AND started_at IS NOT NULL AND duration_s IS NOT NULL
         ORDER BY started_at, span_id
         """,
         [[JOB, ITERATION, *PHASES]],

@@ -5,8 +5,9 @@ Includes what the recorder itself cost.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -14,21 +15,25 @@ from msgspec import Struct
 from flightlog.analyze.cost.cost import CostSummary, CostTally, used_by
 from flightlog.analyze.report.cache import ArtifactSummary, ArtifactTally, CacheSummary, CacheTally
 from flightlog.analyze.report.failures import FailureSummary, FailureTally
+from flightlog.analyze.report.interval_tables import RunLines
+from flightlog.analyze.report.metrics import MetricStats, statistics_of
 from flightlog.analyze.report.resources import ResourceSummary, ResourceTally
-from flightlog.analyze.report.spans import SpanSummary, SpanTally
-from flightlog.analyze.report.tasks import TaskSummary, TaskTally, args_of
-from flightlog.analyze.report.workers import WorkerLoad, WorkerSummary, WorkerTally
-from flightlog.analyze.tallies import MetricStats, MetricTally, copied
+from flightlog.analyze.report.spans import SpanSummary, span_summary
+from flightlog.analyze.report.tasks import TaskSummary, WorkerLoad, task_summary
+from flightlog.analyze.report.workers import WorkerSummary, WorkerTally
+from flightlog.analyze.tallies import copied, tallied
 from flightlog.core.displayed import Displayed
 from flightlog.core.stats import exact_sum
 from flightlog.core.time import moment
-from flightlog.events import Event, Metric, TaskFailed
+from flightlog.events import Event
 from flightlog.store.layout import WriterInfo
 from flightlog.store.liveness import latest
 from flightlog.store.read.events import Completeness
+from flightlog.store.tables.run_tables import open_all, read_again
 
 if TYPE_CHECKING:
-    from flightlog.analyze.report.large_run import LargeStreams
+    import duckdb
+
     from flightlog.store.read.events import RunReading
     from flightlog.store.run import Run
 
@@ -78,29 +83,64 @@ class Summary(Displayed, Struct, frozen=True, kw_only=True):
     overhead: OverheadSummary
 
 
-def summarize(run: Run, large: LargeStreams | None = None) -> Summary:
-    """The summary of a run in any state. The same files give the same summary, in whatever order lines stand.
-
-    Goes through each stream once, through `tasks` and `spans` a second time where something was in flight,
-    and keeps a few numbers of every event in memory. What `large` has read is not gone through.
+class ReportContext(NamedTuple):
+    """What was read of a run, while it is open: the tables `attempt_intervals`, `span_intervals` and
+    `span_rows` are in the connection.
     """
+
+    run: Run
+    connection: duckdb.DuckDBPyConnection
+    summary: Summary
+    workers: WorkerTally
+    window: tuple[int | None, int | None]
+    """The run's start, and its end or last sign of life; nanoseconds since 1970."""
+
+
+@contextmanager
+def open_context(run: Run, *, views: Collection[str] = (), cached: bool = True) -> Iterator[ReportContext]:
+    """Read a run in any state; beside `attempts` and `spans` these `views` are in the connection.
+
+    A summary that was kept and is current is used where `cached` allows it. The connection is closed when the
+    context ends.
+    """
+    from flightlog.analyze.report.summary_cache import cached_summary
+
+    with open_all([run], only={"attempts", "spans", "task_events", "metrics", *views}) as tables:
+        lines = RunLines(run, tables)
+        summary = cached_summary(run) if cached else None
+        if summary is None:
+            summary, workers = _summarize(run, tables.connection, lines)
+        else:
+            workers = tallied(run, "workers", WorkerTally())
+            until = moment(summary.run.end_time or summary.run.last_seen)
+            lines.hold(until, going_on=summary.run.end_time is None and bool(summary.spans.in_flight))
+        window = moment(summary.run.start_time), moment(summary.run.end_time or summary.run.last_seen)
+        yield ReportContext(run, tables.connection, summary, workers, window)
+
+
+@read_again
+def summarize(run: Run) -> Summary:
+    """The summary of a run in any state, from its events. The same files give the same summary, in whatever
+    order lines stand.
+    """
+    with open_context(run, cached=False) as context:
+        return context.summary
+
+
+def _summarize(
+    run: Run, connection: duckdb.DuckDBPyConnection, lines: RunLines
+) -> tuple[Summary, WorkerTally]:
+    """Count everything; makes the tables of intervals on the way, once it is known when the run ended."""
     reading = run.read()
-    read = large.scans if large is not None else {}
-    for scan in read.values():
-        reading.take(scan)
-    tasks, failures, spans = TaskTally(), FailureTally(), SpanTally(root=run.info.span_id)
-    workers, resources, cache = WorkerTally(), ResourceTally(), CacheTally()
-    artifacts, cost, metrics = ArtifactTally(), CostTally(), MetricTally()
-    if large is not None and "tasks" in read:
-        for failed in large.failed():
-            failures.add(failed)
-    else:
-        for event in _events(reading, "tasks"):
-            tasks.add(event)
-            if isinstance(event, TaskFailed):
-                failures.add(event)
+    for stream in (*lines.streams, "metrics"):
+        scan = lines.scan(stream)
+        if scan is not None:
+            reading.take(scan)
+    failures, workers, resources, cache = FailureTally(), WorkerTally(), ResourceTally(), CacheTally()
+    artifacts, cost = ArtifactTally(), CostTally()
+    for failed in lines.failed():
+        failures.add(failed)
     for stream, tally in (
-        ("spans", spans),
         ("workers", workers),
         ("resources", resources),
         ("cache", cache),
@@ -108,48 +148,39 @@ def summarize(run: Run, large: LargeStreams | None = None) -> Summary:
         ("artifacts", artifacts),
         ("cost", cost),
     ):
-        for event in _events(reading, stream) if stream not in read else ():
-            tally.add(event)
-    for event in _events(reading, "metrics"):
-        if isinstance(event, Metric):
-            metrics.add(event)
-
-    completeness = run.completeness(reading)
-    facts = _facts(run, reading, metrics.stats())
-    until = moment(facts.end_time or facts.last_seen)
-    done, work = large.tasks(until) if large is not None and "tasks" in read else _tasks(run, tasks, until)
-    timed = large.spans() if large is not None and "spans" in read else _spans(run, spans, until)
-    sampled, lookups, outputs = resources.summary(), cache.summary(), artifacts.summary()
+        for event in reading.events(stream):
+            if isinstance(event, Event):
+                tally.add(event)
+    facts = _facts(run, reading, statistics_of(connection, _SERIES).get("", {}))
     end = facts.end_time or facts.last_seen
+    until = moment(end)
+    lines.hold(until, going_on=facts.end_time is None)
+    work = WorkerLoad(connection)
+    sampled, lookups, outputs = resources.summary(), cache.summary(), artifacts.summary()
     used = used_by(
         run, end, workers, work.bounds(), resources=sampled, artifacts=outputs, saved_s=lookups.saved_s
     )
-    return Summary(
+    summary = Summary(
         run=facts,
-        tasks=done,
+        tasks=task_summary(connection, until),
         workers=workers.summary(work, until),
         resources=sampled,
         cache=lookups,
-        spans=timed,
+        spans=span_summary(connection, until),
         failures=failures.summary(),
         artifacts=outputs,
         cost=cost.summary(used),
-        completeness=completeness,
+        completeness=run.completeness(reading),
         overhead=overhead(run.writers(), facts.duration_s),
     )
+    return summary, workers
 
 
-def _tasks(run: Run, tasks: TaskTally, until: int | None) -> tuple[TaskSummary, WorkerLoad]:
-    wanted = {start.task_id for start in tasks.in_flight()}
-    args = args_of(_again(run, "tasks"), wanted) if wanted else {}
-    done = tasks.summary(until, args)
-    return done, tasks.work()
-
-
-def _spans(run: Run, spans: SpanTally, until: int | None) -> SpanSummary:
-    if spans.needs_settling():
-        spans.settle(_again(run, "spans"))
-    return spans.summary(until)
+_SERIES = """
+SELECT '' AS owner, name, value AS number, at_ns("timestamp") AS moment, 0 AS place,
+    printf('%s %020d', writer, seq) AS tie
+FROM metrics WHERE event = 'metric'
+"""
 
 
 def summary_bytes(summary: Summary) -> bytes:
@@ -161,15 +192,6 @@ def summary_schema() -> dict[str, Any]:
     """The JSON Schema of the summary, and so of the report's JSON."""
     schema = msgspec.json.schema(Summary)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Flightlog report", **schema}
-
-
-def _events(reading: RunReading, stream: str) -> Iterator[Event]:
-    return (event for event in reading.events(stream) if isinstance(event, Event))
-
-
-def _again(run: Run, stream: str) -> Iterator[Event]:
-    """A second look, which counts nothing."""
-    return (event for event in run.events(stream) if isinstance(event, Event))
 
 
 def _facts(run: Run, reading: RunReading, metrics: dict[str, MetricStats]) -> RunFacts:

@@ -1,34 +1,29 @@
-"""Tasks: attempts put together from events in any order, counts, durations and waits, the slow, those in
-flight and whether they take longer than usual, and concurrency.
+"""Tasks: counts, durations and waits, the slow, those in flight and whether they take longer than usual, what
+the workers had to do, and concurrency; all from the table `attempt_intervals`.
 """
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Iterable, Mapping
-from itertools import chain
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 from msgspec import Struct
 
-from flightlog.analyze.report.interval_tables import most_at_once
-from flightlog.analyze.tallies import Least, MetricStats, MetricTally, copied
-from flightlog.core.intervals import Intervals, length, overlap, peak
-from flightlog.core.stats import Distribution, distribution, exact_sum
-from flightlog.core.time import SECOND, moment, nanoseconds, seconds, timestamp_of
-from flightlog.events import (
-    Event,
-    TaskCancelled,
-    TaskCompleted,
-    TaskEnded,
-    TaskFailed,
-    TaskRetried,
-    TaskStarted,
-    TaskSubmitted,
+from flightlog.analyze.report.interval_tables import most_at_once, scalar
+from flightlog.analyze.report.metrics import (
+    MetricStats,
+    distribution_from,
+    distribution_sql,
+    metrics_by_owner,
+    picked,
+    scopes_sql,
 )
+from flightlog.analyze.tallies import copied
+from flightlog.core.stats import Distribution
+from flightlog.core.time import SECOND, seconds, timestamp_of
 from flightlog.events.base import Json
-from flightlog.events.declarations import attempt_key
+from flightlog.store.tables.connection import records
 
 if TYPE_CHECKING:
     import duckdb
@@ -121,267 +116,190 @@ class TaskSummary(Struct, frozen=True, kw_only=True):
     in_flight: list[TaskInFlight]
 
 
-class TaskTally:
-    """Takes the events of the stream `tasks` in any order; 16 to 24 bytes stay of a task that ended."""
+_BY_NAME = f"""
+SELECT * REPLACE ({picked("durations")}, {picked("queued")}) FROM (
+    SELECT grouping(task) = 1 AS of_all, task,
+        count(*) FILTER (was_submitted) AS submitted,
+        count(*) FILTER (state = 'completed') AS completed,
+        count(*) FILTER (state = 'failed' AND NOT retried) AS failed,
+        count(*) FILTER (state = 'cancelled') AS cancelled,
+        count(*) FILTER (retried) AS retried,
+        count(*) FILTER (state = 'running') AS running,
+        {distribution_sql("duration_s", "state = 'completed'", "durations")},
+        {distribution_sql("queue_s", "state <> 'pending'", "queued")},
+        coalesce(sum(in_ns(duration_s)) FILTER (state IN ('failed', 'cancelled')), 0) AS failed_s,
+        sum(in_ns(cpu_s)) AS cpu_s, {scopes_sql("cpu_scope", "cpu_s")} AS cpu_scopes,
+        max(peak_rss_bytes) AS peak_rss_bytes, {scopes_sql("rss_scope", "peak_rss_bytes")} AS rss_scopes,
+        sum(read_bytes) AS read_bytes, sum(write_bytes) AS write_bytes,
+        max(gpu_peak_bytes) AS gpu_peak_bytes,
+        {scopes_sql("gpu_memory_scope", "gpu_peak_bytes")} AS gpu_memory_scopes,
+        sum(in_ns(gpu_s)) AS gpu_s, {scopes_sql("gpu_scope", "gpu_s")} AS gpu_scopes
+    FROM attempt_intervals GROUP BY GROUPING SETS ((task), ())
+)
+"""  # noqa: S608 - constants
+_COUNTS = ("submitted", "completed", "failed", "cancelled", "retried", "running")
+_SECONDS = ("failed_s", "cpu_s", "gpu_s")
+_SCOPES = ("cpu_scopes", "rss_scopes", "gpu_memory_scopes", "gpu_scopes")
+_BYTES = ("peak_rss_bytes", "read_bytes", "write_bytes", "gpu_peak_bytes")
 
-    def __init__(self) -> None:
-        self.attempts = Attempts()
-        self.by_worker: dict[str, WorkerTasks] = {}
-        self._names: dict[str, TaskNameTally] = {}
-        self._queued = array("d")
-        self._slowest: Least[TaskCompleted] = Least(SLOWEST)
+_PENDING = """
+SELECT count(DISTINCT task_id) FROM attempt_intervals WHERE state = 'pending' AND was_submitted
+    AND task_id NOT IN (SELECT task_id FROM attempt_intervals WHERE state <> 'pending')
+"""
 
-    def add(self, event: Event) -> None:
-        """Take one event; other kinds are ignored."""
-        if isinstance(event, TaskEnded):
-            self._ended(event)
-        elif isinstance(event, TaskStarted):
-            self._queue(self.attempts.started(event))
-        elif isinstance(event, TaskSubmitted):
-            self._name(event.task).submitted += 1
-            self.attempts.submitted(event)
-        elif isinstance(event, TaskRetried):
-            self._name(event.task).retried += 1
-            self.attempts.retried(event)
-
-    def _ended(self, event: TaskEnded) -> None:
-        self._queue(self.attempts.ended(event))
-        name = self._name(event.task)
-        name.use(event)
-        worker = self._worker(event.worker)
-        if isinstance(event, TaskCompleted):
-            name.completed += 1
-            if event.duration_s is not None:
-                name.durations.append(event.duration_s)
-                worker.completed.append(event.duration_s)
-                self._slowest.add((-event.duration_s, event.task, event.task_id, event.attempt), event)
-        else:
-            name.cancelled += isinstance(event, TaskCancelled)
-            if event.duration_s is not None:
-                name.lost.append(event.duration_s)
-        worker.attempts += 1
-
-    def _queue(self, queue_s: float | None) -> None:
-        if queue_s is not None:
-            self._queued.append(queue_s)
-
-    def _name(self, task: str) -> TaskNameTally:
-        found = self._names.get(task)
-        if found is None:
-            found = self._names[task] = TaskNameTally()
-        return found
-
-    def _worker(self, worker: str | None) -> WorkerTasks:
-        if worker is None:
-            return WorkerTasks()
-        found = self.by_worker.get(worker)
-        if found is None:
-            found = self.by_worker[worker] = WorkerTasks()
-        return found
-
-    def in_flight(self) -> list[TaskStarted]:
-        """The oldest attempts without an end, `IN_FLIGHT` at most."""
-        oldest: Least[TaskStarted] = Least(IN_FLIGHT)
-        for start in self.attempts.in_flight():
-            oldest.add((start.timestamp, start.task, start.task_id, start.attempt), start)
-        return oldest.items()
-
-    def summary(self, until: int | None, args: dict[str, Json]) -> TaskSummary:
-        """The result, once, after all events; `args` are the arguments of tasks in flight, by task id."""
-        self._queued.extend(self.attempts.close(until))
-        for start in self.attempts.in_flight():
-            self._name(start.task).running += 1
-            self._worker(start.worker).attempts += 1
-        for task in self.attempts.failures():
-            self._name(task).failed += 1
-        tallies = self._names.values()
-        return summary_of(
-            self._names,
-            pending=self.attempts.pending(),
-            queue_s=distribution(self._queued),
-            duration_s=distribution(chain.from_iterable(name.durations for name in tallies)),
-            failed_s=exact_sum(chain.from_iterable(name.lost for name in tallies)),
-            slowest=[copied(TaskRow, event) for event in self._slowest.items()],
-            in_flight=[in_flight_row(start, until, args.get(start.task_id)) for start in self.in_flight()],
-        )
-
-    def work(self) -> TalliedWork:
-        """What the workers had to do, after `summary`."""
-        return TalliedWork(self.attempts.occupied, self.by_worker)
+_MEASURED = """
+SELECT task AS owner, metrics, stopped AS moment, task_id || ' ' || attempt AS tie FROM attempt_intervals
+WHERE state NOT IN ('pending', 'running')
+"""
 
 
-def summary_of(
-    names: Mapping[str, TaskNameTally],
-    *,
-    pending: int,
-    queue_s: Distribution,
-    duration_s: Distribution,
-    failed_s: float,
-    slowest: list[TaskRow],
-    in_flight: list[TaskInFlight],
-) -> TaskSummary:
-    """The summary of all tasks, from the tallies of their names."""
-    tallies = names.values()
-    listed = sorted(names, key=lambda name: (-names[name].size(), name))[:NAMES]
+def task_summary(connection: duckdb.DuckDBPyConnection, until: int | None) -> TaskSummary:
+    """All tasks, from `attempt_intervals`; `until` is the end of the run, or its last heartbeat."""
+    measured = metrics_by_owner(connection, _MEASURED)
+    rows = records(connection.execute(_BY_NAME))
+    names = {row["task"]: _task_name(row, measured.get(row["task"], {})) for row in rows if not row["of_all"]}
+    [row] = [row for row in rows if row["of_all"]]
+    whole = _task_name(row, {})
+    listed = sorted(names, key=lambda name: (-_size(names[name]), name))[:NAMES]
     return TaskSummary(
-        submitted=sum(name.submitted for name in tallies),
-        completed=sum(name.completed for name in tallies),
-        failed=sum(name.failed for name in tallies),
-        cancelled=sum(name.cancelled for name in tallies),
-        retried=sum(name.retried for name in tallies),
-        running=sum(name.running for name in tallies),
-        pending=pending,
-        duration_s=duration_s,
-        queue_s=queue_s,
-        failed_s=failed_s,
+        **{name: getattr(whole, name) for name in (*_COUNTS, "duration_s", "failed_s")},
+        pending=scalar(connection, _PENDING),
+        queue_s=distribution_from(row, "queued"),
         names=len(names),
-        by_name={name: names[name].summary() for name in sorted(listed)},
-        slowest=slowest,
-        in_flight=in_flight,
+        by_name={name: names[name] for name in sorted(listed)},
+        slowest=_slowest(connection),
+        in_flight=_in_flight(connection, until),
     )
 
 
-class WorkerTasks:
-    """What one worker had to do."""
-
-    __slots__ = ("attempts", "completed")
-
-    def __init__(self) -> None:
-        self.attempts = 0
-        self.completed = array("d")
+def _task_name(row: Mapping[str, Any], metrics: dict[str, MetricStats]) -> TaskName:
+    found: dict[str, Any] = {name: row[name] for name in _COUNTS}
+    found |= {name: None if row[name] is None else seconds(int(row[name])) for name in _SECONDS}
+    found |= {name: sorted(row[name] or ()) for name in _SCOPES}
+    found |= {name: None if row[name] is None else int(row[name]) for name in _BYTES}
+    return TaskName(**found, duration_s=distribution_from(row, "durations"), metrics=metrics)
 
 
-class TalliedWork:
-    """What the workers had to do, as attempts tell it."""
+def _size(name: TaskName) -> int:
+    """How much there is of it."""
+    return max(name.submitted, name.completed + name.failed + name.cancelled + name.running)
 
-    def __init__(self, occupied: Mapping[str, Intervals], tasks: Mapping[str, WorkerTasks]) -> None:
-        self._occupied = occupied
-        self.attempts = {name: work.attempts for name, work in tasks.items()}
-        self.completed_s = exact_sum(chain.from_iterable(work.completed for work in tasks.values()))
+
+def _slowest(connection: duckdb.DuckDBPyConnection) -> list[TaskRow]:
+    rows = connection.execute(
+        """
+        WITH slowest AS ( -- arguments are looked up for these alone
+            SELECT task_id, attempt FROM attempt_intervals
+            WHERE state = 'completed' AND duration_s IS NOT NULL
+            ORDER BY duration_s DESC, task, task_id, attempt LIMIT $few
+        )
+        SELECT task, task_id, args, duration_s, worker FROM attempt_intervals
+        SEMI JOIN slowest USING (task_id, attempt) ORDER BY duration_s DESC, task, task_id, attempt
+        """,
+        {"few": SLOWEST},
+    ).fetchall()
+    return [task_row(*row) for row in rows]
+
+
+def _in_flight(connection: duckdb.DuckDBPyConnection, until: int | None) -> list[TaskInFlight]:
+    rows = connection.execute(
+        """
+        WITH oldest AS (
+            SELECT * FROM attempt_intervals WHERE state = 'running'
+            ORDER BY started NULLS FIRST, task, task_id, attempt LIMIT $few
+        )
+        SELECT oldest.task, task_id, oldest.attempt, oldest.worker, oldest.started,
+            coalesce(oldest.args, first.args) -- only submissions, of the first attempt, may tell them
+        FROM oldest
+            LEFT JOIN (SELECT task_id, args FROM attempt_intervals WHERE attempt = 1) AS first USING (task_id)
+        ORDER BY oldest.started NULLS FIRST, oldest.task, task_id, oldest.attempt
+        """,
+        {"few": IN_FLIGHT},
+    ).fetchall()
+    return [
+        TaskInFlight(
+            task=task,
+            task_id=task_id,
+            attempt=attempt,
+            args=None if args is None else msgspec.json.decode(args),
+            worker=worker,
+            since="" if started is None else timestamp_of(started),
+            elapsed_s=None if started is None or until is None else seconds(max(0, until - started)),
+        )
+        for task, task_id, attempt, worker, started, args in rows
+    ]
+
+
+class WorkerLoad:
+    """What the workers had to do, from `attempt_intervals`. Workers that no task names are left out."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        self._connection = connection
+        self.attempts: dict[str, int] = dict(
+            connection.execute(
+                "SELECT worker, count(*) FROM attempt_intervals "
+                "WHERE state <> 'pending' AND worker IS NOT NULL GROUP BY worker"
+            ).fetchall()
+        )
+        """How many each executed, those in flight included."""
+        done = scalar(
+            connection,
+            "SELECT sum(in_ns(duration_s)) FROM attempt_intervals "
+            "WHERE state = 'completed' AND worker IS NOT NULL",
+        )
+        self.completed_s = seconds(int(done or 0))
+        """Execution time of all completed tasks whose worker is known."""
 
     def bounds(self) -> dict[str, tuple[int, int] | None]:
         """The first start and the last end on each worker; None where no time is known."""
-        return {
-            **dict.fromkeys(self.attempts),
-            **{name: held.bounds() for name, held in self._occupied.items()},
-        }
+        rows = self._connection.execute(
+            f"SELECT worker, min(since), max(until) FROM ({_OCCUPIED}) GROUP BY worker"  # noqa: S608 - a constant
+        ).fetchall()
+        known = {worker: (since, until) for worker, since, until in rows}
+        return {**dict.fromkeys(self.attempts), **known}
 
     def busy(self, ups: Mapping[str, list[tuple[int, int]]]) -> tuple[dict[str, int], int]:
         """For how many nanoseconds each worker was held while it was up, and how many were at once at
         most.
         """
-        busies = {
-            name: overlap(self._occupied[name].union(), up) if name in self._occupied else []
-            for name, up in ups.items()
-        }
-        return {name: length(spans) for name, spans in busies.items()}, peak(
-            chain.from_iterable(busies.values())
-        )
+        lives = [(name, since, until) for name, spans in ups.items() for since, until in spans]
+        columns: list[list[Any]] = [list(column) for column in zip(*lives, strict=True)] or [[], [], []]
+        self._connection.execute(_BUSY, columns)
+        rows = self._connection.execute(
+            "SELECT worker, sum(until - since) FROM busy GROUP BY worker"
+        ).fetchall()
+        most = most_at_once(self._connection, "SELECT since, until FROM busy")
+        busy = {worker: int(time) for worker, time in rows}
+        return {**dict.fromkeys(ups, 0), **busy}, most[0] if most is not None else 0
 
 
-class TaskNameTally:
-    """The tally of one task name."""
+_OCCUPIED = """
+SELECT worker, began AS since, stopped AS until FROM attempt_intervals
+WHERE worker IS NOT NULL AND began IS NOT NULL AND stopped IS NOT NULL
+"""
 
-    def __init__(self) -> None:
-        self.submitted = self.completed = self.failed = self.cancelled = self.retried = self.running = 0
-        self.durations, self.lost, self.cpu = array("d"), array("d"), array("d")
-        self.cpu_scopes: set[str] = set()
-        self.rss_scopes: set[str] = set()
-        self.peak: int | None = None
-        self.read: int | None = None
-        self.write: int | None = None
-        self.metrics = MetricTally()
-        self.gpu = array("d")
-        self.gpu_peak: int | None = None
-        self.gpu_memory_scopes: set[str] = set()
-        self.gpu_scopes: set[str] = set()
-
-    def use(self, event: TaskEnded) -> None:
-        """Take what an attempt used and measured."""
-        if event.cpu_s is not None:
-            self.cpu.append(event.cpu_s)
-            self.cpu_scopes.add(event.cpu_scope or "unknown")
-        if event.peak_rss_bytes is not None:
-            self.peak = max(self.peak or 0, event.peak_rss_bytes)
-            self.rss_scopes.add(event.rss_scope or "unknown")
-        if event.read_bytes is not None:
-            self.read = (self.read or 0) + event.read_bytes
-        if event.write_bytes is not None:
-            self.write = (self.write or 0) + event.write_bytes
-        if event.gpu_peak_bytes is not None:
-            self.gpu_peak = max(self.gpu_peak or 0, event.gpu_peak_bytes)
-            self.gpu_memory_scopes.add(event.gpu_memory_scope or "unknown")
-        if event.gpu_s is not None:
-            self.gpu.append(event.gpu_s)
-            self.gpu_scopes.add(event.gpu_scope or "unknown")
-        if event.metrics:
-            self.metrics.take(event.metrics, (event.timestamp, event.writer, event.seq))
-
-    def spread(self) -> Distribution:
-        """Of the durations of completed ones."""
-        return distribution(self.durations)
-
-    def lost_s(self) -> float:
-        """The durations of those that did not complete."""
-        return exact_sum(self.lost)
-
-    def cpu_s(self) -> float | None:
-        """Of all attempts that know it."""
-        return exact_sum(self.cpu) if self.cpu else None
-
-    def gpu_s(self) -> float | None:
-        """Of all attempts that know it."""
-        return exact_sum(self.gpu) if self.gpu else None
-
-    def size(self) -> int:
-        """How much there is of it."""
-        return max(self.submitted, self.completed + self.failed + self.cancelled + self.running)
-
-    def summary(self) -> TaskName:
-        """The result."""
-        return TaskName(
-            submitted=self.submitted,
-            completed=self.completed,
-            failed=self.failed,
-            cancelled=self.cancelled,
-            retried=self.retried,
-            running=self.running,
-            duration_s=self.spread(),
-            failed_s=self.lost_s(),
-            cpu_s=self.cpu_s(),
-            cpu_scopes=sorted(self.cpu_scopes),
-            peak_rss_bytes=self.peak,
-            rss_scopes=sorted(self.rss_scopes),
-            read_bytes=self.read,
-            write_bytes=self.write,
-            metrics=self.metrics.stats(),
-            gpu_peak_bytes=self.gpu_peak,
-            gpu_memory_scopes=sorted(self.gpu_memory_scopes),
-            gpu_s=self.gpu_s(),
-            gpu_scopes=sorted(self.gpu_scopes),
-        )
+_BUSY = f"""
+CREATE OR REPLACE TEMP TABLE busy AS
+WITH lives AS (
+    SELECT unnest($1::VARCHAR[]) AS worker, unnest($2::BIGINT[]) AS since, unnest($3::BIGINT[]) AS until
+), held AS (
+    SELECT worker, greatest(occupied.since, lives.since) AS since, least(occupied.until, lives.until) AS until
+    FROM ({_OCCUPIED}) AS occupied JOIN lives USING (worker)
+), fresh AS (
+    SELECT worker, until, greatest(since, coalesce(max(until) OVER (
+        PARTITION BY worker ORDER BY since, until ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+    ), since)) AS since
+    FROM held WHERE since < until
+)
+SELECT worker, since, until FROM fresh WHERE since < until
+"""  # noqa: S608 - constants
+"""What the attempts on each worker cover while it is up, in pieces that do not overlap."""
 
 
 def task_row(task: str, task_id: str, args: str | None, duration_s: float, worker: str | None) -> TaskRow:
     """One completed task, with its arguments as JSON."""
     found: Json = msgspec.json.decode(args or "{}")
     return TaskRow(task=task, task_id=task_id, args=found, duration_s=duration_s, worker=worker)
-
-
-def in_flight_row(start: TaskStarted, until: int | None, args: Json | None) -> TaskInFlight:
-    """One that never ended, with its arguments where they are known."""
-    began = moment(start.timestamp)
-    elapsed = None if began is None or until is None else seconds(max(0, until - began))
-    return copied(TaskInFlight, start, args=args, since=start.timestamp, elapsed_s=elapsed)
-
-
-def args_of(events: Iterable[Event], wanted: set[str]) -> dict[str, Json]:
-    """The arguments of these tasks, by task id, from their submissions."""
-    return {
-        event.task_id: event.args
-        for event in events
-        if isinstance(event, TaskSubmitted) and event.task_id in wanted
-    }
 
 
 BUCKETS = 60
@@ -408,19 +326,16 @@ def concurrency(
     connection: duckdb.DuckDBPyConnection,
     window: tuple[int | None, int | None],
     buckets: int = BUCKETS,
-    *,
-    most: tuple[int, int] | None = None,
 ) -> Concurrency | None:
     """Concurrency between the run's start and its end, from its `attempt_intervals` table; None where nothing
     ran or no time passed.
 
-    What ran outside of these bounds, by clocks that disagree, is left out of the means. `most` is how many
-    ran at once at most, and when first, where that is known.
+    What ran outside of these bounds, by clocks that disagree, is left out of the means.
     """
     start, until = window
     if start is None or until is None or until <= start:
         return None
-    most = most or most_at_once(
+    most = most_at_once(
         connection, "SELECT began AS since, stopped AS until FROM attempt_intervals WHERE began IS NOT NULL"
     )
     if most is None:
@@ -468,110 +383,6 @@ def _work_until(connection: duckdb.DuckDBPyConnection, bounds: list[int]) -> lis
             count, total = count + number, total + sum_
             done[n] += sign * (count * (bounds[n] - start) - total)
     return done
-
-
-class End(NamedTuple):
-    """What is needed of an attempt whose end was read before its start."""
-
-    at: int | None
-    worker: str | None
-    duration_s: float | None
-    queue_s: float | None
-
-
-class Attempts:
-    """Pairs starts with ends, and submissions with signs of life.
-
-    Holds what is unpaired at the moment: little while events stand in order, everything where one kind of
-    event is missing altogether. After `close`, `occupied` has the time each worker was held by attempts.
-    """
-
-    def __init__(self) -> None:
-        self.occupied: dict[str, Intervals] = {}
-        self._starts: dict[str, TaskStarted] = {}
-        self._ends: dict[str, End] = {}
-        self._waiting: set[str] = set()
-        self._begun: set[str] = set()
-        self._retried: dict[str, int | None] = {}
-        self._failed: dict[str, str] = {}
-
-    def submitted(self, event: TaskSubmitted) -> None:
-        """A submission; it waits until its task shows a sign of life."""
-        if event.task_id in self._begun:
-            self._begun.remove(event.task_id)
-        else:
-            self._waiting.add(event.task_id)
-
-    def started(self, event: TaskStarted) -> float | None:
-        """A start; gives the queueing time in seconds where the attempt is complete with it."""
-        key = attempt_key(event)
-        end = self._ends.pop(key, None)
-        if end is None:
-            self._starts[key] = event
-            self._show_life(event.task_id)
-            return None
-        return self._pair(event, end)
-
-    def ended(self, event: TaskEnded) -> float | None:
-        """An end; gives the queueing time in seconds where the attempt is complete with it."""
-        key = attempt_key(event)
-        if type(event) is TaskFailed:
-            self._failed[key] = event.task
-        end = End(moment(event.timestamp), event.worker, event.duration_s, event.queue_s)
-        start = self._starts.pop(key, None)
-        if start is None:
-            self._ends[key] = end
-            self._show_life(event.task_id)
-            return None
-        return self._pair(start, end)
-
-    def retried(self, event: TaskRetried) -> None:
-        """The attempt is over, and the task is not."""
-        self._retried[attempt_key(event)] = moment(event.timestamp)
-
-    def close(self, until: int | None) -> list[float]:
-        """Take what found no partner as it is; gives the queueing times not given before.
-
-        An attempt without an end holds its worker up to its retry, or to `until`.
-        """
-        queued = [self._pair(None, end) for end in self._ends.values()]
-        for key, start in self._starts.items():
-            self._occupy(start.worker, moment(start.timestamp), self._retried.get(key, until))
-            queued.append(start.queue_s)
-        return [queue_s for queue_s in queued if queue_s is not None]
-
-    def failures(self) -> list[str]:
-        """The name of the task of each failed attempt that was not retried."""
-        return [name for key, name in self._failed.items() if key not in self._retried]
-
-    def pending(self) -> int:
-        """Tasks that were submitted and never seen to start or end."""
-        return len(self._waiting)
-
-    def in_flight(self) -> list[TaskStarted]:
-        """Attempts that began and have no end, in no particular order."""
-        return [start for key, start in self._starts.items() if key not in self._retried]
-
-    def _show_life(self, task_id: str) -> None:
-        if task_id in self._waiting:
-            self._waiting.remove(task_id)
-        else:
-            self._begun.add(task_id)
-
-    def _pair(self, start: TaskStarted | None, end: End) -> float | None:
-        worker = end.worker if start is None or end.worker is not None else start.worker
-        if end.duration_s is not None and end.at is not None:
-            self._occupy(worker, end.at - nanoseconds(end.duration_s), end.at)
-        elif start is not None:
-            self._occupy(worker, moment(start.timestamp), end.at)
-        return end.queue_s if end.queue_s is not None or start is None else start.queue_s
-
-    def _occupy(self, worker: str | None, start: int | None, end: int | None) -> None:
-        if worker is not None and start is not None and end is not None:
-            held = self.occupied.get(worker)
-            if held is None:
-                held = self.occupied[worker] = Intervals()
-            held.add(start, end)
 
 
 ENOUGH = 5

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from itertools import chain
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -26,6 +26,7 @@ from flightlog.events import (
 from flightlog.events.rates import Sizes
 
 if TYPE_CHECKING:
+    from flightlog.analyze.report.tasks import WorkerLoad
     from flightlog.store.run import Run
 
 LISTED_WORKERS = 1000
@@ -66,30 +67,6 @@ class WorkerSummary(Struct, frozen=True, kw_only=True):
     utilization: float | None
     efficiency: float | None
     by_worker: dict[str, Worker]
-
-
-class WorkerLoad(Protocol):
-    """What tasks say of the workers. Workers that no task names are left out."""
-
-    @property
-    def attempts(self) -> Mapping[str, int]:
-        """How many each executed, those in flight included."""
-        ...
-
-    @property
-    def completed_s(self) -> float:
-        """Execution time of all completed tasks whose worker is known."""
-        ...
-
-    def bounds(self) -> Mapping[str, tuple[int, int] | None]:
-        """The first start and the last end on each worker; None where no time is known."""
-        ...
-
-    def busy(self, ups: Mapping[str, list[tuple[int, int]]]) -> tuple[Mapping[str, int], int]:
-        """For how many nanoseconds each worker was held while it was up, and how many were at once at
-        most.
-        """
-        ...
 
 
 class WorkerTally:

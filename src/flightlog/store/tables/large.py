@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from flightlog.store.read.files import find_parts
 from flightlog.store.tables.connection import text
 from flightlog.store.tables.run_tables import open_all
-from flightlog.store.tables.streams import HIDDEN
-from flightlog.store.tables.views import OF_ONE, ONE, TASKS, attempts_of_one
+from flightlog.store.tables.views import HIDDEN, OF_ONE, ONE, TASKS, attempts_of_one
 
 if TYPE_CHECKING:
     import duckdb

@@ -58,7 +58,7 @@ def open_all(
             create_runs(tables.connection, runs)
         one = tables.run_ids[0] if len(tables.run_ids) == 1 else None
         for name, statement in DERIVED.items():
-            if streams is None or NEEDS[name] <= streams:
+            if only is None or name in only or (name == "attempts" and {"tasks", "concurrency"} & set(only)):
                 lean = attempts_of_one(one) if one is not None and name == "attempts" else statement
                 made = [lean] if name not in STORED or name in tables.unstored else []
                 view = union([*made, *tables.stored.get(name, ())])

@@ -27,7 +27,7 @@ from flightlog.store.tables.connection import (
     users_table,
 )
 from flightlog.store.tables.sources import Sources
-from flightlog.store.tables.views import NEEDS, STORED
+from flightlog.store.tables.views import HIDDEN, NEEDS, STORED
 
 if TYPE_CHECKING:
     import duckdb
@@ -176,8 +176,6 @@ def _create_views(tables: StreamTables, stream: str, name: str, runs: Sequence[t
             tables.unstored.add(view)
 
 
-HIDDEN = "hidden"
-"""The schema of what the views are made from."""
 ALL = '* EXCLUDE ("the run", "the file")'
 """What was recorded: not the columns that say where a row stands, whose names no event has."""
 UNIONS = 8

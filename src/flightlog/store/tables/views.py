@@ -10,6 +10,9 @@ from __future__ import annotations
 
 from flightlog.store.tables.connection import text
 
+HIDDEN = "hidden"
+"""The schema of what the views are made from."""
+
 ONE = """
     SELECT
         run_id,
@@ -40,7 +43,7 @@ ONE = """
 """
 """What the lines of each span say together, from `hidden.for_spans`."""
 
-OF_ONE = """
+COVERED = """
 times AS (
     SELECT
         run_id, span_id, parent_id,
@@ -71,7 +74,11 @@ covered AS (
         WHERE until > since
     )
     GROUP BY run_id, parent_id
-),
+)
+"""
+"""How much of each span the spans inside it cover, each moment once, from `one`."""
+
+OF_ONE = f"""{COVERED},
 depths AS (
     SELECT run_id, span_id, 0 AS depth
     FROM one AS root
@@ -105,7 +112,7 @@ SELECT
 FROM one
 LEFT JOIN covered ON covered.run_id = one.run_id AND covered.parent_id = one.span_id
 LEFT JOIN depths ON depths.run_id = one.run_id AND depths.span_id = one.span_id
-"""
+"""  # noqa: S608 - constants
 """The view, from `one`."""
 
 SPANS = f"\nWITH RECURSIVE one AS MATERIALIZED ({ONE}),{OF_ONE}"

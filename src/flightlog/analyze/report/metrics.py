@@ -1,0 +1,125 @@
+"""Distributions and metrics in SQL: select lists, and the statistics made of what they give.
+
+Sums are exact in whole nanoseconds, or taken in order of the values: the same rows give the same figures,
+however many threads add them up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from flightlog.core.stats import QUANTILES, Distribution, distribution_of, mean_of, place_of
+from flightlog.core.time import seconds
+
+if TYPE_CHECKING:
+    import duckdb
+
+LARGEST = 1.7e308
+"""Whole numbers in JSON have no end; floats have."""
+
+
+def distribution_sql(column: str, where: str, name: str) -> str:
+    """A select list of a column of seconds, for `distribution_from`; needs the macro `in_ns`."""
+    return (
+        f"sum(in_ns({column})) FILTER ({where}) AS {name}_total,"
+        f" list({column} ORDER BY {column}) FILTER ({where} AND {column} IS NOT NULL) AS {name}"
+    )
+
+
+def picked(name: str) -> str:
+    """What is needed of the list that `distribution_sql` has made: its length, its ends, and two values for
+    each quantile.
+    """
+    last = f"(len({name}) - 1)"
+    pairs = ", ".join(
+        f"{name}[CAST(floor({q!r}::DOUBLE * {last}) AS BIGINT) + 1],"
+        f" {name}[least(CAST(floor({q!r}::DOUBLE * {last}) AS BIGINT) + 2, len({name}))]"
+        for q in QUANTILES
+    )
+    return f"CASE WHEN {name} IS NOT NULL THEN [len({name}), {name}[1], {name}[-1], {pairs}] END AS {name}"
+
+
+def distribution_from(row: Mapping[str, Any], name: str) -> Distribution:
+    """The distribution, of what `distribution_sql` and `picked` have found."""
+    if row[name] is None:
+        return Distribution()
+    count, low, high, *pairs = row[name]
+    quantiles = [
+        place_of(q, int(count)).between(*pair)
+        for q, pair in zip(QUANTILES, zip(pairs[::2], pairs[1::2], strict=True), strict=True)
+    ]
+    return distribution_of(int(count), seconds(int(row[f"{name}_total"])), low, high, quantiles)
+
+
+def scopes_sql(scope: str, column: str) -> str:
+    """A select list: the scopes of what a column holds, where it holds something."""
+    return f"list(DISTINCT coalesce(nullif({scope}, ''), 'unknown')) FILTER ({column} IS NOT NULL)"
+
+
+class MetricStats(Struct, frozen=True, kw_only=True):
+    """One metric over all its values; `last` is the latest by time."""
+
+    count: int
+    sum: float
+    mean: float
+    min: float
+    max: float
+    last: float
+
+
+def metric_stats(count: int, total: float, low: float, high: float, last: float) -> MetricStats:
+    """The statistics of at least one value."""
+    mean = mean_of(count, total, low, high)
+    return MetricStats(count=count, sum=total, mean=mean, min=low, max=high, last=last)
+
+
+_NUMBER = """CASE WHEN json_type(value) IN ('UBIGINT', 'BIGINT', 'DOUBLE', 'HUGEINT', 'UHUGEINT')
+    THEN TRY_CAST(CAST(value AS VARCHAR) AS DOUBLE) END"""
+
+_VALUES = """
+SELECT owner, name, moment, tie, place, {number} AS number FROM (
+    SELECT owner, name, moment, tie, unnest(list) AS value, generate_subscripts(list, 1) AS place FROM (
+        SELECT owner, name, moment, tie,
+            CASE WHEN json_type(value) = 'ARRAY' THEN CAST(value AS JSON[]) ELSE [value] END AS list
+        FROM (
+            SELECT owner, moment, tie, unnest(json_keys(metrics)) AS name,
+                unnest(json_extract(metrics, '$.*')) AS value
+            FROM ({rows}) WHERE metrics IS NOT NULL AND metrics <> '{{}}'
+        )
+    )
+)
+"""
+"""One row per value; a list holds several values of one metric, in order."""
+
+
+def metrics_by_owner(connection: duckdb.DuckDBPyConnection, rows: str) -> dict[str, dict[str, MetricStats]]:
+    """The metrics of each owner, by name; values that are no numbers a float can hold are passed over.
+
+    `rows` is a select statement of `owner`, `metrics`, `moment` and `tie`, which orders those of one moment.
+    """
+    values = _VALUES.format(number=_NUMBER, rows=rows)
+    return statistics_of(connection, values)
+
+
+def statistics_of(connection: duckdb.DuckDBPyConnection, values: str) -> dict[str, dict[str, MetricStats]]:
+    """Statistics of the numbers that a select statement gives: `owner`, `name`, `number`, and `moment`, `tie`
+    and `place`, by which the last one is found.
+    """
+    rows = connection.execute(
+        f"""
+        SELECT owner, name, count(*), list_aggregate(list(number ORDER BY number), 'kahan_sum'),
+            min(number), max(number),
+            arg_max(number, row(coalesce(moment, {_NEVER}), tie, place, number))
+        FROM ({values}) WHERE abs(number) <= {LARGEST} GROUP BY owner, name ORDER BY owner, name
+        """  # noqa: S608 - ours
+    ).fetchall()
+    found: dict[str, dict[str, MetricStats]] = {}
+    for owner, name, *numbers in rows:
+        found.setdefault(owner, {})[name] = metric_stats(*numbers)
+    return found
+
+
+_NEVER = -(1 << 62)

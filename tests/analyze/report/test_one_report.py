@@ -1,0 +1,118 @@
+"""A report is the same however its lines stand: in any order, split over files, as lines or as Parquet, and
+wherever rows wait while they are counted."""
+
+from __future__ import annotations
+
+import math
+import random
+import shutil
+from pathlib import Path
+from tempfile import mkdtemp
+
+import pytest
+from builders.drawn_runs import a_task, a_worker, events_of
+from builders.large_runs import METRICS, sealed, spans_of, with_usage
+from builders.runs import at
+from builders.task_events import completed, started, submitted
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flightlog.analyze.report import interval_tables
+from flightlog.analyze.report.report import report_bytes, report_on
+from flightlog.events import SpanOpened
+from flightlog.store.integrity import write_checksums
+from flightlog.store.run import Run
+from flightlog.store.tables.parquet import snapshot_run
+
+ON_DISK = 0
+
+span = st.tuples(
+    st.integers(0, 50),
+    st.none() | st.integers(0, 30),
+    st.integers(-1, 8),
+    st.sampled_from("abc"),
+    st.sampled_from(METRICS),
+    st.sampled_from(["ok", "ok", "error"]),
+)
+
+
+def report_with_rows_on_disk(run: Run) -> bytes:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(interval_tables, "LARGE_BYTES", ON_DISK)
+        return report_bytes(report_on(run))
+
+
+def shuffle_lines(run: Path, seed: int) -> None:
+    for name in ("tasks.jsonl", "spans.jsonl", "workers.jsonl"):
+        file = run / name
+        if file.exists():
+            lines = file.read_bytes().splitlines(keepends=True)
+            random.Random(seed).shuffle(lines)
+            file.write_bytes(b"".join(lines))
+    write_checksums(run)
+
+
+@settings(deadline=None, max_examples=8)
+@given(
+    st.lists(a_task(), min_size=1, max_size=9),
+    st.lists(a_worker(), max_size=3),
+    st.lists(span, max_size=8),
+    st.integers(0, 1 << 30),
+    st.sampled_from(["as they are", "one twice", "one without a number", "one still open"]),
+)
+def test_runs_of_any_shape_have_one_report(
+    tasks: list, crew: list, spans: list, seed: int, oddity: str
+) -> None:
+    folder = Path(mkdtemp(prefix="flightlog-test-"))
+    events = [*with_usage(list(events_of(tasks, crew)), seed), *spans_of(spans)]
+    if oddity == "one twice":
+        events.append(random.Random(seed).choice(events))
+        events = [
+            type(event)(**{name: getattr(event, name) for name in event.__struct_fields__})
+            for event in events
+        ]
+    elif oddity == "one still open":
+        events.append(
+            SpanOpened(
+                timestamp=at(1), name="a", span_id="x99", elapsed_s=2.0, parent_id=None, tags={}, trace_id="t"
+            )
+        )
+    try:
+        run = sealed(
+            folder, events, numbered=oddity != "one without a number", end_time=at(20), duration_s=20.0
+        )
+        whole = report_bytes(report_on(run))
+        assert report_with_rows_on_disk(run) == whole
+        shuffle_lines(run.path, seed)
+        assert report_bytes(report_on(Run(run.path))) == whole
+        snapshot_run(Run(run.path))
+        assert report_bytes(report_on(Run(run.path))) == whole
+        assert report_with_rows_on_disk(Run(run.path)) == whole
+    finally:
+        shutil.rmtree(folder)
+
+
+def test_an_attempt_that_is_told_twice_counts_once_as_it_was_told_last(tmp_path: Path) -> None:
+    twice = [completed("t1", 2.0, 1.0), completed("t1", 3.0, 2.0)]
+    report = report_on(sealed(tmp_path, [submitted("t1"), started("t1", 1.0), *twice]))
+    assert (report.tasks.completed, report.tasks.duration_s.total) == (1, 2.0)
+
+
+def test_a_stream_that_was_changed_after_the_run_closed_is_known_to_be_torn(tmp_path: Path) -> None:
+    run = sealed(tmp_path, [submitted("t1"), started("t1", 1.0), completed("t1", 2.0, 1.0)])
+    with (run.path / "tasks.jsonl").open("ab") as file:
+        file.write(b'{"event":"task_comp')
+    report = report_on(run)
+    assert (report.completeness.torn, report.tasks.completed) == (1, 1)
+
+
+def test_sums_of_many_durations_are_right_to_a_billionth(tmp_path: Path) -> None:
+    dice = random.Random(7)
+    lasted = [dice.random() * 10 ** dice.randrange(-6, 4) for _ in range(3000)]
+    events = [
+        event
+        for n, duration in enumerate(lasted)
+        for event in (submitted(f"t{n}"), completed(f"t{n}", 5.0, duration, span_id=f"s{n}"))
+    ]
+    report = report_on(sealed(tmp_path, events))
+    assert report.tasks.duration_s.total == pytest.approx(math.fsum(lasted), rel=1e-9)
