@@ -163,10 +163,11 @@ def gather(run: Run) -> RunStatistics:
                 processes[event.worker] = f"{event.host} {event.pid}"
     with open_all([run], only=_VIEWS) as tables:
         connection = tables.connection
-        lines = RunLines(run, tables, ("tasks",))
+        lines = RunLines(
+            run, tables, ("tasks",)
+        )  # transfers inside of tasks, which spans tell, are part of them
         lines.hold(window[1])
         connection.execute(_ENDS.format(source=lines.task_lines))
-        connection.execute(_NO_SPANS)
         connection.execute(_NAMED)
         split = shares(connection, tally, window)
         by_workers = split is not None and split.basis == "workers"
@@ -230,15 +231,6 @@ def _overall_handover(tasks: dict[str, TaskStatistics]) -> float:
     times = sum(number for _, number in known)
     return sum(each * number for each, number in known) / times if times else 0.0
 
-
-_NO_SPANS = """
-CREATE OR REPLACE TEMP TABLE span_intervals AS
-SELECT NULL::VARCHAR AS name, NULL::VARCHAR AS span_id, NULL::VARCHAR AS parent_id, NULL::VARCHAR AS status,
-    NULL::BOOLEAN AS "open", NULL::BIGINT AS lasted, NULL::BIGINT AS own, NULL::BIGINT AS began,
-        NULL::BIGINT AS stopped
-WHERE false
-"""
-"""Transfers inside of tasks, which spans tell, are part of the tasks here."""
 
 _ENDS = r"""
 CREATE OR REPLACE TEMP VIEW ends AS

@@ -105,6 +105,13 @@ SELECT coalesce(bool_or(len(depends_on) > 0), false)
 FROM attempts
 """
 
+_NO_SPANS = """
+CREATE OR REPLACE TEMP TABLE span_intervals (
+    name VARCHAR, span_id VARCHAR, parent_id VARCHAR, status VARCHAR, "open" BOOLEAN, lasted BIGINT,
+    own BIGINT, duration_s DOUBLE, began BIGINT, stopped BIGINT
+)
+"""
+
 _GOES_ON = """
 WITH RECURSIVE over AS (
     SELECT span_id FROM attempt_intervals WHERE state <> 'running' AND span_id IS NOT NULL
@@ -158,14 +165,18 @@ class RunLines:
         self._run, self._tables, self._connection = run, tables, tables.connection
         [self._sources] = tables.sources
         self._large = {stream for stream in streams if self._sources.size_bytes(stream) >= LARGE_BYTES}
-        self.streams = tuple(streams)
+        there = {stream for stream in streams if stream == "tasks" or self._sources.parts(stream)}
+        self.streams = tuple(stream for stream in streams if stream in there)
+        """Those that were read: spans are not where there are none."""
         if self._large:
             self._connection.execute(f"SET memory_limit = '{MEMORY}'")
         self._connection.execute(MACROS)
-        if "tasks" in streams and self._from_lines("attempts"):
+        if "tasks" in self.streams and self._from_lines("attempts"):
             read_task_lines(self._connection, self._file("tasks", "task_lines"))
-        if "spans" in streams:
+        if "spans" in self.streams:
             self._read_spans()
+        else:
+            self._connection.execute(_NO_SPANS)
 
     @property
     def task_lines(self) -> str:

@@ -24,39 +24,38 @@ LARGEST = 1.7e308
 def distribution_sql(column: str, where: str, name: str) -> str:
     """A select list of a column of seconds, for `distribution_from`; needs the macro `in_ns`."""
     return (
-        f"sum(in_ns({column})) FILTER ({where}) AS {name}_total,"
+        f"count({column}) FILTER ({where}) AS {name}_count,"
+        f" sum(in_ns({column})) FILTER ({where}) AS {name}_ns,"
         f" list({column} ORDER BY {column}) FILTER ({where} AND {column} IS NOT NULL) AS {name}"
     )
 
 
 def picked(name: str) -> str:
-    """What is needed of the list that `distribution_sql` has made: its length, its ends, and two values for
-    each quantile.
+    """What is needed of the list that `distribution_sql` has made: for each end and quantile the value below
+    it and the one above.
     """
-    last = f"(len({name}) - 1)"
-    pairs = ", ".join(
-        f"{name}[CAST(floor({q!r}::DOUBLE * {last}) AS BIGINT) + 1],"
-        f" {name}[least(CAST(floor({q!r}::DOUBLE * {last}) AS BIGINT) + 2, len({name}))]"
-        for q in QUANTILES
+    below = f"CAST(floor(q * (len({name}) - 1)) AS BIGINT) + 1"
+    picks = (
+        f"list_select({name}, list_transform({_PLACES}, lambda q: {place}))"
+        for place in (below, f"least({below} + 1, len({name}))")
     )
-    return f"CASE WHEN {name} IS NOT NULL THEN [len({name}), {name}[1], {name}[-1], {pairs}] END AS {name}"
+    return f"[{', '.join(picks)}] AS {name}"
+
+
+_PLACES = [0.0, *QUANTILES, 1.0]
 
 
 def distribution_from(row: Mapping[str, Any], name: str) -> Distribution:
     """The distribution, of what `distribution_sql` and `picked` have found."""
-    if row[name] is None:
+    count = row[f"{name}_count"]
+    if not count:
         return Distribution()
-    count, low, high, *pairs = row[name]
+    [(low, *below, high), (_, *above, _)] = row[name]
     quantiles = [
-        place_of(q, int(count)).between(*pair)
-        for q, pair in zip(QUANTILES, zip(pairs[::2], pairs[1::2], strict=True), strict=True)
+        place_of(q, count).between(*pair)
+        for q, pair in zip(QUANTILES, zip(below, above, strict=True), strict=True)
     ]
-    return distribution_of(int(count), seconds(int(row[f"{name}_total"])), low, high, quantiles)
-
-
-def scopes_sql(scope: str, column: str) -> str:
-    """A select list: the scopes of what a column holds, where it holds something."""
-    return f"list(DISTINCT coalesce(nullif({scope}, ''), 'unknown')) FILTER ({column} IS NOT NULL)"
+    return distribution_of(count, seconds(int(row[f"{name}_ns"])), low, high, quantiles)
 
 
 class MetricStats(Struct, frozen=True, kw_only=True):

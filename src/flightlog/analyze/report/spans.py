@@ -81,6 +81,10 @@ class SpanSummary(Struct, frozen=True, kw_only=True):
     in_flight: list[SpanInFlight]
 
 
+NO_SPANS = SpanSummary(
+    count=0, errors=0, open_in_flight=0, wall_s=0.0, busy_s=0.0, names=0, by_name={}, in_flight=[]
+)
+
 _BY_NAME = f"""
 SELECT * REPLACE ({picked("durations")}) FROM (
     SELECT name, count(*) AS count, count(*) FILTER (status = 'error') AS errors,

@@ -18,7 +18,7 @@ from flightlog.analyze.report.failures import FailureSummary, FailureTally
 from flightlog.analyze.report.interval_tables import RunLines
 from flightlog.analyze.report.metrics import MetricStats, statistics_of
 from flightlog.analyze.report.resources import ResourceSummary, ResourceTally
-from flightlog.analyze.report.spans import SpanSummary, span_summary
+from flightlog.analyze.report.spans import NO_SPANS, SpanSummary, span_summary
 from flightlog.analyze.report.tasks import TaskSummary, WorkerLoad, task_summary
 from flightlog.analyze.report.workers import WorkerSummary, WorkerTally
 from flightlog.analyze.tallies import copied, tallied
@@ -151,7 +151,7 @@ def _summarize(
         for event in reading.events(stream):
             if isinstance(event, Event):
                 tally.add(event)
-    facts = _facts(run, reading, statistics_of(connection, _SERIES).get("", {}))
+    facts = _facts(run, reading, _series(connection) if "metrics" in run.streams() else {})
     end = facts.end_time or facts.last_seen
     until = moment(end)
     lines.hold(until, going_on=facts.end_time is None)
@@ -166,7 +166,7 @@ def _summarize(
         workers=workers.summary(work, until),
         resources=sampled,
         cache=lookups,
-        spans=span_summary(connection, until),
+        spans=span_summary(connection, until) if "spans" in lines.streams else NO_SPANS,
         failures=failures.summary(),
         artifacts=outputs,
         cost=cost.summary(used),
@@ -174,6 +174,11 @@ def _summarize(
         overhead=overhead(run.writers(), facts.duration_s),
     )
     return summary, workers
+
+
+def _series(connection: duckdb.DuckDBPyConnection) -> dict[str, MetricStats]:
+    """The metrics that the code recorded on their own, by name."""
+    return statistics_of(connection, _SERIES).get("", {})
 
 
 _SERIES = """

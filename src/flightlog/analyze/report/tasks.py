@@ -17,7 +17,6 @@ from flightlog.analyze.report.metrics import (
     distribution_sql,
     metrics_by_owner,
     picked,
-    scopes_sql,
 )
 from flightlog.analyze.tallies import copied
 from flightlog.core.stats import Distribution
@@ -128,18 +127,21 @@ SELECT * REPLACE ({picked("durations")}, {picked("queued")}) FROM (
         {distribution_sql("duration_s", "state = 'completed'", "durations")},
         {distribution_sql("queue_s", "state <> 'pending'", "queued")},
         coalesce(sum(in_ns(duration_s)) FILTER (state IN ('failed', 'cancelled')), 0) AS failed_s,
-        sum(in_ns(cpu_s)) AS cpu_s, {scopes_sql("cpu_scope", "cpu_s")} AS cpu_scopes,
-        max(peak_rss_bytes) AS peak_rss_bytes, {scopes_sql("rss_scope", "peak_rss_bytes")} AS rss_scopes,
-        sum(read_bytes) AS read_bytes, sum(write_bytes) AS write_bytes,
-        max(gpu_peak_bytes) AS gpu_peak_bytes,
-        {scopes_sql("gpu_memory_scope", "gpu_peak_bytes")} AS gpu_memory_scopes,
-        sum(in_ns(gpu_s)) AS gpu_s, {scopes_sql("gpu_scope", "gpu_s")} AS gpu_scopes
+        sum(in_ns(cpu_s)) AS cpu_s, sum(in_ns(gpu_s)) AS gpu_s,
+        max(peak_rss_bytes) AS peak_rss_bytes, max(gpu_peak_bytes) AS gpu_peak_bytes,
+        sum(read_bytes) AS read_bytes, sum(write_bytes) AS write_bytes
     FROM attempt_intervals GROUP BY GROUPING SETS ((task), ())
 )
 """  # noqa: S608 - constants
 _COUNTS = ("submitted", "completed", "failed", "cancelled", "retried", "running")
 _SECONDS = ("failed_s", "cpu_s", "gpu_s")
-_SCOPES = ("cpu_scopes", "rss_scopes", "gpu_memory_scopes", "gpu_scopes")
+_SCOPES = {
+    "cpu_scopes": ("cpu_scope", "cpu_s"),
+    "rss_scopes": ("rss_scope", "peak_rss_bytes"),
+    "gpu_memory_scopes": ("gpu_memory_scope", "gpu_peak_bytes"),
+    "gpu_scopes": ("gpu_scope", "gpu_s"),
+}
+"""What the lists of scopes are made of: a column, and the one that it is the scope of."""
 _BYTES = ("peak_rss_bytes", "read_bytes", "write_bytes", "gpu_peak_bytes")
 
 _PENDING = """
@@ -156,10 +158,15 @@ WHERE state NOT IN ('pending', 'running')
 def task_summary(connection: duckdb.DuckDBPyConnection, until: int | None) -> TaskSummary:
     """All tasks, from `attempt_intervals`; `until` is the end of the run, or its last heartbeat."""
     measured = metrics_by_owner(connection, _MEASURED)
+    scopes = _scopes(connection)
     rows = records(connection.execute(_BY_NAME))
-    names = {row["task"]: _task_name(row, measured.get(row["task"], {})) for row in rows if not row["of_all"]}
+    names = {
+        row["task"]: _task_name(row, scopes[row["task"]], measured.get(row["task"], {}))
+        for row in rows
+        if not row["of_all"]
+    }
     [row] = [row for row in rows if row["of_all"]]
-    whole = _task_name(row, {})
+    whole = _task_name(row, {}, {})
     listed = sorted(names, key=lambda name: (-_size(names[name]), name))[:NAMES]
     return TaskSummary(
         **{name: getattr(whole, name) for name in (*_COUNTS, "duration_s", "failed_s")},
@@ -172,10 +179,28 @@ def task_summary(connection: duckdb.DuckDBPyConnection, until: int | None) -> Ta
     )
 
 
-def _task_name(row: Mapping[str, Any], metrics: dict[str, MetricStats]) -> TaskName:
+def _scopes(connection: duckdb.DuckDBPyConnection) -> dict[str, dict[str, set[str]]]:
+    """Of each name, what its measurements cover."""
+    said = ", ".join(
+        f"CASE WHEN {column} IS NOT NULL THEN coalesce(nullif({scope}, ''), 'unknown') END"
+        for scope, column in _SCOPES.values()
+    )
+    found: dict[str, dict[str, set[str]]] = {}
+    rows = connection.execute(f"SELECT DISTINCT task, {said} FROM attempt_intervals")  # noqa: S608 - constants
+    for task, *values in rows.fetchall():
+        of_name = found.setdefault(task, {name: set() for name in _SCOPES})
+        for name, value in zip(_SCOPES, values, strict=True):
+            if value is not None:
+                of_name[name].add(value)
+    return found
+
+
+def _task_name(
+    row: Mapping[str, Any], scopes: Mapping[str, set[str]], metrics: dict[str, MetricStats]
+) -> TaskName:
     found: dict[str, Any] = {name: row[name] for name in _COUNTS}
     found |= {name: None if row[name] is None else seconds(int(row[name])) for name in _SECONDS}
-    found |= {name: sorted(row[name] or ()) for name in _SCOPES}
+    found |= {name: sorted(scopes.get(name, ())) for name in _SCOPES}
     found |= {name: None if row[name] is None else int(row[name]) for name in _BYTES}
     return TaskName(**found, duration_s=distribution_from(row, "durations"), metrics=metrics)
 
