@@ -22,7 +22,7 @@ import msgspec
 from flightlog.core.intervals import Intervals, length
 from flightlog.export.base import Exported, ExportOptions, refuse, whole_folder
 from flightlog.store.documents import write_document
-from flightlog.store.tables.large import rows_of
+from flightlog.store.tables.run_tables import rows_of
 
 if TYPE_CHECKING:
     from flightlog.store.run import Run

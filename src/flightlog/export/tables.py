@@ -18,8 +18,8 @@ from msgspec import Struct
 from flightlog.core.errors import UsageError
 from flightlog.events.columns import quoted
 from flightlog.export.base import Exported, ExportOptions, refuse, whole_file, whole_folder
+from flightlog.store.tables.attempts import keep_views
 from flightlog.store.tables.connection import PlainPaths, plain_scratch, text
-from flightlog.store.tables.large import put_aside
 from flightlog.store.tables.run_tables import open_all, table_names
 from flightlog.version import __version__
 
@@ -125,7 +125,7 @@ json = JsonExporter(name="json", what="one JSON document with the tables as list
 def _open(run: Run, wanted: list[str]) -> Iterator[duckdb.DuckDBPyConnection]:
     with open_all([run], only=frozenset(wanted)) as tables:
         tables.connection.execute("SET preserve_insertion_order = true")
-        put_aside(run, tables, wanted)
+        keep_views(tables, wanted)
         yield tables.connection
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from flightlog.analyze.report.interval_tables import LARGE_BYTES
 from flightlog.analyze.report.summary_cache import cached_summary
 from flightlog.core.text import first_line, plural
 from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
@@ -42,6 +41,7 @@ from flightlog.show.phrases import capitalized, known_duration, moment_text
 from flightlog.show.report import report_sections
 from flightlog.show.report_sections import names_table
 from flightlog.show.trends import trend_text
+from flightlog.store.tables.attempts import LARGE_BYTES
 
 if TYPE_CHECKING:
     from flightlog.analyze.compare.results import Comparison

@@ -15,6 +15,8 @@ from flightlog.events import TaskFailed
 from flightlog.store.read.completeness import Coverage
 from flightlog.store.read.lines import Scan
 from flightlog.store.tables.attempts import (
+    LARGE_BYTES,
+    MEMORY,
     SPAN_ROWS_WITH_OWN_TIME,
     FromLines,
     attempts_from_lines,
@@ -146,10 +148,6 @@ def hold(connection: duckdb.DuckDBPyConnection, until: int | None) -> None:
     connection.execute(_TIMED)
 
 
-LARGE_BYTES = 16 << 20
-"""Of a stream of at least this many bytes, rows are kept on disk and not in memory."""
-MEMORY = "340MB"
-"""What DuckDB may hold at once of a run with such a stream; the rest waits on disk."""
 _TASK_EVENTS = f"(SELECT *, {KIND} AS kind FROM task_events)"  # noqa: S608 - a constant
 _LINES = {"tasks": ("task_lines", "attempts"), "spans": ("span_lines", "spans")}
 _STAMP = "%Y-%m-%dT%H:%M:%S.%fZ"

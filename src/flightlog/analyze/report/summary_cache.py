@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from flightlog.analyze.report.interval_tables import LARGE_BYTES
 from flightlog.analyze.report.summary import Summary, summarize, summary_schema
 from flightlog.store import layout
 from flightlog.store.documents import decode_document, read_document, replace_bytes
 from flightlog.store.integrity import covered_files
 from flightlog.store.read.files import find_parts
+from flightlog.store.tables.attempts import LARGE_BYTES
 from flightlog.store.tables.parquet import move_folder_aside
 from flightlog.store.tables.snapshots import FileOrigin, Snapshots, are_as_noted, is_unchanged, origins
 from flightlog.version import __version__

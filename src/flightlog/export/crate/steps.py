@@ -12,7 +12,7 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Struct
 
-from flightlog.store.tables.large import rows_of
+from flightlog.store.tables.run_tables import rows_of
 
 if TYPE_CHECKING:
     from flightlog.store.run import Run

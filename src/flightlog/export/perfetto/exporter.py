@@ -41,9 +41,9 @@ from flightlog.export.perfetto.drawing import (
     sampled,
     task_curves,
 )
-from flightlog.export.perfetto.queries import ATTEMPTS, Extent, keep_rows, rows
+from flightlog.export.perfetto.queries import Extent, keep_rows, rows
 from flightlog.store.liveness import latest
-from flightlog.store.tables.large import put_aside
+from flightlog.store.tables.attempts import keep_views
 from flightlog.store.tables.run_tables import open_all
 from flightlog.version import __version__
 
@@ -68,7 +68,7 @@ class PerfettoExporter(Struct, frozen=True, kw_only=True):
         assert output is not None
         refuse(self.name, options)
         with whole_file(output) as made, open_all([run], only=_VIEWS) as tables:
-            put_aside(run, tables, {"attempts"}, attempts=ATTEMPTS)
+            keep_views(tables, {"attempts"})
             connection = tables.connection
             extent = keep_rows(connection, tables.scratch)
             start, until = _bounds(run, extent)

@@ -14,12 +14,6 @@ from flightlog.store.tables.connection import text
 if TYPE_CHECKING:
     import duckdb
 
-ATTEMPTS = (
-    "task, task_id, attempt, component, state, worker, submitted_at, queued_at, started_at, ended_at, "
-    "queue_s, duration_s, cpu_s, peak_rss_bytes, args, error_type, error_message, span_id, parent_id, "
-    "depends_on, reason"
-)
-"""The columns of `attempts` that are needed."""
 ATTEMPT, SPAN, WAITING = 1, 2, 0
 BATCH = 5000
 

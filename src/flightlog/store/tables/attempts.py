@@ -7,15 +7,22 @@ line is asked, by the statement of the view `attempts`. Both give the same rows.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flightlog.store.tables.connection import text
-from flightlog.store.tables.views import COVERED, HIDDEN, KIND, ONE, attempts_of_one
+from flightlog.store.tables.views import COVERED, HIDDEN, KIND, OF_ONE, ONE, TASKS, attempts_of_one
 
 if TYPE_CHECKING:
     import duckdb
 
+    from flightlog.store.tables.streams import StreamTables
+
+LARGE_BYTES = 16 << 20
+"""Of a stream of at least this many bytes, rows are kept on disk and not in memory."""
+MEMORY = "340MB"
+"""What DuckDB may hold at once of a run with such a stream; the rest waits on disk."""
 COLUMNS_BESIDE = "(FORMAT parquet, COMPRESSION lz4_raw, ROW_GROUP_SIZE 40960, DICTIONARY_SIZE_LIMIT 1000)"
 """How columns are kept that are read many times and gone after: fast to write and to read, not small."""
 
@@ -45,10 +52,12 @@ _AT_END = (
     "reason",
 )
 """What the end of a regular attempt says."""
-COLUMNS = (
+_MORE_AT_END = ("args_digest", "tags", "parent_id", "scheduler_s", "transfer_s", "spill_s", "requests")
+"""What else it says, for those who want whole attempts."""
+_READ = ("timestamp", "writer", "seq", "task_id", "queue_s", "depends_on", *_AT_END)
+_JOINED = (
     "task_id",
     "attempt",
-    *_AT_END,
     "depends_on",
     "state",
     "retried",
@@ -58,8 +67,7 @@ COLUMNS = (
     "ended_at",
     "queue_s",
 )
-"""The columns of the attempts made here, as in the view `attempts`."""
-_READ = ("timestamp", "writer", "seq", "task_id", "queue_s", "depends_on", *_AT_END)
+"""Columns of attempts that are not those of one line."""
 
 _PAIRED = """
 CREATE OR REPLACE TEMP TABLE paired AS
@@ -75,16 +83,21 @@ SELECT *, lines = bit_count(kinds) AND ends = 1 AND agrees AND says_all AS regul
         bit_or(1 << CAST(kind AS INTEGER)) AS kinds,
         CAST(count(*) FILTER (kind >= 5) AS INTEGER) AS ends,
         min(hash(task, component)) = max(hash(task, component)) AS agrees,
-        bool_and(kind < 5 OR (worker IS NOT NULL AND span_id IS NOT NULL AND args IS NOT NULL)) AS says_all
+        max(reason) FILTER (kind = 4) AS retried_for,
+        {says_all} AS says_all
     FROM task_lines
     GROUP BY task_id, attempt
 )
 """
 """One row per attempt; `kinds` has a bit for each kind of its lines."""
+_TOLD_BEFORE = ("worker", "span_id", "args")
+_MORE_TOLD_BEFORE = ("args_digest", "parent_id")
+"""What lines before the end may tell, too: of a regular attempt the end says it, or nobody does."""
 
 _REGULAR = """
 SELECT
-    task_id, attempt, {at_end}, {needs} AS depends_on,
+    task_id, attempt, {at_end},
+    CASE WHEN kinds & 2 > 0 THEN {needs} END AS depends_on,
     CASE ended.kind WHEN 5 THEN 'completed' WHEN 6 THEN 'failed' ELSE 'cancelled' END AS state,
     kinds & 16 > 0 AS retried,
     paired.submitted_at, paired.queued_at, paired.started_at, ended."timestamp" AS ended_at,
@@ -98,18 +111,21 @@ _NEEDS = """LEFT JOIN (
 ) AS needs USING (task_id, attempt)"""
 
 _OTHERS = """(
-    SELECT * EXCLUDE (kind), NULL AS args_digest, NULL AS tags, NULL AS parent_id, NULL AS scheduler_s,
-        NULL AS transfer_s, NULL AS spill_s, NULL AS requests,
+    SELECT * EXCLUDE (kind), {others}
         ['task_submitted', 'task_queued', 'task_started', 'task_retried', 'task_completed', 'task_failed',
             'task_cancelled'][kind] AS event
     FROM task_lines SEMI JOIN (SELECT task_id, attempt FROM paired WHERE NOT regular) USING (task_id, attempt)
 )"""
 
 
-def read_task_lines(connection: duckdb.DuckDBPyConnection, file: Path | None) -> None:
-    """Make `task_lines`: the lines that `attempts` is made from as columns, in memory or in `file`."""
+def read_task_lines(connection: duckdb.DuckDBPyConnection, file: Path | None, *, whole: bool = False) -> None:
+    """Make `task_lines`: the lines that `attempts` is made from as columns, in memory or in `file`.
+
+    All columns of attempts are made from them if the lines are read `whole`.
+    """
+    names = ", ".join((*_READ, *(_MORE_AT_END if whole else ())))
     rows = f"""
-        SELECT CAST({KIND} AS UTINYINT) AS kind, attempt, {", ".join(_READ)}
+        SELECT CAST({KIND} AS UTINYINT) AS kind, attempt, {names}
         FROM {HIDDEN}.for_attempts WHERE kind IS NOT NULL
     """  # noqa: S608 - constants
     keep_rows(connection, "task_lines", rows, file)
@@ -131,16 +147,22 @@ class FromLines(NamedTuple):
     """How the attempts of a run are made of its lines."""
 
     attempts: str
-    """A select statement with `COLUMNS`."""
+    """A select statement with columns of the view `attempts`."""
     entangled: bool
     """Whether some wait for others, or were superseded before they began."""
     irregular: bool
     """Whether all lines of some are asked, which takes memory."""
 
 
-def attempts_from_lines(connection: duckdb.DuckDBPyConnection, run_id: str) -> FromLines:
-    """The attempts of `task_lines`."""
-    connection.execute(_PAIRED)
+def attempts_from_lines(
+    connection: duckdb.DuckDBPyConnection, run_id: str, *, whole: bool = False
+) -> FromLines:
+    """The attempts of `task_lines`, which were read `whole` or not."""
+    told = (*_TOLD_BEFORE, *(_MORE_TOLD_BEFORE if whole else ()))
+    says_all = " AND ".join(
+        f"(bool_or(kind >= 5 AND {name} IS NOT NULL) OR NOT bool_or({name} IS NOT NULL))" for name in told
+    )
+    connection.execute(_PAIRED.format(says_all=says_all))
     [(dependent, superseded, others)] = connection.execute(
         """
         SELECT (SELECT count(*) FROM task_lines WHERE len(depends_on) > 0) > 0,
@@ -149,16 +171,23 @@ def attempts_from_lines(connection: duckdb.DuckDBPyConnection, run_id: str) -> F
         FROM paired
         """
     ).fetchall()
+    at_end = (*_AT_END, *(_MORE_AT_END if whole else ()))
     # Each part of the statement reads all lines again: none is asked that has nothing to say.
     attempts = _REGULAR.format(
-        at_end=", ".join(f"ended.{name}" for name in _AT_END),
-        needs="needs.depends_on" if dependent else "CAST(NULL AS VARCHAR[])",
+        at_end=", ".join(_at_end(name) for name in at_end),
+        needs="coalesce(needs.depends_on, [])" if dependent else "CAST([] AS VARCHAR[])",
         join=_NEEDS if dependent else "",
     )
     if others:
-        made = attempts_of_one(run_id, _OTHERS)
-        attempts += f"UNION ALL BY NAME SELECT {', '.join(COLUMNS)} FROM ({made})"  # noqa: S608 - constants
+        missing = "" if whole else "".join(f"NULL AS {name}, " for name in _MORE_AT_END)
+        made = attempts_of_one(run_id, _OTHERS.format(others=missing))
+        names = ", ".join((*_JOINED, *at_end))
+        attempts += f"UNION ALL BY NAME SELECT {names} FROM ({made})"  # noqa: S608 - constants
     return FromLines(attempts, dependent or superseded, others)
+
+
+def _at_end(name: str) -> str:
+    return f"coalesce(paired.retried_for, ended.{name}) AS {name}" if name == "reason" else f"ended.{name}"
 
 
 _SPAN_COLUMNS = (
@@ -218,3 +247,57 @@ SELECT one.name, one.span_id, one.parent_id, one.status, one."open", one.started
 FROM one LEFT JOIN covered ON covered.parent_id = one.span_id
 """  # noqa: S608 - constants
 """The spans of one run, each with the nanoseconds that spans inside it cover, from `span_rows`."""
+
+
+_OF_SINGLE_ATTEMPTS = """
+SELECT run_id, task, task_id, component,
+    CASE WHEN retried AND state <> 'completed' THEN 'pending' ELSE state END AS state,
+    CAST(state <> 'pending' AS BIGINT) AS attempts, submitted_at, started_at AS first_started_at,
+    CASE WHEN NOT retried OR state = 'completed' THEN ended_at END AS ended_at, queue_s, duration_s,
+    duration_s AS total_s, cpu_s, peak_rss_bytes, gpu_peak_bytes,
+    CASE WHEN gpu_peak_bytes IS NOT NULL THEN gpu_memory_scope END AS gpu_memory_scope, gpu_s, gpu_scope,
+    scheduler_s, transfer_s, spill_s, requests, args, args_digest, error_type, error_message, worker
+FROM attempts ANTI JOIN again USING (task_id)
+"""
+"""The rows of `tasks` that have one attempt each, as most have."""
+
+
+def keep_views(tables: StreamTables, views: Collection[str]) -> None:
+    """Make these of `attempts`, `tasks` and `spans` from their lines, each of which is read once.
+
+    `tables` are those of one run, with these views. Views that snapshots hold stay as they are. Where a
+    stream is large, its rows are kept on disk, and DuckDB's memory is limited from then on.
+    """
+    connection, [sources], [run_id] = tables.connection, tables.sources, tables.run_ids
+    large = {stream for stream in ("tasks", "spans") if sources.size_bytes(stream) >= LARGE_BYTES}
+    if large:
+        connection.execute(f"SET memory_limit = '{MEMORY}'")
+    run = f"CAST({text(run_id)} AS VARCHAR) AS run_id"
+    if {"attempts", "tasks"} & set(views) and "attempts" in tables.unstored:
+        file = tables.scratch / "task_lines.parquet" if "tasks" in large else None
+        read_task_lines(connection, file, whole=True)
+        made = attempts_from_lines(connection, run_id, whole=True)
+        if made.irregular and large:
+            connection.execute("RESET memory_limit")  # these are put together in memory
+        names = ", ".join(name for name in _columns_of(tables, "attempts") if name != "run_id")
+        statement = f"SELECT {run}, {names} FROM ({made.attempts})"  # noqa: S608 - ours
+        connection.execute(f"CREATE OR REPLACE TEMP VIEW attempts AS {statement}")
+    if "tasks" in views:
+        connection.execute(
+            "CREATE OR REPLACE TEMP TABLE again AS SELECT DISTINCT task_id FROM attempts WHERE attempt <> 1"
+        )
+        several = TASKS.replace("FROM attempts", "FROM attempts SEMI JOIN again USING (task_id)")
+        connection.execute(
+            f"CREATE OR REPLACE TEMP VIEW tasks AS {_OF_SINGLE_ATTEMPTS} UNION ALL BY NAME {several}"
+        )
+    if "spans" in views and "spans" in tables.unstored:
+        file = tables.scratch / "span_lines.parquet" if "spans" in large else None
+        if read_spans(connection, file) and large:
+            connection.execute("RESET memory_limit")
+        spans = f"WITH RECURSIVE one AS (FROM span_rows),{OF_ONE}"
+        connection.execute(f"CREATE OR REPLACE TEMP VIEW spans AS {spans}")
+
+
+def _columns_of(tables: StreamTables, view: str) -> list[str]:
+    """The names of the columns of a view, in order."""
+    return [name for name, *_ in tables.connection.execute(f"DESCRIBE {view}").fetchall()]

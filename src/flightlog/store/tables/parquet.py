@@ -34,6 +34,7 @@ from flightlog.store.integrity import FileSum
 from flightlog.store.liveness import unix_time
 from flightlog.store.read.files import find_parts, has_long_line
 from flightlog.store.read.lines import read_lines, watched
+from flightlog.store.tables.attempts import keep_views
 from flightlog.store.tables.connection import (
     LONGEST_LINE_BYTES,
     READ,
@@ -219,6 +220,7 @@ def _write_view(run: Run, name: str, folder: Path) -> WrittenFile:
     target = snapshot_file(folder, name)
     target.parent.mkdir(exist_ok=True)
     with open_all([run], only={view}) as tables:
+        keep_views(tables, {view})
         # Ours.
         return write_rows(tables.connection, f"SELECT * EXCLUDE (run_id) FROM {view}", target)  # noqa: S608
 
@@ -328,6 +330,7 @@ def add_to_history(run: Run, folder: Path) -> dict[str, int]:
     files: dict[str, int] = {}
     sums: dict[str, FileSum] = {}
     with open_all([run]) as tables:
+        keep_views(tables, {"attempts", "tasks", "spans"})
         for table in table_names([run]):
             name = f"{table}/{partition}/{_file_name(run.run_id)}.parquet"
             if table in LEFT_OUT:

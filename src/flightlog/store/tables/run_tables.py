@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from flightlog.core.errors import DamagedSnapshot
 from flightlog.core.text import first_line
 from flightlog.store.liveness import unix_time
+from flightlog.store.tables.attempts import keep_views
 from flightlog.store.tables.connection import path_text
 from flightlog.store.tables.streams import StreamTables, open_streams, stream_of, union, view_names
 from flightlog.store.tables.views import DERIVED, NEEDS, STORED, attempts_of_one
@@ -94,6 +95,23 @@ def read_again(function: Callable[P, T]) -> Callable[P, T]:
             return function(*args, **options)
 
     return called
+
+
+BATCH = 2000
+
+
+def rows_of(run: Run, query: str, views: Collection[str]) -> Iterator[tuple[Any, ...]]:
+    """The rows of a query of our own over these views of one run, in bounded memory, however large the run
+    is.
+
+    Timestamps are in UTC and without a zone, JSON is text. Raises `duckdb.Error` where there is no room to
+    wait on.
+    """
+    with open_all([run], only=frozenset(views)) as tables:
+        keep_views(tables, views)
+        found = tables.connection.execute(query)
+        while rows := found.fetchmany(BATCH):
+            yield from rows
 
 
 def table_names(runs: Sequence[Run]) -> list[str]:

@@ -1,11 +1,17 @@
-"""The derived views of a large run, made part by part: the same rows as in one go."""
+"""The derived views of one run, made from its lines once and kept: the same rows as when each use makes them
+anew."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from builders.drawn_runs import a_task, events_of
+from builders.large_runs import with_usage
 from builders.runs import at, make_run
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from flightlog.events import (
     Event,
@@ -18,7 +24,7 @@ from flightlog.events import (
     TaskSubmitted,
 )
 from flightlog.store.run import Run
-from flightlog.store.tables.large import put_aside
+from flightlog.store.tables.attempts import keep_views
 from flightlog.store.tables.parquet import snapshot_run
 from flightlog.store.tables.run_tables import open_all
 
@@ -68,38 +74,32 @@ def events() -> list[Event]:
     return found
 
 
-def rows_of(run: Run, aside: bool, views: tuple[str, ...] = VIEWS) -> dict[str, list[tuple[object, ...]]]:
+def rows_of(run: Run, kept: bool) -> dict[str, list[tuple[object, ...]]]:
     with open_all([run], only=set(VIEWS)) as tables:
-        if aside:
-            put_aside(run, tables, views, from_bytes=1, part_bytes=2000)
+        if kept:
+            keep_views(tables, VIEWS)
         return {
             view: tables.connection.execute(f"SELECT * FROM {view} ORDER BY ALL").fetchall() for view in VIEWS
         }
 
 
 @pytest.mark.parametrize("compacted", [False, True], ids=["lines", "snapshots"])
-def test_views_made_part_by_part_have_the_rows_of_views_made_in_one_go(
-    tmp_path: Path, compacted: bool
+@pytest.mark.parametrize("large_bytes", [0, 1 << 60], ids=["on disk", "in memory"])
+def test_views_that_are_kept_have_the_rows_of_those_that_are_not(
+    tmp_path: Path, compacted: bool, large_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("flightlog.store.tables.attempts.LARGE_BYTES", large_bytes)
     run = Run(make_run(tmp_path, events()))
     if compacted:
         snapshot_run(run)
-    found = rows_of(run, aside=True)
-    assert found == rows_of(run, aside=False)
+    found = rows_of(run, kept=True)
+    assert found == rows_of(run, kept=False)
     assert {view: len(rows) for view, rows in found.items()} == {"attempts": 65, "tasks": 60, "spans": 127}
 
 
-def test_only_the_columns_asked_for_are_kept_of_attempts(tmp_path: Path) -> None:
-    run = Run(make_run(tmp_path, events()))
-    with open_all([run], only={"attempts"}) as tables:
-        put_aside(run, tables, {"attempts"}, attempts="task_id, state", from_bytes=1, part_bytes=2000)
-        found = tables.connection.execute("SELECT * FROM attempts ORDER BY ALL LIMIT 1")
-        assert [name for name, *_ in found.description or ()] == ["task_id", "state"]
-
-
-def test_small_runs_are_left_as_they_are(tmp_path: Path) -> None:
-    run = Run(make_run(tmp_path, events()))
-    with open_all([run], only=set(VIEWS)) as tables:
-        before = tables.connection.execute("SELECT sql FROM duckdb_views() ORDER BY 1").fetchall()
-        put_aside(run, tables, VIEWS)
-        assert tables.connection.execute("SELECT sql FROM duckdb_views() ORDER BY 1").fetchall() == before
+@settings(deadline=None, max_examples=8)
+@given(st.lists(a_task(), min_size=1, max_size=9), st.integers(0, 1 << 30))
+def test_so_have_those_of_runs_of_any_shape(tasks: list, seed: int) -> None:
+    with TemporaryDirectory(prefix="flightlog-test-") as folder:
+        run = Run(make_run(Path(folder), with_usage(list(events_of(tasks, [])), seed)))
+        assert rows_of(run, kept=True) == rows_of(run, kept=False)
