@@ -10,7 +10,7 @@ import difflib
 import math
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
@@ -21,27 +21,20 @@ from msgspec import Struct
 
 from flightlog.analyze.cost.cost import run_cost
 from flightlog.analyze.history.change_points import LEAST, LevelStep, change_points
+from flightlog.analyze.report.summary import open_context
 from flightlog.core.displayed import Displayed
 from flightlog.core.errors import RunNotFound, UsageError
 from flightlog.core.stats import mean_interval, quantile, shift_interval
 from flightlog.store import layout
 from flightlog.store.catalogue import PastRun, Progress, RunEntry, past_runs
 from flightlog.store.headline import (
-    CacheHeadline,
     CostHeadline,
-    DurationHeadline,
     Headline,
-    NameHeadline,
-    ProcessHeadline,
-    ResourceHeadline,
-    RunHeadline,
-    TaskHeadline,
 )
 from flightlog.store.liveness import Observer, unix_time
 from flightlog.store.run import Run
 from flightlog.store.runs_folder import folder_of_runs, place
-from flightlog.store.tables.connection import records
-from flightlog.store.tables.run_tables import open_tables
+from flightlog.store.tables.run_tables import read_again
 
 _SIDE = 200
 """Runs on either side of a step that its size is reckoned from."""
@@ -459,60 +452,14 @@ def parse_metric(text: str) -> RunMetric:
     raise UsageError(f"metric {text[:80]!r} is none of {FORMS}")
 
 
-_NAMES = """
-WITH by_attempt AS (
-  SELECT task, count(*) FILTER (retried) AS retried, count(*) FILTER (state = 'cancelled') AS cancelled,
-    count(*) FILTER (state = 'running') AS running, sum(cpu_s) AS cpu_s,
-    max(peak_rss_bytes) AS peak_rss_bytes
-  FROM attempts GROUP BY task
-), durations AS (
-  SELECT task, count(duration_s) AS count, sum(duration_s) AS total, avg(duration_s) AS mean,
-    min(duration_s) AS min, quantile_cont(duration_s, 0.5) AS p50, quantile_cont(duration_s, 0.95) AS p95,
-    max(duration_s) AS max
-  FROM attempts WHERE state = 'completed' GROUP BY task
-), by_task AS (
-  SELECT task, count(submitted_at) AS submitted, count(*) FILTER (state = 'completed') AS completed,
-    count(*) FILTER (state = 'failed') AS failed, count(*) FILTER (attempts = 0) AS pending
-  FROM tasks GROUP BY task
-)
-SELECT * FROM by_task JOIN by_attempt USING (task) LEFT JOIN durations USING (task) ORDER BY task
-"""
-_LOOKUPS = """
-SELECT count(*) FILTER (result <> 'bypass'), count(*) FILTER (result = 'hit'),
-  count(*) FILTER (result = 'bypass')
-FROM cache
-"""
-_MEMORY = "SELECT count(*), max(greatest(rss_bytes, peak_rss_bytes)) FROM resources WHERE scope = 'worker'"
-
-
+@read_again
 def headline_from_tables(path: Path) -> Headline | None:
-    """The headline of a run that is too large for it to be counted line by line; None where its files cannot
-    be read.
-
-    Without lost lines, which `run.json` has.
+    """The headline of a run that is too large for it to be counted line by line, from its report; None where
+    its files cannot be read.
     """
-    run = Run(path)
     try:
-        with open_tables([run], only={"attempts", "tasks", "cache", "resources"}) as tables:
-            rows = records(tables.execute(_NAMES))
-            [(lookups, hits, bypassed)] = tables.execute(_LOOKUPS).fetchall()
-            [(samples, memory)] = tables.execute(_MEMORY).fetchall()
+        with open_context(Run(path)) as context:
+            found = msgspec.convert(context.summary, Headline, from_attributes=True)
     except OSError:
         return None
-    counts = ("submitted", "completed", "failed", "cancelled", "retried", "running", "pending")
-    totals = {name: sum(row[name] for row in rows) for name in counts}
-    return Headline(
-        run=RunHeadline(run_id=run.run_id),
-        tasks=TaskHeadline(names=len(rows), by_name={row["task"]: _name(row) for row in rows}, **totals),
-        resources=ResourceHeadline(process=ProcessHeadline(peak_rss_bytes=memory) if samples else None),
-        cache=CacheHeadline(lookups=lookups, hits=hits, bypassed=bypassed),
-    )
-
-
-def _name(row: Mapping[str, Any]) -> NameHeadline:
-    fields = NameHeadline.__struct_fields__
-    durations = {name: row[name] for name in DurationHeadline.__struct_fields__}
-    return NameHeadline(
-        **{name: row[name] for name in fields if name in row},
-        duration_s=DurationHeadline(**durations) if durations["count"] else DurationHeadline(total=0.0),
-    )
+    return msgspec.structs.replace(found, cost=msgspec.UNSET)  # worked out by those who ask for it
