@@ -136,7 +136,7 @@ def test_every_display_is_told_in_words_too(executed):
         for output in cell.outputs
         if "text/html" in output.get("data", {})
     ]
-    assert len(told) == 12
+    assert len(told) >= 12  # and a progress bar where the machine is slow
     assert [words for words in told if " at 0x" in words or "<div" in words or len(words) > 20_000] == []
     assert cells["first.tasks"].outputs[0].data["text/plain"].splitlines()[0].split()[:2] == [
         "task",

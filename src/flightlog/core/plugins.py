@@ -39,7 +39,12 @@ class PluginPoint(Struct, frozen=True):
     def load(self) -> Any:
         """Import it; raises ImportError, AttributeError, or whatever its module raises."""
         module, _, attribute = self.value.partition("[")[0].partition(":")
-        found: Any = import_module(module.strip())
+        try:
+            found: Any = import_module(module.strip())
+        except (
+            KeyError
+        ):  # of importlib's own, where locks or thread numbers change under it (gevent's patching)
+            found = import_module(module.strip())
         for step in filter(None, attribute.strip().split(".")):
             found = getattr(found, step)
         return found
