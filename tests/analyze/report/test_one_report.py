@@ -12,14 +12,14 @@ from tempfile import mkdtemp
 import pytest
 from builders.drawn_runs import a_task, a_worker, events_of
 from builders.large_runs import METRICS, sealed, spans_of, with_usage
-from builders.runs import at
-from builders.task_events import completed, started, submitted
+from builders.runs import at, make_run
+from builders.task_events import completed, failed, started, submitted
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flightlog.analyze.report import interval_tables
 from flightlog.analyze.report.report import report_bytes, report_on
-from flightlog.events import SpanOpened
+from flightlog.events import SpanEvent, SpanOpened, TaskSubmitted
 from flightlog.store.integrity import write_checksums
 from flightlog.store.run import Run
 from flightlog.store.tables.parquet import snapshot_run
@@ -96,6 +96,50 @@ def test_an_attempt_that_is_told_twice_counts_once_as_it_was_told_last(tmp_path:
     twice = [completed("t1", 2.0, 1.0), completed("t1", 3.0, 2.0)]
     report = report_on(sealed(tmp_path, [submitted("t1"), started("t1", 1.0), *twice]))
     assert (report.tasks.completed, report.tasks.duration_s.total) == (1, 2.0)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_lines_with_one_time_the_one_with_the_higher_number_counts(tmp_path: Path, order: int) -> None:
+    run = sealed(
+        tmp_path,
+        [
+            failed("t1", 2.0, 1.0),
+            completed("t1", 2.0, 3.0),
+            *(
+                SpanEvent(timestamp=at(1), name="a", span_id="s1", duration_s=n, status="ok")
+                for n in (1.0, 2.0)
+            ),
+        ],
+    )
+    for name in ("tasks.jsonl", "spans.jsonl"):
+        file = run.path / name
+        file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[::order]))
+    write_checksums(run.path)
+    report = report_on(Run(run.path))
+    assert (report.tasks.completed, report.tasks.failed, report.spans.wall_s) == (1, 0, 2.0)
+
+
+def test_a_submission_without_a_time_is_one_too(tmp_path: Path) -> None:
+    events = [TaskSubmitted(task="sim", task_id=name, args={}) for name in "ab"]
+    run = Run(make_run(tmp_path, [*events, completed("b", 2.0, 1.0)]))
+    for event in (report_on(run), (snapshot_run(run), report_on(Run(run.path)))[1]):
+        assert (event.tasks.submitted, event.tasks.pending, event.tasks.completed) == (2, 1, 1)
+
+
+def test_spans_that_last_for_ever_and_negative_durations_are_added_up(tmp_path: Path) -> None:
+    spans = [
+        SpanEvent(timestamp=at(1), name="a", span_id=f"s{n}", duration_s=4e8, status="ok") for n in range(30)
+    ]
+    report = report_on(sealed(tmp_path, [*spans, completed("t1", 5.0, -3.0)]))
+    assert report.spans.busy_s == 1.2e10
+    assert (report.tasks.duration_s.total, report.tasks.duration_s.mean) == (-3.0, -3.0)
+
+
+def test_the_last_value_of_a_metric_is_that_of_the_attempt_that_ended_last(tmp_path: Path) -> None:
+    first = completed("t1", 1.0, 0.5)
+    last = completed("t2", 9.0, None)
+    first.metrics, last.metrics = {"m": 1}, {"m": 2}
+    assert report_on(sealed(tmp_path, [last, first])).tasks.by_name["sim"].metrics["m"].last == 2.0
 
 
 def test_a_stream_that_was_changed_after_the_run_closed_is_known_to_be_torn(tmp_path: Path) -> None:

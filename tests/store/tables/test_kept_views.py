@@ -17,6 +17,7 @@ from flightlog.events import (
     Event,
     SpanEvent,
     SpanOpened,
+    TaskCancelled,
     TaskCompleted,
     TaskFailed,
     TaskRetried,
@@ -95,6 +96,26 @@ def test_views_that_are_kept_have_the_rows_of_those_that_are_not(
     found = rows_of(run, kept=True)
     assert found == rows_of(run, kept=False)
     assert {view: len(rows) for view, rows in found.items()} == {"attempts": 65, "tasks": 60, "spans": 127}
+
+
+def test_so_have_those_of_attempts_whose_lines_disagree(tmp_path: Path) -> None:
+    ids = {"task": "sim", "task_id": "t1"}
+    end = {"args": {}, "worker": "w1", "duration_s": 1.0}
+    run = Run(
+        make_run(
+            tmp_path,
+            [
+                TaskStarted(timestamp=at(1), worker="w1", queue_s=None, parent_id="zz", **ids),
+                TaskRetried(timestamp=at(2), reason="first", **ids),
+                TaskCancelled(timestamp=at(3), reason="second", parent_id="aa", **end, **ids),
+                TaskCompleted(timestamp=at(4), attempt=2, parent_id="aa", **end, **ids),
+            ],
+        )
+    )
+    before = rows_of(run, kept=False)
+    assert rows_of(run, kept=True) == before
+    snapshot_run(run)
+    assert rows_of(Run(run.path), kept=False) == before
 
 
 @settings(deadline=None, max_examples=8)

@@ -46,14 +46,14 @@ CREATE OR REPLACE TEMP MACRO in_ns(s) AS
 _HELD = """
 WITH moments AS (
     SELECT task, task_id, attempt, component, worker, state, retried, span_id, depends_on,
-        submitted_at IS NOT NULL AS was_submitted,
+        depends_on IS NOT NULL AS was_submitted, -- submissions alone have it, if only as an empty list
         at_ns(submitted_at) AS submitted, at_ns(queued_at) AS queued, at_ns(started_at) AS started,
         at_ns(ended_at) AS ended, in_ns(queue_s) AS queued_for,
         queue_s, duration_s, cpu_s, cpu_scope, peak_rss_bytes, rss_scope, read_bytes, write_bytes,
         gpu_peak_bytes, gpu_memory_scope, gpu_s, gpu_scope, result_bytes, metrics, error_type, args
     FROM ({attempts})
 )
-SELECT * EXCLUDE (ended, queued_for),
+SELECT * EXCLUDE (queued_for),
     CASE WHEN ended IS NOT NULL AND duration_s IS NOT NULL THEN ended - in_ns(duration_s)
          WHEN ended IS NOT NULL OR state = 'running' THEN started END AS began,
     CASE WHEN ended IS NOT NULL AND (duration_s IS NOT NULL
@@ -96,14 +96,14 @@ FROM spans
 _TIMED_ROWS = f"""
 CREATE OR REPLACE TEMP TABLE span_intervals AS
 SELECT name, span_id, parent_id, status, "open", in_ns(duration_s) AS lasted,
-    greatest(0, in_ns(duration_s) - covered_ns)::BIGINT AS own, duration_s,
+    in_ns(greatest(0, greatest(0, duration_s) - covered_ns / 1e9)) AS own, duration_s,
     at_ns(started_at) AS began, at_ns(started_at) + in_ns(duration_s) AS stopped
 FROM ({SPAN_ROWS_WITH_OWN_TIME})
 """  # noqa: S608 - constants
 
 _ENTANGLED = """
 SELECT coalesce(bool_or(len(depends_on) > 0), false)
-    OR (coalesce(bool_or(state = 'pending'), false) AND max(attempt) > 1)
+    OR (coalesce(bool_or(state = 'pending'), false) AND max(attempt) > min(attempt))
 FROM attempts
 """
 

@@ -1,7 +1,7 @@
 """Distributions and metrics in SQL: select lists, and the statistics made of what they give.
 
-Sums are exact in whole nanoseconds, or taken in order of the values: the same rows give the same figures,
-however many threads add them up.
+Sums are taken in order of the values, with what rounding would lose: the same rows give the same figures,
+however many threads read them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from flightlog.core.stats import QUANTILES, Distribution, distribution_of, mean_of, place_of
-from flightlog.core.time import seconds
 
 if TYPE_CHECKING:
     import duckdb
@@ -22,12 +21,18 @@ LARGEST = 1.7e308
 
 
 def distribution_sql(column: str, where: str, name: str) -> str:
-    """A select list of a column of seconds, for `distribution_from`; needs the macro `in_ns`."""
+    """A select list of a column of seconds, for `distribution_from`."""
     return (
         f"count({column}) FILTER ({where}) AS {name}_count,"
-        f" sum(in_ns({column})) FILTER ({where}) AS {name}_ns,"
+        f" {total_sql(column, where)} AS {name}_total,"
         f" list({column} ORDER BY {column}) FILTER ({where} AND {column} IS NOT NULL) AS {name}"
     )
+
+
+def total_sql(column: str, where: str = "true") -> str:
+    """A select list: the sum of a column, null where it has no value; the same in any order of rows."""
+    values = f"list({column} ORDER BY {column}) FILTER ({where} AND {column} IS NOT NULL)"
+    return f"list_aggregate({values}, 'kahan_sum')"
 
 
 def picked(name: str) -> str:
@@ -55,7 +60,7 @@ def distribution_from(row: Mapping[str, Any], name: str) -> Distribution:
         place_of(q, count).between(*pair)
         for q, pair in zip(QUANTILES, zip(below, above, strict=True), strict=True)
     ]
-    return distribution_of(count, seconds(int(row[f"{name}_ns"])), low, high, quantiles)
+    return distribution_of(count, row[f"{name}_total"], low, high, quantiles)
 
 
 class MetricStats(Struct, frozen=True, kw_only=True):
@@ -109,8 +114,7 @@ def statistics_of(connection: duckdb.DuckDBPyConnection, values: str) -> dict[st
     """
     rows = connection.execute(
         f"""
-        SELECT owner, name, count(*), list_aggregate(list(number ORDER BY number), 'kahan_sum'),
-            min(number), max(number),
+        SELECT owner, name, count(*), coalesce({total_sql("number")}, 'inf'), min(number), max(number),
             arg_max(number, row(coalesce(moment, {_NEVER}), tie, place, number))
         FROM ({values}) WHERE abs(number) <= {LARGEST} GROUP BY owner, name ORDER BY owner, name
         """  # noqa: S608 - ours

@@ -88,7 +88,7 @@ NO_SPANS = SpanSummary(
 _BY_NAME = f"""
 SELECT * REPLACE ({picked("durations")}) FROM (
     SELECT name, count(*) AS count, count(*) FILTER (status = 'error') AS errors,
-        CAST(coalesce(sum(own), 0) AS BIGINT) AS own, {distribution_sql("duration_s", "true", "durations")}
+        coalesce(sum(own), 0) AS own, {distribution_sql("duration_s", "true", "durations")}
     FROM span_intervals WHERE NOT "open" GROUP BY name
 )
 """  # noqa: S608 - constants
@@ -125,7 +125,7 @@ def span_summary(connection: duckdb.DuckDBPyConnection, until: int | None) -> Sp
         errors=sum(name.errors for name in names.values()),
         open_in_flight=scalar(connection, 'SELECT count(*) FROM span_rows WHERE "open"'),
         wall_s=seconds(int(wall)),
-        busy_s=seconds(sum(row["own"] for row in rows)),
+        busy_s=seconds(sum(int(row["own"]) for row in rows)),
         names=len(names),
         by_name={
             name: names[name] for name in sorted(sorted(names, key=lambda n: (-names[n].count, n))[:NAMES])
@@ -141,7 +141,7 @@ def _span_name(row: Mapping[str, Any], wall: int, metrics: dict[str, MetricStats
         errors=row["errors"],
         total_s=spread.total,
         wall_s=seconds(int(wall)),
-        self_s=seconds(row["own"]),
+        self_s=seconds(int(row["own"])),
         mean=spread.mean,
         min=spread.min,
         p50=spread.p50,

@@ -17,6 +17,7 @@ from flightlog.analyze.report.metrics import (
     distribution_sql,
     metrics_by_owner,
     picked,
+    total_sql,
 )
 from flightlog.analyze.tallies import copied
 from flightlog.core.stats import Distribution
@@ -126,8 +127,8 @@ SELECT * REPLACE ({picked("durations")}, {picked("queued")}) FROM (
         count(*) FILTER (state = 'running') AS running,
         {distribution_sql("duration_s", "state = 'completed'", "durations")},
         {distribution_sql("queue_s", "state <> 'pending'", "queued")},
-        coalesce(sum(in_ns(duration_s)) FILTER (state IN ('failed', 'cancelled')), 0) AS failed_s,
-        sum(in_ns(cpu_s)) AS cpu_s, sum(in_ns(gpu_s)) AS gpu_s,
+        coalesce({total_sql("duration_s", "state IN ('failed', 'cancelled')")}, 0.0) AS failed_s,
+        {total_sql("cpu_s")} AS cpu_s, {total_sql("gpu_s")} AS gpu_s,
         max(peak_rss_bytes) AS peak_rss_bytes, max(gpu_peak_bytes) AS gpu_peak_bytes,
         sum(read_bytes) AS read_bytes, sum(write_bytes) AS write_bytes
     FROM attempt_intervals GROUP BY GROUPING SETS ((task), ())
@@ -150,7 +151,8 @@ SELECT count(DISTINCT task_id) FROM attempt_intervals WHERE state = 'pending' AN
 """
 
 _MEASURED = """
-SELECT task AS owner, metrics, stopped AS moment, task_id || ' ' || attempt AS tie FROM attempt_intervals
+SELECT task AS owner, metrics, coalesce(ended, stopped) AS moment, row(task_id, attempt) AS tie
+FROM attempt_intervals
 WHERE state NOT IN ('pending', 'running')
 """
 
@@ -198,8 +200,7 @@ def _scopes(connection: duckdb.DuckDBPyConnection) -> dict[str, dict[str, set[st
 def _task_name(
     row: Mapping[str, Any], scopes: Mapping[str, set[str]], metrics: dict[str, MetricStats]
 ) -> TaskName:
-    found: dict[str, Any] = {name: row[name] for name in _COUNTS}
-    found |= {name: None if row[name] is None else seconds(int(row[name])) for name in _SECONDS}
+    found: dict[str, Any] = {name: row[name] for name in (*_COUNTS, *_SECONDS)}
     found |= {name: sorted(scopes.get(name, ())) for name in _SCOPES}
     found |= {name: None if row[name] is None else int(row[name]) for name in _BYTES}
     return TaskName(**found, duration_s=distribution_from(row, "durations"), metrics=metrics)
@@ -269,10 +270,10 @@ class WorkerLoad:
         """How many each executed, those in flight included."""
         done = scalar(
             connection,
-            "SELECT sum(in_ns(duration_s)) FROM attempt_intervals "
+            f"SELECT {total_sql('duration_s')} FROM attempt_intervals "  # noqa: S608 - constants
             "WHERE state = 'completed' AND worker IS NOT NULL",
         )
-        self.completed_s = seconds(int(done or 0))
+        self.completed_s = float(done or 0.0)
         """Execution time of all completed tasks whose worker is known."""
 
     def bounds(self) -> dict[str, tuple[int, int] | None]:

@@ -92,6 +92,10 @@ SELECT *, lines = bit_count(kinds) AND ends = 1 AND agrees AND says_all AS regul
 """One row per attempt; `kinds` has a bit for each kind of its lines."""
 _TOLD_BEFORE = ("worker", "span_id", "args")
 _MORE_TOLD_BEFORE = ("args_digest", "parent_id")
+_AGREE = """
+min(parent_id) IS NOT DISTINCT FROM max(parent_id)
+AND NOT (bool_or(kind = 4 AND reason IS NOT NULL) AND bool_or(kind >= 5 AND reason IS NOT NULL))
+"""
 """What lines before the end may tell, too: of a regular attempt the end says it, or nobody does."""
 
 _REGULAR = """
@@ -162,11 +166,13 @@ def attempts_from_lines(
     says_all = " AND ".join(
         f"(bool_or(kind >= 5 AND {name} IS NOT NULL) OR NOT bool_or({name} IS NOT NULL))" for name in told
     )
+    if whole:
+        says_all += f" AND {_AGREE}"
     connection.execute(_PAIRED.format(says_all=says_all))
     [(dependent, superseded, others)] = connection.execute(
         """
         SELECT (SELECT count(*) FROM task_lines WHERE len(depends_on) > 0) > 0,
-            coalesce(bool_or(kinds & 248 = 0) AND max(attempt) > 1, false),
+            coalesce(bool_or(kinds & 248 = 0) AND max(attempt) > min(attempt), false),
             coalesce(bool_or(NOT regular), false)
         FROM paired
         """

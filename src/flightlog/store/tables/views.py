@@ -13,7 +13,14 @@ from flightlog.store.tables.connection import text
 HIDDEN = "hidden"
 """The schema of what the views are made from."""
 
-ONE = """
+MOMENT = """
+CAST(epoch_us(CASE WHEN isfinite("timestamp") THEN "timestamp" ELSE TIMESTAMP '0001-01-01' END) AS HUGEINT)
+    * 4611686018427387904
+    + CAST(greatest(coalesce(seq, 0), 0) & 70368744177663 AS HUGEINT) * 65536 + hash(writer) % 65536
+"""
+"""Orders the lines of one thing: by time, then by their number, then by who wrote them."""
+
+ONE = f"""
     SELECT
         run_id,
         nullif(span_id, '') AS span_id,
@@ -34,13 +41,13 @@ ONE = """
     FROM (
         SELECT
             *,
-            coalesce(timestamp, TIMESTAMP '0001-01-01') AS moment,
+            {MOMENT} AS moment,
             CASE WHEN span_id = '' THEN gen_random_uuid() END AS nameless
         FROM hidden.for_spans
         WHERE event IN ('span', 'span_open')
     )
     GROUP BY run_id, span_id, nameless
-"""
+"""  # noqa: S608 - a constant
 """What the lines of each span say together, from `hidden.for_spans`."""
 
 COVERED = """
@@ -240,7 +247,7 @@ FROM (
         max(parent_id) AS parent_id,
         arg_max(depends_on, moment) AS depends_on
     FROM (
-        SELECT *, {KIND} AS kind, coalesce(timestamp, TIMESTAMP '0001-01-01') AS moment
+        SELECT *, {KIND} AS kind, {MOMENT} AS moment
         FROM {events}
         WHERE kind IS NOT NULL
     )
