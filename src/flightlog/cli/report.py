@@ -21,8 +21,8 @@ fewer than five have ended in this run is held against the summaries of the last
 project in the same folder. The last section says how complete the recording is and what it cost.
 
 The report is always computed from the events, never taken from `summary.json`, so it is right for a run that
-was changed, too; `flightlog verify` says whether `summary.json` is what its lines give. Of a large run that was compacted, the
-counting was done by `flightlog compact`, and is done again once a file of the run has changed. The JSON holds
+was changed, too; `flightlog verify` says whether `summary.json` is what its lines give. Of a large run that
+was compacted, the counting was done by `flightlog compact`, and is done again once a file of the run has changed. The JSON holds
 all that the text says, and more; `summary.json` has some of its numbers under the same names. `flightlog
 schema report` is its JSON Schema.
 
