@@ -22,9 +22,9 @@ project in the same folder. The last section says how complete the recording is 
 
 The report is always computed from the events, never taken from `summary.json`, so it is right for a run that
 was changed, too; `flightlog verify` says whether `summary.json` is what its lines give. Of a large run that
-was compacted, the counting was done by `flightlog compact`, and is done again once a file of the run has changed. The JSON holds
-all that the text says, and more; `summary.json` has some of its numbers under the same names. `flightlog
-schema report` is its JSON Schema.
+was compacted, the counting was done by `flightlog compact`, and is done again once a file of the run has
+changed. The JSON holds all that the text says, and more; `summary.json` has some of its numbers under the
+same names. `flightlog schema report` is its JSON Schema.
 
 `--format html` makes one page with the verdict, the timeline and all figures, which needs no network and can
 be mailed; see [the HTML report](../html-report.md). Without `--output` it goes into a pipe like every other
