@@ -41,7 +41,7 @@ CREATE OR REPLACE TEMP MACRO in_ns(s) AS
         BIGINT)
          ELSE {LONGEST} END;
 """
-"""Moments and durations, as `analyze.moments` reads them."""
+"""Moments and durations in nanoseconds, as `core.time` reads them."""
 
 _HELD = """
 WITH moments AS (

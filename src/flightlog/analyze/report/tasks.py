@@ -188,7 +188,7 @@ def _scopes(connection: duckdb.DuckDBPyConnection) -> dict[str, dict[str, set[st
         for scope, column in _SCOPES.values()
     )
     found: dict[str, dict[str, set[str]]] = {}
-    rows = connection.execute(f"SELECT DISTINCT task, {said} FROM attempt_intervals")  # noqa: S608 - constants
+    rows = connection.execute(f"SELECT DISTINCT task, {said} FROM attempt_intervals")  # noqa: S608 - ours
     for task, *values in rows.fetchall():
         of_name = found.setdefault(task, {name: set() for name in _SCOPES})
         for name, value in zip(_SCOPES, values, strict=True):
@@ -279,7 +279,7 @@ class WorkerLoad:
     def bounds(self) -> dict[str, tuple[int, int] | None]:
         """The first start and the last end on each worker; None where no time is known."""
         rows = self._connection.execute(
-            f"SELECT worker, min(since), max(until) FROM ({_OCCUPIED}) GROUP BY worker"  # noqa: S608 - a constant
+            f"SELECT worker, min(since), max(until) FROM ({_OCCUPIED}) GROUP BY worker"  # noqa: S608 - ours
         ).fetchall()
         known = {worker: (since, until) for worker, since, until in rows}
         return {**dict.fromkeys(self.attempts), **known}

@@ -23,7 +23,7 @@ LARGE_BYTES = 16 << 20
 """Of a stream of at least this many bytes, rows are kept on disk and not in memory."""
 MEMORY = "340MB"
 """What DuckDB may hold at once of a run with such a stream; the rest waits on disk."""
-COLUMNS_BESIDE = "(FORMAT parquet, COMPRESSION lz4_raw, ROW_GROUP_SIZE 40960, DICTIONARY_SIZE_LIMIT 1000)"
+_BESIDE = "(FORMAT parquet, COMPRESSION lz4_raw, ROW_GROUP_SIZE 40960, DICTIONARY_SIZE_LIMIT 1000)"
 """How columns are kept that are read many times and gone after: fast to write and to read, not small."""
 
 _AT_END = (
@@ -143,7 +143,7 @@ def keep_rows(
         connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {rows}", parameters)
         return
     kept = text(str(file))
-    connection.execute(f"COPY ({rows}) TO {kept} {COLUMNS_BESIDE}", parameters)
+    connection.execute(f"COPY ({rows}) TO {kept} {_BESIDE}", parameters)
     connection.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS FROM read_parquet({kept})")
 
 
