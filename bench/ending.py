@@ -8,6 +8,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 
 THREADS = (0, 1, 4, 8)
 EVENTS = (1, 1_000, 100_000)
@@ -82,7 +83,8 @@ def _run(program: str, *arguments: int) -> list[float]:
     environ = {name: value for name, value in os.environ.items() if not name.startswith("FLIGHTLOG_")}
     # Not in the system's temporary folder, where no process is started to complete the run; it may be at work
     # here still.
-    with tempfile.TemporaryDirectory(dir=".", prefix="ending-", ignore_cleanup_errors=True) as folder:
+    Path("build").mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir="build", prefix="ending-", ignore_cleanup_errors=True) as folder:
         done = subprocess.run(
             [sys.executable, "-c", program, *map(str, arguments), folder],
             env=environ,
