@@ -18,9 +18,9 @@ from otlp_lives import ROOT, TRACE, a_run, completed, ns
 from flightlog.core.time import LONGEST
 from flightlog.events import ResourceSample, TaskCompleted
 from flightlog.export.base import ExportOptions
-from flightlog.export.otlp import protobuf
 from flightlog.export.otlp.batches import OtlpReader
-from flightlog.export.otlp.json_file import exporter, json_form, otlp_json
+from flightlog.export.otlp.encoding import binary_form, json_form
+from flightlog.export.otlp.json_file import exporter, otlp_json
 from flightlog.export.otlp.model import Happening, Link, LogRecord, OtlpSpan, Point, Resource, known, plain
 
 MESSAGES: dict[str, Any] = {"traces": TracesData, "metrics": MetricsData, "logs": LogsData}
@@ -34,7 +34,7 @@ def test_json_and_protobuf_say_the_same_of_a_whole_run(tmp_path: Path):
     for batch in reading.batches(run, last=True):
         if batch.items:
             seen.add(batch.signal)
-            body = protobuf.encode(batch.signal, reading.resource, batch.items)
+            body = binary_form(batch.signal, reading.resource, batch.items)
             form = msgspec.json.decode(
                 msgspec.json.encode(json_form(batch.signal, reading.resource, batch.items))
             )
@@ -72,7 +72,7 @@ def test_any_span_and_record_is_the_same_in_both(name: str, start: int, end: int
     )
     for signal, item in (("traces", span), ("logs", record)):
         form = msgspec.json.decode(msgspec.json.encode(json_form(signal, WHO, [item])))  # type: ignore[arg-type]
-        assert MESSAGES[signal].FromString(protobuf.encode(signal, WHO, [item])) == from_json(
+        assert MESSAGES[signal].FromString(binary_form(signal, WHO, [item])) == from_json(
             form, MESSAGES[signal]()
         )  # type: ignore[arg-type]
 
@@ -97,7 +97,7 @@ def test_figures_and_times_beyond_64_bits_stop_nothing(tmp_path: Path):
     sent = [
         item
         for batch in reading.batches(run, last=True)
-        if protobuf.encode(batch.signal, reading.resource, batch.items)
+        if binary_form(batch.signal, reading.resource, batch.items)
         for item in batch.items
     ]
     spans = [(one.name, one.start_ns) for one in sent if isinstance(one, OtlpSpan)]

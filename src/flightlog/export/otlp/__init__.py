@@ -4,8 +4,8 @@ batches.py      reads a run once, or repeatedly while it runs, and returns batch
   spans.py      task attempts and spans as OpenTelemetry spans, with the run as their root,
   metrics.py    counters, durations and resource samples
 model.py        what a batch holds, independent of the encoding
-json_file.py    the JSON encoding, which needs no library, and the exporter to a file
-protobuf.py     the binary encoding
+encoding.py     the mapping to the protocol's messages, from which JSON and the binary encoding follow
+json_file.py    the exporter to a file of JSON lines
 request.py      endpoints, and one request with its answer
 exporter.py     the exporter to a server, with the checkpoint that keeps anything from being sent twice
 """

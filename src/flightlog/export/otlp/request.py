@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from flightlog.core.errors import FlightlogError, MissingExtra, UsageError
-from flightlog.export.otlp.json_file import json_form
+from flightlog.export.otlp.encoding import binary_form, json_form, refused
 from flightlog.export.otlp.model import SIGNALS, Item, Resource, Signal, pairs_of
 from flightlog.version import __version__
 
@@ -287,9 +287,7 @@ def send(server: Endpoint, resource: Resource, items: list[Item], post: Posting)
     if server.content_type == JSON:
         body = msgspec.json.encode(json_form(server.signal, resource, items))
     else:
-        from flightlog.export.otlp import protobuf  # here: it needs the extra
-
-        body = protobuf.encode(server.signal, resource, items)
+        body = binary_form(server.signal, resource, items)
     if len(body) > MAX_BODY_BYTES and len(items) > 1:
         raise _not_taken(
             server, "was not contacted: the request is too large", status=TOO_LARGE, temporary=False
@@ -332,9 +330,7 @@ def _refusal(signal: Signal, headers: Mapping[str, str], answer: bytes) -> Refus
             part = msgspec.json.decode(answer).get("partialSuccess") or {} if answer.strip() else {}
             number = next((int(value) for key, value in part.items() if key.startswith("rejected")), 0)
             return Refusal(number=number, message=str(part.get("errorMessage", "")))
-        from flightlog.export.otlp import protobuf
-
-        number, message = protobuf.refused(signal, answer)
+        number, message = refused(signal, answer)
         return Refusal(number=number, message=message)
     except (ValueError, AttributeError, TypeError, msgspec.DecodeError):
         return Refusal()

@@ -23,7 +23,9 @@ from opentelemetry.sdk.trace.id_generator import IdGenerator
 
 from flightlog.compat.rhapsody.telemetry.dispatch import COUNTED, TaskCounts
 from flightlog.compat.rhapsody.telemetry.events import BaseEvent, duration_of, time_of
-from flightlog.export.otlp.json_file import attributes_form
+from flightlog.export.otlp.encoding import json_form
+from flightlog.export.otlp.model import Happening, OtlpSpan
+from flightlog.export.otlp.model import Resource as OtlpResource
 from flightlog.record.run import LiveRun
 
 log = logging.getLogger(__name__)
@@ -348,39 +350,24 @@ def random_id(bits: int) -> int:
 
 def spans_document(spans: Iterable[Any], resource: Mapping[str, Any]) -> dict[str, Any]:
     """Spans as OTLP JSON, as a collector takes it at `/v1/traces`."""
-    return {
-        "resourceSpans": [
-            {
-                "resource": {"attributes": attributes_form(resource)},
-                "scopeSpans": [{"scope": {"name": "rhapsody"}, "spans": [_span(span) for span in spans]}],
-            }
-        ]
-    }
+    about = OtlpResource(attributes=dict(resource))
+    return json_form("traces", about, [_otlp_span(span) for span in spans], scope={"name": "rhapsody"})
 
 
-def _span(span: Any) -> dict[str, Any]:
-    status: dict[str, Any] = {"code": span.status.status_code.value}
-    if span.status.description:
-        status["message"] = span.status.description
-    document = {
-        "traceId": f"{span.context.trace_id:032x}",
-        "spanId": f"{span.context.span_id:016x}",
-        "name": span.name,
-        "kind": span.kind.value + 1,  # the protocol counts from "unspecified", the API does not
-        "startTimeUnixNano": str(span.start_time or 0),
-        "endTimeUnixNano": str(span.end_time or 0),
-        "attributes": attributes_form(span.attributes or {}),
-        "status": status,
-    }
-    if span.parent:
-        document["parentSpanId"] = f"{span.parent.span_id:016x}"
-    if span.events:
-        document["events"] = [
-            {
-                "timeUnixNano": str(event.timestamp),
-                "name": event.name,
-                "attributes": attributes_form(event.attributes or {}),
-            }
+def _otlp_span(span: Any) -> OtlpSpan:
+    return OtlpSpan(
+        trace_id=f"{span.context.trace_id:032x}",
+        span_id=f"{span.context.span_id:016x}",
+        parent_id=f"{span.parent.span_id:016x}" if span.parent else None,
+        name=span.name,
+        kind=span.kind.value + 1,  # the protocol counts from "unspecified", the API does not
+        start_ns=span.start_time or 0,
+        end_ns=span.end_time or 0,
+        attributes=dict(span.attributes or {}),
+        happenings=tuple(
+            Happening(name=event.name, time_ns=event.timestamp, attributes=dict(event.attributes or {}))
             for event in span.events
-        ]
-    return document
+        ),
+        status=span.status.status_code.name.lower(),
+        message=span.status.description or "",
+    )
