@@ -10,9 +10,9 @@ from builders.documents import ROOT
 from builders.event_samples import a_bit_of_everything
 from builders.runs import START, make_run
 
-from flightlog.export.prometheus.families import RunFigures, families
+from flightlog.export.prometheus.families import GPU, NODE, RunFigures, families
 from flightlog.export.prometheus.server import RunsCollector
-from flightlog.export.prometheus.watch import GPU, NODE, RunWatch
+from flightlog.export.prometheus.watch import RunWatch
 from flightlog.store.liveness import here
 from flightlog.store.runs_folder import RunsPlace
 

@@ -27,7 +27,6 @@ class _Figure(NamedTuple):
 
     field: str
     instrument: Instrument
-    scale: float | None = None
     attributes: Attributes = {}
 
 
@@ -69,33 +68,33 @@ _TEMPERATURE = Instrument("hw.temperature", "Cel", "gauge", "Temperature.")
 
 FIGURES: dict[str, tuple[_Figure, ...]] = {
     "node": (
-        _Figure("cpu_percent", _CPU, 0.01),
+        _Figure("cpu_percent", _CPU),
         _Figure("cpus", _CPUS),
         _Figure("load_1m", _LOAD),
-        _Figure("memory_used_bytes", _MEMORY, None, {"system.memory.state": "used"}),
+        _Figure("memory_used_bytes", _MEMORY, {"system.memory.state": "used"}),
         _Figure("memory_total_bytes", _LIMIT),
-        _Figure("swap_used_bytes", _SWAP, None, {"system.paging.state": "used"}),
-        _Figure("disk_read_bytes_per_s", _DISK, None, {"disk.io.direction": "read"}),
-        _Figure("disk_write_bytes_per_s", _DISK, None, {"disk.io.direction": "write"}),
-        _Figure("net_recv_bytes_per_s", _NET, None, {"network.io.direction": "receive"}),
-        _Figure("net_sent_bytes_per_s", _NET, None, {"network.io.direction": "transmit"}),
+        _Figure("swap_used_bytes", _SWAP, {"system.paging.state": "used"}),
+        _Figure("disk_read_bytes_per_s", _DISK, {"disk.io.direction": "read"}),
+        _Figure("disk_write_bytes_per_s", _DISK, {"disk.io.direction": "write"}),
+        _Figure("net_recv_bytes_per_s", _NET, {"network.io.direction": "receive"}),
+        _Figure("net_sent_bytes_per_s", _NET, {"network.io.direction": "transmit"}),
         _Figure("energy_j", _HOST_ENERGY),
     ),
     "worker": (
         _Figure("cpu_s", _PROCESS_CPU),
-        _Figure("cpu_percent", _PROCESS_USE, 0.01),
+        _Figure("cpu_percent", _PROCESS_USE),
         _Figure("rss_bytes", _RSS),
         _Figure("threads", _THREADS),
-        _Figure("read_bytes", _PROCESS_IO, None, {"disk.io.direction": "read"}),
-        _Figure("write_bytes", _PROCESS_IO, None, {"disk.io.direction": "write"}),
+        _Figure("read_bytes", _PROCESS_IO, {"disk.io.direction": "read"}),
+        _Figure("write_bytes", _PROCESS_IO, {"disk.io.direction": "write"}),
     ),
     "cgroup": (
-        _Figure("cpu_percent", _CGROUP_CPU, 0.01),
+        _Figure("cpu_percent", _CGROUP_CPU),
         _Figure("memory_used_bytes", _CGROUP_MEMORY),
         _Figure("memory_total_bytes", _CGROUP_LIMIT),
     ),
     "gpu": (
-        _Figure("gpu_percent", _GPU, 0.01),
+        _Figure("gpu_percent", _GPU),
         _Figure("gpu_memory_used_bytes", _GPU_MEMORY),
         _Figure("gpu_memory_total_bytes", _GPU_LIMIT),
         _Figure("gpu_process_memory_bytes", _GPU_OWN),
@@ -155,15 +154,16 @@ class SampleGauges:
                 self.left_out += len(figures)
                 return
         host = event.host or self._host
-        for field, instrument, scale, more in figures:
+        for field, instrument, more in figures:
             value = getattr(event, field)
             if value is not None:
+                value = value * 0.01 if field.endswith("_percent") else value
                 about_it = {**about, **more}
                 since = None if instrument.kind == "gauge" else self._first(instrument, host, about_it, at)
                 yield Point(
                     instrument=instrument,
                     time_ns=at,
-                    value=_fitting(value if scale is None else value * scale),
+                    value=_fitting(value),
                     attributes=about_it,
                     host=host,
                     start_ns=since,

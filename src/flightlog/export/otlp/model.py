@@ -14,6 +14,7 @@ from urllib.parse import unquote
 import msgspec
 from msgspec import Struct
 
+from flightlog.events import SpanEvent, SpanOpened, TaskEvent
 from flightlog.store.layout import RunInfo
 from flightlog.version import __version__
 
@@ -224,17 +225,21 @@ class Ids:
         """The span of another program that the run happened in, if there is one."""
         self._run_id = info.run_id
 
-    def trace(self, recorded: str | None) -> str:
-        """The recorded trace id, or the run's."""
-        return hex_id(recorded, 32) or self.trace_id
+    def of(self, event: TaskEvent | SpanEvent | SpanOpened, *which: object) -> dict[str, Any]:
+        """Trace, span and parent of an event, as recorded; else the run's trace, an id derived from `which`,
+        and within the run's trace the run itself.
+        """
+        trace_id = hex_id(event.trace_id, 32) or self.trace_id
+        run = self.root_id if trace_id == self.trace_id else None
+        return {
+            "trace_id": trace_id,
+            "span_id": self.span(event.span_id, *which),
+            "parent_id": hex_id(event.parent_id, 16) or run,
+        }
 
     def span(self, recorded: str | None, *which: object) -> str:
         """The recorded span id, or one derived from the task and attempt."""
         return hex_id(recorded, 16) or made_id(16, self._run_id, *which)
-
-    def parent(self, recorded: str | None, trace_id: str) -> str | None:
-        """The recorded parent; else the run itself, within its trace."""
-        return hex_id(recorded, 16) or (self.root_id if trace_id == self.trace_id else None)
 
 
 def hex_id(text: str | None, digits: int) -> str | None:

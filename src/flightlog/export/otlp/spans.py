@@ -6,7 +6,7 @@ An attempt is put together from events that come in any order and from several p
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from flightlog.core.time import moment, nanoseconds
 from flightlog.events import (
@@ -76,11 +76,8 @@ class RecordedSpans:
             **known({"thread.id": event.thread, "error.type": event.error_type if failed else None}),
             "flightlog.kind": "span",
         }
-        trace_id = self._ids.trace(event.trace_id)
         return OtlpSpan(
-            trace_id=trace_id,
-            span_id=self._ids.span(event.span_id, event.writer, event.seq),
-            parent_id=self._ids.parent(event.parent_id, trace_id),
+            **self._ids.of(event, event.writer, event.seq),
             name=event.name,
             start_ns=since,
             end_ns=until,
@@ -98,11 +95,8 @@ class RecordedSpans:
             since = moment(event.timestamp)
             if since is None:
                 continue
-            trace_id = self._ids.trace(event.trace_id)
             yield OtlpSpan(
-                trace_id=trace_id,
-                span_id=self._ids.span(event.span_id, event.writer, event.seq),
-                parent_id=self._ids.parent(event.parent_id, trace_id),
+                **self._ids.of(event, event.writer, event.seq),
                 name=event.name,
                 start_ns=since,
                 end_ns=max(since + nanoseconds(event.elapsed_s), until_ns),
@@ -186,6 +180,11 @@ ENDS: dict[type[TaskEvent], tuple[int, str]] = {
     TaskRetried: (metrics.RETRIED, "failure"),
 }
 """What each end counts as, and its name in the semantic conventions."""
+
+
+_OTHERS = {*TaskEvent.__struct_fields__, "args", "worker", "tags", "metrics", "nonfinite"}
+_USED = tuple(name for name in TaskCompleted.__struct_fields__ if name not in _OTHERS)
+"""The fields of an attempt's end that say what it used."""
 
 
 class AttemptSpans:
@@ -332,21 +331,14 @@ class AttemptSpans:
     ) -> OtlpSpan:
         self._remember(event)
         said: Attributes = {"cicd.pipeline.task.run.result": ENDS[type(event)][1]}
-        happenings: tuple[Happening, ...] = ()
-        message = ""
+        more: dict[str, Any] = {"status": "ok"} if isinstance(event, TaskCompleted) else {}
         if isinstance(event, TaskEnded):
             said |= _used(event)
         if isinstance(event, TaskFailed | TaskRetried):
-            cause = self._causes.pop(key, None)
-            if cause is not None:
-                self._causes_bytes -= len(str(cause.attributes.get("exception.stacktrace", ""))) + CAUSE_BYTES
-            if cause is None and isinstance(event, TaskFailed):
-                cause = exception(event.error_type, event.error_message, None, at)
-            elif cause is None:
-                cause = exception(None, event.reason if isinstance(event, TaskRetried) else None, None, at)
-            happenings = (cause,)
+            cause = self._cause(event, key, at)
             said["error.type"] = cause.attributes.get("exception.type", "_OTHER")
             message = str(cause.attributes.get("exception.message", ""))
+            more = {"status": "error", "message": message, "happenings": (cause,)}
         if isinstance(event, TaskFailed):
             said |= known(
                 {"process.exit.code": event.exit_code, "flightlog.failure.fingerprint": event.fingerprint}
@@ -356,27 +348,23 @@ class AttemptSpans:
         if isinstance(event, TaskRetried):
             said |= {"flightlog.task.retried": True} | known({"flightlog.task.retry_delay_s": event.delay_s})
             said |= known({"cicd.worker.name": began.worker if began else None})
-        status: Literal["unset", "ok", "error"] = (
-            "error" if happenings else "ok" if isinstance(event, TaskCompleted) else "unset"
-        )
         links = self._links(self._depends.get(event.task_id, ()))
-        made = self._span(event, since, at, said, happenings, links, status, message)
+        made = self._span(event, since, at, said, links=links, **more)
         if not isinstance(event, TaskRetried):
             self._depends.pop(event.task_id, None)
         return made
 
-    def _span(
-        self,
-        event: TaskEvent,
-        since: int,
-        until: int,
-        said: Attributes,
-        happenings: tuple[Happening, ...] = (),
-        links: tuple[Link, ...] = (),
-        status: Literal["unset", "ok", "error"] = "unset",
-        message: str = "",
-    ) -> OtlpSpan:
-        trace_id = self._ids.trace(event.trace_id)
+    def _cause(self, event: TaskFailed | TaskRetried, key: int, at: int) -> Happening:
+        """The error that an attempt failed of: as its failure says, else as its end does."""
+        cause = self._causes.pop(key, None)
+        if cause is not None:
+            self._causes_bytes -= len(str(cause.attributes.get("exception.stacktrace", ""))) + CAUSE_BYTES
+            return cause
+        if isinstance(event, TaskFailed):
+            return exception(event.error_type, event.error_message, None, at)
+        return exception(None, event.reason, None, at)
+
+    def _span(self, event: TaskEvent, since: int, until: int, said: Attributes, **more: Any) -> OtlpSpan:
         worker = event.worker if isinstance(event, TaskStarted | TaskEnded) else None
         about = known(
             {
@@ -390,17 +378,12 @@ class AttemptSpans:
             }
         )
         return OtlpSpan(
-            trace_id=trace_id,
-            span_id=self._ids.span(event.span_id, event.task_id, event.attempt),
-            parent_id=self._ids.parent(event.parent_id, trace_id),
+            **self._ids.of(event, event.task_id, event.attempt),
             name=event.task,
             start_ns=since,
             end_ns=max(since, until),
             attributes=about | said,
-            happenings=happenings,
-            links=links,
-            status=status,
-            message=message,
+            **more,
         )
 
     def _remember(self, event: TaskEvent) -> None:
@@ -432,33 +415,10 @@ def exception(kind: str | None, message: str | None, traceback: str | None, at_n
 
 def _used(event: TaskEnded) -> Attributes:
     """The resource usage of an attempt, under the events' own names."""
-    figures = {f"flightlog.task.{name}": getattr(event, name) for name in USED}
-    if isinstance(event, TaskCompleted):
-        figures["flightlog.task.result_bytes"] = event.result_bytes
+    figures = {name: getattr(event, name, None) for name in _USED}
     return {
         **known(event.tags),
-        **known(figures),
+        **prefixed("flightlog.task", figures),
         **prefixed("flightlog.args", event.args),
         **prefixed("flightlog.metrics", event.metrics),
     }
-
-
-USED = (
-    "args_digest",
-    "queue_s",
-    "duration_s",
-    "cpu_s",
-    "cpu_scope",
-    "peak_rss_bytes",
-    "rss_scope",
-    "read_bytes",
-    "write_bytes",
-    "gpu_peak_bytes",
-    "gpu_memory_scope",
-    "gpu_s",
-    "gpu_scope",
-    "scheduler_s",
-    "transfer_s",
-    "spill_s",
-    "requests",
-)

@@ -5,6 +5,7 @@ metric families, named by Prometheus's conventions (base units, `_total` for cou
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Generic, TypeVar
 
 from msgspec import Struct
@@ -22,7 +23,7 @@ from flightlog.store.layout import ENDED
 RUN = ("project", "run_id")
 """The labels of everything that is of one run."""
 STATUSES = ("running", *sorted(ENDED), "unknown")
-_EVENTS = {
+TASK_EVENTS = {
     "submitted": "Tasks handed over for execution.",
     "started": "Attempts started by a worker.",
     "completed": "Tasks that ran to their end.",
@@ -30,62 +31,62 @@ _EVENTS = {
     "retried": "Attempts that failed and were retried.",
     "cancelled": "Cancelled tasks.",
 }
-_NODE = {
-    "cpu_ratio": "Share of the node's CPUs in use, 0 to 1, at the newest sample.",
-    "cpus": "CPUs of the node.",
-    "load1": "Load average of the node over one minute.",
-    "memory_used_bytes": "Memory in use on the node, reclaimable cache not counted.",
-    "memory_size_bytes": "Memory of the node.",
-    "swap_used_bytes": "Swap in use on the node.",
-    "disk_read_bytes_per_second": "Read from the node's storage.",
-    "disk_written_bytes_per_second": "Written to the node's storage.",
-    "network_received_bytes_per_second": "Received by the node, loopback not counted.",
-    "network_sent_bytes_per_second": "Sent by the node, loopback not counted.",
+NODE = {
+    "cpu_ratio": ("cpu_percent", "Share of the node's CPUs in use, 0 to 1, at the newest sample."),
+    "cpus": ("cpus", "CPUs of the node."),
+    "load1": ("load_1m", "Load average of the node over one minute."),
+    "memory_used_bytes": ("memory_used_bytes", "Memory in use on the node, reclaimable cache not counted."),
+    "memory_size_bytes": ("memory_total_bytes", "Memory of the node."),
+    "swap_used_bytes": ("swap_used_bytes", "Swap in use on the node."),
+    "disk_read_bytes_per_second": ("disk_read_bytes_per_s", "Read from the node's storage."),
+    "disk_written_bytes_per_second": ("disk_write_bytes_per_s", "Written to the node's storage."),
+    "network_received_bytes_per_second": (
+        "net_recv_bytes_per_s",
+        "Received by the node, loopback not counted.",
+    ),
+    "network_sent_bytes_per_second": ("net_sent_bytes_per_s", "Sent by the node, loopback not counted."),
 }
-_GPU = {
-    "utilization_ratio": "Share of time that a kernel ran on the GPU, 0 to 1.",
-    "memory_used_bytes": "Memory of the GPU in use by everyone.",
-    "memory_size_bytes": "Memory of the GPU.",
-    "process_memory_bytes": "Memory of the GPU in use by the run's own processes.",
-    "power_watts": "Power drawn by the GPU.",
-    "temperature_celsius": "Temperature of the GPU.",
+GPU = {
+    "utilization_ratio": ("gpu_percent", "Share of time that a kernel ran on the GPU, 0 to 1."),
+    "memory_used_bytes": ("gpu_memory_used_bytes", "Memory of the GPU in use by everyone."),
+    "memory_size_bytes": ("gpu_memory_total_bytes", "Memory of the GPU."),
+    "process_memory_bytes": (
+        "gpu_process_memory_bytes",
+        "Memory of the GPU in use by the run's own processes.",
+    ),
+    "power_watts": ("gpu_power_w", "Power drawn by the GPU."),
+    "temperature_celsius": ("gpu_temperature_c", "Temperature of the GPU."),
 }
+"""Metric name without its prefix: the sample's field, and what it means; a ratio is a hundredth of the
+field."""
+_GAUGES = {
+    "run_start_time_seconds": ("started_s", "When the run started, in Unix seconds."),
+    "run_end_time_seconds": (
+        "ended_s",
+        "When the run ended, or its last heartbeat, in Unix seconds; none while it runs.",
+    ),
+    "run_duration_seconds": ("duration_s", "Wall time of the run, so far while it is running."),
+    "run_heartbeat_time_seconds": ("heard_s", "Last heartbeat of the run's recorder, in Unix seconds."),
+    "run_problems": ("problems", "Documents of the run that are damaged, and lines that hold no event."),
+    "workers": ("workers", "Workers that are up now."),
+}
+_COUNTERS = {
+    "workers_seen": ("workers_seen", "Workers that there have been."),
+    "workers_lost": ("workers_lost", "Workers that exited unexpectedly."),
+    "cache_saved_seconds": ("saved_s", "Time that reused results had taken to compute."),
+    "recorder_lines": ("lines", "Events that the run's recorders have numbered."),
+    "recorder_lost_lines": ("lost", "Events that could not be written."),
+    "recorder_cpu_seconds": ("recorder_cpu_s", "CPU time of the recorders' own threads."),
+}
+"""Metric name without its prefix: the figure of the run, and what it means."""
 
 
 def families(runs: Sequence[RunFigures], *, now_of_ended: bool = False) -> Iterator[Metric]:
     """The metrics of these runs. Gauges of nodes and GPUs are included for running runs, and for others with
-    `now_of_ended`.
+    `now_of_ended`. A family without any known value is left out.
     """
-    yield from _about_runs(runs)
-    yield from _about_tasks(runs)
-    yield from _about_the_rest(runs)
-    yield from _about_places([run for run in runs if run.status == "running" or now_of_ended])
-
-
-def _of(run: RunFigures) -> list[str]:
-    return [run.project, run.run_id]
-
-
-def _gauge(
-    name: str, help_: str, rows: Iterable[tuple[list[str], float | None]], labels: Sequence[str] = ()
-) -> Iterator[Metric]:
-    """A family of gauges; none where no value is known."""
-    family = GaugeMetricFamily(name, help_, labels=[*RUN, *labels])
-    for values, number in rows:
-        if number is not None:
-            family.add_metric(values, number)
-    if family.samples:
-        yield family
-
-
-def _counter(
-    name: str, help_: str, rows: Iterable[tuple[list[str], float]], labels: Sequence[str] = ()
-) -> Iterator[Metric]:
-    family = CounterMetricFamily(name, help_, labels=[*RUN, *labels])
-    for values, number in rows:
-        family.add_metric(values, number)
-    if family.samples:
-        yield family
+    places = [run for run in runs if run.status == "running" or now_of_ended]
+    return (family for family in chain(_about_runs(runs), _about_places(places)) if family.samples)
 
 
 def _about_runs(runs: Sequence[RunFigures]) -> Iterator[Metric]:
@@ -93,42 +94,86 @@ def _about_runs(runs: Sequence[RunFigures]) -> Iterator[Metric]:
     for run in runs:
         known = {"target": run.target, "provider": run.provider, "host": run.host, "version": run.version}
         info.add_metric(_of(run), {name: label(value) for name, value in known.items()})
-    if runs:
-        yield info
-    yield from _gauge(
-        "flightlog_run_status",
+    yield info
+    for kind, figures in ((GaugeMetricFamily, _GAUGES), (CounterMetricFamily, _COUNTERS)):
+        for name, (field, help_) in figures.items():
+            yield _family(kind, name, help_, ((_of(run), getattr(run, field)) for run in runs))
+    yield from _labelled(runs)
+    for event, help_ in TASK_EVENTS.items():
+        rows = ((_of(run), run.task_events[event]) for run in runs)
+        yield _family(CounterMetricFamily, f"tasks_{event}", help_, rows)
+    yield _durations(runs)
+
+
+def _of(run: RunFigures) -> list[str]:
+    return [run.project, run.run_id]
+
+
+def _family(
+    kind: type[GaugeMetricFamily | CounterMetricFamily],
+    name: str,
+    help_: str,
+    rows: Iterable[tuple[list[str], float | None]],
+    labels: Sequence[str] = (),
+) -> Metric:
+    """A family of metrics; unknown values are left out."""
+    family = kind(f"flightlog_{name}", help_, labels=[*RUN, *labels])
+    for values, number in rows:
+        if number is not None:
+            family.add_metric(values, float(number))
+    return family
+
+
+def _labelled(runs: Sequence[RunFigures]) -> Iterator[Metric]:
+    """The figures that have labels of their own."""
+    yield _family(
+        GaugeMetricFamily,
+        "run_status",
         "1 for the status that a run has, 0 for the others.",
         (
-            ([*_of(run), status], float(run.status == status))
+            ([*_of(run), status], run.status == status)
             for run in runs
             for status in STATUSES
             if status != "unknown" or run.status == "unknown"
         ),
         ["status"],
     )
-    for name, help_, field in (
-        ("start_time_seconds", "When the run started, in Unix seconds.", "started_s"),
-        (
-            "end_time_seconds",
-            "When the run ended, or its last heartbeat, in Unix seconds; none while it runs.",
-            "ended_s",
-        ),
-        ("duration_seconds", "Wall time of the run, so far while it is running.", "duration_s"),
-        ("heartbeat_time_seconds", "Last heartbeat of the run's recorder, in Unix seconds.", "heard_s"),
-    ):
-        yield from _gauge(f"flightlog_run_{name}", help_, ((_of(run), getattr(run, field)) for run in runs))
-
-
-def _about_tasks(runs: Sequence[RunFigures]) -> Iterator[Metric]:
-    for event in TASK_EVENTS:
-        rows = ((_of(run), float(run.task_events[event])) for run in runs)
-        yield from _counter(f"flightlog_tasks_{event}", _EVENTS[event], rows)
-    yield from _gauge(
-        "flightlog_tasks",
+    yield _family(
+        GaugeMetricFamily,
+        "tasks",
         "Tasks by current state; failed: without another retry.",
-        (([*_of(run), state], float(run.tasks[state])) for run in runs for state in TASK_STATES),
+        (([*_of(run), state], run.tasks[state]) for run in runs for state in TASK_STATES),
         ["state"],
     )
+    yield _family(
+        CounterMetricFamily,
+        "failures",
+        "Failures on record, by what failed and the class of the error.",
+        (([*_of(run), *key], number) for run in runs for key, number in sorted(run.failures.items())),
+        ["scope", "error_type"],
+    )
+    yield _family(
+        CounterMetricFamily,
+        "cache_lookups",
+        "Cache lookups; bypass means that the cache was off.",
+        (
+            ([*_of(run), result], number)
+            for run in runs
+            if any(run.cache.values())
+            for result, number in run.cache.items()
+        ),
+        ["result"],
+    )
+    yield _family(
+        GaugeMetricFamily,
+        "cost",
+        "Estimated cost of the run so far, in units of the currency.",
+        (([*_of(run), currency], amount) for run in runs for currency, amount in run.cost.items()),
+        ["currency"],
+    )
+
+
+def _durations(runs: Sequence[RunFigures]) -> Metric:
     histogram = HistogramMetricFamily(
         "flightlog_task_duration_seconds",
         "Execution time of completed tasks, queueing not counted, by name of the task.",
@@ -140,82 +185,25 @@ def _about_tasks(runs: Sequence[RunFigures]) -> Iterator[Metric]:
             counts = [float(count) for count in (*found.at_most, found.count)]
             buckets = list(zip(bounds, counts, strict=True))
             histogram.add_metric([*_of(run), task], buckets, found.sum_s)
-    if histogram.samples:
-        yield histogram
-
-
-def _about_the_rest(runs: Sequence[RunFigures]) -> Iterator[Metric]:
-    yield from _gauge(
-        "flightlog_workers", "Workers that are up now.", ((_of(run), float(run.workers)) for run in runs)
-    )
-    for name, help_, field in (
-        ("workers_seen", "Workers that there have been.", "workers_seen"),
-        ("workers_lost", "Workers that exited unexpectedly.", "workers_lost"),
-        ("cache_saved_seconds", "Time that reused results had taken to compute.", "saved_s"),
-        ("recorder_lines", "Events that the run's recorders have numbered.", "lines"),
-        ("recorder_lost_lines", "Events that could not be written.", "lost"),
-        ("recorder_cpu_seconds", "CPU time of the recorders' own threads.", "recorder_cpu_s"),
-    ):
-        rows = ((_of(run), float(value)) for run in runs if (value := getattr(run, field)) is not None)
-        yield from _counter(f"flightlog_{name}", help_, rows)
-    yield from _counter(
-        "flightlog_failures",
-        "Failures on record, by what failed and the class of the error.",
-        (
-            ([*_of(run), scope, kind], float(number))
-            for run in runs
-            for (scope, kind), number in sorted(run.failures.items())
-        ),
-        ["scope", "error_type"],
-    )
-    yield from _counter(
-        "flightlog_cache_lookups",
-        "Cache lookups; bypass means that the cache was off.",
-        (
-            ([*_of(run), result], float(number))
-            for run in runs
-            if any(run.cache.values())
-            for result, number in run.cache.items()
-        ),
-        ["result"],
-    )
-    yield from _gauge(
-        "flightlog_cost",
-        "Estimated cost of the run so far, in units of the currency.",
-        (([*_of(run), currency], amount) for run in runs for currency, amount in run.cost.items()),
-        ["currency"],
-    )
-    yield from _gauge(
-        "flightlog_run_problems",
-        "Documents of the run that are damaged, and lines that hold no event.",
-        ((_of(run), float(run.problems)) for run in runs),
-    )
+    return histogram
 
 
 def _about_places(runs: Sequence[RunFigures]) -> Iterator[Metric]:
-    for name, help_ in _NODE.items():
-        rows = (
-            ([*_of(run), one.host], one.values.get(name))
-            for run in runs
-            for one in run.gauges
-            if one.gpu is None
-        )
-        yield from _gauge(f"flightlog_node_{name}", help_, rows, ["host"])
-    for name, help_ in _GPU.items():
-        rows = (
-            ([*_of(run), one.host, one.gpu, one.gpu_name or ""], one.values.get(name))
-            for run in runs
-            for one in run.gauges
-            if one.gpu is not None
-        )
-        yield from _gauge(f"flightlog_gpu_{name}", help_, rows, ["host", "gpu", "gpu_name"])
+    for prefix, figures, labels in (("node", NODE, ["host"]), ("gpu", GPU, ["host", "gpu", "gpu_name"])):
+        for name, (_, help_) in figures.items():
+            rows = (
+                ([*_of(run), one.host, one.gpu or "", one.gpu_name or ""][: 2 + len(labels)], value)
+                for run in runs
+                for one in run.gauges
+                if (one.gpu is not None) == (prefix == "gpu") and (value := one.values.get(name)) is not None
+            )
+            yield _family(GaugeMetricFamily, f"{prefix}_{name}", help_, rows, labels)
 
 
 OTHER = "other"
 """The label of everything beyond the names that have one of their own."""
 BUCKETS_S = (0.01, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 86400.0)
 """Upper bounds of the histogram of execution times, in seconds; the last bucket has none."""
-TASK_EVENTS = ("submitted", "started", "completed", "failed", "retried", "cancelled")
 TASK_STATES = ("pending", "running", "completed", "failed", "cancelled")
 CACHE_RESULTS = ("hit", "miss", "bypass")
 

@@ -25,7 +25,10 @@ from flightlog.events import (
 from flightlog.events.declarations import TaskRetried, TaskSubmitted, attempt_key
 from flightlog.export.prometheus.families import (
     CACHE_RESULTS,
+    GPU,
+    NODE,
     OTHER,
+    TASK_EVENTS,
     BoundedCounts,
     Histograms,
     HostGauges,
@@ -188,9 +191,7 @@ class TaskStates:
     """
 
     def __init__(self) -> None:
-        self.events = dict.fromkeys(
-            ("submitted", "started", "completed", "failed", "retried", "cancelled"), 0
-        )
+        self.events = dict.fromkeys(TASK_EVENTS, 0)
         self._waiting: set[str] = set()
         self._begun: set[str] = set()
         self._running: set[str] = set()
@@ -252,29 +253,6 @@ def _settle(key: str, partners: set[str], alone: set[str]) -> None:
         alone.add(key)
 
 
-NODE = {
-    "cpu_ratio": ("cpu_percent", 0.01),
-    "cpus": ("cpus", 1.0),
-    "load1": ("load_1m", 1.0),
-    "memory_used_bytes": ("memory_used_bytes", 1.0),
-    "memory_size_bytes": ("memory_total_bytes", 1.0),
-    "swap_used_bytes": ("swap_used_bytes", 1.0),
-    "disk_read_bytes_per_second": ("disk_read_bytes_per_s", 1.0),
-    "disk_written_bytes_per_second": ("disk_write_bytes_per_s", 1.0),
-    "network_received_bytes_per_second": ("net_recv_bytes_per_s", 1.0),
-    "network_sent_bytes_per_second": ("net_sent_bytes_per_s", 1.0),
-}
-GPU = {
-    "utilization_ratio": ("gpu_percent", 0.01),
-    "memory_used_bytes": ("gpu_memory_used_bytes", 1.0),
-    "memory_size_bytes": ("gpu_memory_total_bytes", 1.0),
-    "process_memory_bytes": ("gpu_process_memory_bytes", 1.0),
-    "power_watts": ("gpu_power_w", 1.0),
-    "temperature_celsius": ("gpu_temperature_c", 1.0),
-}
-"""Metric name without its prefix: the sample's field, and the factor."""
-
-
 def newest(samples: dict[tuple[str, str | None], ResourceSample], sample: ResourceSample) -> None:
     """Keep the newest sample of each node or GPU; samples without a host are ignored."""
     if sample.host is None:
@@ -294,8 +272,8 @@ def gauges_of(sample: ResourceSample) -> HostGauges:
         gpu_name=None if sample.gpu_name is None else label(sample.gpu_name),
         at_s=unix_time(sample.timestamp) or 0.0,
         values={
-            name: value * factor
-            for name, (field, factor) in (NODE if gpu is None else GPU).items()
+            name: value * (0.01 if name.endswith("_ratio") else 1.0)
+            for name, (field, _) in (NODE if gpu is None else GPU).items()
             if (value := getattr(sample, field)) is not None
         },
     )
