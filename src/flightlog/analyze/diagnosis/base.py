@@ -83,6 +83,14 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     """Rules that could not be used, and why."""
 
 
+CRASHES = {
+    "SIGSEGV": "memory that it may not touch",
+    "SIGILL": "an instruction that the CPU does not know",
+    "SIGFPE": "a division that the CPU refused",
+}
+"""Signals that a process brings upon itself."""
+
+
 class RunFacts(Struct, frozen=True, kw_only=True):
     """Facts from events, samples and accounting, about one failed attempt, worker, command or run."""
 
@@ -103,8 +111,6 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     cgroup_oom_kills: int | None = None
     job_state: str | None = None
     """The batch system's word: `TIMEOUT`, `OUT_OF_MEMORY`, `PREEMPTED`, `NODE_FAIL`, …"""
-    job_reason: str | None = None
-    """What the batch system or its figures say beside the state."""
     worker_lost_reason: str | None = None
     """What the engine and the kernel say of a worker that went away; None where no worker did."""
     duration_s: float | None = None
@@ -136,11 +142,25 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     """Other tasks that ended with the same worker or host."""
     hosts_workers_lost: int = 0
     """Worker processes of the same host that went away within seconds, this one included."""
-    failed_same_moment: int = 0
-    """Other failures on the host, of other causes, within seconds."""
     cancelled_by: str | None = None
     """Who or what gave it up, in the record's words: `SIGINT`, `the session was closed`, …"""
     nonfinite: tuple[str, ...] = ()
     """Metrics that had become NaN or infinite before the end, such as `loss`."""
     device_oom: tuple[str, ...] = ()
     """What the device's allocator said, of each bundle that running out of device memory left in the run."""
+
+    @property
+    def was_killed(self) -> bool:
+        """Whether it ended by a signal that cannot be caught, or unexpectedly and without a reason."""
+        silent = self.exit_code is None and self.signal is None
+        return (
+            self.signal == "SIGKILL"
+            or self.exit_code in (137, -9)
+            or (self.scope == "run" and self.run_status == "crashed")
+            or (self.worker_lost_reason is not None and silent)
+        )
+
+    @property
+    def crashed_in(self) -> str | None:
+        """What a worker's process did to be ended by the kernel; None where it was not."""
+        return CRASHES.get(self.signal or "") if self.worker_lost_reason is not None else None

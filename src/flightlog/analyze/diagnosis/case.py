@@ -190,7 +190,6 @@ def _facts(
         kernel_oom=kernel,
         cgroup_oom_kills=around.oom_kills if kernel and around.oom_kills else None,
         job_state=state,
-        job_reason=job.reason if job else None,
         worker_lost_reason=reason,
         duration_s=duration,
         timed_out=bool(group.error_type == "TimeoutError" and TIMED_OUT.search(group.message or "")),
@@ -208,7 +207,6 @@ def _facts(
         neighbours=around.neighbours if group.scope != "run" else (),
         lost_with=max(0, group.lost_tasks - 1) if incident is not None else 0,
         hosts_workers_lost=crowd,
-        failed_same_moment=around.failed_beside,
     )
 
 
@@ -291,8 +289,6 @@ BEFORE_S = 120.0
 """Seconds before the end from which samples are read."""
 AFTER_S = 10.0
 """Samples so much later still tell of it: the kernel's counters are read by the next one."""
-MOMENT_S = 2.0
-"""What ends within so long of something else ended at that moment."""
 SLOPE_SAMPLES = 12
 NEIGHBOURS = 5
 _KEPT = 400
@@ -306,7 +302,6 @@ class GroupPlace(NamedTuple):
     host: str | None
     worker: str | None
     task_id: str | None
-    root: str
 
 
 class FailureContext(Struct, kw_only=True):
@@ -316,11 +311,9 @@ class FailureContext(Struct, kw_only=True):
     last_bytes: int | None = None
     slope_bytes_per_s: float | None = None
     samples: int = 0
-    first_time: str | None = None
     last_time: str | None = None
     first_bytes: int | None = None
     cgroup_limit_bytes: int | None = None
-    cgroup_used_bytes: int | None = None
     node_total_bytes: int | None = None
     node_used_percent: float | None = None
     oom_kills: int | None = None
@@ -330,7 +323,6 @@ class FailureContext(Struct, kw_only=True):
     neighbours: tuple[str, ...] = ()
     running: int = 0
     """Attempts that ran beside it on the host."""
-    failed_beside: int = 0
 
 
 class _Sample(NamedTuple):
@@ -348,7 +340,7 @@ class _Sample(NamedTuple):
 def context_around(
     connection: duckdb.DuckDBPyConnection, places: Sequence[GroupPlace], hosts: Mapping[str, str], home: str
 ) -> dict[int, FailureContext]:
-    """The surroundings of each place, from `resources`, `ended` and `rooted`; each is gone through once for
+    """The surroundings of each place, from `resources` and `ended`; each is gone through once for
     all.
 
     `hosts` is where each worker ran; a worker that is not named there ran on `home`.
@@ -369,8 +361,6 @@ def context_around(
     for number, running, beside in connection.execute(_RUNNING, {"home": home}).fetchall():
         found[number].running = running
         found[number].neighbours = tuple(beside[:NEIGHBOURS])
-    for number, failed in connection.execute(_FAILED, {"home": home, "moment": MOMENT_S}).fetchall():
-        found[number].failed_beside = failed
     return found
 
 
@@ -388,12 +378,12 @@ def _read_curve(around: FailureContext, samples: list[_Sample], at: float) -> No
             first, last = curve[0], curve[-1]
             around.memory_scope, around.samples = scope, len(curve)
             around.first_bytes, around.last_bytes = first.used, last.used
-            around.first_time, around.last_time = first.time, last.time
+            around.last_time = last.time
             around.slope_bytes_per_s = _slope(curve[-SLOPE_SAMPLES:])
             break
     for one in before:
         if one.scope == "cgroup" and one.total is not None:
-            around.cgroup_limit_bytes, around.cgroup_used_bytes = one.total, one.used
+            around.cgroup_limit_bytes = one.total
         if one.scope == "node" and one.total:
             around.node_total_bytes = one.total
             around.node_used_percent = None if one.used is None else 100.0 * one.used / one.total
@@ -418,8 +408,7 @@ def _slope(curve: Sequence[_Sample]) -> float | None:
 _PLACES = """
 CREATE OR REPLACE TEMP TABLE places AS SELECT unnest($1::INTEGER[]) AS number,
     unnest($2::DOUBLE[]) AS gone_at,
-    unnest($3::VARCHAR[]) AS host, unnest($4::VARCHAR[]) AS worker, unnest($5::VARCHAR[]) AS task_id,
-    unnest($6::VARCHAR[]) AS root
+    unnest($3::VARCHAR[]) AS host, unnest($4::VARCHAR[]) AS worker, unnest($5::VARCHAR[]) AS task_id
 """
 
 _HOSTS = """
@@ -454,14 +443,6 @@ WITH beside AS (
     GROUP BY number, ended.task
 )
 SELECT number, CAST(sum(times) AS BIGINT), list(task ORDER BY times DESC, task) FROM beside GROUP BY number
-"""
-
-_FAILED = """
-SELECT number, count(*) FROM rooted LEFT JOIN lives_on USING (worker)
-JOIN places ON coalesce(lives_on.host, $home) = places.host
-WHERE rooted.root <> places.root AND NOT rooted.dependent
-    AND abs(epoch(rooted.moment) - places.gone_at) <= $moment
-GROUP BY number
 """
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from flightlog.analyze.diagnosis.base import Case, Rule, RunFacts
+from flightlog.analyze.diagnosis.base import Case, RunFacts
 from flightlog.analyze.diagnosis.case import GatheredCase, gather
 from flightlog.analyze.diagnosis.failures import (
     MOST_CAUSES,
@@ -35,7 +35,7 @@ from flightlog.analyze.diagnosis.failures import (
 )
 from flightlog.analyze.diagnosis.reading import ParsedText
 from flightlog.analyze.diagnosis.results import Cause, CauseExample, Evidence, Explained, RunDiagnosis
-from flightlog.analyze.diagnosis.scoring import load_rules, weigh, with_record
+from flightlog.analyze.diagnosis.scoring import load_rules, weigh
 from flightlog.analyze.diagnosis.wording import (
     certainty,
     checks,
@@ -86,9 +86,7 @@ class _Diagnosing:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._ref = _reference(run)
-        loaded = load_rules()
-        self._rules: dict[str, Rule] = with_record(loaded)
-        self._problems = [*run.problems, *loaded.problems]
+        self._problems = [*run.problems, *load_rules().problems]
         self._incomplete = False
         self._workers: WorkerHosts = read_workers(run)
         self._ends: dict[str, RunEnd] = {}
@@ -130,7 +128,6 @@ class _Diagnosing:
                 self._host(group, incidents.get(group.root)),
                 self._worker(group, incidents.get(group.root)),
                 group.task_id,
-                group.root,
             )
             for number, group in enumerate(groups)
             if group.at is not None
@@ -154,8 +151,8 @@ class _Diagnosing:
                 self._cancelled_by(group),
             )
             causes.append(self._cause(found, plans, given_up.get(group.root, 0)))
-        causes += of_values(values, causes, self._rules, self._ref)
-        causes += of_bundles(self._bundles, causes, self._rules, self._ref)
+        causes += of_values(values, causes, self._ref)
+        causes += of_bundles(self._bundles, causes, self._ref)
         causes = lay_cancelled(causes, connection.execute(CANCELLED).fetchall())
         if plans.problem:
             self._problems.append(plans.problem)
@@ -185,7 +182,7 @@ class _Diagnosing:
 
     def _cause(self, found: GatheredCase, plans: Plans, given_up: int) -> Cause:
         group, end = found.group, self._ends.get(found.group.root)
-        judged = weigh(found.case, self._rules)
+        judged, signs = weigh(found.case)
         self._problems += judged.problems
         unaccounted = [
             job.array_job_id or job.job_id
@@ -217,7 +214,7 @@ class _Diagnosing:
                 dependents=group.dependents + given_up,
                 in_flight=end.in_flight if end is not None else 0,
             ),
-            evidence=evidence(found, self._rules.get(judged.failure_class), judged.failure_class),
+            evidence=evidence(found, signs, judged.failure_class),
             suggestions=what_to_do(found, judged.failure_class, plans, judged.suggestions),
             checks=checks(found, judged.failure_class, self._ref, self._run.info.project),
             missing=missing(found, judged.failure_class, unaccounted),
@@ -547,9 +544,7 @@ _NAN = (
 )
 
 
-def of_values(
-    values: Sequence[Nonfinite], causes: Sequence[Cause], rules: Mapping[str, Rule], ref: str
-) -> list[Cause]:
+def of_values(values: Sequence[Nonfinite], causes: Sequence[Cause], ref: str) -> list[Cause]:
     """Values that became NaN as a cause of their own; none where a failure is laid to them."""
     if not values or any(cause.failure_class == "numerical" for cause in causes):
         return []
@@ -572,14 +567,11 @@ def of_values(
     head = f"`{first.name}`{others} became NaN{step}"
     check = f'flightlog sql "{_NAN}" --run {shlex.quote(ref)}'
     checks = [check] if any(one.file == "metrics.jsonl" for one in values) else []
-    return [_cause(facts, rules, head, told, checks, sum(one.count for one in values), first.first)]
+    return [_cause(facts, head, told, checks, sum(one.count for one in values), first.first)]
 
 
 def of_bundles(
-    bundles: Sequence[tuple[float | None, str, str]],
-    causes: Sequence[Cause],
-    rules: Mapping[str, Rule],
-    ref: str,
+    bundles: Sequence[tuple[float | None, str, str]], causes: Sequence[Cause], ref: str
 ) -> list[Cause]:
     """Device memory that ran out and was caught; none where a failure is laid to it. Each is time, message,
     folder.
@@ -593,19 +585,18 @@ def of_bundles(
     ]
     times = "once" if len(bundles) == 1 else f"{len(bundles)} times or more"
     head = f"a device ran out of memory {times}, and the program went on"
-    return [_cause(facts, rules, head, told, [f"flightlog devices {shlex.quote(ref)}"], len(bundles), None)]
+    return [_cause(facts, head, told, [f"flightlog devices {shlex.quote(ref)}"], len(bundles), None)]
 
 
 def _cause(
     facts: RunFacts,
-    rules: Mapping[str, Rule],
     headline: str,
     evidence: list[Evidence],
     checks: list[str],
     count: int,
     first: str | None,
 ) -> Cause:
-    judged = weigh(Case(reading=ParsedText(), facts=facts), rules)
+    judged = weigh(Case(reading=ParsedText(), facts=facts)).diagnosis
     return Cause(
         failure_class=judged.failure_class,
         confidence=judged.confidence,

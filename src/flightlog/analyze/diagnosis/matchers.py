@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 
-from flightlog.analyze.diagnosis.base import Case, Sign, Source
+from flightlog.analyze.diagnosis.base import Case, RunFacts, Sign, Source
 from flightlog.core.text import cut
 
 Clue = Callable[[Case], Iterable[Sign]]
@@ -72,6 +72,11 @@ class Clues:
     def suggestions(self, case: Case, /) -> list[str]:
         """What to do, the most useful first."""
         return self._suggest(case) if callable(self._suggest) else list(self._suggest)
+
+
+def recorded(look: Callable[[RunFacts], Iterable[Sign]]) -> Clue:
+    """What a function finds in the facts of the record; nothing where there is a text alone."""
+    return lambda case: () if case.facts is None else look(case.facts)
 
 
 def raised(
@@ -390,7 +395,9 @@ def _lines(text: str) -> Iterator[tuple[int, int]]:
         start = end + 1
 
 
-def _lines_with(lowered: str, words: frozenset[str]) -> Iterator[tuple[int, int]]:
+def _lines_with(lowered: str, words: frozenset[str]) -> list[tuple[int, int]]:
+    """Lines that hold one of the words, in the order of the text, `LINES` at most of each word."""
+    found = set()
     for word in words:
         at = lowered.find(word)
         for _ in range(LINES):
@@ -398,5 +405,6 @@ def _lines_with(lowered: str, words: frozenset[str]) -> Iterator[tuple[int, int]
                 break
             start, end = lowered.rfind("\n", 0, at) + 1, lowered.find("\n", at)
             end = len(lowered) if end < 0 else end
-            yield start, end
+            found.add((start, end))
             at = lowered.find(word, end)
+    return sorted(found)

@@ -5,20 +5,18 @@ are one fact. Signs against are taken off in full. The class with the greatest s
 confidence is the share of its strength, squared, among all classes' and a fixed doubt that stands for what no
 rule knows, greater where only words speak, less a part of the strongest rival's share. Two classes that are
 about equally strong therefore both stay below one half, and a lone hint stays near it.
-
-`with_record` adds to each rule the evidence that only a record has, beside what the rule sees in its facts.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
+from typing import NamedTuple
 
-from flightlog.analyze.diagnosis.base import Case, Diagnosis, Rule, RunFacts, Sign, Source
+from flightlog.analyze.diagnosis.base import Case, Diagnosis, Rule, Sign, Source
 from flightlog.analyze.diagnosis.reading import read_text
 from flightlog.core.plugins import load_all
-from flightlog.core.units import format_bytes, format_duration, format_percent
 
 ENTRY_POINTS = "flightlog.rules"
 UNKNOWN = "unknown"
@@ -64,44 +62,67 @@ def _problem_with(rule: Rule) -> str | None:
     return None if usable else "has no `signs` and `suggestions` to call"
 
 
-def weigh(case: Case, rules: Mapping[str, Rule] | None = None) -> Diagnosis:
+class Scored(NamedTuple):
+    """What a case most likely is, and the signs that speak for it, the strongest first; none of `unknown`."""
+
+    diagnosis: Diagnosis
+    signs: list[Sign]
+
+
+def weigh(case: Case, rules: Mapping[str, Rule] | None = None) -> Scored:
     """What the case most likely is; `unknown` where nothing speaks strongly for any class.
 
-    `rules` are those to ask, by class; by default all that are installed. A rule that raises or yields
-    something else than signs is left out, and named in `problems`.
+    `rules` are those to ask, by class; by default all that are installed. Each is asked once. A rule that
+    raises or yields something else than signs is left out, and named in `problems`.
     """
     asked = load_rules() if rules is None else rules
     problems = list(asked.problems) if isinstance(asked, RuleSet) else []
     signs: dict[str, list[Sign]] = {}
+    strengths: dict[str, float] = {}
+    doubts: dict[str, float] = {}
     for name, rule in asked.items():
         try:
-            signs[name] = _checked(rule, case)
-        except Exception as error:  # noqa: BLE001 - as above: anybody's code
+            found = _checked(rule, case)
+        except Exception as error:  # noqa: BLE001 - anybody's code
             problems.append(f"rule {name!r} failed and was left out: {type(error).__name__}: {error}")
-    strengths = {name: strength for name, found in signs.items() if (strength := _strength(found)) > 0}
+            continue
+        signs[name] = _speaking(found)
+        against = sum(sign.weight for sign in found if sign.weight < 0)
+        strength = sum(sign.weight * FURTHER**n for n, sign in enumerate(signs[name])) + against
+        if strength > 0:
+            strengths[name] = strength
+            words = all(sign.source is Source.words for sign in found if sign.weight > 0)
+            doubts[name] = DOUBT_OF_WORDS if words else DOUBT
     ranked = sorted(strengths, key=lambda name: (-strengths[name], name))
-    doubt = _doubt(signs[ranked[0]]) if ranked else DOUBT
-    shares = _shares(strengths, doubt)
+    doubt = (doubts[ranked[0]] if ranked else DOUBT) ** 2
+    whole = doubt + sum(value**2 for value in strengths.values())
+    shares = {name: round(min(MOST, strengths[name] ** 2 / whole), 2) for name in ranked}
     if not ranked or strengths[ranked[0]] < ENOUGH or shares[ranked[0]] < SURE:
-        return Diagnosis(
+        unknown = Diagnosis(
             failure_class=UNKNOWN,
-            confidence=round(
-                min(0.49, doubt**2 / (doubt**2 + sum(value**2 for value in strengths.values()))), 2
-            ),
-            evidence=[sign.text for name in ranked[:2] for sign in _shown(signs[name])[:1]],
+            confidence=round(min(0.49, doubt / whole), 2),
+            evidence=[signs[name][0].text for name in ranked[:2]],
             suggestions=_look_further(case),
             also={name: shares[name] for name in ranked[:3]},
             problems=problems,
         )
-    best = ranked[0]
-    return Diagnosis(
+        return Scored(unknown, [])
+    best, *others = ranked
+    confidence = round(shares[best] - RIVAL * max((shares[name] for name in others), default=0.0), 2)
+    try:
+        suggested = asked[best].suggestions(case)
+    except Exception as error:  # noqa: BLE001 - the class stands even where its rule cannot say what to do
+        problems.append(f"rule {best!r} could not suggest anything: {type(error).__name__}: {error}")
+        suggested = []
+    found_out = Diagnosis(
         failure_class=best,
-        confidence=_confidence(best, shares),
-        evidence=[sign.text for sign in _shown(signs[best])][:EVIDENCE],
-        suggestions=_suggestions(asked[best], best, case, problems),
-        also={name: shares[name] for name in ranked[1:4] if shares[name] >= 0.05},
+        confidence=confidence,
+        evidence=[sign.text for sign in signs[best]][:EVIDENCE],
+        suggestions=[suggested] if isinstance(suggested, str) else [str(one) for one in suggested],
+        also={name: min(shares[name], confidence) for name in others[:3] if shares[name] >= 0.05},
         problems=problems,
     )
+    return Scored(found_out, signs[best])
 
 
 def _checked(rule: Rule, case: Case) -> list[Sign]:
@@ -114,48 +135,16 @@ def _checked(rule: Rule, case: Case) -> list[Sign]:
     return found
 
 
-def _strength(signs: list[Sign]) -> float:
-    """One number for all signs of a class; those with the same text are one sign."""
-    strongest: dict[str, float] = {}
-    for sign in signs:
+def _speaking(signs: list[Sign]) -> list[Sign]:
+    """What speaks for a class, the strongest and most trustworthy first; those with the same text are one."""
+    speaking: dict[str, Sign] = {}
+    for sign in sorted(signs, key=lambda sign: (-sign.weight, _TRUST[sign.source])):
         if sign.weight > 0:
-            strongest[sign.text] = max(strongest.get(sign.text, 0.0), sign.weight)
-    speaking = sorted(strongest.values(), reverse=True)
-    against = sum(sign.weight for sign in signs if sign.weight < 0)
-    return sum(weight * FURTHER**n for n, weight in enumerate(speaking)) + against
+            speaking.setdefault(sign.text, sign)
+    return list(speaking.values())
 
 
-def _doubt(signs: list[Sign]) -> float:
-    only_words = all(sign.source is Source.words for sign in signs if sign.weight > 0)
-    return DOUBT_OF_WORDS if only_words else DOUBT
-
-
-def _shares(strengths: Mapping[str, float], doubt: float) -> dict[str, float]:
-    whole = doubt**2 + sum(value**2 for value in strengths.values())
-    return {name: round(min(MOST, value**2 / whole), 2) for name, value in strengths.items()}
-
-
-def _confidence(best: str, shares: Mapping[str, float]) -> float:
-    rival = max((share for name, share in shares.items() if name != best), default=0.0)
-    return round(shares[best] - RIVAL * rival, 2)
-
-
-def _shown(signs: list[Sign]) -> list[Sign]:
-    """What speaks for a class, the strongest first, each text once."""
-    kept: dict[str, Sign] = {}
-    for sign in sorted(signs, key=lambda sign: -sign.weight):
-        if sign.weight > 0:
-            kept.setdefault(sign.text, sign)
-    return list(kept.values())
-
-
-def _suggestions(rule: Rule, name: str, case: Case, problems: list[str]) -> list[str]:
-    try:
-        said = rule.suggestions(case)
-        return [said] if isinstance(said, str) else [str(one) for one in said]
-    except Exception as error:  # noqa: BLE001 - the class stands even where its rule cannot say what to do
-        problems.append(f"rule {name!r} could not suggest anything: {type(error).__name__}: {error}")
-        return []
+_TRUST = {source: number for number, source in enumerate(Source)}
 
 
 def _look_further(case: Case) -> list[str]:
@@ -176,139 +165,4 @@ def diagnose_text(text: str, exception_type: str | None = None) -> Diagnosis:
     known and the text does not show it. Never raises on any text; of a long one, its beginning and its end
     are read.
     """
-    return weigh(Case(reading=read_text(text, exception_type)))
-
-
-FULL = 0.9
-"""Memory beyond this part of its limit leaves no room for the next allocation."""
-HOST_FULL_PERCENT = 97.0
-ROOMY = 0.5
-"""Memory below this part of its limit was not the matter."""
-DEVICE = "a device ran out of memory"
-CRASHES = {
-    "SIGSEGV": "memory that it may not touch",
-    "SIGILL": "an instruction that the CPU does not know",
-    "SIGFPE": "a division that the CPU refused",
-}
-"""Signals that a process brings upon itself."""
-NOT_FOUND = 127
-"""Exit code of a command that is not there."""
-KILLED_CODES = frozenset({137, -9})
-
-FactSigns = Callable[[RunFacts], Iterator[Sign]]
-
-
-def with_record(rules: Mapping[str, Rule]) -> dict[str, Rule]:
-    """The rules, each with the signs of the record for its class beside its own."""
-    return {name: _Both(rule, _SIGNS[name]) if name in _SIGNS else rule for name, rule in rules.items()}
-
-
-class _Both:
-    """A rule, and what the record says for its class."""
-
-    def __init__(self, rule: Rule, of_record: FactSigns) -> None:
-        self._rule, self._of_record = rule, of_record
-
-    def signs(self, case: Case, /) -> Iterable[Sign]:
-        """Both."""
-        yield from self._rule.signs(case)
-        if case.facts is not None:
-            yield from self._of_record(case.facts)
-
-    def suggestions(self, case: Case, /) -> list[str]:
-        """The rule's."""
-        return self._rule.suggestions(case)
-
-
-def was_killed(facts: RunFacts) -> bool:
-    """Whether it ended by a signal that cannot be caught, or unexpectedly and without a reason."""
-    return (
-        facts.signal == "SIGKILL"
-        or facts.exit_code in KILLED_CODES
-        or (facts.scope == "run" and facts.run_status == "crashed")
-        or (facts.worker_lost_reason is not None and facts.exit_code is None and facts.signal is None)
-    )
-
-
-def _out_of_memory(facts: RunFacts) -> Iterator[Sign]:
-    reason = facts.worker_lost_reason or ""
-    if "for memory" in reason:  # an engine's own watch over its workers
-        yield Sign(source=Source.scheduler, weight=5.0, text=reason)
-    if not was_killed(facts):
-        return
-    known = [one for one in (facts.last_rss_bytes, facts.peak_rss_bytes) if one is not None]
-    used, limit, host = max(known, default=None), facts.memory_limit_bytes, facts.node_memory_used_percent
-    share = used / limit if used is not None and limit and facts.memory_scope != "node" else None
-    silent = facts.signal is None and facts.exit_code is None
-    if silent and share is not None and share >= FULL:
-        text = (
-            f"it was last seen with {format_bytes(used)}, {format_percent(share)} of the "
-            f"{format_bytes(limit)} there are"
-        )
-        yield Sign(source=Source.resources, weight=3.5, text=text)
-    elif silent and host is not None and host >= HOST_FULL_PERCENT:
-        yield Sign(source=Source.resources, weight=2.5, text=f"{host:.0f}% of the host's memory was in use")
-    elif _was_roomy(facts, share):
-        text = f"memory was far from its limit: {format_bytes(used)} of {format_bytes(limit)}"
-        yield Sign(source=Source.resources, weight=-2.5, text=text)
-
-
-def _was_roomy(facts: RunFacts, share: float | None) -> bool:
-    """Whether memory is known not to have been the matter; a kernel or a batch system that says otherwise is
-    right.
-    """
-    blamed = facts.kernel_oom or facts.cgroup_oom_kills or facts.job_state == "OUT_OF_MEMORY"
-    full = (facts.node_memory_used_percent or 0.0) >= 100 * FULL
-    return not blamed and not full and share is not None and share < ROOMY
-
-
-def _time_limit(facts: RunFacts) -> Iterator[Sign]:
-    ran, limit = facts.duration_s, facts.walltime_s
-    if facts.scope == "run" and facts.run_status == "crashed" and ran and limit and ran >= 0.98 * limit:
-        text = f"it went away after {format_duration(ran)}; its job may take {format_duration(limit)}"
-        yield Sign(source=Source.scheduler, weight=3.0, text=text)
-
-
-def _timeout(facts: RunFacts) -> Iterator[Sign]:
-    if facts.timed_out:
-        limit = f" of {format_duration(facts.timeout_s)}" if facts.timeout_s is not None else ""
-        yield Sign(
-            source=Source.scheduler, weight=6.0, text=f"the engine ended the attempt at its timeout{limit}"
-        )
-
-
-def _worker_lost(facts: RunFacts) -> Iterator[Sign]:
-    by_memory = facts.kernel_oom or "for memory" in (facts.worker_lost_reason or "")
-    if by_memory or facts.job_state in _SCHEDULERS_REASONS or facts.signal in CRASHES:
-        yield Sign(source=Source.scheduler, weight=-6.0, text="what ended the worker is known")
-    elif facts.hosts_workers_lost > 1:
-        text = f"{facts.hosts_workers_lost} workers of host {facts.host} went away within seconds"
-        yield Sign(source=Source.neighbours, weight=3.0, text=text)
-
-
-def _code_error(facts: RunFacts) -> Iterator[Sign]:
-    if facts.worker_lost_reason is not None and facts.signal in CRASHES:
-        text = f"its process crashed by itself: {facts.signal}, {CRASHES[facts.signal]}"
-        yield Sign(source=Source.exit, weight=3.0, text=text)
-
-
-def _import_error(facts: RunFacts) -> Iterator[Sign]:
-    if facts.scope == "command" and facts.exit_code == NOT_FOUND:
-        yield Sign(source=Source.exit, weight=4.0, text=f"exit code {NOT_FOUND}: a command is not there")
-
-
-def _gpu_out_of_memory(facts: RunFacts) -> Iterator[Sign]:
-    for said in facts.device_oom[:1]:
-        yield Sign(source=Source.resources, weight=5.0, text=f"{DEVICE}: {said}")
-
-
-_SCHEDULERS_REASONS = frozenset({"TIMEOUT", "OUT_OF_MEMORY", "PREEMPTED", "REQUEUED", "CANCELLED"})
-_SIGNS: dict[str, FactSigns] = {
-    "out_of_memory": _out_of_memory,
-    "time_limit": _time_limit,
-    "timeout": _timeout,
-    "worker_lost": _worker_lost,
-    "code_error": _code_error,
-    "import_error": _import_error,
-    "gpu_out_of_memory": _gpu_out_of_memory,
-}
+    return weigh(Case(reading=read_text(text, exception_type))).diagnosis

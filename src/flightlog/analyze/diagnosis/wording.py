@@ -13,7 +13,8 @@ from flightlog.analyze.diagnosis.base import Sign, Source
 from flightlog.analyze.diagnosis.case import without_own_frames
 from flightlog.analyze.diagnosis.failures import NAMES
 from flightlog.analyze.diagnosis.results import Evidence
-from flightlog.analyze.diagnosis.scoring import CRASHES, DEVICE, NOT_FOUND, ROOMY, was_killed
+from flightlog.analyze.diagnosis.rules.gpu_out_of_memory import DEVICE
+from flightlog.analyze.diagnosis.rules.out_of_memory import ROOMY
 from flightlog.analyze.history.attempts import MORE_THAN_KILLED
 from flightlog.core.text import cut, first_line, last_line
 from flightlog.core.units import format_bytes, format_count, format_duration
@@ -22,7 +23,6 @@ from flightlog.store.read.completeness import lowered
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from flightlog.analyze.diagnosis.base import Rule
     from flightlog.analyze.diagnosis.case import GatheredCase, Plans
 
 EVIDENCE = 6
@@ -31,7 +31,8 @@ LONGEST_LINE = 160
 """Characters of a line that a cause quotes."""
 _MEMORY_MATTERS = frozenset({"unknown", "worker_lost", "out_of_memory"})
 _INSTALLED = ("/lib/python3", "site-packages", "dist-packages", "<frozen ")
-_ORDER = {source: number for number, source in enumerate(Source)}
+_NOT_FOUND = 127
+"""Exit code of a command that is not there."""
 
 
 def certainty(failure_class: str, confidence: float) -> str:
@@ -114,15 +115,10 @@ def frame(traceback: str | None) -> str | None:
     return own[-1] if own else frames[-1] if frames else None
 
 
-def evidence(found: GatheredCase, rule: Rule | None, failure_class: str) -> list[Evidence]:
+def evidence(found: GatheredCase, speaking: Sequence[Sign], failure_class: str) -> list[Evidence]:
     """What speaks for the class, the strongest first, each with where it stands; then what else is known."""
-    kept: dict[str, Sign] = {}
-    for sign in sorted(_signs(found, rule), key=lambda sign: (-sign.weight, _ORDER[sign.source])):
-        if sign.weight > 0:
-            kept.setdefault(sign.text, sign)
-    signs = [
-        one for one in kept.values() if not any(one.text in other and one.text != other for other in kept)
-    ]
+    texts = [sign.text for sign in speaking]
+    signs = [one for one in speaking if not any(one.text in other and one.text != other for other in texts)]
     told = [_placed(found, sign.text, sign.source, failure_class) for sign in signs[:EVIDENCE]]
     if not told and (found.group.message or found.group.error_type):
         said = ": ".join(
@@ -132,26 +128,12 @@ def evidence(found: GatheredCase, rule: Rule | None, failure_class: str) -> list
     printed = cut(last_line(found.group.output_tail), LONGEST_LINE)
     if found.group.scope == "command" and printed and not any(printed in one.text for one in told):
         told.append(_placed(found, f"the last that it printed: {printed}", Source.words))
-    job = found.job
-    if (
-        job is not None
-        and job.reason
-        and found.incident is not None
-        and not any(job.reason in text for text in kept)
-    ):
-        told.append(_placed(found, job.reason, Source.scheduler))
+    reason = found.job.reason if found.job is not None and found.incident is not None else None
+    if reason and not any(reason in text for text in texts):
+        told.append(_placed(found, reason, Source.scheduler))
     if failure_class in _MEMORY_MATTERS:
-        told += [one for one in _beside(found) if one.text not in kept]
+        told += [one for one in _beside(found) if one.text not in texts]
     return told or [_placed(found, "nothing was recorded that tells how it ended", Source.words)]
-
-
-def _signs(found: GatheredCase, rule: Rule | None) -> Iterable[Sign]:
-    if rule is None:
-        return []
-    try:
-        return list(rule.signs(found.case))
-    except Exception:  # noqa: BLE001 - anybody's code; that it fails, `weigh` has said
-        return []
 
 
 def _placed(found: GatheredCase, text: str, source: Source, failure_class: str = "") -> Evidence:
@@ -169,7 +151,7 @@ def _placed(found: GatheredCase, text: str, source: Source, failure_class: str =
 def _beside(found: GatheredCase) -> Iterable[Evidence]:
     """The curve and the neighbours, where they help to judge a death that nothing else explains."""
     facts, around, group = found.case.facts, found.around, found.group
-    if facts is None or group.scope == "metric" or not (was_killed(facts) or facts.worker_lost_reason):
+    if facts is None or group.scope == "metric" or not (facts.was_killed or facts.worker_lost_reason):
         return
     if (
         group.suspect is not None
@@ -219,9 +201,7 @@ def missing(found: GatheredCase, failure_class: str, unaccounted: list[str]) -> 
     facts, said = found.case.facts, []
     if facts is None or found.group.scope == "metric":
         return []
-    dark = failure_class in {"unknown", "worker_lost", "out_of_memory"} and (
-        was_killed(facts) or facts.worker_lost_reason
-    )
+    dark = failure_class in _MEMORY_MATTERS and (facts.was_killed or facts.worker_lost_reason)
     if facts.scope == "run" and facts.run_status == "crashed" and found.recorder_lost is not None:
         said.append(
             "How the program ended is not recorded. The recorder could not write then "
@@ -231,7 +211,7 @@ def missing(found: GatheredCase, failure_class: str, unaccounted: list[str]) -> 
         said.append(
             "No memory was sampled before the end: record with `sample_interval_s=1` to see it climb."
         )
-    if dark and was_killed(facts) and facts.kernel_oom is None and not facts.job_state:
+    if dark and facts.was_killed and facts.kernel_oom is None and not facts.job_state:
         where = f" on {found.host}" if found.host else ""
         said.append(
             "Nothing in the record says that the kernel killed it for memory; "
@@ -344,7 +324,7 @@ def _how_it_ended(found: GatheredCase, failure_class: str) -> list[str]:
     if facts is None:
         return []
     running = f"`{group.task}`" if group.task else "what it ran"
-    if failure_class == "code_error" and facts.worker_lost_reason is not None and facts.signal in CRASHES:
+    if failure_class == "code_error" and facts.crashed_in:
         return [
             f"{running} crashed in native code, which leaves no traceback. Run that call alone, with "
             "`python -X faulthandler`, to see the line; suspect extensions that were built for other "
@@ -365,11 +345,11 @@ def _how_it_ended(found: GatheredCase, failure_class: str) -> list[str]:
         failure_class == "unknown"
         and group.scope == "command"
         and facts.exit_code
-        and facts.exit_code < NOT_FOUND
+        and facts.exit_code < _NOT_FOUND
     ):
         return [f"{running} said no more than its exit code, {facts.exit_code}: look that up in its manual."]
     absent = group.error_type == "CommandNotFound" or "could not be started" in (group.message or "")
-    if group.scope == "command" and facts.exit_code == NOT_FOUND and absent:
+    if group.scope == "command" and facts.exit_code == _NOT_FOUND and absent:
         return [f"See that {running} is installed where it is to run (`command -v`), or give its whole path."]
     return []
 
@@ -462,7 +442,7 @@ def _more_memory(found: GatheredCase, plans: Plans) -> list[str]:
 def _had_room(found: GatheredCase, own: int | None, limit: int | None) -> bool:
     """Whether an allocation was refused while, as far as anybody saw, there was room."""
     facts = found.case.facts
-    if facts is None or own is None or limit is not None or facts.kernel_oom or was_killed(facts):
+    if facts is None or own is None or limit is not None or facts.kernel_oom or facts.was_killed:
         return False
     room = facts.memory_limit_bytes
     full = (facts.node_memory_used_percent or 0.0) >= 90

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from flightlog.analyze.diagnosis.base import Case, Sign, Source
-from flightlog.analyze.diagnosis.matchers import Clue, Clues, ended, job_state, named, raised, says
+from flightlog.analyze.diagnosis.base import Case, RunFacts, Sign, Source
+from flightlog.analyze.diagnosis.matchers import Clue, Clues, ended, job_state, named, raised, recorded, says
 
 
-def _facts(case: Case) -> Iterator[Sign]:
-    if case.facts is not None and case.facts.cancelled_by:
-        yield Sign(source=Source.scheduler, weight=6, text=f"cancelled by {case.facts.cancelled_by}")
+def _given_up(facts: RunFacts) -> Iterator[Sign]:
+    if facts.cancelled_by:
+        yield Sign(source=Source.scheduler, weight=6, text=f"cancelled by {facts.cancelled_by}")
 
 
 _STOPPED = re.compile(
@@ -67,7 +67,7 @@ def _unless_limited(clue: Clue) -> Clue:
 
 
 rule = Clues(
-    _facts,
+    recorded(_given_up),
     job_state("CANCELLED", "TERM_OWNER", "TERM_ADMIN"),
     raised(
         5.5,

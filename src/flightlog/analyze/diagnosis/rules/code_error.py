@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from flightlog.analyze.diagnosis.base import Case, Sign, Source
-from flightlog.analyze.diagnosis.matchers import Clues, ended, named, raised, reports, says
+from flightlog.analyze.diagnosis.base import Case, RunFacts, Sign, Source
+from flightlog.analyze.diagnosis.matchers import Clues, ended, named, raised, recorded, reports, says
 
 _SHAPE = (
     r"shapes?\b|dimension|broadcast|size mismatch|must match|size of tensor|dtype|ndim|same device"
@@ -43,6 +43,12 @@ def _aborted(case: Case) -> Iterator[Sign]:
     """
     if "terminate called after throwing" not in case.reading.text:
         yield from ended("SIGABRT", weight=0.95)(case)
+
+
+def _crashed(facts: RunFacts) -> Iterator[Sign]:
+    if how := facts.crashed_in:
+        text = f"its process crashed by itself: {facts.signal}, {how}"
+        yield Sign(source=Source.exit, weight=3.0, text=text)
 
 
 rule = Clues(
@@ -213,5 +219,6 @@ rule = Clues(
         r"|Nonconforming|Corrupt argument)",
         source=Source.exception,
     ),
+    recorded(_crashed),
     suggest=_suggest,
 )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from flightlog.analyze.diagnosis.base import Case, Sign, Source
-from flightlog.analyze.diagnosis.matchers import Clues, raised, says
+from flightlog.analyze.diagnosis.base import RunFacts, Sign, Source
+from flightlog.analyze.diagnosis.matchers import Clues, raised, recorded, says
 
 _DEVICE = (
     r"\b(?:cuda|gpu|hip|rocm|hbm|xpu|mps|vram|device)\b|GPU_\d|_bfc\b|\bGPU:\d|cuda:\d"
@@ -13,15 +13,20 @@ _DEVICE = (
 )
 
 
-def _facts(case: Case) -> Iterator[Sign]:
-    used = None if case.facts is None else case.facts.gpu_memory_used_percent
+DEVICE = "a device ran out of memory"
+
+
+def _facts(facts: RunFacts) -> Iterator[Sign]:
+    for said in facts.device_oom[:1]:
+        yield Sign(source=Source.resources, weight=5.0, text=f"{DEVICE}: {said}")
+    used = facts.gpu_memory_used_percent
     if used is not None and used >= 95:
         text = f"{used:.0f} % of the GPU's memory was in use"
         yield Sign(source=Source.resources, weight=1.5, text=text)
 
 
 rule = Clues(
-    _facts,
+    recorded(_facts),
     raised(
         6,
         "torch.OutOfMemoryError torch.cuda.OutOfMemoryError cupy.cuda.memory.OutOfMemoryError",

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
-from flightlog.analyze.diagnosis.base import Case, Source
-from flightlog.analyze.diagnosis.matchers import Clues, ended, named, raised, reports, says
+from flightlog.analyze.diagnosis.base import Case, RunFacts, Sign, Source
+from flightlog.analyze.diagnosis.matchers import Clues, ended, named, raised, recorded, reports, says
 
 _MODULE = re.compile(r"No module named '?\"?([\w.]+)")
 _LIBRARY = re.compile(r"\b(lib[\w.+-]+\.so[\w.]*)")
@@ -32,6 +33,11 @@ def _suggest(case: Case) -> list[str]:
         "See that the job activates the same environment as your shell: `which python`, `python -m pip "
         "list`.",
     ]
+
+
+def _not_there(facts: RunFacts) -> Iterator[Sign]:
+    if facts.scope == "command" and facts.exit_code == 127:
+        yield Sign(source=Source.exit, weight=4.0, text="exit code 127: a command is not there")
 
 
 rule = Clues(
@@ -97,5 +103,6 @@ rule = Clues(
         unless="nvidia|cuda|gpu|device",
     ),
     says(-3, "cannot allocate (?:a )?(?:vector|memory)|failed to map segment .{0,80}memory"),
+    recorded(_not_there),
     suggest=_suggest,
 )

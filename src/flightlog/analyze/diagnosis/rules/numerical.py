@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from flightlog.analyze.diagnosis.base import Case, Sign, Source
-from flightlog.analyze.diagnosis.matchers import Clues, ended, named, raised, reports, says
+from flightlog.analyze.diagnosis.base import RunFacts, Sign, Source
+from flightlog.analyze.diagnosis.matchers import Clues, ended, named, raised, recorded, reports, says
 
 
-def _facts(case: Case) -> Iterator[Sign]:
-    if case.facts is not None and case.facts.nonfinite:
-        named = ", ".join(f"`{name}`" for name in case.facts.nonfinite[:3])
-        yield Sign(
-            source=Source.resources, weight=3, text=f"{named} had become NaN or infinite before the end"
-        )
+def _values(facts: RunFacts) -> Iterator[Sign]:
+    if facts.nonfinite:
+        names = ", ".join(f"`{name}`" for name in facts.nonfinite[:3])
+        text = f"{names} had become NaN or infinite before the end"
+        yield Sign(source=Source.resources, weight=3, text=text)
 
 
 _NAN = r"(?:\bNaNs?\b|\bnans?\b|\bINF\b|\binfinit(?:y|e)\b|\b(?:non|not)[- ]finite\b|\binf\b|not a number)"
@@ -21,7 +20,7 @@ _INPUT = r"input (?:\w+ )?contains|cannot convert"
 """What came in was not finite: that is for the data."""
 
 rule = Clues(
-    _facts,
+    recorded(_values),
     says(1.5, r"^\s*[\d.eE+-]+\s.{0,80}\bNaN\b.{0,60}\bNaN\b"),
     says(
         3.5,

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from flightlog.analyze.diagnosis.base import Case, Sign, Source
-from flightlog.analyze.diagnosis.matchers import Clues, ended, errno, job_state, named, raised, reports, says
+from flightlog.analyze.diagnosis.base import Case, RunFacts, Sign, Source
+from flightlog.analyze.diagnosis.matchers import (
+    Clues,
+    ended,
+    errno,
+    job_state,
+    named,
+    raised,
+    recorded,
+    reports,
+    says,
+)
 from flightlog.analyze.history.attempts import MORE_THAN_KILLED
 from flightlog.core.units import format_bytes
 
@@ -15,29 +25,37 @@ _DEVICE = (
 )
 
 
-def _facts(case: Case) -> Iterator[Sign]:
-    facts = case.facts
-    if facts is None:
-        return
+FULL, ROOMY = 0.9, 0.5
+"""Memory beyond the first part of its limit leaves no room; below the second it was not the matter."""
+
+
+def _facts(facts: RunFacts) -> Iterator[Sign]:
+    reason, limit, node = (
+        facts.worker_lost_reason or "",
+        facts.memory_limit_bytes,
+        facts.node_memory_used_percent,
+    )
+    blamed = facts.kernel_oom or facts.cgroup_oom_kills or facts.job_state == "OUT_OF_MEMORY"
     if facts.kernel_oom:
         yield Sign(source=Source.kernel, weight=6, text="the kernel killed for memory at that moment")
-    if facts.cgroup_oom_kills:
+    if kills := facts.cgroup_oom_kills:
+        yield Sign(source=Source.kernel, weight=6, text=f"the cgroup counts {kills} kills for memory")
+    if "for memory" in reason:  # an engine's own watch over its workers
+        yield Sign(source=Source.scheduler, weight=5, text=reason)
+    known = [one for one in (facts.last_rss_bytes, facts.peak_rss_bytes) if one is not None]
+    used = f"{format_bytes(max(known, default=None))} of {format_bytes(limit)}"
+    share = max(known) / limit if known and limit else None
+    if share is not None and share >= FULL:
         yield Sign(
-            source=Source.kernel,
-            weight=6,
-            text=f"the cgroup counts {facts.cgroup_oom_kills} kills for memory",
+            source=Source.resources, weight=4 if facts.was_killed else 2, text=f"memory stood at {used}"
         )
-    used = facts.last_rss_bytes if facts.last_rss_bytes is not None else facts.peak_rss_bytes
-    limit = facts.memory_limit_bytes
-    killed = facts.signal == "SIGKILL" or facts.exit_code in (-9, 137)
-    if used is not None and limit and used >= 0.9 * limit:
-        text = f"memory stood at {format_bytes(used)} of {format_bytes(limit)}"
-        yield Sign(source=Source.resources, weight=4 if killed else 2, text=text)
         if (slope := facts.memory_slope_bytes_per_s) and slope > 0:
             text = f"memory was climbing by {format_bytes(int(slope))} a second"
-            yield Sign(source=Source.resources, weight=2 if killed else 1, text=text)
-    if killed and (node := facts.node_memory_used_percent) is not None and node >= 95:
+            yield Sign(source=Source.resources, weight=2 if facts.was_killed else 1, text=text)
+    if facts.was_killed and node is not None and node >= 95:
         yield Sign(source=Source.resources, weight=3, text=f"{node:.0f} % of the host's memory was in use")
+    elif facts.was_killed and not blamed and facts.memory_scope != "node" and share and share < ROOMY:
+        yield Sign(source=Source.resources, weight=-2.5, text=f"memory was far from its limit: {used}")
 
 
 def _suggest(case: Case) -> list[str]:
@@ -57,7 +75,7 @@ def _suggest(case: Case) -> list[str]:
 
 
 rule = Clues(
-    _facts,
+    recorded(_facts),
     job_state("OUT_OF_MEMORY", "OOM", "TERM_MEMLIMIT"),
     raised(
         5,

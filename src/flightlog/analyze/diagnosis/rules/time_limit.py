@@ -4,24 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from flightlog.analyze.diagnosis.base import Case, Sign, Source
-from flightlog.analyze.diagnosis.matchers import Clues, ended, job_state, named, raised, reports, says
+from flightlog.analyze.diagnosis.base import Case, RunFacts, Sign, Source
+from flightlog.analyze.diagnosis.matchers import (
+    Clues,
+    ended,
+    job_state,
+    named,
+    raised,
+    recorded,
+    reports,
+    says,
+)
 from flightlog.core.units import format_duration
 
 
-def _facts(case: Case) -> Iterator[Sign]:
-    facts = case.facts
-    if facts is None or facts.duration_s is None or not facts.walltime_s:
-        return
-    if facts.duration_s >= 0.98 * facts.walltime_s:
-        text = f"it ran {format_duration(facts.duration_s)} of {format_duration(facts.walltime_s)} allowed"
-        stopped = facts.signal in ("SIGTERM", "SIGKILL", "SIGXCPU") or facts.exit_code in (
-            124,
-            137,
-            143,
-            -15,
-            -9,
+def _facts(facts: RunFacts) -> Iterator[Sign]:
+    ran, limit = facts.duration_s, facts.walltime_s
+    if ran is not None and limit and ran >= 0.98 * limit:
+        stopped = (
+            facts.was_killed or facts.signal in ("SIGTERM", "SIGXCPU") or facts.exit_code in (124, 143, -15)
         )
+        text = f"it ran {format_duration(ran)} of {format_duration(limit)} allowed"
         yield Sign(source=Source.resources, weight=4 if stopped else 2, text=text)
 
 
@@ -36,7 +39,7 @@ def _suggest(case: Case) -> list[str]:
 
 
 rule = Clues(
-    _facts,
+    recorded(_facts),
     job_state("TIMEOUT", "TIMELIMIT", "TERM_RUNLIMIT", "TERM_CPULIMIT", "DEADLINE"),
     reports(
         6,

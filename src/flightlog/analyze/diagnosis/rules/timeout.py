@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from flightlog.analyze.diagnosis.base import Case, Sign, Source
-from flightlog.analyze.diagnosis.matchers import Clues, ended, named, raised, reports, says, status
+from flightlog.analyze.diagnosis.base import RunFacts, Sign, Source
+from flightlog.analyze.diagnosis.matchers import Clues, ended, named, raised, recorded, reports, says, status
 from flightlog.core.units import format_duration
 
 _CONNECT = (
@@ -16,22 +16,19 @@ _CONNECT = (
 )
 
 
-def _facts(case: Case) -> Iterator[Sign]:
-    facts = case.facts
-    if (
-        facts is not None
-        and facts.timeout_s
-        and facts.duration_s is not None
-        and facts.duration_s >= 0.98 * facts.timeout_s
-    ):
-        text = (
-            f"it ran {format_duration(facts.duration_s)}; its timeout is {format_duration(facts.timeout_s)}"
-        )
+def _facts(facts: RunFacts) -> Iterator[Sign]:
+    ran, limit = facts.duration_s, facts.timeout_s
+    if facts.timed_out:
+        of = f" of {format_duration(limit)}" if limit is not None else ""
+        text = f"the engine ended the attempt at its timeout{of}"
+        yield Sign(source=Source.scheduler, weight=6, text=text)
+    if ran is not None and limit and ran >= 0.98 * limit:
+        text = f"it ran {format_duration(ran)}; its timeout is {format_duration(limit)}"
         yield Sign(source=Source.resources, weight=4, text=text)
 
 
 rule = Clues(
-    _facts,
+    recorded(_facts),
     raised(4, "TimeoutError TimeoutException Timeout timeout", unless=_CONNECT),
     raised(
         4.5,

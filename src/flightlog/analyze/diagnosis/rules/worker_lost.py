@@ -5,21 +5,26 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from flightlog.analyze.diagnosis.base import Case, Sign, Source
-from flightlog.analyze.diagnosis.matchers import Clues, job_state, named, raised, reports, says
+from flightlog.analyze.diagnosis.base import CRASHES, Case, RunFacts, Sign, Source
+from flightlog.analyze.diagnosis.matchers import Clues, job_state, named, raised, recorded, reports, says
 from flightlog.analyze.diagnosis.reading import exit_codes, signals
 
+_SCHEDULERS_REASONS = frozenset({"TIMEOUT", "OUT_OF_MEMORY", "PREEMPTED", "REQUEUED", "CANCELLED"})
 
-def _facts(case: Case) -> Iterator[Sign]:
-    facts = case.facts
-    if facts is None:
-        return
-    if facts.worker_lost_reason is not None:
-        text = f"the worker was lost: {facts.worker_lost_reason}"
-        yield Sign(source=Source.scheduler, weight=3.5, text=text)
+
+def _facts(facts: RunFacts) -> Iterator[Sign]:
+    reason = facts.worker_lost_reason
+    if reason is not None:
+        yield Sign(source=Source.scheduler, weight=3.5, text=f"the worker was lost: {reason}")
     if facts.lost_with:
         text = f"{facts.lost_with} other tasks ended with the same worker or host"
         yield Sign(source=Source.neighbours, weight=2, text=text)
+    by_memory = facts.kernel_oom or "for memory" in (reason or "")
+    if by_memory or facts.job_state in _SCHEDULERS_REASONS or facts.signal in CRASHES:
+        yield Sign(source=Source.scheduler, weight=-6, text="what ended the worker is known")
+    elif facts.hosts_workers_lost > 1:
+        text = f"{facts.hosts_workers_lost} workers of host {facts.host} went away within seconds"
+        yield Sign(source=Source.neighbours, weight=3, text=text)
 
 
 _LAUNCHED = frozenset({"ChildFailedError", "ProcessExitedException", "SignalException"})
@@ -57,7 +62,7 @@ def _said_why(case: Case) -> Iterator[Sign]:
 
 
 rule = Clues(
-    _facts,
+    recorded(_facts),
     _rank_killed,
     job_state("NODE_FAIL", "BOOT_FAIL", "TERM_UNKNOWN"),
     raised(
