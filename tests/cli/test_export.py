@@ -130,7 +130,7 @@ def test_the_run_itself_is_never_written_into(runs: Path, capsys: Captured) -> N
             "--to csv is no single file, and does not go to standard output; name one --table",
         ),
         (["nobody", "--to", "csv"], "no run 'nobody' in "),
-        ([RUN, "--run-id", "other", "--to", "csv"], f"name one run, not two: {RUN}, other"),
+        ([RUN, "--run-id", "other", "--to", "csv"], f"name one run, not 2: {RUN}, other"),
     ],
 )
 def test_what_cannot_be_done_is_one_line_and_leaves_nothing(

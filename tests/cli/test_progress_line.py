@@ -263,15 +263,9 @@ def test_without_utf_8_the_line_is_ascii(clock) -> None:
 
 
 def test_every_command_that_may_take_a_while_says_what_it_does() -> None:
-    from importlib import import_module
+    from flightlog.cli.main import COMMANDS, module_of
 
-    from flightlog.cli.main import COMMANDS
-
-    silent = {
-        name
-        for name, where in COMMANDS.items()
-        if not hasattr(import_module(where.partition(":")[0]), "DOING")
-    }
+    silent = {name for name in COMMANDS if not hasattr(module_of(name), "DOING")}
     # What they show is their own: the command's output, the bar of a session; the rest is done at once.
     assert silent == {"run", "demo", "validate", "explain", "schema"}
 

@@ -59,7 +59,7 @@ def test_a_png_and_an_svg_can_be_written_at_once(
         (["--png", "missing/t.png"], "cannot write missing/t.png: there is no folder missing"),
         (["--png", "t.png", "--perfetto"], "do one after the other"),
         (["--png", "t.png", "--width", "7"], "a width of 7 pixels is no size for this picture"),
-        (["--run-id", "another"], "name one run, not two"),
+        (["--run-id", "another"], "name one run, not 2"),
         (["--perfetto", "--perfetto-ui", "nowhere", "--no-open"], "is no address of Perfetto's UI"),
         (["--perfetto", "--perfetto-ui", "https://[x", "--no-open"], "is no address of Perfetto's UI"),
         (["--perfetto", "--port", "99999", "--no-open"], "99999 is no port"),

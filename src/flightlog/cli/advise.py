@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flightlog.cli.manifest_options import problems_noted
+from flightlog.cli.manifest_options import manifest_option, problems_noted
 from flightlog.cli.options import AnyFormat, Format, RunsDir, readable_runs_folder
 from flightlog.cli.output import note, put, wants_color, width
 from flightlog.core.errors import UsageError
@@ -70,17 +70,7 @@ def advise(
         bool,
         typer.Option("--apply", help="Write the recommended settings to an overlay beside the manifest."),
     ] = False,
-    manifest: Annotated[
-        Path | None,
-        typer.Option(
-            "--manifest",
-            metavar="F",
-            help=(
-                "With --apply: manifest file, or its folder. Default: flightlog.yaml in the current folder "
-                "or above"
-            ),
-        ),
-    ] = None,
+    manifest: Annotated[Path | None, manifest_option("--apply")] = None,
     format_: AnyFormat = Format.text,
     runs_dir: RunsDir = None,
 ) -> None:

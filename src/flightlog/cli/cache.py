@@ -27,7 +27,7 @@ from typing import Annotated
 import typer
 
 from flightlog.cli.options import AnyFormat, Format, RunsDir, runs_folder
-from flightlog.cli.output import json_text, note, put, wants_color, width
+from flightlog.cli.output import json_text, note, put, put_result, wants_color, width
 from flightlog.core.errors import ManifestError, UsageError
 from flightlog.core.settings import cache_folder
 from flightlog.session.cache.store import DEFAULT_FOLDER, CacheFolder
@@ -63,11 +63,7 @@ def stats(cache_dir: CacheDir = None, runs_dir: RunsDir = None, format_: AnyForm
     from flightlog.session.cache.contents import stats as count
     from flightlog.show.cache import stats_text
 
-    counted = count(_opened(cache_dir), recorded_hits(runs_folder(runs_dir)))
-    if format_ is Format.json:
-        put(json_text(counted))
-    else:
-        put(stats_text(counted, width=width(), color=wants_color()))
+    put_result(count(_opened(cache_dir), recorded_hits(runs_folder(runs_dir))), format_, stats_text)
 
 
 @cache.command()

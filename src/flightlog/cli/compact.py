@@ -40,7 +40,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flightlog.cli.options import EveryRun, RunRefs, RunsDir, readable_runs_folder
+from flightlog.cli.options import EveryRun, RunRefs, RunsDir, open_named, readable_runs_folder
 from flightlog.cli.output import note, put
 from flightlog.cli.progress import progress
 from flightlog.core.errors import UsageError
@@ -69,7 +69,6 @@ def compact(
     Example: flightlog compact --all --history /data/flightlog-history
     """
     from flightlog.store.catalogue import run_paths
-    from flightlog.store.completing import open_run
     from flightlog.store.run import Run
     from flightlog.store.runs_folder import is_copy, place
 
@@ -81,7 +80,7 @@ def compact(
         if not chosen:
             note(f"there are no runs in {place(folder)}")
     else:
-        chosen = [open_run(name, runs_dir=runs_dir, note=note) for name in runs or ["latest"]]
+        chosen = [open_named(name, runs_dir=runs_dir) for name in runs or ["latest"]]
     for number, run in enumerate(chosen, 1):
         if history is None and is_copy(run.path):
             raise UsageError(

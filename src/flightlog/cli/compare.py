@@ -67,14 +67,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flightlog.cli.options import OutputFile, RunsDir, complete_run, readable_runs_folder
-from flightlog.cli.output import OpenPage, check_file, note, put, put_page, wants_color, width, write_file
+from flightlog.cli.options import (
+    AnyPageFormat,
+    OutputFile,
+    PageFormat,
+    RunsDir,
+    readable_runs_folder,
+    run_argument,
+)
+from flightlog.cli.output import OpenPage, check_file, note, put_or_write, put_page, wants_color, width
 from flightlog.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -83,26 +89,13 @@ if TYPE_CHECKING:
 DOING = "comparing runs"
 
 
-class ComparisonFormat(StrEnum):
-    """How a comparison is written."""
-
-    text = "text"
-    json = "json"
-    md = "md"
-    html = "html"
-
-
 def compare(
     runs: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="A B",
-            help=(
-                "Runs before and after the change, or groups of runs such as demo:last5. Default: the last "
-                "two runs of a project"
-            ),
-            autocompletion=complete_run,
-            show_default=False,
+        run_argument(
+            "Runs before and after the change, or groups of runs such as demo:last5. Default: the last two "
+            "runs of a project",
+            "A B",
         ),
     ] = None,
     fail_on: Annotated[
@@ -118,9 +111,7 @@ def compare(
     strict: Annotated[
         bool, typer.Option("--strict", help="Let conditions also hold for changes within noise.")
     ] = False,
-    format_: Annotated[
-        ComparisonFormat, typer.Option("--format", help="Output format.")
-    ] = ComparisonFormat.text,
+    format_: AnyPageFormat = PageFormat.text,
     output: OutputFile = None,
     open_: OpenPage = False,
     runs_dir: RunsDir = None,
@@ -129,38 +120,14 @@ def compare(
 
     Example: flightlog compare demo:last5 latest --fail-on "p95>10%" "failures>0"
     """
-    compare_runs(
-        runs or [],
-        fail_on=fail_on or [],
-        strict=strict,
-        format_=format_,
-        output=output,
-        open_=open_,
-        runs_dir=runs_dir,
-    )
-
-
-def compare_runs(
-    runs: Sequence[str],
-    *,
-    fail_on: Sequence[str] = (),
-    strict: bool = False,
-    format_: str = "text",
-    output: Path | None = None,
-    open_: bool = False,
-    runs_dir: str | None = None,
-) -> None:
-    """Compare and print, or write to `output`; exits with 1 where a condition fails.
-
-    Of `runs`, what holds `<` or `>` and is no path is a condition: `--fail-on` may be followed by several.
-    """
     from flightlog.analyze.compare.thresholds import parse_thresholds
 
-    named = [run for run in runs if not _is_condition(run)]
-    conditions = [*fail_on, *filter(_is_condition, runs)]
+    # `--fail-on` may be followed by several conditions: Typer takes the others for runs.
+    named = [run for run in runs or [] if not _is_condition(run)]
+    conditions = [*(fail_on or []), *filter(_is_condition, runs or [])]
     if conditions and not fail_on:
         raise UsageError(f"{conditions[0]!r} is a condition: write it after --fail-on")
-    if open_ and format_ != ComparisonFormat.html:
+    if open_ and format_ != PageFormat.html:
         raise UsageError("--open shows a page: add --format html")
     if len(named) > 2:
         raise UsageError(
@@ -173,7 +140,7 @@ def compare_runs(
     folder = readable_runs_folder(runs_dir)
 
     before, after = [*named, None, None][:2]
-    if format_ == ComparisonFormat.html:
+    if format_ == PageFormat.html:
         from flightlog.show.html.compare_page import compare_and_check
 
         page, outcomes = compare_and_check(
@@ -212,19 +179,16 @@ def _put_comparison(
 
     comparison = compare_sides(before, after, runs_dir=folder)
     outcomes = check(comparison, thresholds, strict=strict)
-    if format_ == ComparisonFormat.json:
+    if format_ == PageFormat.json:
         text = comparison_bytes(comparison, outcomes if thresholds else None).decode()
     else:
         from flightlog.show.comparison import comparison_markdown, comparison_text
 
-        if format_ == ComparisonFormat.md:
+        if format_ == PageFormat.md:
             text = comparison_markdown(comparison, outcomes)
         elif output is None:
             text = comparison_text(comparison, outcomes, width=width(), color=wants_color())
         else:
             text = comparison_text(comparison, outcomes)
-    if output is None:
-        put(text)
-    else:
-        write_file(output, text)
+    put_or_write(text, output)
     return outcomes

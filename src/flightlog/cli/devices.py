@@ -44,17 +44,8 @@ from typing import Annotated
 
 import typer
 
-from flightlog.cli.options import OutputFile, RunsDir, complete_run
-from flightlog.cli.output import (
-    check_file,
-    draws_braille,
-    json_text,
-    note,
-    put,
-    wants_color,
-    width,
-    write_file,
-)
+from flightlog.cli.options import OutputFile, RunsDir, open_named, run_argument
+from flightlog.cli.output import check_file, draws_braille, json_text, put_or_write, wants_color, width
 from flightlog.core.errors import UsageError
 from flightlog.core.settings import expanded
 
@@ -72,12 +63,9 @@ class DevicesFormat(StrEnum):
 def devices(
     run: Annotated[
         str | None,
-        typer.Argument(
-            metavar="RUN",
-            help="'latest', a run id, a unique prefix of one, a path of a run, or a file or folder of device"
-            " telemetry. Default: latest",
-            autocompletion=complete_run,
-            show_default=False,
+        run_argument(
+            "'latest', a run id, a unique prefix of one, a path of a run, or a file or folder of device"
+            " telemetry. Default: latest"
         ),
     ] = None,
     rank: Annotated[
@@ -97,13 +85,12 @@ def devices(
         check_file(output)
     from flightlog.analyze.devices.report import devices_of_path, devices_of_run, only
     from flightlog.show.devices import devices_markdown, devices_text
-    from flightlog.store.completing import open_run
 
     recording = _recording(run)
     if recording is not None:
         found = devices_of_path(recording)
     else:
-        found = devices_of_run(open_run(run or "latest", runs_dir=runs_dir, note=note))
+        found = devices_of_run(open_named(run, runs_dir=runs_dir))
     if rank or phase is not None:
         found = only(found, ranks=rank or (), phase=phase)
     if format_ is DevicesFormat.json:
@@ -114,10 +101,7 @@ def devices(
         text = devices_text(found, width=width(), color=wants_color(), ascii_only=not draws_braille())
     else:
         text = devices_text(found)
-    if output is None:
-        put(text)
-    else:
-        write_file(output, text)
+    put_or_write(text, output)
 
 
 def _recording(name: str | None) -> Path | None:

@@ -28,7 +28,7 @@ from typing import Annotated
 
 import typer
 
-from flightlog.cli.options import AnyFormat, Format, RunRef, RunsDir
+from flightlog.cli.options import AnyFormat, Format, RunRef, RunsDir, open_named
 from flightlog.cli.output import note, put, wants_color, width
 from flightlog.core.errors import UsageError
 
@@ -73,10 +73,9 @@ def diagnose(
     from flightlog.analyze.diagnosis.diagnose import diagnose as why
     from flightlog.analyze.diagnosis.diagnose import diagnosis_bytes
     from flightlog.show.diagnosis import diagnosis_text
-    from flightlog.store.completing import open_run
     from flightlog.store.read.snapshot import held_still
 
-    with held_still(open_run(run or "latest", runs_dir=runs_dir, note=note), note=note) as still:
+    with held_still(open_named(run, runs_dir=runs_dir), note=note) as still:
         found = why(still)
     if format_ is Format.json:
         put(diagnosis_bytes(found).decode())

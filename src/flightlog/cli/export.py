@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flightlog.cli.options import AnyFormat, Format, RunId, RunRef, RunsDir
+from flightlog.cli.options import AnyFormat, Format, RunId, RunRef, RunsDir, open_named
 from flightlog.cli.output import check_file, note, put
 from flightlog.cli.progress import hand_over, progress
 from flightlog.core.errors import FlightlogError, UsageError
@@ -66,12 +66,11 @@ def complete_exporter(incomplete: str) -> list[tuple[str, str]]:
 
 def complete_table(ctx: typer.Context, incomplete: str) -> list[str]:
     """The tables of the run that is named, for the shell."""
-    from flightlog.store.completing import open_run
     from flightlog.store.tables.run_tables import table_names
 
-    named = ctx.params.get("run") or ctx.params.get("run_id") or "latest"
+    run, run_id, runs_dir = map(ctx.params.get, ("run", "run_id", "runs_dir"))
     try:
-        tables = table_names([open_run(named, runs_dir=ctx.params.get("runs_dir"))])
+        tables = table_names([open_named(run, run_id, runs_dir=runs_dir)])
     except FlightlogError:
         return []
     return [name for name in tables if name.startswith(incomplete)]
@@ -134,12 +133,8 @@ def export(
     """
     if to is None:
         raise UsageError(f"say what to make of the run: --to {' or '.join(exporter_names())}")
-    if run is not None and run_id is not None and run != run_id:
-        raise UsageError(f"name one run, not two: {run}, {run_id}")
-    from flightlog.store.completing import open_run
-
     exporter = find_exporter(to)
-    opened = open_run(run or run_id or "latest", runs_dir=runs_dir, note=note)
+    opened = open_named(run, run_id, runs_dir=runs_dir)
     options = ExportOptions(tables=tuple(table or ()), endpoint=endpoint, follow=follow, again=again)
     ending = ending_of(exporter, options)
     if output == STDOUT:

@@ -43,7 +43,7 @@ COMPLETED = 100
 """Runs that are brought into their final form in one go; a list should not take long."""
 
 
-def list_runs(
+def list_(
     runs_dir: RunsDir = None,
     project: Annotated[str | None, typer.Option(metavar="P", help="Only runs of this project.")] = None,
     status: Annotated[

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from flightlog.core.errors import DamagedSnapshot, FlightlogError
@@ -18,53 +19,22 @@ if TYPE_CHECKING:
 
 PROGRAM = "flightlog"
 GROUPS = {
-    "Record": {
-        "run": "flightlog.cli.run:run",
-        "adopt": "flightlog.cli.adopt:adopt",
-        "demo": "flightlog.cli.demo:demo",
-    },
-    "Look": {
-        "list": "flightlog.cli.list:list_runs",
-        "report": "flightlog.cli.report:report",
-        "timeline": "flightlog.cli.timeline:timeline",
-        "top": "flightlog.cli.top:top",
-        "ui": "flightlog.cli.ui:ui",
-        "sql": "flightlog.cli.sql:sql",
-    },
-    "Understand": {
-        "diagnose": "flightlog.cli.diagnose:diagnose",
-        "compare": "flightlog.cli.compare:compare",
-        "trends": "flightlog.cli.trends:trends",
-        "devices": "flightlog.cli.devices:devices",
-        "advise": "flightlog.cli.advise:advise",
-        "predict": "flightlog.cli.predict:predict",
-    },
-    "Manage": {
-        "validate": "flightlog.cli.validate:validate",
-        "plan": "flightlog.cli.plan:plan",
-        "explain": "flightlog.cli.explain:explain",
-        "cache": "flightlog.cli.cache:cache",
-        "compact": "flightlog.cli.compact:compact",
-        "verify": "flightlog.cli.verify:verify",
-        "gc": "flightlog.cli.gc:gc",
-        "scrub": "flightlog.cli.scrub:scrub",
-    },
-    "Share": {
-        "export": "flightlog.cli.export:export",
-        "sync": "flightlog.cli.sync:sync",
-        "serve-metrics": "flightlog.cli.serve_metrics:serve_metrics",
-        "schema": "flightlog.cli.schema:schema",
-    },
+    "Record": ("run", "adopt", "demo"),
+    "Look": ("list", "report", "timeline", "top", "ui", "sql"),
+    "Understand": ("diagnose", "compare", "trends", "devices", "advise", "predict"),
+    "Manage": ("validate", "plan", "explain", "cache", "compact", "verify", "gc", "scrub"),
+    "Share": ("export", "sync", "serve-metrics", "schema"),
 }
-"""Every command, as `module:function`, in the groups and the order of `--help`.
+"""Every command, in the groups and the order of `--help`.
 
-The function takes its options as Typer reads them from annotations, and its docstring is the help. The
-module's docstring opens the command's page; its `CONTEXT_SETTINGS`, where there are any, change how arguments
-are read, and its `COMMAND_CLASS` how they are shown; its `DOING` is what a line on the terminal says while it
-takes longer than a second, and a command without it shows none. A command with sub-commands is a `Typer` of
-its own in the place of the function.
+`serve-metrics` is the function `serve_metrics` in `cli/serve_metrics.py`; `list` is `list_`, since Python has
+a `list` of its own. The function takes its options as Typer reads them from annotations, and its docstring is
+the help. The module's docstring opens the command's page; its `CONTEXT_SETTINGS`, where there are any, change
+how arguments are read, and its `COMMAND_CLASS` how they are shown; its `DOING` is what a line on the terminal
+says while it takes longer than a second, and a command without it shows none. A command with sub-commands is
+a `Typer` of its own in the place of the function.
 """
-COMMANDS = {name: place for group in GROUPS.values() for name, place in group.items()}
+COMMANDS = tuple(name for names in GROUPS.values() for name in names)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -126,6 +96,11 @@ def _run(args: list[str]) -> int:
     return 0
 
 
+def module_of(command: str) -> ModuleType:
+    """The module of a command, loaded."""
+    return import_module(f"flightlog.cli.{command.replace('-', '_')}")
+
+
 def make_app(names: Iterable[str]) -> typer.Typer:
     """The application with these commands."""
     import typer
@@ -153,9 +128,9 @@ def make_app(names: Iterable[str]) -> typer.Typer:
         """The flight recorder for Python compute: what happened in a run, and why."""
 
     for name in names:
-        module_name, _, function = COMMANDS[name].partition(":")
-        module = import_module(module_name)
-        found, doing = getattr(module, function), getattr(module, "DOING", None)
+        module, function = module_of(name), name.replace("-", "_")
+        found = getattr(module, function, None) or getattr(module, f"{function}_")
+        doing = getattr(module, "DOING", None)
         if isinstance(found, typer.Typer):
             for one in found.registered_commands:
                 one.callback = _saying(doing, one.callback)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -30,13 +30,17 @@ def complete_target(ctx: typer.Context, incomplete: str) -> list[str]:
     return [name for name in names if name.startswith(incomplete)]
 
 
+_MANIFEST = "anifest file, or its folder. Default: flightlog.yaml in the current folder or above"
+
+
+def manifest_option(goes_with: str = "") -> Any:
+    """`--manifest`; `goes_with` is the option without which it means nothing."""
+    start = f"With {goes_with}: m" if goes_with else "M"
+    return typer.Option("--manifest", metavar="F", help=start + _MANIFEST)
+
+
 ManifestFile = Annotated[
-    Path | None,
-    typer.Argument(
-        metavar="MANIFEST",
-        help="Manifest file, or its folder. Default: flightlog.yaml in the current folder or above",
-        show_default=False,
-    ),
+    Path | None, typer.Argument(metavar="MANIFEST", help=f"M{_MANIFEST}", show_default=False)
 ]
 TargetName = Annotated[
     str | None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import stat
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,12 +13,24 @@ from flightlog.cli.output import note
 from flightlog.core.errors import UsageError
 from flightlog.core.settings import expanded, read_settings, runs_address
 
+if TYPE_CHECKING:
+    from flightlog.store.run import Run
+
 
 class Format(StrEnum):
     """How a result is written."""
 
     text = "text"
     json = "json"
+
+
+class PageFormat(StrEnum):
+    """How a result is written that can be a page as well."""
+
+    text = "text"
+    json = "json"
+    md = "md"
+    html = "html"
 
 
 def complete_run(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -127,26 +139,34 @@ RunsDir = Annotated[
         autocompletion=complete_folder,
     ),
 ]
+
+
+def run_argument(help: str, metavar: str = "RUN") -> Any:  # noqa: A002 - Typer's word
+    """An argument that names runs, which the shell completes."""
+    return typer.Argument(metavar=metavar, help=help, autocompletion=complete_run, show_default=False)
+
+
 RunRef = Annotated[
     str | None,
-    typer.Argument(
-        metavar="RUN",
-        help="'latest', a run id, a unique prefix of one, a path or an address. Default: latest",
-        autocompletion=complete_run,
-        show_default=False,
-    ),
+    run_argument("'latest', a run id, a unique prefix of one, a path or an address. Default: latest"),
 ]
 RunId = Annotated[
     str | None, typer.Option("--run-id", metavar="ID", help="Same as RUN.", autocompletion=complete_run)
 ]
 RunRefs = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="RUN",
-        help="'latest', run ids, unique prefixes of them, or paths. Default: latest",
-        autocompletion=complete_run,
-        show_default=False,
-    ),
+    run_argument("'latest', run ids, unique prefixes of them, or paths. Default: latest"),
 ]
 EveryRun = Annotated[bool, typer.Option("--all", help="Every run in the folder.")]
 AnyFormat = Annotated[Format, typer.Option("--format", help="Output format.")]
+AnyPageFormat = Annotated[PageFormat, typer.Option("--format", help="Output format.")]
+
+
+def open_named(*names: str | None, runs_dir: str | None) -> Run:
+    """The run that an argument or an option names, else the latest; a `UsageError` for several names."""
+    from flightlog.store.completing import open_run
+
+    named = list(dict.fromkeys(name for name in names if name is not None))
+    if len(named) > 1:
+        raise UsageError(f"name one run, not {len(named)}: {', '.join(named)}")
+    return open_run(named[0] if named else "latest", runs_dir=runs_dir, note=note)

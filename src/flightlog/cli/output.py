@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, TextIO
+from typing import Annotated, Any, TextIO
 
 import typer
 
@@ -118,6 +118,16 @@ def write_file(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def put_result(value: object, format_: str, text: Callable[..., str], **options: Any) -> None:
+    """Print a result: as JSON, or as its text for the terminal that there is."""
+    put(json_text(value) if format_ == "json" else text(value, width=width(), color=wants_color(), **options))
+
+
+def put_or_write(text: str, output: Path | None) -> None:
+    """Print data, or write it to the file that is named."""
+    put(text) if output is None else write_file(output, text)
 
 
 OpenPage = Annotated[bool, typer.Option("--open", help="With --format html: open the page in the browser.")]

@@ -33,9 +33,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flightlog.cli.manifest_options import TargetName, note_unset, problems_noted
-from flightlog.cli.options import AnyFormat, Format, OutputFile, RunsDir, complete_run, runs_folder
-from flightlog.cli.output import json_text, put, wants_color, width, write_file
+from flightlog.cli.manifest_options import TargetName, manifest_option, note_unset, problems_noted
+from flightlog.cli.options import AnyFormat, Format, OutputFile, RunsDir, run_argument, runs_folder
+from flightlog.cli.output import json_text, put_or_write, wants_color, width
 from flightlog.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -47,23 +47,11 @@ DOING = "reading earlier runs"
 def plan(
     run: Annotated[
         str | None,
-        typer.Argument(
-            metavar="RUN",
-            help=(
-                "With --check: the run to check against. Default: the last run of the project that has a lock"
-            ),
-            autocompletion=complete_run,
-            show_default=False,
+        run_argument(
+            "With --check: the run to check against. Default: the last run of the project that has a lock"
         ),
     ] = None,
-    manifest: Annotated[
-        Path | None,
-        typer.Option(
-            "--manifest",
-            metavar="F",
-            help="Manifest file, or its folder. Default: flightlog.yaml in the current folder or above",
-        ),
-    ] = None,
+    manifest: Annotated[Path | None, manifest_option()] = None,
     target: TargetName = None,
     overlay: Annotated[
         str | None,
@@ -97,10 +85,7 @@ def plan(
         else:
             to_file = output is not None
             text, differs = _planned(found, target, overlay, runs_folder(runs_dir), format_, to_file), False
-    if output is None or dry_run:
-        put(text)
-    else:
-        write_file(output, text)
+    put_or_write(text, None if dry_run else output)
     if differs:
         raise typer.Exit(1)
 

@@ -43,9 +43,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flightlog.cli.manifest_options import TargetName, note_unset, problems_noted
+from flightlog.cli.manifest_options import TargetName, manifest_option, note_unset, problems_noted
 from flightlog.cli.options import AnyFormat, Format, RunsDir, readable_runs_folder
-from flightlog.cli.output import json_text, put, wants_color, width
+from flightlog.cli.output import json_text, put, put_result, wants_color, width
 from flightlog.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -75,17 +75,7 @@ def predict(
     plan: Annotated[
         bool, typer.Option("--plan", help="Predict wall time, cost and memory of a plan.")
     ] = False,
-    manifest: Annotated[
-        Path | None,
-        typer.Option(
-            "--manifest",
-            metavar="F",
-            help=(
-                "With --plan: manifest file, or its folder. Default: flightlog.yaml in the current folder "
-                "or above"
-            ),
-        ),
-    ] = None,
+    manifest: Annotated[Path | None, manifest_option("--plan")] = None,
     target: TargetName = None,
     calls: Annotated[
         Path | None,
@@ -129,20 +119,20 @@ def predict(
     if host is not None and task is None:
         raise UsageError("--host goes with a TASK")
     folder = readable_runs_folder(runs_dir)
+    from flightlog.show import prediction as show
+
     if plan:
         with problems_noted():
-            put(_shown(_forecast(folder, manifest, target, calls, workers, train), format_))
+            found = _forecast(folder, manifest, target, calls, workers, train)
+        put_result(found, format_, show.forecast_text)
     elif evaluate:
-        put(_shown(_evaluated(folder, project), format_))
+        put_result(_evaluated(folder, project), format_, show.evaluation_text)
     elif task is not None:
         from flightlog.analyze.predict.predict import predict as predicted
 
         args = read_arguments(arguments or [])
-        put(
-            _shown(
-                predicted(task, args, runs_dir=folder, project=project, host=host, train_anew=train), format_
-            )
-        )
+        answer = predicted(task, args, runs_dir=folder, project=project, host=host, train_anew=train)
+        put_result(answer, format_, show.prediction_text)
     elif train:
         put(_trained(folder, project, format_))
     else:
@@ -167,21 +157,6 @@ def read_arguments(words: list[str]) -> dict[str, Any]:
         except msgspec.DecodeError:
             found[name] = {"True": True, "False": False, "None": None}.get(text, text)
     return found
-
-
-def _shown(found: Any, format_: Format) -> str:
-    """A result as text or as JSON."""
-    from flightlog.analyze.predict.baseline import Prediction
-    from flightlog.analyze.predict.evaluation import Evaluation
-    from flightlog.show import prediction as show
-
-    if format_ is Format.json:
-        return json_text(found)
-    if isinstance(found, Prediction):
-        return show.prediction_text(found, width=width(), color=wants_color())
-    if isinstance(found, Evaluation):
-        return show.evaluation_text(found, width=width(), color=wants_color())
-    return show.forecast_text(found, width=width(), color=wants_color())
 
 
 def _trained(folder: Path, project: str | None, format_: Format) -> str:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from flightlog.cli.main import COMMANDS, PROGRAM, make_app
+from flightlog.cli.main import COMMANDS, PROGRAM, make_app, module_of
 from flightlog.core.settings import DOCUMENTED
 from flightlog.events.schema import reference_page
 
@@ -34,8 +33,8 @@ def settings_page() -> str:
 
 def command_page(name: str) -> str:
     """The page of one command: what its module says, then its help."""
-    module = import_module(COMMANDS[name].partition(":")[0])
-    return f"# {PROGRAM} {name}\n\n{inspect.getdoc(module)}\n\n## Help\n\n```text\n{help_text(name)}\n```\n"
+    about = inspect.getdoc(module_of(name))
+    return f"# {PROGRAM} {name}\n\n{about}\n\n## Help\n\n```text\n{help_text(name)}\n```\n"
 
 
 def help_text(name: str) -> str:

@@ -64,25 +64,23 @@ its numbers are in the JSON. Findings may overlap, and do not add up.
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from flightlog.cli.manifest_options import RatesFile, rates_in
-from flightlog.cli.options import OutputFile, RunId, RunRef, RunsDir
+from flightlog.cli.options import AnyPageFormat, OutputFile, PageFormat, RunId, RunRef, RunsDir, open_named
 from flightlog.cli.output import (
     OpenPage,
     check_file,
     columns,
     draws_braille,
     note,
-    put,
+    put_or_write,
     put_page,
     wants_color,
     width,
-    write_file,
 )
 from flightlog.core.errors import UsageError
 
@@ -91,15 +89,6 @@ if TYPE_CHECKING:
     from flightlog.store.run import Run
 
 DOING = "reading the run"
-
-
-class ReportFormat(StrEnum):
-    """How a report is written."""
-
-    text = "text"
-    json = "json"
-    md = "md"
-    html = "html"
 
 
 def report(
@@ -125,7 +114,7 @@ def report(
         typer.Option("--compare", metavar="A B", help="Compare two runs instead. See flightlog compare."),
     ] = None,
     rates: RatesFile = None,
-    format_: Annotated[ReportFormat, typer.Option("--format", help="Output format.")] = ReportFormat.text,
+    format_: AnyPageFormat = PageFormat.text,
     output: OutputFile = None,
     open_: OpenPage = False,
     plots: Annotated[
@@ -141,37 +130,34 @@ def report(
 
     Example: flightlog report --latest --format json --output report.json
     """
-    named = {name for name in (run, run_id, "latest" if latest else None) if name is not None}
+    named = (run, run_id, "latest" if latest else None)
     asked = {"tasks": tasks, "spans": spans, "workers": workers, "failures": failures}
     parts = [part for part, wanted in asked.items() if wanted]
-    if open_ and format_ is not ReportFormat.html:
+    if open_ and format_ is not PageFormat.html:
         raise UsageError("--open shows a page: add --format html")
     if compare is not None:
-        if named or parts:
+        if any(named) or parts:
             raise UsageError("--compare names both runs, and goes with no other run or section")
         if rates is not None:
             raise UsageError("--rates goes with the report of one run: leave out --compare")
-        from flightlog.cli.compare import compare_runs
+        from flightlog.cli.compare import compare as compare_runs
 
-        compare_runs(list(compare), format_=format_.value, output=output, open_=open_, runs_dir=runs_dir)
+        compare_runs(list(compare), format_=format_, output=output, open_=open_, runs_dir=runs_dir)
         return
-    if plots and (parts or format_ is not ReportFormat.text):
+    if plots and (parts or format_ is not PageFormat.text):
         raise UsageError("--plots goes with the whole report as text")
-    if len(named) > 1:
-        raise UsageError(f"name one run, not {len(named)}: {', '.join(sorted(named))}")
-    if parts and format_ in {ReportFormat.json, ReportFormat.html}:
-        what = "JSON" if format_ is ReportFormat.json else "page"
+    if parts and format_ in {PageFormat.json, PageFormat.html}:
+        what = "JSON" if format_ is PageFormat.json else "page"
         raise UsageError(f"the {what} holds all sections: leave out --{parts[0]}")
     if output is not None:
         check_file(output)
 
     from flightlog.analyze.history.attempts import EarlierRuns
-    from flightlog.store.completing import open_run
     from flightlog.store.read.snapshot import held_still
 
-    opened = open_run(named.pop() if named else "latest", runs_dir=runs_dir, note=note)
+    opened = open_named(*named, runs_dir=runs_dir)
     charged = rates_in(rates, target=opened.info.target, provider=opened.info.provider, run=opened)
-    if format_ is ReportFormat.html:
+    if format_ is PageFormat.html:
         from flightlog.show.html.report_page import report_html
 
         with held_still(opened, note=note) as still:
@@ -181,31 +167,28 @@ def report(
         drawn = columns() is not None and output is None if plots is None else plots
         with held_still(opened, note=note) as still:
             text = _report_in(format_, still, charged, parts, whole=output is not None, plots=drawn)
-        if output is None:
-            put(text)
-        else:
-            write_file(output, text)
+        put_or_write(text, output)
     if opened.status != "running":
         _note_copies(opened.path)
 
 
 def _report_in(
-    format_: ReportFormat, run: Run, rates: CostRates | None, parts: list[str], *, whole: bool, plots: bool
+    format_: PageFormat, run: Run, rates: CostRates | None, parts: list[str], *, whole: bool, plots: bool
 ) -> str:
     """The report as text, JSON or Markdown; `whole` is not cut to the terminal's width, nor painted."""
-    if plots and format_ is ReportFormat.text and not parts:
+    if plots and format_ is PageFormat.text and not parts:
         return _with_plots(run, rates, whole=whole)
     from flightlog.analyze.history.attempts import EarlierRuns
     from flightlog.analyze.report.report import report_bytes, report_on
     from flightlog.show.bounded import bounded
     from flightlog.show.report import report_markdown, report_text
 
-    details = bool(parts) or format_ is ReportFormat.json
+    details = bool(parts) or format_ is PageFormat.json
     found = report_on(run, details=details, history=EarlierRuns(run), rates=rates)
-    if format_ is ReportFormat.json:
+    if format_ is PageFormat.json:
         return report_bytes(found).decode()
     found = bounded(found)
-    if format_ is ReportFormat.md:
+    if format_ is PageFormat.md:
         return report_markdown(found, parts=parts)
     if whole:
         return report_text(found, parts=parts)

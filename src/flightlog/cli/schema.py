@@ -17,22 +17,24 @@ mistake.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from importlib import import_module
+from typing import Annotated
 
 import typer
 
 from flightlog.cli.output import json_text, put
 from flightlog.core.errors import UsageError
 
-REPORT = "report"
-COMPARE = "compare"
-TRENDS = "trends"
-ADVICE = "advice"
-DIAGNOSIS = "diagnosis"
-DEVICE_REPORT = "device-report"
-MANIFEST = "manifest"
-DOCUMENTS = (REPORT, COMPARE, TRENDS, ADVICE, DIAGNOSIS, DEVICE_REPORT, MANIFEST)
-"""What has a schema beside the streams."""
+DOCUMENTS = {
+    "report": "flightlog.analyze.report.report:report_schema",
+    "compare": "flightlog.analyze.compare.compare:comparison_schema",
+    "trends": "flightlog.analyze.history.trends:trend_schema",
+    "advice": "flightlog.analyze.advice.advise:advice_schema",
+    "diagnosis": "flightlog.analyze.diagnosis.diagnose:diagnosis_schema",
+    "device-report": "flightlog.analyze.devices.report:devices_schema",
+    "manifest": "flightlog.session.schema:manifest_schema",
+}
+"""What has a schema beside the streams, and the function that gives it."""
 
 
 def complete_stream(incomplete: str) -> list[str]:
@@ -64,38 +66,8 @@ def schema(
 
     if stream is not None and stream not in {*DOCUMENTS, *streams()}:
         raise UsageError(_unknown(stream, [*streams(), *DOCUMENTS]))
-    found = _of_document(stream) if stream in DOCUMENTS else json_schema(stream)
-    put(json_text(found))
-
-
-def _of_document(name: str | None) -> dict[str, Any]:
-    if name == MANIFEST:
-        from flightlog.session.schema import manifest_schema
-
-        return manifest_schema()
-    if name == COMPARE:
-        from flightlog.analyze.compare.compare import comparison_schema
-
-        return comparison_schema()
-    if name == TRENDS:
-        from flightlog.analyze.history.trends import trend_schema
-
-        return trend_schema()
-    if name == ADVICE:
-        from flightlog.analyze.advice.advise import advice_schema
-
-        return advice_schema()
-    if name == DIAGNOSIS:
-        from flightlog.analyze.diagnosis.diagnose import diagnosis_schema
-
-        return diagnosis_schema()
-    if name == DEVICE_REPORT:
-        from flightlog.analyze.devices.report import devices_schema
-
-        return devices_schema()
-    from flightlog.analyze.report.report import report_schema
-
-    return report_schema()
+    module, _, function = DOCUMENTS.get(stream or "", "").partition(":")
+    put(json_text(getattr(import_module(module), function)() if module else json_schema(stream)))
 
 
 def _unknown(name: str, names: list[str]) -> str:

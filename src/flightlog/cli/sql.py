@@ -41,8 +41,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flightlog.cli.options import OutputFile, RunsDir, complete_run, readable_runs_folder
-from flightlog.cli.output import check_file, columns, note, put, wants_color, write_file
+from flightlog.cli.options import OutputFile, RunsDir, complete_run, open_named, readable_runs_folder
+from flightlog.cli.output import check_file, columns, note, put, put_or_write, wants_color, write_file
 from flightlog.cli.progress import progress
 from flightlog.core.errors import UsageError
 
@@ -106,7 +106,7 @@ def sql(
     with ask(runs, query) as answer:
         if format_ is RowFormat.table:
             text = _table(answer, None if output is not None else columns())
-            write_file(output, text) if output is not None else put(text)
+            put_or_write(text, output)
             return
         pieces = _csv(answer) if format_ is RowFormat.csv else _json(answer)
         if output is None:
@@ -118,12 +118,11 @@ def sql(
 
 def _open_runs(named: list[str], every: bool, runs_dir: str | None) -> list[Run]:
     from flightlog.store.catalogue import run_paths
-    from flightlog.store.completing import open_run
     from flightlog.store.run import Run
     from flightlog.store.runs_folder import place
 
     if not every and "all" not in named:
-        return [open_run(name, runs_dir=runs_dir, note=note) for name in named or ["latest"]]
+        return [open_named(name, runs_dir=runs_dir) for name in named or ["latest"]]
     if set(named) - {"all"}:
         raise UsageError(
             f"--all is every run: leave it out, or --run {', '.join(sorted(set(named) - {'all'}))}"

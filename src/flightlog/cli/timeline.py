@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from flightlog.cli.options import RunId, RunRef, RunsDir
+from flightlog.cli.options import RunId, RunRef, RunsDir, open_named
 from flightlog.cli.output import check_file, draws_braille, note, put, wants_color, width
 from flightlog.cli.progress import hand_over, progress
 from flightlog.core.errors import UsageError
@@ -84,34 +84,22 @@ def timeline(
 
     Example: flightlog timeline latest --png timeline.png
     """
-    if run is not None and run_id is not None and run != run_id:
-        raise UsageError(f"name one run, not two: {run}, {run_id}")
     if perfetto and (png or svg):
         raise UsageError(
             "--perfetto opens the trace, and --png and --svg draw a picture: do one after the other"
         )
-    if png is None and svg is None:
-        for option, given in {
-            "--dark": dark,
-            "--width": width_px != WIDTH,
-            "--height": height_px is not None,
-        }.items():
-            if given:
-                raise UsageError(f"{option} is of a picture: add --png F or --svg F")
-    if not perfetto:
-        for option, given in {
-            "--open": open_ is not None,
-            "--port": port != PORT,
-            "--perfetto-ui": perfetto_ui != UI,
-        }.items():
-            if given:
-                raise UsageError(f"{option} goes with the trace: add --perfetto")
+    of_picture = {"--dark": dark, "--width": width_px != WIDTH, "--height": height_px is not None}
+    if png is None and svg is None and any(of_picture.values()):
+        option = next(name for name, given in of_picture.items() if given)
+        raise UsageError(f"{option} is of a picture: add --png F or --svg F")
+    of_trace = {"--open": open_ is not None, "--port": port != PORT, "--perfetto-ui": perfetto_ui != UI}
+    if not perfetto and any(of_trace.values()):
+        option = next(name for name, given in of_trace.items() if given)
+        raise UsageError(f"{option} goes with the trace: add --perfetto")
     for path in (png, svg):
         if path is not None:
             check_file(path)
-    from flightlog.store.completing import open_run
-
-    opened = open_run(run or run_id or "latest", runs_dir=runs_dir, note=note)
+    opened = open_named(run, run_id, runs_dir=runs_dir)
     if perfetto:
         _in_perfetto(opened, perfetto_ui, port, open_)
         return

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flightlog.cli.options import RunsDir, complete_run, readable_runs_folder
+from flightlog.cli.options import RunsDir, readable_runs_folder, run_argument
 from flightlog.cli.output import draws_braille, is_terminal, note, put, wants_color, width
 from flightlog.cli.progress import hand_over
 from flightlog.core.errors import MissingExtra, RunNotFound
@@ -38,12 +38,9 @@ DOING = "reading the run"
 def top(
     run: Annotated[
         str | None,
-        typer.Argument(
-            metavar="RUN",
-            help="'latest', a run id, a unique prefix, a path or an address. Default: the newest running run,"
-            " or else the latest",
-            autocompletion=complete_run,
-            show_default=False,
+        run_argument(
+            "'latest', a run id, a unique prefix, a path or an address. Default: the newest running run,"
+            " or else the latest"
         ),
     ] = None,
     runs_dir: RunsDir = None,

@@ -50,7 +50,7 @@ from typing import Annotated
 import typer
 
 from flightlog.cli.options import RunsDir, readable_runs_folder
-from flightlog.cli.output import draws_braille, json_text, put, wants_color, width
+from flightlog.cli.output import draws_braille, put, put_result
 from flightlog.cli.progress import progress
 
 DOING = "reading runs"
@@ -96,9 +96,7 @@ def trends(
     folder = readable_runs_folder(runs_dir)
     with progress("reading run") as tell:
         trend = read_trends(project, metric, last=last, since=since, runs_dir=folder, progress=tell)
-    if format_ is TrendFormat.json:
-        put(json_text(trend))
-    elif format_ is TrendFormat.csv:
+    if format_ is TrendFormat.csv:
         put(trend_csv(trend))
     else:
-        put(trend_text(trend, width=width(), color=wants_color(), ascii_only=not draws_braille()))
+        put_result(trend, format_, trend_text, ascii_only=not draws_braille())

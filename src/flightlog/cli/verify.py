@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flightlog.cli.options import RunRef, RunsDir
+from flightlog.cli.options import RunRef, RunsDir, open_named
 from flightlog.cli.output import note, put, wants_color
 from flightlog.core.errors import UsageError
 from flightlog.core.text import first_line
@@ -59,9 +59,8 @@ def verify(
     """
     from flightlog.analyze import verify as check
     from flightlog.show.outcomes import verification_text
-    from flightlog.store.completing import open_run
 
-    opened = open_run(run or "latest", runs_dir=runs_dir, note=note)
+    opened = open_named(run, runs_dir=runs_dir)
     if repair:
         opened = _repaired(opened)
     result = check.verify(opened)
