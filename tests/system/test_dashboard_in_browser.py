@@ -108,7 +108,7 @@ def test_tasks_without_an_end_run_now_only_while_the_run_goes_on(
     browser: Any, served: Served, looked_at: RunsToLookAt, kind: str, title: str
 ) -> None:
     with visit(browser, address_of(served, looked_at.each()[kind])) as seen:
-        heading = seen.page.locator("[data-section=doing] h2")
+        heading = seen.page.locator("[data-section=running] h2")
         heading.wait_for(timeout=PATIENCE_MS)
         assert (heading.inner_text(), seen.problems()) == (title, [])
 

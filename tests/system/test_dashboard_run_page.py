@@ -57,8 +57,8 @@ def test_a_failure_that_was_opened_stays_open_when_another_comes(tmp_path: Path,
 
 def test_a_table_is_sorted_by_the_keyboard_and_stays_so(tmp_path: Path, browser: Any) -> None:
     with going_on(tmp_path, browser) as (run, seen):
-        names = "[data-section=names] tbody tr td:first-child"
-        heading = seen.page.locator("[data-section=names] th", has_text="Task")
+        names = "[data-section=tasks] tbody tr td:first-child"
+        heading = seen.page.locator("[data-section=tasks] th", has_text="Task")
         heading.focus()
         for order in ("ascending", "descending"):
             seen.page.keyboard.press("Enter")

@@ -10,11 +10,11 @@ import pytest
 from driving import column, drive, head, opened, press, shown, titles, until
 from states import NOTHING, STATE, Still, changed, top
 
-from flightlog.show.live import head_lines
+from flightlog.show.live import IN_TERMINAL, head_lines
 from flightlog.store.catalogue import RunEntry
-from flightlog.tui.app import TITLES, TopApp
+from flightlog.tui.app import TopApp
 
-PANES = list(TITLES)
+PANES = list(IN_TERMINAL)
 
 
 def test_the_head_says_which_run_how_far_it_is_and_how_busy() -> None:

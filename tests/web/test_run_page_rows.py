@@ -10,8 +10,7 @@ from builders.runs import at, make_run
 from flightlog.analyze.live.follow import FollowedRun
 from flightlog.analyze.live.tasks import LISTED, NAMES
 from flightlog.events import ResourceSample, SpanOpened, TaskFailed, TaskSubmitted, WorkerReady
-from flightlog.web.run_page import RunParts
-from flightlog.web.run_view import run_view
+from flightlog.web.run_view import RunParts
 
 
 def test_rows_of_long_names_that_begin_alike_are_told_apart(tmp_path: Path) -> None:
@@ -41,15 +40,17 @@ def test_rows_of_long_names_that_begin_alike_are_told_apart(tmp_path: Path) -> N
         host="elsewhere",
         heartbeat=at(2),
     )
-    view = run_view(FollowedRun(path).update())
-    for rows in (view.names, view.workers, view.machines, view.open_spans):
+    parts = RunParts()(FollowedRun(path).update()).parts
+    for name in ("tasks", "workers", "resources", "running"):
+        rows = json.loads(parts[name])["rows"]
         assert (len(rows), len({row["id"] for row in rows})) == (3, 3)
 
 
 def test_names_beyond_those_that_are_told_apart_are_said(tmp_path: Path) -> None:
     def note(count: int) -> str:
         names = [TaskSubmitted(task=f"n{n}", task_id=f"t{n}", args={}, timestamp=at(1)) for n in range(count)]
-        return run_view(FollowedRun(make_run(tmp_path / str(count), names)).update()).names_note
+        state = FollowedRun(make_run(tmp_path / str(count), names)).update()
+        return str(json.loads(RunParts()(state).parts["tasks"])["note"])
 
     assert note(LISTED) == ""
     assert note(LISTED + 1) == "the 200 with most tasks of 201"

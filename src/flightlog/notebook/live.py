@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from flightlog.core.displayed import in_notebook
 from flightlog.core.text import plural
-from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
+from flightlog.core.units import format_count, format_duration, format_percent
 from flightlog.notebook.elements import (
     BAD,
     GOOD,
@@ -37,7 +37,7 @@ from flightlog.notebook.elements import (
     title,
 )
 from flightlog.record.context import active_runs
-from flightlog.show.live import Follower
+from flightlog.show.live import TABLES, Follower
 from flightlog.show.phrases import doing_title
 
 if TYPE_CHECKING:
@@ -142,6 +142,8 @@ log = logging.getLogger("flightlog")
 EVERY_S = 0.5
 LOOK_S = 0.5
 """So long a large run is read before it is shown how far that is."""
+SHOWN = ("failures", "running", "resources", "gpu")
+"""The tables below the counts."""
 ROWS, FAILURES = 6, 3
 
 
@@ -227,9 +229,12 @@ def state_html(state: LiveState) -> str:
         headline(" · ".join(said)),
         line(text(state.error, 300)) if state.error else "",
         bar(parts),
-        _failures(state),
-        _doing(state),
-        _machines(state),
+        *(
+            title(doing_title(over=state.over) if name == "running" else pane.title)
+            + table(*pane.table(FAILURES if name == "failures" else ROWS))
+            for name in SHOWN
+            if (pane := TABLES[name].pane(state)).rows
+        ),
         sentences(
             state.problems
             if len(state.problems) <= 4
@@ -237,61 +242,3 @@ def state_html(state: LiveState) -> str:
         ),
         quiet(text(state.run_id, 120)),
     )
-
-
-def _failures(state: LiveState) -> str:
-    if not state.failures:
-        return ""
-    lines = [
-        f"{one.task}: {one.error_type or 'failed'}: {one.message.partition(chr(10))[0][:300]}"
-        for one in state.failures[:FAILURES]
-    ]
-    left = len(state.failures) - FAILURES
-    return title("Newest failures") + sentences(lines, f"and {left} more" if left > 0 else "")
-
-
-def _doing(state: LiveState) -> str:
-    if not state.doing:
-        return ""
-    rows = [
-        (
-            one.task,
-            one.args[:200],
-            one.worker or "",
-            "" if one.elapsed_s is None else format_duration(one.elapsed_s),
-            "may be stuck" if one.stuck else "",
-        )
-        for one in state.doing[:ROWS]
-    ]
-    left = state.progress.running - len(rows)
-    return title(doing_title(over=state.over)) + table(
-        ("Task", "Arguments", "Worker", "Since", ""),
-        rows,
-        left=("Arguments", "Worker"),
-        more=f"and {plural(left, 'more task')}" if left > 0 else "",
-    )
-
-
-def _machines(state: LiveState) -> str:
-    said = []
-    if state.workers_all:
-        busy = sum(worker.state == "busy" for worker in state.workers)
-        said.append(f"{plural(state.workers_all, 'worker')}, {format_count(busy)} at work")
-    for host in state.hosts[:ROWS]:
-        figures = []
-        if host.cpu_percent is not None:
-            figures.append(f"CPU {host.cpu_percent:.0f}%")
-        if host.memory_used_bytes is not None:
-            of = f" of {format_bytes(host.memory_total_bytes)}" if host.memory_total_bytes is not None else ""
-            figures.append(f"memory {format_bytes(host.memory_used_bytes)}{of}")
-        if figures:
-            said.append(f"{host.host[:80]}: {', '.join(figures)}")
-    for device in state.devices[:ROWS]:
-        if device.memory_used_bytes is not None:
-            of = (
-                f" of {format_bytes(device.memory_total_bytes)}"
-                if device.memory_total_bytes is not None
-                else ""
-            )
-            said.append(f"{device.label[:80]}: {format_bytes(device.memory_used_bytes)}{of} ({device.scope})")
-    return line(" · ".join(text(one, 200) for one in said)) if said else ""

@@ -4,17 +4,20 @@ row.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import msgspec
 from msgspec import Struct
 
+from flightlog.analyze.live.results import OpenSpan
 from flightlog.analyze.predict.eta import Eta
 from flightlog.core.text import plural
 from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
 from flightlog.session.progress import eta_text
-from flightlog.show.document import GAP
+from flightlog.show.document import GAP, TableBlock
 from flightlog.show.phrases import moment_text, money_text
 from flightlog.show.plot import levels_line, spread, summed, unit_label
 from flightlog.show.terminal import LONGEST, Ink, brief, clean, cut_middle, fit, pad, width_of, wrap
@@ -24,15 +27,10 @@ if TYPE_CHECKING:
     from flightlog.analyze.live.results import (
         DeviceNow,
         Doing,
-        EndedTask,
         Failed,
         HostNow,
         LiveState,
-        LiveTaskName,
-        LogLine,
-        OpenSpan,
         Progress,
-        SpanNow,
         WorkerNow,
     )
 
@@ -55,6 +53,10 @@ class LiveCell(Struct, frozen=True):
     order: float | str | None
 
 
+NOTHING = LiveCell("-", None)
+"""What is unknown, or does not apply."""
+
+
 class LiveColumn(Struct, frozen=True):
     """A column's title, whether it is right-aligned, and whether it is cut where there is no room."""
 
@@ -63,28 +65,24 @@ class LiveColumn(Struct, frozen=True):
     wide: bool = False
     end: int = 0
     """So many characters at the end of a text stay where it is cut."""
+    field: str = ""
+    """The field of the objects in the rows, or a name of `_COMPUTED`."""
+    where: Literal["everywhere", "terminal", "page"] = "everywhere"
+    """A terminal is narrow; and on a page a column that changes all the time would be sent all the time."""
 
     def cut(self, text: str, size: int) -> str:
         """A text of this column at this width."""
         return cut_middle(text, size, self.end)
 
 
-WORKER = LiveColumn("Worker", wide=True, end=6)
+WORKER_END = 6
 """Names of workers often differ only at their ends: `node-1:4711/ThreadPoolExecutor-0_3`,
 `tcp://10.0.0.1:40123`.
 """
 
 
-def _columns(titles: str) -> tuple[LiveColumn, ...]:
-    """Columns by their titles, separated by commas: `>` marks right-aligned ones, `*` wide ones."""
-    return tuple(
-        WORKER if title == "Worker" else LiveColumn(title.lstrip(">*"), title[0] == ">", title[0] == "*")
-        for title in titles.split(", ")
-    )
-
-
 class LiveRow(Struct, frozen=True):
-    """One row. `key` is the same in every state; `about` is the object shown."""
+    """One row. `key` is the same in every state, and no other row has it; `about` is the object shown."""
 
     key: str
     cells: tuple[LiveCell, ...]
@@ -102,6 +100,107 @@ class Pane(Struct, frozen=True, kw_only=True):
     rows: tuple[LiveRow, ...]
     empty: str
     """The text without rows."""
+    note: str = ""
+    """Which rows these are, where there are more."""
+    one: str = ""
+    """What a row is."""
+
+    def table(self, most: int) -> TableBlock:
+        """The first rows, to be shown once."""
+        return TableBlock(
+            [column.title for column in self.columns],
+            [["" if cell is NOTHING else cell.text for cell in row.cells] for row in self.rows[:most]],
+            left=[column.title for column in self.columns if not column.right],
+            more=f"and {format_count(len(self.rows) - most)} more" if len(self.rows) > most else "",
+        )
+
+
+class LiveTable(Struct, frozen=True, kw_only=True):
+    """A table as it is declared: its rows in a state, and its columns."""
+
+    name: str
+    title: str
+    heading: str = ""
+    """The title on a page, where there is more room."""
+    one: str
+    empty: str
+    columns: str
+    """A field and a title each, separated by commas; `>` marks right-aligned columns, `*` wide ones, `+`
+    those on pages only, and `-` those in terminals only."""
+    rows: Callable[[LiveState], Sequence[Any]]
+    key: Callable[[Any], str]
+    style: Callable[[Any], str] = lambda _: ""
+    count: Callable[[LiveState], int] | None = None
+    """How many there are, of which the rows are `which`."""
+    which: str = ""
+    counted: bool = True
+    """Whether a terminal has the count beside the title: that of names would look like one of tasks."""
+
+    def columns_on(self, *, page: bool) -> tuple[LiveColumn, ...]:
+        """The columns on a page, or in a terminal."""
+        other = "terminal" if page else "page"
+        return tuple(column for column in _columns(self.columns) if column.where != other)
+
+    def pane(self, state: LiveState, *, page: bool = False) -> Pane:
+        """The table of this state, for a terminal or for a page."""
+        columns, rows = self.columns_on(page=page), self.rows(state)
+        count = self.count(state) if self.count is not None else 0
+        title = self.heading or self.title if page else self.title
+        return Pane(
+            name=self.name,
+            title=f"{title} {format_count(count)}" if count and self.counted and not page else title,
+            columns=columns,
+            rows=tuple(
+                LiveRow(
+                    key,
+                    tuple(_cell(column.field, one, over=state.over, page=page) for column in columns),
+                    one,
+                    self.style(one),
+                )
+                for key, one in zip(_unlike([self.key(one)[:LONGEST] for one in rows]), rows, strict=True)
+            ),
+            empty=self.empty,
+            note=_note(len(rows), count, self.which, at_least=self.name == "tasks" and state.names_at_least),
+            one=self.one,
+        )
+
+
+@cache
+def _columns(columns: str) -> tuple[LiveColumn, ...]:
+    found = []
+    for column in columns.split(", "):
+        field, _, title = column.partition(" ")
+        name = title.lstrip(">*+-")
+        marks = title[: len(title) - len(name)]
+        found.append(
+            LiveColumn(
+                name,
+                right=">" in marks,
+                wide="*" in marks,
+                end=WORKER_END if name == "Worker" else 0,
+                field=field,
+                where="page" if "+" in marks else "terminal" if "-" in marks else "everywhere",
+            )
+        )
+    return tuple(found)
+
+
+def _unlike(keys: Sequence[str]) -> list[str]:
+    """The same, all different: long names that begin alike are cut to one, and a run may record a thing
+    twice.
+    """
+    seen: Counter[str] = Counter()
+    found = []
+    for key in keys:
+        seen[key] += 1
+        found.append(key if seen[key] == 1 else f"{key} {seen[key]}")
+    return found
+
+
+def _note(shown: int, count: int, which: str, *, at_least: bool) -> str:
+    if count <= shown:
+        return ""
+    return f"the {format_count(shown)} {which} of {'more than ' if at_least else ''}{format_count(count)}"
 
 
 def clock_text(timestamp: str) -> str:
@@ -109,10 +208,229 @@ def clock_text(timestamp: str) -> str:
     return timestamp[11:19] if len(timestamp) == 27 and timestamp[10] == "T" else brief(timestamp, 20)
 
 
+def call_text(task: str, args: str) -> str:
+    """`simulate(n=1)`; the arguments are a text already, empty where they are unknown."""
+    return f"{brief(task, 120)}({brief(args, 160)})" if args else brief(task, 120)
+
+
+def error_text(error: Failed) -> str:
+    """`ValueError: no data`."""
+    message = error.message[:LONGEST]
+    return brief(f"{error.error_type}: {message}" if error.error_type else message)
+
+
+def _words(text: str) -> LiveCell:
+    shown = brief(text)
+    return LiveCell(shown or "-", shown.casefold() if text else None)
+
+
+def _flag(words: str, on: bool | None) -> LiveCell:
+    return LiveCell(words, 1) if on else LiveCell("", None)
+
+
+def _ago(seconds: float, over: bool) -> LiveCell:
+    """How long ago, or how long before the end; whole seconds are enough, and do not flicker."""
+    if seconds < 2:
+        return LiveCell("at end" if over else "now", seconds)
+    whole = format_duration(float(int(seconds))).replace(".0s", "s")
+    return LiveCell(f"{whole} {'before' if over else 'ago'}", seconds)
+
+
+def _call(one: Any) -> LiveCell:
+    return _words(
+        call_text(one.name, one.tags) if isinstance(one, OpenSpan) else call_text(one.task, one.args)
+    )
+
+
+def _work(one: WorkerNow) -> LiveCell:
+    more = f" and {one.running - 1} more" if one.running > 1 else ""
+    return _words(f"{brief(one.task, 120)}{more}") if one.task else NOTHING
+
+
+def _share(one: HostNow | DeviceNow) -> float | None:
+    part, whole = one.memory_used_bytes, one.memory_total_bytes
+    return None if part is None or not whole else part / whole
+
+
+_COMPUTED: dict[str, Callable[[Any], LiveCell]] = {
+    "call": _call,
+    "stuck": lambda one: _flag("may be stuck", one.stuck),
+    "runs_on": lambda one: _words("span" if isinstance(one, OpenSpan) else one.worker or ""),
+    "work": _work,
+    "share": lambda one: NOTHING if (part := _share(one)) is None else LiveCell(format_percent(part), part),
+    "error": lambda one: _words(error_text(one)),
+    "retried_later": lambda one: _flag("retried", one.retried),
+    "value": lambda one: LiveCell("unknown" if one.value is None else f"{one.value:.6g}", one.value),
+}
+
+
+def _cell(field: str, one: Any, *, over: bool, page: bool) -> LiveCell:
+    """The value of a field; how it is written follows from the field's name."""
+    if field in _COMPUTED:
+        return _COMPUTED[field](one)
+    value = getattr(one, field, None)
+    if value is None:
+        return NOTHING
+    if field == "seen_s":
+        return _ago(value, over)
+    if field == "at":
+        return LiveCell(clock_text(value), value[:40])
+    if isinstance(value, str):
+        return _words(value)
+    if page and field in {"elapsed_s", "since_s"} and value >= 1:
+        value = float(int(value))  # clocks tick by the second: all else would be sent again and again
+    return LiveCell(fit(_number_text(field, value), 16), value)
+
+
+def _number_text(field: str, value: float) -> str:
+    if field.endswith("_s"):
+        return format_duration(value)
+    if field.endswith("_bytes"):
+        return format_bytes(value)
+    if field.endswith("percent"):
+        return f"{value:.0f}%"
+    return f"{value:.1f}" if field == "cpu_cores" else format_count(value)
+
+
+def _when_full(one: HostNow | DeviceNow) -> str:
+    return "warn" if (_share(one) or 0.0) >= 0.95 else ""
+
+
+def _when_stuck(one: Doing | OpenSpan) -> str:
+    return "warn" if one.stuck else ""
+
+
+TABLES = {
+    table.name: table
+    for table in (
+        LiveTable(
+            name="tasks",
+            title="Tasks",
+            heading="Tasks by name",
+            one="Tasks of one name",
+            empty="No task has been submitted.",
+            columns="name *Task, submitted >Submitted, completed >Completed, failed >Failed, "
+            "running >Running, retried >+Retried, mean_s >Mean, p95_s >+p95, max_s >Max, total_s >+Total",
+            rows=lambda state: state.names,
+            key=lambda one: one.name,
+            style=lambda one: "bad" if one.failed else "",
+            count=lambda state: state.names_all,
+            which="with most tasks",
+            counted=False,
+        ),
+        LiveTable(
+            name="running",
+            title="Running",
+            one="A task or span that runs",
+            empty="No task is running.",
+            columns="call *Task, elapsed_s >For, usual_s >p95, stuck Stuck, runs_on *Worker, attempt >Try",
+            rows=lambda state: [*state.doing, *state.open_spans],
+            key=lambda one: (
+                f"span {one.span_id}" if isinstance(one, OpenSpan) else f"{one.task_id} {one.attempt}"
+            ),
+            style=_when_stuck,
+            count=lambda state: state.progress.running + len(state.open_spans),
+            which="that run longest",
+        ),
+        LiveTable(
+            name="workers",
+            title="Workers",
+            one="A worker",
+            empty="No worker is known.",
+            columns="worker *Worker, host +Machine, state State, work *Task, since_s >For, ended >Ended, "
+            "failed >Failed, cpu_cores >Cores, memory_bytes >Memory, seen_s >-Seen",
+            rows=lambda state: state.workers,
+            key=lambda one: one.worker,
+            style=lambda one: {"lost": "bad", "gone": "quiet"}.get(one.state, ""),
+            count=lambda state: state.workers_all,
+            which="busy or last seen",
+        ),
+        LiveTable(
+            name="resources",
+            title="Machines",
+            one="A machine",
+            empty="No machine has been sampled.",
+            columns="host *Machine, cpu_percent >CPU, memory_used_bytes >Memory, memory_total_bytes >Of, "
+            "share >Share, seen_s >-Seen",
+            rows=lambda state: state.hosts,
+            key=lambda one: one.host,
+            style=_when_full,
+        ),
+        LiveTable(
+            name="gpu",
+            title="GPU",
+            one="A GPU",
+            empty="No GPU has been sampled.",
+            columns="label *Device, host *Machine, memory_used_bytes >Memory, memory_total_bytes >Of, "
+            "share >Share, percent >Busy, scope Counts, seen_s >-Seen",
+            rows=lambda state: state.devices,
+            key=lambda one: f"{one.host} {one.label} {one.scope}",
+            style=_when_full,
+        ),
+        LiveTable(
+            name="failures",
+            title="Failures",
+            one="A failure",
+            empty="Nothing has failed.",
+            columns="at At (UTC), call *Task, error *Error, retried_later Then, worker *Worker",
+            rows=lambda state: state.failures,
+            key=lambda one: f"{one.at} {one.task_id} {one.attempt}",
+            style=lambda one: "warn" if one.retried else "bad",
+            count=lambda state: max(state.failures_all, len(state.failures)),
+            which="newest",
+        ),
+        LiveTable(
+            name="slowest",
+            title="Slowest",
+            heading="Slowest tasks",
+            one="A task that ended",
+            empty="No task has ended.",
+            columns="call *Task, duration_s >Took, queue_s >Queued, state Ended as, worker *Worker, "
+            "at At (UTC)",
+            rows=lambda state: state.slowest,
+            key=lambda one: f"{one.task_id} {one.attempt}",
+            style=lambda one: "bad" if one.state == "failed" else "",
+        ),
+        LiveTable(
+            name="spans",
+            title="Spans",
+            heading="Spans by name",
+            one="Spans of one name",
+            empty="No span has ended.",
+            columns="name *Span, ended >Ended, errors >Errors, open >Open, mean_s >Mean, max_s >Max, "
+            "total_s >Total",
+            rows=lambda state: state.spans,
+            key=lambda one: one.name,
+            style=lambda one: "bad" if one.errors else "",
+        ),
+        LiveTable(
+            name="log",
+            title="Log",
+            one="An event",
+            empty="Nothing has been recorded.",
+            columns="at At (UTC), kind Event, text *What",
+            rows=lambda state: state.log,
+            key=lambda one: f"{one.at} {one.kind} {one.text}",
+            style=lambda one: {"warning": "warn", "error": "bad"}.get(one.level, ""),
+        ),
+        LiveTable(
+            name="metrics",
+            title="Metrics",
+            one="A metric",
+            empty="No metric has been recorded.",
+            columns="name *Series, value >Last value, step >Step, count >Values, at At (UTC)",
+            rows=lambda state: state.metrics,
+            key=lambda one: one.name,
+        ),
+    )
+}
+"""All tables, in the order of the view. A terminal shows all but the metrics."""
+IN_TERMINAL = tuple(name for name in TABLES if name != "metrics")
+
+
 def panes(state: LiveState) -> dict[str, Pane]:
-    """The tables by name, in the order of the view."""
-    made = (_names, _running, _workers, _hosts, _devices, _failures, _slowest, _spans, _log)
-    return {pane.name: pane for pane in (make(state) for make in made)}
+    """The tables of a terminal by name, in the order of the view."""
+    return {name: TABLES[name].pane(state) for name in IN_TERMINAL}
 
 
 def arranged(pane: Pane, *, by: int | None = None, reverse: bool = False, having: str = "") -> list[LiveRow]:
@@ -149,255 +467,6 @@ def widths(pane: Pane, rows: Sequence[LiveRow], room: int, gap: int) -> list[int
         needed[at] = min(needed[at], max(NARROWEST, left // (len(wide) - place)))
         left -= needed[at]
     return needed
-
-
-def _words(text: str | None) -> LiveCell:
-    shown = brief(text)
-    return LiveCell(shown or "-", shown.casefold() if text else None)
-
-
-def _number(number: float | None, write: Callable[[float | None], str] = format_count) -> LiveCell:
-    return LiveCell("-" if number is None else fit(write(number), 16), number)
-
-
-def _call(task: str, args: str) -> LiveCell:
-    """`simulate(n=1)`; the arguments are a text already."""
-    shown = brief(task, 120)
-    inside = brief(args, 160)
-    return LiveCell(f"{shown}({inside})" if inside else shown, f"{shown}({inside})".casefold())
-
-
-def _when(timestamp: str) -> LiveCell:
-    return LiveCell(clock_text(timestamp), timestamp[:40])
-
-
-def _ago(seconds: float | None, over: bool) -> LiveCell:
-    """How long ago, or how long before the end; whole seconds are enough, and do not flicker."""
-    if seconds is None:
-        return LiveCell("-", None)
-    if seconds < 2:
-        return LiveCell("at end" if over else "now", seconds)
-    whole = format_duration(float(int(seconds))).replace(".0s", "s")
-    return LiveCell(f"{whole} {'before' if over else 'ago'}", seconds)
-
-
-def _names(state: LiveState) -> Pane:
-    def row(one: LiveTaskName) -> LiveRow:
-        cells = (
-            _words(one.name),
-            _number(one.submitted),
-            _number(one.completed),
-            _number(one.failed),
-            _number(one.running),
-            _number(one.mean_s, format_duration),
-            _number(one.max_s, format_duration),
-        )
-        return LiveRow(one.name[:LONGEST], cells, one, "bad" if one.failed else "")
-
-    return Pane(
-        name="tasks",
-        title="Tasks",
-        columns=_columns("*Task, >Submitted, >Completed, >Failed, >Running, >Mean, >Max"),
-        rows=tuple(map(row, state.names)),
-        empty="No task has been submitted.",
-    )
-
-
-def _running(state: LiveState) -> Pane:
-    def row(one: Doing) -> LiveRow:
-        cells = (
-            _call(one.task, one.args),
-            _number(one.elapsed_s, format_duration),
-            _number(one.usual_s, format_duration),
-            LiveCell("may be stuck" if one.stuck else "", 1 if one.stuck else 0),
-            _words(one.worker),
-            _number(one.attempt),
-        )
-        return LiveRow(f"{one.task_id[:LONGEST]} {one.attempt}", cells, one, "warn" if one.stuck else "")
-
-    return Pane(
-        name="running",
-        title=_counted("Running", state.progress.running + len(state.open_spans)),
-        columns=_columns("*Task, >For, >p95, Stuck, Worker, >Try"),
-        rows=(*map(row, state.doing), *map(_open_span, state.open_spans)),
-        empty="No task is running.",
-    )
-
-
-def _open_span(one: OpenSpan) -> LiveRow:
-    cells = (
-        _call(one.name, one.tags),
-        _number(one.elapsed_s, format_duration),
-        _number(one.usual_s, format_duration),
-        LiveCell("may be stuck" if one.stuck else "", 1 if one.stuck else 0),
-        LiveCell("span", "span"),
-        LiveCell("-", None),
-    )
-    return LiveRow(f"span {one.span_id[:LONGEST]}", cells, one, "warn" if one.stuck else "")
-
-
-def _workers(state: LiveState) -> Pane:
-    def row(one: WorkerNow) -> LiveRow:
-        cells = (
-            _words(one.worker),
-            _words(one.state),
-            _words(one.task),
-            _number(one.since_s, format_duration),
-            _number(one.ended),
-            _number(one.failed),
-            _number(one.cpu_cores, lambda cores: f"{cores:.1f}"),
-            _number(one.memory_bytes, format_bytes),
-            _ago(one.seen_s, state.over),
-        )
-        return LiveRow(one.worker[:LONGEST], cells, one, {"lost": "bad", "gone": "quiet"}.get(one.state, ""))
-
-    return Pane(
-        name="workers",
-        title=_counted("Workers", state.workers_all),
-        columns=_columns("Worker, State, *Task, >For, >Ended, >Failed, >Cores, >Memory, >Seen"),
-        rows=tuple(map(row, state.workers)),
-        empty="No worker is known.",
-    )
-
-
-def _hosts(state: LiveState) -> Pane:
-    def row(one: HostNow) -> LiveRow:
-        share = _share(one.memory_used_bytes, one.memory_total_bytes)
-        cells = (
-            _words(one.host),
-            _number(one.cpu_percent, lambda percent: f"{percent:.0f}%"),
-            _number(one.memory_used_bytes, format_bytes),
-            _number(one.memory_total_bytes, format_bytes),
-            _number(share, format_percent),
-            _ago(one.seen_s, state.over),
-        )
-        return LiveRow(one.host[:LONGEST], cells, one, "warn" if share is not None and share >= 0.95 else "")
-
-    return Pane(
-        name="resources",
-        title="Machines",
-        columns=_columns("*Machine, >CPU, >Memory, >Of, >Share, >Seen"),
-        rows=tuple(map(row, state.hosts)),
-        empty="No machine has been sampled.",
-    )
-
-
-def _devices(state: LiveState) -> Pane:
-    def row(one: DeviceNow) -> LiveRow:
-        share = _share(one.memory_used_bytes, one.memory_total_bytes)
-        cells = (
-            _words(one.label),
-            _words(one.host),
-            _number(one.memory_used_bytes, format_bytes),
-            _number(one.memory_total_bytes, format_bytes),
-            _number(share, format_percent),
-            _number(one.percent, lambda percent: f"{percent:.0f}%"),
-            _words(one.scope),
-            _ago(one.seen_s, state.over),
-        )
-        return LiveRow(
-            brief(f"{one.host} {one.label} {one.scope}"),
-            cells,
-            one,
-            "warn" if share is not None and share >= 0.95 else "",
-        )
-
-    return Pane(
-        name="gpu",
-        title="GPU",
-        columns=_columns("*Device, *Machine, >Memory, >Of, >Share, >Busy, Counts, >Seen"),
-        rows=tuple(map(row, state.devices)),
-        empty="No GPU has been sampled.",
-    )
-
-
-def _failures(state: LiveState) -> Pane:
-    def row(number: int, one: Failed) -> LiveRow:
-        error = f"{one.error_type}: {one.message[:LONGEST]}" if one.error_type else one.message[:LONGEST]
-        cells = (
-            _when(one.at),
-            _call(one.task, one.args),
-            _words(error),
-            LiveCell("retried" if one.retried else "", 1 if one.retried else 0),
-            _words(one.worker),
-        )
-        key = f"{one.at} {one.task_id or number} {one.attempt}"
-        return LiveRow(key[:LONGEST], cells, one, "warn" if one.retried else "bad")
-
-    return Pane(
-        name="failures",
-        title=_counted("Failures", max(state.failures_all, len(state.failures))),
-        columns=_columns("At (UTC), *Task, *Error, Then, Worker"),
-        rows=tuple(row(number, one) for number, one in enumerate(state.failures)),
-        empty="Nothing has failed.",
-    )
-
-
-def _slowest(state: LiveState) -> Pane:
-    def row(one: EndedTask) -> LiveRow:
-        cells = (
-            _call(one.task, one.args),
-            _number(one.duration_s, format_duration),
-            _number(one.queue_s, format_duration),
-            _words(one.state),
-            _words(one.worker),
-            _when(one.at),
-        )
-        return LiveRow(
-            f"{one.task_id[:LONGEST]} {one.attempt}", cells, one, "bad" if one.state == "failed" else ""
-        )
-
-    return Pane(
-        name="slowest",
-        title="Slowest",
-        columns=_columns("*Task, >Took, >Queued, Ended as, Worker, At (UTC)"),
-        rows=tuple(map(row, state.slowest)),
-        empty="No task has ended.",
-    )
-
-
-def _spans(state: LiveState) -> Pane:
-    def row(one: SpanNow) -> LiveRow:
-        cells = (
-            _words(one.name),
-            _number(one.ended),
-            _number(one.errors),
-            _number(one.open),
-            _number(one.mean_s, format_duration),
-            _number(one.max_s, format_duration),
-            _number(one.total_s, format_duration),
-        )
-        return LiveRow(one.name[:LONGEST], cells, one, "bad" if one.errors else "")
-
-    return Pane(
-        name="spans",
-        title="Spans",
-        columns=_columns("*Span, >Ended, >Errors, >Open, >Mean, >Max, >Total"),
-        rows=tuple(map(row, state.spans)),
-        empty="No span has ended.",
-    )
-
-
-def _log(state: LiveState) -> Pane:
-    def row(number: int, one: LogLine) -> LiveRow:
-        style = {"warning": "warn", "error": "bad"}.get(one.level, "")
-        return LiveRow(str(number), (_when(one.at), _words(one.kind), _words(one.text)), one, style)
-
-    return Pane(
-        name="log",
-        title="Log",
-        columns=_columns("At (UTC), Event, *What"),
-        rows=tuple(row(number, one) for number, one in enumerate(state.log)),
-        empty="Nothing has been recorded.",
-    )
-
-
-def _counted(title: str, number: int) -> str:
-    return f"{title} {format_count(number)}" if number else title
-
-
-def _share(part: int | None, whole: int | None) -> float | None:
-    return None if part is None or not whole else part / whole
 
 
 BAR, SPARK = (12, 20), (8, 12)
@@ -480,13 +549,7 @@ def progress_line(progress: Progress, width: int, ascii_only: bool = False) -> s
     parts = [f"{format_count(ended)} of {format_count(known)} ({format_percent(progress.done)})"]
     if progress.failed:
         parts.append(f"{format_count(progress.failed)} failed")
-    if progress.left_s is not None:
-        low, high = (
-            value if value is not None else progress.left_s
-            for value in (progress.left_low_s, progress.left_high_s)
-        )
-        eta = Eta(expected=progress.left_s, low=low, high=high, at_least=progress.left_at_least)
-        parts.append(eta_text(eta))
+    parts.append(left_text(progress))
     for number, word in (
         (progress.running, "running"),
         (progress.waiting, "waiting"),
@@ -499,6 +562,16 @@ def progress_line(progress: Progress, width: int, ascii_only: bool = False) -> s
         rate = f"{progress.per_s:.3g}" if progress.per_s < 1000 else format_count(round(progress.per_s))
         parts.append(f"{rate} tasks/s")
     return f"{_bar(progress.done, columns, ascii_only)} {_as_many(parts, dot, width - columns - 3)}"
+
+
+def left_text(progress: Progress) -> str:
+    """`about 7 s left`; empty where that is unknown."""
+    if progress.left_s is None:
+        return ""
+    low, high = (
+        progress.left_s if end is None else end for end in (progress.left_low_s, progress.left_high_s)
+    )
+    return eta_text(Eta(expected=progress.left_s, low=low, high=high, at_least=progress.left_at_least))
 
 
 def _bar(share: float, columns: int, ascii_only: bool) -> str:
@@ -657,11 +730,7 @@ def _value(name: str, value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int | float):
-        if name.endswith("_s"):
-            return format_duration(value) + (" ago" if name == "seen_s" else "")
-        if name.endswith("_bytes"):
-            return format_bytes(value)
-        return f"{value:.0f}%" if name in {"percent", "cpu_percent"} else format_count(value)
+        return _number_text(name, value) + (" ago" if name == "seen_s" else "")
     if name in {"at", "since"}:
         return moment_text(str(value)[:40])
     return brief(str(value), LINE) or "none"

@@ -21,6 +21,8 @@ from textual.widgets import DataTable, Footer, Input, Static, TabbedContent, Tab
 
 from flightlog.core.units import format_count, format_duration
 from flightlog.show.live import (
+    IN_TERMINAL,
+    TABLES,
     Follower,
     LiveRow,
     Pane,
@@ -39,32 +41,6 @@ if TYPE_CHECKING:
     from flightlog.analyze.charts.results import Chart
     from flightlog.analyze.live.results import LiveState
     from flightlog.store.catalogue import RunEntry
-
-TITLES = {
-    "tasks": "Tasks",
-    "running": "Running",
-    "workers": "Workers",
-    "resources": "Machines",
-    "gpu": "GPU",
-    "failures": "Failures",
-    "slowest": "Slowest",
-    "spans": "Spans",
-    "log": "Log",
-}
-"""The panes by name, in order; the keys 1 to 9 lead to them."""
-
-_KINDS = {
-    "TaskName": "Tasks of one name",
-    "Doing": "A task that runs",
-    "WorkerNow": "A worker",
-    "HostNow": "A machine",
-    "DeviceNow": "A GPU",
-    "Failed": "A failure",
-    "Ended": "A task that ended",
-    "LogLine": "An event",
-    "SpanNow": "Spans of one name",
-    "OpenSpan": "A span that is open",
-}
 
 CSS = """
 #head { height: auto; padding: 0 1; }
@@ -108,7 +84,7 @@ class TopApp(App[None]):
         Binding("p", "pause", "Pause"),
         Binding("r", "runs", "Runs"),
         Binding("escape", "all", "All rows", show=False),
-        *(Binding(str(number), f"pane('{name}')", show=False) for number, name in enumerate(TITLES, 1)),
+        *(Binding(str(number), f"pane('{name}')", show=False) for number, name in enumerate(IN_TERMINAL, 1)),
     ]
 
     def __init__(
@@ -133,8 +109,8 @@ class TopApp(App[None]):
         """Head, panes, filter and keys."""
         yield Static(Text("Reading the run …"), id="head", markup=False)
         with TabbedContent(initial="tasks"):
-            for name, title in TITLES.items():
-                with TabPane(title, id=name):
+            for name in IN_TERMINAL:
+                with TabPane(TABLES[name].title, id=name):
                     yield PaneView(name=name, ascii_only=self._ascii)
         yield Input(placeholder="only rows with this text in them", id="filter", select_on_focus=False)
         yield Footer(show_command_palette=False)
@@ -232,9 +208,7 @@ class TopApp(App[None]):
 
     def on_pane_view_row_opened(self, event: PaneView.RowOpened) -> None:
         """Show all about a row."""
-        self.push_screen(
-            TextScreen(_KINDS.get(type(event.about).__name__, "Details"), details_lines(event.about))
-        )
+        self.push_screen(TextScreen(event.title, details_lines(event.about)))
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Narrow while typing."""
@@ -246,8 +220,8 @@ class TopApp(App[None]):
 
     def action_turn(self, step: int) -> None:
         """Another pane."""
-        tabs, names = self.query_one(TabbedContent), list(TITLES)
-        tabs.active = names[(names.index(tabs.active) + step) % len(names)]
+        tabs = self.query_one(TabbedContent)
+        tabs.active = IN_TERMINAL[(IN_TERMINAL.index(tabs.active) + step) % len(IN_TERMINAL)]
 
     def action_pane(self, name: str) -> None:
         """Go to a pane."""
@@ -412,8 +386,8 @@ class PaneView(Vertical):
     class RowOpened(Message):
         """Somebody wants to know all about a row."""
 
-        def __init__(self, about: Struct) -> None:
-            self.about = about
+        def __init__(self, title: str, about: Struct) -> None:
+            self.title, self.about = title, about
             super().__init__()
 
     def __init__(self, *, name: str, ascii_only: bool = False) -> None:
@@ -495,13 +469,13 @@ class PaneView(Vertical):
         """Enter, or a click on the row that is marked, opens it."""
         event.stop()
         found = next((row for row in self._rows if row.key == event.row_key.value), None)
-        if found is not None:
-            self.post_message(self.RowOpened(found.about))
+        if found is not None and self._pane is not None:
+            self.post_message(self.RowOpened(self._pane.one, found.about))
 
     def _fill(self) -> None:
         if self._pane is None or not self.is_mounted:
             return
-        rows = _unlike(arranged(self._pane, by=self._by, reverse=self._reverse, having=self._having))
+        rows = arranged(self._pane, by=self._by, reverse=self._reverse, having=self._having)
         sizes = widths(self._pane, rows, max(self.size.width, 40) - 2, PADDING)
         table = self.table
         head = [
@@ -568,11 +542,6 @@ def say(static: Static, text: Text) -> None:
     """Show a text, unless it is there already: each change lays out the whole screen anew."""
     if static.content != text:
         static.update(text)
-
-
-def _unlike(rows: Sequence[LiveRow]) -> list[LiveRow]:
-    """The rows without duplicate keys: a run may record the same thing twice."""
-    return list({row.key: row for row in reversed(rows)}.values())[::-1]
 
 
 WIDE, NAME, END = 100, 40, 8

@@ -2,7 +2,7 @@
 const ROWS = 12;
 
 export default {
-  props: { shown: { type: String, default: "" }, heading: String, name: String, columns: String },
+  props: { shown: { type: String, default: "" }, name: String, columns: String },
   data: () => ({ pagination: { page: 1, rowsPerPage: ROWS, sortBy: null, descending: false }, least: ROWS }),
   computed: {
     view() {
@@ -11,7 +11,7 @@ export default {
     made() {
       return JSON.parse(this.columns).map((one) => {
         const text = one.name + "_text";
-        return one.kind === "number" ? { ...one, format: (value, row) => row[text] } : one;
+        return { ...one, format: (value, row) => row[text] ?? value };
       });
     },
     // Columns with nothing in them are left out.
@@ -21,8 +21,9 @@ export default {
     },
   },
   methods: {
+    // The first cell says by its colour, too, that something is wrong with its row.
     tone(cell) {
-      return cell.col.kind === "toned" && cell.row.tone ? "fl-" + cell.row.tone : "";
+      return cell.col.name === this.made[0].name && cell.row.tone ? "fl-" + cell.row.tone : "";
     },
     order(column) {
       if (this.pagination.sortBy !== column.name) return "none";
@@ -31,7 +32,7 @@ export default {
   },
   template: `
   <section v-if="view.rows.length" class="fl-card fl-live" :data-section="name">
-    <div class="fl-live-title"><h2>{{ view.title || heading }}</h2><div class="fl-words fl-quiet">{{ view.note }}</div></div>
+    <div class="fl-live-title"><h2>{{ view.title }}</h2><div class="fl-words fl-quiet">{{ view.note }}</div></div>
     <q-table flat dense class="fl-runs fl-live-table" row-key="id" :rows="view.rows" :columns="made"
              :visible-columns="there" v-model:pagination="pagination" :rows-per-page-options="[12, 50, 200]"
              :hide-bottom="view.rows.length <= least">

@@ -1,146 +1,133 @@
-"""The texts and rows of a run's live page, from a live state."""
+"""What a run's live page shows, as JSON by part, made once per state for all viewers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import hashlib
+import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 import msgspec
 from msgspec import Struct
+from nicegui import json
 
-from flightlog.analyze.predict.eta import Eta
+from flightlog.analyze.charts.results import Curve
 from flightlog.core.text import plural
-from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
-from flightlog.session.progress import eta_text
+from flightlog.core.time import SECOND, moment
+from flightlog.core.units import format_count, format_duration, format_percent
+from flightlog.show.figures import CONFIG, chart_figure, colors_of, limit_note, timeline_figure
+from flightlog.show.figures.lines import curve_figure, curve_notes
+from flightlog.show.live import NOTHING, TABLES, LiveRow, Pane, call_text, error_text, left_text
 from flightlog.show.phrases import doing_title, moment_text, money_text
 from flightlog.show.terminal import brief
 
 if TYPE_CHECKING:
-    from flightlog.analyze.live.results import Failed, LiveState, LogLine, Progress
+    from plotly.graph_objects import Figure
 
-Row = dict[str, Any]
+    from flightlog.analyze.charts.results import Chart, MetricPoints
+    from flightlog.analyze.live.results import LiveState
+
+FIGURES_S = 2.0
+"""Figures are made no more often than that."""
+SHOWN = ("running", "workers", "resources", "gpu", "tasks", "slowest", "spans", "metrics")
+"""The tables of the page, in its order."""
 FAILURES, LOG_LINES = 20, 80
 """Maximum of newest items on the page."""
 STATUSES = frozenset({"running", "completed", "failed", "interrupted", "crashed", "unknown"})
-_WORDS = {
-    "running": "running",
-    "completed": "completed",
-    "failed": "failed",
-    "interrupted": "interrupted",
-    "crashed": "exited unexpectedly",
-    "unknown": "of unknown status",
-}
+_WORDS = {"crashed": "exited unexpectedly", "unknown": "of unknown status"}
+_encode = msgspec.json.Encoder().encode
 
 
-class Tile(Struct, frozen=True, kw_only=True):
-    """A figure of the headline."""
+class PageParts(Struct, frozen=True, kw_only=True):
+    """The parts of a page. A part that has not changed is the same text."""
 
-    path: str
-    """Where `flightlog report --format json` has it."""
-    label: str
-    text: str
-    value: str
-    """The value itself, as JSON."""
-    tone: str = ""
+    parts: dict[str, str]
+    """JSON by the name of the part, empty where there is nothing to show."""
+    details: dict[str, str]
+    """What is behind a click, by the key of the failure."""
 
 
-class FeedItem(Struct, frozen=True, kw_only=True):
-    """A failure, or a line of the log."""
+class RunParts:
+    """The displayed parts of one run. For one thread; `clock` returns seconds."""
 
-    key: str
-    at: str
-    text: str
-    about: str = ""
-    tone: str = ""
-    details: str | None = None
-    """What is behind a click; null where there is nothing more."""
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._state: LiveState | None = None
+        self._drawn: tuple[float, LiveState] | None = None
+        self._figures = dict.fromkeys((*TITLES, *CURVES), "")
+        self._shown = PageParts(parts={}, details={})
 
+    def __call__(self, state: LiveState) -> PageParts:
+        """The parts for this state."""
+        now = self._clock()
+        redrawn = self._is_due(state, now)
+        if redrawn:
+            self._drawn, self._figures = (now, state), _figures(state)
+        if redrawn or state is not self._state:
+            texts, details = (
+                _texts(state) if state is not self._state else (self._shown.parts, self._shown.details)
+            )
+            before = self._shown.parts
+            made = {**texts, **self._figures}
+            parts = {name: before[name] if before.get(name) == text else text for name, text in made.items()}
+            self._state, self._shown = state, PageParts(parts=parts, details=details)
+        return self._shown
 
-class RunView(Struct, frozen=True, kw_only=True):
-    """Everything on the page but the figures."""
-
-    status: str
-    headline: str
-    facts: str
-    done: float | None
-    progress: str
-    tiles: list[Tile]
-    problems: list[str]
-    error: str
-    doing: list[Row]
-    doing_title: str
-    doing_note: str
-    workers: list[Row]
-    workers_note: str
-    machines: list[Row]
-    names: list[Row]
-    names_note: str
-    slowest: list[Row]
-    spans: list[Row]
-    open_spans: list[Row]
-    metrics: list[Row]
-    failures: list[FeedItem]
-    failures_note: str
-    log: list[FeedItem]
+    def _is_due(self, state: LiveState, now: float) -> bool:
+        if self._drawn is None:
+            return True
+        when, drawn = self._drawn
+        if drawn is state or (drawn.over and state.over and drawn.changed == state.changed):
+            return False  # of a run that goes on, time does
+        return now - when >= FIGURES_S
 
 
-def run_view(state: LiveState) -> RunView:
-    """The page's texts and rows. Rows have an `id`, and beside each number that is shown its text as
-    `<name>_text`.
-    """
-    progress = state.progress
+_shown: WeakValueDictionary[Path, RunParts] = WeakValueDictionary()
+
+
+def run_parts(path: Path) -> RunParts:
+    """The shared parts of the run in that folder, while anyone uses them. For one thread."""
+    found = _shown.get(path)
+    if found is None:
+        found = _shown[path] = RunParts()
+    return found
+
+
+def _texts(state: LiveState) -> tuple[dict[str, str], dict[str, str]]:
+    """Parts of the page, and the details behind clicks."""
+    parts = {"head": _json(_head(state))}
+    for name in SHOWN:
+        pane = TABLES[name].pane(state, page=True)
+        parts[name] = _json(_table(pane, state)) if pane.rows else ""
+    failures, log = (TABLES[name].pane(state, page=True) for name in ("failures", "log"))
+    newest = failures.rows[:FAILURES]
+    more = max(0, state.failures_all - len(newest))
+    note = f"the {len(newest)} newest of {format_count(state.failures_all)}" if more else ""
+    parts["failures"] = _json({"note": note, "items": [_failure(row) for row in newest]}) if newest else ""
+    lines = [_line(row) for row in log.rows[:LOG_LINES]]
+    parts["log"] = _json({"note": "", "items": lines}) if lines else ""
+    return parts, {_key(row): details for row in newest if (details := _details(row.about)) is not None}
+
+
+def _head(state: LiveState) -> dict[str, Any]:
+    """How far the run is, its figures and facts."""
     status = state.status if state.status in STATUSES else "unknown"
-    stuck = sum(bool(one.stuck) for one in state.doing)
-    return RunView(
-        status=status,
-        headline=_headline(state, status),
-        facts=_facts(state),
-        done=progress.done,
-        progress=_still_reading(state) or _progress(progress, over=state.over),
-        tiles=_tiles(state),
-        problems=[brief(problem, 400) for problem in state.problems],
-        error=brief(state.error or "", 1000),
-        doing=[_doing(number, one) for number, one in enumerate(state.doing)],
-        doing_title=doing_title(over=state.over),
-        doing_note=_note(
-            len(state.doing), progress.running, "that run longest", f"{stuck} may be stuck" if stuck else ""
-        ),
-        workers=_apart([_worker(one) for one in state.workers]),
-        workers_note=_note(len(state.workers), state.workers_all, "busy or last seen", ""),
-        machines=_apart(_machines(state)),
-        names=_apart([_name(one) for one in state.names]),
-        names_note=_note(
-            len(state.names), state.names_all, "with most tasks", "", at_least=state.names_at_least
-        ),
-        slowest=[_ended(number, one) for number, one in enumerate(state.slowest)],
-        spans=[_span(one) for one in state.spans],
-        open_spans=_apart([_open(one) for one in state.open_spans]),
-        metrics=[_metric(one) for one in state.metrics],
-        failures=_keyed([_failure(one) for one in state.failures[:FAILURES]]),
-        failures_note=_note(min(FAILURES, len(state.failures)), state.failures_all, "newest", ""),
-        log=_keyed([_line(one) for one in state.log[:LOG_LINES]]),
-    )
-
-
-def _apart(rows: list[Row]) -> list[Row]:
-    """The same with ids that are all different: long names that begin alike are cut to one, and a browser
-    mixes up such rows.
-    """
-    seen: dict[str, int] = {}
-    for row in rows:
-        number = seen[row["id"]] = seen.get(row["id"], 0) + 1
-        if number > 1:
-            row["id"] = f"{row['id']} {number}"
-    return rows
-
-
-def _headline(state: LiveState, status: str) -> str:
-    took = (
-        f"for {format_duration(state.elapsed_s)}"
-        if status == "running"
-        else f"after {format_duration(state.elapsed_s)}"
-    )
-    return f"{_WORDS[status]} {took}" if state.elapsed_s is not None else _WORDS[status]
+    word, done = _WORDS.get(status, status), state.progress.done
+    took = f" {'for' if status == 'running' else 'after'} {format_duration(state.elapsed_s)}"
+    why = "Why did tasks fail?" if state.failures else ""
+    return {
+        "status": status,
+        "headline": f"{word}{took}" if state.elapsed_s is not None else word,
+        "progress": _progress(state),
+        "done": None if done is None else f"{100 * min(1.0, done):.1f}",
+        "tiles": _tiles(state),
+        "error": brief(state.error or "", 1000),
+        "problems": "\n".join(brief(problem, 400) for problem in state.problems),
+        "facts": _facts(state),
+        "why": "Why did it fail?" if state.error or status in {"failed", "crashed"} else why,
+    }
 
 
 def _facts(state: LiveState) -> str:
@@ -154,256 +141,236 @@ def _facts(state: LiveState) -> str:
     return " · ".join(part for part in parts if part)
 
 
-def _still_reading(state: LiveState) -> str:
-    """How far the first reading is, where the counts are not those of the whole run yet."""
-    if state.reading is None or state.progress.done is not None:
-        return ""
-    return (
-        f"still reading, {format_percent(state.reading)} so far: {plural(state.progress.submitted, 'task')}"
-    )
-
-
-def _progress(progress: Progress, *, over: bool) -> str:
-    ended = progress.completed + progress.failed + progress.cancelled
+def _progress(state: LiveState) -> str:
+    progress = state.progress
+    if progress.done is None and state.reading is not None:
+        read = format_percent(state.reading)
+        return f"still reading, {read} so far: {plural(progress.submitted, 'task')}"
     if progress.done is None:
-        return "no tasks were recorded" if over else "no tasks so far"
+        return "no tasks were recorded" if state.over else "no tasks so far"
+    ended = progress.completed + progress.failed + progress.cancelled
     of = max(progress.submitted, ended + progress.running)
     parts = [f"{format_count(ended)} of {format_count(of)} tasks ended ({format_percent(progress.done)})"]
-    if progress.per_s is not None and not over:
+    if progress.per_s is not None and not state.over:
         parts.append(f"{progress.per_s:.3g} a second")
-    says_nothing = progress.left_at_least and (progress.left_s or 0.0) < 1
-    if (
-        progress.left_s is not None
-        and progress.left_low_s is not None
-        and progress.left_high_s is not None
-        and not says_nothing
-    ):
-        eta = Eta(
-            expected=progress.left_s,
-            low=progress.left_low_s,
-            high=progress.left_high_s,
-            at_least=progress.left_at_least,
-        )
-        parts.append(eta_text(eta))
-    return " · ".join(parts)
+    if not (progress.left_at_least and (progress.left_s or 0.0) < 1):  # which says nothing
+        parts.append(left_text(progress))
+    return " · ".join(part for part in parts if part)
 
 
-def _tiles(state: LiveState) -> list[Tile]:
+def _tiles(state: LiveState) -> list[dict[str, str]]:
+    """Figures of the headline: where `flightlog report --format json` has each, and its value as JSON."""
     progress = state.progress
-    found = [
-        _count("tasks.submitted", "submitted", progress.submitted),
-        _count("tasks.running", "running", progress.running, "accent" if progress.running else ""),
-        _count("tasks.pending", "waiting", progress.waiting),
-        _count("tasks.completed", "completed", progress.completed, "good" if progress.completed else ""),
-        _count("tasks.failed", "failed", progress.failed, "bad" if progress.failed else ""),
+    counts = [
+        ("tasks.submitted", "submitted", progress.submitted, ""),
+        ("tasks.running", "running", progress.running, "accent"),
+        ("tasks.pending", "waiting", progress.waiting, ""),
+        ("tasks.completed", "completed", progress.completed, "good"),
+        ("tasks.failed", "failed", progress.failed, "bad"),
     ]
-    for path, label, number in (
-        ("tasks.retried", "retried", progress.retried),
-        ("tasks.cancelled", "cancelled", progress.cancelled),
-        ("failures.count", "failures", state.failures_all),
-        ("spans.count", "spans", state.spans_all),
-        ("workers.count", "workers", state.workers_all),
-    ):
-        if number:
-            found.append(_count(path, label, number, "warn" if label in {"retried", "failures"} else ""))
+    others = [
+        ("tasks.retried", "retried", progress.retried, "warn"),
+        ("tasks.cancelled", "cancelled", progress.cancelled, ""),
+        ("failures.count", "failures", state.failures_all, "warn"),
+        ("spans.count", "spans", state.spans_all, ""),
+        ("workers.count", "workers", state.workers_all, ""),
+    ]
+    found = [
+        (path, label, format_count(number), number, tone if number else "")
+        for path, label, number, tone in (*counts, *(other for other in others if other[2]))
+    ]
+    tiles: list[tuple[str, str, str, float, str]] = [*found]
     if state.cache_lookups:
         share = (state.cache_hits or 0) / state.cache_lookups
-        found.append(
-            Tile(
-                path="cache.hit_rate", label="from the cache", text=format_percent(share), value=_json(share)
-            )
-        )
+        tiles.append(("cache.hit_rate", "from the cache", format_percent(share), share, ""))
     if state.cost is not None and state.currency is not None:
-        text = money_text(state.cost, state.currency)
-        found.append(
-            Tile(
-                path="cost.total",
-                label="cost so far" if not state.over else "cost",
-                text=text,
-                value=_json(state.cost),
-            )
-        )
+        label = "cost" if state.over else "cost so far"
+        tiles.append(("cost.total", label, money_text(state.cost, state.currency), state.cost, ""))
+    return [
+        {"path": path, "label": label, "text": text, "value": _json(value), "tone": tone}
+        for path, label, text, value, tone in tiles
+    ]
+
+
+def _table(pane: Pane, state: LiveState) -> dict[str, Any]:
+    """Rows by field; beside what is sorted by something other than its text, that text as `<field>_text`."""
+    stuck = sum(row.style == "warn" for row in pane.rows) if pane.name == "running" else 0
+    return {
+        "title": doing_title(over=state.over) if pane.name == "running" else pane.title,
+        "note": " · ".join(part for part in (pane.note, f"{stuck} may be stuck" if stuck else "") if part),
+        "rows": [_row(pane, row) for row in pane.rows],
+    }
+
+
+def _row(pane: Pane, row: LiveRow) -> dict[str, Any]:
+    found: dict[str, Any] = {"id": row.key, "tone": row.style}
+    for column, cell in zip(pane.columns, row.cells, strict=True):
+        text = "" if cell is NOTHING else cell.text
+        if column.field == "at":
+            text = moment_text(str(cell.order))
+        if isinstance(cell.order, str) and cell.order == cell.text.casefold():
+            found[column.field] = text
+        else:
+            found[column.field], found[f"{column.field}_text"] = cell.order, text
     return found
 
 
-def _count(path: str, label: str, number: int, tone: str = "") -> Tile:
-    return Tile(path=path, label=label, text=format_count(number), value=_json(number), tone=tone)
-
-
-def _json(value: object) -> str:
-    return msgspec.json.encode(value).decode()
-
-
-def _note(shown: int, all_there_are: int, which: str, more: str, *, at_least: bool = False) -> str:
-    parts = (
-        [
-            f"the {format_count(shown)} {which} of "
-            f"{'more than ' if at_least else ''}{format_count(all_there_are)}"
-        ]
-        if all_there_are > shown
-        else []
-    )
-    return " · ".join([*parts, *([more] if more else [])])
-
-
-def _s(row: Row, **numbers: float | None) -> Row:
-    """The row with durations in seconds, and as text."""
-    return _with_texts(row, numbers, format_duration)
-
-
-def _bytes(row: Row, **numbers: float | None) -> Row:
-    return _with_texts(row, numbers, format_bytes)
-
-
-def _plain_number(row: Row, **numbers: float | None) -> Row:
-    return _with_texts(
-        row, numbers, lambda number: f"{number:,.4g}" if isinstance(number, float) else f"{number:,}"
-    )
-
-
-def _with_texts(row: Row, numbers: Mapping[str, float | None], text: Callable[[float], str]) -> Row:
-    for name, value in numbers.items():
-        row[name] = value
-        row[f"{name}_text"] = "" if value is None else text(value)
-    return row
-
-
-def _doing(number: int, one: Any) -> Row:
-    row = {
-        "id": f"{one.task_id} {one.attempt} {number}",
-        "task": brief(one.task, 80),
-        "args": brief(one.args, 120),
-        "worker": brief(one.worker or "", 60),
-        "attempt": one.attempt,
-        "state": "may be stuck" if one.stuck else "",
-        "tone": "bad" if one.stuck else "",
-    }
-    return _s(row, elapsed=_whole(one.elapsed_s), usual=one.usual_s)
-
-
-def _whole(seconds: float | None) -> float | None:
-    """Clocks tick by the second: what changes faster would be sent again and again."""
-    return seconds if seconds is None or seconds < 1 else float(int(seconds))
-
-
-def _worker(one: Any) -> Row:
-    more = f" and {one.running - 1} more" if one.running > 1 else ""
-    row = {
-        "id": one.worker,
-        "worker": brief(one.worker, 60),
-        "host": brief(one.host or "", 60),
-        "state": one.state,
-        "task": brief(one.task, 80) + more if one.task else "",
-        "tone": {"lost": "bad", "busy": "accent"}.get(one.state, ""),
-    }
-    _plain_number(row, ended=one.ended, failed=one.failed, cores=one.cpu_cores)
-    return _bytes(_s(row, since=_whole(one.since_s)), memory=one.memory_bytes)
-
-
-def _machines(state: LiveState) -> list[Row]:
-    rows = []
-    for host in state.hosts:
-        row = {"id": f"host {host.host}", "name": brief(host.host, 60), "what": "host"}
-        _plain_number(row, busy=host.cpu_percent)
-        rows.append(_of_memory(row, host.memory_used_bytes, host.memory_total_bytes))
-    for number, one in enumerate(state.devices):
-        where = f" on {brief(one.host, 60)}" if one.host else ""
-        row = {
-            "id": f"device {number}",
-            "name": f"{brief(one.label, 60)}{where}",
-            "what": brief(one.scope, 20),
-        }
-        _plain_number(row, busy=one.percent)
-        rows.append(_of_memory(row, one.memory_used_bytes, one.memory_total_bytes))
-    return rows
-
-
-def _of_memory(row: Row, used: int | None, total: int | None) -> Row:
-    _bytes(row, used=used, total=total)
-    share = used / total if used is not None and total else None
-    row["share"], row["share_text"] = share, "" if share is None else format_percent(share)
-    if row["busy_text"]:
-        row["busy_text"] += "%"
-    return row
-
-
-def _name(one: Any) -> Row:
-    row = {"id": one.name, "name": brief(one.name, 100), "tone": "bad" if one.failed else ""}
-    _plain_number(
-        row,
-        submitted=one.submitted,
-        completed=one.completed,
-        failed=one.failed,
-        running=one.running,
-        retried=one.retried,
-    )
-    return _s(row, mean=one.mean_s, p95=one.p95_s, max=one.max_s, total=one.total_s)
-
-
-def _ended(number: int, one: Any) -> Row:
-    row = {
-        "id": f"{one.task_id} {one.attempt} {number}",
-        "task": brief(one.task, 80),
-        "args": brief(one.args, 120),
-        "worker": brief(one.worker or "", 60),
-        "at": moment_text(one.at),
-    }
-    return _s(row, took=one.duration_s, queued=one.queue_s)
-
-
-def _span(one: Any) -> Row:
-    row = {"id": one.name, "name": brief(one.name, 100), "tone": "bad" if one.errors else ""}
-    _plain_number(row, ended=one.ended, errors=one.errors, open=one.open)
-    return _s(row, mean=one.mean_s, max=one.max_s, total=one.total_s)
-
-
-def _open(one: Any) -> Row:
-    row = {
-        "id": one.span_id,
-        "name": brief(one.name, 80),
-        "tags": brief(one.tags, 120),
-        "state": "may be stuck" if one.stuck else "",
-        "tone": "bad" if one.stuck else "",
-    }
-    return _s(row, elapsed=_whole(one.elapsed_s), usual=one.usual_s)
-
-
-def _metric(one: Any) -> Row:
-    row = {"id": one.name, "name": brief(one.name, 100), "at": moment_text(one.at)}
-    row["value"], row["value_text"] = one.value, "unknown" if one.value is None else f"{one.value:.6g}"
-    return _plain_number(row, step=one.step, count=one.count)
-
-
-def _failure(one: Failed) -> FeedItem:
-    error = ": ".join(part for part in (brief(one.error_type or "", 100), brief(one.message, 300)) if part)
-    call = f"{brief(one.task, 80)}({brief(one.args, 100)})" if one.args else brief(one.task, 80)
+def _failure(row: LiveRow) -> dict[str, str]:
+    one: Any = row.about
     again = f", attempt {one.attempt}" if one.attempt > 1 else ""
     where = f" on {brief(one.worker, 60)}" if one.worker else ""
-    return FeedItem(
-        key=f"{one.at} {one.task_id} {one.attempt} {one.fingerprint}",
-        at=moment_text(one.at),
-        text=error or "no error was given",
-        about=f"{call}{again}{where}{' · retried' if one.retried else ''}",
-        tone="warn" if one.retried else "bad",
-        details=one.traceback or (one.message if "\n" in one.message else None),
-    )
+    return {
+        "key": _key(row),
+        "at": moment_text(one.at),
+        "text": error_text(one) or "no error was given",
+        "about": f"{call_text(one.task, one.args)}{again}{where}{' · retried' if one.retried else ''}",
+        "tone": row.style,
+    }
 
 
-def _line(one: LogLine) -> FeedItem:
-    return FeedItem(
-        key=f"{one.at} {one.kind} {one.text}",
-        at=moment_text(one.at),
-        text=brief(one.text, 300),
-        about=brief(one.kind, 40).replace("_", " "),
-        tone={"error": "bad", "warning": "warn"}.get(one.level, ""),
-    )
+def _details(one: Any) -> str | None:
+    """What is behind a click; None where there is nothing more."""
+    text: str | None = one.traceback or (one.message if "\n" in one.message else None)
+    return text
 
 
-def _keyed(items: Sequence[FeedItem]) -> list[FeedItem]:
-    """The same with keys that are all different."""
-    seen: dict[str, int] = {}
-    found = []
-    for item in items:
-        number = seen[item.key] = seen.get(item.key, 0) + 1
-        found.append(item if number == 1 else msgspec.structs.replace(item, key=f"{item.key} {number}"))
+def _line(row: LiveRow) -> dict[str, str]:
+    one: Any = row.about
+    return {
+        "key": _key(row),
+        "at": moment_text(one.at),
+        "text": brief(one.text, 300),
+        "about": brief(one.kind, 40).replace("_", " "),
+        "tone": row.style,
+    }
+
+
+def _key(row: LiveRow) -> str:
+    """A short key of an item, whatever it is made of."""
+    return hashlib.blake2b(row.key.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
+
+
+def _figures(state: LiveState) -> dict[str, str]:
+    notes, titles = figure_notes(state), figure_titles(state)
+    return {
+        name: ""
+        if figure is None
+        else json.dumps({"title": titles[name], "note": notes[name], "figure": figure})
+        for name, figure in run_figures(state).items()
+    }
+
+
+def _json(value: Any) -> str:
+    return _encode(value).decode()
+
+
+TITLES = {
+    "timeline": "The last tasks, by worker",
+    "concurrency": "Concurrency and workers",
+    "cpu": "CPU of the hosts",
+    "memory": "Memory of the hosts",
+    "device_memory": "Memory of the GPUs",
+}
+"""The figures, in the order of the page."""
+CURVES = ("metric_1", "metric_2", "metric_3", "metric_4")
+"""The places for curves of metrics, those with the most values first."""
+CROWD = 10
+_CONFIG = {**CONFIG, "displayModeBar": False}
+
+
+def run_figures(state: LiveState) -> dict[str, dict[str, Any] | None]:
+    """Each figure by its name; None where there is nothing to draw. What a viewer has zoomed stays zoomed."""
+    timeline = state.timeline
+    names = colors_of(timeline.names) if timeline is not None else {}
+    found: dict[str, dict[str, Any] | None] = {
+        "timeline": None
+        if timeline is None
+        else _ready(timeline_figure(timeline, colors=names, notes=False), timeline.since)
+    }
+    for name, chart in _charts(state).items():
+        found[name] = None if chart is None else _ready(chart_figure(chart, notes=False), chart.since)
+    for name, curve in _curves(state).items():
+        length_s, since = state.elapsed_s or 0.0, state.start_time
+        figure = None if curve is None else curve_figure(curve, length_s=length_s, since=since, notes=False)
+        found[name] = _ready(figure, since if curve is not None and curve.by == "time" else None)
     return found
+
+
+def figure_titles(state: LiveState) -> dict[str, str]:
+    """Titles of the figures, by name."""
+    curves = {name: "" if curve is None else brief(curve.name, 80) for name, curve in _curves(state).items()}
+    return {**TITLES, **curves}
+
+
+def figure_notes(state: LiveState) -> dict[str, str]:
+    """Notes on the figures, by name; they are beside the title, where a phone has room for them."""
+    said = {"timeline": " ".join(state.timeline.notes) if state.timeline is not None else ""}
+    for name, chart in _charts(state).items():
+        said[name] = "" if chart is None else " ".join([*chart.notes, limit_note(chart) or ""]).strip()
+    for name, curve in _curves(state).items():
+        said[name] = "" if curve is None else " ".join(curve_notes(curve))
+    return said
+
+
+def _curves(state: LiveState) -> dict[str, Curve | None]:
+    """A curve over time needs a start of the run."""
+    started = moment(state.start_time)
+    drawn = [
+        _curve(one.name, one.points, 0.0 if one.points.by == "step" else (started or 0) / SECOND)
+        for one in sorted(state.metrics, key=lambda one: -one.count)
+        if one.points is not None and (one.points.by == "step" or started is not None)
+    ]
+    return {name: drawn[n] if n < len(drawn) else None for n, name in enumerate(CURVES)}
+
+
+def _curve(name: str, points: MetricPoints, began: float) -> Curve:
+    return Curve(
+        name=name,
+        by=points.by,
+        at=[at - began for at in points.at],
+        value=points.value,
+        least=points.least,
+        most=points.most,
+        lost_at=[at - began for at in points.lost_at],
+        values=points.values,
+        lost=points.lost,
+    )
+
+
+def _charts(state: LiveState) -> dict[str, Chart | None]:
+    return {
+        "concurrency": state.concurrency and _without_crowd(state.concurrency),
+        "cpu": state.cpu,
+        "memory": state.memory,
+        "device_memory": state.device_memory,
+    }
+
+
+def _without_crowd(chart: Chart) -> Chart:
+    """The chart without waiting tasks where they are so many that the other lines would lie flat."""
+    others = [
+        value for series in chart.series if series.label != "waiting" for value in series.value if value
+    ]
+    waiting = [
+        value for series in chart.series if series.label == "waiting" for value in series.value if value
+    ]
+    if not others or not waiting or max(waiting) <= CROWD * max(others):
+        return chart
+    kept = [series for series in chart.series if series.label != "waiting"]
+    return msgspec.structs.replace(
+        chart, series=kept, notes=[*chart.notes, f"Up to {max(waiting):,.0f} tasks waited."]
+    )
+
+
+def _ready(figure: Figure | None, since: str | None) -> dict[str, Any] | None:
+    if figure is None:
+        return None
+    drawn = figure.to_plotly_json()
+    layout = drawn["layout"]
+    layout["uirevision"] = "as the viewer left it"
+    axis = layout.get("xaxis", {})
+    if since is not None and isinstance(axis.get("title"), dict) and axis["title"].get("text"):
+        unit = str(axis["title"]["text"]).rpartition(", ")[2]
+        # The page says the day, and a phone has no room for it.
+        axis["title"]["text"] = f"{unit} since {moment_text(since)[11:]}"
+    return {"data": drawn["data"], "layout": layout, "config": dict(_CONFIG)}
