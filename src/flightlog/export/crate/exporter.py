@@ -151,13 +151,14 @@ def crate_graph(
     """
     info, tags = run.info, run.info.tags
     ending = run.ending()
-    agent = AGENT if tags.get("author") else None
+    person = _agent_id(tags) if tags.get("author") else None
+    agent = None if person is None else ref(person)
     results: dict[str, list[str]] = {}
     inputs: dict[str, list[str]] = {}
     for artifact in artifacts:
         side = inputs if artifact.is_input else results
         side.setdefault(artifact.task_id or "", []).append(artifact.identifier)
-    graph = StepGraph(found, inputs, results, agent if agent is None else _agent_id(tags))
+    graph = StepGraph(found, inputs, results, agent)
     packages = _packages(run)
     inside = {str(entity["@id"]): entity for entity in files}
     for artifact in artifacts:
@@ -182,14 +183,14 @@ def crate_graph(
             *(ref(one.identifier) for one in found),
             *(ref(one.identifier) for one in artifacts if one.entity["@type"] != "File"),
         ],
-        **known(author=None if agent is None else ref(_agent_id(tags))),
+        **known(author=agent),
     }
     yield from profiles()
     yield _workflow(inside.pop(workflow), run, graph, packages)
     yield from _software(run, packages, workflow)
-    if agent is not None:
+    if person is not None:
         yield {
-            "@id": _agent_id(tags),
+            "@id": person,
             "@type": "Person",
             "name": str(tags["author"]),
             **known(affiliation=str(tags.get("affiliation") or "")),
@@ -203,12 +204,12 @@ def crate_graph(
         "name": f"Run of {info.project}",
         "description": f"{run.run_id}: {run.status}",
         "instrument": ref(workflow),
-        **known(startTime=moment(info.start_time)),
         **known(
+            startTime=moment(info.start_time),
             endTime=moment(ending.end_time),
             actionStatus=STATUSES.get(run.status),
             error=_run_error(run),
-            agent=None if agent is None else ref(_agent_id(tags)),
+            agent=agent,
             object=refs([one.identifier for one in artifacts if one.is_input]),
             result=refs([one.identifier for one in artifacts if not one.is_input]),
             resourceUsage=refs([f"{RUN_ACTION}-{name}" for name in used]),
@@ -223,8 +224,7 @@ def crate_graph(
         "instrument": ref(ENGINE),
         "object": refs(graph.controls),
         "result": ref(RUN_ACTION),
-        **known(startTime=moment(info.start_time)),
-        **known(endTime=moment(ending.end_time), agent=None if agent is None else ref(_agent_id(tags))),
+        **known(startTime=moment(info.start_time), endTime=moment(ending.end_time), agent=agent),
     }
     yield from graph
 

@@ -32,25 +32,24 @@ USED = (
     "read_bytes",
     "write_bytes",
 )
-"""Columns of `attempts` with the resource usage of an execution."""
+"""Columns of `attempts` with the resource usage of an execution; of a span the first one is known."""
 
 _ATTEMPTS = f"""
 SELECT
-    regexp_replace(task, '\\[[^\\]]*\\]$', ''), task, task_id, attempt, state, worker, started_at, ended_at,
-    error_type, error_message, CASE WHEN length(args::VARCHAR) <= {MAX_ARGS} THEN args::VARCHAR END,
-        args IS NOT NULL,
-    {", ".join(USED)}
+    coalesce(nullif(regexp_replace(task, '\\[[^\\]]*\\]$', ''), ''), 'task') AS step,
+    task || CASE WHEN attempt > 1 THEN ', attempt ' || attempt ELSE '' END AS name, 'task' AS kind,
+    task_id AS id, attempt, state, worker, started_at, ended_at, error_type, error_message,
+    left(args::VARCHAR, {MAX_ARGS + 1}) AS arguments, {", ".join(USED)}
 FROM attempts
 ORDER BY coalesce(started_at, submitted_at, ended_at), task_id, attempt
 LIMIT {MAX_ACTIONS + 1}
 """  # noqa: S608 - of our own names alone
 _SPANS = f"""
 SELECT
-    name, span_id, CASE WHEN open THEN 'running' WHEN status = 'ok' THEN 'completed' ELSE 'failed' END,
-        started_at,
+    coalesce(nullif(name, ''), 'span') AS step, step, 'span', span_id, NULL,
+    CASE WHEN open THEN 'running' WHEN status = 'ok' THEN 'completed' ELSE 'failed' END, NULL, started_at,
     CASE WHEN NOT open THEN TRY(started_at + to_microseconds((duration_s * 1e6)::BIGINT)) END,
-    error_type, error_message, CASE WHEN length(tags::VARCHAR) <= {MAX_ARGS} THEN tags::VARCHAR END,
-        duration_s
+    error_type, error_message, left(tags::VARCHAR, {MAX_ARGS + 1}), duration_s
 FROM spans
 WHERE depth = (SELECT min(depth) FROM spans)
 ORDER BY started_at, span_id
@@ -77,58 +76,52 @@ class Execution(Struct, frozen=True, kw_only=True):
 
 def executions(run: Run) -> tuple[list[Execution], list[str]]:
     """The executions in order of their start, with notes on what is left out."""
-    found, notes = _of_tasks(run)
-    if not found:
-        found, notes = _of_spans(run)
-    if not found:
-        found = [_of_program(run)]
-    if len(found) > MAX_ACTIONS:
-        found = found[:MAX_ACTIONS]
+    notes: list[str] = []
+    rows = list(rows_of(run, _ATTEMPTS, {"attempts"}))
+    too_long = sum(len(row[11] or "") > MAX_ARGS for row in rows)
+    if too_long:
+        notes.append(f"the arguments of {too_long:,} executions are too long for the graph")
+    if not rows:
+        rows = list(rows_of(run, _SPANS, {"spans"}))
+        notes += ["no task was recorded: the outermost spans are the steps"] if rows else []
+    found = [_execution(*row) for row in rows[:MAX_ACTIONS]] or [_of_program(run)]
+    if len(rows) > MAX_ACTIONS:
         notes.append(
             f"the graph has the first {MAX_ACTIONS:,} executions; the files in run/ have all of them"
         )
     return found, notes
 
 
-def _of_tasks(run: Run) -> tuple[list[Execution], list[str]]:
-    found, cut = [], 0
-    rows = rows_of(run, _ATTEMPTS, {"attempts"})
-    for step, task, task_id, attempt, state, worker, start, end, kind, text, args, had, *used in rows:
-        cut += bool(had and args is None)
-        found.append(
-            Execution(
-                step=step or "task",
-                name=task if attempt in {None, 1} else f"{task}, attempt {attempt}",
-                identifier=f"#task-{_quoted(task_id)}-{attempt}",
-                state=state,
-                started=moment(start),
-                ended=moment(end),
-                error=_error(state, kind, text),
-                arguments=_decoded(args),
-                used={name: value for name, value in zip(USED, used, strict=True) if value is not None},
-                task_id=task_id,
-                worker=worker,
-            )
-        )
-    return found, [f"the arguments of {cut:,} executions are too long for the graph"] if cut else []
-
-
-def _of_spans(run: Run) -> tuple[list[Execution], list[str]]:
-    found = [
-        Execution(
-            step=name or "span",
-            name=name or "span",
-            identifier=f"#span-{_quoted(span_id)}",
-            state=state,
-            started=moment(start),
-            ended=moment(end),
-            error=_error(state, kind, text),
-            arguments=_decoded(tags),
-            used={} if duration_s is None else {"duration_s": duration_s},
-        )
-        for name, span_id, state, start, end, kind, text, tags, duration_s in rows_of(run, _SPANS, {"spans"})
-    ]
-    return found, ["no task was recorded: the outermost spans are the steps"] if found else []
+def _execution(
+    step: str,
+    name: str,
+    kind: str,
+    own_id: str | None,
+    attempt: int | None,
+    state: str,
+    worker: str | None,
+    started: datetime | None,
+    ended: datetime | None,
+    error_type: str | None,
+    error_message: str | None,
+    arguments: str | None,
+    *used: float | None,
+) -> Execution:
+    """The execution of a row of `_ATTEMPTS` or `_SPANS`."""
+    identifier = f"#{kind}-{quote(own_id or '', safe='')}"
+    return Execution(
+        step=step,
+        name=name,
+        identifier=identifier if attempt is None else f"{identifier}-{attempt}",
+        state=state,
+        started=moment(started),
+        ended=moment(ended),
+        error=_error(state, error_type, error_message),
+        arguments=None if arguments is None or len(arguments) > MAX_ARGS else _decoded(arguments),
+        used={column: value for column, value in zip(USED, used, strict=False) if value is not None},
+        task_id=own_id if kind == "task" else None,
+        worker=worker,
+    )
 
 
 def _of_program(run: Run) -> Execution:
@@ -146,19 +139,13 @@ def _of_program(run: Run) -> Execution:
     )
 
 
-def _quoted(identifier: str | None) -> str:
-    return quote(identifier or "", safe="")
-
-
 def _error(state: str, kind: str | None, text: str | None) -> str | None:
     if STATUSES.get(state) != STATUSES["failed"]:
         return None  # of a later attempt, or caught: the profile wants an error of failed actions alone
     return ": ".join(part for part in (kind, text) if part) or state
 
 
-def _decoded(text: str | None) -> dict[str, Any] | None:
-    if text is None:
-        return None
+def _decoded(text: str) -> dict[str, Any]:
     found = msgspec.json.decode(text)
     return found if isinstance(found, dict) else {"args": found}
 
@@ -171,7 +158,7 @@ class StepGraph:
         found: list[Execution],
         inputs: dict[str, list[str]],
         results: dict[str, list[str]],
-        agent: str | None,
+        agent: Entity | None,
     ) -> None:
         """`inputs` and `results` are the `@id`s of a task's artifacts, by its id."""
         self._found, self._inputs, self._results, self._agent = found, inputs, results, agent
@@ -242,7 +229,7 @@ class StepGraph:
                 actionStatus=STATUSES.get(one.state),
                 error=one.error,
                 description=_description(one),
-                agent=None if self._agent is None else ref(self._agent),
+                agent=self._agent,
                 object=refs([*given, *([] if one.task_id is None else self._inputs.get(one.task_id, []))]),
                 result=refs([] if one.task_id is None else self._results.get(one.task_id, [])),
                 resourceUsage=refs(used),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from flightlog.export.perfetto.queries import ATTEMPT, SPAN, Row
+from flightlog.export.perfetto.queries import ATTEMPT, SPAN, Row, fetched
 from flightlog.store.layout import WriterInfo
 
 if TYPE_CHECKING:
@@ -85,32 +85,14 @@ class Drawing:
             pid = self._host(point.host)
         else:
             pid = self._run()
-        self._emit(
-            {
-                "ph": "C",
-                "name": point.name,
-                "pid": pid,
-                "ts": point.moment - self._first,
-                "args": {point.unit: point.value},
-            }
-        )
+        self._event("C", point.name, pid, point.moment, args={point.unit: point.value})
         self.counts["counter values"] += 1
 
     def mark(self, mark: TraceMark) -> None:
         """Draw something that happened at one moment."""
         pid = self._run()
-        self._emit(
-            {
-                "ph": "i",
-                "s": "t",
-                "name": mark.name,
-                "cat": mark.track,
-                "pid": pid,
-                "tid": self._tracks.thread(pid, mark.track),
-                "ts": mark.moment - self._first,
-                "args": mark.args,
-            }
-        )
+        tid = self._tracks.thread(pid, mark.track)
+        self._event("i", mark.name, pid, mark.moment, s="t", cat=mark.track, tid=tid, args=mark.args)
         self.counts["marks"] += 1
 
     def _attempt(self, row: Row, until: int) -> None:
@@ -118,7 +100,7 @@ class Drawing:
         placed = lanes.beside(row.began, until, row.span_id)
         assert placed is not None
         tid = self._tracks.lane(lanes, placed.lane)
-        args = _told(
+        args = _known(
             task_id=row.task_id,
             attempt=row.attempt,
             state=row.state,
@@ -147,7 +129,7 @@ class Drawing:
             self.undrawn_waits += 1
             return
         tid = self._tracks.lane(lanes, placed.lane)
-        args = _told(task_id=row.task_id, attempt=row.attempt, state=row.state)
+        args = _known(task_id=row.task_id, attempt=row.attempt, state=row.state)
         self._slice(pid, tid, row.name, "waiting", placed[1:], args)
         self.counts["waits"] += 1
         if row.begins:
@@ -157,7 +139,7 @@ class Drawing:
 
     def _span(self, row: Row, until: int) -> None:
         lanes, placed = self._place(row, until)
-        args = _told(
+        args = _known(
             status=row.state if row.stopped is not None else "open",
             tags=_raw(row.tags),
             metrics=_raw(row.metrics),
@@ -206,19 +188,8 @@ class Drawing:
         color: str | None = None,
     ) -> None:
         since, until = times
-        event: dict[str, Any] = {
-            "ph": "X",
-            "name": name or "?",
-            "cat": category,
-            "pid": pid,
-            "tid": tid,
-            "ts": since - self._first,
-            "dur": until - since,
-            "args": args,
-        }
-        if color is not None:
-            event["cname"] = color
-        self._emit(event)
+        about = {"args": args} if color is None else {"args": args, "cname": color}
+        self._event("X", name or "?", pid, since, cat=category, tid=tid, dur=until - since, **about)
         self.counts["slices"] += 1
 
     def _arrow(self, end: str, kind: str, number: int, pid: int, tid: int, moment: int) -> None:
@@ -226,19 +197,12 @@ class Drawing:
 
         Both ends are at the start of their slice, before any slice inside it.
         """
-        event = {
-            "ph": end,
-            "id": number,
-            "name": kind,
-            "cat": kind,
-            "pid": pid,
-            "tid": tid,
-            "ts": moment - self._first,
-        }
-        if end == "f":
-            event["bp"] = "e"
-            self.counts["arrows"] += 1
-        self._emit(event)
+        enclosing = {"bp": "e"} if end == "f" else {}
+        self._event(end, kind, pid, moment, id=number, cat=kind, tid=tid, **enclosing)
+        self.counts["arrows"] += end == "f"
+
+    def _event(self, phase: str, name: str, pid: int, moment: int, **about: Any) -> None:
+        self._emit({"ph": phase, "name": name, "pid": pid, "ts": moment - self._first, **about})
 
     def _run(self) -> int:
         return self._tracks.process("run", "run", RUN)
@@ -265,7 +229,7 @@ class Drawing:
         return self._tracks.process(("writer", writer), f"process {known.pid} on {known.host}", WRITERS)
 
 
-def _told(**args: Any) -> dict[str, Any]:
+def _known(**args: Any) -> dict[str, Any]:
     return {name: value for name, value in args.items() if value is not None}
 
 
@@ -276,7 +240,6 @@ def _raw(json: str | None) -> msgspec.Raw | None:
 
 POINTS = 20_000
 """Maximum points of a task curve; beyond that, each point is the highest value of its interval."""
-BATCH = 5000
 SAMPLED = {
     ("node", "cpu_percent"): ("CPU", "%"),
     ("node", "memory_used_bytes"): ("memory used", "bytes"),
@@ -340,9 +303,8 @@ def task_curves(connection: duckdb.DuckDBPyConnection, first: int, until: int) -
             found = connection.execute(
                 _THINNED.format(curve=curve), {"until": until, "first": first, "width": width}
             )
-        while rows := found.fetchmany(BATCH):
-            for moment, value in rows:
-                yield CounterValue(name, "tasks", moment, value)
+        for moment, value in fetched(found):
+            yield CounterValue(name, "tasks", moment, value)
 
 
 def sampled(connection: duckdb.DuckDBPyConnection) -> Iterator[CounterValue]:
@@ -355,15 +317,12 @@ def sampled(connection: duckdb.DuckDBPyConnection) -> Iterator[CounterValue]:
         FROM resources WHERE event = 'resource_sample' AND us("timestamp") IS NOT NULL
         """  # noqa: S608 - constants
     )
-    while rows := found.fetchmany(BATCH):
-        for scope, moment, host, worker, gpu, *values in rows:
-            for field, value in zip(fields, values, strict=True):
-                named = SAMPLED.get((scope, field))
-                if named is not None and value is not None:
-                    name = named[0].format("?" if gpu is None else gpu)
-                    yield CounterValue(
-                        name, named[1], moment, value, host, worker if scope == "worker" else None
-                    )
+    for scope, moment, host, worker, gpu, *values in fetched(found):
+        for field, value in zip(fields, values, strict=True):
+            named = SAMPLED.get((scope, field))
+            if named is not None and value is not None:
+                name = named[0].format("?" if gpu is None else gpu)
+                yield CounterValue(name, named[1], moment, value, host, worker if scope == "worker" else None)
 
 
 def allocated(connection: duckdb.DuckDBPyConnection) -> Iterator[CounterValue]:
@@ -374,13 +333,10 @@ def allocated(connection: duckdb.DuckDBPyConnection) -> Iterator[CounterValue]:
         f"{', '.join(ALLOCATED)} FROM devices"
         " WHERE timestamp_ns > 0"
     )
-    while rows := found.fetchmany(BATCH):
-        for moment, host, rank, device, *values in rows:
-            for name, value in zip(ALLOCATED.values(), values, strict=True):
-                if value is not None:
-                    yield CounterValue(
-                        f"rank {rank} device {device} memory {name}", "bytes", moment, value, host
-                    )
+    for moment, host, rank, device, *values in fetched(found):
+        for name, value in zip(ALLOCATED.values(), values, strict=True):
+            if value is not None:
+                yield CounterValue(f"rank {rank} device {device} memory {name}", "bytes", moment, value, host)
 
 
 def measured(connection: duckdb.DuckDBPyConnection) -> Iterator[CounterValue]:
@@ -389,9 +345,8 @@ def measured(connection: duckdb.DuckDBPyConnection) -> Iterator[CounterValue]:
         """SELECT coalesce(name, '?'), us("timestamp"), value FROM metrics WHERE value IS NOT NULL
             AND us("timestamp") IS NOT NULL"""
     )
-    while rows := found.fetchmany(BATCH):
-        for name, moment, value in rows:
-            yield CounterValue("metric", name, moment, value)
+    for name, moment, value in fetched(found):
+        yield CounterValue("metric", name, moment, value)
 
 
 def marks(connection: duckdb.DuckDBPyConnection) -> Iterator[TraceMark]:
@@ -420,10 +375,8 @@ def marks(connection: duckdb.DuckDBPyConnection) -> Iterator[TraceMark]:
 
 def _marks(track: str, found: duckdb.DuckDBPyConnection) -> Iterator[TraceMark]:
     names = [column[0] for column in found.description or ()][2:]
-    while rows := found.fetchmany(BATCH):
-        for moment, name, *values in rows:
-            told = {key: value for key, value in zip(names, values, strict=True) if value is not None}
-            yield TraceMark(track, name, moment, told)
+    for moment, name, *values in fetched(found):
+        yield TraceMark(track, name, moment, _known(**dict(zip(names, values, strict=True))))
 
 
 Emit = Callable[[dict[str, Any]], None]

@@ -13,14 +13,13 @@ import re
 import secrets
 import shutil
 import threading
-from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
 import msgspec
@@ -53,6 +52,7 @@ if TYPE_CHECKING:
     from flightlog.store.run import Run
 
 _VIEWS = frozenset({"attempts", "span_events", "workers", "resources", "metrics", "failures", "devices"})
+COUNTED = ("tasks", "spans", "waits", "arrows", "counter values", "marks")
 TELL_EVERY = 10_000
 
 
@@ -95,7 +95,7 @@ class PerfettoExporter(Struct, frozen=True, kw_only=True):
         return Exported(
             to=self.name,
             where=str(output),
-            counts=_counts(drawing.counts),
+            counts={what: drawing.counts[what] for what in COUNTED},
             notes=(*_notes(run, extent, drawing), *run.problems),
         )
 
@@ -173,10 +173,6 @@ def _points(connection: duckdb.DuckDBPyConnection, first: int, until: int) -> It
     yield from measured(connection)
 
 
-def _counts(found: Counter[str]) -> dict[str, int]:
-    return {what: found[what] for what in ("tasks", "spans", "waits", "arrows", "counter values", "marks")}
-
-
 def _notes(run: Run, extent: Extent, drawing: Drawing) -> Iterator[str]:
     if run.status == "running":
         yield "the run is running: this is what it had recorded so far"
@@ -229,16 +225,14 @@ class TraceFile:
 @contextmanager
 def trace_file(path: Path, about: dict[str, Any], *, zipped: bool) -> Iterator[TraceFile]:
     """A trace at this path; the same events give the same bytes."""
-    with path.open("wb") as raw:
-        if not zipped:
-            file = TraceFile(raw, about)
-            yield file
-            file.finish()
-            return
-        with gzip.GzipFile(filename="", mode="wb", compresslevel=COMPRESSION, fileobj=raw, mtime=0) as out:
-            file = TraceFile(cast("IO[bytes]", out), about)
-            yield file
-            file.finish()
+    with ExitStack() as opened:
+        out: Any = opened.enter_context(path.open("wb"))
+        if zipped:
+            packed = gzip.GzipFile(filename="", mode="wb", compresslevel=COMPRESSION, fileobj=out, mtime=0)
+            out = opened.enter_context(packed)
+        file = TraceFile(out, about)
+        yield file
+        file.finish()
 
 
 UI = "https://ui.perfetto.dev"

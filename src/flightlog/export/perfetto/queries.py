@@ -226,9 +226,13 @@ def rows(connection: duckdb.DuckDBPyConnection, scratch: Path) -> Iterator[Row]:
     # Read from all sides and sorted at once, it would not fit: what waits on disk first is sorted in little
     # memory.
     _keep(connection, "unordered", query, scratch)
-    found = connection.execute(_IN_ORDER)
+    return map(Row._make, fetched(connection.execute(_IN_ORDER)))
+
+
+def fetched(found: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:
+    """The rows of a statement, fetched in batches."""
     while batch := found.fetchmany(BATCH):
-        yield from map(Row._make, batch)
+        yield from batch
 
 
 def _keep(connection: duckdb.DuckDBPyConnection, view: str, made: str, scratch: Path) -> None:
