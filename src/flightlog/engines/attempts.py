@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import heapq
 import logging
 import threading
 from collections import deque
 from collections.abc import Callable
 from itertools import count
-from typing import Generic, Literal, TypeVar
+from typing import Literal
 
 from flightlog.core.errors import UsageError
 from flightlog.engines.contract import Outcome, Reports, Work
+from flightlog.engines.event_loop import Timer
 from flightlog.engines.execute import Started
 from flightlog.engines.exit_reason import Death
 from flightlog.events import WorkerEvent
@@ -25,7 +25,7 @@ End = Literal["cancelled", "lost", "timed_out"]
 
 class Attempt:
     """One attempt on its way through an engine; every field but `work` and `serial` changes under the
-    ledger's lock.
+    registry's lock.
     """
 
     __slots__ = (
@@ -35,6 +35,7 @@ class Attempt:
         "over",
         "recallable",
         "serial",
+        "timer",
         "verdict",
         "waiting",
         "work",
@@ -53,10 +54,17 @@ class Attempt:
         """What was given it, for the engine's own use."""
         self.recallable = False
         """Whether it could be had back from there while it is unread."""
+        self.timer: Timer | None = None
+        """When it has to be over."""
         self.worker: str | None = None
         self.begun: Started | None = None
         self.verdict: tuple[End, str] | None = None
         """How it will be reported, whatever it still does itself."""
+
+    @property
+    def overrun(self) -> str:
+        """What is said of it when it runs longer than it may."""
+        return f"{self.work.task} ran over its timeout of {self.work.timeout_s:g} s"
 
 
 class AttemptRegistry:
@@ -233,6 +241,10 @@ class AttemptRegistry:
         for attempt in left:
             self.end(attempt, Outcome(end=end, reason=reason))
 
+    def timestamp(self, monotonic_s: float) -> str:
+        """A moment on this host's monotonic clock as a timestamp."""
+        return self._clock.iso(int(monotonic_s * 1e9))
+
     def worker(self, event: WorkerEvent) -> None:
         """Report something that happened to a worker."""
         self._tell(self._reports.worker, event)
@@ -242,39 +254,3 @@ class AttemptRegistry:
             report(*facts)
         except Exception:
             log.exception("a report of the engine was not taken")
-
-
-T = TypeVar("T")
-
-
-class Deadlines(Generic[T]):
-    """Things by number, each with a moment on the monotonic clock. One thread at a time.
-
-    What was dropped is let go at once; only two numbers of it stay until its moment.
-    """
-
-    def __init__(self) -> None:
-        self._moments: list[tuple[float, int]] = []
-        self._things: dict[int, T] = {}
-
-    def add(self, by: float, number: int, thing: T) -> None:
-        """Something that has until then."""
-        self._things[number] = thing
-        heapq.heappush(self._moments, (by, number))
-
-    def drop(self, number: int) -> None:
-        """It is over, in time or not."""
-        self._things.pop(number, None)
-
-    def first(self) -> float | None:
-        """The next moment at which something may be due."""
-        return self._moments[0][0] if self._moments else None
-
-    def take_due(self, now: float) -> list[T]:
-        """What should have been over by now, once each."""
-        due: list[T] = []
-        while self._moments and self._moments[0][0] <= now:
-            number = heapq.heappop(self._moments)[1]
-            if number in self._things:
-                due.append(self._things.pop(number))
-        return due

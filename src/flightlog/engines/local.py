@@ -9,11 +9,13 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from flightlog.core.errors import UsageError
-from flightlog.engines.attempts import Attempt, AttemptRegistry, Deadlines, End
+from flightlog.engines.attempts import Attempt, AttemptRegistry, End
 from flightlog.engines.contract import PooledEngine, Reports, Work, WorkerView
+from flightlog.engines.event_loop import Timers
 from flightlog.engines.execute import Started, execute
 from flightlog.engines.program import refuse_main_without_a_file, refuse_while_main_is_imported
 from flightlog.events import WorkerLaunched, WorkerLost, WorkerReady, WorkerRemoved
@@ -21,7 +23,7 @@ from flightlog.samplers.cgroup import cgroup_limits
 from flightlog.store.liveness import this_host
 
 if TYPE_CHECKING:
-    from flightlog.engines.worker_pool import ProcessPool
+    from flightlog.engines.dispatcher import Dispatcher
 
 START_METHODS = ("spawn", "forkserver", "fork")
 
@@ -65,14 +67,9 @@ class LocalEngine(PooledEngine):
             raise UsageError(f"start_method is {start_method!r}; it may be {', '.join(START_METHODS)}")
         if not kill_grace_s >= 0:
             raise UsageError(f"kill_grace_s is {kill_grace_s!r}; it must be a number of seconds, 0 or more")
-        self._processes, self._start_method = processes, start_method
-        self._pool: ProcessPool | ThreadPool
-        if processes:
-            from flightlog.engines.worker_pool import ProcessPool
-
-            self._pool = ProcessPool(max_workers, threads, start_method, kill_grace_s)
-        else:
-            self._pool = ThreadPool(max_workers * threads)
+        self._processes, self._start_method, self._grace_s = processes, start_method, kill_grace_s
+        self._max_workers, self._threads = max_workers, threads
+        self._pool: Dispatcher | ThreadPool
         super().__init__()
 
     def start(self, run_path: str | None, reports: Reports) -> None:
@@ -83,7 +80,14 @@ class LocalEngine(PooledEngine):
             refuse_while_main_is_imported("an engine")
             if self._start_method != "fork":
                 refuse_main_without_a_file()
-        self._pool.start(run_path, reports)
+            from flightlog.engines.dispatcher import Dispatcher
+            from flightlog.engines.local_processes import ProcessBackend
+
+            backend = ProcessBackend(self._threads, self._start_method, run_path)
+            self._pool = Dispatcher(backend, self._max_workers, self._grace_s)
+        else:
+            self._pool = ThreadPool(self._max_workers * self._threads)
+        self._pool.start(reports)
         # After multiprocessing has registered its own, which would wait for workers that nobody has told to
         # end.
         self._close_at_exit()
@@ -152,25 +156,24 @@ class ThreadPool:
         self._launched = 0
         self._tickets: queue.SimpleQueue[bool] = queue.SimpleQueue()
         """A True for each attempt that was added, wanted still or not; a False ends a lane."""
-        self._deadlines: Deadlines[tuple[Lane, Attempt]] = Deadlines()
+        self._timers = Timers()
         self._clock: threading.Thread | None = None
         self._closing = False
 
-    # This process records already.
-    def start(self, run_path: str | None, reports: Reports) -> None:  # noqa: ARG002
+    def start(self, reports: Reports) -> None:
         """Begin; threads are launched when there is work."""
-        self._ledger = AttemptRegistry(reports)
+        self._attempts = AttemptRegistry(reports)
 
     def submit(self, work: Work) -> None:
         """Take an attempt."""
-        self._ledger.add(work)
+        self._attempts.add(work)
         self._tickets.put(True)
         if len(self._lanes) < self._max_workers:
             self._staff()
 
     def cancel(self, task_id: str, reason: str) -> bool:
         """Give an attempt up, if it is still waiting."""
-        return self._ledger.cancel(task_id, reason, running=False)[0]
+        return self._attempts.cancel(task_id, reason, running=False)[0]
 
     def workers(self) -> Sequence[WorkerView]:
         """The threads there are."""
@@ -188,7 +191,7 @@ class ThreadPool:
             lanes = list(self._lanes)
             tickets, self._closing = (0 if self._closing else len(lanes)), True
             self._changed.notify_all()
-        self._ledger.shut("cancelled", CLOSED)
+        self._attempts.shut("cancelled", CLOSED)
         for _ in range(tickets):
             self._tickets.put(False)
         others = [lane for lane in lanes if lane.thread is not threading.current_thread()]
@@ -208,50 +211,51 @@ class ThreadPool:
         """Launch the lanes that there are attempts for."""
         new: list[Lane] = []
         with self._changed:
-            while not self._closing and len(self._lanes) < min(self._max_workers, self._ledger.live):
+            while not self._closing and len(self._lanes) < min(self._max_workers, self._attempts.live):
                 self._launched += 1
                 lane = Lane(self._launched, self._host)
                 self._lanes[lane] = None
                 new.append(lane)
         for lane in new:
-            self._ledger.worker(WorkerLaunched(**lane.facts))
+            self._attempts.worker(WorkerLaunched(**lane.facts))
             lane.thread.run = lambda lane=lane: self._work(lane)  # type: ignore[method-assign,misc]
             try:
                 lane.thread.start()
             except RuntimeError as error:
                 self._remove(lane)
-                self._ledger.worker(WorkerLost(**lane.facts, reason=str(error)))
+                self._attempts.worker(WorkerLost(**lane.facts, reason=str(error)))
                 log.warning("a worker thread cannot be launched: %s", error)
                 if not self._lanes:
-                    self._ledger.shut("lost", f"no worker thread can be launched: {error}")
+                    self._attempts.shut("lost", f"no worker thread can be launched: {error}")
 
     def _work(self, lane: Lane) -> None:
         """The life of a lane."""
         ready_at = time.monotonic()
-        self._ledger.worker(WorkerReady(**lane.facts, launch_s=ready_at - lane.launched_at))
+        self._attempts.worker(WorkerReady(**lane.facts, launch_s=ready_at - lane.launched_at))
         while self._tickets.get():
-            attempt = self._ledger.next()
+            attempt = self._attempts.next()
             if attempt is not None:
                 self._execute(lane, attempt)
             if lane.written_off:
                 return
         self._remove(lane)
         up_s = time.monotonic() - ready_at
-        self._ledger.worker(WorkerRemoved(**lane.facts, reason=CLOSED, uptime_s=up_s))
+        self._attempts.worker(WorkerRemoved(**lane.facts, reason=CLOSED, uptime_s=up_s))
 
     def _execute(self, lane: Lane, attempt: Attempt) -> None:
         def begun(started: Started) -> None:
-            self._ledger.start(attempt, lane.facts["worker"], started)
+            self._attempts.start(attempt, lane.facts["worker"], started)
             if attempt.work.timeout_s is not None:
-                self._watch(time.monotonic() + attempt.work.timeout_s, lane, attempt)
+                self._watch(lane, attempt, attempt.work.timeout_s)
 
         lane.attempt = attempt
         outcome = execute(attempt.work, worker=lane.facts["worker"], alone=False, started=begun)
         with self._changed:
             lane.attempt = None
-            self._deadlines.drop(attempt.serial)
+            if attempt.timer is not None:
+                attempt.timer.cancel()
         if not lane.written_off:
-            self._ledger.end(attempt, outcome)
+            self._attempts.end(attempt, outcome)
 
     def _remove(self, lane: Lane) -> None:
         with self._changed:
@@ -264,17 +268,18 @@ class ThreadPool:
                 return  # it came back just now
             lane.written_off = True
             self._lanes.pop(lane, None)
-        self._ledger.worker(WorkerLost(**lane.facts, reason=reason))
-        outcome = self._ledger.cut_short(attempt, end, reason)
+        self._attempts.worker(WorkerLost(**lane.facts, reason=reason))
+        outcome = self._attempts.cut_short(attempt, end, reason)
         outcome.host, outcome.pid, outcome.thread = self._host, os.getpid(), lane.thread.ident
-        self._ledger.end(attempt, outcome)
+        self._attempts.end(attempt, outcome)
         self._staff()
 
     # --- timeouts: one thread for all of them, launched with the first
 
-    def _watch(self, by: float, lane: Lane, attempt: Attempt) -> None:
+    def _watch(self, lane: Lane, attempt: Attempt, timeout_s: float) -> None:
         with self._changed:
-            self._deadlines.add(by, attempt.serial, (lane, attempt))
+            write_off = partial(self._write_off, lane, attempt, "timed_out", f"{attempt.overrun}; {STUCK}")
+            attempt.timer = self._timers.at(time.monotonic() + timeout_s, write_off)
             if self._clock is None and not self._closing:
                 self._clock = threading.Thread(target=self._tell_time, name="flightlog-timeouts", daemon=True)
                 self._clock.start()
@@ -283,11 +288,10 @@ class ThreadPool:
     def _tell_time(self) -> None:
         while True:
             with self._changed:
-                while not self._closing and not (due := self._deadlines.take_due(time.monotonic())):
-                    first = self._deadlines.first()
+                while not self._closing and not (due := self._timers.take_due(time.monotonic())):
+                    first = self._timers.first()
                     self._changed.wait(None if first is None else max(0.0, first - time.monotonic()))
                 if self._closing:
                     return
-            for lane, attempt in due:
-                reason = f"{attempt.work.task} ran over its timeout of {attempt.work.timeout_s:g} s; {STUCK}"
-                self._write_off(lane, attempt, "timed_out", reason)
+            for timer in due:
+                timer.run()
