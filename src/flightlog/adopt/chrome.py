@@ -5,16 +5,15 @@ events.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from flightlog.adopt.run_maker import RunMaker, SourceRecording
+from flightlog.adopt.run_maker import Adopter, RunMaker, SourceRecording
 from flightlog.adopt.scratch import NestedInterval, ScratchStore, nest
 from flightlog.adopt.source_files import DocumentItems, head
 from flightlog.adopt.values import moment_ns, number, text, whole
 from flightlog.core.errors import UsageError
-from flightlog.events import Metric, SpanEvent, SpanOpened, UserEvent
+from flightlog.events import Metric, UserEvent
 from flightlog.record.values import bounded, clean
 
 _UNIX_US = 10**15
@@ -33,11 +32,13 @@ _PHASES = {
 }
 
 
-class ChromeTraces:
+class ChromeTraces(Adopter):
     """One trace, an array of events or an object with `traceEvents`, packed by gzip or not."""
 
     name = "chrome"
     title = "Chrome or Perfetto trace in JSON"
+    missing = "is no file; name the trace"
+    any_file = True
 
     def recognize(self, path: Path) -> str | None:
         """By `traceEvents`, or an array whose objects have a phase."""
@@ -47,12 +48,6 @@ class ChromeTraces:
         if start[:1] == b"[" and b'"ph"' in start[:4096] and (b'"ts"' in start or b'"pid"' in start[:4096]):
             return "a JSON array of trace events"
         return None
-
-    def sources(self, path: Path) -> Sequence[SourceRecording]:
-        """The file."""
-        if not path.is_file():
-            raise UsageError(f"{path} is no file; name the trace")
-        return [SourceRecording(path, (path,))]
 
     def adopt(self, source: SourceRecording, maker: RunMaker) -> None:
         """Sort everything on disk first: slices come in any order, and nest."""
@@ -208,29 +203,23 @@ class _ChromeTrace:
                 else "instants → user_event"
             )
         else:
-            tags = {**self._where(record), **args}
-            common: dict[str, Any] = {
-                "name": record["name"],
-                "tags": tags,
-                "trace_id": self._maker.trace_id,
-                "span_id": self._maker.new_span_id(one.number),
-                "parent_id": inside or self._maker.span_id,
-            }
-            if record.get("open"):
-                self._maker.add(SpanOpened(elapsed_s=(one.end - one.begin) / 1e9, **common), at_ns)
-                self._account.map("slices without an end → span_open, up to the last moment of the trace")
-            else:
-                self._maker.add(
-                    SpanEvent(
-                        status="ok",
-                        duration_s=(one.end - one.begin) / 1e9,
-                        thread=whole(record.get("tid")),
-                        nonfinite=record.get("nonfinite", {}),
-                        **common,
-                    ),
-                    at_ns,
-                )
-                self._account.map("slices → span")
+            ended = not record.get("open")
+            self._maker.add_span(
+                at_ns,
+                (one.end - one.begin) / 1e9,
+                name=record["name"],
+                tags={**self._where(record), **args},
+                span_id=self._maker.new_span_id(one.number),
+                parent_id=inside,
+                ended=ended,
+                thread=whole(record.get("tid")),
+                nonfinite=record.get("nonfinite", {}),
+            )
+            self._account.map(
+                "slices → span"
+                if ended
+                else "slices without an end → span_open, up to the last moment of the trace"
+            )
 
     def _where(self, record: dict[str, Any]) -> dict[str, Any]:
         pid, tid = record.get("pid", ""), record.get("tid", "")

@@ -11,11 +11,11 @@ import re
 import struct
 import sys
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from flightlog.adopt.run_maker import RunMaker, SourceRecording
+from flightlog.adopt.run_maker import Adopter, RunMaker, SourceRecording
 from flightlog.adopt.scratch import ScratchStore
 from flightlog.adopt.source_files import DocumentItems, head
 from flightlog.adopt.values import moment_ns, number, text, whole, whole_ns
@@ -46,11 +46,13 @@ _FAILED = "black"
 """The colour of a task that failed."""
 
 
-class DaskStreams:
+class DaskStreams(Adopter):
     """One task stream, or one performance report."""
 
     name = "dask"
     title = "Dask task stream (JSON) or performance report (HTML)"
+    missing = "is no file; name the task stream or the report"
+    any_file = True
 
     def recognize(self, path: Path) -> str | None:
         """By the `startstops` of its records, or by the title of the report."""
@@ -60,12 +62,6 @@ class DaskStreams:
         if path.name.endswith(_HTML) and b"bokeh" in start.lower() and b"Dask" in start:
             return "a Dask performance report"
         return None
-
-    def sources(self, path: Path) -> Sequence[SourceRecording]:
-        """The file."""
-        if not path.is_file():
-            raise UsageError(f"{path} is no file; name the task stream or the report")
-        return [SourceRecording(path, (path,))]
 
     def adopt(self, source: SourceRecording, maker: RunMaker) -> None:
         """Read record by record; a report is held in memory as a whole."""

@@ -13,7 +13,6 @@ failed: [error, crashed]   # what `status` says of a line that failed; others co
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
@@ -21,13 +20,12 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from flightlog.adopt.run_maker import RunMaker, SourceRecording
+from flightlog.adopt.run_maker import Adopter, RunMaker, SourceRecording
 from flightlog.adopt.source_files import SourceLines
 from flightlog.adopt.values import hex_id, moment_ns, seconds, text, whole
 from flightlog.core.errors import UsageError
 from flightlog.events import (
     Metric,
-    SpanEvent,
     TaskCancelled,
     TaskCompleted,
     TaskStarted,
@@ -43,21 +41,15 @@ Unit = Literal["s", "ms", "us", "ns"]
 _NOTHING = object()
 
 
-class MappedLines:
-    """One JSONL file, packed by gzip or not; never recognized by itself."""
+class MappedLines(Adopter):
+    """One JSONL file, packed by gzip or not; never recognized by itself: only a mapping says what the fields
+    mean.
+    """
 
     name = "jsonl"
     title = "plain JSONL, with a mapping file (--mapping)"
-
-    def recognize(self, path: Path) -> str | None:  # noqa: ARG002 - the protocol's
-        """None: only a mapping says what the fields mean."""
-        return None
-
-    def sources(self, path: Path) -> Sequence[SourceRecording]:
-        """The file."""
-        if not path.is_file():
-            raise UsageError(f"{path} is no file; name the JSONL file")
-        return [SourceRecording(path, (path,))]
+    missing = "is no file; name the JSONL file"
+    any_file = True
 
     def adopt(self, source: SourceRecording, maker: RunMaker) -> None:
         """Read line by line."""
@@ -89,26 +81,9 @@ class _MappedRecords:
     def __init__(self, mapping: Mapping, maker: RunMaker) -> None:
         self._mapping, self._maker, self._account = mapping, maker, maker.account
         self._number = 0
-        one = mapping
-        named = (
-            one.time,
-            one.name,
-            one.duration,
-            one.elapsed,
-            one.queue,
-            one.id,
-            one.parent,
-            one.attempt,
-            one.status,
-            one.error_type,
-            one.error,
-            one.worker,
-            one.value,
-            one.step,
-            *one.args,
-            *one.metrics,
-        )
-        self._named = {field.split(".")[0] for field in named if field is not None}
+        named = [getattr(mapping, name) for name in Mapping.__struct_fields__ if name not in _SETTINGS]
+        fields = [field for one in named for field in ([one] if isinstance(one, str) else one or [])]
+        self._named = {field.split(".")[0] for field in fields}
 
     def take(self, record: dict[str, Any]) -> None:
         """Add one line."""
@@ -178,21 +153,18 @@ class _MappedRecords:
         )
         failed = self._how(record) == "failed"
         error_type, message = self._error(record) if failed else (None, None)
-        self._maker.add(
-            SpanEvent(
-                name=name,
-                tags=self._tags(record),
-                metrics=metrics,
-                status="error" if failed else "ok",
-                duration_s=lasted,
-                trace_id=self._maker.trace_id,
-                span_id=hex_id(look_up(record, mapping.id), 16) or self._maker.new_span_id(self._number),
-                parent_id=hex_id(look_up(record, mapping.parent), 16) or self._maker.span_id,
-                nonfinite=marks,
-                error_type=error_type,
-                error_message=message,
-            ),
+        self._maker.add_span(
             start,
+            lasted,
+            name=name,
+            tags=self._tags(record),
+            span_id=hex_id(look_up(record, mapping.id), 16) or self._maker.new_span_id(self._number),
+            parent_id=hex_id(look_up(record, mapping.parent), 16),
+            metrics=metrics,
+            status="error" if failed else "ok",
+            nonfinite=marks,
+            error_type=error_type,
+            error_message=message,
         )
         self._maker.saw(start + _ns(lasted or 0.0))
 
@@ -293,6 +265,10 @@ class Mapping(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def ends(self) -> bool:
         """Whether `time` is when things ended."""
         return (self.time_is or ("start" if self.kind == "span" else "end")) == "end"
+
+
+_SETTINGS = {"kind", "time_is", "time_unit", "duration_unit", "failed", "cancelled", "tags", "project"}
+"""What a mapping says beside the names of fields."""
 
 
 def read_mapping(path: Path) -> Mapping:

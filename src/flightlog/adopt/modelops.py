@@ -10,45 +10,41 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from flightlog.adopt.run_maker import RunMaker, SourceRecording
+from flightlog.adopt.run_maker import Adopter, RunMaker, SourceRecording
 from flightlog.adopt.scratch import NestedInterval, ScratchStore, nest
 from flightlog.adopt.source_files import SourceLines, document, first_objects, folders
 from flightlog.adopt.values import hex_id, moment_ns, seconds, text, whole
 from flightlog.core.errors import UsageError
-from flightlog.events import SpanEvent, SpanOpened
-from flightlog.record.values import bounded, clean
+from flightlog.record.values import clean
 
 SPANS, SUMMARY = "spans.jsonl", "summary.json"
 _UNIX_NS = 10**18
 """Nanoseconds of Unix time in September 2001: a clock that starts at boot stays below."""
 
 
-class ModelOpsJobs:
-    """One job folder, or a folder of them (`telemetry`, `telemetry/jobs`)."""
+class ModelOpsJobs(Adopter):
+    """One job folder, or a folder of them (`telemetry`, `telemetry/jobs`), recognized by the fields of its
+    spans.
+    """
 
     name = "modelops"
     title = "ModelOps job folder"
+    one, several = "spans of a ModelOps job", "ModelOps jobs"
+    missing = f"holds no job of ModelOps: no {SPANS} of spans with start_time and duration"
 
-    def recognize(self, path: Path) -> str | None:
-        """By the fields of its spans."""
-        found = _jobs(path)
-        if not found:
-            return None
-        return (
-            "spans of a ModelOps job" if found in ([path], [path.parent]) else f"{len(found):,} ModelOps jobs"
-        )
-
-    def sources(self, path: Path) -> Sequence[SourceRecording]:
+    def find(self, path: Path) -> list[Path]:
         """Every job, by name."""
-        found = _jobs(path)
-        if not found:
-            raise UsageError(
-                f"{path} holds no job of ModelOps: no {SPANS} of spans with start_time and duration"
-            )
-        return [
-            SourceRecording(job, tuple(job / name for name in (SPANS, SUMMARY) if (job / name).is_file()))
-            for job in found
-        ]
+        if path.name == SPANS:
+            path = path.parent
+        for folder in (path, path / "jobs", path / "telemetry" / "jobs"):
+            found = [one for one in (folder, *folders(folder)) if _is_job(one)]
+            if found:
+                return found
+        return []
+
+    def files_of(self, recording: Path) -> Sequence[Path]:
+        """Its spans and its summary."""
+        return [recording / name for name in (SPANS, SUMMARY) if (recording / name).is_file()]
 
     def adopt(self, source: SourceRecording, maker: RunMaker) -> None:
         """Add the spans in the order of their starts, so that parents come first."""
@@ -128,34 +124,28 @@ def _add(one: NestedInterval, offset: int, maker: RunMaker, shelf: ScratchStore)
         parent = None if one.parent is None else maker.new_span_id(one.parent)
     else:
         parent = named if named is not None and named in shelf else None
-    common: dict[str, Any] = {
-        "name": bounded(record["name"], 500),
-        "tags": made_tags,
-        "trace_id": maker.trace_id,
-        "span_id": own or maker.new_span_id(one.number),
-        "parent_id": parent or maker.span_id,
-    }
-    at_ns = one.begin + offset
-    if record.get("end_time") is None:
-        maker.add(SpanOpened(elapsed_s=(one.end - one.begin) / 1e9, **common), at_ns)
-        maker.account.map("spans without an end → span_open, up to the last moment known")
-        return
-    lasted = seconds(record.get("duration"))
-    error, why = text(made_tags.get("error")), text(made_tags.get("error_msg"))
-    maker.add(
-        SpanEvent(
-            metrics=made_metrics,
-            status="error" if error else "ok",
-            duration_s=(one.end - one.begin) / 1e9 if lasted is None else lasted,
-            error_type=error,
-            error_message=why,
-            nonfinite={**marks, **tag_marks},
-            **common,
-        ),
-        at_ns,
+    ended = record.get("end_time") is not None
+    lasted = seconds(record.get("duration")) if ended else None
+    error = text(made_tags.get("error"))
+    maker.add_span(
+        one.begin + offset,
+        (one.end - one.begin) / 1e9 if lasted is None else lasted,
+        name=record["name"],
+        tags=made_tags,
+        span_id=own or maker.new_span_id(one.number),
+        parent_id=parent,
+        ended=ended,
+        metrics=made_metrics,
+        status="error" if error else "ok",
+        error_type=error,
+        error_message=text(made_tags.get("error_msg")),
+        nonfinite={**marks, **tag_marks},
     )
-    maker.saw(one.end + offset)
-    maker.account.keep("spans with their durations, tags and metrics")
+    if ended:
+        maker.saw(one.end + offset)
+        maker.account.keep("spans with their durations, tags and metrics")
+    else:
+        maker.account.map("spans without an end → span_open, up to the last moment known")
 
 
 def _interval(record: dict[str, Any]) -> tuple[int | None, int | None]:
@@ -165,16 +155,6 @@ def _interval(record: dict[str, Any]) -> tuple[int | None, int | None]:
     if begin is None or dated is None:
         return begin, end
     return dated, None if end is None else dated + end - begin
-
-
-def _jobs(path: Path) -> list[Path]:
-    if path.name == SPANS:
-        path = path.parent
-    for folder in (path, path / "jobs", path / "telemetry" / "jobs"):
-        found = [one for one in (folder, *folders(folder)) if _is_job(one)]
-        if found:
-            return found
-    return []
 
 
 def _is_job(folder: Path) -> bool:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from flightlog.adopt.run_maker import Account, RunMaker, SourceRecording
+from flightlog.adopt.run_maker import Account, Adopter, RunMaker, SourceRecording
 from flightlog.adopt.scratch import ScratchStore
 from flightlog.adopt.source_files import SourceLines, files, head
 from flightlog.adopt.values import moment_ns
@@ -84,29 +84,19 @@ _NUMBER = re.compile(r"[0-9]{1,15}(?:\.[0-9]{1,15})?")
 _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)\s*([KMGTPEZ]?)i?B", re.IGNORECASE)
 
 
-class NextflowTraces:
-    """One trace file, or a folder with some, such as `pipeline_info`."""
+class NextflowTraces(Adopter):
+    """One trace file, or a folder with some, such as `pipeline_info`, recognized by the column names."""
 
     name = "nextflow"
     title = "Nextflow trace file"
+    one, several = "a table with the columns of a Nextflow trace", "Nextflow traces"
+    missing = "holds no trace file of Nextflow: no table with its columns"
+    any_file = True
 
-    def recognize(self, path: Path) -> str | None:
-        """By the column names in the first line."""
-        found = _traces(path)
-        if not found:
-            return None
-        return (
-            "a table with the columns of a Nextflow trace"
-            if found == [path]
-            else f"{len(found):,} Nextflow traces"
-        )
-
-    def sources(self, path: Path) -> Sequence[SourceRecording]:
+    def find(self, path: Path) -> list[Path]:
         """Every trace file, by name."""
-        found = _traces(path) or ([path] if path.is_file() else [])
-        if not found:
-            raise UsageError(f"{path} holds no trace file of Nextflow: no table with its columns")
-        return [SourceRecording(file, (file,)) for file in found]
+        candidates = [one for one in files(path) if one.suffix in _SUFFIXES] if path.is_dir() else [path]
+        return [one for one in candidates if _is_trace(one)]
 
     def adopt(self, source: SourceRecording, maker: RunMaker) -> None:
         """Read row by row; cached results, whose times are of an earlier run, come last."""
@@ -127,11 +117,6 @@ class NextflowTraces:
         for name in unused:
             account.drop(f"column {name}")
         maker.describe(project=source.path.name.split(".")[0], provider="nextflow")
-
-
-def _traces(path: Path) -> list[Path]:
-    candidates = [one for one in files(path) if one.suffix in _SUFFIXES] if path.is_dir() else [path]
-    return [one for one in candidates if _is_trace(one)]
 
 
 def _is_trace(file: Path) -> bool:

@@ -8,11 +8,10 @@ taken for a start or an execution time; in files that Flightlog wrote (`compat.r
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from flightlog.adopt.run_maker import RunMaker, SourceRecording
+from flightlog.adopt.run_maker import Adopter, RunMaker, SourceRecording
 from flightlog.adopt.scratch import ScratchStore
 from flightlog.adopt.source_files import SourceLines, files, first_objects
 from flightlog.adopt.values import DurationTotals, hex_id, moment_ns, number, seconds, text, whole
@@ -21,7 +20,6 @@ from flightlog.events import (
     Event,
     Metric,
     ResourceSample,
-    SpanEvent,
     TaskCancelled,
     TaskCompleted,
     TaskQueued,
@@ -50,39 +48,24 @@ _COUNTED = {
 }
 
 
-class RhapsodyCheckpoints:
-    """One checkpoint file, or a folder of them."""
+class RhapsodyCheckpoints(Adopter):
+    """One checkpoint file, or a folder of them, recognized by the sections and session ids of their lines."""
 
     name = "rhapsody"
     title = "RHAPSODY telemetry checkpoint"
+    one, several = "events of a RHAPSODY session", "RHAPSODY checkpoints"
+    missing = "holds no checkpoint of RHAPSODY: no JSONL file of events with a section"
+    any_file = True  # perhaps all its first lines are damaged
 
-    def recognize(self, path: Path) -> str | None:
-        """By the sections and session ids of its lines."""
-        found = _checkpoints(path)
-        if not found:
-            return None
-        return "events of a RHAPSODY session" if found == [path] else f"{len(found):,} RHAPSODY checkpoints"
-
-    def sources(self, path: Path) -> Sequence[SourceRecording]:
+    def find(self, path: Path) -> list[Path]:
         """Every checkpoint file, by name."""
-        found = _checkpoints(path)
-        if not found and path.is_file():
-            found = [path]  # asked for by --kind: perhaps all its first lines are damaged
-        if not found:
-            raise UsageError(
-                f"{path} holds no checkpoint of RHAPSODY: no JSONL file of events with a section"
-            )
-        return [SourceRecording(file, (file,)) for file in found]
+        candidates = files(path) if path.is_dir() else [path]
+        return [one for one in candidates if one.name.endswith(_SUFFIXES) and _is_checkpoint(one)]
 
     def adopt(self, source: SourceRecording, maker: RunMaker) -> None:
         """Read in two passes: spans first, because they come after the events they belong to."""
         with ScratchStore(maker.scratch) as shelf:
             _Checkpoint(source.path, maker, shelf).adopt()
-
-
-def _checkpoints(path: Path) -> list[Path]:
-    candidates = files(path) if path.is_dir() else [path]
-    return [one for one in candidates if one.name.endswith(_SUFFIXES) and _is_checkpoint(one)]
 
 
 def _is_checkpoint(file: Path) -> bool:
@@ -325,18 +308,15 @@ class _Checkpoint:
             about = record.get("attributes")
             error = record.get("status_code") == "ERROR"
             reason = text(record.get("status_description"))
-            self._maker.add(
-                SpanEvent(
-                    name=bounded(text(record.get("name")) or "span", 500),
-                    tags=clean(about)[0] if isinstance(about, dict) else {},
-                    status="error" if error else "ok",
-                    duration_s=None if end is None else max(0, end - begin) / 1e9,
-                    trace_id=self._maker.trace_id,
-                    span_id=span_id,
-                    parent_id=hex_id(record.get("parent_span_id"), 16) or self._maker.span_id,
-                    error_message=bounded(reason, 2000) if error and reason else None,
-                ),
+            self._maker.add_span(
                 begin,
+                None if end is None else max(0, end - begin) / 1e9,
+                name=text(record.get("name")) or "span",
+                tags=clean(about)[0] if isinstance(about, dict) else {},
+                span_id=span_id,
+                parent_id=hex_id(record.get("parent_span_id"), 16),
+                status="error" if error else "ok",
+                error_message=bounded(reason, 2000) if error and reason else None,
             )
             self._account.keep("spans")
 
@@ -348,12 +328,9 @@ class _Checkpoint:
             provider="rhapsody",
             tags={"rhapsody_session_id": self._session},
         )
-        if self._elapsed.count:
-            self._account.note(
-                "RHAPSODY's task durations count from before the backend's queue, so they include waiting: "
-                f"{self._elapsed.text()}. They are recorded as the tasks' metric elapsed_s; how long tasks "
-                "executed, and on which worker, is not recorded."
-            )
+        self._account.note(
+            self._elapsed.note("RHAPSODY's task durations count from before the backend's queue")
+        )
         if self._ours is not None:
             run = text(self._ours.get("run"))
             self._account.note(

@@ -12,12 +12,13 @@ import hashlib
 import shutil
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -26,7 +27,7 @@ from flightlog.adopt.values import stamp
 from flightlog.core.errors import FlightlogError, UsageError
 from flightlog.core.redaction import redact_command, redact_text
 from flightlog.core.settings import read_settings
-from flightlog.events import Event, Failure, TaskFailed, kind_of
+from flightlog.events import Event, Failure, SpanEvent, SpanOpened, TaskFailed, kind_of
 from flightlog.record.closing import close_writer
 from flightlog.record.recorder import Recorder
 from flightlog.record.run import LiveRun
@@ -68,32 +69,55 @@ class SourceRecording(Struct, frozen=True):
     """All files that are read, in a fixed order: their content identifies the recording."""
 
 
-class Adopter(Protocol):
-    """A kind of recording that can be made into runs. Never changes a file of the recording."""
+class Adopter(ABC):
+    """A kind of recording that can be made into runs. Never changes a file of the recording.
+
+    Either `find` finds the recordings at a path, or `any_file` says that a file is taken for one where the
+    user says so.
+    """
 
     name: str
     """What `--kind` calls it."""
     title: str
     """Its name in words: `Scalable run directory`."""
+    one = several = ""
+    """What a path with one recording is, and what several are called: `Scalable run directories`."""
+    missing = "is no file"
+    """What is wrong with a path that holds no recording."""
+    any_file = False
+
+    def find(self, path: Path) -> list[Path]:  # noqa: ARG002 - for those that find some
+        """The recordings at the path, by name. Reads the beginning of files only."""
+        return []
+
+    def files_of(self, recording: Path) -> Sequence[Path]:
+        """All files of a recording that are read, in a fixed order."""
+        return [recording]
 
     def recognize(self, path: Path) -> str | None:
         """Why the path is of this kind, in a few words; None where it is not. Reads the beginning of files
         only.
         """
-        ...
+        found = self.find(path)
+        if not found:
+            return None
+        return self.one if found in ([path], [path.parent]) else f"{len(found):,} {self.several}"
 
     def sources(self, path: Path) -> Sequence[SourceRecording]:
         """The recordings at the path, in a fixed order. Raises `UsageError` where there is none that can
         be read.
         """
-        ...
+        found = self.find(path) or ([path] if self.any_file and path.is_file() else [])
+        if not found:
+            raise UsageError(f"{path} {self.missing}")
+        return [SourceRecording(one, tuple(self.files_of(one))) for one in found]
 
+    @abstractmethod
     def adopt(self, source: SourceRecording, maker: RunMaker) -> None:
         """Give the maker every event and description of one recording, in bounded memory.
 
         Raises `UsageError` where it holds nothing to adopt.
         """
-        ...
 
 
 class RunMaker:
@@ -165,6 +189,34 @@ class RunMaker:
             ),
             at_ns,
         )
+
+    def add_span(
+        self,
+        begin_ns: int,
+        lasted_s: float | None,
+        *,
+        name: str,
+        tags: dict[str, Any],
+        span_id: str,
+        parent_id: str | None,
+        ended: bool = True,
+        **more: Any,
+    ) -> None:
+        """Add a span, or one that has not ended and was seen for so long; without a parent it is the run's.
+
+        `more` are the other fields of `SpanEvent`.
+        """
+        common: dict[str, Any] = {
+            "name": bounded(name, 500),
+            "tags": tags,
+            "trace_id": self.trace_id,
+            "span_id": span_id,
+            "parent_id": parent_id or self.span_id,
+        }
+        if ended:
+            self.add(SpanEvent(duration_s=lasted_s, **{"status": "ok", **more}, **common), begin_ns)
+        else:
+            self.add(SpanOpened(elapsed_s=lasted_s or 0.0, **common), begin_ns)
 
     def new_span_id(self, number: int) -> str:
         """The id of a span that has none: made from the recording and the span's place in it, so stable."""
@@ -277,9 +329,9 @@ class Account:
         """Count what is not in the run; the description says why."""
         _count(self.dropped, what, number)
 
-    def note(self, sentence: str) -> None:
-        """Add a sentence to know before trusting a number; each once."""
-        if sentence not in self.notes:
+    def note(self, sentence: str | None) -> None:
+        """Add a sentence to know before trusting a number; each once. None adds nothing."""
+        if sentence is not None and sentence not in self.notes:
             self.notes.append(sentence)
 
     def problem(self, sentence: str) -> None:

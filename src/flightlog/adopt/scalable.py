@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from flightlog.adopt.run_maker import RunMaker, SourceRecording
+from flightlog.adopt.run_maker import Adopter, RunMaker, SourceRecording
 from flightlog.adopt.scratch import ScratchStore
 from flightlog.adopt.source_files import SourceLines, document, folders
 from flightlog.adopt.values import DurationTotals, moment_ns, number, seconds, text, whole
@@ -38,7 +38,13 @@ from flightlog.record.values import bounded, clean
 from flightlog.store.layout import ELAPSED
 
 _STREAMS = ("tasks", "cache", "failures", "artifacts", "resources", "workers", "cost")
-_PAPERS = ("manifest.yaml", "plan.json", "manifest.lock", "summary.json")
+_LEFT_OUT = {
+    "manifest.yaml": "it holds variables expanded, so perhaps secrets",
+    "plan.json": "its requests and components are taken",
+    "manifest.lock": "its hash stands in run.json",
+    "summary.json": "recomputed",
+}
+"""Documents that are not in the run, and why."""
 _WORKERS: dict[str, Callable[..., Any]] = {
     "launched": WorkerLaunched,
     "ready": WorkerReady,
@@ -48,44 +54,35 @@ _WORKERS: dict[str, Callable[..., Any]] = {
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
-class ScalableRuns:
-    """One run directory, or a folder of them."""
+class ScalableRuns(Adopter):
+    """One run directory, or a folder of them, recognized by the fields of `run.json`, which no other tool
+    has.
+    """
 
     name = "scalable"
     title = "Scalable run directory"
+    one, several = "a Scalable run directory", "Scalable run directories"
+    missing = "holds no run directory of Scalable: no run.json with a project_name"
 
-    def recognize(self, path: Path) -> str | None:
-        """By `run.json`, whose fields no other tool has."""
-        found = _runs(path)
-        if not found:
-            return None
-        return "a Scalable run directory" if found == [path] else f"{len(found):,} Scalable run directories"
-
-    def sources(self, path: Path) -> Sequence[SourceRecording]:
+    def find(self, path: Path) -> list[Path]:
         """Every run directory, by name."""
-        found = _runs(path)
-        if not found:
-            raise UsageError(f"{path} holds no run directory of Scalable: no run.json with a project_name")
-        names = ["run.json", *(f"{stream}.jsonl" for stream in _STREAMS), *_PAPERS]
-        return [
-            SourceRecording(run, tuple(run / name for name in names if (run / name).is_file()))
-            for run in found
-        ]
+        if path.name == "run.json":
+            path = path.parent
+        for folder in (path, path / "runs", path / ".scalable" / "runs"):
+            found = [one for one in (folder, *folders(folder)) if _is_run(one)]
+            if found:
+                return found
+        return []
+
+    def files_of(self, recording: Path) -> Sequence[Path]:
+        """Its documents and streams."""
+        names = ["run.json", *(f"{stream}.jsonl" for stream in _STREAMS), *_LEFT_OUT]
+        return [recording / name for name in names if (recording / name).is_file()]
 
     def adopt(self, source: SourceRecording, maker: RunMaker) -> None:
         """Read stream by stream; tasks first, because failures name them by id alone."""
         with ScratchStore(maker.scratch) as shelf:
             _RunDirectory(source.path, maker, shelf).adopt()
-
-
-def _runs(path: Path) -> list[Path]:
-    if path.name == "run.json":
-        path = path.parent
-    for folder in (path, path / "runs", path / ".scalable" / "runs"):
-        found = [one for one in (folder, *folders(folder)) if _is_run(one)]
-        if found:
-            return found
-    return []
 
 
 def _is_run(folder: Path) -> bool:
@@ -152,16 +149,9 @@ class _RunDirectory:
                 f"The recording says that the run is {status}: it was not closed, and ends here with its "
                 "last event."
             )
-        for name in ("manifest.yaml", "plan.json", "manifest.lock"):
+        for name, why in _LEFT_OUT.items():
             if (self._path / name).is_file():
-                kept = {
-                    "plan.json": "(its requests and components are taken)",
-                    "manifest.yaml": "(it holds variables expanded, so perhaps secrets)",
-                    "manifest.lock": "(its hash stands in run.json)",
-                }[name]
-                self._account.drop(f"{name} {kept}")
-        if (self._path / "summary.json").is_file():
-            self._account.drop("summary.json (recomputed)")
+                self._account.drop(f"{name} ({why})")
 
     def _requests(self) -> None:
         """Add the resource requests of the plan, by task."""
@@ -351,12 +341,7 @@ class _RunDirectory:
         self._account.map(f"{kind} lines{f' `{state}`' if state else ''} → user_event scalable.{kind}")
 
     def _notes(self) -> None:
-        if self._elapsed.count:
-            self._account.note(
-                "Scalable's task durations count from submission, so they include waiting: "
-                f"{self._elapsed.text()}. They are recorded as the tasks' metric elapsed_s; how long tasks "
-                "executed, and on which worker, is not recorded."
-            )
+        self._account.note(self._elapsed.note("Scalable's task durations count from submission"))
         self._account.note("Times are whole seconds, as Scalable writes them.")
 
 

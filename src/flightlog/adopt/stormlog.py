@@ -10,40 +10,28 @@ from typing import Any
 
 import msgspec
 
-from flightlog.adopt.run_maker import RunMaker, SourceRecording
+from flightlog.adopt.run_maker import Adopter, RunMaker, SourceRecording
 from flightlog.adopt.source_files import files, folders, head
 from flightlog.core.errors import UsageError
 from flightlog.core.units import format_bytes
 from flightlog.events import DeviceMemory
-from flightlog.events.devices.event import TelemetryEvent, TelemetryEventV4
+from flightlog.events.devices.event import RECORD_FIELDS, TelemetryEvent, TelemetryEventV4
 from flightlog.record.values import bounded, clean
 from flightlog.store.devices.manifest import MANIFEST, MANIFEST_FORMAT, read_manifest, segment_paths
 from flightlog.store.devices.reading import TelemetryReading
 
 _SUFFIXES = (".json", ".json.gz", ".jsonl", ".jsonl.gz")
+_COUNTERS = (
+    "allocator_allocated_bytes",
+    "allocator_reserved_bytes",
+    "allocator_change_bytes",
+    "device_used_bytes",
+)
+"""Counters that are unknown in some events of schema v4."""
 _MARKS = (b'"allocator_allocated_bytes"', b'"memory_allocated"', b'"memory_mb"')
-_FIELDS = [
-    "event_type",
-    "collector",
-    "sampling_interval_ms",
-    "pid",
-    "host",
-    "device_id",
-    "allocator_active_bytes",
-    "allocator_inactive_bytes",
-    "device_free_bytes",
-    "device_total_bytes",
-    "context",
-    "job_id",
-    "rank",
-    "local_rank",
-    "world_size",
-    "session_id",
-    "timestamp_ns",
-]
 
 
-class StormlogSinks:
+class StormlogSinks(Adopter):
     """A sink folder, a folder of several, or an exported file."""
 
     name = "stormlog"
@@ -139,39 +127,26 @@ def _describe(
 
 def _device_event(event: TelemetryEvent, maker: RunMaker) -> DeviceMemory:
     """The event in schema v3, where an unknown counter is 0 and marked as unknown in the metadata."""
-    fields: dict[str, Any] = {name: getattr(event, name) for name in _FIELDS}
-    metadata = clean(event.metadata)[0]
-    allocated, reserved = event.allocator_allocated_bytes, event.allocator_reserved_bytes
-    used, change = event.device_used_bytes, event.allocator_change_bytes
+    fields: dict[str, Any] = {name: getattr(event, name) for name in RECORD_FIELDS}
+    fields |= {"schema_version": 3, "metadata": clean(event.metadata)[0]}
+    if isinstance(event.context, str):
+        fields["context"] = bounded(event.context, 500)
     if isinstance(event, TelemetryEventV4):
         unknown = {
-            mark: False
-            for mark, value in (
-                ("supports_allocator_allocated", allocated),
-                ("supports_allocator_reserved", reserved),
-                ("supports_allocator_change", change),
-                ("supports_device_used", used),
-            )
-            if value is None
+            f"supports_{name.removesuffix('_bytes')}": False for name in _COUNTERS if fields[name] is None
         }
         if unknown:
-            said = metadata.get("memory_capabilities")
-            metadata["memory_capabilities"] = {**(said if isinstance(said, dict) else {}), **unknown}
+            known = fields["metadata"].get("memory_capabilities")
+            fields["metadata"]["memory_capabilities"] = {
+                **(known if isinstance(known, dict) else {}),
+                **unknown,
+            }
             maker.account.map("unknown counters of schema v4 → 0, marked in metadata.memory_capabilities")
-        held = reserved if reserved is not None else allocated or 0
-        allocated, reserved, change = allocated or 0, held, change or 0
-        used = used if used is not None else max(held, allocated)
-    if isinstance(fields["context"], str):
-        fields["context"] = bounded(fields["context"], 500)
-    return DeviceMemory(
-        schema_version=3,
-        allocator_allocated_bytes=allocated,
-        allocator_reserved_bytes=reserved,
-        allocator_change_bytes=change,
-        device_used_bytes=used,
-        metadata=metadata,
-        **fields,
-    )
+        allocated, reserved, change, used = (fields[name] for name in _COUNTERS)
+        reserved = (allocated or 0) if reserved is None else reserved
+        used = max(reserved, allocated or 0) if used is None else used
+        fields |= zip(_COUNTERS, (allocated or 0, reserved, change or 0, used), strict=True)
+    return DeviceMemory(**fields)
 
 
 def _found(path: Path) -> tuple[list[Path], list[Path]]:

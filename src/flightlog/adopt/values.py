@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from datetime import UTC, datetime
-from functools import lru_cache
 from typing import Any
 
+from flightlog.core.time import timestamp_of
 from flightlog.core.units import format_count, format_duration
 
 _LATEST = 253_402_300_799_999_999_999
@@ -17,13 +17,7 @@ _LONGEST_S = 1e10
 
 def stamp(ns: int) -> str:
     """Unix nanoseconds as the timestamp of an event, cut to microseconds."""
-    seconds, rest = divmod(min(max(ns, 0), _LATEST), 1_000_000_000)
-    return f"{_second(seconds)}.{rest // 1000:06d}Z"
-
-
-@lru_cache(maxsize=1024)
-def _second(seconds: int) -> str:
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}"
+    return timestamp_of(min(max(ns, 0), _LATEST))
 
 
 def whole_ns(seconds: float) -> int:
@@ -114,11 +108,15 @@ class DurationTotals:
         self.total_s += seconds
         self.longest_s = max(self.longest_s, seconds)
 
-    def text(self) -> str:
-        """`24 of them, 254 ms on average, 439 ms at most, 6.09 s in all`; empty where there are none. => x"""
+    def note(self, whose: str) -> str | None:
+        """A sentence on durations that include waiting; `whose` says which they are and from when they
+        count. None where there are none.
+        """
         if not self.count:
-            return ""
+            return None
         return (
-            f"{format_count(self.count)} of them, {format_duration(self.total_s / self.count)} on average, "
-            f"{format_duration(self.longest_s)} at most, {format_duration(self.total_s)} in all"
+            f"{whose}, so they include waiting: {format_count(self.count)} of them, "
+            f"{format_duration(self.total_s / self.count)} on average, {format_duration(self.longest_s)} at "
+            f"most, {format_duration(self.total_s)} in all. They are recorded as the tasks' metric elapsed_s"
+            "; how long tasks executed, and on which worker, is not recorded."
         )
