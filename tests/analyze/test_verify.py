@@ -13,9 +13,10 @@ from flightlog.analyze.report.summary import summarize
 from flightlog.analyze.verify import verify
 from flightlog.events import Event
 from flightlog.store import layout
+from flightlog.store.completing import open_run
 from flightlog.store.headline import headline_bytes, headline_of
 from flightlog.store.integrity import write_checksums
-from flightlog.store.run import Run, open_run
+from flightlog.store.run import Run
 
 
 def some_events() -> list[Event]:

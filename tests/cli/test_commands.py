@@ -20,10 +20,10 @@ from flightlog.cli.main import COMMANDS, main
 from flightlog.events import TaskCompleted, TaskSubmitted
 from flightlog.show.report import report_text
 from flightlog.store import layout
+from flightlog.store.completing import open_run
 from flightlog.store.headline import headline_bytes, headline_of
 from flightlog.store.integrity import write_checksums
 from flightlog.store.liveness import process_start, this_host
-from flightlog.store.run import open_run
 
 Captured = pytest.CaptureFixture[str]
 

@@ -20,7 +20,7 @@ from flightlog.analyze.devices.results import DeviceReport, MemoryCurve
 from flightlog.cli.main import main
 from flightlog.events import DeviceMemory
 from flightlog.show.devices import devices_text, over_time
-from flightlog.store.run import open_run
+from flightlog.store.completing import open_run
 
 Captured = pytest.CaptureFixture[str]
 ROOT = Path(__file__).parents[2]

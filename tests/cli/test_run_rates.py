@@ -8,7 +8,7 @@ from pathlib import Path
 
 from flightlog.analyze.report.report import report_on
 from flightlog.events import CostEstimate, CostRates
-from flightlog.store.run import open_run
+from flightlog.store.completing import open_run
 
 
 def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:

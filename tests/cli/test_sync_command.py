@@ -14,7 +14,8 @@ from builders.runs import at, make_run
 from flightlog.cli.main import main
 from flightlog.core.units import format_bytes
 from flightlog.events import Metric
-from flightlog.store.remote.copies import RemoteCopies
+from flightlog.store.remote.copies import list_remote
+from flightlog.store.remote.objects import open_objects
 from flightlog.store.remote.state import sole_uploader, states_of
 from flightlog.store.run import Run
 
@@ -67,7 +68,7 @@ def test_all_runs_go_where_the_environment_says(
         ("a1b2c3d4", True, 3),
         ("b1b2c3d4", True, 3),
     ]
-    assert len(RemoteCopies.open(str(tmp_path / "there")).run_ids()) == 2
+    assert len(list_remote(open_objects(str(tmp_path / "there")))) == 2
 
 
 def test_the_status_is_what_this_place_knows(runs: Path, tmp_path: Path, capsys: Captured) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from flightlog.compat.scalable.manifest import FLIGHTLOG_VARIABLES
-from flightlog.store.run import open_run
+from flightlog.store.completing import open_run
 
 DOCS = Path(__file__).parents[2] / "docs"
 

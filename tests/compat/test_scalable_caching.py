@@ -22,7 +22,7 @@ from flightlog.compat.scalable import (
 )
 from flightlog.compat.scalable.caching import convert_to_type
 from flightlog.core.errors import UsageError
-from flightlog.store.run import open_run
+from flightlog.store.completing import open_run
 
 
 @pytest.fixture(autouse=True)

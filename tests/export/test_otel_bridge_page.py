@@ -7,7 +7,7 @@ from pathlib import Path
 
 from builders.documents import ROOT, blocks, run_in
 
-from flightlog.store.run import open_run
+from flightlog.store.completing import open_run
 
 PAGE = ROOT / "docs" / "otel-bridge.md"
 

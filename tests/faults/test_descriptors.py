@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from builders.runs import finished
 
-from flightlog.store.run import open_run
+from flightlog.store.completing import open_run
 
 PRELUDE = """
 import os, random, signal, sys, threading, time

@@ -9,7 +9,8 @@ import time
 from builders.runs import finished, remove
 
 import flightlog
-from flightlog.store.run import Run, open_run
+from flightlog.store.completing import open_run
+from flightlog.store.run import Run
 
 
 def record_until(run, stop, name="work"):

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 from builders.runs import finished
 
-from flightlog.store.run import Run, open_run
+from flightlog.store.completing import open_run
+from flightlog.store.run import Run
 
 LIBRARIES = ("gevent", "eventlet")
 

@@ -22,9 +22,9 @@ from flightlog.analyze.devices.oom import BUNDLE
 from flightlog.cli.main import main
 from flightlog.events import Metric
 from flightlog.store import layout
+from flightlog.store.completing import open_run
 from flightlog.store.documents import read_document
 from flightlog.store.read.files import DOCUMENT_BYTES, read_regular
-from flightlog.store.run import open_run
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 _COMMANDS = """

@@ -13,7 +13,8 @@ import pytest
 from builders.runs import finished
 
 from flightlog.analyze.report.summary import summarize
-from flightlog.store.run import Run, open_run
+from flightlog.store.completing import open_run
+from flightlog.store.run import Run
 
 # Each process tells on a pipe how many spans it has recorded, after each; the pipe outlives the process.
 PROGRAM = """

@@ -24,7 +24,8 @@ from flightlog.cli.main import main
 from flightlog.show.report import report_text
 from flightlog.store import layout
 from flightlog.store.catalogue import list_runs
-from flightlog.store.run import Run, open_run
+from flightlog.store.completing import open_run
+from flightlog.store.run import Run
 from flightlog.store.write.finalize import seal
 
 BEGIN = """

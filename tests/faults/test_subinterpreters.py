@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from builders.runs import finished
 
-from flightlog.store.run import Run, open_run
+from flightlog.store.completing import open_run
+from flightlog.store.run import Run
 
 pytest.importorskip("_xxsubinterpreters", reason="the interpreters of Python 3.11 and 3.12")
 

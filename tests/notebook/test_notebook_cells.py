@@ -21,7 +21,8 @@ from traitlets.config import Config
 import flightlog
 from flightlog.events import ResourceSample, TaskCancelled, TaskCompleted, TaskFailed, TaskSubmitted
 from flightlog.notebook.extension import CellRecorder, MagicAnswer, WhileBusy, notebook_name, read_cell
-from flightlog.store.run import Run, open_run
+from flightlog.store.completing import open_run
+from flightlog.store.run import Run
 
 
 @pytest.fixture

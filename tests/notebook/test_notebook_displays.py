@@ -27,7 +27,8 @@ from flightlog.notebook.runs import read_html, read_run
 from flightlog.notebook.tables import read_html as table_html
 from flightlog.notebook.tables import read_table
 from flightlog.session.session import Session
-from flightlog.store.run import Run, open_run
+from flightlog.store.completing import open_run
+from flightlog.store.run import Run
 from flightlog.store.tables.parquet import snapshot_run
 
 HARMLESS = {

@@ -29,8 +29,8 @@ from flightlog.events import (
     TaskSubmitted,
     define_event,
 )
-from flightlog.store.completing import complete_ended
-from flightlog.store.run import Run, open_run
+from flightlog.store.completing import complete_ended, open_run
+from flightlog.store.run import Run
 
 MICROSECOND = timedelta(microseconds=1)
 """Timestamps have no smaller parts."""

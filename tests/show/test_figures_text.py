@@ -15,7 +15,7 @@ from flightlog.analyze.charts.report_with_charts import ReportWithCharts, report
 from flightlog.show import figures
 from flightlog.show.figures.style import LIMIT, name_text, plain, plain_back
 from flightlog.show.terminal import brief, width_of
-from flightlog.store.run import open_run
+from flightlog.store.completing import open_run
 
 OURS = re.compile(r"</?[bi]>|<br>|<extra></extra>|<extra>%\{fullData\.name\}</extra>")
 ENTITY = re.compile(r"&(amp|lt|gt|#36);")

@@ -15,7 +15,7 @@ from flightlog.analyze.compare.compare import compare, comparison_bytes
 from flightlog.analyze.compare.results import Comparison
 from flightlog.analyze.compare.thresholds import check, parse_thresholds
 from flightlog.show.html.compare_page import compare_page
-from flightlog.store.run import open_run
+from flightlog.store.completing import open_run
 
 LIBRARY = "window.Plotly = null;"
 

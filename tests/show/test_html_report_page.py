@@ -36,7 +36,7 @@ from flightlog.events import (
     WorkerReady,
 )
 from flightlog.show.html.report_page import report_page
-from flightlog.store.run import open_run
+from flightlog.store.completing import open_run
 
 LIBRARY = "window.Plotly = null;"
 """In place of the library, which takes a while to read."""

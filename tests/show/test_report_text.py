@@ -27,7 +27,7 @@ from flightlog.events import (
     WorkerReady,
 )
 from flightlog.show.report import report_text
-from flightlog.store.run import open_run
+from flightlog.store.completing import open_run
 
 
 def report(path: Path, **options: object) -> str:

@@ -15,7 +15,7 @@ from flightlog.analyze.report.report import Report, report_on
 from flightlog.events import TaskSubmitted
 from flightlog.show.terminal import width_of
 from flightlog.show.timeline import headline, timeline_text
-from flightlog.store.run import open_run
+from flightlog.store.completing import open_run
 
 
 @pytest.fixture(scope="module")

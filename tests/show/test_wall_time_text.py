@@ -13,7 +13,7 @@ from flightlog.analyze.charts.report_with_charts import ReportWithCharts, report
 from flightlog.events import SpanEvent, SpanOpened, TaskCompleted
 from flightlog.show.html.report_page import report_page
 from flightlog.show.report import TITLE, report_markdown, report_text, wall_time_text
-from flightlog.store.run import open_run
+from flightlog.store.completing import open_run
 
 
 @pytest.fixture

@@ -13,12 +13,13 @@ from flightlog.core.errors import AmbiguousRun, DamagedRun, RunNotFound, UsageEr
 from flightlog.events import Metric, SpanEvent, TaskCompleted, TaskStarted, TaskSubmitted
 from flightlog.events.codec import UnknownEvent
 from flightlog.store import layout
+from flightlog.store.completing import open_run
 from flightlog.store.documents import RecorderInfo, read_document, write_document
 from flightlog.store.integrity import verify_files
 from flightlog.store.layout import RunInfo, WriterInfo
-from flightlog.store.liveness import Observer, effective_status, latest, process_start, this_host, unix_time
+from flightlog.store.liveness import Observer, latest, process_start, this_host, unix_time
 from flightlog.store.read.events import Completeness
-from flightlog.store.run import Ending, open_run
+from flightlog.store.run import Ending
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "run-v1"
 CLOSED = "run-20260520T035200Z-demo-a1b2c3d4"
@@ -374,8 +375,8 @@ def test_opening_and_reading_change_nothing(tmp_path):
 def test_a_run_runs_while_its_process_lives_or_its_heartbeat_is_young(info, start, status):
     assert unix_time("2026-05-21T21:46:40Z") == NOW
     fields = {"run_id": "r", "project": "p", "status": "running", "start_time": at(0), "pid": 9, **info}
-    found = effective_status(RunInfo(**fields), now=NOW, host="here", process_started=lambda _pid: start)
-    assert found == status
+    observer = Observer(now=NOW, host="here", process_started=lambda _pid: start)
+    assert observer.status(RunInfo(**fields)) == status
 
 
 def test_a_process_is_named_by_its_start_and_a_zombie_is_gone(tmp_path):

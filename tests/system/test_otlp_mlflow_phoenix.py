@@ -16,7 +16,8 @@ import pytest
 from otlp_server import mlflow, phoenix
 
 from flightlog.export.otlp.json_file import otlp_json
-from flightlog.store.run import Run, open_run
+from flightlog.store.completing import open_run
+from flightlog.store.run import Run
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 

@@ -12,7 +12,8 @@ import flightlog
 from flightlog.export.base import Exported, ExportOptions
 from flightlog.export.perfetto.exporter import exporter
 from flightlog.session.session import Session
-from flightlog.store.run import Run, open_run
+from flightlog.store.completing import open_run
+from flightlog.store.run import Run
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 

@@ -17,7 +17,7 @@ from remote_servers import Store, azure_store, s3_store
 
 import flightlog
 from flightlog.store import layout
-from flightlog.store.remote.copies import FOLDER, RemoteCopies
+from flightlog.store.remote.copies import FOLDER, RemoteCopies, list_remote
 from flightlog.store.remote.objects import Calls
 from flightlog.store.remote.state import states_of
 from flightlog.store.remote.upload import Uploader, follow, sync_with_patience
@@ -243,7 +243,9 @@ def test_a_killed_program_is_copied_to_its_last_event(store: Store, tmp_path: Pa
     program = subprocess.Popen([sys.executable, "-c", ENDLESS], env=environ)
     try:
         until(
-            lambda: any(run.name in reader_of(store).run_ids() for run in (tmp_path / "runs").glob("run-*")),
+            lambda: any(
+                run.name in list_remote(reader_of(store).objects) for run in (tmp_path / "runs").glob("run-*")
+            ),
             "a copy",
         )
     finally:

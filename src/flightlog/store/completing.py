@@ -69,7 +69,7 @@ def complete_ended(path: Path, settings: Settings | None = None, *, wait_s: floa
         with sole_sealer(path, wait_s=wait_s) as alone:
             if not alone or not is_to_complete(path):  # somebody has done it meanwhile
                 return False
-            complete(path, settings or read_settings(), held=True, closed_here=False, snapshot=True)
+            _complete(path, settings or read_settings(), closed_here=False, may_snapshot=True)
             return True
     except Exception:  # noqa: BLE001 - full or read-only disk, missing folder, damage
         return False  # readers take the lines as they are
@@ -79,28 +79,29 @@ def complete(
     path: Path,
     settings: Settings,
     *,
-    held: bool = False,
-    closed_here: bool = True,
     snapshot: bool = False,
     step: Step = lambda _done: None,
 ) -> None:
-    """Complete a run, whatever `run.json` says of it; nothing where another process is doing so for long.
-    Raises OSError.
+    """Complete a run that this process writes into no more, whatever `run.json` says of it; nothing where
+    another process is doing so for long. Raises OSError.
 
-    `held` says that the caller is the `sole_sealer` already, `closed_here` that this process writes no more
-    into the run. `snapshot` says that this process may write the Parquet copies that were asked for, which
-    loads DuckDB; otherwise the run stays `to_complete` for one that may. `step` is called with what was just
-    done, for tests.
+    `snapshot` says that this process may write the Parquet copies that were asked for, which loads DuckDB;
+    otherwise the run stays `to_complete` for one that may. `step` is called with what was just done, for
+    tests.
     """
-    if held:
-        _complete(path, settings, closed_here, snapshot, step)
-        return
     with sole_sealer(path, wait_s=WAIT_S) as alone:
         if alone:
-            _complete(path, settings, closed_here, snapshot, step)
+            _complete(path, settings, closed_here=True, may_snapshot=snapshot, step=step)
 
 
-def _complete(path: Path, settings: Settings, closed_here: bool, may_snapshot: bool, step: Step) -> None:
+def _complete(
+    path: Path,
+    settings: Settings,
+    *,
+    closed_here: bool,
+    may_snapshot: bool,
+    step: Step = lambda _done: None,
+) -> None:
     observer = here()
     me = (os.getpid(), observer.host) if closed_here else None
     seal(
@@ -115,9 +116,8 @@ def _complete(path: Path, settings: Settings, closed_here: bool, may_snapshot: b
     if closed.size_bytes() <= SUMMARY_BYTES:
         headline = headline_of(closed)
         tasks = headline.tasks
-        info.tasks_submitted = tasks.submitted or 0
-        info.tasks_completed = tasks.completed or 0
-        info.tasks_failed = tasks.failed or 0
+        counts = (tasks.submitted, tasks.completed, tasks.failed)
+        info.tasks_submitted, info.tasks_completed, info.tasks_failed = (count or 0 for count in counts)
         lost = headline.lines_lost
         replace_bytes(path / layout.SUMMARY, headline_bytes(headline))
         step("wrote the summary")

@@ -216,20 +216,13 @@ def headline_of(run: Run, reading: RunReading | None = None) -> Headline:
     return with_names(whole, NAMES)
 
 
+_KINDS = ("submitted", "completed", "failed", "cancelled", "retried", "running")
+
+
 class _NameCount:
     """The count of one task name."""
 
-    __slots__ = (
-        "cancelled",
-        "completed",
-        "cpu",
-        "durations",
-        "failed",
-        "peak",
-        "retried",
-        "running",
-        "submitted",
-    )
+    __slots__ = (*_KINDS, "cpu", "durations", "peak")
 
     def __init__(self) -> None:
         self.submitted = self.completed = self.failed = self.cancelled = self.retried = self.running = 0
@@ -237,25 +230,11 @@ class _NameCount:
         self.peak: int | None = None
 
     def headline(self) -> NameHeadline:
-        spread = distribution(self.durations)
         return NameHeadline(
-            submitted=self.submitted,
-            completed=self.completed,
-            failed=self.failed,
-            cancelled=self.cancelled,
-            retried=self.retried,
-            running=self.running,
-            duration_s=DurationHeadline(
-                count=spread.count,
-                total=spread.total,
-                mean=spread.mean,
-                min=spread.min,
-                p50=spread.p50,
-                p95=spread.p95,
-                max=spread.max,
-            ),
+            duration_s=msgspec.convert(distribution(self.durations), DurationHeadline, from_attributes=True),
             cpu_s=exact_sum(self.cpu) if self.cpu else None,
             peak_rss_bytes=self.peak,
+            **{kind: getattr(self, kind) for kind in _KINDS},
         )
 
 
@@ -322,15 +301,10 @@ class _TaskCount:
             self._name(task).failed += key not in self._retried
         names = self._names.values()
         return TaskHeadline(
-            submitted=sum(name.submitted for name in names),
-            completed=sum(name.completed for name in names),
-            failed=sum(name.failed for name in names),
-            cancelled=sum(name.cancelled for name in names),
-            retried=sum(name.retried for name in names),
-            running=sum(name.running for name in names),
             pending=len(self._waiting),
             names=len(names),
             by_name={task: self._names[task].headline() for task in sorted(self._names)},
+            **{kind: sum(getattr(name, kind) for name in names) for kind in _KINDS},
         )
 
 

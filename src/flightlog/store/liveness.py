@@ -51,49 +51,6 @@ def process_start(pid: int, proc: Path = Path("/proc")) -> float | None:
         return None
 
 
-def is_alive(
-    pid: int,
-    pid_start: float | None,
-    process_host: str,
-    heartbeat: str | None,
-    *,
-    now: float,
-    host: str,
-    process_started: ProcessStarted,
-) -> bool:
-    """Whether a recording process lives; `now` in Unix seconds.
-
-    On this host the kernel knows. On another, and where the start of the process was not noted, its heartbeat
-    decides.
-    """
-    beat = unix_time(heartbeat)
-    beating = beat is not None and now - beat < HEARTBEAT_LIMIT_S
-    if process_host != host:
-        return beating
-    started = process_started(pid)
-    if started is None:
-        return False
-    if pid_start is None:
-        return beating or beat is None
-    return abs(started - pid_start) <= 0.5  # ticks are whole, and seconds may be rounded
-
-
-def effective_status(info: RunInfo, *, now: float, host: str, process_started: ProcessStarted) -> str:
-    """The status of a run as of now: a run that claims to be running, and is not, has `crashed`."""
-    if info.status != "running":
-        return info.status
-    alive = is_alive(
-        info.pid,
-        info.pid_start,
-        info.host,
-        info.heartbeat or info.start_time,
-        now=now,
-        host=host,
-        process_started=process_started,
-    )
-    return "running" if alive else "crashed"
-
-
 @dataclass(frozen=True)
 class Observer:
     """From where and when runs are looked at: this host, this moment, these processes."""
@@ -102,21 +59,31 @@ class Observer:
     host: str
     process_started: ProcessStarted = process_start
 
+    def is_alive(self, process: RunInfo | WriterInfo) -> bool:
+        """Whether the process that owns a run, or writes into one, lives.
+
+        On this host the kernel knows. On another, and where the start of the process was not noted, its
+        heartbeat decides.
+        """
+        since = process.start_time if isinstance(process, RunInfo) else process.started
+        beat = unix_time(process.heartbeat or since)
+        beating = beat is not None and self.now - beat < HEARTBEAT_LIMIT_S
+        if process.host != self.host:
+            return beating
+        started = self.process_started(process.pid)
+        if started is None:
+            return False
+        if process.pid_start is None:
+            return beating or beat is None
+        return abs(started - process.pid_start) <= 0.5  # ticks are whole, and seconds may be rounded
+
     def status(self, info: RunInfo) -> str:
-        """The status of a run as seen from here."""
-        return effective_status(info, now=self.now, host=self.host, process_started=self.process_started)
+        """The status of a run as of now: a run that claims to be running, and is not, has `crashed`."""
+        return info.status if info.status != "running" or self.is_alive(info) else "crashed"
 
     def writer_alive(self, info: WriterInfo) -> bool:
         """Whether a writer may still write, as seen from here."""
-        return not info.closed and is_alive(
-            info.pid,
-            info.pid_start,
-            info.host,
-            info.heartbeat or info.started,
-            now=self.now,
-            host=self.host,
-            process_started=self.process_started,
-        )
+        return not info.closed and self.is_alive(info)
 
 
 def here() -> Observer:

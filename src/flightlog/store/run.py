@@ -239,26 +239,6 @@ class Run(Displayed):
         return info
 
 
-def open_run(
-    ref: str | os.PathLike[str] = "latest",
-    *,
-    runs_dir: str | os.PathLike[str] | None = None,
-    observer: Observer | None = None,
-    note: Note = warn,
-) -> Run:
-    """Open a run: `latest` or `last`, a run id, a unique prefix of one or of its eight hex digits, a path or
-    an address.
-
-    `latest` is the run that started last. Ids are looked up in `runs_dir`, by default the configured one; an
-    address such as `s3://bucket/runs` is read through a local cache, and `note` is told in a sentence where
-    that is not up to date; by default a warning. Raises `RunNotFound`, `AmbiguousRun`, `DamagedRun` where
-    nothing of the run can be read, and `RemoteError` where a remote cannot be reached and nothing of it is
-    here.
-    """
-    path = find_run(ref, runs_dir=runs_dir, observer=observer, note=note)
-    return open_found(path, observer=observer, note=note)
-
-
 def open_found(path: Path, *, observer: Observer | None = None, note: Note = warn) -> Run:
     """Open the run in a folder that `find_run` gave; `DamagedRun` where nothing of it can be read."""
     run = Run(path, observer=observer, note=note)
@@ -289,7 +269,7 @@ def find_run(
     observer: Observer | None = None,
     note: Note = warn,
 ) -> Path:
-    """The directory of the run that `open_run` would open."""
+    """The directory of the run that `open_run` (see `store/completing.py`) would open."""
     address = address_of(ref)
     if address is not None:
         return remote_run(address, note=note)

@@ -29,7 +29,7 @@ from flightlog.events import (
     WorkerRemoved,
 )
 from flightlog.store import layout
-from flightlog.store.run import open_run
+from flightlog.store.completing import open_run
 
 
 def worker(name, start, end):

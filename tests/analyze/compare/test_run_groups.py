@@ -10,8 +10,8 @@ from builders.runs import at, make_run
 
 from flightlog.analyze.compare.run_groups import find_groups
 from flightlog.core.errors import AmbiguousRun, RunNotFound, UsageError
+from flightlog.store.completing import open_run
 from flightlog.store.liveness import Observer, unix_time
-from flightlog.store.run import open_run
 
 
 @pytest.fixture

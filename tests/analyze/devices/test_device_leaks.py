@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from flightlog.analyze.devices.report import devices_of_run, steady_growth
 from flightlog.analyze.devices.results import DeviceReport
 from flightlog.core.stats import rising_chance, theil_sen
-from flightlog.store.run import open_run
+from flightlog.store.completing import open_run
 
 HEALTHY = (
     "flat",

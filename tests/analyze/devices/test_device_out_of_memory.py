@@ -15,7 +15,7 @@ from flightlog.analyze.devices.oom import causes
 from flightlog.analyze.devices.report import devices_of_run
 from flightlog.analyze.devices.results import DeviceReport, Leak
 from flightlog.events.devices.oom_message import Request, parse_request
-from flightlog.store.run import open_run
+from flightlog.store.completing import open_run
 
 NEW = (
     "CUDA out of memory. Tried to allocate 22.50 GiB. GPU 0 has a total capacity of 31.50 GiB of which "

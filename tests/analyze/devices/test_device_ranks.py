@@ -11,7 +11,7 @@ from builders.runs import make_run
 from flightlog.analyze.devices.report import devices_of_run
 from flightlog.analyze.devices.results import Alignment, DeviceReport, Straggler
 from flightlog.events import DeviceMemory
-from flightlog.store.run import open_run
+from flightlog.store.completing import open_run
 
 
 def recorded(folder: Path, events: list[DeviceMemory]) -> DeviceReport:

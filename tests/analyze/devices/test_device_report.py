@@ -20,7 +20,7 @@ from flightlog.core.errors import UsageError
 from flightlog.devices import TelemetryReading, telemetry_event_to_dict
 from flightlog.events import DeviceMemory, ResourceSample
 from flightlog.show.devices import devices_markdown, devices_text
-from flightlog.store.run import open_run
+from flightlog.store.completing import open_run
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "devices"
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from flightlog.analyze.report.summary import Summary, summarize, summary_bytes, summary_schema
 from flightlog.events import CacheLookup, Event, Metric, ResourceSample, SpanEvent, SpanOpened, WorkerReady
-from flightlog.store.run import open_run
+from flightlog.store.completing import open_run
 
 OBJECTS = [
     "run",

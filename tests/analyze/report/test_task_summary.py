@@ -14,7 +14,7 @@ from flightlog.analyze.report.summary import summarize
 from flightlog.analyze.report.tasks import TaskInFlight, TaskRow, TaskSummary
 from flightlog.core.stats import Distribution, distribution
 from flightlog.events import Event, TaskCancelled, TaskRetried
-from flightlog.store.run import open_run
+from flightlog.store.completing import open_run
 
 
 def tally(*events: Event) -> TaskSummary:

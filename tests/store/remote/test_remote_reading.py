@@ -18,10 +18,11 @@ from flightlog.core.errors import RemoteError, RunNotFound, UsageError
 from flightlog.events import TaskCompleted, TaskSubmitted
 from flightlog.store import layout
 from flightlog.store.catalogue import list_runs
+from flightlog.store.completing import open_run
 from flightlog.store.integrity import verify_files, write_checksums
 from flightlog.store.liveness import Observer
 from flightlog.store.remote.copies import RemoteFile, SyncNote, note_name
-from flightlog.store.run import Run, open_run
+from flightlog.store.run import Run
 from flightlog.store.runs_folder import address_of, folder_of_runs, place
 
 

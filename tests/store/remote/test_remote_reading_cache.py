@@ -15,6 +15,7 @@ from builders.counted_remote import sync
 from builders.runs import at, make_run
 
 from flightlog.events import TaskSubmitted
+from flightlog.store.completing import open_run
 from flightlog.store.liveness import here
 from flightlog.store.remote.mirror import (
     IN_USE_S,
@@ -25,12 +26,11 @@ from flightlog.store.remote.mirror import (
     folder_name,
     make_room,
 )
-from flightlog.store.run import open_run
 from flightlog.store.runs_folder import folder_of_runs
 
 READER = """
 import hashlib, sys
-from flightlog.store.run import open_run
+from flightlog.store.completing import open_run
 run = open_run("latest", runs_dir=sys.argv[1])
 files = {
     p.relative_to(run.path).as_posix(): hashlib.sha256(p.read_bytes()).hexdigest()
@@ -48,7 +48,7 @@ def stuck(self, path, *args, _cat=LocalFileSystem.cat_file, **kwargs):
         sys.stdin.read()
     return _cat(self, path, *args, **kwargs)
 LocalFileSystem.cat_file = stuck
-from flightlog.store.run import open_run
+from flightlog.store.completing import open_run
 open_run("latest", runs_dir=sys.argv[1])
 """
 

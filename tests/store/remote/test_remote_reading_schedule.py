@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from flightlog.core.errors import RemoteError
 from flightlog.events import TaskSubmitted
 from flightlog.store import layout
+from flightlog.store.completing import open_run
 from flightlog.store.liveness import Observer
-from flightlog.store.run import open_run
 
 OBSERVER = Observer(now=1779249130.0, host="here")  # at(10): the run's heartbeat is five seconds old
 STEPS = st.one_of(

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from flightlog.events import Metric
 from flightlog.events.codec import encode_line
 from flightlog.store import layout
+from flightlog.store.completing import open_run
 from flightlog.store.documents import RecorderInfo, read_document, write_document
 from flightlog.store.layout import RunInfo, WriterInfo
 from flightlog.store.liveness import Observer
-from flightlog.store.run import open_run
 from flightlog.store.write import finalize
 from flightlog.store.write.finalize import SealResult, seal
 

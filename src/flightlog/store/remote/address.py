@@ -9,8 +9,6 @@ from flightlog.core.errors import UsageError
 from flightlog.core.settings import expanded
 from flightlog.core.text import cut
 
-OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl"})
-"""Protocols without folders: an object appears whole, and nothing has to be made for it first."""
 EXTRAS = {
     "s3": "s3",
     "s3a": "s3",
@@ -21,7 +19,8 @@ EXTRAS = {
     "az": "azure",
     "adl": "azure",
 }
-"""Which extra of Flightlog brings a protocol."""
+"""Which extra of Flightlog brings a protocol. All of them are without folders: an object appears whole, and
+nothing has to be made for it first."""
 _CHAINS = {
     "s3": "AWS_PROFILE, AWS_ACCESS_KEY_ID, ~/.aws or the instance's role",
     "gcs": "GOOGLE_APPLICATION_CREDENTIALS, gcloud's login or the instance's account",

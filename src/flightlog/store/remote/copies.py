@@ -23,7 +23,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from flightlog.core.errors import RemoteError
@@ -33,7 +32,15 @@ from flightlog.store.liveness import Observer
 from flightlog.store.read.files import part_of
 from flightlog.store.read.lines import read_tail
 from flightlog.store.remote.local import has_settled, list_files
-from flightlog.store.remote.objects import Calls, Listed, Objects, file_chunks, make_error, open_objects
+from flightlog.store.remote.objects import (
+    Calls,
+    Listed,
+    Objects,
+    file_chunks,
+    make_error,
+    open_objects,
+    sha256_of,
+)
 
 _TRIES = 4
 
@@ -55,14 +62,6 @@ class RemoteCopies:
     def address(self) -> str:
         """The address, which holds no credentials."""
         return self.objects.address
-
-    def run_ids(self) -> list[str]:
-        """The runs there are, by name, from one listing; none where the place is empty or not made yet."""
-        return [one.name for one in self.objects.entries("") if one.folder and layout.is_run_id(one.name)]
-
-    def stamp(self, run_id: str) -> str:
-        """Changes when anything of the run does, from one listing; empty where there is no such run."""
-        return _digest(sorted(f"{one.name} {one.size} {one.stamp}" for one in self._notes_listed(run_id)))
 
     def notes(self, run_id: str) -> list[SyncNote]:
         """The newest note of each uploader that can be read."""
@@ -147,10 +146,6 @@ class RemoteCopies:
                         raise make_error("other", self.address, f"{newer}: update this one")
                     yield note
                     break
-
-
-def _digest(lines: list[str]) -> str:
-    return hashlib.sha256(msgspec.json.encode(lines)).hexdigest()[:16] if lines else ""
 
 
 FOLDER = ".flightlog-sync"
@@ -272,11 +267,8 @@ class RunListed(Struct, frozen=True):
         """Changes when a document of the run may have changed; empty where there is none."""
         if self.stands_alone(name):
             return self.stamp(name)
-        return (
-            _digest_of_lines(sorted(name for name in self.objects if _is_note(name)))
-            if self.has_notes
-            else ""
-        )
+        notes = sorted(name for name in self.objects if _is_note(name))
+        return _digest_of_lines(notes) if notes else ""
 
 
 def list_remote(objects: Objects, only: str | None = None) -> dict[str, RunListed]:
@@ -328,16 +320,12 @@ def check_copy(run: Path | None, run_id: str, remote: RemoteCopies, observer: Ob
     digests: dict[str, str] = {}
     files = remote.files(run_id)
     for file in files:
-        digest = hashlib.sha256()
         try:
-            for chunk in remote.chunks(run_id, file):
-                digest.update(chunk)
+            digests[file.path] = sha256_of(remote.chunks(run_id, file))
         except RemoteError as error:
             if error.kind not in {"gone", "changed"}:
                 raise
             broken[file.path] = str(error)
-            continue
-        digests[file.path] = digest.hexdigest()
     if run is not None and has_settled(run, observer):
         broken = {**_differences(run, digests), **broken}
     problems = [f"{path}: {why}" for path, why in sorted(broken.items())]
@@ -361,12 +349,10 @@ def _differences(run: Path, there: dict[str, str]) -> dict[str, str]:
             data = read_tail(run / file.path)
             if not data:
                 continue
-            here = hashlib.sha256(data)
+            here = sha256_of([data])
         else:
-            here = hashlib.sha256()
             with (run / file.path).open("rb") as source:
-                for chunk in file_chunks(source, 0, file.size):
-                    here.update(chunk)
-        if there.get(file.path) != here.hexdigest():
+                here = sha256_of(file_chunks(source, 0, file.size))
+        if there.get(file.path) != here:
             found[file.path] = "it is not the same there as here" if file.path in there else "it is not there"
     return found

@@ -13,7 +13,7 @@ from flightlog.core.errors import UsageError
 from flightlog.store import layout
 from flightlog.store.documents import read_document
 from flightlog.store.layout import RunInfo, WriterInfo
-from flightlog.store.liveness import HEARTBEAT_LIMIT_S, Observer, is_alive, unix_time
+from flightlog.store.liveness import HEARTBEAT_LIMIT_S, Observer, unix_time
 from flightlog.store.read.files import last_newline, part_of, writer_folders
 from flightlog.store.read.writers import read_writer, run_as_it_ended, says_more
 from flightlog.store.write.finalize import sole_sealer
@@ -158,12 +158,4 @@ def _is_closing(run: Path, info: RunInfo, observer: Observer) -> bool:
     recent = ended is None or observer.now - ended < HEARTBEAT_LIMIT_S
     if recent and info.to_complete is True:  # by a process beside, which starts when the run ends
         return True
-    return recent and is_alive(
-        info.pid,
-        info.pid_start,
-        info.host,
-        info.heartbeat or info.start_time,
-        now=observer.now,
-        host=observer.host,
-        process_started=observer.process_started,
-    )
+    return recent and observer.is_alive(info)

@@ -25,6 +25,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 
@@ -129,7 +130,7 @@ class Mirror:
                     kept = self._cache.kept(run_id)
                     if kept.content == listed.version:  # another process was faster
                         return tuple(kept.problems)
-                    problems = copy_run(self._reader, self._cache, run_id, listed, self._for_files)
+                    problems = RunCopying(self._reader, self._cache, run_id, listed, self._for_files).copy()
             except RemoteError as error:
                 return self._as_it_was(run_id, error, behind=True)
             make_room(self.folder.parent, self._max_bytes, spare={self._cache.path(run_id)})
@@ -289,55 +290,42 @@ TRIES = 4
 """So often a run is looked at again that goes on while it is read."""
 
 
-def copy_run(
-    reader: Callable[[], RemoteCopies], cache: RemoteCache, run_id: str, listed: RunListed, pool: Executor
-) -> tuple[str, ...]:
-    """Bring the copy of a run up to date; gives sentences on files that could not be had as they were
-    uploaded.
+@dataclass
+class RunCopying:
+    """Brings the copy of a run up to date; with the run locked.
 
-    To be called with the run locked; `reader` gives the remote for the thread that asks, `pool` the threads.
-    Readers of the copy see the old files until all new ones are here; then these come first, and what is no
-    longer part of the run goes last, so that no line is missing at any moment. A `RemoteError` leaves the
-    copy as it was.
+    `reader` gives the remote for the thread that asks, `pool` the threads. Readers of the copy see the old
+    files until all new ones are here; then these come first, and what is no longer part of the run goes last,
+    so that no line is missing at any moment. A `RemoteError` leaves the copy as it was.
     """
-    return _Copying(reader, cache, run_id, listed, pool).copy()
 
+    reader: Callable[[], RemoteCopies]
+    cache: RemoteCache
+    run_id: str
+    listed: RunListed
+    pool: Executor
 
-class _Copying:
-    def __init__(
-        self,
-        reader: Callable[[], RemoteCopies],
-        cache: RemoteCache,
-        run_id: str,
-        listed: RunListed,
-        pool: Executor,
-    ) -> None:
-        self._reader, self._cache, self._run_id, self._listed, self._pool = (
-            reader,
-            cache,
-            run_id,
-            listed,
-            pool,
-        )
-        self._kept, self._here = cache.kept(run_id), cache.path(run_id)
-        self._fresh = cache.fresh(run_id)
+    def __post_init__(self) -> None:
+        self._kept, self._here = self.cache.kept(self.run_id), self.cache.path(self.run_id)
+        self._fresh = self.cache.fresh(self.run_id)
         self._fetched: dict[str, CopiedFile] = {}
 
     def copy(self) -> tuple[str, ...]:
+        """Do it; gives sentences on files that could not be had as they were uploaded."""
         shutil.rmtree(self._fresh, ignore_errors=True)  # of a process that was killed
         try:
             files, problems = self._fetch()
             self._put_in_place(files)
         finally:
             shutil.rmtree(self._fresh, ignore_errors=True)
-        kept, listed = self._kept, self._listed
+        kept, listed = self._kept, self.listed
         info = read_document(self._here / layout.RUN, layout.RunInfo).value
         kept.content = f"{listed.version}, in part" if problems else listed.version  # and so retried
         kept.problems = problems
         kept.final = info is not None and info.status in layout.ENDED
         kept.fetched = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
         kept.versions = {name: listed.document(name) for name in DOCUMENTS}
-        self._cache.keep(self._run_id, kept)
+        self.cache.keep(self.run_id, kept)
         return tuple(problems)
 
     def _fetch(self) -> tuple[dict[str, CopiedFile], list[str]]:
@@ -345,8 +333,8 @@ class _Copying:
         had: dict[str, CopiedFile] = {}
         problems: list[str] = []
         for _ in range(TRIES):
-            files, problems = _inside(self._reader().files(self._run_id))
-            found = list(self._pool.map(self._fetch_file, files))
+            files, problems = _inside(self.reader().files(self.run_id))
+            found = list(self.pool.map(self._fetch_file, files))
             had = {
                 file.path: one for file, one in zip(files, found, strict=True) if isinstance(one, CopiedFile)
             }
@@ -369,7 +357,7 @@ class _Copying:
             if begun and known is not None and wanted.parts[:begun] == known.parts:
                 self._fetch_rest(file, begun, here, fresh)
             else:
-                self._reader().fetch(self._run_id, file, fresh)
+                self.reader().fetch(self.run_id, file, fresh)
         except RemoteError as error:
             if error.kind not in {"gone", "changed"}:
                 raise
@@ -383,19 +371,19 @@ class _Copying:
         shutil.copyfile(here, fresh)
         rest = RemoteFile(path=file.path, size=file.size, parts=file.parts[begun:])
         with fresh.open("ab") as out:
-            for chunk in self._reader().chunks(self._run_id, rest) if rest.parts else ():
+            for chunk in self.reader().chunks(self.run_id, rest) if rest.parts else ():
                 out.write(chunk)
 
     def _as_kept(self, file: RemoteFile) -> CopiedFile:
         parts = tuple(part.sha256 for part in file.parts)
         known = file.sha256 is not None or parts
-        version = file.version if known else self._listed.stamp(file.path)
+        version = file.version if known else self.listed.stamp(file.path)
         return CopiedFile(version, file.size, parts)
 
     def _put_in_place(self, files: dict[str, CopiedFile]) -> None:
         self._kept.content = None  # first: a copy that is cut short here is not taken for a whole one
         self._kept.files = {path: one for path, one in self._kept.files.items() if files.get(path) == one}
-        self._cache.keep(self._run_id, self._kept)
+        self.cache.keep(self.run_id, self._kept)
         for path in sorted(self._fetched.keys() & files.keys(), key=lambda path: (path in DOCUMENTS, path)):
             place = self._here / path
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -630,6 +618,4 @@ def _folders(folder: Path) -> list[os.DirEntry[str]]:
 
 def _remove(folder: Path) -> None:
     if folder.is_dir():
-        from shutil import rmtree  # brings every compression module along
-
-        rmtree(folder)
+        shutil.rmtree(folder)

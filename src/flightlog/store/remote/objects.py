@@ -25,7 +25,7 @@ from msgspec import Struct
 from flightlog.core.errors import MissingExtra, RemoteError, UsageError
 from flightlog.core.retry import delays_s
 from flightlog.core.text import first_line
-from flightlog.store.remote.address import EXTRAS, OBJECT_STORES, parse_address, protocol_of, scrub
+from flightlog.store.remote.address import EXTRAS, parse_address, protocol_of, scrub
 
 CHUNK_BYTES = 8 << 20
 """What is in memory at a time, and one part of an upload in several."""
@@ -60,7 +60,7 @@ class Objects:
         self.address = address
         self.calls = calls or Calls(address)
         self._fs, self._root = filesystem, root.rstrip("/")
-        self._has_folders = protocol_of(address) not in OBJECT_STORES
+        self._has_folders = protocol_of(address) not in EXTRAS
 
     def sharing(self, calls: Calls) -> Objects:
         """The same objects over the same connections, for another thread or with another patience."""
@@ -212,10 +212,7 @@ class Objects:
             raise make_error("changed", self.address, f"{name}: {sent.size} bytes sent, {info['size']} there")
         if sent.is_confirmed_by(info):
             return
-        digest = hashlib.sha256()  # no checksum of a kind we know: read it back
-        for chunk in self.chunks(name):
-            digest.update(chunk)
-        if digest.digest() != sent.sha256.digest():
+        if sha256_of(self.chunks(name)) != sent.sha256.hexdigest():  # no checksum of a kind we know
             raise make_error("changed", self.address, f"{name}: SHA-256 is not that of what was sent")
 
 
@@ -305,6 +302,14 @@ def file_chunks(source: BinaryIO, start: int, size: int) -> Iterator[bytes]:
             raise FileNotFoundError(f"{source.name} has become shorter")
         yield data
         start, size = start + len(data), size - len(data)
+
+
+def sha256_of(chunks: Iterable[bytes]) -> str:
+    """The SHA-256 of all chunks together, in hex."""
+    digest = hashlib.sha256()
+    for chunk in chunks:
+        digest.update(chunk)
+    return digest.hexdigest()
 
 
 def _listed(entry: dict[str, Any], root: str) -> Listed:

@@ -40,7 +40,7 @@ from flightlog.store.remote.local import (
     list_files,
     name_of,
 )
-from flightlog.store.remote.objects import CHUNK_BYTES, file_chunks
+from flightlog.store.remote.objects import CHUNK_BYTES, file_chunks, sha256_of
 from flightlog.store.remote.state import (
     SentFile,
     SyncState,
@@ -218,7 +218,7 @@ class Uploader:
         if before is not None and (not settled or self._is_final(before, plain)):
             if self._is_seen(file, before):
                 return before
-            if before.sha256 == _digest(source, file.size):
+            if before.sha256 == sha256_of(file_chunks(source, 0, file.size)):
                 self._see(file, before)
                 return before
             if settled and file.kind == "lines" and file.size < before.size:
@@ -347,7 +347,7 @@ class Uploader:
                 continue
             try:
                 with (self.run / file.path).open("rb") as source:
-                    digest = _digest(source, file.size)
+                    digest = sha256_of(file_chunks(source, 0, file.size))
             except FileNotFoundError:
                 continue
             if digest == before.sha256:
@@ -396,24 +396,14 @@ def _matching(source: BinaryIO, parts: Sequence[Piece]) -> tuple[Piece, ...]:
     """The pieces, from the first on, that a file begins with."""
     at, kept = 0, list[Piece]()
     for part in parts:
-        digest = hashlib.sha256()
         try:
-            for chunk in file_chunks(source, at, part.size):
-                digest.update(chunk)
+            if sha256_of(file_chunks(source, at, part.size)) != part.sha256:
+                break
         except OSError:
-            break
-        if digest.hexdigest() != part.sha256:
             break
         kept.append(part)
         at += part.size
     return tuple(kept)
-
-
-def _digest(source: BinaryIO, size: int) -> str:
-    digest = hashlib.sha256()
-    for chunk in file_chunks(source, 0, size):
-        digest.update(chunk)
-    return digest.hexdigest()
 
 
 def _identity(source: BinaryIO) -> tuple[int, int]:
