@@ -376,7 +376,6 @@ def test_what_is_open_for_a_moment_only_while_descriptors_are_closed_hurts_no_fi
 import importlib
 from flightlog.core.descriptors import folder_names
 from flightlog.record.background_imports import loading
-from flightlog.samplers.procfs import names_in
 from flightlog.store.documents import read_document, write_document
 from flightlog.store.write.finalize import sole_sealer
 
@@ -408,7 +407,7 @@ def import_again():
 
 deeds = [
     lambda: write_document(folder / "document.json", {"text": "x" * 1000}),
-    lambda: names_in("/proc/self/task"),
+    lambda: folder_names("/proc/self/task"),
     lambda: folder_names(folder),
     lambda: read_document(folder / "document.json", dict),
     seal,

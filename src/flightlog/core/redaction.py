@@ -21,6 +21,7 @@ from functools import lru_cache
 from itertools import zip_longest
 
 from flightlog.core.settings import redact_patterns
+from flightlog.core.text import words
 
 REDACTED = "[redacted]"
 
@@ -30,14 +31,10 @@ _ROUNDS = 8
 # --- names of secrets ------------------------------------------------------------------------------------
 
 
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
 _CAMEL_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _WORDS = re.compile(r"[A-Za-z]+")
 
-_SECRET = _words(
+_SECRET = words(
     "password passwords passwd pwd passphrase passcode secret secrets credential credentials creds "
     "authorization auth cookie cookies jwt bearer dsn apikey apikeys accesskey privatekey secretkey "
     "sessionkey accountkey authtoken accesstoken refreshtoken sessiontoken csrftoken xsrftoken sastoken "
@@ -45,11 +42,11 @@ _SECRET = _words(
     "pgpass"
 )
 _SECRET_ENDINGS = ("password", "passwd", "passphrase")
-_KEYS_OF = _words(
+_KEYS_OF = words(
     "api access private session account encryption decryption signing master ssh license subscription auth"
     " consumer hmac"
 )
-_PASS_OF = _words("db user mysql postgres pg smtp imap ssh admin root login ldap redis ftp proxy mail")
+_PASS_OF = words("db user mysql postgres pg smtp imap ssh admin root login ldap redis ftp proxy mail")
 _PAIRS = frozenset(
     {
         ("connection", "string"),
@@ -61,19 +58,19 @@ _PAIRS = frozenset(
     | {(word, key) for word in _KEYS_OF for key in ("key", "keys")}
     | {(word, "pass") for word in _PASS_OF}
 )
-_HOLDS_TOKENS = _words("auth access refresh api secret bearer session id oauth csrf personal")
-_TEXT_TOKEN = _words("pad eos bos unk cls sep mask special next first last per start end image prompt stop")
+_HOLDS_TOKENS = words("auth access refresh api secret bearer session id oauth csrf personal")
+_TEXT_TOKEN = words("pad eos bos unk cls sep mask special next first last per start end image prompt stop")
 """Words before `token` where it is a piece of text and not a key."""
-_TOKEN_PART = _words("id ids embedding embeddings dropout loss accuracy dim mask text")
-_COUNTED = _words("n num number count max min total avg mean")
+_TOKEN_PART = words("id ids embedding embeddings dropout loss accuracy dim mask text")
+_COUNTED = words("n num number count max min total avg mean")
 """First words of names that count things."""
-_ABOUT = _words(
+_ABOUT = words(
     "count counts length len limit size budget rate ratio type types method mode name names file files path "
     "dir enabled required policy expiry expires expiration ttl version provider scheme status error errors "
     "class index idx position positions usage"
 )
 """Last words of names that hold something about a secret and not the secret."""
-_SAS_PART = _words("token url uri key string")
+_SAS_PART = words("token url uri key string")
 
 
 def is_secret_key(key: str) -> bool:
@@ -103,10 +100,10 @@ def _decide(key: str) -> bool:
 _known_key = lru_cache(maxsize=4096)(_decide)
 
 
-def _names_secret(words: list[str]) -> bool:
-    if not words or words[0] in _COUNTED or words[-1] in _ABOUT:
+def _names_secret(name: list[str]) -> bool:
+    if not name or name[0] in _COUNTED or name[-1] in _ABOUT:
         return False
-    for before, word, after in zip(["", *words], words, [*words[1:], ""], strict=False):
+    for before, word, after in zip(["", *name], name, [*name[1:], ""], strict=False):
         if word in _SECRET or word.endswith(_SECRET_ENDINGS) or (word, after) in _PAIRS:
             return True
         if word == "token" and before not in _TEXT_TOKEN and after not in _TOKEN_PART:
@@ -136,22 +133,8 @@ class _Pattern:
         return self._compiled
 
 
-_NAME_STEMS = (
-    "pass",
-    "pwd",
-    "secret",
-    "token",
-    "key",
-    "cred",
-    "auth",
-    "cookie",
-    "sas",
-    "dsn",
-    "conn",
-    "jwt",
-    "bearer",
-    "access",
-    "webhook",
+_NAME_STEMS = tuple(
+    words("pass pwd secret token key cred auth cookie sas dsn conn jwt bearer access webhook")
 )
 """One of these is part of every secret's name, in lower case."""
 
@@ -263,7 +246,7 @@ _WEBHOOK = _Pattern(
 _PARAMETER = _Pattern(r"""([?&;](?:key|code)=)([^\s&;\#"'<>\\]++)""", re.IGNORECASE)
 _RANDOM = _Pattern(r"(?=[^0-9]*+[0-9])(?=[^A-Za-z]*+[A-Za-z]).{16,}\Z")
 _SCHEME = _Pattern(r"""(?<!\w)(bearer|basic)([ \t]{1,8})([^\s"',;\\]++)""", re.IGNORECASE)
-_BEARER_WORDS = _words("token tokens auth authentication authorization scheme header is of in and or")
+_BEARER_WORDS = words("token tokens auth authentication authorization scheme header is of in and or")
 _ENCODED = _Pattern(r"[A-Za-z0-9+/_-]{6,}+={0,2}\Z")
 _PLAIN_WORD = _Pattern(r"[A-Za-z][a-z]*+\Z|[A-Z]++\Z")
 
@@ -285,7 +268,7 @@ _HEADER = _Pattern(r"""[^\r\n"']*+""")
 _HEADER_KEYS = ("authorization", "cookie")
 _VARIABLE = _Pattern(r"(?:\$\{[A-Za-z_]\w*\}|\$[A-Z][A-Z0-9_]{2,})[)\]},;]*\Z")
 """A reference to a variable, as shells and manifests write it, and whatever closes around it."""
-_NO_SECRET = _words(
+_NO_SECRET = words(
     "none null nil true false undefined yes no on off 0 1 basic bearer digest kerberos negotiate ntlm"
 )
 """Values that no secret has: switches, what stands for nothing, and ways to authenticate."""
@@ -488,23 +471,32 @@ def _flag(names: str, *, glued: bool = False, apart: bool = True) -> _Pattern:
 
 
 _USER = _Pattern(rf"({_FLAG}(?:-u|-U|--user|--proxy-user){_BETWEEN}?[\"']?[^\s:\"',/]*+:)([^\s\"',;|&]++)")
+_FLAGS = (
+    ("mysql mysqldump mysqladmin mysqlimport mariadb mariadb-dump", "-p", "", ""),
+    ("sshpass", "-p", "-p", ""),
+    ("redis-cli", "", "-a --pass", ""),
+    ("mongo mongosh mongodump mongorestore mongoimport mongoexport", "", "-p", ""),
+    ("docker podman nerdctl helm oc az crane", "", "-p", "login"),
+    ("ldapsearch ldapadd ldapmodify", "-w", "-w", ""),
+    ("zip unzip", "-P", "-P", ""),
+)
+"""Programs, their flags that a password is glued to, those that it follows, and a word that must stand there,
+too."""
+_ARGUMENT_FLAGS = {
+    name: (frozenset(glued.split()), frozenset(apart.split()))
+    for names, glued, apart, _ in _FLAGS
+    for name in names.split()
+}
 _PASSWORD_FLAGS: dict[str, tuple[str, _Pattern]] = {
-    **dict.fromkeys(
-        ("mysql", "mysqldump", "mysqladmin", "mysqlimport", "mariadb", "mariadb-dump"),
-        ("", _flag("-p", glued=True, apart=False)),
-    ),
-    "sshpass": ("", _flag("-p", glued=True)),
-    "redis-cli": ("", _flag("-a|--pass")),
-    **dict.fromkeys(
-        ("mongo", "mongosh", "mongodump", "mongorestore", "mongoimport", "mongoexport"), ("", _flag("-p"))
-    ),
-    **dict.fromkeys(("docker", "podman", "nerdctl", "helm", "oc", "az", "crane"), ("login", _flag("-p"))),
+    **{
+        name: (needed, _flag("|".join((apart or glued).split()), glued=bool(glued), apart=bool(apart)))
+        for names, glued, apart, needed in _FLAGS
+        for name in names.split()
+    },
     **dict.fromkeys(("curl", "http", "https", "wget"), ("", _USER)),
     "openssl": ("", _Pattern(rf"({_FLAG}-pass(?:in|out)?{_BETWEEN}pass:)({_VALUE})")),
     "smbclient": ("", _Pattern(rf"({_FLAG}-U{_BETWEEN}?[^\s%\"',]++%)({_VALUE})")),
     "lftp": ("", _Pattern(rf"({_FLAG}-u{_BETWEEN}?[^\s,\"']++,)({_VALUE})")),
-    **dict.fromkeys(("ldapsearch", "ldapadd", "ldapmodify"), ("", _flag("-w", glued=True))),
-    **dict.fromkeys(("zip", "unzip"), ("", _flag("-P", glued=True))),
     "htpasswd": (
         " -",
         _Pattern(rf"({_FLAG}-\w*b\w*(?:{_BETWEEN}{_VALUE}){{1,2}}?{_BETWEEN})({_VALUE})(?=[\s\"']*+\Z)"),
@@ -594,57 +586,25 @@ def redact_command(argv: Sequence[str]) -> list[str]:
     """
     result: list[str] = []
     before, previous = "", ""
-    glued: set[str] = set()
-    apart: set[str] = set()
+    nothing: frozenset[str] = frozenset()
+    glued = apart = nothing
     waiting = ""
     for position, argument in enumerate(argv):
         program = argument.rpartition("/")[2]
         if program in _PASSWORD_FLAGS:
             waiting = _PASSWORD_FLAGS[program][0]
-            names = _ARGUMENT_FLAGS.get(program, ((), ()))
-            glued, apart = set(names[0]), set(names[1])
+            glued, apart = _ARGUMENT_FLAGS.get(program, (nothing, nothing))
         elif waiting and argument == waiting:
             waiting = ""
         named = before in {"set", "config", "setenv"} and is_secret_key(previous) and argument[:1] != "-"
         if named or (position == len(argv) - 1 and _is_htpasswd(argv)):
             result.append(REDACTED)
         elif waiting:
-            result.append(_redact_argument(argument, previous, set(), set()))
+            result.append(_redact_argument(argument, previous, nothing, nothing))
         else:
             result.append(_redact_argument(argument, previous, glued, apart))
         before, previous = previous, argument
     return result
-
-
-_ARGUMENT_FLAGS = {
-    **dict.fromkeys(
-        ("mysql", "mysqldump", "mysqladmin", "mysqlimport", "mariadb", "mariadb-dump"), (("-p",), ())
-    ),
-    "sshpass": (("-p",), ("-p",)),
-    "redis-cli": ((), ("-a", "--pass")),
-    **dict.fromkeys(
-        (
-            "mongo",
-            "mongosh",
-            "mongodump",
-            "mongorestore",
-            "mongoimport",
-            "mongoexport",
-            "docker",
-            "podman",
-            "nerdctl",
-            "helm",
-            "oc",
-            "az",
-            "crane",
-        ),
-        ((), ("-p",)),
-    ),
-    **dict.fromkeys(("ldapsearch", "ldapadd", "ldapmodify"), (("-w",), ("-w",))),
-    **dict.fromkeys(("zip", "unzip"), (("-P",), ("-P",))),
-}
-"""As `_PASSWORD_FLAGS`, of arguments that stand apart: flags with the password glued to them, and before
-it."""
 
 
 def _is_htpasswd(argv: Sequence[str]) -> bool:
@@ -656,7 +616,7 @@ def _is_htpasswd(argv: Sequence[str]) -> bool:
     )
 
 
-def _redact_argument(argument: str, previous: str, glued: set[str], apart: set[str]) -> str:
+def _redact_argument(argument: str, previous: str, glued: frozenset[str], apart: frozenset[str]) -> str:
     flag = previous.startswith("-") and "=" not in previous
     if flag and argument and not argument.startswith("--"):
         if previous in apart or (len(previous) > 2 and is_secret_key(previous)):

@@ -7,6 +7,11 @@ from __future__ import annotations
 import signal
 
 
+def words(text: str) -> frozenset[str]:
+    """The words of a text, which are told apart by blanks."""
+    return frozenset(text.split())
+
+
 def plural(number: int, one: str, many: str | None = None) -> str:
     """`1 task`, `2,000 tasks`; `many` is for nouns whose plural is not formed with an s."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"

@@ -28,25 +28,6 @@ from typing import TYPE_CHECKING, Any
 
 from flightlog.core.descriptors import make_pipe
 
-__all__ = [
-    "Condition",
-    "Event",
-    "ForkGate",
-    "Lock",
-    "RLock",
-    "Thread",
-    "get_ident",
-    "hears_of_children",
-    "in_main_interpreter",
-    "in_main_thread",
-    "is_patched",
-    "local",
-    "original",
-    "quick_handovers",
-    "run_command",
-    "sleep",
-]
-
 _originals: dict[str, ModuleType] = {}
 
 
@@ -72,7 +53,10 @@ def original(name: str) -> Any:
 
 
 if TYPE_CHECKING:
-    from threading import Lock, RLock, get_ident, local
+    from threading import Lock as Lock  # noqa: PLC0414 - for others to import
+    from threading import RLock as RLock  # noqa: PLC0414
+    from threading import get_ident as get_ident  # noqa: PLC0414
+    from threading import local as local  # noqa: PLC0414
 else:
     _real = original("_thread")
     Lock, RLock, get_ident, local = _real.allocate_lock, _real.RLock, _real.get_ident, _real._local

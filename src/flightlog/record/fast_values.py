@@ -10,6 +10,7 @@ from typing import Any, get_args, get_type_hints
 
 from flightlog.core.interruption import pass_interruption
 from flightlog.core.redaction import REDACTED, has_own_patterns, is_secret, is_secret_key, redact_text
+from flightlog.core.text import words
 from flightlog.events import Event
 from flightlog.record.values import bounded, text_of
 
@@ -25,19 +26,8 @@ one in any text."""
 _of_ids = "0123456789abcdef-"
 """Names made of these alone are ids, and hold no secret."""
 _REDACTABLE: frozenset[Any] = frozenset({str, dict, list})
-_NOT_REDACTED = frozenset(
-    {
-        "timestamp",
-        "writer",
-        "trace_id",
-        "span_id",
-        "parent_id",
-        "fingerprint",
-        "args_digest",
-        "sha256",
-        "nonfinite",
-        "metrics",
-    }
+_NOT_REDACTED = words(
+    "timestamp writer trace_id span_id parent_id fingerprint args_digest sha256 nonfinite metrics"
 )
 """Fields of events that hold ids, digests, numbers and words of ours."""
 _known_keys: set[str] = set()

@@ -26,6 +26,7 @@ from typing import Any, TypeVar, cast
 
 from flightlog.core.interruption import pass_interruption
 from flightlog.core.redaction import REDACTED, is_secret, is_secret_key, redact_text
+from flightlog.core.text import words
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -43,32 +44,12 @@ _MARGIN = 512
 recognized."""
 
 _TENSOR_ROOTS = frozenset({"numpy", "torch", "jax", "jaxlib", "cupy", "tensorflow", "mlx"})
-_DATA_ROOTS = _TENSOR_ROOTS | {
-    "pandas",
-    "polars",
-    "pyarrow",
-    "xarray",
-    "dask",
-    "h5py",
-    "zarr",
-    "netCDF4",
-    "scipy",
-    "cudf",
-    "pyspark",
-    "vaex",
-}
-_AS_TEXT = frozenset(
-    {
-        "datetime.date",
-        "datetime.time",
-        "datetime.datetime",
-        "datetime.timedelta",
-        "uuid.UUID",
-        "decimal.Decimal",
-        "fractions.Fraction",
-        "complex",
-        "ipaddress._IPAddressBase",
-    }
+_DATA_ROOTS = _TENSOR_ROOTS | words(
+    "pandas polars pyarrow xarray dask h5py zarr netCDF4 scipy cudf pyspark vaex"
+)
+_AS_TEXT = words(
+    "datetime.date datetime.time datetime.datetime datetime.timedelta uuid.UUID decimal.Decimal"
+    " fractions.Fraction complex ipaddress._IPAddressBase"
 )
 """Classes, and so their subclasses, whose `str` says it all. By name: importing them all would cost a
 start."""

@@ -13,6 +13,7 @@ from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
+from flightlog.core.descriptors import folder_names
 from flightlog.events.declarations import ResourceSample
 from flightlog.samplers.procfs import (
     PROC,
@@ -20,7 +21,6 @@ from flightlog.samplers.procfs import (
     growth,
     keyed_value,
     long_enough,
-    names_in,
     parse_diskstats,
     parse_net_dev,
     parse_node_stat,
@@ -119,7 +119,7 @@ def _whole(data: bytes) -> int:
 def _paths(sys: Path) -> list[Path]:
     try:
         folder = sys / "class" / "powercap"
-        return sorted(folder / name for name in names_in(str(folder)) if name.startswith(_ZONES))
+        return sorted(folder / name for name in folder_names(folder) if name.startswith(_ZONES))
     except OSError:
         return []
 

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from flightlog.core.descriptors import folder_names
 from flightlog.samplers.procfs import (
     CLOCK_TICKS,
     DescriptorBudget,
     OpenFile,
     ProcessStat,
     keyed_value,
-    names_in,
     parse_process_io,
     parse_process_stat,
     parse_statm_rss,
@@ -164,7 +164,7 @@ class ProcTable:
         """From the kernel's lists, one of each thread: children belong to the thread that started them."""
         task = f"{self._proc}/{pid}/task"
         try:
-            names = [str(pid)] if threads <= 1 else names_in(task)
+            names = [str(pid)] if threads <= 1 else folder_names(task)
         except GONE:
             return []
         except OSError:
@@ -189,7 +189,7 @@ class ProcTable:
         """The processes that were not there at the last listing, by parent."""
         children: dict[int, list[int]] = {}
         try:
-            names = names_in(str(self._proc))
+            names = folder_names(self._proc)
         except OSError:
             self._newest = None
             return children

@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Mapping
-from contextlib import suppress
-from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from flightlog.core.descriptors import Descriptor
 
@@ -24,8 +21,6 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 SECTOR_BYTES = 512
 """Unit of `/proc/diskstats`, whatever the disk's own sectors are."""
 
-_NAME_AT = 19
-"""Where the name begins in a folder's entry, on Linux of 64 bits: after its inode, place, length and kind."""
 _LARGEST = 1 << 24
 """A kernel text file never comes near it; anything longer is not one, and is cut."""
 
@@ -63,46 +58,6 @@ def read_once(path: str, size: int = 4096, *, records: bool = False) -> bytes:
         return read_whole(file.number, size, records=records)
     finally:
         file.close(just_opened=True)
-
-
-def names_in(folder: str) -> list[str]:
-    """The names in a folder of the kernel's, which answers at once; raises `OSError`.
-
-    On Linux one call opens the folder, reads it and closes it, and no other Python thread runs meanwhile.
-    `os.listdir` lets them run: one that closes all descriptors could get its number for a file of its own,
-    which `os.listdir` would then close.
-    """
-    libc = _library()
-    if libc is None:
-        return os.listdir(folder)  # noqa: PTH208 - names are enough
-    import ctypes
-
-    entries = ctypes.POINTER(ctypes.c_void_p)()
-    count = libc.scandir(os.fsencode(folder), ctypes.byref(entries), None, None)
-    if count < 0:
-        error = ctypes.get_errno()
-        raise OSError(error, os.strerror(error), folder)
-    names = [os.fsdecode(ctypes.string_at(entries[at] + _NAME_AT)) for at in range(count)]
-    for at in range(count):
-        libc.free(entries[at])
-    libc.free(entries)
-    return [name for name in names if name not in (".", "..")]
-
-
-@cache
-def _library() -> Any:
-    """The C library, called without letting other Python threads run; None where its folder entries are not
-    known.
-    """
-    with suppress(ImportError, OSError, AttributeError):
-        if sys.platform == "linux" and sys.maxsize > 1 << 32:
-            import ctypes
-
-            libc = ctypes.PyDLL(None, use_errno=True)
-            libc.scandir.argtypes = [ctypes.c_char_p, *[ctypes.c_void_p] * 3]
-            libc.free.argtypes, libc.free.restype = [ctypes.c_void_p], None
-            return libc
-    return None
 
 
 class DescriptorBudget:

@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
+from flightlog.core.text import words
 from flightlog.events.devices.event import (
     SessionSummary,
     TelemetryEvent,
@@ -506,17 +507,7 @@ class TelemetryLines:
 
 _SPACE = b" \t\r\n"
 _TRIES = 4
-_EVENT_KEYS = frozenset(
-    {
-        "schema_version",
-        "event_type",
-        "type",
-        "memory_allocated",
-        "memory_mb",
-        "timestamp",
-        "timestamp_ns",
-    }
-)
+_EVENT_KEYS = words("schema_version event_type type memory_allocated memory_mb timestamp timestamp_ns")
 
 
 class TelemetryDocument:

@@ -12,6 +12,7 @@ import hashlib
 import math
 import os
 import queue
+import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -408,62 +409,22 @@ class _CallThread:
             del what, answer  # which keep alive whoever asked, and with it this thread
 
 
-_MISSING = (
-    "nosuchbucket",
-    "containernotfound",
-    "bucket does not exist",
-    "container does not exist",
-    "no such bucket",
-)
-_FULL = (
-    "insufficientstorage",
-    "quotaexceeded",
-    "quota exceeded",
-    "storagequota",
-    "no space left",
-    "disk quota",
-)
+_MISSING = r"nosuchbucket|containernotfound|(bucket|container) does not exist|no such bucket"
+_FULL = r"insufficientstorage|quotaexceeded|quota exceeded|storagequota|no space left|disk quota"
 _REFUSED = (
-    "connection refused",
-    "could not connect",
-    "cannot connect",
-    "endpointconnection",
-    "connectionclosed",
-    "connection was closed",
-    "connection reset",
-    "name or service not known",
-    "server disconnected",
-    "connection aborted",
-    "temporary failure in name resolution",
-    "broken pipe",
-    "incompleteread",
+    r"connection refused|(could not|cannot) connect|endpointconnection|connectionclosed|connection was closed"
+    r"|connection (reset|aborted)|name or service not known|server disconnected|broken pipe|incompleteread"
+    r"|temporary failure in name resolution"
 )
 _CREDENTIALS = (
-    "nocredentials",
-    "unable to locate credentials",
-    "credentialretrieval",
-    "partialcredentials",
-    "clientauthentication",
-    "must provide either a connection_string",
-    "anonymous caller",
-    "tokenretrieval",
-    "defaultcredentials",
-    "expiredtoken",
-    "invalidaccesskeyid",
-    "signaturedoesnotmatch",
-    "server failed to authenticate",
+    r"nocredentials|unable to locate credentials|credentialretrieval|partialcredentials|clientauthentication"
+    r"|must provide either a connection_string|anonymous caller|tokenretrieval|defaultcredentials"
+    r"|expiredtoken|invalidaccesskeyid|signaturedoesnotmatch|server failed to authenticate"
 )
-_TIMEOUT = ("timeout", "timed out")
+_TIMEOUT = r"timeout|timed out"
 _SERVER = (
-    "internalerror",
-    "serviceunavailable",
-    "slowdown",
-    "serverbusy",
-    "internal server error",
-    "operationtimedout",
-    "reached max retries",
-    "bad gateway",
-    "service unavailable",
+    r"internalerror|serviceunavailable|slowdown|serverbusy|internal server error|operationtimedout"
+    r"|reached max retries|bad gateway|service unavailable"
 )
 _HOW = {
     "timeout": "{at} does not answer ({why}); check the network, or try again later",
@@ -486,6 +447,21 @@ PASSING = frozenset({"timeout", "refused", "server", "full", "other"})
 """Kinds that may be over when it is retried."""
 
 
+_KINDS: tuple[tuple[Any, ...], ...] = (
+    ("missing", _MISSING, set(), NotADirectoryError),
+    ("full", _FULL, {507, errno.ENOSPC, errno.EDQUOT}),
+    ("credentials", _CREDENTIALS, {401}),
+    ("denied", None, {403}, PermissionError),
+    ("gone", None, {404}, FileNotFoundError),
+    ("timeout", _TIMEOUT, set(), TimeoutError),
+    ("server", _SERVER, {429, 500, 502, 503, 504}),
+    ("refused", _REFUSED, set(), ConnectionError, EOFError),
+    ("denied", None, {errno.EROFS}, NotImplementedError),
+)
+"""Kinds of errors in the order in which they are looked for: words, HTTP statuses and numbers of the system's
+errors, and classes."""
+
+
 def remote_error(error: BaseException, shown: str) -> RemoteError:
     """The error in our words, for the address `shown`; one that is already is given back."""
     if isinstance(error, RemoteError):
@@ -506,31 +482,14 @@ def make_error(kind: str, shown: str, why: str) -> RemoteError:
 
 def _kind(error: BaseException) -> str:
     chain = list(_chain(error))
-    texts = [f"{type(one).__name__} {one}".lower() for one in chain]
-    numbers = {number for one in chain for number in _numbers(one)}
+    text = "\n".join(f"{type(one).__name__} {one}".lower() for one in chain)
+    numbers = {number for one in chain for number in (*_numbers(one), getattr(one, "errno", None))}
 
-    def says(words: tuple[str, ...]) -> bool:
-        return any(word in text for word in words for text in texts)
+    def fits(words: str | None, codes: set[int], *classes: type[BaseException]) -> bool:
+        said = words is not None and re.search(words, text) is not None
+        return said or bool(codes & numbers) or any(isinstance(one, classes) for one in chain)
 
-    if says(_MISSING) or any(isinstance(one, NotADirectoryError) for one in chain):
-        return "missing"
-    if says(_FULL) or 507 in numbers or any(_errno(one) in {errno.ENOSPC, errno.EDQUOT} for one in chain):
-        return "full"
-    if says(_CREDENTIALS) or 401 in numbers:
-        return "credentials"
-    if 403 in numbers or any(isinstance(one, PermissionError) for one in chain):
-        return "denied"
-    if any(isinstance(one, FileNotFoundError) for one in chain) or 404 in numbers:
-        return "gone"
-    if any(isinstance(one, TimeoutError) for one in chain) or says(_TIMEOUT):
-        return "timeout"
-    if numbers & {429, 500, 502, 503, 504} or says(_SERVER):
-        return "server"
-    if any(isinstance(one, (ConnectionError, EOFError)) for one in chain) or says(_REFUSED):
-        return "refused"
-    if any(isinstance(one, NotImplementedError) or _errno(one) == errno.EROFS for one in chain):
-        return "denied"
-    return "other"
+    return next((kind for kind, *signs in _KINDS if fits(*signs)), "other")
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
@@ -553,10 +512,6 @@ def _numbers(error: BaseException) -> Iterator[int]:
         value = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
         if isinstance(value, int):
             yield value
-
-
-def _errno(error: BaseException) -> int | None:
-    return error.errno if isinstance(error, OSError) else None
 
 
 def _why(error: BaseException) -> str:

@@ -36,21 +36,9 @@ _KNOWN = 1 << 32
 """Added to an exit code, since 0 stands for an unknown one."""
 
 _FIELDS = (
-    "magic",
-    "pid",
-    "pid_start",
-    "anchor_ns",
-    "started_us",
-    "owner",
-    "beat_us",
-    "closed",
-    "status",
-    "end_us",
-    "duration_us",
-    "exit_code",
-    "signal",
+    "magic pid pid_start anchor_ns started_us owner beat_us closed status end_us duration_us exit_code signal"
 )
-_AT = {name: number for number, name in enumerate(_FIELDS)}
+_AT = {name: number for number, name in enumerate(_FIELDS.split())}
 _HOST = (128, 64)
 _ERROR = (192, 192)
 _STREAMS, _STREAM_BYTES, _NAME_BYTES, _MOST_STREAMS = 384, 64, 48, 48
