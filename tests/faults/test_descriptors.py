@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from builders.runs import finished
 
-from flightlog.store.completing import open_run
+from flightlog.store.run import Run
 
 PRELUDE = """
 import os, random, signal, sys, threading, time
@@ -127,7 +127,7 @@ def the_run(tmp_path: Path):
     (path,) = (tmp_path / "runs").iterdir()
     for file in path.rglob("*"):
         assert not file.is_file() or b"of the user's own" not in file.read_bytes()
-    return open_run(path)
+    return Run(path)
 
 
 def spans(run, name="work"):

@@ -9,8 +9,7 @@ import time
 from builders.runs import finished, remove
 
 import flightlog
-from flightlog.store.completing import open_run
-from flightlog.store.run import Run
+from flightlog.store.run import Run, find_run
 
 
 def record_until(run, stop, name="work"):
@@ -96,7 +95,7 @@ def test_a_run_folder_that_vanishes_is_written_again(tmp_path):
         for i in range(1000, 2000):
             with flightlog.span("work", i=i):
                 pass
-    closed = open_run("latest", runs_dir=tmp_path)
+    closed = Run(find_run("latest", runs_dir=tmp_path))
     assert closed.status == "completed"
     assert sorted(e.tags["i"] for e in finished(closed)) == list(range(2000))
 
@@ -127,6 +126,6 @@ with flightlog.record("fds", runs_dir=sys.argv[1], sample_interval_s=0.1) as run
         [sys.executable, "-c", program, str(tmp_path)], check=False, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    run = open_run("latest", runs_dir=tmp_path)
+    run = Run(find_run("latest", runs_dir=tmp_path))
     assert (run.status, len(list(finished(run))), len(list(run.events("metrics")))) == ("completed", 200, 200)
     assert sum(run.completeness().lost.values()) == 0

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 from builders.runs import finished
 
-from flightlog.store.completing import open_run
 from flightlog.store.run import Run
 
 LIBRARIES = ("gevent", "eventlet")
@@ -75,7 +74,7 @@ def outcome(program: str, *arguments: str | Path) -> tuple[int, str, str]:
 
 
 def runs_in(folder: Path) -> list[Run]:
-    return [open_run(path) for path in sorted(folder.iterdir()) if path.name.startswith("run-")]
+    return [Run(path) for path in sorted(folder.iterdir()) if path.name.startswith("run-")]
 
 
 def parents(run: Run) -> dict[str, str]:

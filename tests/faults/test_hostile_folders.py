@@ -22,9 +22,9 @@ from flightlog.analyze.devices.oom import BUNDLE
 from flightlog.cli.main import main
 from flightlog.events import Metric
 from flightlog.store import layout
-from flightlog.store.completing import open_run
 from flightlog.store.documents import read_document
 from flightlog.store.read.files import DOCUMENT_BYTES, read_regular
+from flightlog.store.run import Run
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 _COMMANDS = """
@@ -194,7 +194,7 @@ def test_a_number_that_its_writer_never_gave_out_is_a_damaged_line_and_no_loss(t
     said = capsys.readouterr().out
     assert "metrics: 1 line of writer w0000001 lost: no. 0\n" in said
     assert "metrics: 1 line of writer w0000001 damaged: a number that cannot be true\n" in said
-    assert open_run(run).completeness().lost == {"metrics": 1}
+    assert Run(run).completeness().lost == {"metrics": 1}
 
 
 @pytest.mark.parametrize("count", [1 << 63, 1 << 64, -(1 << 80)])

@@ -13,8 +13,7 @@ import pytest
 from builders.runs import finished
 
 from flightlog.analyze.report.summary import summarize
-from flightlog.store.completing import open_run
-from flightlog.store.run import Run
+from flightlog.store.run import Run, find_run
 
 # Each process tells on a pipe how many spans it has recorded, after each; the pipe outlives the process.
 PROGRAM = """
@@ -64,7 +63,7 @@ def run_and_kill(tmp_path: Path, processes: int, after_s: float) -> tuple[Run, l
     told = [max(a, drained(r, to_end=True)) for a, (r, _) in zip(told, pipes, strict=True)]
     for r, _ in pipes:
         os.close(r)
-    return open_run("latest", runs_dir=tmp_path / "runs"), told
+    return Run(find_run("latest", runs_dir=tmp_path / "runs")), told
 
 
 def drained(fd: int, *, until: int = 0, to_end: bool = False) -> int:
@@ -114,7 +113,7 @@ with flightlog.record("x", runs_dir=sys.argv[1], sample_interval_s=None):
         os.waitpid(pid, 0)
 """
     subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)
-    run = open_run("latest", runs_dir=tmp_path)
+    run = Run(find_run("latest", runs_dir=tmp_path))
     assert run.status == "completed"
     assert sorted(e.tags["i"] for e in finished(run)) == sorted(list(range(1000)) * 5)
     assert not (run.path / "segments").exists()

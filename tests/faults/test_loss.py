@@ -24,8 +24,7 @@ from flightlog.cli.main import main
 from flightlog.show.report import report_text
 from flightlog.store import layout
 from flightlog.store.catalogue import list_runs
-from flightlog.store.completing import open_run
-from flightlog.store.run import Run
+from flightlog.store.run import Run, find_run
 from flightlog.store.write.finalize import seal
 
 BEGIN = """
@@ -113,7 +112,7 @@ def test_a_disk_that_stays_full_is_named_by_every_command_and_the_run_is_complet
     )
     done = ran(FULL, tmp_path / "runs", switch, 4000, env=env)
     assert (done.returncode, done.stdout) == (0, "done\n")
-    run = open_run("latest", runs_dir=tmp_path / "runs")
+    run = Run(find_run("latest", runs_dir=tmp_path / "runs"))
     found, lost = counted(run)
     assert (found + lost, lost > 2000) == (4500, True)
     assert json.loads((run.path / layout.RUN).read_text())["status"] == "running"  # it could not be rewritten
@@ -147,7 +146,7 @@ def test_what_a_page_says_goes_with_the_run_when_it_is_folded_and_copied(io_faul
         tmp_path / "runs", "open,write,mkdir,rename,fallocate,fsync", "EIO", from_=1, switch=switch
     )
     assert ran(FULL, tmp_path / "runs", switch, 2000, env=env).returncode == 0
-    run = open_run("latest", runs_dir=tmp_path / "runs")
+    run = Run(find_run("latest", runs_dir=tmp_path / "runs"))
     said = (run.status, run.completeness().lost_text)
     assert said == ("completed", f"{counted(run)[1]:,} lost: input/output error")
     remote = tmp_path / "remote"
@@ -177,14 +176,14 @@ def test_the_exit_code_of_a_command_is_known_although_the_disk_stayed_full(io_fa
     done = subprocess.run(
         [*command, "sh", "-c", f"touch {switch}; exit 3"], env=env, timeout=120, check=False
     )
-    run = open_run("latest", runs_dir=tmp_path / "runs")
+    run = Run(find_run("latest", runs_dir=tmp_path / "runs"))
     assert (done.returncode, run.status, run.info.exit_code) == (3, "failed", 3)
 
 
 def test_a_real_disk_that_stays_full_loses_what_it_counts(small_disk, tmp_path):
     done = ran(FULL, small_disk / "runs", tmp_path / "unused", 9000, env=dict(os.environ))
     assert (done.returncode, done.stdout) == (0, "done\n")
-    run = open_run("latest", runs_dir=small_disk / "runs")
+    run = Run(find_run("latest", runs_dir=small_disk / "runs"))
     found, lost = counted(run)
     assert (found + lost, lost > 2000, run.status) == (9500, True, "completed")
     assert lines_check(run) == f"{found:,} of 9,500 read, {lost:,} lost: no space left on device"
@@ -199,7 +198,7 @@ def test_lines_that_waited_in_memory_when_the_process_was_killed_are_lost_and_co
         told = len(program.stdout.read(800))
         program.kill()
         told += len(program.stdout.read())
-    run = open_run("latest", runs_dir=tmp_path / "runs")
+    run = Run(find_run("latest", runs_dir=tmp_path / "runs"))
     found, lost = counted(run)
     assert found + lost - 500 - told in {0, 1}
     assert (lost > 200, run.status) == (True, "crashed")
@@ -261,7 +260,7 @@ def test_what_threads_record_between_a_signal_and_the_end_of_the_process_is_reco
         program.send_signal(signal.SIGTERM)
         told += Counter(program.stdout.read())
     assert program.returncode == -signal.SIGTERM
-    run = open_run("latest", runs_dir=tmp_path / "runs")
+    run = Run(find_run("latest", runs_dir=tmp_path / "runs"))
     found = Counter(ord(span.name) for span in finished(run))
     assert all(found[name] - told[name] in {0, 1} for name in b"abc")
     assert (run.status, run.info.signal) == ("interrupted", "SIGTERM")
@@ -314,7 +313,7 @@ def test_a_disk_that_fails_now_and_then_is_counted(io_faults: IoFaults, tmp_path
     env = io_faults(tmp_path / "runs", ALL, error, probability=0.2, seed=3, switch=tmp_path / "on")
     done = ran(FULL, tmp_path / "runs", tmp_path / "on", 2000, env=env)
     assert (done.returncode, done.stdout) == (0, "done\n")
-    run = open_run("latest", runs_dir=tmp_path / "runs")
+    run = Run(find_run("latest", runs_dir=tmp_path / "runs"))
     assert (sum(counted(run)), run.status) == (2500, "completed")
 
 
@@ -329,7 +328,7 @@ with flightlog.record("gone", runs_dir=sys.argv[1], sample_interval_s=None):
     )
     env = {k: v for k, v in os.environ.items() if not k.startswith(("FLIGHTLOG", "TRACEPARENT"))}
     assert ran(program, tmp_path / "runs", env=env).returncode == -9
-    run = open_run("latest", runs_dir=tmp_path / "runs")
+    run = Run(find_run("latest", runs_dir=tmp_path / "runs"))
     assert lines_check(run) == "10 of 10 read, none lost"
     for name in (layout.PAGE, layout.WRITER):
         for file in run.path.glob(f"segments/*/{name}"):

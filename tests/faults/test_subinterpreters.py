@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from builders.runs import finished
 
-from flightlog.store.completing import open_run
 from flightlog.store.run import Run
 
 pytest.importorskip("_xxsubinterpreters", reason="the interpreters of Python 3.11 and 3.12")
@@ -90,7 +89,7 @@ def recorded(program: str, kind: str, folder: Path) -> tuple[tuple[int, str, str
     """What came of a program with a subinterpreter, and the run that it made."""
     outcome = run_program(program, kind, folder)
     (path,) = [path for path in folder.iterdir() if path.name.startswith("run-")]
-    return outcome, open_run(path)
+    return outcome, Run(path)
 
 
 def run_program(program: str, kind: str, folder: Path) -> tuple[int, str, str]:

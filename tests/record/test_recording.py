@@ -29,8 +29,8 @@ from flightlog.events import (
     TaskSubmitted,
     define_event,
 )
-from flightlog.store.completing import complete_ended, open_run
-from flightlog.store.run import Run
+from flightlog.store.completing import complete_ended
+from flightlog.store.run import Run, find_run
 
 MICROSECOND = timedelta(microseconds=1)
 """Timestamps have no smaller parts."""
@@ -53,7 +53,7 @@ def script(tmp_path: Path, body: str, **env: str) -> subprocess.Popen[str]:
 def ended(tmp_path: Path, process: subprocess.Popen[str]) -> tuple[int, str, Run]:
     """Wait for the program; its exit code, its standard error and its run."""
     _, err = process.communicate(timeout=60)
-    return process.returncode, err, open_run("latest", runs_dir=tmp_path / "runs")
+    return process.returncode, err, Run(find_run("latest", runs_dir=tmp_path / "runs"))
 
 
 def test_a_run_directory_is_named_for_time_project_and_token(recorded):
@@ -186,7 +186,7 @@ def test_the_users_own_signal_handler_is_left_alone(tmp_path):
     process = script(tmp_path, body)
     out, _ = process.communicate(timeout=60)
     assert (process.returncode, out) == (7, "mine\n")
-    assert open_run("latest", runs_dir=tmp_path / "runs").status == "failed"
+    assert Run(find_run("latest", runs_dir=tmp_path / "runs")).status == "failed"
 
 
 def test_after_a_run_the_process_is_as_it_was(recorded):
@@ -245,7 +245,7 @@ def test_record_is_a_decorator_for_functions_and_coroutines(recorded, tmp_path):
     assert [first[1], second[1], third[1]] == [1, 2, 3]
     assert len({first[0], second[0], third[0]}) == 3
     assert all(
-        open_run(r[0], runs_dir=tmp_path / "runs").status == "completed" for r in (first, second, third)
+        Run(find_run(r[0], runs_dir=tmp_path / "runs")).status == "completed" for r in (first, second, third)
     )
 
 

@@ -9,9 +9,11 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import cast
+from typing import TypeVar, cast
 
 from msgspec import Struct
+
+T = TypeVar("T")
 
 DEFAULT_RUNS_DIR = Path(".flightlog/runs")
 
@@ -120,48 +122,44 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
     """The settings in these variables. Never raises; an empty variable counts as unset."""
-    environ = os.environ if environ is None else environ
-    problems: list[str] = []
-    _redact(environ, problems)
+    read = _Reader(os.environ if environ is None else environ)
+    read.patterns()
     return Settings(
-        runs_dir=_runs_dir(environ, problems),
-        runs_address=runs_address(environ),
-        enabled=_switch(environ, "FLIGHTLOG_TELEMETRY", True, "recording stays on", problems),
-        parquet=_switch(
-            environ, "FLIGHTLOG_TELEMETRY_PARQUET", False, "no Parquet copies are made", problems
+        runs_dir=read.runs_dir(),
+        runs_address=runs_address(read.environ),
+        enabled=read.switch("FLIGHTLOG_TELEMETRY", True, "recording stays on"),
+        parquet=read.switch("FLIGHTLOG_TELEMETRY_PARQUET", False, "no Parquet copies are made"),
+        remote=read.text("FLIGHTLOG_RUNS_DIR_REMOTE"),
+        remote_cache=read.folder("FLIGHTLOG_REMOTE_CACHE"),
+        remote_cache_max_bytes=read.size("FLIGHTLOG_REMOTE_CACHE_MAX", 10 << 30),
+        cache_dir=read.folder("FLIGHTLOG_CACHE_DIR"),
+        target=(read.text("FLIGHTLOG_TARGET") or "").strip() or None,
+        overlay=(read.text("FLIGHTLOG_OVERLAY") or "").strip() or None,
+        prices=read.folder("FLIGHTLOG_PRICES"),
+        device_memory=read.framework(),
+        device_memory_interval_s=read.seconds("FLIGHTLOG_DEVICE_MEMORY_INTERVAL", 0.1),
+        complete=read.complete(),
+        followers_wait_s=read.seconds("FLIGHTLOG_FOLLOWERS_WAIT", 5.0, least=0.0),
+        otlp=read.otlp(),
+        manifest_as_written=read.switch(
+            "FLIGHTLOG_MANIFEST_AS_WRITTEN", False, "secrets in a manifest are redacted"
         ),
-        remote=_text(environ, "FLIGHTLOG_RUNS_DIR_REMOTE"),
-        remote_cache=_folder(environ, "FLIGHTLOG_REMOTE_CACHE", "it counts as unset", problems),
-        remote_cache_max_bytes=_size(environ, "FLIGHTLOG_REMOTE_CACHE_MAX", 10 << 30, problems),
-        cache_dir=_folder(environ, "FLIGHTLOG_CACHE_DIR", "it counts as unset", problems),
-        target=(_text(environ, "FLIGHTLOG_TARGET") or "").strip() or None,
-        overlay=(_text(environ, "FLIGHTLOG_OVERLAY") or "").strip() or None,
-        prices=_folder(environ, "FLIGHTLOG_PRICES", "it counts as unset", problems),
-        device_memory=_framework(environ, problems),
-        device_memory_interval_s=_seconds(environ, "FLIGHTLOG_DEVICE_MEMORY_INTERVAL", 0.1, problems),
-        complete=_complete(environ, problems),
-        followers_wait_s=_seconds(environ, "FLIGHTLOG_FOLLOWERS_WAIT", 5.0, problems, least=0.0),
-        otlp=_otlp(environ),
-        manifest_as_written=_switch(
-            environ, "FLIGHTLOG_MANIFEST_AS_WRITTEN", False, "secrets in a manifest are redacted", problems
-        ),
-        run=_run(environ, problems),
-        traceparent=_traceparent(environ, problems),
-        problems=tuple(problems),
+        run=read.run(),
+        traceparent=read.traceparent(),
+        problems=tuple(read.problems),
     )
 
 
 def runs_address(environ: Mapping[str, str] | None = None) -> str | None:
     """`Settings.runs_address` alone."""
-    environ = os.environ if environ is None else environ
-    value = _text(environ, "FLIGHTLOG_RUNS_DIR")
+    value = _Reader(os.environ if environ is None else environ).text("FLIGHTLOG_RUNS_DIR")
     return value.strip() if value is not None and "://" in value else None
 
 
 def cache_folder(environ: Mapping[str, str] | None = None) -> Path | None:
     """`Settings.cache_dir` alone, at little cost: it is asked for at every lookup."""
     environ = os.environ if environ is None else environ
-    return _folder(environ, "FLIGHTLOG_CACHE_DIR", "", []) if environ.get("FLIGHTLOG_CACHE_DIR") else None
+    return _Reader(environ).folder("FLIGHTLOG_CACHE_DIR") if environ.get("FLIGHTLOG_CACHE_DIR") else None
 
 
 def asks_for_device_memory() -> bool:
@@ -172,161 +170,12 @@ def asks_for_device_memory() -> bool:
 def redact_patterns(environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
     """The patterns of `FLIGHTLOG_REDACT` that can be used, at little cost where there are none."""
     environ = os.environ if environ is None else environ
-    return _redact(environ, []) if environ.get("FLIGHTLOG_REDACT") else ()
-
-
-def _redact(environ: Mapping[str, str], problems: list[str]) -> tuple[str, ...]:
-    value = _text(environ, "FLIGHTLOG_REDACT")
-    if value is None:
-        return ()
-    if value.startswith("@"):
-        try:
-            value = Path(value[1:].strip()).expanduser().read_text("utf-8")[:100_000]
-        except (OSError, ValueError, RuntimeError) as error:
-            why = error.strerror if isinstance(error, OSError) and error.strerror else type(error).__name__
-            problems.append(f"FLIGHTLOG_REDACT names a file that cannot be read ({why}); it counts as unset")
-            return ()
-    from flightlog.core.patterns import pattern_problem  # few have patterns of their own
-
-    kept: list[str] = []
-    for number, pattern in enumerate(filter(None, map(str.strip, value.splitlines())), 1):
-        problem = pattern_problem(pattern)
-        if problem is None:
-            kept.append(pattern)
-        else:  # without the pattern, which may be the secret itself
-            problems.append(f"pattern {number} of FLIGHTLOG_REDACT {problem}; it is ignored")
-    return tuple(kept)
-
-
-def _text(environ: Mapping[str, str], name: str) -> str | None:
-    value = environ.get(name)
-    return value if value and not value.isspace() else None
-
-
-def _shown(value: str) -> str:
-    return repr(value if len(value) <= 80 else value[:80] + "…")
-
-
-def _switch(environ: Mapping[str, str], name: str, default: bool, kept: str, problems: list[str]) -> bool:
-    value = _text(environ, name)
-    if value is None:
-        return default
-    word = value.strip().lower()
-    if word in _ON or word in _OFF:
-        return word in _ON
-    problems.append(
-        f"{name}={_shown(value)} is neither on nor off (use 0, 1, true, false, on or off); {kept}"
-    )
-    return default
+    return _Reader(environ).patterns() if environ.get("FLIGHTLOG_REDACT") else ()
 
 
 def expanded(path: str | os.PathLike[str]) -> Path:
     """A path with `~` and `~name` as the folders they stand for; as it is where they stand for none."""
     return Path(os.path.expanduser(path))  # noqa: PTH111 - that of `Path` raises there
-
-
-def _folder(environ: Mapping[str, str], name: str, kept: str, problems: list[str]) -> Path | None:
-    value = _text(environ, name)
-    if value is None:
-        return None
-    if "\0" in value:
-        problems.append(f"{name}={_shown(value)} holds a NUL, which no path may; {kept}")
-        return None
-    try:
-        return Path(value).expanduser()
-    except RuntimeError:  # `~name` of a user that does not exist
-        problems.append(f"{name}={_shown(value)} names a home folder that does not exist; {kept}")
-        return None
-
-
-def _runs_dir(environ: Mapping[str, str], problems: list[str]) -> Path:
-    if runs_address(environ) is None:
-        kept = f"runs go to {DEFAULT_RUNS_DIR}"
-        return _folder(environ, "FLIGHTLOG_RUNS_DIR", kept, problems) or DEFAULT_RUNS_DIR
-    problems.append(  # without the value, which may hold a password
-        "FLIGHTLOG_RUNS_DIR is an address: runs are read from it, and not recorded to it; they go to "
-        f"{DEFAULT_RUNS_DIR}, and FLIGHTLOG_RUNS_DIR_REMOTE has them copied to an address"
-    )
-    return DEFAULT_RUNS_DIR
-
-
-def _size(environ: Mapping[str, str], name: str, default: int, problems: list[str]) -> int:
-    value = _text(environ, name)
-    if value is None:
-        return default
-    from flightlog.core.errors import UsageError
-    from flightlog.core.units import format_bytes, parse_size
-
-    try:
-        return parse_size(value)
-    except UsageError:
-        problems.append(
-            f"{name}={_shown(value)} is no size (use for example 2GB); it is {format_bytes(default)}"
-        )
-        return default
-
-
-def _framework(environ: Mapping[str, str], problems: list[str]) -> str | None:
-    value = _text(environ, "FLIGHTLOG_DEVICE_MEMORY")
-    word = "" if value is None else value.strip().lower()
-    if value is None or word in _OFF:
-        return None
-    if word in _ON or word == "auto":
-        return "auto"
-    if word.partition(".")[0] in {"torch", "jax", "tensorflow"}:
-        return word
-    problems.append(
-        f"FLIGHTLOG_DEVICE_MEMORY={_shown(value)} is no framework (use torch, jax, tensorflow, 1 or 0); "
-        "no device memory is tracked"
-    )
-    return None
-
-
-def _complete(environ: Mapping[str, str], problems: list[str]) -> str:
-    value = _text(environ, "FLIGHTLOG_COMPLETE")
-    word = "auto" if value is None else value.strip().lower()
-    if word in {"auto", "now", "later"}:
-        return word
-    problems.append(f"FLIGHTLOG_COMPLETE={_shown(word)} is none of auto, now and later; it is auto")
-    return "auto"
-
-
-def _seconds(
-    environ: Mapping[str, str], name: str, default: float, problems: list[str], *, least: float | None = None
-) -> float:
-    """A time that is positive, or not below `least` where that is given."""
-    value = _text(environ, name)
-    if value is None:
-        return default
-    try:
-        seconds = float(value)
-    except ValueError:
-        seconds = -1.0
-    if (seconds > 0 if least is None else seconds >= least) and seconds < 1e6:
-        return seconds
-    problems.append(f"{name}={_shown(value)} is no positive number of seconds; it is {default:g}")
-    return default
-
-
-def _otlp(environ: Mapping[str, str]) -> bool:
-    """Whether the standard variables name an endpoint, and leave anything to be sent."""
-    named = _text(environ, "OTEL_EXPORTER_OTLP_ENDPOINT") or _text(
-        environ, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
-    )
-    kinds = ("OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER", "OTEL_LOGS_EXPORTER")
-    off = (_text(environ, "OTEL_SDK_DISABLED") or "").strip().lower() == "true"
-    none = all((_text(environ, kind) or "").strip().lower() == "none" for kind in kinds)
-    return named is not None and not off and not none
-
-
-def _run(environ: Mapping[str, str], problems: list[str]) -> str | None:
-    value = _text(environ, "FLIGHTLOG_RUN")
-    if value is None or (value.startswith(os.sep) and "\0" not in value):
-        return value
-    problems.append(
-        f"FLIGHTLOG_RUN={_shown(value)} is not the absolute path of a run directory; no run is joined"
-    )
-    return None
 
 
 def parse_traceparent(text: str | None) -> tuple[str, str] | None:
@@ -341,14 +190,139 @@ def parse_traceparent(text: str | None) -> tuple[str, str] | None:
     return (trace, span) if known and trace.strip("0") and span.strip("0") else None
 
 
-def _traceparent(environ: Mapping[str, str], problems: list[str]) -> str | None:
-    value = _text(environ, "TRACEPARENT")
-    if value is None:
-        return None
-    if parse_traceparent(value) is not None:
-        return value.strip()[:55]
-    problems.append(
-        f"TRACEPARENT={_shown(value)} is not a W3C trace context (00-<32 hex>-<16 hex>-<2 hex>); "
-        "this process starts a trace of its own"
-    )
-    return None
+class _Reader:
+    """Reads variables one by one, and notes in `problems` what holds in place of a bad value."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self.environ = environ
+        self.problems: list[str] = []
+
+    def text(self, name: str) -> str | None:
+        value = self.environ.get(name)
+        return value if value and not value.isspace() else None
+
+    def word(self, name: str) -> str:
+        """In lower case, without blanks around it; empty where it is unset."""
+        return (self.text(name) or "").strip().lower()
+
+    def refused(self, name: str, why: str, instead: T) -> T:
+        """Note why a value is not used; gives what holds instead."""
+        value = self.environ[name]
+        self.problems.append(f"{name}={value if len(value) <= 80 else value[:80] + '…'!r} {why}")
+        return instead
+
+    def switch(self, name: str, default: bool, kept: str) -> bool:
+        word = self.word(name)
+        if not word or word in _ON or word in _OFF:
+            return word in _ON if word else default
+        why = f"is neither on nor off (use 0, 1, true, false, on or off); {kept}"
+        return self.refused(name, why, default)
+
+    def folder(self, name: str, kept: str = "it counts as unset") -> Path | None:
+        value = self.text(name)
+        if value is None:
+            return None
+        if "\0" in value:
+            return self.refused(name, f"holds a NUL, which no path may; {kept}", None)
+        try:
+            return Path(value).expanduser()
+        except RuntimeError:  # `~name` of a user that does not exist
+            return self.refused(name, f"names a home folder that does not exist; {kept}", None)
+
+    def runs_dir(self) -> Path:
+        if runs_address(self.environ) is None:
+            return self.folder("FLIGHTLOG_RUNS_DIR", f"runs go to {DEFAULT_RUNS_DIR}") or DEFAULT_RUNS_DIR
+        self.problems.append(  # without the value, which may hold a password
+            "FLIGHTLOG_RUNS_DIR is an address: runs are read from it, and not recorded to it; they go to "
+            f"{DEFAULT_RUNS_DIR}, and FLIGHTLOG_RUNS_DIR_REMOTE has them copied to an address"
+        )
+        return DEFAULT_RUNS_DIR
+
+    def size(self, name: str, default: int) -> int:
+        value = self.text(name)
+        if value is None:
+            return default
+        from flightlog.core.errors import UsageError
+        from flightlog.core.units import format_bytes, parse_size
+
+        try:
+            return parse_size(value)
+        except UsageError:
+            why = f"is no size (use for example 2GB); it is {format_bytes(default)}"
+            return self.refused(name, why, default)
+
+    def seconds(self, name: str, default: float, *, least: float | None = None) -> float:
+        """A time that is positive, or not below `least` where that is given."""
+        value = self.text(name)
+        if value is None:
+            return default
+        try:
+            seconds = float(value)
+        except ValueError:
+            seconds = -1.0
+        if (seconds > 0 if least is None else seconds >= least) and seconds < 1e6:
+            return seconds
+        return self.refused(name, f"is no positive number of seconds; it is {default:g}", default)
+
+    def framework(self) -> str | None:
+        word = self.word("FLIGHTLOG_DEVICE_MEMORY")
+        if not word or word in _OFF:
+            return None
+        if word in _ON or word == "auto":
+            return "auto"
+        if word.partition(".")[0] in {"torch", "jax", "tensorflow"}:
+            return word
+        why = "is no framework (use torch, jax, tensorflow, 1 or 0); no device memory is tracked"
+        return self.refused("FLIGHTLOG_DEVICE_MEMORY", why, None)
+
+    def complete(self) -> str:
+        word = self.word("FLIGHTLOG_COMPLETE") or "auto"
+        if word in {"auto", "now", "later"}:
+            return word
+        return self.refused("FLIGHTLOG_COMPLETE", "is none of auto, now and later; it is auto", "auto")
+
+    def otlp(self) -> bool:
+        """Whether the standard variables name an endpoint, and leave anything to be sent."""
+        endpoints = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+        kinds = ("OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER", "OTEL_LOGS_EXPORTER")
+        none = all(self.word(kind) == "none" for kind in kinds)
+        return any(map(self.text, endpoints)) and self.word("OTEL_SDK_DISABLED") != "true" and not none
+
+    def run(self) -> str | None:
+        value = self.text("FLIGHTLOG_RUN")
+        if value is None or (value.startswith(os.sep) and "\0" not in value):
+            return value
+        why = "is not the absolute path of a run directory; no run is joined"
+        return self.refused("FLIGHTLOG_RUN", why, None)
+
+    def traceparent(self) -> str | None:
+        value = self.text("TRACEPARENT")
+        if value is None or parse_traceparent(value) is not None:
+            return value and value.strip()[:55]
+        why = "is not a W3C trace context (00-<32 hex>-<16 hex>-<2 hex>)"
+        return self.refused("TRACEPARENT", f"{why}; this process starts a trace of its own", None)
+
+    def patterns(self) -> tuple[str, ...]:
+        """The regular expressions of `FLIGHTLOG_REDACT` that can be used."""
+        value = self.text("FLIGHTLOG_REDACT")
+        if value is None:
+            return ()
+        if value.startswith("@"):
+            try:
+                value = Path(value[1:].strip()).expanduser().read_text("utf-8")[:100_000]
+            except (OSError, ValueError, RuntimeError) as error:
+                why = getattr(error, "strerror", None) or type(error).__name__
+                self.problems.append(
+                    f"FLIGHTLOG_REDACT names a file that cannot be read ({why}); it counts as unset"
+                )
+                return ()
+        from flightlog.core.patterns import pattern_problem  # few have patterns of their own
+
+        kept: list[str] = []
+        for number, pattern in enumerate(filter(None, map(str.strip, value.splitlines())), 1):
+            problem = pattern_problem(pattern)
+            if problem is None:
+                kept.append(pattern)
+            else:  # without the pattern, which may be the secret itself
+                self.problems.append(f"pattern {number} of FLIGHTLOG_REDACT {problem}; it is ignored")
+        return tuple(kept)

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from flightlog.events import Metric
 from flightlog.events.codec import encode_line
 from flightlog.store import layout
-from flightlog.store.completing import open_run
 from flightlog.store.documents import RecorderInfo, read_document, write_document
 from flightlog.store.layout import RunInfo, WriterInfo
 from flightlog.store.liveness import Observer
+from flightlog.store.run import Run
 from flightlog.store.write import finalize
 from flightlog.store.write.finalize import SealResult, seal
 
@@ -67,7 +67,7 @@ def writer_info(writer: str, closed: bool = True, died: bool = False) -> WriterI
 
 
 def numbers(path: Path, stream: str = "metrics") -> list[tuple[str, int]]:
-    return sorted((event.writer, event.seq) for event in open_run(path, observer=HERE).events(stream))
+    return sorted((event.writer, event.seq) for event in Run(path, observer=HERE).events(stream))
 
 
 def content(path: Path) -> dict[str, bytes]:
