@@ -81,17 +81,13 @@ rule = Clues(
     _unless_limited(
         says(
             4.5,
-            (
-                r"\b(?:job|task|run|workflow|operation|build|query|request|execution|step|pipeline|future"
-                r"|process|training|statement|trial|computation|order)s?\b.{0,40}\b(?:was|were|has been"
-                "|have been|is|got|been)? ?(?:cancell?ed|aborted by (?:the )?user"
-                "|interrupted by (?:the )?user|stopped by (?:the )?user|terminated by (?:the )?user"
-                "|killed by (?:the )?user)"
-            ),
-            (
-                "(?:cancell?ed|aborted|interrupted|stopped|terminated|killed|deleted|removed) (?:by|at|on"
-                "|due to|per) (?:the )?(?:user|request|operator|administrator|admin|owner|uid)"
-            ),
+            r"\b(?:job|task|run|workflow|operation|build|query|request|execution|step|pipeline|future"
+            r"|process|training|statement|trial|computation|order)s?\b.{0,40}\b(?:was|were|has been"
+            "|have been|is|got|been)? ?(?:cancell?ed|aborted by (?:the )?user"
+            "|interrupted by (?:the )?user|stopped by (?:the )?user|terminated by (?:the )?user"
+            "|killed by (?:the )?user)",
+            "(?:cancell?ed|aborted|interrupted|stopped|terminated|killed|deleted|removed) (?:by|at|on"
+            "|due to|per) (?:the )?(?:user|request|operator|administrator|admin|owner|uid)",
             "user (?:request(?:ed)?|cancel|abort|interrupt|stop|initiated)|keyboard ?interrupt",
             r"received (?:an )?interrupt|ctrl[-+ ]?c\b|^\^C|interrupt(?:ed)? signal",
             "graceful(?:ly)? (?:stop|shutdown|exit|shut)|cancell?ation (?:requested|was)",

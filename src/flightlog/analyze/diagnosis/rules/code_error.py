@@ -67,7 +67,11 @@ rule = Clues(
         "InvalidOperationError InvalidCastException NullReferenceException IndexOutOfRangeException",
         "ArgumentOutOfRangeException ArgumentNullException MissingMethodException",
     ),
-    raised(2.5, "InvalidOperationException ArgumentException KeyNotFoundException FormatException"),
+    raised(
+        2.5,
+        "InvalidOperationException ArgumentException KeyNotFoundException FormatException",
+        "UnicodeEncodeError",
+    ),
     raised(
         3.5,
         "BinderException CatalogException ProgrammingError SQLSyntaxErrorException UndefinedColumn",
@@ -79,27 +83,46 @@ rule = Clues(
         "no such column|has no column named|(?:column|relation|table) .{0,80}(?:not found in FROM"
         "|does not exist$)",
         "SQL syntax|unknown column",
-    ),
-    says(
-        3.5,
         r"must (?:have|be|be of) (?:the )?same (?:\w+ )?(?:dim|shape|size|length|dtype|type|rank|number"
         r"|communicator)",
+        "(?:above upper|below lower) bound|outside of (?:the )?(?:array )?bounds"
+        "|Fortran runtime error: (?:Attempt|Array|Substring|Incorrect extent|Allocatable)"
+        "|already allocated|not (?:currently )?allocated",
+        "argument is of length zero|missing value where TRUE/FALSE needed"
+        "|replacement has \\d+ row|incorrect number of dimensions|undefined columns selected"
+        "|arguments imply differing number of rows|subscript out of bounds",
+        r"Fortran runtime error: (?:Missing comma|Format present|Array bound|Expected \w+ for item"
+        "|Dimension|Recursive)",
+        "cannot be coerced to|non-function|could not be coerced",
+        "undefined (?:function|variable|symbol .{0,20}in procedure)|unrecognized (?:function|variable)",
+        "index exceeds|dimensions (?:must agree|are not consistent)|cannot read propert|is not a function",
+        r"changed size during iteration|generator raised StopIteration|event loop is (?:already running"
+        r"|closed)|no running event loop|cannot schedule new futures|range_check",
+        "no applicable method for",
     ),
     raised(
         3,
         "IndexError AssertionError StopIteration InvalidStateError BufferError SystemError",
         "IllegalArgumentException UnsupportedOperation LookupError",
+        "KeyError",
     ),
-    raised(3, "KeyError"),
     raised(3.2, "ZeroDivisionError"),
-    raised(2.5, "UnicodeEncodeError"),
     raised(3.5, "ValueError RuntimeError Exception InvalidArgumentError error", saying=_SHAPE),
     says(
         3,
         r"NetCDF: (?:NC_UNLIMITED|Operation not allowed in|String match to name in use|Name contains illegal"
         r"|Index exceeds dimension|Start\+count exceeds|Variable has no data|Not a valid data type)",
+        r"please submit a (?:full )?bug report|internal compiler error|^stack dump\b",
+        r"can(?:'t|not) infer the (?:SQL )?type|could not determine (?:the )?(?:data )?type of",
+        r"\b(?:role|database|schema|function) (?:''|\S{1,80}) does not exist\b",
     ),
-    reports(3.5, r"\berror\[E\d{4}\]|symbol\(s\) not found for architecture", source=Source.exception),
+    reports(
+        3.5,
+        r"\berror\[E\d{4}\]|symbol\(s\) not found for architecture",
+        r"MPI_ERR_(?:TRUNCATE|RANK|TAG|COMM|TYPE|COUNT|BUFFER|REQUEST|ARG|GROUP|OP|ROOT|WIN)\b",
+        r"Fatal error in P?MPI_\w+: (?:Message truncated|Invalid \w+)",
+        source=Source.exception,
+    ),
     raised(
         2, "ValueError RuntimeError Exception InvalidArgumentError", saying="expected .{0,60}(?:got|found)"
     ),
@@ -133,10 +156,8 @@ rule = Clues(
         "object .{0,80}not found$|no method (?:matching|found)|non-numeric argument",
         "argument .{0,40}is missing, with no default|unused argument",
         "cannot open the connection to itself|template argument|redefinition of",
-        (
-            "(?<![A-Za-z])error: (?:no (?:member|match|viable|type)|expected|use of|cannot convert"
-            r"|invalid use|conflicting|unknown type)\b"
-        ),
+        "(?<![A-Za-z])error: (?:no (?:member|match|viable|type)|expected|use of|cannot convert"
+        r"|invalid use|conflicting|unknown type)\b",
         unless=r"config|yaml|command line|--\w|json",
     ),
     says(
@@ -150,62 +171,16 @@ rule = Clues(
         "malloc_consolidate|memory corruption|deadlock!",
         unless="cuda|device-side",
     ),
-    says(3, r"please submit a (?:full )?bug report|internal compiler error|^stack dump\b"),
     says(1.5, r"\bdeadlock\b|race condition|not implemented|internal (?:compiler )?error|bug in"),
     ended("SIGSEGV", weight=3),
     ended("SIGILL", "SIGBUS", weight=0.95),
     _aborted,
     named(
         2.5,
-        (
-            "TypeMismatch|Index(?:Error|OutOf)|Attribute|Shape|Dimension|Assert|NotImplemented"
-            "|NullPointer|Syntax|Undefined|Bounds|Recursion|Compil|IllegalState"
-        ),
-    ),
-    says(
-        3.5,
-        (
-            "(?:above upper|below lower) bound|outside of (?:the )?(?:array )?bounds"
-            "|Fortran runtime error: (?:Attempt|Array|Substring|Incorrect extent|Allocatable)"
-            "|already allocated|not (?:currently )?allocated"
-        ),
-    ),
-    says(
-        3.5,
-        (
-            "argument is of length zero|missing value where TRUE/FALSE needed"
-            "|replacement has \\d+ row|incorrect number of dimensions|undefined columns selected"
-            "|arguments imply differing number of rows|subscript out of bounds"
-        ),
-    ),
-    says(
-        3.5,
-        (
-            r"Fortran runtime error: (?:Missing comma|Format present|Array bound|Expected \w+ for item"
-            "|Dimension|Recursive)"
-        ),
+        "TypeMismatch|Index(?:Error|OutOf)|Attribute|Shape|Dimension|Assert|NotImplemented"
+        "|NullPointer|Syntax|Undefined|Bounds|Recursion|Compil|IllegalState",
     ),
     says(1.6, "Fortran runtime error", unless="file|end of|bad |record|memory"),
-    says(
-        3.5,
-        "cannot be coerced to|non-function|could not be coerced",
-        "undefined (?:function|variable|symbol .{0,20}in procedure)|unrecognized (?:function|variable)",
-        "index exceeds|dimensions (?:must agree|are not consistent)|cannot read propert|is not a function",
-    ),
-    reports(
-        3.5,
-        r"MPI_ERR_(?:TRUNCATE|RANK|TAG|COMM|TYPE|COUNT|BUFFER|REQUEST|ARG|GROUP|OP|ROOT|WIN)\b",
-        r"Fatal error in P?MPI_\w+: (?:Message truncated|Invalid \w+)",
-        source=Source.exception,
-    ),
-    says(
-        3.5,
-        r"changed size during iteration|generator raised StopIteration|event loop is (?:already running"
-        r"|closed)|no running event loop|cannot schedule new futures|range_check",
-    ),
-    says(3, r"can(?:'t|not) infer the (?:SQL )?type|could not determine (?:the )?(?:data )?type of"),
-    says(3.5, "no applicable method for"),
-    says(3, r"\b(?:role|database|schema|function) (?:''|\S{1,80}) does not exist\b"),
     raised(2.2, "ArgumentError"),
     says(2.4, "panicked at"),
     says(

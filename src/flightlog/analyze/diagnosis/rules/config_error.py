@@ -25,8 +25,8 @@ rule = Clues(
         "InvalidConfigurationError UndefinedValueError ConfigLoadError BadOptionUsage BadConfigError",
         "InterpolationMissingOptionError ConfigIndexError ConfigParserError NoRegionError",
         "ConfigFileException",
+        "yaml.parser.ParserError",
     ),
-    raised(5, "yaml.parser.ParserError"),
     raised(2, "BadRequestError BadRequest InvalidParameterValue ParamValidationError InvalidRequest"),
     raised(4, "ValidationError", saying=rf"settings|config|{_FILE}|Extra inputs are not permitted"),
     raised(2.5, "ValidationError"),
@@ -41,18 +41,14 @@ rule = Clues(
     says(1.2, "environment variable|env(?:ironment)? var"),
     says(
         3,
-        (
-            "must be (?:set|specified|provided|supplied|defined|given|one of|either|divisible|passed"
-            "|a multiple of"
-            "|configured|positive|less than|greater than|at (?:least|most)|in (?:the )?range)"
-        ),
+        "must be (?:set|specified|provided|supplied|defined|given|one of|either|divisible|passed"
+        "|a multiple of"
+        "|configured|positive|less than|greater than|at (?:least|most)|in (?:the )?range)",
         "should be one of|not a valid (?:choice|option|value|mode|device|backend|strategy|name)",
         "is not (?:one of|supported|a supported|in the list|allowed|recognized)",
         "unsupported (?:option|value|mode|backend|type|device|strategy|optimizer|model)",
-        (
-            "unknown (?:option|model|optimizer|backend|scheduler|argument|mode|name|architecture|key"
-            "|setting|strategy|solver)"
-        ),
+        "unknown (?:option|model|optimizer|backend|scheduler|argument|mode|name|architecture|key"
+        "|setting|strategy|solver)",
         "unrecogni[sz]ed (?:option|argument|configuration|model|key|parameter|flag)",
         "invalid (?:choice|option|value for|configuration|setting|argument .{0,40}option)",
         "expected one of|cannot be used (?:together|with)|mutually exclusive",
@@ -94,15 +90,11 @@ rule = Clues(
     ),
     says(
         4.5,
-        (
-            "(?:error|problem|invalid|failed|unable|cannot|could not|mistake"
-            r"|mapping values)\b.{0,60}\b(?:config(?:uration)?|settings|yaml|toml|manifest"
-            "|schema file)"
-        ),
-        (
-            "config(?:uration)?(?: file)? (?:error|is invalid|invalid|not found|is missing|missing"
-            "|is wrong|problem|is not valid|has)"
-        ),
+        "(?:error|problem|invalid|failed|unable|cannot|could not|mistake"
+        r"|mapping values)\b.{0,60}\b(?:config(?:uration)?|settings|yaml|toml|manifest"
+        "|schema file)",
+        "config(?:uration)?(?: file)? (?:error|is invalid|invalid|not found|is missing|missing"
+        "|is wrong|problem|is not valid|has)",
         "mapping values are not allowed|could not find expected ':'",
         "found character .{0,30}cannot start any token|found undefined tag",
         "while (?:parsing|scanning) a (?:block|flow|simple|quoted)",
@@ -113,16 +105,12 @@ rule = Clues(
     ),
     reports(
         5.5,
-        (
-            r"(?:sbatch|salloc|qsub|bsub|scontrol|condor_submit|msub|flux|oarsub)\b.{0,40}(?:error"
-            "|ERROR|[Ii]nvalid|[Uu]nknown|[Ii]llegal|[Bb]ad)"
-        ),
+        r"(?:sbatch|salloc|qsub|bsub|scontrol|condor_submit|msub|flux|oarsub)\b.{0,40}(?:error"
+        "|ERROR|[Ii]nvalid|[Uu]nknown|[Ii]llegal|[Bb]ad)",
         "srun: error: (?:Unable to (?:create|allocate|satisfy)|Invalid|Task launch|CPU binding|You must)",
         "Batch job submission failed|Unable to allocate resources",
-        (
-            "Invalid (?:account|partition|qos|feature|node|generic|job|--|wckey|time|number|option"
-            "|resource|constraint|directive)"
-        ),
+        "Invalid (?:account|partition|qos|feature|node|generic|job|--|wckey|time|number|option"
+        "|resource|constraint|directive)",
         "[Rr]equested (?:node configuration|partition|time limit|nodes|resource)",
         r"More processors requested than permitted|QOS\w*Limit|AssocGrp\w+|AssocMax\w+|MaxJobs",
         "Job violates accounting|PartitionTimeLimit|PartitionNodeLimit|ReqNodeNotAvail|BadConstraints",
@@ -158,7 +146,16 @@ rule = Clues(
         "Error reading namelist|cannot match namelist|namelist",
         unless="credential|token|api.?key|memory",
     ),
-    says(2.5, "CMake Error"),
+    says(
+        2.5,
+        "CMake Error",
+        r"\b(?:start|current|end|initial|stop) (?:time|date)\b.{0,40}\b(?:is )?(?:earlier|later|before"
+        r"|after)\b",
+        r"\b(?:overflow|too small|exceeded|insufficient)\b.{0,20}\b(?:boost|increase|raise"
+        r"|enlarge) (?:the )?\w+_\w+",
+        r"\bdoes not (?:fall|lie) (?:within|in) (?:the |a )?(?:valid|allowed|permitted)\b",
+        r"\bdo(?:es)? not (?:currently |yet )support\b|^\s*'' for \S{1,200} is missing\b",
+    ),
     says(
         2,
         "(?:please|you (?:must|need to|should|have to)) (?:set|specify|provide|pass|configure|choose)",
@@ -183,7 +180,11 @@ rule = Clues(
     says(
         2.5, r"expected format|invalid \w{2,20} (?:format|specification|syntax)", unless="file|data|json|date"
     ),
-    reports(4.5, r"[Jj]ob not submitted|Request aborted by esub"),
+    reports(
+        4.5,
+        r"[Jj]ob not submitted|Request aborted by esub",
+        r"Job rejected|is undefined in dictionary|syntax error in NAMELIST",
+    ),
     says(4, r"parameters?\S* .{0,60}\b(?:is|are)\S* not valid|(?:invalid|unknown) (?:\w+ )?profile\b"),
     says(
         3.5,
@@ -193,7 +194,6 @@ rule = Clues(
         r"|is not a divisor of",
         unless="instruction|column|character",
     ),
-    reports(4.5, r"Job rejected|is undefined in dictionary|syntax error in NAMELIST"),
     reports(1.5, r"FOAM FATAL IO ERROR"),
     says(
         3,
@@ -236,15 +236,6 @@ rule = Clues(
         r"\bunable to find (?:the )?requested (?:\w+ )?(?:type|style|method|option|scheme)\b",
         r"\bexceeded\W{1,4}(?:please )?increase (?:via|in|the value|\w+_\w+)\b",
         unless="iteration|memory|time ?limit|column",
-    ),
-    says(
-        2.5,
-        r"\b(?:start|current|end|initial|stop) (?:time|date)\b.{0,40}\b(?:is )?(?:earlier|later|before"
-        r"|after)\b",
-        r"\b(?:overflow|too small|exceeded|insufficient)\b.{0,20}\b(?:boost|increase|raise"
-        r"|enlarge) (?:the )?\w+_\w+",
-        r"\bdoes not (?:fall|lie) (?:within|in) (?:the |a )?(?:valid|allowed|permitted)\b",
-        r"\bdo(?:es)? not (?:currently |yet )support\b|^\s*'' for \S{1,200} is missing\b",
     ),
     suggest=[
         "Compare the name and the value with what the program takes: its `--help`, its example "

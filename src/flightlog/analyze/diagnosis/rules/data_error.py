@@ -78,33 +78,27 @@ rule = Clues(
     ),
     says(
         3.5,
-        (
-            r"\b(?:file|archive|data|record|header|block|image|dataset|page|chunk|input|row|line"
-            "|document|stream|footer|checkpoint|table|tile|frame|packet|member|zip|gzip|tar|parquet"
-            r"|hdf5|netcdf|message|keyword|date|timestamp)\b.{0,60}\b(?:is |was |are |seems |appears "
-            r"|may be |possibly "
-            r"|looks )?(?:corrupt\w*|truncated|damaged|malformed|incomplete|unreadable|invalid"
-            r"|not recogni[sz]ed|mangled|garbled|bad)\b"
-        ),
+        r"\b(?:file|archive|data|record|header|block|image|dataset|page|chunk|input|row|line"
+        "|document|stream|footer|checkpoint|table|tile|frame|packet|member|zip|gzip|tar|parquet"
+        r"|hdf5|netcdf|message|keyword|date|timestamp)\b.{0,60}\b(?:is |was |are |seems |appears "
+        r"|may be |possibly "
+        r"|looks )?(?:corrupt\w*|truncated|damaged|malformed|incomplete|unreadable|invalid"
+        r"|not recogni[sz]ed|mangled|garbled|bad)\b",
         unless=rf"{_CONFIG}|option|argument|file ?system|handle|device|memory|usage",
     ),
     says(
         4,
-        (
-            r"\b(?:corrupt(?:ed|ion)?|truncated|malformed|damaged) (?:or \w+ )?(?:file|archive|data"
-            "|record|header|block|image|dataset|page|input|row|line|json|xml|csv|parquet|zip|gzip"
-            "|stream|footer|jpeg|png|tiff)"
-        ),
+        r"\b(?:corrupt(?:ed|ion)?|truncated|malformed|damaged) (?:or \w+ )?(?:file|archive|data"
+        "|record|header|block|image|dataset|page|input|row|line|json|xml|csv|parquet|zip|gzip"
+        "|stream|footer|jpeg|png|tiff)",
         unless=rf"memory|heap|{_CONFIG}|double-linked",
     ),
     says(
         5,
         "magic (?:number|bytes) (?:not found|in|mismatch)?|bad magic number|file signature not found",
-        (
-            "not (?:a|an|in) (?:valid )?(?:gzip|zip|HDF5|parquet|netcdf|NetCDF|tar|TIFF|FITS|PNG|JPEG"
-            r"|GRIB|image|bzip2|xz|LZMA|JSON|AVRO|ORC|SQLite|ROOT)\b(?:ped)?(?: (?:file|format"
-            "|archive))?"
-        ),
+        "not (?:a|an|in) (?:valid )?(?:gzip|zip|HDF5|parquet|netcdf|NetCDF|tar|TIFF|FITS|PNG|JPEG"
+        r"|GRIB|image|bzip2|xz|LZMA|JSON|AVRO|ORC|SQLite|ROOT)\b(?:ped)?(?: (?:file|format"
+        "|archive))?",
         "unknown (?:file|input) format|file is not a (?:zip|database|valid)",
         "unrecogni[sz]ed (?:file |data |image )?format|unsupported (?:file|image|audio|data) format",
         "PytorchStreamReader|failed finding central directory",
@@ -133,15 +127,11 @@ rule = Clues(
     ),
     says(
         3,
-        (
-            "NetCDF: (?:HDF error|Unknown file format|Index exceeds|Attribute not found"
-            "|Variable not found|Not a valid)"
-        ),
+        "NetCDF: (?:HDF error|Unknown file format|Index exceeds|Attribute not found"
+        "|Variable not found|Not a valid)",
         "HDF5-DIAG",
-        (
-            "(?:missing|unknown|unexpected|invalid|duplicate) (?:columns?|fields?|values? in"
-            r"|timestamps?|rows?|labels?|categories|schema|dimension name)\b"
-        ),
+        "(?:missing|unknown|unexpected|invalid|duplicate) (?:columns?|fields?|values? in"
+        r"|timestamps?|rows?|labels?|categories|schema|dimension name)\b",
         "schema (?:mismatch|validation|does not match|error)",
         "columns? .{0,40}(?:not found|does not exist|missing)|violates? .{0,20}constraint",
         "UNIQUE constraint|out of bounds (?:nanosecond )?timestamp",
@@ -149,16 +139,15 @@ rule = Clues(
     ),
     named(
         3,
-        (
-            "Decod(?:e|ing)|Pars(?:e|er|ing)|Format|Corrupt|Checksum|Schema|Malform|Truncat"
-            "|Invalid(?:Data|File|Header|Record|Json)"
-        ),
+        "Decod(?:e|ing)|Pars(?:e|er|ing)|Format|Corrupt|Checksum|Schema|Malform|Truncat"
+        "|Invalid(?:Data|File|Header|Record|Json)",
         unless=_CONFIG,
     ),
     named(1.5, "Validation|Integrity|Data(?!base)"),
     says(
         4,
         r"(?:error|fail\w*|unable|cannot|could not)\b.{0,30}\b(?:decompress|decod|inflat|untar|unzip)\w*",
+        "not allowed after EOF marker|invalid LOC header|invalid or corrupt jarfile",
     ),
     raised(2.5, "RasterioIOError CPLE_OpenFailedError", unless="other process|lock"),
     says(5, "couldn't deserialize thrift|deserializing page header"),
@@ -169,12 +158,10 @@ rule = Clues(
     ),
     says(
         3.5,
-        (
-            r"(?:error|failure|problem|fail(?:ed|s)?) (?:while |when |in |to )?(?:reading|read|parsing"
-            r"|decoding|decode"
-            r"|loading|load) (?:\w+ ){0,3}(?:block|record|header|chunk|tile|strip|page|row|line|frame"
-            r"|stream|image|(?:sub)?fields?)\b"
-        ),
+        r"(?:error|failure|problem|fail(?:ed|s)?) (?:while |when |in |to )?(?:reading|read|parsing"
+        r"|decoding|decode"
+        r"|loading|load) (?:\w+ ){0,3}(?:block|record|header|chunk|tile|strip|page|row|line|frame"
+        r"|stream|image|(?:sub)?fields?)\b",
         r"(?:not enough|too (?:little|few)|insufficient|no more) (?:data|bytes|values|records|lines) (?:in"
         r"|for|from|left)\b",
         r"\b(?:invalid|bad|wrong|missing|unknown|unexpected) (?:\w+ ){0,2}(?:header|magic|signature|marker"
@@ -206,18 +193,21 @@ rule = Clues(
         3,
         r"\btimes?\b.{0,60}\b(?:before|after|outside|beyond|out of) (?:of )?(?:the )?(?:range|end|start"
         r"|beginning) of (?:list|data|file|the)\b",
-    ),
-    says(3.5, r"\bformat version\b.{0,60}\bnot\b|unsupported (?:file |format )version|has no column named"),
-    says(
-        3,
         r"\b(?:file|input|archive)\b.{0,20}\bappears to be (?:an? )?(?:\w+ ){0,2}(?:format|dump|archive"
         r"|text|file)\b",
+        r"\bsaw .{1,40}\bbut (?:was )?expect(?:ed|ing)\b|\bbut expected \d+-based\b",
     ),
-    says(3.5, r"\bduplicate (?:key|entry)\b", unless=_CONFIG),
-    says(3, r"\bsaw .{1,40}\bbut (?:was )?expect(?:ed|ing)\b|\bbut expected \d+-based\b"),
-    says(3.5, "fail(?:ed)? to open .{0,120}: exec format error"),
-    says(4, "not allowed after EOF marker|invalid LOC header|invalid or corrupt jarfile"),
-    says(3.5, r"\bmalformed\b|invalid character .{0,20} in|lengths? (?:differ|do not match)", unless=_CONFIG),
+    says(
+        3.5,
+        r"\bformat version\b.{0,60}\bnot\b|unsupported (?:file |format )version|has no column named",
+        "fail(?:ed)? to open .{0,120}: exec format error",
+    ),
+    says(
+        3.5,
+        r"\bduplicate (?:key|entry)\b",
+        r"\bmalformed\b|invalid character .{0,20} in|lengths? (?:differ|do not match)",
+        unless=_CONFIG,
+    ),
     suggest=[
         "Look at the file itself: its size, its first bytes (`head -c 200 FILE | xxd`), and a checksum "
         "against the source's.",

@@ -51,10 +51,8 @@ rule = Clues(
     ),
     says(
         4.5,
-        (
-            "but (?:you have|you'll have|found|version|the installed|installed|current|only|there is"
-            r"|it's|\S+ is installed|none is installed)\b.{0,60}\d\.\d"
-        ),
+        "but (?:you have|you'll have|found|version|the installed|installed|current|only|there is"
+        r"|it's|\S+ is installed|none is installed)\b.{0,60}\d\.\d",
         r"requires .{0,80}(?:[<>=!~]=|version|>=).{0,100}\bbut\b",
         unless="tensor|shape|argument|dimension|parameter|dtype|columns|positional|device",
     ),
@@ -78,41 +76,28 @@ rule = Clues(
     ),
     says(
         4.5,
-        (
-            r"mismatch(?:es)? the version|(?<!library )version .{0,60}\bmismatch|built (?:with|for"
-            r"|against) (?:a )?different version|version \S{1,60} not found \(required by"
-        ),
-    ),
-    says(
-        3,
-        (
-            "(?:was|is) a deprecated alias|(?:was|been) removed in (?:version |numpy |pandas "
-            r"|\S+ )?\d|no longer (?:available|supported) in \S+ \d"
-        ),
-    ),
-    says(4, r"compiled with (?:a )?different|different (?:\w+ ){0,3}versions\b|unsuitable version"),
-    says(4.5, r"(?:is|was|being) (?:already )?loaded, but [<>=]{1,2} ?\d|but required is (?:at least|exact)"),
-    says(
-        4.5,
+        r"mismatch(?:es)? the version|(?<!library )version .{0,60}\bmismatch|built (?:with|for"
+        r"|against) (?:a )?different version|version \S{1,60} not found \(required by",
+        r"(?:is|was|being) (?:already )?loaded, but [<>=]{1,2} ?\d|but required is (?:at least|exact)",
         r"or (?:newer|higher|later|greater|above) is required|(?:requires?"
         r"|needs?) \S+ (?:version )?v?\d[\w.]* or (?:newer|higher|later|above)|built under \S+ version"
         r"|you are running version|currently active version|only supports? \S+ \d",
-    ),
-    says(
-        4.5,
         r"\bdependenc(?:y|ies)\b.{0,40}\b(?:could|can) ?not be (?:resolved|satisfied|met)\b",
         r"could not (?:find|transfer|resolve) (?:the )?(?:artifact|all (?:dependencies|artifacts|files))\b",
         "packages were downgraded|held broken packages|unmet dependencies|dependency problems prevent",
         r"not part of the (?:dependency )?lock|\block ?file\b.{0,60}\b(?:out of (?:date|sync)|outdated"
         r"|not (?:in sync|up[- ]to[- ]date)|needs to be updated)",
-    ),
-    says(
-        4.5,
         r"\b(?:architecture|platform)\b.{0,60}\b(?:could not|cannot|can't|does not|did not) (?:be )?(?:run"
         r"|match|execute)",
         r"\bbuilt for (?:a )?(?:different|another) (?:architecture|platform|CPU)\b",
         r"\bversion \S{1,20} \(?(?:but )?expected (?:version )?v?\d",
     ),
+    says(
+        3,
+        "(?:was|is) a deprecated alias|(?:was|been) removed in (?:version |numpy |pandas "
+        r"|\S+ )?\d|no longer (?:available|supported) in \S+ \d",
+    ),
+    says(4, r"compiled with (?:a )?different|different (?:\w+ ){0,3}versions\b|unsuitable version"),
     says(
         2.2,
         r"\bbuilding wheel for\b.{0,80}\b(?:did not run|failed)|failed (?:to build"

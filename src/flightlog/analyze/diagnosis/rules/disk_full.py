@@ -16,10 +16,8 @@ rule = Clues(
     says(
         5,
         "no space left|no space on (?:the )?(?:device|disk)|out of (?:disk|storage)(?: space)?",
-        (
-            "(?:disk|file ?system|filesystem|volume|partition|storage|tmp|scratch|drive|<path>) (?:is |was "
-            "|space is |space )?(?:full|exhausted)"
-        ),
+        "(?:disk|file ?system|filesystem|volume|partition|storage|tmp|scratch|drive|<path>) (?:is |was "
+        "|space is |space )?(?:full|exhausted)",
         "disk (?:usage|space) .{0,40}(?:exceed|full|exhaust|low)|database or disk is full",
         "not enough (?:free |disk |available |storage )*space",
         "insufficient (?:free |disk |storage |available )+(?:space)?",
@@ -28,10 +26,8 @@ rule = Clues(
     ),
     says(
         4,
-        (
-            "(?:disk|storage|inode|file|space|block|home|user|group|project)s? quota (?:was |is "
-            "|has been )?(?:exceeded|reached|full)"
-        ),
+        "(?:disk|storage|inode|file|space|block|home|user|group|project)s? quota (?:was |is "
+        "|has been )?(?:exceeded|reached|full)",
         "quota (?:was |is )?(?:exceeded|reached)|over (?:disk )?quota|exceed(?:ed|s)? (?:the "
         "|your )?(?:disk |storage |file |inode )?quota",
         "(?:storage|disk|space) limit (?:was |has been |is )?(?:reached|exceeded)|user block limit",

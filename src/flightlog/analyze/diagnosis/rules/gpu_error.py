@@ -19,33 +19,16 @@ rule = Clues(
         5,
         r"\bCUDA (?:runtime |driver )?error\b|\bCUDA(?:_| )ERROR(?:_\w+)?|\bcudaError\w+|\bHIP error\b",
         r"\bhipError\w+|\bROCm error|device-side assert",
-        unless=_MEMORY,
-    ),
-    says(
-        5,
         "an illegal (?:memory access|instruction) was encountered|unspecified launch failure",
         "misaligned address|CUDA exception|CUDA kernel failed|launch timed out and was terminated",
         "uncorrectable (?:ECC|NVLink) error|too many resources requested for launch|CUDA failure",
-        unless=_MEMORY,
-    ),
-    says(
-        4.5,
-        r"CU(?:BLAS|DNN|SOLVER|SPARSE|FFT|RAND)_(?:STATUS_)?(?!STATUS_SUCCESS|SUCCESS)\w+|cuDNN error",
-        r"cuBLAS error|cuda(?:Get|Set)?Device\w* failed|\bcuInit\b|unhandled cuda error",
-        "ncclUnhandledCudaError|cudnn .{0,40}(?:fail|error)",
-        unless=_MEMORY,
-    ),
-    says(
-        5,
         "no CUDA(?:-| )capable device|CUDA driver version is insufficient|found no NVIDIA driver",
         "no NVIDIA (?:GPU|driver)|NVIDIA driver (?:on your system is too old|is not|was not)",
         "driver/library version mismatch|no kernel image is available|invalid device ordinal",
         "(?:cuda|gpu|device)s? (?:is |are |were )?(?:not available|unavailable|busy)",
         "CUDA (?:is )?not available",
-        (
-            "no (?:GPU|CUDA|HIP|accelerator)s?(?: devices?)? (?:were |was |is |are )?(?:found"
-            "|detected|available|visible)"
-        ),
+        "no (?:GPU|CUDA|HIP|accelerator)s?(?: devices?)? (?:were |was |is |are )?(?:found"
+        "|detected|available|visible)",
         r"cuda\.is_available\(\) is False|is_available\(\) (?:is|returned) False",
         "GPU (?:is lost|has fallen off|device not found)|not compiled with CUDA|without CUDA support",
         "no supported gpu|(?:invalid|bad) CUDA (?:device|id)",
@@ -53,6 +36,13 @@ rule = Clues(
         "all CUDA-capable devices are busy|incompatible with the current PyTorch",
         "unable to initialize (?:the )?(?:CUDA|GPU|backend '(?:cuda|rocm|tpu)')|no devices were found",
         "no HIP GPUs are available|failed to initialize NVML",
+        unless=_MEMORY,
+    ),
+    says(
+        4.5,
+        r"CU(?:BLAS|DNN|SOLVER|SPARSE|FFT|RAND)_(?:STATUS_)?(?!STATUS_SUCCESS|SUCCESS)\w+|cuDNN error",
+        r"cuBLAS error|cuda(?:Get|Set)?Device\w* failed|\bcuInit\b|unhandled cuda error",
+        "ncclUnhandledCudaError|cudnn .{0,40}(?:fail|error)",
         unless=_MEMORY,
     ),
     reports(
@@ -66,6 +56,10 @@ rule = Clues(
         4.5,
         r"could not select device driver|with capabilities: \[\[gpu\]\]|nvidia-container-cli",
         "nvidia-container-runtime",
+        "unable to determine the device handle for GPU|PCIe Bus Error.{0,80}GPU|nvidia-smi.{0,40}(?:fail"
+        "|error)",
+        r"\bACL (?:stream|error)|aclrt\w+|\b(?:NPU|HCCL|XPU|TPU) (?:error|fault|function error)",
+        "CUDA driver init|CUDA unknown error|CUDA call failed|CUDA initialization",
     ),
     says(
         2,
@@ -78,21 +72,12 @@ rule = Clues(
     ),
     says(
         4.5,
-        "unable to determine the device handle for GPU|PCIe Bus Error.{0,80}GPU|nvidia-smi.{0,40}(?:fail"
-        "|error)",
-    ),
-    says(
-        4.5,
-        (
-            "no (?:visible |available |usable )?(?:CUDA |HIP |NVIDIA |AMD )?(?:GPUs?"
-            "|accelerators?)(?: devices?)?(?: (?:were|was|is|are))? ?(?:found|detected|available"
-            "|visible)?\\b"
-        ),
+        "no (?:visible |available |usable )?(?:CUDA |HIP |NVIDIA |AMD )?(?:GPUs?"
+        "|accelerators?)(?: devices?)?(?: (?:were|was|is|are))? ?(?:found|detected|available"
+        "|visible)?\\b",
         "unable to initialize backend",
         unless="insufficient|nodes are",
     ),
-    says(4.5, r"\bACL (?:stream|error)|aclrt\w+|\b(?:NPU|HCCL|XPU|TPU) (?:error|fault|function error)"),
-    says(4.5, "CUDA driver init|CUDA unknown error|CUDA call failed|CUDA initialization"),
     says(3, "cannot re-initialize CUDA"),
     says(
         3,

@@ -44,27 +44,30 @@ rule = Clues(
         saying="RESOURCE_EXHAUSTED.{0,20}(?:out of memory|failed to allocate|ran out)",
     ),
     raised(3, "ResourceExhaustedError", saying="OOM|memory|allocat"),
-    says(6, r"\b(?:CUDA|HIP|XPU|MPS|GPU|NPU|ROCm|device|VRAM|HBM)\b[^\n]{0,60}\bout of (?:device )?memory\b"),
+    says(
+        6,
+        r"\b(?:CUDA|HIP|XPU|MPS|GPU|NPU|ROCm|device|VRAM|HBM)\b[^\n]{0,60}\bout of (?:device )?memory\b",
+        r"(?:cuda|hip|cu|hsa)\w*error\w*[ _:]out_?of_?memory|cudaErrorMemoryAllocation|hipErrorOutOfMemory",
+        "CU(?:BLAS|DNN|SOLVER|SPARSE|FFT)_STATUS_ALLOC_FAILED|CUFFT_ALLOC_FAILED",
+        "CL_(?:OUT_OF_RESOURCES|MEM_OBJECT_ALLOCATION_FAILURE)|VK_ERROR_OUT_OF_DEVICE_MEMORY",
+        r"\bcudaMalloc(?:Async|Managed)?\b.{0,40}(?:failed|out of memory)",
+        r"Allocator \(\w*(?:GPU|bfc)\w*\) ran out of memory|OOM when allocating tensor.{0,200}\bGPU\b",
+        "ran out of memory in memory space (?:hbm|vmem)|exceeded hbm capacity",
+    ),
     says(
         5,
         r"\bout of (?:device |GPU |video |CUDA )?memory\b[^\n]{0,120}\b(?:GPU(?:_\d+\w*)?|CUDA|on device"
         r"|HBM|VRAM)\b",
         "out of (?:device|GPU|video) memory",
-    ),
-    says(
-        6,
-        r"(?:cuda|hip|cu|hsa)\w*error\w*[ _:]out_?of_?memory|cudaErrorMemoryAllocation|hipErrorOutOfMemory",
-        "CU(?:BLAS|DNN|SOLVER|SPARSE|FFT)_STATUS_ALLOC_FAILED|CUFFT_ALLOC_FAILED",
-        "CL_(?:OUT_OF_RESOURCES|MEM_OBJECT_ALLOCATION_FAILURE)|VK_ERROR_OUT_OF_DEVICE_MEMORY",
+        r"(?:insufficient|not enough) memory\b.{0,20}\b(?:accelerator|device|GPU)\b",
+        r"unable to allocate (?:CUDA|GPU|Vulkan|Metal|device)\w* (?:buffer|memory)",
     ),
     says(1.5, "CUBLAS_STATUS_NOT_INITIALIZED|CUDNN_STATUS_NOT_INITIALIZED"),
     says(
-        6,
-        r"\bcudaMalloc(?:Async|Managed)?\b.{0,40}(?:failed|out of memory)",
-        r"Allocator \(\w*(?:GPU|bfc)\w*\) ran out of memory|OOM when allocating tensor.{0,200}\bGPU\b",
-        "ran out of memory in memory space (?:hbm|vmem)|exceeded hbm capacity",
+        4,
+        "OOM when allocating tensor",
+        "RESOURCE_EXHAUSTED: .{0,40}(?:out of memory|ran out|failed to allocate|allocat)",
     ),
-    says(4, "OOM when allocating tensor"),
     says(
         3,
         "GiB (?:total|of which)|reserved (?:in total )?by PyTorch|PYTORCH_(?:CUDA_)?ALLOC_CONF",
@@ -77,9 +80,6 @@ rule = Clues(
         r"failed to allocate .{0,60}(?:on (?:the )?(?:GPU|device)|of device memory|from device|VRAM|gpu"
         r"|CUDA\d)",
     ),
-    says(4, "RESOURCE_EXHAUSTED: .{0,40}(?:out of memory|ran out|failed to allocate|allocat)"),
-    says(5, r"(?:insufficient|not enough) memory\b.{0,20}\b(?:accelerator|device|GPU)\b"),
-    says(5, r"unable to allocate (?:CUDA|GPU|Vulkan|Metal|device)\w* (?:buffer|memory)"),
     suggest=[
         "Lower the batch size, the sequence length or the model's size, or accumulate gradients over "
         "smaller batches.",

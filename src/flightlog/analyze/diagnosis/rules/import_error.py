@@ -58,19 +58,16 @@ rule = Clues(
         "invalid ELF header|cannot load (?:shared )?library|could not load (?:dynamic )?library",
         "(?:unable to|could not|cannot|failed to) load (?:the )?(?:shared |dynamic )?(?:library|object|DLL"
         "|(?:\\w+ ){0,3}plugin)",
-    ),
-    reports(
-        5,
-        r"version [`'][\w.]{1,80}' not found|\b(?:ERR_)?MODULE_NOT_FOUND\b",
-        source=Source.exception,
-    ),
-    says(
-        5,
         "there is no package called|package or namespace load failed(?!.*is being loaded, but)",
         r"Package \S+ not found in current path|Can't locate \S+ in @INC|cannot find (?:module|package)\b",
         r"could not find or load main class|package \S+ does not exist",
         r"cannot load such file|no executable .{1,60}\bfound|unresolved import\b|unable to (?:find|locate"
         r"|start) the (?:specified |requested )?executable",
+    ),
+    reports(
+        5,
+        r"version [`'][\w.]{1,80}' not found|\b(?:ERR_)?MODULE_NOT_FOUND\b",
+        source=Source.exception,
     ),
     says(
         3,
@@ -82,13 +79,13 @@ rule = Clues(
     ended(127, weight=2.5),
     named(
         3,
-        (
-            "Import|(?:Module|Package|Library|Class|Plugin|Dependency)(?:NotFound|Missing"
-            "|NotInstalled|Unavailable)|Missing(?:Module|Package|Library|Dependency)"
-        ),
+        "Import|(?:Module|Package|Library|Class|Plugin|Dependency)(?:NotFound|Missing"
+        "|NotInstalled|Unavailable)|Missing(?:Module|Package|Library|Dependency)",
     ),
     reports(
-        4.5, r"execv?e?\(\).{0,120}No such file|exec: .{0,120}(?:not found|no such file)|cannot find -l\w+"
+        4.5,
+        r"execv?e?\(\).{0,120}No such file|exec: .{0,120}(?:not found|no such file)|cannot find -l\w+",
+        r"^<path>: '[\w.+-]{1,40}': No such file",
     ),
     raised(5, "AttributeError ImportError", saying="partially initialized module|circular import"),
     says(
@@ -96,7 +93,6 @@ rule = Clues(
         r"does not have \S+ in its dependencies|WinError 126|specified module could not be found"
         r"|error loading \S+\.(?:dll|so)",
     ),
-    reports(4.5, r"^<path>: '[\w.+-]{1,40}': No such file"),
     says(
         4,
         r"no suitable (?:\w+ )?driver\b|\bdriver\b.{0,40}\b(?:not found|could not be (?:found|loaded))",

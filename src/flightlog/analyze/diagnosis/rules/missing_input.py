@@ -54,12 +54,10 @@ rule = Clues(
     errno("EISDIR", 2),
     says(
         3.5,
-        (
-            r"(?<!<)\b(?:files?|path|object|key|directory|folder|dataset|data set|blob|inputs?"
-            r"|checkpoint|bucket|table|archive|image|tileset|model)\b.{0,80}\b(?:not found"
-            "|does not exist|doesn't exist|could not be found|cannot be found|were not found"
-            "|do(?:es)? not exist|is missing|missing|was not provided|(?:was|were|is) empty)"
-        ),
+        r"(?<!<)\b(?:files?|path|object|key|directory|folder|dataset|data set|blob|inputs?"
+        r"|checkpoint|bucket|table|archive|image|tileset|model)\b.{0,80}\b(?:not found"
+        "|does not exist|doesn't exist|could not be found|cannot be found|were not found"
+        "|do(?:es)? not exist|is missing|missing|was not provided|(?:was|were|is) empty)",
         r"<(?:path|url)>['\"]?(?: (?:is|was|were|are|has|could|can|does"
         r"|do))?:? ?(?:be )?(?:not (?:be )?(?:found|exist)|missing|cannot be found)",
         unless=(
@@ -69,22 +67,18 @@ rule = Clues(
     ),
     says(
         3.5,
-        (
-            r"\b(?:missing|no such|cannot find|can't find|couldn't find|could not find|unable to find"
-            "|unable to locate|cannot locate|not find|fail(?:ed|s)? to (?:find|locate)) (?:the |any |input "
-            "|a |required "
-            "|specified |index )*(?:files?|path|input|inputs|object|key|bucket|dataset|data|checkpoint"
-            r"|directory|folder)\b"
-        ),
+        r"\b(?:missing|no such|cannot find|can't find|couldn't find|could not find|unable to find"
+        "|unable to locate|cannot locate|not find|fail(?:ed|s)? to (?:find|locate)) (?:the |any |input "
+        "|a |required "
+        "|specified |index )*(?:files?|path|input|inputs|object|key|bucket|dataset|data|checkpoint"
+        r"|directory|folder)\b",
         unless=rf"{_MOUNT}|{_LOADED}|module|credential|validation|metadata|annotation",
     ),
     says(
         3,
         r"\bcannot (?:open|access|stat|read) .{0,120}No such file|can't open file",
-        (
-            "(?:unable to|cannot|can't|could not|couldn't|failed to|failure to|error) (?:synchronously )?"
-            r"(?:open(?:ing)?|access(?:ing)?|locat(?:e|ing)) (?:[\w-]+ ){0,3}(?:[\w-]*files?|jarfile)\b"
-        ),
+        "(?:unable to|cannot|can't|could not|couldn't|failed to|failure to|error) (?:synchronously )?"
+        r"(?:open(?:ing)?|access(?:ing)?|locat(?:e|ing)) (?:[\w-]+ ){0,3}(?:[\w-]*files?|jarfile)\b",
         unless=rf"{_LOADED}|permission|signature|truncated|denied|errno = (?!2\b)|lock|{_OTHERWISE}",
     ),
     says(
@@ -99,8 +93,15 @@ rule = Clues(
         "No rule to make target|found no files|no input files|match(?:es|ed)? (?:no|any) file(?:s\\b"
         "|\\(s\\))|paths were empty",
         "unable to locate (?:the )?(?:initial|boundary|restart|forcing|input|reference|training|test)",
+        r"\bmissing (?:required )?\w{0,20}:? <path>",
     ),
-    says(3.5, "manifest (?:for .{0,120} )?(?:unknown|not found)|repository does not exist|code = NotFound"),
+    says(
+        3.5,
+        "manifest (?:for .{0,120} )?(?:unknown|not found)|repository does not exist|code = NotFound",
+        r"\b(?:files?|inputs?|reads|reference|alignments?)\b.{0,40}\b(?:is|are|was|were) not indexed\b",
+        r"(?:could not|cannot|can't|unable to|fail(?:ed)? to) (?:retrieve|load|find|open"
+        r"|locate) (?:the )?index\b",
+    ),
     status(404, 410, weight=3.5),
     named(
         3,
@@ -114,19 +115,10 @@ rule = Clues(
     says(4, r"does not appear to have a file named|missing (?:input|output) files?\(?s?\)?"),
     says(
         2.5,
-        (
-            "(?:can't|cannot|could not|unable to) load (?:the )?(?:tokenizer|model|weights|checkpoint"
-            r"|configuration|image|dataset|file)\b"
-        ),
+        "(?:can't|cannot|could not|unable to) load (?:the )?(?:tokenizer|model|weights|checkpoint"
+        r"|configuration|image|dataset|file)\b",
     ),
     reports(3, r"\(NotFound\)|\(404\) when calling"),
-    says(3, r"\bmissing (?:required )?\w{0,20}:? <path>"),
     says(3, r"\bno (?:[\w-]+ ){0,4}files? (?:was |were )?found\b", unless=_MOUNT),
-    says(
-        3.5,
-        r"\b(?:files?|inputs?|reads|reference|alignments?)\b.{0,40}\b(?:is|are|was|were) not indexed\b",
-        r"(?:could not|cannot|can't|unable to|fail(?:ed)? to) (?:retrieve|load|find|open"
-        r"|locate) (?:the )?index\b",
-    ),
     suggest=_suggest,
 )

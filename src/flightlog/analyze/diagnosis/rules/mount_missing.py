@@ -20,16 +20,12 @@ rule = Clues(
     ),
     says(
         5.5,
-        (
-            r"\b(?:bind|mount)(?:ing)? (?:source|mount|point|path|target|destination"
-            "|dir(?:ectory)?)?.{0,120}(?:does(?:n't| not) exist|not found|no such|failed|is missing"
-            "|unable|refused|cannot|not a directory|not available)"
-        ),
+        r"\b(?:bind|mount)(?:ing)? (?:source|mount|point|path|target|destination"
+        "|dir(?:ectory)?)?.{0,120}(?:does(?:n't| not) exist|not found|no such|failed|is missing"
+        "|unable|refused|cannot|not a directory|not available)",
         "invalid mount config|bind source path does not exist",
-        (
-            "(?:unable|failed|cannot|could not|couldn't) to (?:bind|mount|remount|bind[- ]mount"
-            "|chdir to cwd|automount)"
-        ),
+        "(?:unable|failed|cannot|could not|couldn't) to (?:bind|mount|remount|bind[- ]mount"
+        "|chdir to cwd|automount)",
         r"mount\(?\)? (?:of .{0,120})?(?:failed|error)|error mounting|(?:error )?while mounting",
         "(?:can't|cannot|could not) (?:be )?mount|mount error|mount failed|failed to (?:be )?mount",
         unless=r"address|\bport\b|socket|\bbind to\b",
@@ -45,21 +41,22 @@ rule = Clues(
         r"\b(?:is|are|was|has|have)(?: been| currently)? (?:not|un)[ -]?(?:been )?mounted",
         "not (?:a )?mount ?point|no (?:file ?system|volume|share|drive) (?:is )?mounted",
         "mount ?point .{0,60}(?:does not exist|missing|empty|not found|is not)",
-        (
-            "file ?system (?:is |was )?(?:not mounted|unmounted|unavailable|not available|offline"
-            "|not accessible|gone)"
-        ),
+        "file ?system (?:is |was )?(?:not mounted|unmounted|unavailable|not available|offline"
+        "|not accessible|gone)",
         "(?:volume|share|drive) .{0,60}(?:not (?:found|mounted|available)|missing|unavailable"
         "|does not exist)",
-        (
-            "(?:nfs|lustre|gpfs|beegfs|cephfs|ceph|smb|cifs|glusterfs"
-            r"|bee ?gfs)\b.{0,80}(?:not responding|unavailable|evicted|timed out|stale|not mounted"
-            "|failed|unmounted|disconnected|gone|error)"
-        ),
+        "(?:nfs|lustre|gpfs|beegfs|cephfs|ceph|smb|cifs|glusterfs"
+        r"|bee ?gfs)\b.{0,80}(?:not responding|unavailable|evicted|timed out|stale|not mounted"
+        "|failed|unmounted|disconnected|gone|error)",
         "wrong fs type|bad superblock|special device .{0,60}does not exist|unknown filesystem type",
         "stale (?:nfs )?file handle",
+        r"creat(?:e|ing) mount source|lustreerror|(?:client|we) (?:was|were) evicted",
     ),
-    says(4.5, r"no such file or directory.{0,120}\bmount|\bmount\b.{0,160}no such file or directory"),
+    says(
+        4.5,
+        r"no such file or directory.{0,120}\bmount|\bmount\b.{0,160}no such file or directory",
+        r"to mount list|mounting .{0,120}: (?:no such|permission|invalid)",
+    ),
     says(
         3.5,
         "failed to resolve (?:session|image) (?:directory|path)",
@@ -68,8 +65,6 @@ rule = Clues(
     ),
     named(4, "Mount"),
     reports(4, r"mount\w*\(\).{0,200}(?:doesn't exist|does not exist|[Ff]ail|[Cc]ould not|[Uu]nable)"),
-    says(5, r"creat(?:e|ing) mount source|lustreerror|(?:client|we) (?:was|were) evicted"),
-    says(4.5, r"to mount list|mounting .{0,120}: (?:no such|permission|invalid)"),
     suggest=[
         "See what the host that ran it has mounted: `findmnt`, `df -h PATH`; compare it with a host where "
         "it works.",

@@ -58,10 +58,8 @@ rule = Clues(
     ),
     says(
         3.5,
-        (
-            "connection (?:was |is |has been |attempt )?(?:refused|reset|aborted|closed|lost|broken"
-            "|dropped|failed|timed? ?out|terminated|error|could not be established|unexpectedly)"
-        ),
+        "connection (?:was |is |has been |attempt )?(?:refused|reset|aborted|closed|lost|broken"
+        "|dropped|failed|timed? ?out|terminated|error|could not be established|unexpectedly)",
         "(?:connect|connection) time-?out|failed to (?:establish (?:a )?(?:new )?connection|connect)",
         "(?:cannot|could not|couldn't|unable to|can't) (?:connect|reach|establish)|failed connecting",
         "error connecting|connect(?:ing)? to .{0,80}(?:failed|timed out|refused)|lost connection",
@@ -78,6 +76,9 @@ rule = Clues(
         r"_handshake(?:\(\))? failed",
         "unexpected EOF while reading from|early EOF|remote end hung up|RPC failed; (?:curl|HTTP)",
         "fetch-pack: unexpected disconnect",
+        r"cancell?ed while waiting for connection|ports? (?:is|are) (?:not available|already (?:allocated"
+        r"|in use))",
+        r"attempt was made to access a socket|\blisten tcp\b.{0,60}\bbind\b",
     ),
     says(
         3.5,
@@ -87,15 +88,15 @@ rule = Clues(
         "ssh: connect to host|kex_exchange_identification|client_loop: send disconnect",
         "closed by remote host|proxy (?:error|connection)|cannot connect to proxy",
         "tunnel connection failed",
+        r"\b(?:sftp|ssh|ftp|https?|grpc|rpc|tls)\b.{0,20}: (?:unexpected )?EOF\b",
+        r"\b(?:data|bandwidth|transfer|LFS)\b.{0,20}\b(?:quota|budget|allowance)\b",
     ),
     says(
         3.5,
-        (
-            r"\b(?:too many requests|rate limit(?:ed| exceeded| reached)?"
-            "|service (?:temporarily )?unavailable|bad gateway|slow ?down|throttl(?:ed|ing)"
-            "|temporarily unavailable|server (?:is )?overloaded|quota exceeded for .{0,40}(?:requests"
-            "|metric))"
-        ),
+        r"\b(?:too many requests|rate limit(?:ed| exceeded| reached)?"
+        "|service (?:temporarily )?unavailable|bad gateway|slow ?down|throttl(?:ed|ing)"
+        "|temporarily unavailable|server (?:is )?overloaded|quota exceeded for .{0,40}(?:requests"
+        "|metric))",
         unless="resource temporarily unavailable",
     ),
     reports(
@@ -107,6 +108,7 @@ rule = Clues(
         r"\bOFI [\w() ]{1,40} failed|\bfi_\w+ (?:domain )?failed|libfabric:\w+:.{0,80}(?:[Ee]rror|[Ff]ail)",
         r"\bPSM[23]?\b.{0,60}(?:unable|can't|[Ff]ail|[Ee]rror)|network link is",
         r"IBV_WC_RETRY_EXC_ERR|UCX +(?:ERROR|Fatal)|transport error|connectFullMesh|\bmlx5_\w+",
+        "NETWORK_CONNECTION|SLOW_DOWN|SERVICE_UNAVAILABLE|REQUEST_TIME_TOO_SKEWED",
     ),
     says(
         3,
@@ -114,12 +116,6 @@ rule = Clues(
         "address already in use",
     ),
     reports(3.5, r"cannot open (?:the connection to|URL) ['\"]?<url>", source=Source.exception),
-    says(
-        4.5,
-        r"cancell?ed while waiting for connection|ports? (?:is|are) (?:not available|already (?:allocated"
-        r"|in use))",
-        r"attempt was made to access a socket|\blisten tcp\b.{0,60}\bbind\b",
-    ),
     status(429, 500, 502, 503, 520, 522, 523, weight=3.5),
     named(
         3, "Connect(?:ion|or|Error|Exception)|Network|Socket|DNS|Unreachable|RateLimit|Throttl|Proxy|SSL|TLS"
@@ -130,20 +126,15 @@ rule = Clues(
         r"\b(?:connection|socket|network|remote (?:host|server)|endpoint)\b.{0,40}\b(?:fail\w*|error|closed"
         r"|lost|broken|down)\b",
     ),
-    reports(4, "NETWORK_CONNECTION|SLOW_DOWN|SERVICE_UNAVAILABLE|REQUEST_TIME_TOO_SKEWED"),
     says(
         4.5,
-        (
-            "unable to resolve|unable to contact slurm|communication (?:connection )?failure"
-            "|contact(?:ing)? (?:the )?(?:slurm|pbs|licen[cs]e) (?:controller|server|manager|daemon)"
-        ),
+        "unable to resolve|unable to contact slurm|communication (?:connection )?failure"
+        "|contact(?:ing)? (?:the )?(?:slurm|pbs|licen[cs]e) (?:controller|server|manager|daemon)",
         unless=(
             r"resolve.{0,40}\b(?:dependenc|service for|module|reference|symbol|type|class|path|import"
             r"|package|version|conflict|merge|plugin|bean)"
         ),
     ),
-    says(3.5, r"\b(?:sftp|ssh|ftp|https?|grpc|rpc|tls)\b.{0,20}: (?:unexpected )?EOF\b"),
-    says(3.5, r"\b(?:data|bandwidth|transfer|LFS)\b.{0,20}\b(?:quota|budget|allowance)\b"),
     says(
         4, "no internet|no network connection|(?:is|are) offline|check your (?:internet|network) connection"
     ),

@@ -25,6 +25,11 @@ rule = Clues(
     says(
         3.5,
         r"\b(?:atoms?|particles?|molecules?|nodes|involved)\b.{0,40}\bmoved (?:too far|further|more than)\b",
+        r"(?:\bnan\b[\s,;]{1,8}){3}",
+        r"\b(?:energy|residual|norm|pressure|velocity|density|temperature)\b.{0,10}[=:] ?-?nan\b",
+        r"\b(?:velocity|speed|temperature|pressure|density|height|energy|force)\b.{0,20}\b(?:is|are|was"
+        r"|became) "
+        r"(?:larger|greater|higher|smaller|lower|less) than [\d.+-]",
     ),
     raised(
         5.5,
@@ -56,13 +61,11 @@ rule = Clues(
     ),
     says(
         5,
-        (
-            r"\b(?:singular matrix|matrix is (?:\w+ )?singular|exactly singular|numerically singular"
-            "|not positive[- ]definite|ill[- ]conditioned|rank[- ]deficient|zero pivot"
-            "|computationally singular|(?:SVD|eigenvalues?|eigensolver|solver|iterations?|SCF|Newton"
-            "|optimization|optimizer|algorithm|solution|method|electronic|minimization|fit) (?:did"
-            r"|does|has|have|do|failed|not|could)[ \w]{0,20}(?:not )?(?:to )?converge)"
-        ),
+        r"\b(?:singular matrix|matrix is (?:\w+ )?singular|exactly singular|numerically singular"
+        "|not positive[- ]definite|ill[- ]conditioned|rank[- ]deficient|zero pivot"
+        "|computationally singular|(?:SVD|eigenvalues?|eigensolver|solver|iterations?|SCF|Newton"
+        "|optimization|optimizer|algorithm|solution|method|electronic|minimization|fit) (?:did"
+        r"|does|has|have|do|failed|not|could)[ \w]{0,20}(?:not )?(?:to )?converge)",
     ),
     says(
         4,
@@ -92,6 +95,11 @@ rule = Clues(
         "divide by zero|arithmetic (?:exception|overflow)",
         "numerical(?:ly)? (?:instabilit|unstable|overflow|error|issue|problem)|math domain error",
         "IEEE_(?:INVALID|DIVIDE_BY_ZERO|OVERFLOW)|integer overflow|gradient overflow",
+        "required step size is less than|step size (?:became|is) (?:too|effectively)"
+        "|repeated (?:convergence|error test) failures",
+        rf"{_NAN} residual|DIVERGED_\w+|evaluates to log\(0\)|dt\S* <= ?dtmin",
+        r"floating (?:invalid|overflow|divide)|forrtl: error \((?:65|72|73)\)|simulation (?:is |became "
+        r"|went )?unstable|non-numeric (?:pressure|atom|energy|box)",
     ),
     says(
         3.5,
@@ -109,24 +117,9 @@ rule = Clues(
     ended("SIGFPE", weight=4.5),
     named(
         3.5,
-        (
-            "Converg|Singular|Na[nN](?![a-z])|Overflow(?!.*Stack)|LinAlg|Diverg|FloatingPoint|Numeric"
-            "|NonFinite|Infeasib"
-        ),
+        "Converg|Singular|Na[nN](?![a-z])|Overflow(?!.*Stack)|LinAlg|Diverg|FloatingPoint|Numeric"
+        "|NonFinite|Infeasib",
         unless="StackOverflow|pickle",
-    ),
-    says(
-        4,
-        (
-            "required step size is less than|step size (?:became|is) (?:too|effectively)"
-            "|repeated (?:convergence|error test) failures"
-        ),
-    ),
-    says(4, rf"{_NAN} residual|DIVERGED_\w+|evaluates to log\(0\)|dt\S* <= ?dtmin"),
-    says(
-        3.5,
-        r"(?:\bnan\b[\s,;]{1,8}){3}",
-        r"\b(?:energy|residual|norm|pressure|velocity|density|temperature)\b.{0,10}[=:] ?-?nan\b",
     ),
     reports(
         4,
@@ -134,17 +127,6 @@ rule = Clues(
         r"\bP?[SDCZ](?:PO|GE|SY|HE|GB|PB|PT|ST|TR)[A-Z0-9]{2,4}\b.{0,40}(?:[Ff]ail|[Ee]rror|INFO|info"
         r"|[Rr]eturn ?[Cc]ode)",
         source=Source.exception,
-    ),
-    says(
-        3.5,
-        r"\b(?:velocity|speed|temperature|pressure|density|height|energy|force)\b.{0,20}\b(?:is|are|was"
-        r"|became) "
-        r"(?:larger|greater|higher|smaller|lower|less) than [\d.+-]",
-    ),
-    says(
-        4,
-        r"floating (?:invalid|overflow|divide)|forrtl: error \((?:65|72|73)\)|simulation (?:is |became "
-        r"|went )?unstable|non-numeric (?:pressure|atom|energy|box)",
     ),
     suggest=[
         "Find where it begins: check inputs with `numpy.isfinite(x).all()`, and let it raise at once: "

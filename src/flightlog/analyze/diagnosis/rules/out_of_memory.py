@@ -81,10 +81,6 @@ rule = Clues(
         5,
         "MemoryError _ArrayMemoryError ArrayMemoryError ArrowMemoryError bad_alloc",
         "bad_array_new_length",
-        unless=_DEVICE,
-    ),
-    raised(
-        5,
         "OutOfMemoryError OutOfMemoryException OutOfMemory OutOfMemoryKillerError TaskOutOfMemory",
         unless=_DEVICE,
     ),
@@ -107,28 +103,26 @@ rule = Clues(
         r"\b(?:v?mem|pmem|rss) \d+\w* exceeded limit",
         r"exceed\w* (?:its |the |a )?(?:requested |job )?(?:memory|mem|vmem) (?:limit|allocation|request)",
         r"job killed: v?mem|memory limit of \S+ exceeded|[Mm]emory limit (?:was )?exceeded",
-    ),
-    reports(
-        6,
         "running beyond (?:the )?'?(?:PHYSICAL|VIRTUAL|physical|virtual)'? memory limit",
         "exceeding (?:physical |virtual )?memory limits?",
         "[Ee]xceeded (?:the )?memory (?:limits|overhead)",
-    ),
-    reports(
-        6,
         r"exceeded \d+% memory budget|killed due to (?:the node running low on memory|memory pressure)",
         "node running low on memory|low on resource: memory|memory usage threshold",
+        r"hard limit \"?(?:h_vmem|s_vmem|h_rss|h_data)|(?:over|reached|exceeded"
+        "|hit) .{0,30}memory limit|[Mm]emory limit .{0,20}(?:reached|hit|exceeded)|OUT_OF_ME",
     ),
     says(
         4,
         r"\bout of (?:host |system |virtual |main )?memory\b|\brun(?:s|ning)? out of memory",
         r"\bran out of (?:host |system )?memory",
+        r"memory allocation .{0,40}\bfail",
         unless=_DEVICE,
     ),
     says(
         5,
         r"\bJava heap space|GC overhead limit exceeded|heap limit Allocation failed|heap out of memory",
         "insufficient memory for the Java|Container killed .{0,60}memory|Direct buffer memory",
+        r"fatal error: Killed signal terminated program|\b(?:oom|out-of-memory)[ -]kill",
     ),
     says(
         4.5,
@@ -140,27 +134,20 @@ rule = Clues(
     ),
     says(
         3,
-        (
-            "(?:failed|unable|cannot|could not|can't) to (?:m?alloc(?:ate)?|allocate|reserve"
-            r"|map)\b.{0,60}\b(?:bytes|memory|[KMGT]i?B)"
-        ),
+        "(?:failed|unable|cannot|could not|can't) to (?:m?alloc(?:ate)?|allocate|reserve"
+        r"|map)\b.{0,60}\b(?:bytes|memory|[KMGT]i?B)",
         r"\b(?:malloc|mmap|realloc|calloc)(?:\(\))? (?:failed|returned NULL)",
         "memory allocation (?:of .{1,40} )?fail|failed to allocate|allocation failure",
         unless=rf"{_DEVICE}|HSA_STATUS",
     ),
-    says(5, r"fatal error: Killed signal terminated program|\b(?:oom|out-of-memory)[ -]kill"),
-    says(4, "insufficient shared memory|out of shared memory|shared memory .{0,40}(?:exhausted|too small)"),
+    says(
+        4,
+        "insufficient shared memory|out of shared memory|shared memory .{0,40}(?:exhausted|too small)",
+        "array is too big|larger than the maximum possible size",
+    ),
     says(2, r"\bOOM\b", unless=_DEVICE, case=True),
     ended("SIGKILL", weight=0.8),
     named(3.5, "OutOfMemory|OOM|Memory(?:Exhausted|Limit|Exceeded)", unless="(?i:cuda|gpu|hip|device|torch)"),
-    reports(
-        6,
-        (
-            r"hard limit \"?(?:h_vmem|s_vmem|h_rss|h_data)|(?:over|reached|exceeded"
-            "|hit) .{0,30}memory limit|[Mm]emory limit .{0,20}(?:reached|hit|exceeded)|OUT_OF_ME"
-        ),
-    ),
-    says(4, r"memory allocation .{0,40}\bfail", unless=_DEVICE),
     says(
         5,
         "(?:used?|uses|requires?|allocate|needs?|wants?) (?:too much|more) memory|too much memory",
@@ -168,15 +155,14 @@ rule = Clues(
         "|consumption)",
         r"(?:over|above|exceed\w*) (?:its |the )?(?:\w+ )?mem(?:ory)? limit|mem(?:ory)? limit exceeded",
         r"(?-i:FatalProcessOutOfMemory|OutOfMemoryHandler|OutOfMemoryError)\b",
+        r"\bbad_alloc\b",
         unless=_DEVICE,
     ),
-    says(5, r"\bbad_alloc\b", unless=_DEVICE),
     says(
         3.5,
         r"\bworkspace (?:array )?(?:is )?too small|\bwork(?:space)? memory (?:is )?(?:exhausted|too small)",
     ),
     says(1.3, r"\bmemory\b.{0,40}\b(?:exceed\w*|exhaust\w*|insufficient|fail\w*)\b", unless=_DEVICE),
     says(3, r"stack (?:usage|size) .{0,30}too close to the limit|node stack overflow"),
-    says(4, "array is too big|larger than the maximum possible size"),
     suggest=_suggest,
 )

@@ -23,12 +23,11 @@ rule = Clues(
         3.5,
         r"\b(?:operation|action) (?:is )?not permitted|not permitted to",
         "insufficient (?:privileges|permissions?|rights)",
-        (
-            "(?:you )?(?:do not|don't|does not) have (?:the )?(?:necessary |required |sufficient "
-            "|write |read |execute )*permissions?"
-        ),
+        "(?:you )?(?:do not|don't|does not) have (?:the )?(?:necessary |required |sufficient "
+        "|write |read |execute )*permissions?",
         "(?:is )?not writ(?:e)?able|access (?:is )?denied|cannot write to|must be (?:run as )?root",
         "requires root|are you root|read-only file ?system|requires? (?:superuser|elevated)",
+        r"(?:no|not have|without) (?:write|read|execute) (?:access|permissions?)\b",
         unless=REMOTE,
     ),
     says(
@@ -41,7 +40,6 @@ rule = Clues(
     named(3, "Permission|Privilege|AccessDenied", unless=REMOTE),
     says(3, "no mapping entry found|subuid|newuidmap"),
     says(3.5, "sudo: |(?:readonly|read-only) database|not in the sudoers"),
-    says(3.5, r"(?:no|not have|without) (?:write|read|execute) (?:access|permissions?)\b", unless=REMOTE),
     says(
         2.4,
         r"(?:cannot|could not|can't|unable to|failed to) (?:make|create) (?:the "

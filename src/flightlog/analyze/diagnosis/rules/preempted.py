@@ -10,9 +10,6 @@ rule = Clues(
         6,
         r"DUE TO PREEMPTION|\bPREEMPTED\b|TERM_PREEMPT|\bPreempted\b|\bPREEMPT(?:ION|ING)?\b",
         "DUE TO JOB REQUEUE|JOB REQUEUED",
-    ),
-    reports(
-        6,
         r"Host EC2 \(instance i-\w+\) terminated|BidEvictedEvent|instance-action|TerminationNotice",
         r"compute\.instances\.preempted|SpotInterruption|SpotInstanceTermination|Spot VM preemption",
     ),

@@ -34,19 +34,15 @@ rule = Clues(
     reports(4, r"Can't get (?:local )?(?:attribute|object) '\w+' on <module", source=Source.exception),
     says(
         5,
-        (
-            "(?:cannot|can't|can not|could not|couldn't|unable to|failed to|not able to"
-            "|error(?:s)? (?:while |when )?) ?(?:be )?(?:un)?(?:pickl|serializ|serialis|deserializ"
-            r"|deserialis|marshal)\w*"
-        ),
+        "(?:cannot|can't|can not|could not|couldn't|unable to|failed to|not able to"
+        "|error(?:s)? (?:while |when )?) ?(?:be )?(?:un)?(?:pickl|serializ|serialis|deserializ"
+        r"|deserialis|marshal)\w*",
         unless=_ELSEWHERE,
     ),
     says(
         5.5,
-        (
-            r"\b(?:is|are|was|were) not (?:JSON |msgpack |pickle |YAML )?(?:serializable|serialisable"
-            "|picklable|pickleable|pickle-able)"
-        ),
+        r"\b(?:is|are|was|were) not (?:JSON |msgpack |pickle |YAML )?(?:serializable|serialisable"
+        "|picklable|pickleable|pickle-able)",
         "not JSON compliant|task not serializable|un(?:picklable|pickleable|serializable)",
         "unsupported pickle protocol|can not serialize|cannot represent an object",
         "not JSON serializable",
@@ -59,6 +55,8 @@ rule = Clues(
         3,
         "did not recognize Python value type when inferring an Arrow data type",
         "Could not convert .{0,120}with type .{0,60}",
+        "long vectors not supported|serialization is too large|exceeds (?:the )?maximum (?:pickle"
+        "|message|serialized) size",
     ),
     says(
         2,
@@ -66,13 +64,6 @@ rule = Clues(
         r"message (?:is )?too (?:large|long) to (?:send|serialize|pickle)|larger than \d+ ?[GM]i?B",
     ),
     named(3.5, "Pickl|Seriali[sz]|Marshal", unless=_DATA),
-    says(
-        3,
-        (
-            "long vectors not supported|serialization is too large|exceeds (?:the )?maximum (?:pickle"
-            "|message|serialized) size"
-        ),
-    ),
     raised(
         5.5, "ArrowInvalid ArrowTypeError", saying="did not recognize Python value type|Expected bytes, got a"
     ),

@@ -46,7 +46,12 @@ rule = Clues(
         r"DUE TO TIME LIMIT|\bCANCELLED\b.{0,60}TIME ?LIMIT|TERM_RUNLIMIT|TERM_CPULIMIT|\bTIMELIMIT\b",
         "JobState=TIMEOUT|State[:=] ?TIMEOUT|STATE: ?TIMEOUT|Reason=TimeLimit",
     ),
-    reports(5, r"^\s*\d+(?:_\d+)?(?:\.\w+)?[\s|].*\bTIMEOUT\b|\bTIMEOUT\b[\s|]+(?:\d+-)?\d\d:\d\d:\d\d"),
+    reports(
+        5,
+        r"^\s*\d+(?:_\d+)?(?:\.\w+)?[\s|].*\bTIMEOUT\b|\bTIMEOUT\b[\s|]+(?:\d+-)?\d\d:\d\d:\d\d",
+        r"hard limit \"?(?:h_rt|s_rt|h_cpu)|allowed_(?:job|execute)_duration|allocation (?:has "
+        r"|was )?expired",
+    ),
     reports(
         4.5,
         r"\b(?<!\.)DeadlineExceeded\b|active longer than specified deadline|activeDeadlineSeconds",
@@ -56,29 +61,19 @@ rule = Clues(
         5,
         r"\bwall[ -]?(?:clock )?time\b.{0,60}\b(?:exceed|limit|expired|reached|over)",
         r"\b(?:exceed|reach)\w*\b.{0,60}\bwall[ -]?(?:clock)?[ -]?time",
+        r"\b(?:job|step|task|run|build|query|workflow|instance|kernel|notebook|pod|container"
+        r"|allocation|session)\b.{0,60}\b(?:exceeded|reached|hit|over)\b.{0,40}\b(?:time ?limit"
+        "|maximum (?:execution|run) ?time|run ?time limit|time allowed)",
+        r"\btime ?limit (?:was )?(?:exceeded|reached|expired|hit)|\bcpu(?: ?time)? ?limit exceeded",
+        "maximum (?:execution|run) ?time|exceeded (?:the |its |hard |soft )*(?:time|run ?time|cpu) ?limit",
+        "killed? .{0,30}(?:time|runtime) limit|run time limit",
     ),
     says(
         4,
         r"\bwallclock\b.{0,40}(?:exceed|limit)",
-        (
-            r"\b(?:exceed\w*|reach(?:ed|ing)|hit|after|over)\b.{0,40}\b(?:job|run|run ?time|hard|soft"
-            r"|cpu|execution|maximum|max|allowed|queue)[- ]?(?:run)?[ -]?time(?: ?limit)?\b(?!out)"
-        ),
+        r"\b(?:exceed\w*|reach(?:ed|ing)|hit|after|over)\b.{0,40}\b(?:job|run|run ?time|hard|soft"
+        r"|cpu|execution|maximum|max|allowed|queue)[- ]?(?:run)?[ -]?time(?: ?limit)?\b(?!out)",
         unless=r"\b(?:retries|memory)\b",
-    ),
-    says(
-        5,
-        (
-            r"\b(?:job|step|task|run|build|query|workflow|instance|kernel|notebook|pod|container"
-            r"|allocation|session)\b.{0,60}\b(?:exceeded|reached|hit|over)\b.{0,40}\b(?:time ?limit"
-            "|maximum (?:execution|run) ?time|run ?time limit|time allowed)"
-        ),
-    ),
-    says(
-        5,
-        r"\btime ?limit (?:was )?(?:exceeded|reached|expired|hit)|\bcpu(?: ?time)? ?limit exceeded",
-        "maximum (?:execution|run) ?time|exceeded (?:the |its |hard |soft )*(?:time|run ?time|cpu) ?limit",
-        "killed? .{0,30}(?:time|runtime) limit|run time limit",
     ),
     says(
         4,
@@ -86,6 +81,7 @@ rule = Clues(
         "ran (?:for )?longer than (?:the )?(?:allowed|maximum|permitted)",
         r"\b(?:exceeded|ran past|ran over|used up|past) (?:its|the|their) (?:maximum |allowed |requested )*"
         r"(?:time (?:allotment|allocation|budget|window)|(?:run|job) duration|duration|wall ?time)\b",
+        r"\b(?:build|workflow|pipeline) timed out|wall ?clock limit",
     ),
     raised(4.5, "TimeLimitExceeded SoftTimeLimitExceeded WallTimeExceeded WalltimeExceeded TimeLimitError"),
     ended("SIGXCPU", weight=4),
@@ -95,11 +91,5 @@ rule = Clues(
         r"\b(?:execution|job|build|run|step)\b.{0,40}took longer than|exceeded .{0,20}\btime ?limit",
         unless="answer|respon|reply",
     ),
-    reports(
-        5,
-        r"hard limit \"?(?:h_rt|s_rt|h_cpu)|allowed_(?:job|execute)_duration|allocation (?:has "
-        r"|was )?expired",
-    ),
-    says(4, r"\b(?:build|workflow|pipeline) timed out|wall ?clock limit"),
     suggest=_suggest,
 )

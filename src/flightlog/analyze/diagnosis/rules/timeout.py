@@ -50,9 +50,9 @@ rule = Clues(
         r"\bread(?:ing)? (?:operation )?timed out|\bread timeout|The read operation timed out",
         "write operation timed out|receive timed out|request (?:has )?timed out|request timeout",
         "operation timed out|response .{0,30}timed out",
+        r"\bdeadline[ _]exceeded\b|context deadline exceeded|deadline expired",
         unless=_CONNECT,
     ),
-    says(4, r"\bdeadline[ _]exceeded\b|context deadline exceeded|deadline expired", unless=_CONNECT),
     says(
         3,
         r"\btimed out (?:after|waiting|while waiting|in|on|when waiting)\b|\btimed out\.?$",
@@ -78,8 +78,11 @@ rule = Clues(
     named(3, "Time(?:d)?[Oo]ut|Deadline", unless="Connect|connect|TimeLimit"),
     says(2.5, r"\btimed[ -]out\b", unless=_CONNECT),
     reports(4, r"curl: \(28\)", unless="[Cc]onnect"),
-    says(3.5, r"gave up waiting|waiting for .{0,40}\block\b.{0,20}(?:after|timed|failed)"),
-    says(3.5, r"longer than .{0,30}\b(?:to (?:answer|respond|reply)|for (?:an answer|a response|a reply))"),
+    says(
+        3.5,
+        r"gave up waiting|waiting for .{0,40}\block\b.{0,20}(?:after|timed|failed)",
+        r"longer than .{0,30}\b(?:to (?:answer|respond|reply)|for (?:an answer|a response|a reply))",
+    ),
     says(5, r"pool limit of size|pool exhausted|timeout ?>"),
     suggest=[
         "Find out which side was slow: look at what the other end (server, rank, child process) did in "

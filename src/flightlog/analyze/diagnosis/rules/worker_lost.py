@@ -79,14 +79,14 @@ rule = Clues(
         6,
         r"DUE TO NODE FAILURE|\bNODE_FAIL\b|\bBOOT_FAIL\b|Node failure on|NodeNotReady|NodeLost\b",
         r"\bNode \S+ is not (?:ready|responding)|launch failed requeued",
+        r"DataLoader worker \(pid\(?s?\)?:? ?[\d, ]+\)? (?:is|are|exited|was)",
+        "DataLoader worker .{0,60}(?:killed|exited unexpectedly)",
     ),
     reports(
         3.5,
         "BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES",
-        (
-            r"(?:mpirun|mpiexec|prterun|PRTE|ORTE|mpiexec\.hydra|srun).{0,80}\b(?:noticed that process"
-            "|has lost communication|lost connection|daemon)"
-        ),
+        r"(?:mpirun|mpiexec|prterun|PRTE|ORTE|mpiexec\.hydra|srun).{0,80}\b(?:noticed that process"
+        "|has lost communication|lost connection|daemon)",
         unless="unable to reliably start",
     ),
     _said_why,
@@ -99,11 +99,6 @@ rule = Clues(
         unless="compil|cc1plus|process group",
     ),
     reports(
-        6,
-        r"DataLoader worker \(pid\(?s?\)?:? ?[\d, ]+\)? (?:is|are|exited|was)",
-        "DataLoader worker .{0,60}(?:killed|exited unexpectedly)",
-    ),
-    reports(
         5.5,
         r"ExecutorLostFailure|Executor (?:heartbeat timed out|\S+ exited|lost)|Lost executor",
         r"Container .{0,60}on a \*lost\* node|Remote RPC client disassociated",
@@ -111,30 +106,25 @@ rule = Clues(
     ),
     says(
         4,
-        (
-            r"\b(?:workers?|nanny|actor|executor|node|raylet|rank|daemon|kernel|engine|child|agent"
-            "|process in the process pool|loader process|slave|peer process|engine core"
-            r"|enginecore)\b(?: process(?:es)?| proc)?.{0,60}\b(?:died|dies|was lost|has been lost"
-            "|is lost|is dead|was killed|has been killed|crashed|disappeared|vanished"
-            "|terminated abruptly|terminated unexpectedly|exited prematurely|exited unexpectedly"
-            "|unexpectedly (?:exited|failed|died|terminated)|went away|became unreachable"
-            "|failed unexpectedly|died unexpectedly|did not come back|exited before)"
-        ),
-    ),
-    says(
-        4,
-        (
-            r"\b(?:lost|losing) (?:connection|contact|communication) (?:to|with) (?:the )?(?:worker"
-            "|node|executor|scheduler|nanny|daemon|rank|remote daemon|agent|runner)"
-        ),
+        r"\b(?:workers?|nanny|actor|executor|node|raylet|rank|daemon|kernel|engine|child|agent"
+        "|process in the process pool|loader process|slave|peer process|engine core"
+        r"|enginecore)\b(?: process(?:es)?| proc)?.{0,60}\b(?:died|dies|was lost|has been lost"
+        "|is lost|is dead|was killed|has been killed|crashed|disappeared|vanished"
+        "|terminated abruptly|terminated unexpectedly|exited prematurely|exited unexpectedly"
+        "|unexpectedly (?:exited|failed|died|terminated)|went away|became unreachable"
+        "|failed unexpectedly|died unexpectedly|did not come back|exited before)",
+        r"\b(?:lost|losing) (?:connection|contact|communication) (?:to|with) (?:the )?(?:worker"
+        "|node|executor|scheduler|nanny|daemon|rank|remote daemon|agent|runner)",
         "missed .{0,20}heartbeats?|no heartbeats?",
         "heartbeat (?:was )?(?:lost|missed|timeout|timed out|failed)|lost worker",
         "no worker(?:s)? (?:left|alive)|without (?:any )?workers|all workers (?:died|lost)",
-    ),
-    says(
-        4,
         r"worker\b.{0,30}\b(?:sent|got|received|exited with|was terminated|terminated).{0,30}(?:SIG|signal)",
         "prematurely exit|terminated abruptly while the future",
+        r"failed to heartbeat|stream died|communicate with (?:the )?scheduler|zombie (?:job|task)",
+        r"unserialize\(node\$con\)|did not deliver (?:a )?results?|process died unexpectedly",
+        "job disconnected, attempting to reconnect|can not reconnect to",
+        r"caused the cluster to lose|due to (?:the )?loss of|no longer alive|worker stopped while"
+        r"|unexpected exit of|process \d+ .{0,40}was killed",
     ),
     says(
         3,
@@ -143,24 +133,11 @@ rule = Clues(
     ),
     named(
         4,
-        (
-            "(?:Worker|Actor|Node|Engine|Executor|Kernel|Process|Raylet)\\w*(?:Died|Dead|Lost|Crash"
-            "|Kill|Terminated|Exited)|Dead(?:Kernel|Worker|Engine|Node)|KilledWorker|LostWorker"
-            "|BrokenProcess"
-        ),
+        "(?:Worker|Actor|Node|Engine|Executor|Kernel|Process|Raylet)\\w*(?:Died|Dead|Lost|Crash"
+        "|Kill|Terminated|Exited)|Dead(?:Kernel|Worker|Engine|Node)|KilledWorker|LostWorker"
+        "|BrokenProcess",
     ),
     says(3.5, "processes terminated badly|terminated badly; aborting"),
-    says(4, r"failed to heartbeat|stream died|communicate with (?:the )?scheduler|zombie (?:job|task)"),
-    says(
-        4,
-        r"unserialize\(node\$con\)|did not deliver (?:a )?results?|process died unexpectedly",
-        "job disconnected, attempting to reconnect|can not reconnect to",
-    ),
-    says(
-        4,
-        r"caused the cluster to lose|due to (?:the )?loss of|no longer alive|worker stopped while"
-        r"|unexpected exit of|process \d+ .{0,40}was killed",
-    ),
     suggest=[
         "Find out what ended the worker: its own log, the kernel's (`dmesg -T`), or the batch system "
         "(`sacct -j JOB -o JobID,State,ExitCode,MaxRSS,NodeList`). Memory is the usual reason.",
