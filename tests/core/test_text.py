@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flightlog.core.text import cut, cut_end, first_line, last_line, plural, signal_name
+from flightlog.core.text import base_name, cut, cut_end, first_line, last_line, plural, signal_name
 
 
 def test_a_count_has_its_noun_in_the_right_number():
@@ -24,3 +24,8 @@ def test_the_first_and_the_last_line_are_those_that_are_not_blank():
 
 def test_signals_have_names_or_numbers():
     assert (signal_name(9), signal_name(63)) == ("SIGKILL", "SIG63")
+
+
+def test_a_tasks_name_loses_the_index_of_one_of_many() -> None:
+    names = ("sim[3]", "sim", "a[1][2]", "[3]", "sim[]", "sim[x]y")
+    assert [base_name(name) for name in names] == ["sim", "sim", "a[1]", "[3]", "sim", "sim[x]y"]

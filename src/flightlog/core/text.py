@@ -1,10 +1,14 @@
 """Short texts out of longer ones: counts with their noun, the beginning or end of a text, one line, names of
-signals.
+tasks and signals.
 """
 
 from __future__ import annotations
 
+import re
 import signal
+
+INDEX = r"(?s)(.)\[[^\[\]]*\]$"
+"""The index of one of many at the end of a task's name, and the character before it; SQL takes it, too."""
 
 
 def words(text: str) -> frozenset[str]:
@@ -37,6 +41,11 @@ def first_line(text: str | None, limit: int | None = None) -> str:
 def last_line(text: str | None) -> str:
     """The last line that is not blank, stripped; empty where there is none."""
     return next((line.strip() for line in reversed((text or "").splitlines()) if line.strip()), "")
+
+
+def base_name(task: str) -> str:
+    """A task's name without the index of one of many: `sim` of `sim[3]` and of `sim[a]`."""
+    return re.sub(INDEX, r"\1", task)
 
 
 def signal_name(number: int) -> str:

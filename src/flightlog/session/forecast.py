@@ -14,11 +14,11 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from flightlog.analyze.history.attempts import base_name
 from flightlog.analyze.predict.baseline import Estimate
 from flightlog.analyze.predict.predict import Model, estimate
 from flightlog.analyze.predict.schedule import ScheduleSpread, makespan, mean_of, simulate
 from flightlog.core.errors import UsageError
+from flightlog.core.text import base_name
 from flightlog.events import TaskEnded, TaskSubmitted
 from flightlog.session.plan import ExpectedCost, Plan
 from flightlog.store.liveness import unix_time

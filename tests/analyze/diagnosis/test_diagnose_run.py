@@ -186,7 +186,7 @@ def test_memory_is_asked_for_in_the_terms_of_the_manifest(tmp_path):
             rss_bytes=int(7.9 * GIB),
         ),
         lost("w1", 3, "n1", reason, pid=5, signal="SIGKILL"),
-        *lost_task("t[3]", 3, "w1", reason, component="sim", task="sim[3]"),
+        *lost_task("t[3]", 3, "w1", reason, component="sim", task="sim[a]"),
     ]
     path = make_run(tmp_path, events, provider="slurm", target="cluster")
     plan = {

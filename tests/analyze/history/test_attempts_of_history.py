@@ -14,7 +14,6 @@ from builders.runs import at, make_run
 from flightlog.analyze.history.attempts import (
     PastAttempt,
     ProjectHistory,
-    base_name,
     gpu_memory_killed,
     memory_killed,
     read_past,
@@ -246,11 +245,6 @@ def test_what_is_said_of_the_narrowest_thing_counts_and_a_plan_fills_in(tmp_path
     assert (found["sim-1"].timeout_s, found["other-3"].timeout_s) == (5.0, None)
     (path / "plan.json").write_text('{"components": [')
     assert {one.requested_walltime_s for one in read_past(tmp_path, project="demo").attempts} == {None}
-
-
-def test_names_lose_their_index() -> None:
-    names = ("sim[3]", "sim", "a[1][2]", "[3]", "sim[]", "sim[x]y")
-    assert [base_name(name) for name in names] == ["sim", "sim", "a[1]", "[3]", "sim", "sim[x]y"]
 
 
 def test_the_newest_runs_and_attempts_count(tmp_path: Path) -> None:

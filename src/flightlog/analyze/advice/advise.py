@@ -24,9 +24,9 @@ from flightlog.analyze.advice.statistics import (
 )
 from flightlog.analyze.advice.walltime import advise_walltime
 from flightlog.analyze.advice.wording import evidence, gain, notes, reason, sentence
-from flightlog.analyze.history.attempts import PastAttempt, ProjectHistory, base_name, read_past
+from flightlog.analyze.history.attempts import PastAttempt, ProjectHistory, read_past
 from flightlog.core.errors import FlightlogError, RunNotFound, UsageError
-from flightlog.core.text import first_line
+from flightlog.core.text import base_name, first_line
 from flightlog.events import CostRates
 from flightlog.store.catalogue import list_runs
 from flightlog.store.liveness import Observer

@@ -2,8 +2,8 @@
 
 `ended` has one row for each line that ends an attempt, without the large texts. `failure_records` has one row
 for each failed attempt, whichever of its accounts are there, and for each failure of a run, worker or command
-without a task. `task_name(task)` is `sim` of `sim[3]`. Failures that came of a lost host, worker or job are
-attributed to it. Values that became NaN are found here too.
+without a task. `task_name(task)` is the base name, `sim` of `sim[3]`. Failures that came of a lost host,
+worker or job are attributed to it. Values that became NaN are found here too.
 
 `find_groups` puts failures with the same root together: counts, an example and its texts. `run_end` says how
 the run itself ended.
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 from msgspec import Struct
 
+from flightlog.core.text import INDEX
 from flightlog.events import JobAccounted, JobStarted, WorkerEvent, WorkerLost
 from flightlog.events.base import Json
 from flightlog.store.liveness import latest, unix_time
@@ -77,8 +78,8 @@ def explain_dependents(connection: duckdb.DuckDBPyConnection) -> None:
     connection.execute(_GIVEN_UP)
 
 
-_MACROS = """
-CREATE OR REPLACE TEMP MACRO task_name(task) AS regexp_replace(task, '\\[[0-9]+\\]$', '');
+_MACROS = f"""
+CREATE OR REPLACE TEMP MACRO task_name(task) AS regexp_replace(task, '{INDEX}', '\\1');
 CREATE OR REPLACE TEMP MACRO needed(words) AS
     nullif(regexp_extract(words, '^[^\\n]*? \\(([^()\\s]+)\\), which [^\\n]*? depends on, ', 1), '');
 CREATE OR REPLACE TEMP MACRO cause_of(fingerprint, error_type, message) AS

@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from flightlog.core.errors import FlightlogError
 from flightlog.core.stats import Distribution
+from flightlog.core.text import base_name
 from flightlog.store import layout
 from flightlog.store.catalogue import RunEntry, list_runs, project_of, run_paths
 from flightlog.store.completing import open_run
@@ -38,8 +39,6 @@ ATTEMPTS = 100_000
 """Most runs and attempts that are read, the newest ones."""
 NAMED = 20
 """How many unreadable runs are named, at most; the rest is counted."""
-
-_INDEX = re.compile(r"(?P<name>.+?)\[[^\[\]]*\]", re.DOTALL)
 
 
 class PastAttempt(Struct, frozen=True, kw_only=True):
@@ -110,12 +109,6 @@ class ProjectHistory(Struct, frozen=True, kw_only=True):
     node_cpu_percent: dict[str, float] = {}
     """How busy the CPUs of the hosts were on average, 0 to 100, by run; runs without samples of a node are
     left out."""
-
-
-def base_name(task: str) -> str:
-    """A task's name without the index of one of many: `sim` of `sim[3]`."""
-    found = _INDEX.fullmatch(task)
-    return task if found is None else found["name"]
 
 
 def read_past(

@@ -21,7 +21,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from flightlog.analyze.history.attempts import ProjectHistory, base_name, read_past
+from flightlog.analyze.history.attempts import ProjectHistory, read_past
 from flightlog.analyze.predict.baseline import CONFIDENCE, ENOUGH, LEAST, Estimate, Logs, Prediction, Quantity
 from flightlog.analyze.predict.features import (
     Example,
@@ -45,6 +45,7 @@ from flightlog.analyze.predict.training import (
 )
 from flightlog.core.errors import MissingExtra, UsageError
 from flightlog.core.plugins import did_you_mean
+from flightlog.core.text import base_name
 from flightlog.core.units import format_bytes, format_duration
 from flightlog.store.catalogue import RunEntry, list_runs
 from flightlog.store.documents import replace_bytes

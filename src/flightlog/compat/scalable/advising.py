@@ -50,7 +50,7 @@ class ResourceAdvisor:
     ) -> ResourceRecommendation:
         """Recommended resources of tasks of this name; `sim[3]` means `sim`. `input_features` are ignored."""
         from flightlog.analyze.advice.advise import HIGHEST, LOWEST, advise
-        from flightlog.analyze.history.attempts import base_name
+        from flightlog.core.text import base_name
 
         del input_features
         share = min(max(float(confidence), LOWEST), HIGHEST)
