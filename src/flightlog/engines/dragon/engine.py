@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain, islice, zip_longest
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
@@ -25,6 +25,7 @@ from flightlog.engines.dispatcher import Dispatcher, Worker
 from flightlog.engines.execute import Started, execute
 from flightlog.engines.processes import descendants, end_all
 from flightlog.engines.program import add_paths, main_program, refuse_while_main_is_imported, with_main
+from flightlog.engines.relay.chunks import ChunkReceiver
 from flightlog.engines.wire import Frame, Frames, frame
 from flightlog.engines.worker import (
     READY,
@@ -37,9 +38,6 @@ from flightlog.engines.worker import (
 from flightlog.engines.worker_recording import SampledFrom, WorkerRecording, sampled_from_here
 from flightlog.record.task import lane_name
 from flightlog.store.liveness import this_host
-
-if TYPE_CHECKING:
-    from flightlog.engines.relay.chunks import ChunkReceiver
 
 INSIDE = "DRAGON_MY_PUID"
 """The variable that Dragon sets in every process it runs."""
@@ -172,7 +170,7 @@ class DragonBackend:
         """By Dragon's number of the process."""
         self._told: set[int] = set()
         """Those whose end is known, and their last words are being read."""
-        self._receiver: ChunkReceiver | None = None
+        self.receiver = None if run_path is None else ChunkReceiver(run_path)
         self._over = threading.Event()
         """Nothing is asked of Dragon any more but for ends."""
         self._joiner = threading.Thread(target=self._join, name="flightlog-joiner", daemon=True)
@@ -201,8 +199,8 @@ class DragonBackend:
         self._over.set()
         if self._joiner.ident is not None:
             self._joiner.join(STUCK_S)  # what the program asks of Dragon next, it asks alone
-        if self._receiver is not None:
-            self._receiver.close()
+        if self.receiver is not None:
+            self.receiver.close()
 
     def forget(self, worker: DragonProcess) -> None:
         """A worker is gone: its slot is free again."""
@@ -213,15 +211,6 @@ class DragonBackend:
     def post(self, worker: DragonProcess, message: Frame) -> None:
         """A worker says something; from any thread."""
         self._dispatcher.loop.post(self._hear, worker, message)
-
-    def receive(self, chunk: bytes) -> None:
-        """A worker that does not see the run sends what it recorded."""
-        if self._receiver is None and self._run_path is not None:
-            from flightlog.engines.relay.chunks import ChunkReceiver
-
-            self._receiver = ChunkReceiver(self._run_path)
-        if self._receiver is not None:
-            self._receiver.take(chunk)
 
     def _hear(self, worker: DragonProcess, message: Frame) -> None:
         if message.kind == GONE:
@@ -320,8 +309,8 @@ class DragonProcess(Worker):
         if message.kind == READY:
             host, pid = message.head.decode(), message.serial
             self.facts = [{"worker": f"{host}:{pid}", "host": host, "pid": pid}]
-        elif message.kind == CHUNK:
-            self._backend.receive(message.body)
+        elif message.kind == CHUNK and self._backend.receiver is not None:
+            self._backend.receiver.take(message.body)
 
     def send(self, attempt: Attempt) -> None:
         """Give it an attempt."""

@@ -13,9 +13,10 @@ from typing import Any
 
 from flightlog.core.errors import MissingExtra, UsageError
 from flightlog.engines.contract import PooledEngine, Reports, Resources
+from flightlog.engines.dispatcher import Dispatcher
 from flightlog.engines.program import refuse_while_main_is_imported
 from flightlog.engines.ray.cluster import check_answer, check_form
-from flightlog.engines.ray.pool import RayOptionsOf, RayPool
+from flightlog.engines.ray.pool import RayCluster, RayOptionsOf
 
 NO_REPORTS_HOME = {"RAY_USAGE_STATS_ENABLED": "0"}
 
@@ -102,10 +103,17 @@ class RayEngine(PooledEngine):
         began = time.time()
         if not self._ray.is_initialized():
             self._connect()
-        self._pool = RayPool(
-            self._ray, self._max_workers, self._options, self._grace_s, began, self._address is not None
+        cluster = RayCluster(
+            self._ray,
+            self._max_workers,
+            self._options,
+            self._grace_s,
+            run_path,
+            began,
+            far=self._address is not None,
         )
-        self._pool.start(run_path, reports)
+        self._pool = Dispatcher(cluster, 1, self._grace_s)
+        self._pool.start(reports)
         self._close_at_exit()
 
     def dumps(self, value: Any) -> bytes:

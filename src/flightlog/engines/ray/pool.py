@@ -1,27 +1,25 @@
-"""Attempts as tasks of Ray: one thread hands them over, listens to their workers and reports what Ray
-says.
-"""
+"""Attempts as tasks of Ray: hands them over, listens to their workers and says what Ray says of them."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 from uuid import uuid4
 
 import msgspec
 from msgspec import Struct
 
 from flightlog.core.units import format_bytes
-from flightlog.engines.attempts import Attempt, AttemptRegistry
-from flightlog.engines.contract import Outcome, Reports, Resources, Work, WorkerView
+from flightlog.engines.attempts import Attempt
+from flightlog.engines.contract import Outcome, Resources, WorkerView
+from flightlog.engines.dispatcher import CLOSED, Dispatcher, Worker
 from flightlog.engines.exit_reason import Death, OomKills, WatchedProcess, describe_death
 from flightlog.engines.local_channel import ChannelServer
 from flightlog.engines.processes import descendants, end_all
@@ -29,7 +27,7 @@ from flightlog.engines.program import main_program
 from flightlog.engines.ray.cluster import Nodes
 from flightlog.engines.ray.worker import (
     BEGAN,
-    PARCEL,
+    CHUNK,
     Began,
     RayWorkerSetup,
     decode_began,
@@ -38,16 +36,13 @@ from flightlog.engines.ray.worker import (
     encode_surroundings,
     run_attempt,
 )
+from flightlog.engines.relay.chunks import ChunkReceiver
 from flightlog.engines.worker_recording import sampled_from_here
 from flightlog.events import WorkerLaunched, WorkerLost, WorkerReady, WorkerRemoved
 from flightlog.record.clock import Clock
 
-if TYPE_CHECKING:
-    from flightlog.engines.relay.chunks import ChunkReceiver
-
 log = logging.getLogger("flightlog")
 
-CLOSED = "the engine was closed"
 LEAST_AHEAD = 64
 """Attempts that Ray is handed at least: it can plan ahead, and a cluster that grows sees why it should."""
 REVIEW_S = 5.0
@@ -69,14 +64,17 @@ _NAMES = {"num_cpus": "CPU", "num_gpus": "GPU", "memory": "memory"}
 """Ray's names of resources, by those of a task's options."""
 
 
-class RayPool:
-    """An engine over a Ray that this process is connected to.
+class RayCluster(Worker):
+    """A Ray that this process is connected to: backend of the dispatcher, and its one worker, for Ray
+    schedules attempts itself.
 
     At most `max_workers` attempts are with Ray at once; where that is None, as many as keep it busy.
     `options` are those of its tasks. `began` is the Unix time from which on Ray's processes concern the run,
-    `far` that they may not see the files of this host. Reports are made on one thread, on which everything
-    happens.
+    `far` that they may not see the files of this host. Everything happens on the dispatcher's thread.
     """
+
+    schedules = can_end = True
+    refuses = "it cannot be handed to Ray"
 
     def __init__(
         self,
@@ -84,107 +82,104 @@ class RayPool:
         max_workers: int | None,
         options: RayOptionsOf,
         grace_s: float,
+        run_path: str | None,
         began: float,
         far: bool,
     ) -> None:
+        super().__init__()
         self._ray, self._max_workers, self._grace_s = ray, max_workers, grace_s
+        self.slots = max_workers or LEAST_AHEAD
         self._options = options
         self._remotes: dict[tuple[str, str | None], Any] = {}
         self._waiting_for: set[str] = set()
-        self._held: dict[int, Attempt] = {}
-        """Attempts that are with Ray, by their number."""
+        self._refs: dict[int, Any] = {}
+        """What Ray calls the attempts that it has, by their number."""
         self._on: dict[int, RayWorker] = {}
         """Those that run, and where."""
-        self._timers: dict[int, asyncio.TimerHandle] = {}
-        self._ahead = max_workers or LEAST_AHEAD
         self._workers = RayWorkers(ray)
-        self._nodes = Nodes(ray, lambda nodes: self._soon(partial(self._see, nodes)))
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="flightlog-engine", daemon=True)
-        self._notified = False
-        self._close_by: float | None = None
-        self._closing = False
+        self._nodes = Nodes(ray, lambda nodes: self._loop.post(self._see, nodes))
+        self._home = RayHome(ray, run_path, self._begun)
         self._began_at, self._far = began, far
 
-    # --- from any thread
+    # --- as backend
 
-    def start(self, run_path: str | None, reports: Reports) -> None:
+    def open(self, dispatcher: Dispatcher) -> None:
         """Begin."""
-        self._ledger = AttemptRegistry(reports)
-        self._home = RayHome(self._ray, run_path, self._begun)
-        self._thread.start()
+        self._dispatcher, self._loop = dispatcher, dispatcher.loop
+        self._home.open(lambda: self._loop.post(self._home.listen))
+        if self._home.fd is not None:
+            self._loop.watch(self._home.fd, self, self._on_home)
+        if self._far:
+            self._home.reach_far()
+        self._review_nodes()
 
-    def submit(self, work: Work) -> None:
-        """Take an attempt."""
-        self._ledger.add(work)
-        if not self._notified:
-            self._notified = True
-            self._soon(self._hand_out)
+    def launch(self) -> RayCluster:
+        """The cluster, which is there."""
+        self.ready_at = time.monotonic()
+        return self
 
-    def cancel(self, task_id: str, reason: str) -> bool:
-        """Give an attempt up; one that runs is ended with its process."""
-        cancelled, attempt = self._ledger.cancel(task_id, reason, running=True)
-        if attempt is not None:
-            self._soon(partial(self._end_attempt, attempt, "a task was cancelled"))
-        return cancelled
+    def has_leftovers(self) -> bool:
+        """Whether there is still something to do."""
+        return False
 
-    def workers(self) -> Sequence[WorkerView]:
+    def close(self) -> None:
+        """All is over. Ray's processes are left to Ray."""
+        self._home.close()
+        for worker in self._workers:
+            worker.close()
+
+    # --- as worker
+
+    def views(self) -> Iterator[WorkerView]:
         """The processes of Ray's that have executed attempts and are there."""
-        return [worker.view() for worker in self._workers]
+        return (worker.view() for worker in self._workers)
 
-    def close(self, timeout_s: float) -> None:
-        """End everything; running attempts get `timeout_s` to finish. Ray's processes are left to Ray."""
-        by = time.monotonic() + timeout_s
-        self._close_by = by if self._close_by is None else min(by, self._close_by)
-        self._ledger.shut("cancelled", CLOSED)
-        self._soon(self._close)
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing runs, and of no worker that died the reason is still to be found."""
+        return not self.held and not any(worker.lost for worker in self._workers)
 
-    def _soon(self, action: Callable[[], None]) -> None:
-        with suppress(RuntimeError):  # over already
-            self._loop.call_soon_threadsafe(action)
-
-    # --- the thread
-
-    def _run(self) -> None:
-        loop = self._loop
-        asyncio.set_event_loop(loop)
-        try:
-            self._home.open(lambda: self._soon(self._home.listen))
-            if self._home.fd is not None:
-                loop.add_reader(self._home.fd, self._home.listen)
-            if self._far:
-                self._home.reach_far()
-            self._review()
-            loop.run_forever()
-        except BaseException as error:  # nobody may wait for ever for an end that is never told
-            log.exception("the engine failed; its tasks are lost")
-            self._lose_all(f"the engine failed: {type(error).__name__}: {error}")
-        finally:
-            self._home.close()
-            for worker in self._workers:
-                worker.close()
-            loop.close()
-
-    def _hand_out(self) -> None:
-        self._notified = False  # before anything is looked at
-        while len(self._held) < self._ahead and (attempt := self._ledger.next()) is not None:
-            self._hand(attempt)
-
-    def _hand(self, attempt: Attempt) -> None:
+    def send(self, attempt: Attempt) -> None:
+        """Hand an attempt to Ray."""
         work = attempt.work
+        remote = self._remote(work.task, work.component)
+        order, letters = encode_order(attempt.serial, self._home.surroundings, work), self._home.letters
+        ref = remote.remote(order) if letters is None else remote.remote(order, letters)
+        self._refs[attempt.serial] = ref
+        future: Future[bytes] = ref.future()
+        future.add_done_callback(lambda done: self._loop.post(self._answered, attempt, done))
+
+    def stop(self) -> None:
+        """Have all workers leave the run; they go on."""
+        self._home.dismiss()
+        for worker in self._workers:
+            self._workers.remove(worker)
+            reason = worker.why_ended or CLOSED
+            self._dispatcher.attempts.worker(
+                WorkerRemoved(reason=reason, uptime_s=worker.uptime_s(self._began_at), **worker.facts)
+            )
+        self._dispatcher.remove(self)
+
+    def signal(self, deed: Literal["terminate", "kill"]) -> None:
+        """Ray's processes are left to Ray."""
+
+    def removed(self) -> None:
+        """It gets no more attempts."""
+
+    def end_attempt(self, attempt: Attempt, why: str) -> None:
+        """Have Ray end an attempt that was judged, with the process that executes it."""
+        worker = self._on.get(attempt.serial)
+        if worker is not None:
+            worker.why_ended = why
+            if worker.watched is not None and (below := descendants(worker.pid)):
+                end_all(below, "terminate")
+                self._loop.later(self._grace_s, partial(end_all, below, "kill"))
         try:
-            remote = self._remote(work.task, work.component)
-            order, letters = encode_order(attempt.serial, self._home.surroundings, work), self._home.letters
-            ref = remote.remote(order) if letters is None else remote.remote(order, letters)
-            self._held[attempt.serial], attempt.holder = attempt, ref
-            future: Future[bytes] = ref.future()
-            future.add_done_callback(lambda done: self._soon(partial(self._answered, attempt, done)))
-        # One attempt that cannot travel must not hold up the others.
+            self._ray.cancel(self._refs[attempt.serial], force=True)
+        # Ray's connection may be gone; the attempt ends all the same.
         except Exception as error:  # noqa: BLE001
-            self._held.pop(attempt.serial, None)
-            self._ledger.fail(attempt, error, "it cannot be handed to Ray")
+            log.warning("Ray could not be told to end %s: %s", attempt.work.task, error)
+        self._loop.later(FORCE_S, partial(self._write_off, attempt))
 
     def _remote(self, task: str, component: str | None) -> Any:
         """The function Ray runs, under the task's own name and with what its component asks for."""
@@ -195,30 +190,37 @@ class RayPool:
                 remote = self._remotes[task, component] = remote.options(name=task)
         return remote
 
+    # --- what workers and Ray say
+
+    def _on_home(self, _events: int) -> None:
+        try:
+            self._home.listen()
+        except OSError as error:  # the program closed it; what is said with the end of a task still comes
+            log.warning("the program closed the socket of workers (%s): starts of tasks are told late", error)
+            self._loop.unwatch(self._home.lose_channel(), self)
+
     def _begun(self, began: Began, is_here: bool = False) -> None:
         """A worker says that it executes an attempt; one that is here is a process of this host by the number
         it says.
         """
-        attempt = self._held.get(began.serial)
+        attempt = self.held.get(began.serial)
         if attempt is None or attempt.over or attempt.begun is not None:
             return
         worker = self._workers.get(began.ray_worker) or self._meet(began, is_here)
         worker.running[attempt.serial], self._on[attempt.serial] = attempt, worker
-        self._ledger.start(attempt, worker.name, began.started)
+        self._dispatcher.started(attempt, worker.name, began.started)
         if attempt.verdict is not None:
             worker.why_ended = worker.why_ended or "a task was cancelled"
-        if attempt.work.timeout_s is not None:
-            timer = self._loop.call_later(attempt.work.timeout_s, self._time_out, attempt)
-            self._timers[attempt.serial] = timer
 
     def _meet(self, began: Began, is_here: bool) -> RayWorker:
         worker = self._workers.meet(began, is_here)
         launched = self._timestamp(worker.launched)
-        self._ledger.worker(WorkerLaunched(timestamp=launched, **worker.facts))
+        tell = self._dispatcher.attempts.worker
+        tell(WorkerLaunched(timestamp=launched, **worker.facts))
         ready = max(launched, self._timestamp(worker.ready or worker.seen_at))
-        self._ledger.worker(WorkerReady(timestamp=ready, launch_s=worker.launch_s, **worker.facts))
+        tell(WorkerReady(timestamp=ready, launch_s=worker.launch_s, **worker.facts))
         if worker.watched is not None:
-            self._loop.add_reader(worker.watched.fd, self._gone, worker)
+            self._loop.watch(worker.watched.fd, worker, lambda _events: self._gone(worker))
         return worker
 
     def _timestamp(self, moment: float | None) -> str:
@@ -230,7 +232,7 @@ class RayPool:
 
     def _answered(self, attempt: Attempt, answer: Future[bytes]) -> None:
         """Ray says what became of its task."""
-        self._home.listen()  # what it said itself comes first, be it with its last breath
+        self._on_home(0)  # what it said itself comes first, be it with its last breath
         error = answer.exception()
         if error is not None:
             self._failed(attempt, error)
@@ -240,23 +242,15 @@ class RayPool:
                 self._begun(done.began)
             if done.mute:
                 self._home.reach_far()
-            worker = self._let_go(attempt)
+            worker = self._release(attempt)
             if worker is not None and not worker.running:
                 worker.why_ended = None  # what should have ended it came too late
-            self._ledger.end(attempt, done.outcome)
-        self._go_on()
+            self._dispatcher.attempts.end(attempt, done.outcome)
+        self._dispatcher.review(self)
 
-    def _go_on(self) -> None:
-        if self._closing:
-            self._finish_if_over()
-        else:
-            self._hand_out()
-
-    def _let_go(self, attempt: Attempt) -> RayWorker | None:
-        self._held.pop(attempt.serial, None)
-        attempt.holder = None
-        if (timer := self._timers.pop(attempt.serial, None)) is not None:
-            timer.cancel()
+    def _release(self, attempt: Attempt) -> RayWorker | None:
+        self._dispatcher.release(attempt)
+        self._refs.pop(attempt.serial, None)
         worker = self._on.pop(attempt.serial, None)
         if worker is not None:
             worker.running.pop(attempt.serial, None)
@@ -265,10 +259,10 @@ class RayPool:
     # --- ends that are not the task's own
 
     def _failed(self, attempt: Attempt, error: BaseException) -> None:
-        worker = self._let_go(attempt)
+        worker = self._release(attempt)
         refused = refusal(error)
         if attempt.verdict is None and refused is not None:
-            self._ledger.end(attempt, refused)
+            self._dispatcher.attempts.end(attempt, refused)
         elif worker is None:  # it never began
             self._lose(attempt, Death(words_of(error) or "Ray lost it before it began"))
         else:
@@ -276,29 +270,29 @@ class RayPool:
             worker.said = worker.said or words_of(error)
             if worker.watched is None:
                 worker.over = True
-            self._loop.call_later(FORCE_S, self._bury, worker)
+            self._loop.later(FORCE_S, partial(self._bury, worker))
             self._bury_if_known(worker)
 
     def _lose(self, attempt: Attempt, death: Death, worker: RayWorker | None = None) -> None:
         host, pid = (None, None) if worker is None else (worker.host, worker.pid)
-        self._ledger.lose(attempt, death, host, pid)
+        self._dispatcher.attempts.lose(attempt, death, host, pid)
 
     def _gone(self, worker: RayWorker, looks: int = 0) -> None:
         """The process of a worker is over; the kernel may need a moment to tell how."""
         if worker.watched is None:
             return
         if looks == 0:
-            self._loop.remove_reader(worker.watched.fd)
+            self._loop.unwatch(worker.watched.fd, worker)
             # The number is the program's now: Ray tells of the worker's end.
             if not worker.watched.is_watched():
                 worker.close()
                 return
         worker.exit_code = worker.watched.exit_code()
         if worker.exit_code is None and looks < LOOKS:
-            self._loop.call_later(LOOK_S, self._gone, worker, looks + 1)
+            self._loop.later(LOOK_S, partial(self._gone, worker, looks + 1))
             return
         worker.over = True
-        self._loop.call_later(FORCE_S, self._bury, worker)
+        self._loop.later(FORCE_S, partial(self._bury, worker))
         self._bury_if_known(worker)
 
     def _bury_if_known(self, worker: RayWorker) -> None:
@@ -310,64 +304,41 @@ class RayPool:
         if worker not in self._workers or not (worker.over or worker.lost):
             return
         if worker.watched is not None:
-            self._loop.remove_reader(worker.watched.fd)
+            self._loop.unwatch(worker.watched.fd, worker)
         worker.lost += worker.running.values()
         self._workers.remove(worker)
         told = None if worker.lost else self._workers.told(worker.ray_worker)
+        tell = self._dispatcher.attempts.worker
         if worker.why_ended is not None or (told is not None and told.intended):
             death = Death(worker.why_ended or (told.detail if told is not None else None) or "Ray ended it")
-            self._ledger.worker(
-                WorkerRemoved(reason=death.reason, uptime_s=worker.uptime_s(self._began_at), **worker.facts)
-            )
+            up_s = worker.uptime_s(self._began_at)
+            tell(WorkerRemoved(reason=death.reason, uptime_s=up_s, **worker.facts))
         else:
             death = self._workers.death_of(worker)
-            self._ledger.worker(
+            tell(
                 WorkerLost(
                     reason=death.reason, exit_code=death.exit_code, signal=death.signal, **worker.facts
                 )
             )
         for attempt in worker.lost:
-            self._let_go(attempt)
+            self._release(attempt)
             self._lose(attempt, death, worker)
-        self._go_on()
-
-    def _end_attempt(self, attempt: Attempt, why: str) -> None:
-        """Have Ray end an attempt that was judged, with the process that executes it."""
-        if attempt.over or attempt.serial not in self._held:
-            return
-        worker = self._on.get(attempt.serial)
-        if worker is not None:
-            worker.why_ended = why
-            if worker.watched is not None and (kin := descendants(worker.pid)):
-                end_all(kin, "terminate")
-                self._loop.call_later(self._grace_s, end_all, kin, "kill")
-        try:
-            self._ray.cancel(attempt.holder, force=True)
-        # Ray's connection may be gone; the attempt ends all the same.
-        except Exception as error:  # noqa: BLE001
-            log.warning("Ray could not be told to end %s: %s", attempt.work.task, error)
-        self._loop.call_later(FORCE_S, self._write_off, attempt)
+        self._dispatcher.review(self)
 
     def _write_off(self, attempt: Attempt) -> None:
-        if not attempt.over and attempt.serial in self._held:
-            self._let_go(attempt)
+        if not attempt.over and attempt.serial in self.held:
+            self._release(attempt)
             self._lose(attempt, Death("Ray does not end it"))
-            self._go_on()
-
-    def _time_out(self, attempt: Attempt) -> None:
-        limit = attempt.work.timeout_s
-        reason = f"{attempt.work.task} ran over its timeout of {limit:g} s"
-        if self._ledger.judge(attempt, "timed_out", reason):
-            self._end_attempt(attempt, "a task ran over its time")
+            self._dispatcher.review(self)
 
     # --- now and then
 
-    def _review(self) -> None:
+    def _review_nodes(self) -> None:
         """Ask how large the cluster is, and see whether it is there at all."""
         if self._nodes.missing_s() > GONE_S:
             self._lose_all(f"nobody has listened where Ray's head was for {GONE_S:g} s: the cluster is gone")
         self._nodes.ask()
-        self._loop.call_later(REVIEW_S, self._review)
+        self._loop.later(REVIEW_S, self._review_nodes)
 
     def _see(self, nodes: list[dict[str, Any]]) -> None:
         """How large the cluster is, and who has gone unseen."""
@@ -375,7 +346,7 @@ class RayPool:
             self._home.reach_far()
         if self._max_workers is None:
             cpus = sum(node["Resources"].get("CPU", 0.0) for node in nodes)
-            self._ahead = max(LEAST_AHEAD, int(2 * cpus))
+            self.slots = max(LEAST_AHEAD, int(2 * cpus))
         self._warn_of_unmet([node["Resources"] for node in nodes])
         for worker in self._workers:
             if worker.watched is None and not worker.running:
@@ -383,53 +354,23 @@ class RayPool:
                 if told is not None and not told.alive:
                     worker.over = True
                     self._bury(worker)
+        self._dispatcher.review(self)
 
     def _lose_all(self, reason: str) -> None:
         """Tell the ends that Ray will not tell any more, of what it has and of what comes."""
-        self._ledger.shut("lost", reason)
-        for attempt in list(self._held.values()):
-            self._lose(attempt, Death(reason), self._let_go(attempt))
-        if self._closing:
-            self._finish_if_over()
+        self._dispatcher.attempts.shut("lost", reason)
+        for attempt in list(self.held.values()):
+            self._lose(attempt, Death(reason), self._release(attempt))
+        self._dispatcher.review(self)
 
     def _warn_of_unmet(self, nodes: list[dict[str, float]]) -> None:
         """Say, once, what tasks wait for that no node has: Ray waits for ever, and says it nowhere else."""
-        waiting = {attempt.work.component for attempt in self._held.values() if attempt.begun is None}
+        waiting = {attempt.work.component for attempt in self.held.values() if attempt.begun is None}
         for component in waiting:
             unmet = self._options.unmet(component, nodes)
             if unmet is not None and unmet not in self._waiting_for:
                 self._waiting_for.add(unmet)
                 log.warning("tasks wait for a node with %s, and the cluster has none", unmet)
-
-    # --- closing
-
-    def _close(self) -> None:
-        self._closing = True
-        for attempt in list(self._held.values()):
-            if attempt.begun is None and self._ledger.judge(attempt, "cancelled", CLOSED):
-                self._end_attempt(attempt, CLOSED)
-        assert self._close_by is not None
-        self._loop.call_later(max(0.0, self._close_by - time.monotonic()), self._end_all)
-        self._finish_if_over()
-
-    def _end_all(self) -> None:
-        for attempt in list(self._held.values()):
-            if self._ledger.judge(attempt, "cancelled", CLOSED):
-                self._end_attempt(attempt, CLOSED)
-
-    def _finish_if_over(self) -> None:
-        if self._held or not self._loop.is_running():
-            return
-        if any(worker.lost for worker in self._workers):
-            return  # about to be buried
-        self._home.dismiss()
-        for worker in self._workers:
-            self._workers.remove(worker)
-            reason = worker.why_ended or CLOSED
-            self._ledger.worker(
-                WorkerRemoved(reason=reason, uptime_s=worker.uptime_s(self._began_at), **worker.facts)
-            )
-        self._loop.stop()
 
 
 def refusal(error: BaseException) -> Outcome | None:
@@ -650,7 +591,7 @@ class RayHome:
 
     def __init__(self, ray: Any, run_path: str | None, begun: Callable[[Began, bool], None]) -> None:
         self._ray, self._run_path, self._begun = ray, run_path, begun
-        self._landing: ChunkReceiver | None = None
+        self._receiver = None if run_path is None else ChunkReceiver(run_path)
         self._door: ChannelServer | None = None
         self.letters: Any = None
         """The letter box, where there are workers on other hosts."""
@@ -680,6 +621,12 @@ class RayHome:
     def fd(self) -> int | None:
         """Readable when there is something for `listen`; None without a local channel."""
         return None if self._door is None else self._door.fd
+
+    def lose_channel(self) -> int:
+        """Hear nothing more by the local channel, which the program closed; the number of its descriptor."""
+        assert self._door is not None
+        self._lost_door, self._door = self._door, None  # its numbers are not ours to close
+        return self._lost_door.fd
 
     def reach_far(self) -> None:
         """See to it that workers which cannot use the local channel have a way home from their next task
@@ -720,8 +667,8 @@ class RayHome:
 
     def close(self) -> None:
         """Hear no more; what came is written."""
-        if self._landing is not None:
-            self._landing.close()
+        if self._receiver is not None:
+            self._receiver.close()
         if self._door is not None:
             self._door.close()
         if self.letters is not None:
@@ -740,18 +687,8 @@ class RayHome:
                 log.warning("a worker cannot be understood: %s", error)
                 return
             self._begun(began, pid == began.pid)  # in a container, numbers mean other processes
-        elif kind == PARCEL and self._run_path is not None:
-            self._land(self._run_path, text)
-
-    def _land(self, run_path: str, parcel: bytes) -> None:
-        try:
-            if self._landing is None:
-                from flightlog.engines.relay.chunks import ChunkReceiver
-
-                self._landing = ChunkReceiver(run_path)
-            self._landing.take(parcel)
-        except Exception:
-            log.warning("a parcel of what was recorded elsewhere was not taken", exc_info=True)
+        elif kind == CHUNK and self._receiver is not None:
+            self._receiver.take(text)
 
 
 MANY = 256

@@ -22,7 +22,7 @@ from flightlog.engines.worker_recording import SampledFrom, WorkerRecording
 from flightlog.record.task import lane_name
 from flightlog.store.liveness import this_host
 
-BEGAN, PARCEL = b"B", b"P"
+BEGAN, CHUNK = b"B", b"P"
 
 
 class RayWorkerSetup(Struct, frozen=True, kw_only=True):
@@ -118,8 +118,8 @@ class Way:
             threading.Thread(target=self._attend, name="flightlog-letters", daemon=True).start()
         ray.get(self.letters.post.remote(kind, text))
 
-    def _send(self, parcel: bytes) -> None:
-        self.tell(PARCEL, parcel)
+    def _send(self, chunk: bytes) -> None:
+        self.tell(CHUNK, chunk)
 
     def _attend(self) -> None:
         import ray
