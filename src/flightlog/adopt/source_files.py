@@ -133,60 +133,36 @@ class DocumentItems:
 
     def __iter__(self) -> Iterator[Any]:
         opening = self._peek()
-        if opening == "[":
-            self._at += 1
-            yield from self._array()
-        elif opening == "{":
-            self._at += 1
-            yield from self._object()
-        else:
+        if opening not in {"[", "{"}:
             raise UsageError(f"{self.file} is no JSON array or object")
+        self._at += 1
+        try:
+            yield from self._array() if opening == "[" else self._object()
+        except ValueError:
+            self.torn = True
 
     def _array(self) -> Iterator[Any]:
-        while True:
-            following = self._peek()
+        while (following := self._peek()) != "]":
             if following == ",":
                 self._at += 1
-            elif following == "]":
-                self._at += 1
-                return
-            elif following == "":
-                self.torn = True
-                return
             else:
-                try:
-                    value = self._value()
-                except ValueError:
-                    self.torn = True
-                    return
-                yield value
+                yield self._value()
+        self._at += 1
 
     def _object(self) -> Iterator[Any]:
-        while True:
-            following = self._peek()
-            if following in {"}", ""}:
-                self.torn = following == ""
-                return
+        while (following := self._peek()) != "}":
             if following == ",":
                 self._at += 1
                 continue
-            try:
-                name = self._value()
-                self.torn = self._peek() != ":"
-                if self.torn:
-                    return
+            name = self._value()
+            if self._peek() != ":":
+                raise ValueError("a name without a value")
+            self._at += 1
+            if self._peek() == "[" and name == self._key:
                 self._at += 1
-                opening = self._peek()
-                if name == self._key and opening == "[":
-                    self._at += 1
-                    yield from self._array()
-                    if self.torn:
-                        return
-                else:
-                    self.others[str(name)] = self._value()
-            except ValueError:
-                self.torn = True
-                return
+                yield from self._array()
+            else:
+                self.others[str(name)] = self._value()
 
     def _peek(self) -> str:
         """The next character other than white space; empty at the end."""

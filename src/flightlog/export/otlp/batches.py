@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct
 
@@ -43,7 +43,7 @@ LATE_NS = 2 * SECOND
 processes arrive later.
 """
 DURATIONS_EVERY_NS = 10 * SECOND
-_Told = Callable[[AnyEvent, Mark], Iterable[tuple[Item | None, Mark]]]
+_ItemsOf = Callable[[AnyEvent, Mark], Iterable[tuple[Item | None, Mark]]]
 """The items of an event, each with the line to mark when it is accepted; None for a line without an item."""
 
 
@@ -139,7 +139,9 @@ class OtlpReader:
             )
         return found
 
-    def _stream(self, run: Run, stream: str, signal: Signal, told: _Told, last: bool) -> Iterator[Batch]:
+    def _stream(
+        self, run: Run, stream: str, signal: Signal, items_of: _ItemsOf, last: bool
+    ) -> Iterator[Batch]:
         following = self._following.get(stream)
         if following is None:
             following = self._following[stream] = Following(run.path, stream)
@@ -151,7 +153,7 @@ class OtlpReader:
             if not event.writer or event.seq < 0:
                 mark = stream, "", without_number
                 without_number += 1
-            for item, of in told(event, mark):
+            for item, of in items_of(event, mark):
                 if self._taken and self._taken.has(*of):
                     continue
                 if item is not None:
@@ -175,8 +177,8 @@ class OtlpReader:
             self._tasks.failed(event)
         yield record_of(event, "failures", self._ids), mark
 
-    def _of_task(self, run: Run, last: bool) -> _Told:
-        def told(event: AnyEvent, mark: Mark) -> Iterable[tuple[Item | None, Mark]]:
+    def _of_task(self, run: Run, last: bool) -> _ItemsOf:
+        def items_of(event: AnyEvent, mark: Mark) -> Iterable[tuple[Item | None, Mark]]:
             if (
                 not last
                 and isinstance(event, TaskFailed | TaskRetried)
@@ -185,7 +187,7 @@ class OtlpReader:
                 self._look_for_failures(run)
             return self._tasks.take(event, mark)
 
-        return told
+        return items_of
 
     def _look_for_failures(self, run: Run) -> None:
         """A failure is written before the end of its task, but its stream was read before that of the
@@ -205,13 +207,13 @@ class OtlpReader:
         for point in self._gauges.take(event):
             yield point, mark
 
-    def _of_log(self, stream: str) -> _Told:
+    def _of_log(self, stream: str) -> _ItemsOf:
         return lambda event, mark: [(record_of(event, stream, self._ids), mark)]
 
     def _startless(self) -> Iterator[Batch]:
-        told = [one for one in self._tasks.startless() if not (self._taken and self._taken.has(*one[1]))]
-        for first in range(0, len(told), BATCH):
-            some = told[first : first + BATCH]
+        new = [one for one in self._tasks.startless() if not (self._taken and self._taken.has(*one[1]))]
+        for first in range(0, len(new), BATCH):
+            some = new[first : first + BATCH]
             yield Batch(signal="traces", items=[span for span, _ in some], marks=[mark for _, mark in some])
 
     def _counts(self, last: bool) -> Iterator[Batch]:
@@ -255,91 +257,91 @@ _LEVEL_FIELDS = ("level", "severity")
 _COMMON = {"timestamp", "writer", "seq", "event"}
 
 
+_FAILURE = {
+    "exception.type": "error_type",
+    "exception.message": "message",
+    "exception.stacktrace": "traceback",
+    "cicd.pipeline.task.name": "task",
+    "cicd.pipeline.task.run.id": "task_id",
+    "flightlog.task.attempt": "attempt",
+    "cicd.worker.name": "worker",
+    "process.exit.code": "exit_code",
+    "flightlog.failure.scope": "scope",
+    "flightlog.failure.fingerprint": "fingerprint",
+    "flightlog.failure.signal": "signal",
+    "flightlog.failure.output_tail": "output_tail",
+}
+_LOST = {
+    "cicd.worker.name": "worker",
+    "host.name": "host",
+    "process.pid": "pid",
+    "process.exit.code": "exit_code",
+    "flightlog.failure.signal": "signal",
+    "flightlog.task.component": "component",
+}
+"""Attributes of log records, and the fields of events they come from."""
+
+
+class _Entry(NamedTuple):
+    """What a log record says."""
+
+    name: str
+    level: str
+    body: str
+    attributes: Attributes
+    span_id: Any = None
+
+
 def record_of(event: Event | UnknownEvent, stream: str, ids: Ids) -> LogRecord | None:
     """The log record of an event; None for events without one.
 
     `log.record.uid` is the line's own number, so that duplicates can be recognized.
     """
-    at = moment(event.timestamp)
-    if at is None:
+    at, entry = moment(event.timestamp), _entry(event, stream)
+    if at is None or entry is None:
         return None
     uid = f"{event.writer}/{stream}/{event.seq}" if event.writer and event.seq >= 0 else None
+    severity, text = SEVERITIES[entry.level]
+    inner = hex_id(entry.span_id, 16) if isinstance(entry.span_id, str) else None
+    return LogRecord(
+        time_ns=at,
+        severity=severity,
+        severity_text=text,
+        body=entry.body,
+        event_name=entry.name,
+        attributes=known({**entry.attributes, "log.record.uid": uid}),
+        trace_id=ids.trace_id,
+        span_id=inner or ids.root_id,
+    )
+
+
+def _entry(event: Event | UnknownEvent, stream: str) -> _Entry | None:
     if isinstance(event, Failure):
-        said = {
-            "exception.type": event.error_type,
-            "exception.message": event.message,
-            "exception.stacktrace": event.traceback,
-            "cicd.pipeline.task.name": event.task,
-            "cicd.pipeline.task.run.id": event.task_id,
-            "flightlog.task.attempt": event.attempt,
-            "cicd.worker.name": event.worker,
-            "process.exit.code": event.exit_code,
-            "flightlog.failure.scope": event.scope,
-            "flightlog.failure.fingerprint": event.fingerprint,
-            "flightlog.failure.signal": event.signal,
-            "flightlog.failure.output_tail": event.output_tail,
-        }
-        text = (
-            ": ".join(part for part in (event.error_type, event.message) if part) or f"a {event.scope} failed"
-        )
-        return _record(at, "error", text, "flightlog.failure", said, ids, event.span_id, uid)
+        said = ": ".join(part for part in (event.error_type, event.message) if part)
+        about = {name: getattr(event, field) for name, field in _FAILURE.items()}
+        return _Entry("flightlog.failure", "error", said or f"a {event.scope} failed", about, event.span_id)
     if isinstance(event, WorkerLost):
-        said = {
-            "cicd.worker.name": event.worker,
-            "host.name": event.host,
-            "process.pid": event.pid,
-            "process.exit.code": event.exit_code,
-            "flightlog.failure.signal": event.signal,
-            "flightlog.task.component": event.component,
-        }
         why = f": {event.reason}" if event.reason else ""
-        return _record(
-            at,
-            "warning",
-            f"worker {event.worker} was lost{why}",
-            "flightlog.worker_lost",
-            said,
-            ids,
-            None,
-            uid,
-        )
+        about = {name: getattr(event, field) for name, field in _LOST.items()}
+        return _Entry("flightlog.worker_lost", "warning", f"worker {event.worker} was lost{why}", about)
     if isinstance(event, UserEvent):
-        return _record(
-            at, _level(event.fields), event.name, event.name, event.fields, ids, event.span_id, uid
-        )
+        return _Entry(event.name, _level(event.fields), event.name, event.fields, event.span_id)
     if isinstance(event, UnknownEvent):
         if not stream.startswith("user."):
             return None  # a newer version's, of which nobody here knows what it says
-        kind = event.kind or stream
-        fields = {name: value for name, value in event.data.items() if name not in _COMMON}
-        return _record(at, _level(fields), kind, kind, fields, ids, fields.get("span_id"), uid)
-    if type(event).of_user:
+        kind, fields = event.kind or stream, event.data
+    elif type(event).of_user:
         kind = str(event.__struct_config__.tag)
-        fields = {name: getattr(event, name) for name in event.__struct_fields__ if name not in _COMMON}
-        return _record(at, _level(fields), kind, kind, fields, ids, fields.get("span_id"), uid)
-    return None
+        fields = {name: getattr(event, name) for name in event.__struct_fields__}
+    else:
+        return None
+    fields = {name: value for name, value in fields.items() if name not in _COMMON}
+    return _Entry(kind, _level(fields), kind, fields, fields.get("span_id"))
 
 
 def is_logged(stream: str) -> bool:
     """Whether events of this stream may be log records."""
     return stream in {"failures", "workers", "events"} or stream.startswith("user.")
-
-
-def _record(
-    at: int, level: str, body: str, name: str, said: Attributes, ids: Ids, span_id: Any, uid: str | None
-) -> LogRecord:
-    severity, text = SEVERITIES[level]
-    inner = hex_id(span_id, 16) if isinstance(span_id, str) else None
-    return LogRecord(
-        time_ns=at,
-        severity=severity,
-        severity_text=text,
-        body=body,
-        event_name=name,
-        attributes=known({**said, "log.record.uid": uid}),
-        trace_id=ids.trace_id,
-        span_id=inner or ids.root_id,
-    )
 
 
 def _level(fields: Attributes) -> str:

@@ -232,9 +232,8 @@ class _Delivery:
         endpoint = self._options.endpoint
         to = f" --endpoint {shlex.quote(endpoint)}" if endpoint and shown(endpoint) == endpoint else ""
         again = f"flightlog export {shlex.quote(str(self._run.path))} --to otlp{to}"
-        found = NotTaken(f"{error}; {done} had been sent by then: `{again}` goes on from there")
-        found.status, found.temporary = error.status, error.temporary
-        return found
+        message = f"{error}; {done} had been sent by then: `{again}` goes on from there"
+        return NotTaken(message, status=error.status, temporary=error.temporary)
 
     def _told(self, address: str) -> Exported:
         if self._unwanted and not self._counts and not self._before:

@@ -177,10 +177,18 @@ class NotTaken(FlightlogError):  # noqa: N818 - reads as what happened
     """
 
     exits_with = 1
-    status: int | None = None
-    temporary: bool = False
-    """Whether the same request may be accepted later."""
-    retry_after_s: float | None = None
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        temporary: bool = False,
+        retry_after_s: float | None = None,
+    ) -> None:
+        """`temporary`: the same request may be accepted later, after `retry_after_s` where it is known."""
+        super().__init__(message)
+        self.status, self.temporary, self.retry_after_s = status, temporary, retry_after_s
 
 
 class Refusal(Struct, frozen=True, kw_only=True):
@@ -289,9 +297,7 @@ def send(server: Endpoint, resource: Resource, items: list[Item], post: Posting)
     else:
         body = binary_form(server.signal, resource, items)
     if len(body) > MAX_BODY_BYTES and len(items) > 1:
-        raise _not_taken(
-            server, "was not contacted: the request is too large", status=TOO_LARGE, temporary=False
-        )
+        raise NotTaken(f"{server.shown} was not contacted: the request is too large", status=TOO_LARGE)
     return _request(server, body, post)
 
 
@@ -307,20 +313,19 @@ def _request(server: Endpoint, body: bytes, post: Posting) -> Refusal:
         status, said, answer = post(server, body, headers)
     except OSError as error:
         why = _without(_reason(error), server)
-        raise _not_taken(server, f"does not answer ({why})", temporary=True) from None
+        raise NotTaken(f"{server.shown} does not answer ({why})", temporary=True) from None
     except ValueError as error:
         # What the library finds wrong with the request: its text may hold a header's value.
-        raise _not_taken(
-            server, f"was not asked: {type(error).__name__} of the request", temporary=False
-        ) from None
+        raise NotTaken(f"{server.shown} was not asked: {type(error).__name__} of the request") from None
     if 200 <= status < 300:
         return _refusal(server.signal, said, answer)
     text = _without(_text(answer), server)
-    found = _not_taken(
-        server, f"answered {status}{f': {text}' if text else ''}", status=status, temporary=status in AGAIN
+    raise NotTaken(
+        f"{server.shown} answered {status}{f': {text}' if text else ''}",
+        status=status,
+        temporary=status in AGAIN,
+        retry_after_s=_retry_after(said),
     )
-    found.retry_after_s = _retry_after(said)
-    raise found
 
 
 def _refusal(signal: Signal, headers: Mapping[str, str], answer: bytes) -> Refusal:
@@ -336,37 +341,22 @@ def _refusal(signal: Signal, headers: Mapping[str, str], answer: bytes) -> Refus
         return Refusal()
 
 
-def _not_taken(server: Endpoint, what: str, *, status: int | None = None, temporary: bool) -> NotTaken:
-    found = NotTaken(f"{server.shown} {what}")
-    found.status, found.temporary = status, temporary
-    return found
-
-
 def _reason(error: OSError) -> str:
     """Why no answer came, in a few words: the innermost cause, whose text the libraries wrap into their
     own.
     """
     inner: BaseException = error
-    while True:
-        nested = (
-            inner.__cause__
-            or inner.__context__
-            or next(
-                (
-                    arg
-                    for arg in (*inner.args, getattr(inner, "reason", None))
-                    if isinstance(arg, BaseException)
-                ),
-                None,
-            )
-        )
-        if nested is None or nested is inner:
-            break
+    while nested := _cause_of(inner):
         inner = nested
     if isinstance(inner, TimeoutError) or "timed out" in str(inner).lower():
         return "timed out"
     text = inner.strerror if isinstance(inner, OSError) and inner.strerror else str(inner)
     return " ".join(text.split())[:200] or type(inner).__name__
+
+
+def _cause_of(error: BaseException) -> BaseException | None:
+    inside = (error.__cause__, error.__context__, *error.args, getattr(error, "reason", None))
+    return next((one for one in inside if isinstance(one, BaseException) and one is not error), None)
 
 
 def _without(text: str, server: Endpoint) -> str:
