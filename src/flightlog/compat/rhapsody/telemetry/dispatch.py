@@ -36,8 +36,27 @@ TOGETHER_S = 0.005
 POLITE = 4
 """Events after which to yield to the user's threads: else each waits for Python's switch interval, 5 ms."""
 
-QueuedEvent = tuple[BaseEvent, int, int]
-"""An event, its trace id and its span id."""
+
+@dataclasses.dataclass(eq=False)
+class TaskRecord:
+    """What telemetry knows of a task from its first event on."""
+
+    name: str
+    backend: str
+    trace_id: int
+    span_id: int
+    parent: Any
+    """The span context around the task's span."""
+    submitted_at: float
+    args: dict[str, Any] = dataclasses.field(default_factory=dict)
+    queue_s: float | None = None
+    created: bool = False
+    started_at: float | None = None
+    span_ended: bool = False
+
+
+QueuedEvent = tuple[BaseEvent, TaskRecord | None]
+"""An event, and the task it is of."""
 
 
 PATIENCE_S = 30.0
@@ -133,8 +152,8 @@ class Dispatch:
         over = False
         while not over:
             batch, over = self._next_batch(due)
-            for number, told in enumerate(batch):
-                self._take_in(otel, *told)
+            for number, (event, task) in enumerate(batch):
+                self._take_in(otel, event, task)
                 if not number % POLITE:
                     time.sleep(0)
             if self._interval_s is not None and time.monotonic() >= due:
@@ -175,12 +194,13 @@ class Dispatch:
             return batch, True
         return batch, False
 
-    def _take_in(self, otel: Providers, event: BaseEvent, trace_id: int, span_id: int) -> None:
+    def _take_in(self, otel: Providers, event: BaseEvent, task: TaskRecord | None) -> None:
         try:
             if self._file is not None:
-                self._lines.append(event_line(event, trace_id, span_id))
+                self._lines.append(event_line(event, *otel.ids(task)))
             self._counts.add(event)
-            otel.tasks.add(event)
+            if task is not None:
+                otel.tasks.add(event, task)
         except Exception:
             # Whatever it is, it may be so every time.
             level = logging.DEBUG if self._told else logging.WARNING

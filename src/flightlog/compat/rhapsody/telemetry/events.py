@@ -187,74 +187,52 @@ def make_event(cls: type[E], *, session_id: str, backend: str, **kwargs: Any) ->
 
 
 _ENDS: dict[str, type[BaseEvent]] = {"DONE": TaskCompleted, "FAILED": TaskFailed, "CANCELED": TaskCanceled}
-_STEPS: dict[str, type[BaseEvent]] = {
+_KINDS: dict[str, type[BaseEvent]] = {
     "CREATED": TaskCreated,
     "SUBMITTED": TaskSubmitted,
     "QUEUED": TaskQueued,
     "RUNNING": TaskStarted,
+    **_ENDS,
 }
 
 
-class TaskEvents:
-    """Makes the events of one session's tasks from their states; for one thread.
+def task_event(
+    session_id: str, task: Mapping[str, Any], state: str, measured: Mapping[str, Any], began: float | None
+) -> BaseEvent | None:
+    """The event of a task that entered this state; None for a state without an event.
 
-    Times are as the backend measured them, or else now. A task that ends without a known start has
-    `incomplete_lifecycle`, and no duration. `start_times` holds the starts of running tasks.
+    Times are as the backend measured them, or else now. A task that ends and whose start, `began`, is not
+    known has `incomplete_lifecycle`, and no duration.
     """
-
-    def __init__(self, session_id: str, start_times: dict[str, float]) -> None:
-        self._session_id, self._start_times = session_id, start_times
-
-    def event(self, task: Mapping[str, Any], state: str, measured: Mapping[str, Any]) -> BaseEvent | None:
-        """The event of a task that entered this state; None for a state without an event."""
-        if state in _ENDS:
-            return self._end(task, state, measured)
-        kind = _STEPS.get(state)
-        if kind is None:
-            return None
-        at = time.time()
-        if state == "RUNNING":
-            at = measured.get("started_at") or at
-            self._start_times[task["uid"]] = at
-        return self._make(kind, task, _about(task), event_time=at, node_id=_node(measured))
-
-    def _end(self, task: Mapping[str, Any], state: str, measured: Mapping[str, Any]) -> BaseEvent:
-        began = self._start_times.pop(task["uid"], None)
-        ended = measured.get("ended_at") or time.time()
-        duration = measured.get("duration_s")
-        attributes = _about(task)
-        more: dict[str, Any] = {}
+    kind = _KINDS.get(state)
+    if kind is None:
+        return None
+    at = time.time()
+    attributes: dict[str, Any] = {"executable": _executable(task), "task_type": task.get("task_type", "")}
+    more: dict[str, Any] = {}
+    if state == "RUNNING":
+        at = measured.get("started_at") or at
+    elif state in _ENDS:
+        at = measured.get("ended_at") or at
+        lasted = measured.get("duration_s")
+        more["duration_seconds"] = max(0.0, at - (began or 0.0)) if lasted is None else lasted
         if state == "FAILED":
-            error = task.get("exception")
-            more["error_type"] = attributes["error_type"] = _error_type(error, task.get("exit_code"))
+            error = _error_type(task.get("exception"), task.get("exit_code"))
+            more["error_type"] = attributes["error_type"] = error
         if task.get("executable") is not None and task.get("exit_code") is not None:
             attributes["exit_code"] = task["exit_code"]
         if began is None:
-            attributes["incomplete_lifecycle"] = True
-            duration = 0.0
-        elif duration is None:
-            duration = max(0.0, ended - began)
-        return self._make(
-            _ENDS[state],
-            task,
-            attributes,
-            event_time=ended,
-            node_id=_node(measured),
-            duration_seconds=duration,
-            **more,
-        )
-
-    def _make(
-        self, kind: type[BaseEvent], task: Mapping[str, Any], attributes: dict[str, Any], **more: Any
-    ) -> BaseEvent:
-        return make_event(
-            kind,
-            session_id=self._session_id,
-            backend=task.get("backend") or "",
-            task_id=task["uid"],
-            attributes=attributes,
-            **more,
-        )
+            attributes["incomplete_lifecycle"], more["duration_seconds"] = True, 0.0
+    return make_event(
+        kind,
+        session_id=session_id,
+        backend=task.get("backend") or "",
+        task_id=task["uid"],
+        attributes=attributes,
+        event_time=at,
+        node_id=_node(measured),
+        **more,
+    )
 
 
 def arguments(task: Mapping[str, Any]) -> dict[str, Any]:
@@ -269,10 +247,6 @@ def _node(measured: Mapping[str, Any]) -> str | None:
     """The host of the worker that ran a task; None where it is unknown."""
     worker = measured.get("worker")
     return worker.partition(":")[0] if isinstance(worker, str) else None
-
-
-def _about(task: Mapping[str, Any]) -> dict[str, Any]:
-    return {"executable": _executable(task), "task_type": task.get("task_type", "")}
 
 
 def _executable(task: Mapping[str, Any]) -> str:

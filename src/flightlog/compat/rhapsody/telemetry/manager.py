@@ -13,6 +13,7 @@ import logging
 import os
 import socket
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
@@ -30,6 +31,7 @@ from flightlog.compat.rhapsody.telemetry.dispatch import (
     QueuedEvent,
     Subscribers,
     TaskCounts,
+    TaskRecord,
     start_thread,
     task_span,
 )
@@ -39,10 +41,10 @@ from flightlog.compat.rhapsody.telemetry.events import (
     SessionEnded,
     SessionStarted,
     TaskCanceled,
-    TaskEvents,
     arguments,
     duration_of,
     make_event,
+    task_event,
     time_of,
 )
 from flightlog.core.errors import MissingExtra
@@ -65,6 +67,9 @@ if TYPE_CHECKING:
     from flightlog.compat.rhapsody.telemetry.otel import Providers
 
 log = logging.getLogger(__name__)
+
+MAX_ENDED = 10_000
+"""Ended tasks that are remembered for late events."""
 
 
 class TelemetryManager:
@@ -92,9 +97,8 @@ class TelemetryManager:
         self._start_time = self._duration = 0.0
         self._queue: SimpleQueue[QueuedEvent | None] = SimpleQueue()
         self._counts = TaskCounts()
-        self._task_start_times: dict[str, float] = {}
-        self._active_spans: dict[str, Any] = {}
-        self._lifecycle = TaskEvents(session_id, self._task_start_times)
+        self._tasks: dict[str, TaskRecord] = {}
+        self._ended_tasks: OrderedDict[str, TaskRecord] = OrderedDict()
         self._backends: dict[str, Any] = {}
         self._adapters: list[TelemetryAdapter] = []
         self._subscribers = Subscribers()
@@ -102,7 +106,6 @@ class TelemetryManager:
         self._otel: Providers | None = None
         self._record: RunRecord | None = None
         self._checkpoint_file: CheckpointFile | None = None
-        self._open_tasks: dict[str, tuple[str, float | None]] = {}
         self._error: BaseException | None = None
         self._dispatch: Dispatch | None = None
         self._dispatch_task: Future[None] | None = None
@@ -129,7 +132,7 @@ class TelemetryManager:
         started.
         """
         providers = _otel_providers()
-        self._record = RunRecord(self._session_id)
+        self._record = RunRecord(self._session_id, self._tasks)
         self._pid, self._start_time = os.getpid(), time.time()
         begun: list[TelemetryAdapter] = []
         try:
@@ -143,7 +146,6 @@ class TelemetryManager:
                 run=self._record.run,
                 counts=self._counts,
                 enrichers=self._enrichers,
-                active=self._active_spans,
                 span_ended=self._dispatch.span_ended,
                 span_processors=self._extra_processors,
                 metric_readers=self._extra_readers,
@@ -347,31 +349,49 @@ class TelemetryManager:
     def _tell_state(self, task: dict[str, Any], state: str, facts: dict[str, Any]) -> None:
         if not self._running:
             return
-        event = self._lifecycle.event(task, state, facts)
+        known = self._tasks.get(task["uid"])
+        began = None if known is None else known.started_at
+        event = task_event(self._session_id, task, state, facts, began)
         if event is not None:
             self._emit(event, facts)
 
     def _emit(self, event: BaseEvent, facts: dict[str, Any]) -> None:
         if not self._running or self._otel is None or self._record is None:
             return
-        trace_id, span_id = self._otel.tasks.ids(event)
-        parent_id = None
-        if event.task_id is not None:
-            parent_id = self._otel.tasks.parent_id(event.task_id)
-            if event.event_type in ENDS:
-                self._open_tasks.pop(event.task_id, None)
-            elif event.event_type == "TaskStarted":
-                self._open_tasks[event.task_id] = (event.backend, event.event_time)
-            elif event.event_type == "TaskCreated":
-                self._open_tasks[event.task_id] = (event.backend, None)
-        self._record.note(event, trace_id, span_id, parent_id, facts)
+        task = None if event.task_id is None else self._task_of(event, event.task_id, self._otel)
+        self._record.note(event, task, facts)
         if self._pid == os.getpid():
-            self._queue.put((event, trace_id, span_id))
+            self._queue.put((event, task))
+
+    def _task_of(self, event: BaseEvent, task_id: str, otel: Providers) -> TaskRecord:
+        """The record of an event's task, which is new at its first event, and once more when it is created
+        again.
+        """
+        kind, task = event.event_type, self._tasks.get(task_id)
+        if task is None and kind != "TaskCreated":
+            task = self._ended_tasks.get(task_id)
+        if task is None:
+            task = self._tasks.setdefault(task_id, otel.new_task(event))
+        if event.backend:
+            task.backend = event.backend
+        if kind == "TaskCreated":
+            task.created = True
+        elif kind == "TaskStarted":
+            task.started_at = event.event_time
+        elif kind in ENDS:
+            self._tasks.pop(task_id, None)
+            self._ended_tasks[task_id] = task
+            if len(self._ended_tasks) > MAX_ENDED:
+                self._ended_tasks.popitem(last=False)
+        return task
 
     def _cancel_unfinished(self) -> None:
         """Report open tasks as canceled."""
         now = time.time()
-        for task_id, (backend, began) in list(self._open_tasks.items()):
+        for task_id, task in list(self._tasks.items()):
+            began = task.started_at
+            if began is None and not task.created:
+                continue
             attributes: dict[str, Any] = {"reason": "telemetry ended before the task did"}
             if began is None:
                 attributes["incomplete_lifecycle"] = True
@@ -379,13 +399,12 @@ class TelemetryManager:
                 make_event(
                     TaskCanceled,
                     session_id=self._session_id,
-                    backend=backend,
+                    backend=task.backend,
                     task_id=task_id,
                     duration_seconds=0.0 if began is None else max(0.0, now - began),
                     attributes=attributes,
                 )
             )
-        self._task_start_times.clear()
 
     def _end_dispatch(self) -> Future[None]:
         """Take no more events; the future is done when all are processed."""
@@ -457,31 +476,31 @@ _OF_TASKS = ENDS | {"TaskCreated", "TaskSubmitted", "TaskQueued", "TaskStarted"}
 _BASE = frozenset(one.name for one in dataclasses.fields(BaseEvent))
 
 
-@dataclasses.dataclass
-class _OpenTask:
-    """A task that has not ended."""
-
-    ids: dict[str, Any]
-    submitted_at: float
-    args: dict[str, Any] = dataclasses.field(default_factory=dict)
-    queue_s: float | None = None
+def _run_ids(event: BaseEvent, task: TaskRecord) -> dict[str, Any]:
+    """The fields that all events of a task have in a run."""
+    return {
+        "task": task.name,
+        "task_id": event.task_id,
+        "component": task.backend or None,
+        "trace_id": f"{task.trace_id:032x}",
+        "span_id": f"{task.span_id:016x}",
+        "parent_id": f"{task.parent.span_id:016x}",
+    }
 
 
 class RunRecord:
     """Records the events of a session into a run of its own. Thread-safe; no method raises.
 
-    `run` is None where recording is switched off.
+    `run` is None where recording is switched off; `tasks` are those that have not ended.
     """
 
-    def __init__(self, session_id: str) -> None:
+    def __init__(self, session_id: str, tasks: Mapping[str, TaskRecord]) -> None:
         self._recording: Recording | None = record(session_id, provider="rhapsody")
         run = self._recording.__enter__()
         self.run: LiveRun | None = None if isinstance(run, NoopRun) else run
-        self._tasks: dict[str, _OpenTask] = {}
+        self._tasks = tasks
 
-    def note(
-        self, event: BaseEvent, trace_id: int, span_id: int, parent_id: int | None, facts: dict[str, Any]
-    ) -> None:
+    def note(self, event: BaseEvent, task: TaskRecord | None, facts: dict[str, Any]) -> None:
         """Record one event; `facts` has what the backend measured and what the task itself holds."""
         run = self.run
         if run is None:
@@ -492,39 +511,36 @@ class RunRecord:
             if isinstance(event, ResourceUpdate):
                 self._note_sample(run, event, when)
                 return
-            if event.task_id is None or kind not in _OF_TASKS:
+            if task is None or kind not in _OF_TASKS:
                 if kind not in _OF_SESSIONS:
                     self._note_custom(run, event)
                 return
-            known = self._known(event, trace_id, span_id, parent_id)
+            ids = _run_ids(event, task)
             if kind == "TaskSubmitted":
-                known.submitted_at = time_of(event)
+                task.submitted_at = time_of(event)
                 if facts.get("args"):
-                    known.args, _ = clean(facts["args"])
-                run.emit(TaskSubmitted(timestamp=when, args=known.args, **known.ids))
+                    task.args, _ = clean(facts["args"])
+                run.emit(TaskSubmitted(timestamp=when, args=task.args, **ids))
             elif kind == "TaskQueued":
-                run.emit(TaskQueued(timestamp=when, **known.ids))
+                run.emit(TaskQueued(timestamp=when, **ids))
             elif kind == "TaskStarted":
-                known.queue_s = max(0.0, time_of(event) - known.submitted_at)
+                task.queue_s = max(0.0, time_of(event) - task.submitted_at)
                 if not facts.get("recorded"):
-                    run.emit(
-                        TaskStarted(
-                            timestamp=when, worker=facts.get("worker"), queue_s=known.queue_s, **known.ids
-                        )
-                    )
+                    worker = facts.get("worker")
+                    run.emit(TaskStarted(timestamp=when, worker=worker, queue_s=task.queue_s, **ids))
             elif kind in ENDS:
-                self._note_end(run, event, when, known, facts)
+                self._note_end(run, event, when, task, ids, facts)
         except Exception as error:  # noqa: BLE001 - nothing on the recording path reaches the user's code
             run.recorder.count("events_failed")
             run.recorder.trouble("rhapsody", f"an event of the session was not recorded: {text_of(error)}")
 
     def place_of(self, task_id: str) -> RunPlace | None:
         """Where in the run a task is recorded by its worker."""
-        known = self._tasks.get(task_id)
-        if known is None or self.run is None:
+        task = self._tasks.get(task_id)
+        if task is None or self.run is None:
             return None
-        parent = known.ids["parent_id"] or self.run.info.span_id
-        return RunPlace(self.run, known.ids["task"], known.ids["span_id"], parent, known.submitted_at)
+        span_id, parent_id = f"{task.span_id:016x}", f"{task.parent.span_id:016x}"
+        return RunPlace(self.run, task.name, span_id, parent_id, task.submitted_at)
 
     def end(self, error: BaseException | None = None) -> None:
         """End the run, failed if there was an error; may be called again."""
@@ -533,32 +549,22 @@ class RunRecord:
             kind, trace = (None, None) if error is None else (type(error), error.__traceback__)
             recording.__exit__(kind, error, trace)
 
-    def _known(self, event: BaseEvent, trace_id: int, span_id: int, parent_id: int | None) -> _OpenTask:
-        assert event.task_id is not None
-        known = self._tasks.get(event.task_id)
-        if known is None:
-            ids = {
-                "task": str(event.attributes.get("executable") or "task"),
-                "task_id": event.task_id,
-                "component": event.backend or None,
-                "trace_id": f"{trace_id:032x}",
-                "span_id": f"{span_id:016x}",
-                "parent_id": None if parent_id is None else f"{parent_id:016x}",
-            }
-            known = self._tasks.setdefault(event.task_id, _OpenTask(ids, time_of(event)))
-        if event.backend:
-            known.ids["component"] = event.backend
-        return known
-
-    def _note_end(self, run: LiveRun, event: Any, when: str, known: _OpenTask, facts: dict[str, Any]) -> None:
-        self._tasks.pop(event.task_id, None)
+    def _note_end(
+        self,
+        run: LiveRun,
+        event: Any,
+        when: str,
+        task: TaskRecord,
+        ids: dict[str, Any],
+        facts: dict[str, Any],
+    ) -> None:
         ended: dict[str, Any] = {
             "timestamp": when,
-            "args": known.args,
+            "args": task.args,
             "duration_s": duration_of(event),
-            "queue_s": known.queue_s,
+            "queue_s": task.queue_s,
             "worker": None,
-            **known.ids,
+            **ids,
             **{name: facts[name] for name in MEASURED if name in facts},
         }
         if event.event_type == "TaskCompleted":
@@ -566,11 +572,13 @@ class RunRecord:
         elif event.event_type == "TaskCanceled":
             run.emit(TaskCancelled(reason=event.attributes.get("reason"), **ended))
         else:
-            run.emit(TaskFailed(**ended, **self._failure(run, event, known, facts)))
+            run.emit(TaskFailed(**ended, **self._failure(run, event, ids, facts)))
 
-    def _failure(self, run: LiveRun, event: Any, known: _OpenTask, facts: dict[str, Any]) -> dict[str, Any]:
-        about: dict[str, Any] = {"task": known.ids["task"], "task_id": event.task_id, "attempt": 1}
-        about |= {"worker": facts.get("worker"), "span_id": known.ids["span_id"]}
+    def _failure(
+        self, run: LiveRun, event: Any, ids: dict[str, Any], facts: dict[str, Any]
+    ) -> dict[str, Any]:
+        about: dict[str, Any] = {name: ids[name] for name in ("task", "task_id", "span_id")}
+        about |= {"attempt": 1, "worker": facts.get("worker")}
         error, code = facts.get("exception"), facts.get("exit_code")
         if isinstance(error, BaseException):
             text = run.note_failure(error, "task", **about)
@@ -579,10 +587,10 @@ class RunRecord:
                 "error_message": text.message,
                 "fingerprint": text.fingerprint,
             }
-        message = f"{known.ids['task']} ended with exit code {code}" if code else event.error_type
+        message = f"{ids['task']} ended with exit code {code}" if code else event.error_type
         failed: dict[str, Any] = {
             "error_type": None if code else event.error_type,
-            "fingerprint": hashlib.sha256(f"{known.ids['task']} {code} {message}".encode()).hexdigest()[:16],
+            "fingerprint": hashlib.sha256(f"{ids['task']} {code} {message}".encode()).hexdigest()[:16],
             "exit_code": code,
         }
         said = facts.get("stderr")

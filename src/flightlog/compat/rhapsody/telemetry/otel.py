@@ -8,10 +8,10 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 from opentelemetry import context, trace
 from opentelemetry.metrics import Observation
@@ -21,7 +21,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.id_generator import IdGenerator
 
-from flightlog.compat.rhapsody.telemetry.dispatch import COUNTED, TaskCounts
+from flightlog.compat.rhapsody.telemetry.dispatch import COUNTED, TaskCounts, TaskRecord
 from flightlog.compat.rhapsody.telemetry.events import BaseEvent, duration_of, time_of
 from flightlog.export.otlp.encoding import json_form
 from flightlog.export.otlp.model import Happening, OtlpSpan
@@ -32,8 +32,6 @@ log = logging.getLogger(__name__)
 
 MAX_KEPT = 100_000
 """Ended spans that can be read; older ones are in the checkpoint file and in the run."""
-MAX_ENDED = 10_000
-"""Ended tasks whose ids are remembered for late events."""
 SESSION = "flightlog-rhapsody-session"
 """Key of the session's span id in a context."""
 _STATUS = {"TaskCompleted": "completed", "TaskFailed": "failed", "TaskCanceled": "canceled"}
@@ -43,7 +41,7 @@ class Providers:
     """OpenTelemetry's meters and tracers of one session, and the session's span.
 
     Where there is a run, the session's span has its ids, so that both are one trace. `span_ended` is called
-    with every ended span, on the thread that ended it; `active` holds the open spans of tasks.
+    with every ended span, on the thread that ended it.
     """
 
     def __init__(
@@ -54,7 +52,6 @@ class Providers:
         run: LiveRun | None,
         counts: TaskCounts,
         enrichers: list[Callable[[BaseEvent], dict[str, Any]]],
-        active: dict[str, Any],
         span_ended: Callable[[Any], None],
         span_processors: Sequence[Any] = (),
         metric_readers: Sequence[Any] = (),
@@ -85,7 +82,7 @@ class Providers:
             self._ids = trace.SpanContext(
                 int(run.info.trace_id, 16), int(run.info.span_id, 16), is_remote=False
             )
-        self.tasks = TaskSpans(self._tracer, self._given, self._ids, enrichers, active)
+        self.tasks = TaskSpans(self._tracer, self._given, enrichers)
         self._before: Any = None
 
     def enter(self) -> None:
@@ -97,6 +94,17 @@ class Providers:
         """Restore the span that was current before, where the session's is current."""
         if trace.get_current_span() is self.session:
             context.attach(self._before)
+
+    def new_task(self, event: BaseEvent) -> TaskRecord:
+        """The record of a task at its first event: its span is inside the session's current one."""
+        parent = current_span_of(self._ids) or self._ids
+        name = str(event.attributes.get("executable") or "task")
+        return TaskRecord(name, event.backend, parent.trace_id, random_id(64), parent, time_of(event))
+
+    def ids(self, task: TaskRecord | None) -> tuple[int, int]:
+        """Trace id and span id of a task's events; None stands for the session."""
+        whose = self._ids if task is None else task
+        return whose.trace_id, whose.span_id
 
     def metrics(self) -> Any:
         """All metrics now."""
@@ -148,13 +156,6 @@ class Providers:
         self._tracers.shutdown()
 
 
-class TaskSpanIds(NamedTuple):
-    """The ids of a task's span, known before the span is started."""
-
-    span_id: int
-    parent: Any
-
-
 class PresetIds(IdGenerator):
     """Generates the ids that were set for this thread, or else random ones."""
 
@@ -198,59 +199,34 @@ class EndedSpans(SpanProcessor):
 
 
 class TaskSpans:
-    """The spans of tasks, made from their events. `ids` is for any thread, all else for one."""
+    """The spans of tasks, made from their events, whose ids were known before; for one thread."""
 
     def __init__(
-        self,
-        tracer: Any,
-        given: PresetIds,
-        session: Any,
-        enrichers: list[Callable[[BaseEvent], dict[str, Any]]],
-        active: dict[str, Any],
+        self, tracer: Any, given: PresetIds, enrichers: list[Callable[[BaseEvent], dict[str, Any]]]
     ) -> None:
-        self._enrichers, self._active = enrichers, active
-        self._tracer, self._given, self._session = tracer, given, session
-        self._ids: dict[str, TaskSpanIds] = {}
-        self._ended: OrderedDict[str, TaskSpanIds] = OrderedDict()
+        self._tracer, self._given, self._enrichers = tracer, given, enrichers
+        self._open: dict[str, Any] = {}
 
-    def ids(self, event: BaseEvent) -> tuple[int, int]:
-        """Trace id and span id of an event: its task's, or the session's."""
-        if event.task_id is None:
-            return self._session.trace_id, self._session.span_id
-        ids = self._ids.get(event.task_id)
-        if ids is None and event.event_type != "TaskCreated":
-            ids = self._ended.get(event.task_id)
-        if ids is None:
-            here = current_span_of(self._session)
-            ids = self._ids.setdefault(event.task_id, TaskSpanIds(random_id(64), here or self._session))
-        return ids.parent.trace_id, ids.span_id
-
-    def parent_id(self, task_id: str) -> int | None:
-        """The parent span of a task; None for an unknown task."""
-        ids = self._ids.get(task_id)
-        return None if ids is None else ids.parent.span_id
-
-    def add(self, event: BaseEvent) -> None:
-        """Process one event."""
+    def add(self, event: BaseEvent, task: TaskRecord) -> None:
+        """Process one event of a task."""
         kind, task_id = event.event_type, event.task_id
-        if task_id is None:
-            return
-        span = self._active.get(task_id)
+        assert task_id is not None
+        span = self._open.get(task_id)
         if kind in _STATUS:
-            self._end(event, span)
+            self._end(event, span, task)
         elif kind in {"TaskCreated", "TaskStarted"} and span is None:
-            self._open(event, nanoseconds(time_of(event)), enrich=True)
+            self._start(event, task, nanoseconds(time_of(event)), enrich=True)
         elif kind in {"TaskQueued", "TaskStarted"} and span is not None:
             span.add_event(kind, {"task_id": task_id}, nanoseconds(time_of(event)))
 
     def end_all(self, now: float) -> None:
         """End the spans of tasks without an end."""
-        for task_id, span in list(self._active.items()):
+        for span in self._open.values():
             span.set_attribute("incomplete_lifecycle", True)
-            self._forget(task_id)
             span.end(nanoseconds(now))
+        self._open.clear()
 
-    def _open(self, event: BaseEvent, start_ns: int, *, enrich: bool) -> Any:
+    def _start(self, event: BaseEvent, task: TaskRecord, start_ns: int, *, enrich: bool) -> Any:
         assert event.task_id is not None
         attributes = {
             "session_id": event.session_id,
@@ -264,20 +240,18 @@ class TaskSpans:
                 attributes.update(enricher(event))
             except Exception:
                 log.debug("a span enricher failed", exc_info=True)
-        self.ids(event)
-        ids = self._ids.get(event.task_id) or self._ended[event.task_id]
-        self._given.give(ids.span_id)
-        inside = trace.set_span_in_context(trace.NonRecordingSpan(ids.parent))
+        self._given.give(task.span_id)
+        inside = trace.set_span_in_context(trace.NonRecordingSpan(task.parent))
         span = self._tracer.start_span("task", context=inside, attributes=attributes, start_time=start_ns)
-        self._active[event.task_id] = span
+        self._open[event.task_id] = span
         return span
 
-    def _end(self, event: Any, span: Any) -> None:
+    def _end(self, event: Any, span: Any, task: TaskRecord) -> None:
         end_ns, duration_s = nanoseconds(time_of(event)), duration_of(event)
         if span is None:
-            if event.task_id in self._ended:
-                return  # it has ended before
-            span = self._open(event, end_ns - nanoseconds(duration_s or 0.0), enrich=False)
+            if task.span_ended:
+                return
+            span = self._start(event, task, end_ns - nanoseconds(duration_s or 0.0), enrich=False)
         status = _STATUS[event.event_type]
         span.set_attributes(
             {
@@ -295,16 +269,9 @@ class TaskSpans:
             span.set_status(trace.StatusCode.ERROR, error_type)
         elif status == "completed":
             span.set_status(trace.StatusCode.OK)
-        self._forget(event.task_id)
+        del self._open[event.task_id]
+        task.span_ended = True
         span.end(end_ns)
-
-    def _forget(self, task_id: str) -> None:
-        self._active.pop(task_id, None)
-        ids = self._ids.pop(task_id, None)
-        if ids is not None:
-            self._ended[task_id] = ids
-            if len(self._ended) > MAX_ENDED:
-                self._ended.popitem(last=False)
 
 
 def instrument(meter: Any, counts: TaskCounts) -> None:
