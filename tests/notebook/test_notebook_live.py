@@ -19,10 +19,11 @@ from flightlog.analyze.live.results import LiveState
 from flightlog.core.errors import RunNotFound, UsageError
 from flightlog.events import TaskCompleted, TaskStarted, TaskSubmitted
 from flightlog.notebook import follow
-from flightlog.notebook.elements import badge, fragment, headline, line, table
+from flightlog.notebook.elements import display_html
 from flightlog.notebook.live import PRINT_EVERY_S, PrintedDisplay, _NotebookDisplay, state_html, words_of
 from flightlog.notebook.sessions import displayed
 from flightlog.session.tracking import Counts
+from flightlog.show.document import Headline, Paragraph, TableBlock
 
 
 class Page:
@@ -211,7 +212,7 @@ def test_a_console_prints_all_once_then_a_line_now_and_then_and_one_for_each_sta
     said, now = [], [0.0]
 
     def at_count(status: str, done: int) -> str:
-        return fragment(headline(f"{badge(status)} · {done} of 9 tasks"), line("two workers"))
+        return display_html(Headline([status, f"{done} of 9 tasks"], "good"), Paragraph("two workers"))
 
     shown = PrintedDisplay(at_count("running", 0), write=said.append, clock=lambda: now[0])
     shown.update(at_count("running", 1))
@@ -227,7 +228,7 @@ def test_a_console_prints_all_once_then_a_line_now_and_then_and_one_for_each_sta
 
 
 def test_words_of_a_display_stand_in_its_lines_and_what_a_run_said_is_no_markup():
-    html = fragment(table(("Task", "Since"), [("<b>x</b>\n&amp;", "2 s"), ("y", "3 s")]))
+    html = display_html(TableBlock(("Task", "Since"), [("<b>x</b>\n&amp;", "2 s"), ("y", "3 s")]))
     assert words_of(html).splitlines() == ["Task Since", "<b>x</b>\\n&amp; 2 s", "y 3 s"]
 
 

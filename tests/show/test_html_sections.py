@@ -5,8 +5,8 @@ from __future__ import annotations
 from builders.html_pages import Page
 
 from flightlog.show.document import FactsBlock, Item, Items, Remarks, Section, TableBlock
+from flightlog.show.html.blocks import PAGE, blocks_of
 from flightlog.show.html.elements import html_text
-from flightlog.show.html.page import ROWS, blocks_of
 
 
 def read(*blocks: FactsBlock | TableBlock | Items | Remarks, note: str = "") -> Page:
@@ -53,7 +53,7 @@ def test_a_table_scrolls_by_itself_and_the_keyboard_reaches_it():
 
 def test_of_a_long_table_the_rest_is_counted_and_of_a_long_cell_too():
     page = read(TableBlock(("Name",), [("x" * 1000,), *[("y",)] * 300]))
-    assert len(page.all("tr")) == ROWS + 1
+    assert len(page.all("tr")) == PAGE.rows + 1
     assert page.all("p")[0].text == "… and 101 more rows"
     assert page.all("th")[1].text == f"{'x' * 160}… (840 more characters)"
 

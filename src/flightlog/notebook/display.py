@@ -1,44 +1,14 @@
-"""HTML and text of every object that displays itself; modules are loaded on demand."""
+"""HTML and text of every object that displays itself, from the same blocks; modules are loaded on demand."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from flightlog.core.displayed import in_notebook
-from flightlog.core.units import format_bytes
-from flightlog.notebook.elements import BarPart
-from flightlog.notebook.runs import (
-    NAMES,
-    CountsOnly,
-    count_parts,
-    counted_words,
-    failure_words,
-    finding_words,
-    foot_words,
-    summary_names,
-    verdict_words,
-)
-from flightlog.notebook.sessions import counts_words, future_facts, session_facts
-from flightlog.show.bounded import bounded
-from flightlog.show.comparison import comparison_text
-from flightlog.show.diagnosis import diagnosis_text
-from flightlog.show.document import Remarks, Section, TableBlock, facts, section_text
-from flightlog.show.report import report_text
-from flightlog.show.report_sections import names_table
-from flightlog.show.terminal import Ink, brief, clean, wrap
-from flightlog.show.trends import trend_text
-
-if TYPE_CHECKING:
-    from flightlog.analyze.compare.results import Comparison
-    from flightlog.analyze.diagnosis.results import RunDiagnosis
-    from flightlog.analyze.history.trends import Trend
-    from flightlog.analyze.report.report import Report
-    from flightlog.analyze.report.summary import Summary
-    from flightlog.session.futures import TaskFuture
-    from flightlog.session.session import Session
+from flightlog.notebook.elements import display_html
+from flightlog.show.document import display_text
 
 MOST = 200_000
 """Maximum characters of HTML in a display."""
@@ -50,30 +20,31 @@ WIDTH, NARROWEST, WIDEST = 100, 40, 160
 class DisplayKind(NamedTuple):
     """Who reads what there is to show, and who writes it, as `module:function`."""
 
-    html: str
-    plain: str
+    blocks: str
+    plain: str | None = None
+    """Writes the text, given a width, where that is not of the same blocks."""
     read: str | None = None
     """Reads files; its result is displayed instead of the value."""
 
 
 _KINDS = {
-    "flightlog.store.run.Run": DisplayKind("runs:read_html", "display:run_text", "runs:read_run"),
-    "flightlog.record.run.LiveRun": DisplayKind("runs:read_html", "display:run_text", "runs:read_recording"),
-    "flightlog.analyze.report.report.Report": DisplayKind("runs:report_html", "display:report_plain"),
-    "flightlog.analyze.report.summary.Summary": DisplayKind("runs:summary_html", "display:run_text"),
+    "flightlog.store.run.Run": DisplayKind("runs:run_display", read="runs:read_run"),
+    "flightlog.record.run.LiveRun": DisplayKind("runs:run_display", read="runs:read_run"),
+    "flightlog.analyze.report.report.Report": DisplayKind("runs:run_display", "runs:report_plain"),
+    "flightlog.analyze.report.summary.Summary": DisplayKind("runs:run_display"),
     "flightlog.store.tables.query.Table": DisplayKind(
-        "tables:read_html", "tables:read_text", "tables:read_table"
+        "tables:table_display", "tables:table_plain", "tables:read_table"
     ),
     "flightlog.analyze.compare.results.Comparison": DisplayKind(
-        "runs:comparison_html", "display:comparison_plain"
+        "runs:comparison_display", "runs:comparison_plain"
     ),
-    "flightlog.analyze.history.trends.Trend": DisplayKind("runs:trend_html", "display:trend_plain"),
+    "flightlog.analyze.history.trends.Trend": DisplayKind("runs:trend_display", "runs:trend_plain"),
     "flightlog.analyze.diagnosis.results.RunDiagnosis": DisplayKind(
-        "runs:diagnosis_html", "display:diagnosis_plain"
+        "runs:diagnosis_display", "runs:diagnosis_plain"
     ),
-    "flightlog.session.session.Session": DisplayKind("sessions:session_html", "display:session_text"),
-    "flightlog.session.futures.TaskFuture": DisplayKind("sessions:future_html", "display:future_text"),
-    "flightlog.notebook.extension.MagicAnswer": DisplayKind("extension:note_html", "extension:note_plain"),
+    "flightlog.session.session.Session": DisplayKind("sessions:session_display"),
+    "flightlog.session.futures.TaskFuture": DisplayKind("sessions:future_display"),
+    "flightlog.notebook.extension.MagicAnswer": DisplayKind("extension:note_display"),
 }
 """Displays by class name; subclasses use that of their base."""
 
@@ -102,14 +73,19 @@ def bundle_of(value: Any) -> dict[str, str]:
 
 
 def _html(kind: DisplayKind, read: Any) -> str:
-    html: str = _found(kind.html)(read)
+    html = display_html(*_found(kind.blocks)(read))
     if len(html) > MOST:
         raise ValueError(f"its display would have {len(html):,} characters")
     return html
 
 
 def _plain(kind: DisplayKind, read: Any, width: int | None) -> str:
-    words: str = _found(kind.plain)(read, width or _width())
+    width = width or _width()
+    words: str = (
+        display_text(_found(kind.blocks)(read), width=width)
+        if kind.plain is None
+        else _found(kind.plain)(read, width)
+    )
     words = words.strip("\n")
     return words if len(words) <= MOST_PLAIN else f"{words[:MOST_PLAIN]}\n… cut"
 
@@ -133,102 +109,3 @@ def _kind(value: Any) -> DisplayKind | None:
 def _found(name: str) -> Any:
     module, _, function = name.partition(":")
     return getattr(import_module(f"flightlog.notebook.{module}"), function)
-
-
-INK = Ink(False)
-TEXT = 200
-
-
-def run_text(read: Report | Summary | CountsOnly, width: int) -> str:
-    """A run: the verdict, findings, how the tasks ended, why some failed, the task names."""
-    from flightlog.analyze.report.report import Report as Whole
-
-    if isinstance(read, CountsOnly):
-        words, parts = counted_words(read.run)
-        more = (
-            f"{format_bytes(read.run.size_bytes())} were recorded: `flightlog report` goes through all of it."
-        )
-        return _lines(_joined(words, width), _counts(parts), wrap(more, width), [clean(read.run.run_id)])
-    summary = bounded(read)
-    sections = []
-    names = summary_names(summary)
-    if isinstance(summary, Whole):
-        sections.append(_section("What stands out", *finding_words(summary)))
-        names = names_table(summary, NAMES)
-    sections.append(_section("Failures", *failure_words(summary)))
-    if names.rows:
-        sections.append(Section("Tasks", blocks=[_cut(names)]))
-    return _lines(
-        _joined(verdict_words(summary), width),
-        [brief(summary.run.error, width)] if summary.run.error else [],
-        _counts(count_parts(summary)),
-        *([section_text(one, width=width, ink=INK)] for one in sections if one.says_something()),
-        _joined(foot_words(summary).split(" · "), width),
-    )
-
-
-def report_plain(report: Report, width: int) -> str:
-    """The whole report, as the command prints it."""
-    return report_text(bounded(report), width=width)
-
-
-def comparison_plain(comparison: Comparison, width: int) -> str:
-    """The whole comparison, as the command prints it."""
-    return comparison_text(bounded(comparison), width=width)
-
-
-def trend_plain(trend: Trend, width: int) -> str:
-    """The trend, as the command prints it."""
-    return trend_text(bounded(trend), width=width)
-
-
-def diagnosis_plain(diagnosis: RunDiagnosis, width: int) -> str:
-    """The diagnosis, as the command prints it."""
-    return diagnosis_text(bounded(diagnosis), width=width)
-
-
-def session_text(session: Session, width: int) -> str:
-    """A session: where it runs, how far its tasks are, and which run they are recorded in."""
-    seen = session.seen()
-    said, parts = counts_words(seen.counts, seen.eta) if seen.counts is not None else ([], [])
-    failed = _section("Failed for good", seen.failures)
-    return _lines(
-        _joined([seen.state, seen.project, f"on {session.target}"], width),
-        _joined(said, width) if said else [],
-        _counts(parts),
-        [section_text(failed, width=width, ink=INK)] if failed.says_something() else [],
-        _facts(session_facts(session, seen)),
-    )
-
-
-def future_text(future: TaskFuture, width: int) -> str:
-    """What became of a task so far."""
-    state = future.state()
-    return _lines(_joined([state, future.task], width), _facts(future_facts(future, state)))
-
-
-def _joined(words: Sequence[str], width: int) -> list[str]:
-    return wrap(" · ".join(brief(word, TEXT) for word in words), width)
-
-
-def _counts(parts: Sequence[BarPart]) -> list[str]:
-    said = ", ".join(part.label for part in parts if part.amount > 0)
-    return [said] if said else []
-
-
-def _section(title: str, said: Sequence[str], more: str = "") -> Section:
-    cut = [brief(one, 2 * TEXT) for one in said]
-    return Section(title, blocks=[Remarks(cut, more)]) if cut else Section(title)
-
-
-def _cut(names: TableBlock) -> TableBlock:
-    rows = [[brief(cell, TEXT) for cell in row] for row in names.rows]
-    return TableBlock(names.head, rows, names.left, names.more)
-
-
-def _facts(pairs: Sequence[tuple[str, str]]) -> list[str]:
-    return facts([(label, brief(value, TEXT)) for label, value in pairs], ink=INK, indent="")
-
-
-def _lines(*parts: Sequence[str]) -> str:
-    return "\n".join(line for part in parts for line in part)

@@ -16,12 +16,12 @@ from flightlog.core.displayed import Displayed
 from flightlog.core.errors import FlightlogError
 from flightlog.core.text import plural
 from flightlog.events.declarations import ResourceSample
-from flightlog.notebook.elements import fragment, line, pre, text
 from flightlog.notebook.live import display_here, follow
 from flightlog.record.background import make_samplers
 from flightlog.record.recording import NoopRun, Recording, record
 from flightlog.record.values import text_of
 from flightlog.samplers import Sampler
+from flightlog.show.document import Block, Paragraph, Verbatim
 from flightlog.show.terminal import clean
 
 if TYPE_CHECKING:
@@ -354,14 +354,7 @@ def begun(run: LiveRun | None) -> MagicAnswer:
     return MagicAnswer(f"The cells from the next one on are recorded in {run.path}")
 
 
-def note_html(note: MagicAnswer) -> str:
+def note_display(note: MagicAnswer) -> list[Block]:
     """The words; several lines, as of a help, in columns."""
-    lines = note.words.splitlines()
-    if len(lines) > 1:
-        return fragment(pre("\n".join(clean(one) for one in lines)))
-    return fragment(*(line(text(one, 400)) for one in lines))
-
-
-def note_plain(note: MagicAnswer, _width: int) -> str:
-    """The words, in their lines, however wide."""
-    return "\n".join(clean(one) for one in note.words.splitlines())
+    lines = [clean(one) for one in note.words.splitlines()]
+    return [Verbatim("\n".join(lines)) if len(lines) > 1 else Paragraph(note.words)]

@@ -18,25 +18,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from flightlog.core.displayed import in_notebook
 from flightlog.core.text import plural
 from flightlog.core.units import format_count, format_duration, format_percent
-from flightlog.notebook.elements import (
-    BAD,
-    GOOD,
-    NEW,
-    QUIET,
-    WARN,
-    BarPart,
-    badge,
-    bar,
-    fragment,
-    headline,
-    line,
-    quiet,
-    sentences,
-    table,
-    text,
-    title,
-)
+from flightlog.notebook.elements import STATUS, display_html
+from flightlog.notebook.runs import count_bar
 from flightlog.record.context import active_runs
+from flightlog.show.document import Headline, Item, Items, Paragraph, Section
 from flightlog.show.live import TABLES, Follower
 from flightlog.show.phrases import doing_title
 
@@ -106,7 +91,7 @@ def _print(words: str) -> None:
 
 def words_of(html: str) -> str:
     """The text of the package's HTML, in lines."""
-    broken = re.sub(r"</(?:div|tr|li|table)>|<br>", "\n", html)
+    broken = re.sub(r"</(?:div|tr|li|table|p|h3|dd)>", "\n", html)
     lines = (" ".join(unescape(re.sub(r"<[^>]*>", " ", line)).split()) for line in broken.split("\n"))
     return "\n".join(line for line in lines if line)
 
@@ -205,40 +190,34 @@ def _aside(watched: Follower, state: LiveState, shown: DisplayHandle, every_s: f
 
 def state_html(state: LiveState) -> str:
     """A run at a moment: how far it is, what fails, what runs, who works."""
-    done = state.progress
-    said = [badge(state.status), text(state.project)]
+    done, problems = state.progress, state.problems
+    words = [state.status, state.project]
     if done.submitted:
-        said.append(
-            f"{format_count(done.completed + done.failed + done.cancelled)} of "
-            f"{plural(done.submitted, 'task')}"
-        )
-    said.append(text(f"{'for' if state.status == 'running' else 'in'} {format_duration(state.elapsed_s)}"))
+        ended = done.completed + done.failed + done.cancelled
+        words.append(f"{format_count(ended)} of {plural(done.submitted, 'task')}")
+    words.append(f"{'for' if state.status == 'running' else 'in'} {format_duration(state.elapsed_s)}")
     if state.status == "running" and done.left_s is not None:
-        said.append(text(f"about {format_duration(done.left_s)} left"))
+        words.append(f"about {format_duration(done.left_s)} left")
     if state.reading is not None:
-        said.append(text(f"{format_percent(state.reading)} read so far"))
-    at_end = "" if state.status == "running" else " at the end"
-    parts = [
-        BarPart(f"{format_count(done.completed)} completed", done.completed, GOOD),
-        BarPart(f"{format_count(done.failed)} failed", done.failed, BAD),
-        BarPart(f"{format_count(done.cancelled)} cancelled", done.cancelled, WARN),
-        BarPart(f"{format_count(done.running)} running{at_end}", done.running, NEW),
-        BarPart(f"{format_count(done.waiting)} waiting{at_end}", done.waiting, QUIET),
+        words.append(f"{format_percent(state.reading)} read so far")
+    counts = {
+        word: getattr(done, word) for word in ("completed", "failed", "cancelled", "running", "waiting")
+    }
+    if len(problems) > 4:
+        problems = [*problems[:3], f"… and {len(problems) - 3:,} more problems"]
+    tables = [
+        Section(
+            doing_title(over=state.over) if name == "running" else pane.title,
+            blocks=[pane.table(FAILURES if name == "failures" else ROWS)],
+        )
+        for name in SHOWN
+        if (pane := TABLES[name].pane(state)).rows
     ]
-    return fragment(
-        headline(" · ".join(said)),
-        line(text(state.error, 300)) if state.error else "",
-        bar(parts),
-        *(
-            title(doing_title(over=state.over) if name == "running" else pane.title)
-            + table(*pane.table(FAILURES if name == "failures" else ROWS))
-            for name in SHOWN
-            if (pane := TABLES[name].pane(state)).rows
-        ),
-        sentences(
-            state.problems
-            if len(state.problems) <= 4
-            else [*state.problems[:3], f"… and {len(state.problems) - 3:,} more problems"]
-        ),
-        quiet(text(state.run_id, 120)),
+    return display_html(
+        Headline(words, STATUS.get(state.status, "quiet")),
+        *([Items([Item(state.error, style="bad")])] if state.error else []),
+        count_bar(counts, over=state.over),
+        *tables,
+        *([Items([Item(problem) for problem in problems])] if problems else []),
+        Paragraph(state.run_id, "aside"),
     )

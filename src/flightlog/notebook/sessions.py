@@ -6,30 +6,18 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from flightlog.core.text import plural
 from flightlog.core.units import format_count, format_duration
-from flightlog.notebook.elements import (
-    BAD,
-    GOOD,
-    NEW,
-    QUIET,
-    WARN,
-    BarPart,
-    bar,
-    facts,
-    fragment,
-    headline,
-    line,
-    sentences,
-    text,
-    title,
-)
+from flightlog.notebook.elements import STATUS, display_html
 from flightlog.notebook.live import DisplayHandle, show_from_here, show_here
+from flightlog.notebook.runs import Display, count_bar
 from flightlog.session.progress import eta_text
+from flightlog.show.document import Block, FactsBlock, Headline, Item, Items, Paragraph, Section
+from flightlog.show.terminal import brief
 
 if TYPE_CHECKING:
     from flightlog.analyze.predict.eta import Eta
@@ -38,51 +26,31 @@ if TYPE_CHECKING:
     from flightlog.session.tracking import Counts
 
 _PLAIN = (bool, int, float, str, type(None))
-_STATES: Mapping[str, str] = {"not started": QUIET, "open": NEW, "closed": QUIET}
-_ENDS: Mapping[str, str] = {
-    "waiting": QUIET,
-    "running": NEW,
-    "completed": GOOD,
-    "failed": BAD,
-    "cancelled": WARN,
-}
+VALUE = 200
+"""Characters of a value."""
 
 
-def counts_words(counts: Counts, eta: Eta | None = None) -> tuple[list[str], list[BarPart]]:
+def counts_display(counts: Counts, eta: Eta | None = None) -> list[Block]:
     """Progress of the tasks, estimated remaining time, and how many ended how."""
-    parts = [
-        BarPart(f"{format_count(counts.completed)} completed", counts.completed, GOOD),
-        BarPart(f"{format_count(counts.failed)} failed", counts.failed, BAD),
-        BarPart(f"{format_count(counts.cancelled)} cancelled", counts.cancelled, WARN),
-    ]
     said = [f"{format_count(counts.ended)} of {plural(counts.submitted, 'task')}"]
     if counts.retried:
         said.append(plural(counts.retried, "retry", "retries"))
     if counts.submitted > counts.ended and eta is not None:
         said.append(eta_text(eta))
-    return said, parts
+    ends = {"completed": counts.completed, "failed": counts.failed, "cancelled": counts.cancelled}
+    return [Paragraph(" · ".join(said)), count_bar(ends, total=counts.submitted)]
 
 
-def counts_html(counts: Counts, eta: Eta | None = None) -> str:
-    """The same as a bar and its figures."""
-    said, parts = counts_words(counts, eta)
-    return line(" · ".join(text(one) for one in said)) + bar(parts, counts.submitted)
-
-
-def session_html(session: Session) -> str:
+def session_display(session: Session) -> Display:
     """A session: where it runs, how far its tasks are, and which run they are recorded in."""
     seen = session.seen()
-    said = [
-        f'<b style="color:{_STATES[seen.state]}">{seen.state}</b>',
-        text(seen.project),
-        f"on {text(session.target)}",
+    failed = Items([Item(one) for one in seen.failures])
+    return [
+        Headline([seen.state, seen.project, f"on {session.target}"], STATUS.get(seen.state, "quiet")),
+        *(counts_display(seen.counts, seen.eta) if seen.counts is not None else []),
+        Section("Failed for good", blocks=[failed] if failed.items else []),
+        FactsBlock([(label, brief(value, VALUE)) for label, value in session_facts(session, seen)]),
     ]
-    return fragment(
-        headline(" · ".join(said)),
-        counts_html(seen.counts, seen.eta) if seen.counts is not None else "",
-        title("Failed for good") + sentences(seen.failures) if seen.failures else "",
-        facts(session_facts(session, seen)),
-    )
 
 
 def session_facts(session: Session, seen: SessionState) -> list[tuple[str, str]]:
@@ -91,14 +59,13 @@ def session_facts(session: Session, seen: SessionState) -> list[tuple[str, str]]
     return pairs if seen.path is None else [*pairs, ("Recorded in", str(seen.path))]
 
 
-def future_html(future: TaskFuture) -> str:
+def future_display(future: TaskFuture) -> Display:
     """What became of a task so far; its result only where that is a number, a text or nothing."""
     state = future.state()
-    color = _ENDS[state]
-    return fragment(
-        headline(f'<b style="color:{color}">{state}</b> · {text(future.task)}'),
-        facts(future_facts(future, state)),
-    )
+    return [
+        Headline([state, future.task], STATUS.get(state, "quiet")),
+        FactsBlock([(label, brief(value, VALUE)) for label, value in future_facts(future, state)]),
+    ]
 
 
 def future_facts(future: TaskFuture, state: str) -> list[tuple[str, str]]:
@@ -156,13 +123,13 @@ def displayed(
         shown: DisplayHandle | None = None
         try:
             while not over.wait(every_s):
-                html = fragment(counts_html(counts(), eta() if eta is not None else None))
+                html = display_html(*counts_display(counts(), eta() if eta is not None else None))
                 if shown is None:
                     shown = show(html)
                 else:
                     shown.update(html)
             if shown is not None:
-                shown.update(fragment(counts_html(counts())))
+                shown.update(display_html(*counts_display(counts())))
         except Exception:  # whatever the front end met, the tasks are not its business
             log.warning("the progress of the session cannot be displayed", exc_info=True)
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flightlog.core.text import plural
 from flightlog.core.units import format_bytes, format_count
-from flightlog.notebook.elements import fragment, line, quiet, table, text
-from flightlog.show.document import GAP, cell_text, rows_text
+from flightlog.show.document import GAP, Block, Paragraph, TableBlock, cell_text, rows_text
 from flightlog.show.terminal import clean, fit, width_of
 
 if TYPE_CHECKING:
@@ -61,24 +60,31 @@ def read_table(answer: Table, *, large_bytes: int = LARGE_BYTES) -> FirstRows | 
     return FirstRows([found.columns[n] for n in shown], rows, notes)
 
 
-def read_html(read: FirstRows | TableNotRead) -> str:
-    """The first rows as HTML, each cell cut."""
+def table_display(read: FirstRows | TableNotRead) -> list[Block]:
+    """The first rows, each cell cut."""
     if isinstance(read, TableNotRead):
-        return _not_read(read.query, read.size)
+        size = format_bytes(read.size)
+        return [
+            Paragraph(f"`{read.query[:300]}`"),
+            Paragraph(
+                f"{size} of lines stand behind it, which a display does not go through: `.df()` and "
+                "`.rows()` do, and after `flightlog compact` it takes a moment.",
+                "aside",
+            ),
+        ]
     head = read.columns[:COLUMNS]
     left = [
         name for n, name in enumerate(head) if any(isinstance(row[n], str | datetime) for row in read.rows)
     ]
-    notes = [*read.notes, *_wide(len(read.columns) - COLUMNS)]
-    return fragment(
-        table(head, [[_cell(value) for value in row[:COLUMNS]] for row in read.rows], left=left)
-        if head
-        else "",
-        quiet(text("; ".join(notes), 300) + " · <code>.df()</code> returns all rows as a pandas DataFrame"),
-    )
+    rows = [[_cell(value) for value in row[:COLUMNS]] for row in read.rows]
+    notes = "; ".join([*read.notes, *_wide(len(read.columns) - COLUMNS)])
+    return [
+        *([TableBlock(head, rows, left)] if head else []),
+        Paragraph(f"{notes} · `.df()` returns all rows as a pandas DataFrame", "aside"),
+    ]
 
 
-def read_text(read: FirstRows | TableNotRead, width: int) -> str:
+def table_plain(read: FirstRows | TableNotRead, width: int) -> str:
     """The first rows in as many columns as fit, each cell cut."""
     if isinstance(read, TableNotRead):
         query, size = clean(read.query[:300]), format_bytes(read.size)
@@ -101,17 +107,6 @@ def _short(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | datetime):
         return value
     return fit(cell_text(value[: 4 * CELL_PLAIN] if isinstance(value, str) else value), CELL_PLAIN)
-
-
-def _not_read(query: str, size: int) -> str:
-    return fragment(
-        line(f"<code>{text(query, 300)}</code>"),
-        quiet(
-            f"{format_bytes(size)} of lines stand behind it, which a display does not go through: "
-            "<code>.df()</code> and <code>.rows()</code> do, and after <code>flightlog compact</code> it "
-            "takes a moment."
-        ),
-    )
 
 
 def _cell(value: Any) -> str:

@@ -36,6 +36,7 @@ TOLD = 0.01
 """Shares of the wall time's difference that are smaller than this, beside the largest, are added up."""
 DETAIL = 64
 CELL = 36
+WHY = "Why the wall time differs"
 NOTABLE = 0.05
 """Resource usage is shown where it changed by at least this."""
 
@@ -113,7 +114,7 @@ _STYLES = {"failed": "bad", "passed": "good", "unknown": "warn"}
 def _explained(comparison: Comparison) -> Section:
     found = comparison.explained
     if found is None:
-        return Section("Why the wall time differs")
+        return Section(WHY)
     least = TOLD * max(abs(found.difference_s), *(abs(share.seconds) for share in found.shares), 0.0)
     told = [share for share in found.shares if abs(share.seconds) >= least]
     rows = [(share.what, signed_duration(share.seconds), _detail(clean(share.detail))) for share in told]
@@ -124,7 +125,7 @@ def _explained(comparison: Comparison) -> Section:
         rows.append(("not explained", signed_duration(found.not_explained_s), ""))
     means = " per run, on average" if max(len(comparison.before.runs), len(comparison.after.runs)) > 1 else ""
     return Section(
-        "Why the wall time differs",
+        WHY,
         f"{signed_duration(found.difference_s)}{means}",
         [TableBlock(("Share", "Wall time", "From A to B"), rows, left=("From A to B",))],
     )

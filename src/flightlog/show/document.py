@@ -1,5 +1,5 @@
-"""The block model of reports (sections of facts, tables, items and remarks), as text for terminals and as
-Markdown.
+"""The block model of reports and displays, as text for terminals and as Markdown; `show.html.blocks` writes
+it as HTML.
 
 Text that a run recorded is never markup.
 """
@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Collection, Sequence
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from flightlog.show.terminal import Ink, clean, cut_middle, fit, pad, width_of, wrap
+from flightlog.show.terminal import Ink, brief, clean, cut_middle, fit, pad, width_of, wrap
 
 
 class FactsBlock(NamedTuple):
@@ -56,6 +57,53 @@ class Remarks(NamedTuple):
     more: str = ""
 
 
+class Headline(NamedTuple):
+    """The answer, in a few words side by side; the first is a status where `style` is one of `STYLES`."""
+
+    words: Sequence[str]
+    style: str = ""
+
+
+class Paragraph(NamedTuple):
+    """A sentence of the package, with names and commands in backticks; wrapped and never cut."""
+
+    text: str
+    style: str = ""
+
+
+class BarPart(NamedTuple):
+    """One stretch of a bar."""
+
+    label: str
+    amount: float
+    style: str
+
+
+class Bar(NamedTuple):
+    """Shares of a whole, by default of their sum, with their labels; parts of nothing are left out."""
+
+    parts: Sequence[BarPart]
+    total: float | None = None
+
+    @property
+    def shown(self) -> list[BarPart]:
+        """The parts there are."""
+        return [part for part in self.parts if part.amount > 0]
+
+
+class Verbatim(NamedTuple):
+    """Lines that stand as they are, such as a plot drawn with characters."""
+
+    text: str
+
+
+class Folded(NamedTuple):
+    """Sections that open when their title is clicked; where nothing can be clicked, they are left out."""
+
+    title: str
+    sections: Sequence[Section]
+
+
 class Section(NamedTuple):
     """One section, with its note beside the title. Without note and blocks it is left out. Without a title,
     its note is a line of its own.
@@ -63,11 +111,14 @@ class Section(NamedTuple):
 
     title: str
     note: str = ""
-    blocks: Sequence[FactsBlock | TableBlock | Items | Remarks] = ()
+    blocks: Sequence[Block] = ()
 
     def says_something(self) -> bool:
         """Whether there is anything to show."""
         return bool(self.note or self.blocks)
+
+
+Block = FactsBlock | TableBlock | Items | Remarks | Headline | Paragraph | Bar | Verbatim | Folded
 
 
 def section_text(section: Section, *, width: int, ink: Ink) -> str:
@@ -79,17 +130,39 @@ def section_text(section: Section, *, width: int, ink: Ink) -> str:
     return "\n".join(lines)
 
 
-def _block(block: FactsBlock | TableBlock | Items | Remarks, width: int, ink: Ink) -> list[str]:
+def display_text(parts: Sequence[Section | Block], *, width: int) -> str:
+    """Sections and blocks below each other, without colours."""
+    ink, lines = Ink(False), list[str]()
+    for part in parts:
+        if not isinstance(part, Section):
+            lines += _block(part, width, ink, indent="")
+        elif part.says_something():
+            lines.append(section_text(part, width=width, ink=ink))
+    return "\n".join(lines)
+
+
+def _block(block: Block, width: int, ink: Ink, indent: str = "  ") -> list[str]:
     match block:
         case FactsBlock(pairs):
-            return facts(pairs, ink=ink)
+            return facts(pairs, ink=ink, indent=indent)
         case TableBlock(head, rows, left, more):
-            return table(head, rows, width=width, ink=ink, left=left) + _more(more)
+            return table(head, rows, width=width, ink=ink, left=left, indent=indent) + _more(more)
         case Items(items, more):
             return [line for item in items for line in _item(item, width, ink)] + _more(more)
         case Remarks(sentences, more):
             lines = (wrap(clean(text), width, first="  - ", rest="    ") for text in sentences)
             return [line for wrapped in lines for line in wrapped] + _more(more)
+        case Headline(words):
+            return wrap(" · ".join(map(brief, words)), width)
+        case Paragraph(text):
+            return [line for one in text.splitlines() for line in wrap(clean(one), width)]
+        case Bar():
+            said = ", ".join(part.label for part in block.shown)
+            return [said] if said else []
+        case Verbatim(text):
+            return text.splitlines()
+        case Folded():
+            return []
 
 
 def _item(item: Item, width: int, ink: Ink) -> list[str]:
@@ -284,7 +357,7 @@ def markdown_text(title: str, sections: list[Section]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _markdown_block(block: FactsBlock | TableBlock | Items | Remarks) -> str:
+def _markdown_block(block: Block) -> str:
     match block:
         case FactsBlock(pairs):
             return "\n".join(f"- {escaped(label)}: {escaped(value)}" for label, value in pairs)
@@ -308,6 +381,8 @@ def _markdown_block(block: FactsBlock | TableBlock | Items | Remarks) -> str:
             return "\n".join(lines_) + _markdown_more(more)
         case Remarks(sentences, more):
             return "\n".join(f"- {escaped(text)}" for text in sentences) + _markdown_more(more)
+        case Headline() | Paragraph() | Bar() | Verbatim() | Folded():
+            return "\n".join(map(escaped, _block(block, sys.maxsize, Ink(False))))
 
 
 def _markdown_more(text: str) -> str:

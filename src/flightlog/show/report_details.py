@@ -30,7 +30,7 @@ def details(report: Report, ink: Ink) -> list[Section]:
     """Sections in the order of a report; one with nothing to say is empty."""
     return [
         _in_flight(report),
-        _failures(report),
+        failures_section(report),
         jobs_section(report.jobs, running=report.run.status == "running"),
         _by_name(report),
         _slowest(report),
@@ -82,12 +82,13 @@ def _verdict(one: InFlight) -> str:
     return "yes?" if one.ratio is None else f"yes? {one.ratio:,.3g}x"
 
 
-def _failures(report: Report) -> Section:
+def failures_section(report: Summary, shown: int = FEW) -> Section:
+    """The most frequent causes of failures, at most this many."""
     failures = report.failures
     if not failures.count:
         return Section("Failures")
     items = []
-    for group in failures.by_cause[:FEW]:
+    for group in failures.by_cause[:shown]:
         example = group.example
         kind = group.error_type or ", ".join(group.scopes)
         cause = f"{kind}: {first_line(group.message)}" if group.message else kind

@@ -44,11 +44,11 @@ def few(number: int, what: str) -> str:
     return f"and {plural(number, f'more {what}')}" if number > 0 else ""
 
 
-def elapsed_of(task: TaskName, report: Report) -> MetricStats | None:
+def elapsed_of(task: TaskName, report: Summary) -> MetricStats | None:
     """Times of a task name that include waiting, where another tool recorded the run and nothing better is
     known.
     """
-    if report.adopted is None or task.duration_s.count:
+    if getattr(report, "adopted", None) is None or task.duration_s.count:  # a summary does not know
         return None
     return task.metrics.get(ELAPSED)
 
@@ -65,7 +65,7 @@ def all_elapsed(report: Report) -> MetricStats | None:
     )
 
 
-def names_table(summary: Report, rows: int | None = None) -> TableBlock:
+def names_table(summary: Summary, rows: int | None = None) -> TableBlock:
     """The task names, the one with the most execution time first."""
     elapsed = {name: elapsed_of(task, summary) for name, task in summary.tasks.by_name.items()}
 
@@ -262,7 +262,7 @@ def all_failures(report: Report) -> list[Section]:
     ]
 
 
-def why(report: Report) -> Remarks:
+def why(report: Summary) -> Remarks:
     """The command that explains the failures."""
     return Remarks([f"flightlog diagnose {report.run.run_id} says why"])
 

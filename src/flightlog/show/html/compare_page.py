@@ -14,10 +14,11 @@ from flightlog.core.text import plural
 from flightlog.core.units import format_count, format_duration
 from flightlog.show import figures
 from flightlog.show.bounded import bounded
-from flightlog.show.comparison import answer_text, comparison_sections, percent_text, wall_text
+from flightlog.show.comparison import WHY, answer_text, comparison_sections, percent_text, wall_text
 from flightlog.show.figures.timeline import span_names
+from flightlog.show.html.blocks import blocks_of
 from flightlog.show.html.elements import Child, Element, coded, said, tag
-from flightlog.show.html.page import PagePart, blocks_of, page_html, plot, plotly_script
+from flightlog.show.html.page import PagePart, page_html, plot, plotly_script
 from flightlog.show.html.report_page import timeline_plot
 from flightlog.show.html.verdict import AdviceRow, advice_list, raw, sign
 from flightlog.show.phrases import money_text
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 ALIKE = 0.02
 """Wall times that differ by less are as good as the same."""
 REASONS = 3
-WHY = "Why the wall time differs"
 
 
 def compare_html(

@@ -20,18 +20,16 @@ from flightlog.show.diagnosis import evidence_text
 from flightlog.show.document import FactsBlock, Section, TableBlock
 from flightlog.show.figures.lines import limit_note
 from flightlog.show.figures.timeline import OUTSIDE, span_names, timeline_notes
+from flightlog.show.html.blocks import PAGE, block_of, blocks_of, table_of
 from flightlog.show.html.elements import Element, coded, lines_said, said, tag
 from flightlog.show.html.page import (
     PagePart,
-    block_of,
-    blocks_of,
     chart_numbers,
     mark_numbers,
     page_html,
     plot,
     plotly_script,
     spread_numbers,
-    table_of,
     wait_numbers,
 )
 from flightlog.show.html.verdict import raw, verdict_element
@@ -471,7 +469,7 @@ def _list(title: str, rows: list[tuple[str, str]]) -> list[Element]:
         tag(
             "details",
             tag("summary", f"{title}: {plural(len(rows), 'entry', 'entries')}"),
-            table_of(table, title, most=_LONGEST),
+            table_of(table, title, limits=PAGE._replace(rows=_LONGEST)),
             class_="list",
         )
     ]

@@ -1,0 +1,170 @@
+"""Blocks of a report or display as HTML elements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from flightlog.show.document import (
+    Bar,
+    Block,
+    FactsBlock,
+    Folded,
+    Headline,
+    Items,
+    Paragraph,
+    Remarks,
+    Section,
+    TableBlock,
+    Verbatim,
+)
+from flightlog.show.html.elements import Child, Element, coded, said, tag
+from flightlog.show.plot import BLOCKS
+
+LONGEST = 60_000
+"""Maximum characters of lines that stand as they are."""
+
+
+class Limits(NamedTuple):
+    """How much is shown of a block; the rest is counted."""
+
+    rows: int
+    """Of a table, and items of a list."""
+    cell: int
+    """Characters."""
+
+
+PAGE = Limits(rows=200, cell=160)
+
+
+def sections_of(sections: Iterable[Section], limits: Limits = PAGE) -> list[Element]:
+    """The sections that say something, each under a small heading with its note."""
+    found: list[Element] = []
+    for one in sections:
+        if one.says_something():
+            title = f"{said(one.title)}:" if one.title else ""
+            note = tag("span", f" {said(one.note, 2000)}", class_="beside") if one.note else None
+            found += [tag("h3", title, note), *blocks_of(one._replace(note=""), limits)]
+    return found
+
+
+def blocks_of(section: Section, limits: Limits = PAGE) -> list[Element]:
+    """What is in a section, without its title; its note first."""
+    note = [tag("p", _words(section.note), class_="note")] if section.note else []
+    return [*note, *(element for block in section.blocks for element in block_of(block, limits))]
+
+
+def block_of(block: Block, limits: Limits = PAGE) -> Iterable[Element]:
+    """One block, and below it how much is not shown."""
+    match block:
+        case Headline(words, style):
+            first, *rest = [said(word) for word in words]
+            status = tag("b", first, class_=style) if style else first
+            yield tag("div", status, [f" · {word}" for word in rest], class_="headline")
+        case Paragraph(text, style):
+            yield tag("p", coded(text), class_=style or None)
+        case Bar():
+            yield from _bar(block)
+        case Verbatim(text):
+            yield tag("pre", text if len(text) <= LONGEST else f"{text[:LONGEST]}\n… cut")
+        case Folded(title, sections):
+            yield tag("details", tag("summary", title), sections_of(sections, limits))
+        case FactsBlock(pairs):
+            yield tag(
+                "dl",
+                (tag("div", tag("dt", said(label)), tag("dd", _words(value))) for label, value in pairs),
+                class_="facts",
+            )
+        case TableBlock():
+            yield from table_of(block, limits=limits)
+        case Items(items, more):
+            yield tag(
+                "ul",
+                (
+                    tag(
+                        "li",
+                        tag("span", said(item.mark + item.text), class_=item.style or None),
+                        (tag("span", said(line), class_="below") for line in item.below if line),
+                    )
+                    for item in items[: limits.rows]
+                ),
+                class_="items",
+            )
+            yield from _more(more or _left(len(items), limits, "items"))
+        case Remarks(sentences, more):
+            yield tag("ul", (tag("li", coded(said(text, 2000))) for text in sentences), class_="remarks")
+            yield from _more(more)
+
+
+def table_of(table: TableBlock, caption: str = "", *, limits: Limits = PAGE) -> Iterable[Element]:
+    """A table in a box that scrolls by itself where it is wider than the page; bars of text and empty columns
+    are left out.
+    """
+    head, rows = table.head, table.rows[: limits.rows]
+    shown = [n for n in range(len(head)) if n == 0 or (head[n] and any(row[n] for row in rows))]
+    left = {n for n in shown if n == 0 or head[n] in table.left}
+
+    def cell(kind: str, n: int, text: str, **more: str) -> Element:
+        return tag(kind, said(text, limits.cell), class_=None if n in left else "number", **more)
+
+    yield tag(
+        "div",
+        tag(
+            "table",
+            tag("caption", caption) if caption else None,
+            tag("thead", tag("tr", (cell("th", n, head[n], scope="col") for n in shown))),
+            tag(
+                "tbody",
+                (
+                    tag("tr", (_first(row[0], limits) if n == 0 else cell("td", n, row[n]) for n in shown))
+                    for row in rows
+                ),
+            ),
+        ),
+        class_="scroll",
+        tabindex="0",
+        role="group",
+        aria_label=caption or f"Table: {', '.join(said(head[n], limits.cell) for n in shown if head[n])}",
+    )
+    yield from _more(table.more or _left(len(table.rows), limits, "rows"))
+
+
+def _first(text: str, limits: Limits) -> Element:
+    """A row's name; one that is indented, such as a span inside another, stays so."""
+    depth = min(12, (len(text) - len(text.lstrip(" "))) // 2)
+    return tag(
+        "th",
+        said(text.strip(), limits.cell) or "(no name)",
+        scope="row",
+        class_=f"in-{depth}" if depth else None,
+    )
+
+
+def _words(text: str) -> Child:
+    """A value without the sparkline before it, which is for terminals."""
+    return said(text.lstrip(f"{BLOCKS} ") if text[:1] in {*BLOCKS, " "} else text, 2000)
+
+
+def _bar(bar: Bar) -> Iterable[Element]:
+    """A bar of shares, with their labels below it; nothing where there is nothing to share."""
+    whole = sum(part.amount for part in bar.parts) if bar.total is None else bar.total
+    if whole > 0 and bar.shown:
+        stretches = (
+            tag("div", style=f"width:{100 * part.amount / whole:.2f}%", class_=f"stretch is-{part.style}")
+            for part in bar.shown
+        )
+        labels = (
+            tag("span", tag("span", "■", class_=part.style), f" {said(part.label)}", class_="label")
+            for part in bar.shown
+        )
+        yield tag("div", stretches, class_="bar")
+        yield tag("div", labels, class_="labels")
+
+
+def _left(count: int, limits: Limits, what: str) -> str:
+    return f"and {count - limits.rows:,} more {what}" if count > limits.rows else ""
+
+
+def _more(text: str) -> Iterable[Element]:
+    if text:
+        yield tag("p", f"… {said(text)}", class_="more")
