@@ -48,7 +48,7 @@ def _ask(way: str, run: Path) -> None:
         with duckdb.connect() as connection:
             rows = _answers(connection, scan, "event = 'task_completed'")
     else:
-        with open_tables([Run(run)], only={"attempts"}) as connection:
+        with open_tables([Run(run)]) as connection:
             rows = _answers(connection, "attempts", "state = 'completed'")
     seconds = perf_counter() - begun
     peak = peak_megabytes()

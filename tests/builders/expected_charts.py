@@ -9,7 +9,7 @@ from typing import Any
 
 from builders import slow_report
 
-from flightlog.analyze.charts.report_with_charts import VIEWS, charts_of, timeline_of
+from flightlog.analyze.charts.report_with_charts import charts_of, timeline_of
 from flightlog.analyze.charts.results import RunCharts, Timeline
 from flightlog.analyze.report.report import report_and
 from flightlog.store.run import Run
@@ -19,7 +19,7 @@ S = 1_000_000_000
 
 def drawn(path: Path, **bounds: Any) -> RunCharts:
     """What is drawn of a run; `bounds` are those of `charts_of`."""
-    return report_and(Run(path), partial(charts_of, **bounds), views=VIEWS, details=False)[1]
+    return report_and(Run(path), partial(charts_of, **bounds), details=False)[1]
 
 
 def timeline(path: Path, **bounds: Any) -> Timeline:

@@ -27,7 +27,7 @@ from flightlog.store.read.files import find_parts
 from flightlog.store.run import Run
 from flightlog.store.tables import snapshots
 from flightlog.store.tables.parquet import snapshot_run
-from flightlog.store.tables.run_tables import open_all, open_tables, read_again
+from flightlog.store.tables.run_tables import open_tables, read_again
 from flightlog.store.tables.snapshots import Snapshots
 
 Step = define_event("damaged_snapshots.Step", loss=float)
@@ -228,11 +228,12 @@ def test_an_error_in_the_middle_of_a_query_makes_it_be_asked_again_of_the_lines(
     def ask() -> list[tuple[object, ...]]:
         @read_again
         def asked() -> list[tuple[object, ...]]:
-            with open_all([opened], only={"task_events"}) as tables:
+            with open_tables([opened]) as tables:
+                tables.make(["task_events"])
                 if not calls:
                     file.write_bytes(bytes(len(whole)))  # checked, and damaged before it is read
                 calls.append(1)
-                return tables.connection.execute("SELECT count(*) FROM task_events").fetchall()
+                return tables.execute("SELECT count(*) FROM task_events").fetchall()
 
         return asked()
 
@@ -241,9 +242,10 @@ def test_an_error_in_the_middle_of_a_query_makes_it_be_asked_again_of_the_lines(
 
 def test_a_snapshot_that_fails_while_it_is_read_is_an_error_of_its_own_and_no_answer(run):
     def ask() -> list[tuple[object, ...]]:
-        with open_all([Run(run)], only={"task_events"}) as tables:
+        with open_tables([Run(run)]) as tables:
+            tables.make(["task_events"])
             _zeros(run / "parquet/tasks.parquet", run)
-            return tables.connection.execute("FROM task_events").fetchall()
+            return tables.execute("FROM task_events").fetchall()
 
     with pytest.raises(DamagedSnapshot):
         ask()

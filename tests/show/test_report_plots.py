@@ -10,7 +10,6 @@ import pytest
 from builders.runs import at, make_run
 
 from flightlog.analyze.charts.report_with_charts import (
-    OVERVIEW_VIEWS,
     Overview,
     OverviewDurations,
     overview_of,
@@ -58,7 +57,7 @@ def run(tmp_path: Path) -> Run:
 
 
 def glance(run: Run) -> Overview:
-    return report_and(run, overview_of, views=OVERVIEW_VIEWS, details=False)[1]
+    return report_and(run, overview_of, details=False)[1]
 
 
 def test_machines_are_a_line_each_and_durations_are_counted_in_bins(run: Run) -> None:
@@ -80,13 +79,13 @@ def test_machines_are_a_line_each_and_durations_are_counted_in_bins(run: Run) ->
 
 def test_a_run_without_samples_and_tasks_has_nothing_to_plot(tmp_path: Path) -> None:
     empty = Run(make_run(tmp_path / "runs"))
-    report, found = report_and(empty, overview_of, views=OVERVIEW_VIEWS, details=False)
+    report, found = report_and(empty, overview_of, details=False)
     assert found == Overview(cpu=None, memory=None, durations=None)
     assert report_plots(report, found, width=100) == []
 
 
 def test_the_plots_say_what_they_show_in_ascii_too(run: Run) -> None:
-    report, found = report_and(run, overview_of, views=OVERVIEW_VIEWS, details=False)
+    report, found = report_and(run, overview_of, details=False)
     rows = report_plots(report, found, width=80, ascii_only=True)
     text = "\n".join(rows)
     assert text.replace("…", "").isascii()
@@ -102,7 +101,7 @@ def test_the_plots_say_what_they_show_in_ascii_too(run: Run) -> None:
 
 
 def test_in_a_narrow_terminal_titles_are_shorter_and_not_cut(run: Run) -> None:
-    report, found = report_and(run, overview_of, views=OVERVIEW_VIEWS, details=False)
+    report, found = report_and(run, overview_of, details=False)
     rows = report_plots(report, found, width=60)
     assert max(map(width_of, rows)) <= 60
     assert [rows[0].split("   ")[0], rows[0].split("   ")[-1].strip()] == [

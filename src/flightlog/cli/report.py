@@ -197,16 +197,14 @@ def _report_in(
 
 def _with_plots(run: Run, rates: CostRates | None, *, whole: bool) -> str:
     """The whole report as text, with small plots."""
-    from flightlog.analyze.charts.report_with_charts import OVERVIEW_VIEWS, overview_of
+    from flightlog.analyze.charts.report_with_charts import overview_of
     from flightlog.analyze.history.attempts import EarlierRuns
     from flightlog.analyze.report.report import report_and
     from flightlog.show.bounded import bounded
     from flightlog.show.plot import report_plots
     from flightlog.show.report import WIDTH, report_text
 
-    found, glance = report_and(
-        run, overview_of, views=OVERVIEW_VIEWS, details=False, history=EarlierRuns(run), rates=rates
-    )
+    found, glance = report_and(run, overview_of, details=False, history=EarlierRuns(run), rates=rates)
     found = bounded(found)
     wide = WIDTH if whole else width()
     plots = report_plots(found, glance, width=wide, ascii_only=not draws_braille())

@@ -22,7 +22,7 @@ import msgspec
 from flightlog.core.intervals import Intervals, length
 from flightlog.export.base import Exported, ExportOptions, refuse, whole_folder
 from flightlog.store.documents import write_document
-from flightlog.store.tables.run_tables import rows_of
+from flightlog.store.tables.run_tables import open_tables
 
 if TYPE_CHECKING:
     from flightlog.store.run import Run
@@ -102,18 +102,22 @@ exporter = ModelOpsExporter()
 
 def _rows(run: Run) -> Iterator[dict[str, Any]]:
     """Every span and attempt that began, as the arguments of `span_line`."""
-    for row in rows_of(run, _QUERY, {"attempts", "spans", "span_events", "task_events"}):
-        start_ns, length_ns, unfinished, name, args, tags, metrics, span_id, parent_id, error, why, odd = row
-        yield {
-            "name": name or "",
-            "start_ns": start_ns,
-            "end_ns": None if unfinished or length_ns is None else start_ns + length_ns,
-            "tags": {**_object(args), **_object(tags), **_failure(error, why)},
-            "metrics": _object(metrics),
-            "span_id": span_id,
-            "parent_id": parent_id,
-            "nonfinite": _object(odd),
-        }
+    with open_tables([run]) as tables:
+        yield from map(_span_arguments, tables.rows(_QUERY))
+
+
+def _span_arguments(row: tuple[Any, ...]) -> dict[str, Any]:
+    start_ns, length_ns, unfinished, name, args, tags, metrics, span_id, parent_id, error, why, odd = row
+    return {
+        "name": name or "",
+        "start_ns": start_ns,
+        "end_ns": None if unfinished or length_ns is None else start_ns + length_ns,
+        "tags": {**_object(args), **_object(tags), **_failure(error, why)},
+        "metrics": _object(metrics),
+        "span_id": span_id,
+        "parent_id": parent_id,
+        "nonfinite": _object(odd),
+    }
 
 
 def _failure(error: str | None, why: str | None) -> dict[str, str]:

@@ -18,15 +18,13 @@ from msgspec import Struct
 from flightlog.core.errors import UsageError
 from flightlog.events.columns import quoted
 from flightlog.export.base import Exported, ExportOptions, refuse, whole_file, whole_folder
-from flightlog.store.tables.attempts import keep_views
 from flightlog.store.tables.connection import PlainPaths, plain_scratch, text
-from flightlog.store.tables.run_tables import open_all, table_names
+from flightlog.store.tables.run_tables import RunTables, open_tables, table_names
 from flightlog.version import __version__
 
 if TYPE_CHECKING:
-    import duckdb
-
     from flightlog.store.run import Run
+    from flightlog.store.tables.run_tables import RunTables
 
 LEFT_OUT = frozenset({"concurrency"})
 """Tables that are written on request only: others contain the same facts."""
@@ -63,14 +61,14 @@ class TableExporter(Struct, frozen=True, kw_only=True):
         wanted = _wanted(run, options)
         counts: dict[str, int] = {}
         if len(options.tables) == 1:
-            with whole_file(output) as made, _open(run, wanted) as connection:
-                counts = {wanted[0]: _copy(connection, wanted[0], made, self.form)}
+            with whole_file(output) as made, _open(run, wanted) as tables:
+                counts = {wanted[0]: _copy(tables, wanted[0], made, self.form)}
         else:
-            with whole_folder(output) as folder, _open(run, wanted) as connection:
+            with whole_folder(output) as folder, _open(run, wanted) as tables:
                 for number, table in enumerate(wanted):
                     _tell(options, number, len(wanted))
                     file = folder / f"{table}.{self.name}"
-                    counts[table] = _copy(connection, table, file, self.form)
+                    counts[table] = _copy(tables, table, file, self.form)
                     if not counts[table] and not options.tables:
                         file.unlink()
         return _exported(self.name, run, output, counts)
@@ -92,7 +90,7 @@ class JsonExporter(Struct, frozen=True, kw_only=True):
         head = {"run_id": run.run_id, "flightlog_version": __version__}
         with (
             whole_file(output) as made,
-            _open(run, wanted) as connection,
+            _open(run, wanted) as tables,
             TemporaryDirectory(prefix=".flightlog-", dir=made.parent) as aside,
             made.open("wb") as out,
         ):
@@ -101,7 +99,7 @@ class JsonExporter(Struct, frozen=True, kw_only=True):
             for number, table in enumerate(wanted):
                 _tell(options, number, len(wanted))
                 rows = Path(aside) / "rows.json"
-                counts[table] = _copy(connection, table, rows, f"(FORMAT json, ARRAY true, {_TIMES})")
+                counts[table] = _copy(tables, table, rows, f"(FORMAT json, ARRAY true, {_TIMES})")
                 if counts[table] or options.tables:
                     out.write(lead + msgspec.json.encode(table) + b":")
                     with rows.open("rb") as source:
@@ -122,11 +120,11 @@ json = JsonExporter(name="json", what="one JSON document with the tables as list
 
 
 @contextmanager
-def _open(run: Run, wanted: list[str]) -> Iterator[duckdb.DuckDBPyConnection]:
-    with open_all([run], only=frozenset(wanted)) as tables:
-        tables.connection.execute("SET preserve_insertion_order = true")
-        keep_views(tables, wanted)
-        yield tables.connection
+def _open(run: Run, wanted: list[str]) -> Iterator[RunTables]:
+    with open_tables([run]) as tables:
+        tables.execute("SET preserve_insertion_order = true")
+        tables.make(wanted)
+        yield tables
 
 
 def _wanted(run: Run, options: ExportOptions) -> list[str]:
@@ -140,14 +138,14 @@ def _wanted(run: Run, options: ExportOptions) -> list[str]:
     return list(dict.fromkeys(options.tables)) or [table for table in there if table not in LEFT_OUT]
 
 
-def _copy(connection: duckdb.DuckDBPyConnection, table: str, file: Path, form: str) -> int:
+def _copy(tables: RunTables, table: str, file: Path, form: str) -> int:
     """Write a table's rows into a file; returns their number."""
     order = f" ORDER BY {_ORDERS[table]}" if table in _ORDERS else ""
-    query = f"SELECT {_columns(connection, table, form)} FROM {quoted(table)}{order}"  # noqa: S608 - quoted
+    query = f"SELECT {_columns(tables, table, form)} FROM {quoted(table)}{order}"  # noqa: S608 - quoted
     with plain_scratch() as scratch:
         made = PlainPaths(scratch).folder(file.parent) / f".{uuid4().hex}.tmp"
         try:
-            written = connection.execute(f"COPY ({query}) TO {text(os.fspath(made))} {form}").fetchone()
+            written = tables.execute(f"COPY ({query}) TO {text(os.fspath(made))} {form}").fetchone()
             made.replace(file)
         finally:
             made.unlink(missing_ok=True)
@@ -155,11 +153,11 @@ def _copy(connection: duckdb.DuckDBPyConnection, table: str, file: Path, form: s
     return int(written[0])
 
 
-def _columns(connection: duckdb.DuckDBPyConnection, table: str, form: str) -> str:
+def _columns(tables: RunTables, table: str, form: str) -> str:
     """All columns; in CSV, lists are JSON, as arguments, tags and metrics are."""
     if "csv" not in form:
         return "*"
-    described = connection.execute(f"DESCRIBE {quoted(table)}").fetchall()
+    described = tables.execute(f"DESCRIBE {quoted(table)}").fetchall()
     lists = [name for name, kind, *_ in described if kind.endswith("[]")]
     made = ", ".join(f"to_json({quoted(name)}) AS {quoted(name)}" for name in lists)
     return f"* REPLACE ({made})" if made else "*"

@@ -4,29 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import msgspec
 import pytest
+from builders.runs import make_run
 
 from flightlog.analyze.charts.layout import TimeWindow, lay_out_items
 from flightlog.analyze.charts.report_with_charts import durations, load, waits
 from flightlog.analyze.charts.results import Timeline
 from flightlog.analyze.charts.timeline import timeline
-from flightlog.analyze.report.interval_tables import MACROS
 from flightlog.analyze.report.report import ReportContext
 from flightlog.analyze.report.workers import WorkerTally
-from flightlog.store.tables.connection import private_connection
-
-if TYPE_CHECKING:
-    import duckdb
+from flightlog.store.run import Run
+from flightlog.store.tables.run_tables import RunTables, open_tables
 
 S = 1_000_000_000
 START = 1_700_000_000 * S
 HOUR = TimeWindow(START, 3600 * S)
 
-_HELD = """
-CREATE TEMP TABLE attempt_intervals AS
+_ATTEMPTS = """
+CREATE OR REPLACE TEMP TABLE attempt_intervals AS
 SELECT 'task ' || (n % {names}) AS task, 't' || n AS task_id, 1 AS attempt, 'w' || (n % {workers}) AS worker,
     CASE WHEN n % 7 = 0 THEN 'failed' ELSE 'completed' END AS state, false AS retried,
     {start} + (n * 3000::BIGINT // {tasks}) * 1000000000 + n AS began,
@@ -38,27 +37,22 @@ FROM range({tasks}) AS numbers(n)
 
 
 @contextmanager
-def many(tasks: int, workers: int, names: int) -> Iterator[duckdb.DuckDBPyConnection]:
-    with private_connection({}) as connection:
-        connection.execute(MACROS)
-        connection.execute(_HELD.format(tasks=tasks, workers=workers, names=names, start=START))
-        connection.execute(
-            "CREATE TEMP TABLE failures (task_id VARCHAR, attempt INTEGER, message VARCHAR, timestamp "
-            "TIMESTAMP)"
+def many(tasks: int, workers: int, names: int) -> Iterator[RunTables]:
+    with TemporaryDirectory() as folder, open_tables([Run(make_run(Path(folder)))]) as tables:
+        tables.make(["attempt_intervals", "span_intervals"])
+        tables.execute(_ATTEMPTS.format(tasks=tasks, workers=workers, names=names, start=START))
+        tables.execute(
+            "CREATE OR REPLACE TEMP TABLE span_intervals AS SELECT 'x' || task_id AS span_id, span_id AS "
+            "parent_id, 'inside' AS name, 'ok' AS status, false AS \"open\", began, stopped "
+            "FROM attempt_intervals"
         )
-        connection.execute(
-            "CREATE TEMP TABLE span_intervals AS SELECT 'x' || task_id AS span_id, span_id AS parent_id, "
-            "'inside' "
-            "AS name, 'ok' AS status,"
-            ' false AS "open", began, stopped FROM attempt_intervals'
-        )
-        yield connection
+        yield tables
 
 
-def drawn_timeline(connection: duckdb.DuckDBPyConnection, workers: list[str]) -> Timeline:
-    pieces = lay_out_items(connection, HOUR, workers)
+def drawn_timeline(tables: RunTables, workers: list[str]) -> Timeline:
+    pieces = lay_out_items(tables, HOUR, workers)
     assert pieces is not None
-    context = ReportContext(None, connection, None, WorkerTally(), (HOUR.start, HOUR.until))  # type: ignore[arg-type]
+    context = ReportContext(None, tables, None, WorkerTally(), (HOUR.start, HOUR.until))  # type: ignore[arg-type]
     return timeline(context, HOUR, pieces, {})
 
 
@@ -68,11 +62,11 @@ def drawn_timeline(connection: duckdb.DuckDBPyConnection, workers: list[str]) ->
 def test_very_many_attempts_are_drawn_by_a_bounded_number_of_cells(
     tasks: int, workers: int, names: int
 ) -> None:
-    with many(tasks, workers, names) as connection:
-        found = drawn_timeline(connection, [f"w{n}" for n in range(workers)])
-        shown = durations(connection)
-        spread = waits(connection, found.names)
-        running = load(connection, HOUR, {"w0": [(START, START + S)]})
+    with many(tasks, workers, names) as tables:
+        found = drawn_timeline(tables, [f"w{n}" for n in range(workers)])
+        shown = durations(tables)
+        spread = waits(tables, found.names)
+        running = load(tables, HOUR, {"w0": [(START, START + S)]})
     cells = found.cells
     assert cells is not None
     assert running is not None
@@ -98,8 +92,8 @@ def test_very_many_attempts_are_drawn_by_a_bounded_number_of_cells(
 
 
 def test_five_thousand_attempts_are_drawn_one_by_one() -> None:
-    with many(5000, 50, 3) as connection:
-        found = drawn_timeline(connection, [f"w{n}" for n in range(50)])
+    with many(5000, 50, 3) as tables:
+        found = drawn_timeline(tables, [f"w{n}" for n in range(50)])
         assert found.cells is None
         assert found.bars is not None
         assert len(found.bars.lane) == 5000
@@ -107,8 +101,8 @@ def test_five_thousand_attempts_are_drawn_one_by_one() -> None:
 
 
 def test_the_same_attempts_give_the_same_drawing() -> None:
-    with many(20_000, 100, 40) as connection:
+    with many(20_000, 100, 40) as tables:
         workers = [f"w{n}" for n in range(100)]
-        assert msgspec.json.encode(drawn_timeline(connection, workers)) == msgspec.json.encode(
-            drawn_timeline(connection, workers)
+        assert msgspec.json.encode(drawn_timeline(tables, workers)) == msgspec.json.encode(
+            drawn_timeline(tables, workers)
         )

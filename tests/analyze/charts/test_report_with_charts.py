@@ -121,7 +121,7 @@ def test_runs_whose_rows_wait_on_disk_are_drawn_alike(
     write_checksums(path)
     whole = report_with_charts(Run(path))
     assert timeline_of(Run(path)) == line_of(whole)
-    monkeypatch.setattr("flightlog.analyze.report.interval_tables.LARGE_BYTES", 0)
+    monkeypatch.setattr("flightlog.store.tables.attempts.LARGE_BYTES", 0)
     assert report_with_charts(Run(path)).drawn == whole.drawn
     assert timeline_of(Run(path)) == line_of(whole)
 

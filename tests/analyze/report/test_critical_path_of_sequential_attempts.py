@@ -14,11 +14,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from flightlog.analyze.report.critical_path import CriticalPath, critical_path, order_attempts
-from flightlog.analyze.report.interval_tables import hold
 from flightlog.core.time import moment
 from flightlog.events import Event, TaskRetried
 from flightlog.store.run import Run
-from flightlog.store.tables.run_tables import open_all
+from flightlog.store.tables.run_tables import open_tables
 
 ALL, NEVER_REPLAYED = 1 << 60, -1
 
@@ -54,11 +53,10 @@ def in_turn(seed: int, workers: int, tasks: int) -> list[Event]:
 
 def chain(run: Run, startups: dict[str, list[tuple[int, int]]], *, by_leaps: bool) -> CriticalPath | None:
     until = moment(at(100))
-    with open_all([run], only={"attempts", "spans"}) as tables:
-        hold(tables.connection, until)
-        assert order_attempts(tables.connection)
+    with open_tables([run]) as tables:
+        assert order_attempts(tables)
         return critical_path(
-            tables.connection, (moment(at(0)), until), startups, leaps=by_leaps, replayed=NEVER_REPLAYED
+            tables, (moment(at(0)), until), startups, leaps=by_leaps, replayed=NEVER_REPLAYED
         )
 
 
@@ -86,9 +84,8 @@ def test_the_chain_is_the_same(seed: int, workers: int, tasks: int, with_startup
 
 
 def turns(folder: Path, events: list[Event]) -> bool:
-    with open_all([Run(make_run(folder, events))], only={"attempts", "spans"}) as tables:
-        hold(tables.connection, moment(at(100)))
-        return order_attempts(tables.connection)
+    with open_tables([Run(make_run(folder, events))]) as tables:
+        return order_attempts(tables)
 
 
 def test_attempts_side_by_side_instant_or_without_a_worker_do_not_take_turns(tmp_path: Path) -> None:

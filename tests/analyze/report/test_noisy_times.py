@@ -14,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flightlog.analyze.charts.report_with_charts import report_with_charts
-from flightlog.analyze.report.interval_tables import MACROS
 from flightlog.analyze.report.report import report_bytes, report_on
 from flightlog.core.time import FIRST_YEAR, LAST_YEAR, LONGEST, moment, nanoseconds
 from flightlog.events import Event, SpanEvent, TaskCompleted, TaskStarted, WorkerLost, WorkerReady
 from flightlog.store.integrity import write_checksums
 from flightlog.store.run import Run
 from flightlog.store.tables.connection import private_connection
+from flightlog.store.tables.intervals import MACROS
 from flightlog.store.tables.run_tables import open_tables
 
 LATEST = "2199-12-31T23:59:59.999999Z"
@@ -63,7 +63,7 @@ def test_a_run_of_noise_is_reported_and_drawn_alike_wherever_its_rows_wait(
     path = make_run(tmp_path, noise(when, seconds), **info)
     write_checksums(path)
     found = report_with_charts(Run(path))
-    monkeypatch.setattr("flightlog.analyze.report.interval_tables.LARGE_BYTES", 0)
+    monkeypatch.setattr("flightlog.store.tables.attempts.LARGE_BYTES", 0)
     on_disk = report_with_charts(Run(path))
     assert (found.report.spans.count, found.report.tasks.completed) == (3, 2)
     assert report_bytes(on_disk.report) == report_bytes(found.report)
@@ -82,7 +82,7 @@ def test_the_own_time_of_spans_with_noise_is_their_duration_less_what_is_known_t
         span(at(2), "6", "5", 1.0),
         span(NEVER, "7", "5", 2.0),
     ]
-    with open_tables([Run(make_run(tmp_path, events))], only={"spans"}) as connection:
+    with open_tables([Run(make_run(tmp_path, events))]) as connection:
         rows = connection.execute("SELECT span_id, duration_s, self_s FROM spans ORDER BY span_id").fetchall()
     assert rows == [
         ("1", 1e300, 1e300),

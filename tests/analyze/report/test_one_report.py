@@ -17,11 +17,11 @@ from builders.task_events import completed, failed, started, submitted
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flightlog.analyze.report import interval_tables
 from flightlog.analyze.report.report import report_bytes, report_on
 from flightlog.events import SpanEvent, SpanOpened, TaskSubmitted
 from flightlog.store.integrity import write_checksums
 from flightlog.store.run import Run
+from flightlog.store.tables import attempts
 from flightlog.store.tables.parquet import snapshot_run
 
 ON_DISK = 0
@@ -38,7 +38,7 @@ span = st.tuples(
 
 def report_with_rows_on_disk(run: Run) -> bytes:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(interval_tables, "LARGE_BYTES", ON_DISK)
+        patch.setattr(attempts, "LARGE_BYTES", ON_DISK)
         return report_bytes(report_on(run))
 
 

@@ -69,6 +69,7 @@ def test_what_was_not_read_to_its_end_is_not_told_of_while_something_else_is_rea
 def test_duckdb_keeps_count_of_its_queries_without_a_word(tmp_path, capfd):
     run = Run(some_run(tmp_path, 10))
     with asked_about(always), open_streams([run]) as tables:
+        tables.make(["metrics"])
         for setting, value in (("enable_progress_bar", True), ("enable_progress_bar_print", False)):
             found = tables.connection.execute(f"SELECT current_setting('{setting}')").fetchone()
             assert found == (value,)

@@ -71,7 +71,7 @@ def rows_held(run: Run, stream: str, *others: Run) -> list[str]:
     """The rows that the table of a stream holds, of one run or several, in the same order."""
     view = RENAMED.get(stream, stream)
     table = columns(stream)
-    with open_tables([run, *others], only={view}) as connection:
+    with open_tables([run, *others]) as connection:
         found = connection.execute(f"SELECT * FROM {view}")
         names = [column[0] for column in found.description]
         rows = [dict(zip(names, row, strict=True)) for row in found.fetchall()]

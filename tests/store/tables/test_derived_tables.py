@@ -128,7 +128,7 @@ def span_events(draw) -> list[Event]:
 def held(run: Run, **orders: tuple[str, ...]) -> list[list[dict[str, Any]]]:
     """The rows of each view in the order of these columns."""
     tables = []
-    with open_tables([run], only=orders.keys()) as connection:
+    with open_tables([run]) as connection:
         for view, order in orders.items():
             found = connection.execute(f"SELECT * FROM {view}")
             names = [column[0] for column in found.description]

@@ -25,9 +25,8 @@ from flightlog.events import (
     TaskSubmitted,
 )
 from flightlog.store.run import Run
-from flightlog.store.tables.attempts import keep_views
 from flightlog.store.tables.parquet import snapshot_run
-from flightlog.store.tables.run_tables import open_all
+from flightlog.store.tables.run_tables import open_tables, open_views
 
 VIEWS = ("attempts", "tasks", "spans")
 
@@ -76,12 +75,9 @@ def events() -> list[Event]:
 
 
 def rows_of(run: Run, kept: bool) -> dict[str, list[tuple[object, ...]]]:
-    with open_all([run], only=set(VIEWS)) as tables:
-        if kept:
-            keep_views(tables, VIEWS)
-        return {
-            view: tables.connection.execute(f"SELECT * FROM {view} ORDER BY ALL").fetchall() for view in VIEWS
-        }
+    with open_tables([run]) if kept else open_views([run], VIEWS) as tables:
+        asked = tables if kept else tables.connection
+        return {view: asked.execute(f"SELECT * FROM {view} ORDER BY ALL").fetchall() for view in VIEWS}
 
 
 @pytest.mark.parametrize("compacted", [False, True], ids=["lines", "snapshots"])

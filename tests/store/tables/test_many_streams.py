@@ -18,7 +18,7 @@ from flightlog.store.read import files, lines
 from flightlog.store.run import Run
 from flightlog.store.tables import snapshots
 from flightlog.store.tables.parquet import snapshot_run
-from flightlog.store.tables.run_tables import open_all
+from flightlog.store.tables.run_tables import open_views
 
 
 def make(folder: Path, streams: int, *, closed: bool) -> Path:
@@ -44,10 +44,10 @@ def show_tables(run: Run) -> None:
 
 def test_the_names_of_tables_are_told_without_reading_the_users_streams(tmp_path):
     run = Run(make(tmp_path / "named", 3, closed=False))
-    with open_all([run]) as tables:
+    with open_views([run], None) as tables:
         every = {name for (name,) in tables.connection.execute("SHOW TABLES").fetchall()}
     assert {name for (name,) in run.sql(" show  tables ;\n")} == every
-    with open_all([run], names_alone=True) as tables:
+    with open_views([run], None, names_alone=True) as tables:
         assert [file for file in tables.files if "user." in file.name] == []
 
 

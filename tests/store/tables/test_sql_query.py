@@ -11,7 +11,7 @@ from flightlog.events import Metric, SpanEvent, TaskCompleted, TaskStarted, defi
 from flightlog.store.integrity import write_checksums
 from flightlog.store.run import Run
 from flightlog.store.tables.query import Table, ask, connected, lock
-from flightlog.store.tables.run_tables import open_all
+from flightlog.store.tables.run_tables import open_views
 
 
 @pytest.fixture
@@ -261,7 +261,7 @@ def test_every_way_to_read_the_tables_is_open(run, query):
 
 
 def test_what_does_not_fit_into_memory_is_spilled_although_files_are_out_of_reach(run):
-    with open_all([run], only={"attempts"}) as tables:
+    with open_views([run], {"attempts"}) as tables:
         tables.connection.execute("SET memory_limit = '120MB'")
         lock(tables.connection, tables.files)
         found = tables.connection.execute(

@@ -23,9 +23,8 @@ from flightlog.store.tables.connection import records
 from flightlog.store.tables.run_tables import open_tables
 
 if TYPE_CHECKING:
-    import duckdb
-
     from flightlog.store.run import Run
+    from flightlog.store.tables.run_tables import RunTables
 
 LEAST_CALL_S = 0.05
 """Shorter calls gain little by a lookup, which takes a millisecond or so."""
@@ -310,18 +309,18 @@ def find_duplicate_calls(
     """
     if not runs:
         return [], []
-    with open_tables(runs, only={"task_events"}) as connection:
-        connection.execute(f"SET memory_limit = '{MEMORY}'")
-        _note_code(connection, runs)
-        connection.execute(_CALLS)
-        repeats = [DuplicateCalls(**row) for row in records(connection.execute(_REPEATS))]
+    with open_tables(runs) as tables:
+        tables.execute(f"SET memory_limit = '{MEMORY}'")
+        _note_code(tables, runs)
+        tables.execute(_CALLS)
+        repeats = [DuplicateCalls(**row) for row in tables.records(_REPEATS)]
         if not transient:
             return repeats, []
-        found = records(connection.execute(_MENDED, {"kinds": list(transient)}))
+        found = records(tables.execute(_MENDED, {"kinds": list(transient)}))
     return repeats, [Mended(**row) for row in found]
 
 
-def _note_code(connection: duckdb.DuckDBPyConnection, runs: Sequence[Run]) -> None:
+def _note_code(tables: RunTables, runs: Sequence[Run]) -> None:
     """What stands for the code of each run, and of those of its functions whose source the lock knows.
 
     A run whose code is unknown is compared with no other run.
@@ -342,4 +341,4 @@ def _note_code(connection: duckdb.DuckDBPyConnection, runs: Sequence[Run]) -> No
     ):
         columns = [[row[number] for row in rows] for number in range(len(names))]
         made = ", ".join(f"unnest(${number + 1}::VARCHAR[]) AS {name}" for number, name in enumerate(names))
-        connection.execute(f"CREATE OR REPLACE TEMP TABLE {table} AS SELECT {made}", columns)
+        tables.execute(f"CREATE OR REPLACE TEMP TABLE {table} AS SELECT {made}", columns)

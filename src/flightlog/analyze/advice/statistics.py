@@ -19,7 +19,6 @@ from msgspec import Struct
 from flightlog.analyze.advice.base import Advice
 from flightlog.analyze.history.attempts import timed_out, timeout_of
 from flightlog.analyze.predict.schedule import replay
-from flightlog.analyze.report.interval_tables import RunLines, most_at_once
 from flightlog.analyze.report.time_shares import TimeSplit, shares
 from flightlog.analyze.report.workers import WorkerTally
 from flightlog.core.time import SECOND, moment, seconds
@@ -28,12 +27,12 @@ from flightlog.store import layout
 from flightlog.store.documents import read_document
 from flightlog.store.liveness import unix_time
 from flightlog.store.tables.connection import records
-from flightlog.store.tables.run_tables import open_all
+from flightlog.store.tables.intervals import most_at_once
+from flightlog.store.tables.run_tables import open_tables
 
 if TYPE_CHECKING:
-    import duckdb
-
     from flightlog.store.run import Run
+    from flightlog.store.tables.run_tables import RunTables
 
 LEAST_RUNS = 3
 """Least number of runs that have to agree before a number of workers is advised."""
@@ -41,7 +40,6 @@ REASONS = 5
 """How many reasons of a cache are kept for each function, the most frequent ones."""
 
 _EVENTFUL = frozenset({"cache", "failures", "jobs"})
-_VIEWS = {"attempts", "cache", "resources", "task_events"}
 
 
 class TaskStatistics(Struct, frozen=True, kw_only=True):
@@ -161,32 +159,27 @@ def gather(run: Run) -> RunStatistics:
             tally.add(event)
             if event.pid is not None:
                 processes[event.worker] = f"{event.host} {event.pid}"
-    with open_all([run], only=_VIEWS) as tables:
-        connection = tables.connection
-        lines = RunLines(
-            run, tables, ("tasks",)
-        )  # transfers inside of tasks, which spans tell, are part of them
-        lines.hold(window[1])
-        connection.execute(_ENDS.format(source=lines.task_lines))
-        connection.execute(_NAMED)
-        split = shares(connection, tally, window)
+    with open_tables([run]) as tables:
+        tables.execute(_ENDS)
+        tables.execute(_NAMED)
+        split = shares(tables, tally, window)
         by_workers = split is not None and split.basis == "workers"
-        tasks = _tasks(connection)
+        tasks = _tasks(tables)
         each_s = _overall_handover(tasks)
         troubled = any(task.attempts > task.completed for task in tasks.values())
         return msgspec.structs.replace(
             uneventful(run),
-            workers=_at_once(connection) if by_workers else 0,
+            workers=_at_once(tables) if by_workers else 0,
             time=split.whole if split is not None and by_workers else None,
-            queue_s=_queued(connection),
-            waves=waves(connection, each_s) if by_workers else None,
-            machine=_machine(connection),
-            side_by_side=_side_by_side(connection, processes),
+            queue_s=_queued(tables),
+            waves=waves(tables, each_s) if by_workers else None,
+            machine=_machine(tables),
+            side_by_side=_side_by_side(tables, processes),
             tasks=tasks,
-            cache=_cache(connection),
-            cached_tasks=frozenset(name for (name,) in connection.execute(_CACHED).fetchall()),
-            retried=retried(connection) if troubled else [],
-            timed_out=timed_out_attempts(connection) if troubled else [],
+            cache=_cache(tables),
+            cached_tasks=frozenset(name for (name,) in tables.execute(_CACHED).fetchall()),
+            retried=retried(tables) if troubled else [],
+            timed_out=timed_out_attempts(tables) if troubled else [],
             jobs=_jobs(run),
         )
 
@@ -212,13 +205,13 @@ def uneventful(run: Run) -> RunStatistics:
     )
 
 
-def _at_once(connection: duckdb.DuckDBPyConnection) -> int:
-    most = most_at_once(connection, "SELECT since, until FROM uptimes")
+def _at_once(tables: RunTables) -> int:
+    most = most_at_once(tables, "SELECT since, until FROM uptimes")
     return most[0] if most is not None else 0
 
 
-def _queued(connection: duckdb.DuckDBPyConnection) -> float | None:
-    [(waited,)] = connection.execute(
+def _queued(tables: RunTables) -> float | None:
+    [(waited,)] = tables.execute(
         "SELECT avg(greatest(0, began - waits)) FROM attempt_intervals WHERE began IS NOT NULL AND waits "
         "IS NOT NULL"
     ).fetchall()
@@ -237,7 +230,7 @@ CREATE OR REPLACE TEMP VIEW ends AS
 SELECT kind, regexp_replace(task, '(.)\[[^\[\]]*\]$', '\1') AS name, error_type,
     coalesce(error_message, reason) AS said,
     gpu_s, gpu_memory_scope
-FROM {source} WHERE kind >= 4
+FROM task_lines WHERE kind >= 4
 """
 """Ends and retries of attempts, as they were written."""
 
@@ -273,10 +266,10 @@ SELECT DISTINCT name FROM ends WHERE kind = 5 AND (gpu_s > 0 OR gpu_memory_scope
 """
 
 
-def _tasks(connection: duckdb.DuckDBPyConnection) -> dict[str, TaskStatistics]:
-    on_gpu = {name for (name,) in connection.execute(_ON_GPU).fetchall()}
+def _tasks(tables: RunTables) -> dict[str, TaskStatistics]:
+    on_gpu = {name for (name,) in tables.execute(_ON_GPU).fetchall()}
     found = {}
-    for values in records(connection.execute(_TASKS)):
+    for values in tables.records(_TASKS):
         name, handover = values.pop("name"), values.pop("handover_s")
         found[name] = TaskStatistics(
             **values,
@@ -296,8 +289,8 @@ FROM resources WHERE event = 'resource_sample'
 """
 
 
-def _machine(connection: duckdb.DuckDBPyConnection) -> Machine | None:
-    [(hosts, cpus, quota, percent, peak, total)] = connection.execute(_MACHINE).fetchall()
+def _machine(tables: RunTables) -> Machine | None:
+    [(hosts, cpus, quota, percent, peak, total)] = tables.execute(_MACHINE).fetchall()
     if not hosts:
         return None
     known = [number for number in (cpus, quota) if number]
@@ -331,8 +324,8 @@ FROM swept
 """
 
 
-def _side_by_side(connection: duckdb.DuckDBPyConnection, processes: dict[str, str]) -> ProcessSharing | None:
-    rows = connection.execute(_SIDE_BY_SIDE, [list(processes), list(processes.values())]).fetchall()
+def _side_by_side(tables: RunTables, processes: dict[str, str]) -> ProcessSharing | None:
+    rows = tables.execute(_SIDE_BY_SIDE, [list(processes), list(processes.values())]).fetchall()
     [(number, covered, held, cpu_s, known)] = rows
     if not number:
         return None
@@ -360,9 +353,9 @@ QUALIFY row_number() OVER (PARTITION BY task ORDER BY number DESC, reason) <= $f
 _CACHED = "SELECT DISTINCT named.name FROM cache JOIN named USING (task_id) WHERE named.name IS NOT NULL"
 
 
-def _cache(connection: duckdb.DuckDBPyConnection) -> dict[str, CacheUse]:
+def _cache(tables: RunTables) -> dict[str, CacheUse]:
     reasons: dict[str, dict[str, int]] = {}
-    for task, reason, number in connection.execute(_REASONS, {"few": REASONS}).fetchall():
+    for task, reason, number in tables.execute(_REASONS, {"few": REASONS}).fetchall():
         reasons.setdefault(task, {})[reason] = number
     return {
         task: CacheUse(
@@ -373,7 +366,7 @@ def _cache(connection: duckdb.DuckDBPyConnection) -> dict[str, CacheUse]:
             kept_bytes=int(kept),
             reasons=reasons.get(task, {}),
         )
-        for task, hits, misses, bypassed, lookup_s, kept in connection.execute(_CACHE).fetchall()
+        for task, hits, misses, bypassed, lookup_s, kept in tables.execute(_CACHE).fetchall()
     }
 
 
@@ -488,18 +481,18 @@ GROUP BY name, error_type, said ORDER BY count(*) DESC, name, said LIMIT $kinds
 """
 
 
-def retried(connection: duckdb.DuckDBPyConnection) -> list[Retried]:
+def retried(tables: RunTables) -> list[Retried]:
     """Of tasks whose first attempt failed, from the view `named`: a row for each name and type of error."""
     return [
         Retried(again_s=seconds(int(row.pop("again_ns"))), first_s=seconds(int(row.pop("first_ns"))), **row)
-        for row in records(connection.execute(_RETRIED, {"kinds": KINDS}))
+        for row in records(tables.execute(_RETRIED, {"kinds": KINDS}))
     ]
 
 
-def timed_out_attempts(connection: duckdb.DuckDBPyConnection) -> list[TimedOut]:
+def timed_out_attempts(tables: RunTables) -> list[TimedOut]:
     """Attempts ended at their timeout, from the view `ends`; a TimeoutError of the program's own is none."""
     found: dict[str, tuple[int, list[float]]] = {}
-    for name, error_type, said, number in connection.execute(_MESSAGES, {"kinds": KINDS}).fetchall():
+    for name, error_type, said, number in tables.execute(_MESSAGES, {"kinds": KINDS}).fetchall():
         if timed_out(error_type, said, None):
             attempts, limits = found.get(name, (0, []))
             limit = timeout_of(said)
@@ -577,24 +570,24 @@ ORDER BY wave, min(number)
 """
 
 
-def waves(connection: duckdb.DuckDBPyConnection, handover_s: float) -> list[WorkBatch] | None:
+def waves(tables: RunTables, handover_s: float) -> list[WorkBatch] | None:
     """The waves of a run, from its tables `attempt_intervals` and `uptimes`; each task is `handover_s` longer
     than it ran.
 
     None where there are too many of them, or too many tasks that depend on each other.
     """
-    connection.execute(_JOBS)
-    bounds = {wave: (since, until) for wave, since, until in connection.execute(_BOUNDS).fetchall()}
-    [(jobs, dependent)] = connection.execute("SELECT count(*), count(needed) FROM jobs").fetchall()
-    lives = connection.execute("SELECT since, until FROM uptimes ORDER BY since").fetchall()
+    tables.execute(_JOBS)
+    bounds = {wave: (since, until) for wave, since, until in tables.execute(_BOUNDS).fetchall()}
+    [(jobs, dependent)] = tables.execute("SELECT count(*), count(needed) FROM jobs").fetchall()
+    lives = tables.execute("SELECT since, until FROM uptimes ORDER BY since").fetchall()
     together = -(-jobs // max(MOST_JOBS, 50 * len(lives)))
     if len(bounds) > MOST_WAVES or (dependent and together > 1):
         return None
     pieces: dict[int, list[BatchTask]] = {}
     parameters = {"handover": round(handover_s * SECOND), "together": max(1, together)}
-    for wave, release, lasted, began, task_id, needed in connection.execute(_PIECES, parameters).fetchall():
+    for wave, release, lasted, began, task_id, needed in tables.execute(_PIECES, parameters).fetchall():
         pieces.setdefault(wave, []).append(BatchTask(release, int(lasted), began, task_id, needed or ()))
-    connection.execute("DROP TABLE jobs")
+    tables.execute("DROP TABLE jobs")
     return [_wave(pieces[wave], since, until, lives) for wave, (since, until) in bounds.items()]
 
 

@@ -8,14 +8,12 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
 
 from flightlog.analyze.charts.results import TimelineRow
-from flightlog.analyze.report.interval_tables import scalar
 from flightlog.core.text import cut
 from flightlog.core.time import SECOND, timestamp_of
 
 if TYPE_CHECKING:
-    import duckdb
-
     from flightlog.analyze.report.summary import ReportContext
+    from flightlog.store.tables.run_tables import RunTables
 
 NAMES = 12
 """Number of names with a colour of their own: those that took most time."""
@@ -105,7 +103,7 @@ class TimelineItems(NamedTuple):
 
 
 def lay_out_items(
-    connection: duckdb.DuckDBPyConnection,
+    tables: RunTables,
     frame: TimeWindow,
     workers: Sequence[str],
     processes: Mapping[str, str] | None = None,
@@ -118,37 +116,35 @@ def lay_out_items(
     drawn, too.
     """
     what = "attempts"
-    connection.execute(_ATTEMPTS)
-    if scalar(connection, "SELECT count(*) FROM attempt_intervals") == 0:
+    tables.execute(_ATTEMPTS)
+    if tables.scalar("SELECT count(*) FROM attempt_intervals") == 0:
         what = "spans"
-        connection.execute(_OUTERMOST)
-        if scalar(connection, "SELECT count(*) FROM outermost") == 1:
-            connection.execute(_INSIDE)
+        tables.execute(_OUTERMOST)
+        if tables.scalar("SELECT count(*) FROM outermost") == 1:
+            tables.execute(_INSIDE)
         workers = []
         if processes is not None and len(processes) > 1:
             workers = list(dict.fromkeys(processes.values()))
-            connection.execute(_PROCESSES, [list(processes), list(processes.values())])
-        connection.execute(_SPANS)
-    connection.execute(
+            tables.execute(_PROCESSES, [list(processes), list(processes.values())])
+        tables.execute(_SPANS)
+    tables.execute(
         "CREATE OR REPLACE TEMP TABLE places AS "
         "SELECT unnest($1::VARCHAR[]) AS worker, unnest(range(len($1::VARCHAR[]))) AS place",
         [list(workers)],
     )
-    connection.execute(_CHOSEN.format(names=NUMBERED))
-    connection.execute(_PIECES.format(start=frame.start, until=frame.until))
-    [(count, placed, pending, outside)] = connection.execute(
+    tables.execute(_CHOSEN.format(names=NUMBERED))
+    tables.execute(_PIECES.format(start=frame.start, until=frame.until))
+    [(count, placed, pending, outside)] = tables.execute(
         "SELECT count(*), count(since), count(*) FILTER (pending), count(*) FILTER (outside) FROM drawn"
     ).fetchall()
     if not count:
         return None
-    names = connection.execute(
+    names = tables.execute(
         f"SELECT left(task, {TEXT_CHARACTERS + 1}) FROM chosen ORDER BY number"  # noqa: S608 - a number
     ).fetchall()
     others = max(0, len(names) - NAMES)
     if len(names) == NUMBERED:
-        more = scalar(
-            connection, "SELECT count(DISTINCT task) FROM drawn_items ANTI JOIN chosen USING (task)"
-        )
+        more = tables.scalar("SELECT count(DISTINCT task) FROM drawn_items ANTI JOIN chosen USING (task)")
         others += more
     return TimelineItems(
         what,
@@ -222,7 +218,7 @@ def frame_of(context: ReportContext) -> TimeWindow | None:
     """
     start, until = context.window
     if start is None or until is None or until <= start:
-        [(first, last)] = context.connection.execute(
+        [(first, last)] = context.tables.execute(
             """
             SELECT min(began), max(stopped) FROM (
                 SELECT began, stopped FROM attempt_intervals UNION ALL SELECT began, stopped
@@ -237,9 +233,7 @@ def frame_of(context: ReportContext) -> TimeWindow | None:
     return TimeWindow(start, max(1, until - start if until is not None else 1))
 
 
-def means(
-    connection: duckdb.DuckDBPyConnection, intervals: str, stretches: Stretches, *parameters: object
-) -> list[float]:
+def means(tables: RunTables, intervals: str, stretches: Stretches, *parameters: object) -> list[float]:
     """How many of these intervals run at once, on average over each stretch.
 
     `intervals` is a select statement of `since` and `until`, nanoseconds from 0 to the end of the stretches.
@@ -248,7 +242,7 @@ def means(
     """
     found = {
         number: (int(running), int(total))
-        for number, running, total in connection.execute(
+        for number, running, total in tables.execute(
             f"""
             SELECT moment // {stretches.width} AS number, sum(step), sum(step * moment::HUGEINT) FROM (
                 SELECT unnest([since, until]) AS moment, unnest([1, -1]) AS step FROM ({intervals})

@@ -12,16 +12,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flightlog.analyze.charts.layout import TEXT_CHARACTERS, TimeWindow
 from flightlog.analyze.charts.results import Chart, ChartSeries, Curve, Curves
-from flightlog.analyze.report.interval_tables import scalar
 from flightlog.analyze.report.metrics import LARGEST
 from flightlog.core.text import cut
 from flightlog.core.time import SECOND
 from flightlog.core.units import format_duration
 
 if TYPE_CHECKING:
-    import duckdb
-
     from flightlog.analyze.charts.results import Unit
+    from flightlog.store.tables.run_tables import RunTables
 
 SERIES = 16
 """Maximum number of lines per chart."""
@@ -60,24 +58,24 @@ def inside(frame: TimeWindow, moment: str) -> str:
 
 
 def chart(
-    connection: duckdb.DuckDBPyConnection,
+    tables: RunTables,
     frame: TimeWindow,
     unit: Unit,
     line: ChartLine,
     notes: Sequence[str] = (),
 ) -> Chart | None:
     """The lines of a table that has `label`, `moment` and `samples`; None where nothing is known of any."""
-    connection.execute(
+    tables.execute(
         f"""
         CREATE OR REPLACE TEMP TABLE ranked AS
         SELECT {line.label} AS label, {line.rank} AS rank, {line.limit} AS "limit" FROM {line.table}
         WHERE {line.where} AND {line.value} IS NOT NULL GROUP BY label
         """  # noqa: S608 - statements of ours
     )
-    lines = scalar(connection, "SELECT count(*) FROM ranked")
+    lines = tables.scalar("SELECT count(*) FROM ranked")
     if not lines:
         return None
-    rows = connection.execute(
+    rows = tables.execute(
         f"""
         SELECT ranked.label, "limit", moment, {line.value}, samples
         FROM (SELECT * FROM ranked ORDER BY rank DESC NULLS LAST, label LIMIT {SERIES}) AS ranked
@@ -187,21 +185,21 @@ class Use(NamedTuple):
     gpu_use: Chart | None
 
 
-def resource_use(connection: duckdb.DuckDBPyConnection, frame: TimeWindow) -> Use:
+def resource_use(tables: RunTables, frame: TimeWindow) -> Use:
     """What the samples say; the stream is read once. Names that are not in `places` are of the run's own
     processes.
     """
     width = frame.stretches(STRETCHES).width
-    connection.execute(_SAMPLED.format(at=inside(frame, "at_ns(timestamp)"), width=width))
-    astray = scalar(connection, "SELECT coalesce(sum(samples), 0)::BIGINT FROM sampled WHERE stretch IS NULL")
+    tables.execute(_SAMPLED.format(at=inside(frame, "at_ns(timestamp)"), width=width))
+    astray = tables.scalar("SELECT coalesce(sum(samples), 0)::BIGINT FROM sampled WHERE stretch IS NULL")
     beside = [f"{astray:,} samples were taken outside of the run's time, by their clocks."] if astray else []
     return Use(
-        worker_cpu=chart(connection, frame, "cores", _WORKER_CPU, beside),
-        worker_memory=chart(connection, frame, "bytes", _WORKER_MEMORY, beside),
-        host_cpu=chart(connection, frame, "percent", _HOST_CPU, beside),
-        host_memory=chart(connection, frame, "bytes", _HOST_MEMORY, beside),
-        gpu_memory=chart(connection, frame, "bytes", _GPU_MEMORY, beside),
-        gpu_use=chart(connection, frame, "percent", _GPU_USE, beside),
+        worker_cpu=chart(tables, frame, "cores", _WORKER_CPU, beside),
+        worker_memory=chart(tables, frame, "bytes", _WORKER_MEMORY, beside),
+        host_cpu=chart(tables, frame, "percent", _HOST_CPU, beside),
+        host_memory=chart(tables, frame, "bytes", _HOST_MEMORY, beside),
+        gpu_memory=chart(tables, frame, "bytes", _GPU_MEMORY, beside),
+        gpu_use=chart(tables, frame, "percent", _GPU_USE, beside),
     )
 
 
@@ -226,26 +224,26 @@ WHERE moment IS NOT NULL GROUP BY ALL
 _DEVICE_MEMORY = ChartLine("tracked", "label", "bytes", "true", "largest", "max(bytes)", "max(total)")
 
 
-def device_memory(connection: duckdb.DuckDBPyConnection, frame: TimeWindow) -> Chart | None:
+def device_memory(tables: RunTables, frame: TimeWindow) -> Chart | None:
     """Memory allocated by the frameworks, by rank, or by device where there is one rank; None
     without any.
     """
     width = frame.stretches(STRETCHES).width
-    connection.execute(_TRACKED.format(at=inside(frame, "timestamp_ns"), width=width))
-    return chart(connection, frame, "bytes", _DEVICE_MEMORY, ["Memory that the framework had handed out."])
+    tables.execute(_TRACKED.format(at=inside(frame, "timestamp_ns"), width=width))
+    return chart(tables, frame, "bytes", _DEVICE_MEMORY, ["Memory that the framework had handed out."])
 
 
 LOOKUP_STRETCHES = 60
 _LABELS = {"hit": "hits", "miss": "misses", "bypass": "bypassed"}
 
 
-def lookups(connection: duckdb.DuckDBPyConnection, frame: TimeWindow) -> Chart | None:
+def lookups(tables: RunTables, frame: TimeWindow) -> Chart | None:
     """How many lookups hit, missed or were bypassed in each stretch of time, at its middle; None where there
     was none.
     """
     stretches = frame.stretches(LOOKUP_STRETCHES)
     counts: dict[str, dict[int | None, int]] = {}
-    for result, stretch, count in connection.execute(
+    for result, stretch, count in tables.execute(
         f"""
         SELECT result, CASE WHEN moment IS NOT NULL THEN least(moment // {stretches.width},
             {stretches.number - 1}) END AS stretch,
@@ -331,7 +329,7 @@ class _LinePoint(NamedTuple):
 
 
 def curves(
-    connection: duckdb.DuckDBPyConnection, frame: TimeWindow, *, most: int = CURVES, points: int = POINTS
+    tables: RunTables, frame: TimeWindow, *, most: int = CURVES, points: int = POINTS
 ) -> Curves | None:
     """The metrics of the run, those with the most values first; None where none was recorded.
 
@@ -340,11 +338,11 @@ def curves(
     Where a name has more than `points` values, those of a stretch share a point, counted in SQL: nothing is
     kept of single values.
     """
-    connection.execute(_VALUES.format(at=inside(frame, "at_ns(timestamp)")))
-    connection.execute(_NAMES, {"most": most})
+    tables.execute(_VALUES.format(at=inside(frame, "at_ns(timestamp)")))
+    tables.execute(_NAMES, {"most": most})
     series: dict[str, tuple[Any, ...]] = {
         row[0]: row[1:]
-        for row in connection.execute(
+        for row in tables.execute(
             'SELECT name, "values", known, stepped, names, unknown, alone, astray FROM metric_names ORDER '
             'BY known > 1 DESC, "values" DESC, name'
         ).fetchall()
@@ -352,7 +350,7 @@ def curves(
     if not series:
         return None
     found: dict[str, list[_LinePoint]] = {}
-    answer = connection.execute(_POINTS, {"points": points})
+    answer = tables.execute(_POINTS, {"points": points})
     while rows := answer.fetchmany(2000):
         for row in rows:
             found.setdefault(row[0], []).append(_LinePoint(*row))

@@ -32,21 +32,20 @@ from flightlog.analyze.charts.results import (
     Waits,
 )
 from flightlog.analyze.charts.timeline import ONE_BY_ONE, timeline
-from flightlog.analyze.report.interval_tables import MACROS, scalar
 from flightlog.analyze.report.report import Report, report_and
 from flightlog.analyze.report.summary import ReportContext, Summary, open_context
 from flightlog.analyze.report.time_shares import Shares, shares, worked
 from flightlog.core.text import cut
 from flightlog.core.time import SECOND, timestamp_of
 from flightlog.core.units import format_duration
+from flightlog.store.tables.intervals import MACROS
 
 if TYPE_CHECKING:
-    import duckdb
-
     from flightlog.analyze.report.summary import ReportContext
     from flightlog.core.stats import Distribution
     from flightlog.events import CostRates
     from flightlog.store.run import Run
+    from flightlog.store.tables.run_tables import RunTables
 
 NAMES = 20
 """Number of names with a histogram: those that took most time."""
@@ -65,17 +64,17 @@ _OF_TASKS = "SELECT task, duration_s FROM attempt_intervals WHERE state = 'compl
 _OF_SPANS = """SELECT name AS task, lasted / 1e9 AS duration_s FROM span_intervals WHERE NOT "open" """
 
 
-def durations(connection: duckdb.DuckDBPyConnection) -> list[DurationSpread]:
+def durations(tables: RunTables) -> list[DurationSpread]:
     """Of completed tasks with a known duration, those that took longest together first; of spans where there
     is no task.
     """
-    tasks = scalar(connection, "SELECT count(*) FROM attempt_intervals")
+    tasks = tables.scalar("SELECT count(*) FROM attempt_intervals")
     source = _OF_TASKS if tasks else _OF_SPANS
-    connection.execute(_LONGEST.format(source=source, names=NAMES))
-    connection.execute(_TIMES.format(source=source))
+    tables.execute(_LONGEST.format(source=source, names=NAMES))
+    tables.execute(_TIMES.format(source=source))
     longest = f"SELECT rank, left(task, {TEXT_CHARACTERS + 1}) FROM longest"  # noqa: S608 - a number
-    names = dict(connection.execute(longest).fetchall())
-    rows = connection.execute(
+    names = dict(tables.execute(longest).fetchall())
+    rows = tables.execute(
         """
         SELECT rank, count(*), sum(in_ns(s)), quantile_cont(s, [0, 0.25, 0.5, 0.75, 0.95, 1]),
             min(s) FILTER (s > 0), count(*) FILTER (s < 1e-9)
@@ -91,7 +90,7 @@ def durations(connection: duckdb.DuckDBPyConnection) -> list[DurationSpread]:
         zero=any(row[5] for row in rows),
     )
     counts: dict[int, dict[int, int]] = {}
-    for rank, number, count in connection.execute(
+    for rank, number, count in tables.execute(
         f"SELECT rank, {bin_of('s', found)} AS bin, count(*) FROM times GROUP BY ALL"  # noqa: S608 - numbers
     ).fetchall():
         counts.setdefault(rank, {})[number] = count
@@ -127,11 +126,9 @@ GRID_BINS = 40
 _KNOWN = "FROM drawn WHERE queue_s IS NOT NULL AND duration_s IS NOT NULL"
 
 
-def waits(
-    connection: duckdb.DuckDBPyConnection, names: Sequence[str], *, points: int = POINTS
-) -> Waits | None:
+def waits(tables: RunTables, names: Sequence[str], *, points: int = POINTS) -> Waits | None:
     """Of the attempts in `drawn` of which both are known; None where there is none."""
-    [(count, *bounds)] = connection.execute(
+    [(count, *bounds)] = tables.execute(
         f"""
         SELECT count(*), min(queue_s) FILTER (queue_s > 0), max(queue_s), count(*) FILTER (queue_s < 1e-9),
             min(duration_s) FILTER (duration_s > 0), max(duration_s), count(*) FILTER (duration_s < 1e-9)
@@ -141,7 +138,7 @@ def waits(
     if not count:
         return None
     if count <= points:
-        rows = connection.execute(f"SELECT queue_s, duration_s, name {_KNOWN} ORDER BY ALL").fetchall()
+        rows = tables.execute(f"SELECT queue_s, duration_s, name {_KNOWN} ORDER BY ALL").fetchall()
         queue_s, run_s, name = ([row[column] for row in rows] for column in range(3))
         name = [drawn_apart(number) for number in name]
         return Waits(attempts=count, names=list(names), queue_s=queue_s, run_s=run_s, name=name)
@@ -150,7 +147,7 @@ def waits(
         for least, most, zeros in (bounds[:3], bounds[3:])
     )
     grid = [[0] * (len(run) - 1) for _ in range(len(queue) - 1)]
-    for row, column, number in connection.execute(
+    for row, column, number in tables.execute(
         f"SELECT {bin_of('queue_s', queue)} AS row, {bin_of('duration_s', run)} AS col, count(*) {_KNOWN} "
         "GROUP BY ALL"
     ).fetchall():
@@ -245,8 +242,8 @@ def timeline_of(run: Run, *, one_by_one: int = ONE_BY_ONE, lanes: int = LANES) -
 
     `one_by_one` and `lanes` are as `charts_of` takes them.
     """
-    with open_context(run, views=TIMELINE_VIEWS) as context:
-        time = shares(context.connection, context.workers, context.window)
+    with open_context(run) as context:
+        time = shares(context.tables, context.workers, context.window)
         found = _laid_out(context)
         return TimelineWithSummary(
             summary=context.summary,
@@ -265,14 +262,14 @@ def report_with_charts(
 
     For a run in any state and of any size: what is drawn is bounded, and the report is that of `report_on`.
     """
-    report, drawn = report_and(run, charts_of, views=VIEWS, history=history, rates=rates)
+    report, drawn = report_and(run, charts_of, history=history, rates=rates)
     return ReportWithCharts(report=report, drawn=drawn)
 
 
 def charts_of(
     context: ReportContext, *, one_by_one: int = ONE_BY_ONE, lanes: int = LANES, points: int = POINTS
 ) -> RunCharts:
-    """What is drawn of a run whose report is being made; its connection has the views in `VIEWS`.
+    """What is drawn of a run whose report is being made.
 
     At most `one_by_one` attempts, and no more than fit on `lanes` rows, are drawn one by one; at most
     `points` of queueing against execution time.
@@ -280,22 +277,22 @@ def charts_of(
     found = _laid_out(context)
     if found is None:
         return RunCharts()
-    connection, frame, pieces = context.connection, found.frame, found.pieces
+    tables, frame, pieces = context.tables, found.frame, found.pieces
     of_tasks = pieces is not None and pieces.what == "attempts"
-    use = resource_use(connection, frame)
+    use = resource_use(tables, frame)
     return RunCharts(
         timeline=_timeline(context, found, one_by_one, lanes),
-        concurrency=load(connection, frame, found.ups) if of_tasks else None,
+        concurrency=load(tables, frame, found.ups) if of_tasks else None,
         worker_cpu=use.worker_cpu,
         worker_memory=use.worker_memory,
         host_cpu=use.host_cpu,
         host_memory=use.host_memory,
-        device_memory=device_memory(connection, frame) or use.gpu_memory,
+        device_memory=device_memory(tables, frame) or use.gpu_memory,
         device_use=use.gpu_use,
-        durations=durations(connection),
-        waits=None if pieces is None else waits(connection, pieces.names, points=points),
-        cache=lookups(connection, frame),
-        metrics=curves(connection, frame),
+        durations=durations(tables),
+        waits=None if pieces is None else waits(tables, pieces.names, points=points),
+        cache=lookups(tables, frame),
+        metrics=curves(tables, frame),
     )
 
 
@@ -310,15 +307,15 @@ class _LaidOut(NamedTuple):
 
 def _laid_out(context: ReportContext) -> _LaidOut | None:
     """None where it is not known when the run was."""
-    connection = context.connection
-    connection.execute(MACROS)
+    tables = context.tables
+    tables.execute(MACROS)
     frame = frame_of(context)
     if frame is None:
         return None
     hosts = context.workers.hosts()
-    ups = context.workers.uptimes(worked(connection), frame.until)
+    ups = context.workers.uptimes(worked(tables), frame.until)
     processes = {one.writer: f"{one.host}:{one.pid}" for one in context.run.writers()}
-    return _LaidOut(frame, hosts, ups, lay_out_items(connection, frame, in_order(ups, hosts), processes))
+    return _LaidOut(frame, hosts, ups, lay_out_items(tables, frame, in_order(ups, hosts), processes))
 
 
 def _timeline(context: ReportContext, found: _LaidOut, one_by_one: int, lanes: int) -> Timeline | None:
@@ -339,9 +336,7 @@ STRETCHES = 240
 """At most so many points a line."""
 
 
-def load(
-    connection: duckdb.DuckDBPyConnection, frame: TimeWindow, ups: Mapping[str, Sequence[tuple[int, int]]]
-) -> Chart | None:
+def load(tables: RunTables, frame: TimeWindow, ups: Mapping[str, Sequence[tuple[int, int]]]) -> Chart | None:
     """Means over stretches of time, at the middle of each, from the table `drawn` and from when workers were
     up.
 
@@ -351,12 +346,12 @@ def load(
     stretches = frame.stretches(STRETCHES)
     at = stretches.middles_s()
     series = []
-    placed = scalar(connection, "SELECT count(since) FROM drawn")
+    placed = tables.scalar("SELECT count(since) FROM drawn")
     if placed:
-        running = means(connection, "SELECT since, until FROM drawn WHERE since IS NOT NULL", stretches)
+        running = means(tables, "SELECT since, until FROM drawn WHERE since IS NOT NULL", stretches)
         series.append(ChartSeries(label="running", at_s=at, value=list(running)))
     waiting = means(
-        connection, "SELECT waits AS since, waited AS until FROM drawn WHERE waits < waited", stretches
+        tables, "SELECT waits AS since, waited AS until FROM drawn WHERE waits < waited", stretches
     )
     if any(waiting):
         series.append(ChartSeries(label="waiting", at_s=at, value=list(waiting)))
@@ -368,7 +363,7 @@ def load(
     if lives:
         columns = [list(column) for column in zip(*lives, strict=True)]
         up = means(
-            connection,
+            tables,
             "SELECT unnest($1::BIGINT[]) AS since, unnest($2::BIGINT[]) AS until",
             stretches,
             *columns,
@@ -418,16 +413,14 @@ def overview_of(context: ReportContext) -> Overview:
     start, until = context.window
     cpu = memory = None
     if start is not None and until is not None and until > start:
-        cpu, memory = _machines(context.connection, start, until)
+        cpu, memory = _machines(context.tables, start, until)
     return Overview(cpu=cpu, memory=memory, durations=_durations(context))
 
 
-def _machines(
-    connection: duckdb.DuckDBPyConnection, start: int, until: int
-) -> tuple[Chart | None, Chart | None]:
+def _machines(tables: RunTables, start: int, until: int) -> tuple[Chart | None, Chart | None]:
     width = max(1, -(-(until - start) // OVERVIEW_STRETCHES))
-    connection.execute(MACROS)
-    rows = connection.execute(
+    tables.execute(MACROS)
+    rows = tables.execute(
         """
         SELECT coalesce(left(host, 200), 'unknown') AS machine,
             (at_ns(timestamp) - $start) // $width AS stretch,
@@ -479,7 +472,7 @@ def _durations(context: ReportContext) -> OverviewDurations | None:
         return None
     found = edges(max(least, 1e-6), most, PRINTED_BINS, zero=least < 1e-6)
     counts = {name: [0] * (len(found) - 1) for name in names}
-    for name, number, count in context.connection.execute(
+    for name, number, count in context.tables.execute(
         f"""
         SELECT task, {bin_of("duration_s", found)} AS bin, count(*) FROM attempt_intervals
         WHERE state = 'completed' AND isfinite(duration_s) AND task IN (SELECT unnest($names::VARCHAR[]))

@@ -24,16 +24,14 @@ from flightlog.analyze.charts.layout import (
     pack,
 )
 from flightlog.analyze.charts.results import Bars, Cells, Nested, Timeline, TimelineMark, TimelineRow
-from flightlog.analyze.report.interval_tables import scalar
 from flightlog.analyze.report.workers import WorkerTally
 from flightlog.core.text import cut
 from flightlog.core.time import SECOND
 from flightlog.core.units import format_duration
 
 if TYPE_CHECKING:
-    import duckdb
-
     from flightlog.analyze.report.summary import ReportContext
+    from flightlog.store.tables.run_tables import RunTables
 
 ONE_BY_ONE = 5000
 """Up to this many attempts are drawn one by one."""
@@ -67,7 +65,7 @@ class OneByOne(NamedTuple):
 
 
 def bars(
-    connection: duckdb.DuckDBPyConnection,
+    tables: RunTables,
     frame: TimeWindow,
     workers: Sequence[str],
     hosts: Mapping[str, str | None],
@@ -81,7 +79,7 @@ def bars(
     overlaps the next one by less than can be seen, both are on one row. Where there are more than `most`
     rows, workers that ran nothing have none; None where there are still too many.
     """
-    rows = connection.execute(
+    rows = tables.execute(
         _ROWS.format(characters=_READ), {"start": frame.start, "until": frame.until}
     ).fetchall()
     unseen = frame.length // _UNSEEN
@@ -149,7 +147,7 @@ def timeline(
     `root` is the id of the run's own span. One by one where at most `one_by_one` pieces fit onto `most_lanes`
     rows without overlapping.
     """
-    connection, workers = context.connection, pieces.workers
+    tables, workers = context.tables, pieces.workers
     nowhere = _nowhere(pieces, workers)
     single: OneByOne | None = None
     density: Cells | None = None
@@ -157,12 +155,12 @@ def timeline(
     marked = Marked([], 0)
     inside: Nested | None = None
     if 0 < pieces.placed <= one_by_one:
-        single = bars(connection, frame, workers, hosts, nowhere, most_lanes)
+        single = bars(tables, frame, workers, hosts, nowhere, most_lanes)
     if single is not None:
         lanes, rows = single.lanes, single.lane_of
-        inside = nested(connection, frame, single.tops, len(lanes))
+        inside = nested(tables, frame, single.tops, len(lanes))
         marked = marks(
-            connection,
+            tables,
             frame,
             pieces.what,
             context.workers,
@@ -170,21 +168,21 @@ def timeline(
             single.of_worker.get,
         )
     elif pieces.placed:
-        astray = scalar(connection, "SELECT count(*) FROM drawn WHERE place < 0 AND since IS NOT NULL")
+        astray = tables.scalar("SELECT count(*) FROM drawn WHERE place < 0 AND since IS NOT NULL")
         merged = merge_lanes(workers, hosts, nowhere if astray else None, most_lanes)
         row_of = dict(zip(workers, merged.of_place, strict=False))
         lanes = merged.lanes
-        density = cells(connection, frame, merged)
+        density = cells(tables, frame, merged)
         marked = marks(
-            connection,
+            tables,
             frame,
             pieces.what,
             context.workers,
             lambda place, _task_id, _attempt: merged.of_place[place],
             row_of.get,
         )
-    apart = outside(connection, frame, root) if pieces.what == "attempts" else None
-    failures = scalar(connection, "SELECT count(*) FROM drawn_items WHERE state = 'failed'")
+    apart = outside(tables, frame, root) if pieces.what == "attempts" else None
+    failures = tables.scalar("SELECT count(*) FROM drawn_items WHERE state = 'failed'")
     return Timeline(
         since=frame.since,
         length_s=frame.length_s,
@@ -201,7 +199,7 @@ def timeline(
             *_notes_on_rows(single),
             *_notes_on_width(single, frame),
         ],
-        notes_on_spans=_notes_on_spans(connection, inside, apart),
+        notes_on_spans=_notes_on_spans(tables, inside, apart),
         nested=inside,
         outside=apart,
     )
@@ -252,9 +250,9 @@ def _notes(
     return notes
 
 
-def _notes_on_spans(connection: duckdb.DuckDBPyConnection, *drawn: Nested | None) -> list[str]:
+def _notes_on_spans(tables: RunTables, *drawn: Nested | None) -> list[str]:
     """How many spans are not drawn."""
-    spans = scalar(connection, "SELECT count(*) FROM span_intervals ANTI JOIN drawn_items USING (span_id)")
+    spans = tables.scalar("SELECT count(*) FROM span_intervals ANTI JOIN drawn_items USING (span_id)")
     if (left := spans - sum(len(one.lane) for one in drawn if one is not None)) <= 0:
         return []
     return [
@@ -345,7 +343,7 @@ FROM work GROUP BY lane, stretch HAVING sum(began) > sum(ended) ORDER BY lane, s
 
 
 def cells(
-    connection: duckdb.DuckDBPyConnection,
+    tables: RunTables,
     frame: TimeWindow,
     merged: MergedRows,
     *,
@@ -357,7 +355,7 @@ def cells(
     The sum of `busy` times length times the workers of its row is the time of all pieces.
     """
     stretches = frame.stretches(columns)
-    found = connection.execute(
+    found = tables.execute(
         _CELLS,
         {
             "lanes": merged.of_place,
@@ -474,7 +472,7 @@ class Marked(NamedTuple):
 
 
 def marks(
-    connection: duckdb.DuckDBPyConnection,
+    tables: RunTables,
     frame: TimeWindow,
     what: str,
     workers: WorkerTally,
@@ -500,7 +498,7 @@ def marks(
         for at, worker, reason in few
         if (lane := lane_of_worker(worker)) is not None
     ]
-    connection.execute(
+    tables.execute(
         _ENDED_BADLY,
         {
             "start": frame.start,
@@ -510,9 +508,9 @@ def marks(
         },
     )
     total = len(lost)
-    if scalar(connection, "SELECT count(*) FROM ended_badly") == 0:
+    if tables.scalar("SELECT count(*) FROM ended_badly") == 0:
         return Marked(found, total)
-    for task, task_id, attempt, place, error, kind, at, of, message in connection.execute(
+    for task, task_id, attempt, place, error, kind, at, of, message in tables.execute(
         _WITH_ERRORS.format(errors=_ERRORS[what])
     ).fetchall():
         total = len(lost) + of
@@ -606,7 +604,7 @@ class _Span(NamedTuple):
 
 
 def nested(
-    connection: duckdb.DuckDBPyConnection,
+    tables: RunTables,
     frame: TimeWindow,
     tops: Sequence[Top],
     lanes: int,
@@ -619,20 +617,19 @@ def nested(
 
     Spans of one level that overlap, such as those of threads, have rows of their own.
     """
-    connection.execute(
+    tables.execute(
         _TOPS, [[top.span_id for top in tops], [top.lane for top in tops], [top.since for top in tops]]
     )
-    inside = scalar(
-        connection,
+    inside = tables.scalar(
         "SELECT count(*) FROM span_intervals SEMI JOIN tops ON tops.span_id = span_intervals.parent_id",
     )
     if not inside:
         return None
-    return _laid_out(_levels(connection, frame, 1, "tops", most), lanes, most_rows - lanes)
+    return _laid_out(_levels(tables, frame, 1, "tops", most), lanes, most_rows - lanes)
 
 
 def outside(
-    connection: duckdb.DuckDBPyConnection,
+    tables: RunTables,
     frame: TimeWindow,
     root: str | None,
     *,
@@ -645,15 +642,15 @@ def outside(
     All are on one lane. None where there is none. Those that find no row free are left out, and what is
     inside of them.
     """
-    connection.execute(
+    tables.execute(
         _OUTERMOST.format(
             start=frame.start, until=frame.until, characters=TEXT_CHARACTERS + 1, most=_share(most, 1)
         ),
         {"root": root},
     )
-    found = _read(connection, 1)
+    found = _read(tables, 1)
     if found:
-        found += _levels(connection, frame, 2, "level_1", most - len(found))
+        found += _levels(tables, frame, 2, "level_1", most - len(found))
     return _laid_out(_fitting(found, most_rows), 1, most_rows)
 
 
@@ -690,13 +687,11 @@ def _longest(level: Sequence[_Span], rows: int) -> list[_Span]:
     return [span for span in level if span.span_id in kept]
 
 
-def _levels(
-    connection: duckdb.DuckDBPyConnection, frame: TimeWindow, first: int, parents: str, most: int
-) -> list[_Span]:
+def _levels(tables: RunTables, frame: TimeWindow, first: int, parents: str, most: int) -> list[_Span]:
     """Spans inside of `parents` level by level, from that number on."""
     found: list[_Span] = []
     for depth in range(first, DEPTH + 1):
-        connection.execute(
+        tables.execute(
             _LEVEL.format(
                 depth=depth,
                 parents=parents,
@@ -706,7 +701,7 @@ def _levels(
                 most=_share(most - len(found), depth),
             )
         )
-        level = _read(connection, depth)
+        level = _read(tables, depth)
         if not level:
             break
         found += level
@@ -714,9 +709,9 @@ def _levels(
     return found
 
 
-def _read(connection: duckdb.DuckDBPyConnection, depth: int) -> list[_Span]:
+def _read(tables: RunTables, depth: int) -> list[_Span]:
     """A level by lane, in order of starts."""
-    rows = connection.execute(
+    rows = tables.execute(
         "SELECT span_id, parent_id, lane, since, until, name, failed, open "  # noqa: S608 - a number
         f"FROM level_{depth} ORDER BY lane, since, until DESC, span_id"
     ).fetchall()

@@ -27,7 +27,6 @@ from flightlog.analyze.compare.results import (
 )
 from flightlog.analyze.compare.run_groups import Reference, RunGroup, find_groups
 from flightlog.analyze.compare.runs import (
-    VIEWS,
     ComparedRunFigures,
     compare_environments,
     explain,
@@ -43,9 +42,8 @@ from flightlog.store.tables.connection import path_text
 from flightlog.store.tables.run_tables import open_tables, read_again
 
 if TYPE_CHECKING:
-    import duckdb
-
     from flightlog.store.run import Run
+    from flightlog.store.tables.run_tables import RunTables
 
 
 FALSE_ALARMS = 0.04
@@ -98,15 +96,15 @@ def compare_groups(before: RunGroup, after: RunGroup) -> Comparison:
 def _compared(before: RunGroup, after: RunGroup, told: Sequence[str]) -> Comparison:
     sides = (before.runs, after.runs)
     runs = [*before.runs, *after.runs]
-    with open_tables(runs, only=VIEWS) as connection, ThreadPoolExecutor(1) as aside:
-        prepare(connection, sides)
-        reading = aside.submit(read_figures, connection.cursor(), runs)
-        matched = match(connection, (len(before.runs), len(after.runs)))
-        arguments = compare_arguments(connection)
-        failures = compare_failures(connection)
-        by_task = _task_resources(connection)
-        names = _names(connection)
-        elapsed = elapsed_notes(connection, runs)
+    with open_tables(runs) as tables, ThreadPoolExecutor(1) as aside:
+        prepare(tables, sides)
+        reading = aside.submit(read_figures, tables.cursor(), runs)
+        matched = match(tables, (len(before.runs), len(after.runs)))
+        arguments = compare_arguments(tables)
+        failures = compare_failures(tables)
+        by_task = _task_resources(tables)
+        names = _names(tables)
+        elapsed = elapsed_notes(tables, runs)
         figures = reading.result()
     old, new = ([figures[run.run_id] for run in side] for side in sides)
     currencies = _currencies(old, new)
@@ -314,9 +312,9 @@ def _duration(key: MatchKey, found: Matched, estimates: Estimates, called: bool,
 # --- what appeared and vanished --------------------------------------------------------------------------
 
 
-def _names(connection: duckdb.DuckDBPyConnection) -> list[tuple[NameCount, int]]:
+def _names(tables: RunTables) -> list[tuple[NameCount, int]]:
     """Names that only one side has, with that side."""
-    rows = connection.execute(
+    rows = tables.execute(
         """
         SELECT kind, name, sum(number)::BIGINT AS number, min(side) FROM (
             SELECT 'task' AS kind, task AS name, run_id, count(*) AS number FROM compared WHERE attempt = 1
@@ -343,9 +341,9 @@ def _run_resources(old: Sequence[ComparedRunFigures], new: Sequence[ComparedRunF
     )
 
 
-def _task_resources(connection: duckdb.DuckDBPyConnection) -> list[ResourceChange]:
+def _task_resources(tables: RunTables) -> list[ResourceChange]:
     """What tasks used, by name: the highest peak, CPU time of one on average, bytes a run."""
-    rows = connection.execute(
+    rows = tables.execute(
         """
         SELECT task, side, max(peak_rss_bytes),
             sum(CASE WHEN cpu_s IS NOT NULL THEN CAST(round_even(least(cpu_s, 9e9) * 1e9, 0) AS BIGINT) END)
@@ -430,14 +428,14 @@ HAVING before IS NOT NULL AND after IS NOT NULL ORDER BY sum(elapsed_s) DESC, ta
 """  # noqa: S608 - the name is ours
 
 
-def elapsed_notes(connection: duckdb.DuckDBPyConnection, runs: Sequence[Run]) -> list[str]:
+def elapsed_notes(tables: RunTables, runs: Sequence[Run]) -> list[str]:
     """How such times changed, a sentence a task name, the longest in all first; `sides` must be there.
 
     They are not judged: waiting depends on how many tasks there are. None where no run was adopted.
     """
     if not any(isinstance(run.info.adopted, Adopted) for run in runs):
         return []
-    rows = connection.execute(_ELAPSED).fetchall()
+    rows = tables.execute(_ELAPSED).fetchall()
     notes = [
         f"{task} took {format_duration(before)} → {format_duration(after)} on average with waiting; how "
         "long it executed is not recorded"
@@ -473,14 +471,14 @@ FROM recorded JOIN sides USING (run_id) GROUP BY cause, sides.side, sides.run OR
 """Grouped as `analyze.failures` does."""
 
 
-def compare_failures(connection: duckdb.DuckDBPyConnection) -> list[FailureChange]:
+def compare_failures(tables: RunTables) -> list[FailureChange]:
     """Every cause with its count on both sides, all runs of a side together; new ones first, then gone, by
     count.
 
     A failed task stands in `failures` and in `tasks`, and counts once, wherever it was found.
     """
     found: dict[str, list[tuple[Any, ...]]] = {}
-    for cause, *rest in connection.execute(_CAUSES).fetchall():
+    for cause, *rest in tables.execute(_CAUSES).fetchall():
         found.setdefault(cause, []).append(tuple(rest))
     changes = [_failure_change(rows) for rows in found.values()]
     rank = {"appeared": 0, "vanished": 1, "both": 2}

@@ -17,7 +17,7 @@ from flightlog.analyze.compare.bootstrap import LEAST_FOR_P95, Block, Sample, lo
 from flightlog.analyze.compare.results import ArgumentSets, Spread
 
 if TYPE_CHECKING:
-    import duckdb
+    from flightlog.store.tables.run_tables import RunTables
 
 BLOCKS = 40
 """Blocks of tasks next to each other in time: enough to tell their spread, and the same work for any number
@@ -193,31 +193,31 @@ GROUP BY key, side, run ORDER BY key, side, run
 """Each run's mean logarithm; of pairs, its median around the mean of its side for the same arguments."""
 
 
-def match(connection: duckdb.DuckDBPyConnection, runs: tuple[int, int]) -> dict[MatchKey, Matched]:
+def match(tables: RunTables, runs: tuple[int, int]) -> dict[MatchKey, Matched]:
     """Every name with its durations on both sides; `runs` is how many runs each side has."""
-    connection.execute(_NAMED)
-    connection.execute(_FOUND)
-    if connection.execute(_REPEATED).fetchone() is None:
-        connection.execute(_TOOK)
+    tables.execute(_NAMED)
+    tables.execute(_FOUND)
+    if tables.execute(_REPEATED).fetchone() is None:
+        tables.execute(_TOOK)
     else:
-        connection.execute(_NUMBERED)
-        connection.execute(_TOOK_REPEATED)
+        tables.execute(_NUMBERED)
+        tables.execute(_TOOK_REPEATED)
     for statement in (_KEYED, _PAIRING, _UNITS, _FENCES):
-        connection.execute(statement)
+        tables.execute(statement)
     spreads: dict[MatchKey, dict[int, Spread]] = {}
-    for kind, name, cached, side, count, total, p50, p95, most in connection.execute(_SPREAD).fetchall():
+    for kind, name, cached, side, count, total, p50, p95, most in tables.execute(_SPREAD).fetchall():
         spread = Spread(count=count, total_s=total, mean_s=total / count, p50_s=p50, p95_s=p95, max_s=most)
         spreads.setdefault(MatchKey(kind, name, cached), {})[side] = spread
     keys = {
         number: MatchKey(*key)
-        for number, *key in connection.execute("SELECT key, kind, name, cached FROM named").fetchall()
+        for number, *key in tables.execute("SELECT key, kind, name, cached FROM named").fetchall()
     }
-    samples = _samples(connection, runs, keys)
+    samples = _samples(tables, runs, keys)
     pairs = {
         keys[key]: pairs
-        for key, pairs in connection.execute("SELECT key, pairs FROM pairing WHERE paired").fetchall()
+        for key, pairs in tables.execute("SELECT key, pairs FROM pairing WHERE paired").fetchall()
     }
-    shared = {keys[key]: share for key, share in connection.execute(_SHARED).fetchall()}
+    shared = {keys[key]: share for key, share in tables.execute(_SHARED).fetchall()}
     return {
         key: Matched(found.get(0), found.get(1), pairs.get(key), shared.get(key), samples.get(key))
         for key, found in sorted(spreads.items())
@@ -225,17 +225,17 @@ def match(connection: duckdb.DuckDBPyConnection, runs: tuple[int, int]) -> dict[
 
 
 def _samples(
-    connection: duckdb.DuckDBPyConnection, runs: tuple[int, int], keys: Mapping[int, MatchKey]
+    tables: RunTables, runs: tuple[int, int], keys: Mapping[int, MatchKey]
 ) -> dict[MatchKey, Sample]:
     parts: dict[MatchKey, dict[int, list[tuple[Any, ...]]]] = {}
-    for key, part, _, *figures in connection.execute(_BLOCKS).fetchall():
+    for key, part, _, *figures in tables.execute(_BLOCKS).fetchall():
         parts.setdefault(keys[key], {}).setdefault(part, []).append(tuple(figures))
     offsets: dict[MatchKey, tuple[list[float], list[float]]] = {}
     if max(runs) > 1:
-        for key, side, _, offset in connection.execute(_OFFSETS).fetchall():
+        for key, side, _, offset in tables.execute(_OFFSETS).fetchall():
             offsets.setdefault(keys[key], ([], []))[side].append(offset)
     tails: dict[MatchKey, dict[int, tuple[Any, ...]]] = {}
-    for key, part, *tail in connection.execute("SELECT key, part, q0, q1, count FROM fences").fetchall():
+    for key, part, *tail in tables.execute("SELECT key, part, q0, q1, count FROM fences").fetchall():
         tails.setdefault(keys[key], {})[part] = tuple(tail)
     return {
         key: _sample(blocks, tails[key], offsets.get(key, ([], [])), runs) for key, blocks in parts.items()
@@ -293,22 +293,22 @@ WHERE first = last AND args_digest IS NOT NULL AND list_contains($names::VARCHAR
 """
 
 
-def compare_arguments(connection: duckdb.DuckDBPyConnection) -> list[ArgumentSets]:
+def compare_arguments(tables: RunTables) -> list[ArgumentSets]:
     """Sets of arguments that only one side has, of names that both have; the names with the most such sets
     first.
 
     Reads the tables `compared`, `sides` and `task_events`. Arguments that nobody recorded are in no set.
     """
-    connection.execute(_SETS)
-    differ = [row for row in connection.execute(_IN_BOTH).fetchall() if row[2] or row[3]]
+    tables.execute(_SETS)
+    differ = [row for row in tables.execute(_IN_BOTH).fetchall() if row[2] or row[3]]
     if not differ:
         return []
     few = {"few": EXAMPLES, "names": [name for name, *_ in differ]}
-    refs = {(name, side): found for name, side, found in connection.execute(_ONE_SIDED, few).fetchall()}
+    refs = {(name, side): found for name, side, found in tables.execute(_ONE_SIDED, few).fetchall()}
     wanted = sorted({ref.partition("\0")[2] for found in refs.values() for ref in found})
     args = {
         ref: msgspec.json.decode(text) if text else None
-        for ref, text in connection.execute(
+        for ref, text in tables.execute(
             "SELECT run_id || chr(0) || task_id AS ref, any_value(args)::VARCHAR FROM task_events "
             "WHERE list_contains($1::VARCHAR[], task_id) AND args IS NOT NULL GROUP BY ref",
             [wanted],

@@ -13,7 +13,6 @@ from msgspec import Struct
 
 from flightlog.analyze.compare.results import EnvironmentChange, Share, WallExplained
 from flightlog.analyze.cost.cost import run_cost
-from flightlog.analyze.report.interval_tables import hold
 from flightlog.analyze.report.time_shares import TRANSFER, Shares, TimeSplit, shares
 from flightlog.analyze.report.workers import WorkerTally
 from flightlog.core.time import SECOND, moment
@@ -21,13 +20,12 @@ from flightlog.core.units import format_bytes, format_count, format_duration
 from flightlog.events import Event
 from flightlog.store import layout
 from flightlog.store.documents import read_document
+from flightlog.store.tables.intervals import make_attempt_intervals, make_span_intervals
 
 if TYPE_CHECKING:
-    import duckdb
-
     from flightlog.store.run import Run
+    from flightlog.store.tables.run_tables import RunTables
 
-VIEWS = ("attempts", "spans", "span_events", "task_events", "cache", "failures", "resources")
 """The views that a comparison reads."""
 
 
@@ -121,66 +119,67 @@ FROM spans WHERE self_s IS NOT NULL GROUP BY ALL
 """
 
 
-def prepare(connection: duckdb.DuckDBPyConnection, sides: Sequence[Sequence[Run]]) -> None:
+def prepare(tables: RunTables, sides: Sequence[Sequence[Run]]) -> None:
     """Make the tables `sides`, `compared`, `compared_spans`, `failed_tasks` and `lookups`; attempts and spans
     are read once.
 
-    They are there for every cursor of the connection, so that the runs' times can be taken side by side.
+    They are there for every cursor of the tables, so that the runs' times can be taken side by side.
     """
+    tables.make(["attempts", "spans", "resources", "task_events"])
     rows = [(run.run_id, side, number) for side, runs in enumerate(sides) for number, run in enumerate(runs)]
     columns = [list(column) for column in zip(*rows, strict=True)]
-    connection.execute(
+    tables.execute(
         "CREATE TABLE sides AS SELECT unnest($1::VARCHAR[]) AS run_id, unnest($2::INT[]) AS side, "
         "unnest($3::INT[]) AS run",
         columns,
     )
-    connection.execute(
+    tables.execute(
         "CREATE TABLE compared_spans AS SELECT run_id, name, span_id, parent_id, status, timestamp AS "
         "started_at, "
         "duration_s FROM span_events WHERE event = 'span'"
     )
-    connection.execute(
+    tables.execute(
         "CREATE TABLE transfers AS SELECT * FROM compared_spans WHERE regexp_matches(name, ?)", [TRANSFER]
     )
-    connection.execute(_LOOKUPS)
+    tables.execute(_LOOKUPS)
     # The ids of tasks' spans take long to read, too. They tell transfers, and which spans a cache spared.
     known = _is_so(
-        connection,
+        tables,
         "SELECT (SELECT count(*) > 0 FROM transfers) OR "
         "coalesce((SELECT bool_or(hits > 0) FROM lookups), false) AND (SELECT count(*) > 0 FROM "
         "compared_spans)",
     )
-    connection.execute(_COMPARED.format(span_id="span_id" if known else "NULL::VARCHAR"))
-    if _is_so(connection, "SELECT count(*) > 0 FROM compared WHERE args_digest IS NULL"):
-        connection.execute(_DIGESTED)
-    failed = _is_so(connection, "SELECT count(*) > 0 FROM compared WHERE state = 'failed'")
-    connection.execute(_FAILED.format(any="true" if failed else "false"))
+    tables.execute(_COMPARED.format(span_id="span_id" if known else "NULL::VARCHAR"))
+    if _is_so(tables, "SELECT count(*) > 0 FROM compared WHERE args_digest IS NULL"):
+        tables.execute(_DIGESTED)
+    failed = _is_so(tables, "SELECT count(*) > 0 FROM compared WHERE state = 'failed'")
+    tables.execute(_FAILED.format(any="true" if failed else "false"))
 
 
-def _is_so(connection: duckdb.DuckDBPyConnection, question: str) -> bool:
-    row = connection.execute(question).fetchone()
+def _is_so(tables: RunTables, question: str) -> bool:
+    row = tables.execute(question).fetchone()
     return bool(row and row[0])
 
 
-def read_figures(connection: duckdb.DuckDBPyConnection, runs: Sequence[Run]) -> dict[str, ComparedRunFigures]:
+def read_figures(tables: RunTables, runs: Sequence[Run]) -> dict[str, ComparedRunFigures]:
     """The figures of each run, by its id, after `prepare`."""
-    counts = {row[0]: row[1:] for row in connection.execute(_COUNTS).fetchall()}
-    sampled = {row[0]: row[1:] for row in connection.execute(_SAMPLED).fetchall()}
+    counts = {row[0]: row[1:] for row in tables.execute(_COUNTS).fetchall()}
+    sampled = {row[0]: row[1:] for row in tables.execute(_SAMPLED).fetchall()}
     lookups = {
         name: (int(hits), int(misses), saved)
-        for name, hits, misses, saved in connection.execute(
+        for name, hits, misses, saved in tables.execute(
             "SELECT run_id, sum(hits), sum(misses), sum(saved_ns) FROM lookups GROUP BY ALL"
         ).fetchall()
     }
     kind = "task" if counts else "span"
     work: dict[str, dict[str, WorkByName]] = {}
-    for run_id, name, count, spent, saved in connection.execute(_WORK if counts else _SPAN_WORK).fetchall():
+    for run_id, name, count, spent, saved in tables.execute(_WORK if counts else _SPAN_WORK).fetchall():
         work.setdefault(run_id, {})[name] = WorkByName(
             count, int(spent or 0) / SECOND, int(saved or 0) / SECOND
         )
     walls = {run.run_id: run.ending().duration_s for run in runs}
     with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
-        times = list(pool.map(lambda run: _time(connection, run, walls[run.run_id]), runs))
+        times = list(pool.map(lambda run: _time(tables, run, walls[run.run_id]), runs))
     found: dict[str, ComparedRunFigures] = {}
     for run, time in zip(runs, times, strict=True):
         *numbers, cpu_s, peak, read, written = counts.get(run.run_id, (0, 0, 0, 0, 0, None, None, None, None))
@@ -206,11 +205,11 @@ def read_figures(connection: duckdb.DuckDBPyConnection, runs: Sequence[Run]) -> 
     return found
 
 
-def _time(whole: duckdb.DuckDBPyConnection, run: Run, wall_s: float | None) -> Shares | None:
+def _time(whole: RunTables, run: Run, wall_s: float | None) -> Shares | None:
     """Where the time of one run went, on a cursor of its own, in which its attempts stand for those of all
     runs.
     """
-    connection = whole.cursor()
+    tables = whole.cursor()
     start = moment(run.info.start_time)
     until = None if start is None or wall_s is None else start + round(wall_s * SECOND)
     workers, known = WorkerTally(), False
@@ -219,13 +218,13 @@ def _time(whole: duckdb.DuckDBPyConnection, run: Run, wall_s: float | None) -> S
             workers.add(event)
             known = True
     known = known or bool(
-        connection.execute(
+        tables.execute(
             "SELECT 1 FROM compared WHERE run_id = ? AND worker IS NOT NULL LIMIT 1", [run.run_id]
         ).fetchone()
     )
     one = "'" + run.run_id.replace("'", "''") + "'"
     source = "transfers" if known else "compared_spans"
-    connection.execute(f"""
+    tables.execute(f"""
         CREATE OR REPLACE TEMP VIEW attempts AS
         SELECT *, NULL::VARCHAR AS parent_id, NULL::VARCHAR AS cpu_scope, NULL::BIGINT AS result_bytes,
             NULL::JSON AS args, NULL::VARCHAR AS error_type, NULL::VARCHAR AS rss_scope,
@@ -236,10 +235,11 @@ def _time(whole: duckdb.DuckDBPyConnection, run: Run, wall_s: float | None) -> S
         SELECT *, duration_s AS self_s, false AS open FROM {source} WHERE run_id = {one}
     """)  # noqa: S608 - quoted, and ours
     try:
-        hold(connection, until)
-        return shares(connection, workers, (start, until))
+        make_attempt_intervals(tables, until, "FROM attempts")
+        make_span_intervals(tables, "FROM spans")
+        return shares(tables, workers, (start, until))
     finally:
-        connection.close()
+        tables.close()
 
 
 def _first(*values: Any) -> Any:

@@ -22,11 +22,10 @@ from flightlog.store.liveness import unix_time
 from flightlog.store.read.files import read_regular
 
 if TYPE_CHECKING:
-    import duckdb
-
     from flightlog.analyze.diagnosis.failures import Group, Nonfinite
     from flightlog.events import JobAccounted
     from flightlog.store.run import Run
+    from flightlog.store.tables.run_tables import RunTables
 
 
 TIMED_OUT = re.compile(r" (?:ran over its timeout of|did not end (?:within [0-9.e+]+ s|in time)$)")
@@ -270,7 +269,7 @@ class Success(Struct, frozen=True, kw_only=True):
     longest_s: float | None = None
 
 
-def read_successes(connection: duckdb.DuckDBPyConnection, tasks: Collection[str]) -> dict[str, Success]:
+def read_successes(connection: RunTables, tasks: Collection[str]) -> dict[str, Success]:
     """By task name, from `ended`; a task that never completed has none."""
     rows = connection.execute(_SUCCESSES, {"tasks": list(tasks)}).fetchall()
     return {
@@ -338,7 +337,7 @@ class _Sample(NamedTuple):
 
 
 def context_around(
-    connection: duckdb.DuckDBPyConnection, places: Sequence[GroupPlace], hosts: Mapping[str, str], home: str
+    connection: RunTables, places: Sequence[GroupPlace], hosts: Mapping[str, str], home: str
 ) -> dict[int, FailureContext]:
     """The surroundings of each place, from `resources` and `ended`; each is gone through once for
     all.
@@ -514,7 +513,7 @@ class Plans(Struct, frozen=True, kw_only=True):
         )
 
 
-def read_plans(run: Run, connection: duckdb.DuckDBPyConnection, task_ids: Collection[str]) -> Plans:
+def read_plans(run: Run, connection: RunTables, task_ids: Collection[str]) -> Plans:
     """Plan and requests of a run; requests of single submissions for these tasks alone."""
     document, problem = _document(run, layout.PLAN)
     machine, _ = _document(run, layout.ENVIRONMENT)

@@ -18,7 +18,6 @@ from flightlog.analyze.diagnosis.base import Case, RunFacts
 from flightlog.analyze.diagnosis.case import GatheredCase, gather
 from flightlog.analyze.diagnosis.failures import (
     MOST_CAUSES,
-    VIEWS,
     Group,
     GroupCounts,
     Incident,
@@ -55,10 +54,9 @@ from flightlog.store.runs_folder import place
 from flightlog.store.tables.connection import path_text
 
 if TYPE_CHECKING:
-    import duckdb
-
     from flightlog.analyze.diagnosis.case import Plans
     from flightlog.store.run import Run
+    from flightlog.store.tables.run_tables import RunTables
 
 LARGEST_CHECKED = 32 << 20
 """Bytes of a record up to which it is checked for lines that are missing."""
@@ -96,12 +94,12 @@ class _Diagnosing:
         from flightlog.store.tables.run_tables import open_tables
 
         try:
-            with open_tables([self._run], only=VIEWS) as connection:
+            with open_tables([self._run]) as connection:
                 return self._result(connection)
         except OSError as error:
             raise DamagedRun(f"{self._run.path} cannot be read: {error.strerror or error}") from error
 
-    def _result(self, connection: duckdb.DuckDBPyConnection) -> RunDiagnosis:
+    def _result(self, connection: RunTables) -> RunDiagnosis:
         from flightlog.analyze.diagnosis.case import (
             FailureContext,
             GroupPlace,
@@ -159,9 +157,7 @@ class _Diagnosing:
         self._count_damage()
         return self._put_together(in_order(fold(causes)), counts, connection)
 
-    def _put_together(
-        self, causes: list[Cause], counts: GroupCounts, connection: duckdb.DuckDBPyConnection
-    ) -> RunDiagnosis:
+    def _put_together(self, causes: list[Cause], counts: GroupCounts, connection: RunTables) -> RunDiagnosis:
         [(completed, cancelled)] = connection.execute(
             "SELECT count(*) FILTER (event = 'task_completed'), count(*) FILTER (event = 'task_cancelled') "
             "FROM ended"

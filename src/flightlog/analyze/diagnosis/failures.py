@@ -24,9 +24,8 @@ from flightlog.store.liveness import latest, unix_time
 from flightlog.store.tables.connection import records
 
 if TYPE_CHECKING:
-    import duckdb
-
     from flightlog.store.run import Run
+    from flightlog.store.tables.run_tables import RunTables
 
 
 VIEWS = frozenset({"task_events", "failures", "workers", "jobs", "resources", "metrics", "span_events"})
@@ -56,7 +55,7 @@ LONGEST = 64
 """Rounds in which chains of dependents are followed; each doubles the distance."""
 
 
-def collect(connection: duckdb.DuckDBPyConnection) -> None:
+def collect(connection: RunTables) -> None:
     """Make the two tables. Goes through `tasks` once and through `failures` once; keeps no tracebacks."""
     connection.execute(_MACROS)
     connection.execute(_ENDED)
@@ -64,7 +63,7 @@ def collect(connection: duckdb.DuckDBPyConnection) -> None:
     connection.execute(_FOLD_RUN)
 
 
-def explain_dependents(connection: duckdb.DuckDBPyConnection) -> None:
+def explain_dependents(connection: RunTables) -> None:
     """Say of every mishap what it stands under, `root`, and lay those of dependents to what they depend on.
 
     The table `given_up` then has, by root, how many tasks were cancelled for that reason.
@@ -315,7 +314,7 @@ def _plain(reason: str | None) -> str:
     return re.sub(r"0x[0-9a-fA-F]+|\d+", "#", (reason or "").partition("\n")[0])[:200]
 
 
-def lay_to_incidents(connection: duckdb.DuckDBPyConnection, workers: WorkerHosts) -> None:
+def lay_to_incidents(connection: RunTables, workers: WorkerHosts) -> None:
     """Mark in `failure_records` what ended with a lost worker or an ended job."""
     rows = [
         (lost.event.worker, lost.at, incident.key)
@@ -376,7 +375,7 @@ class Nonfinite(Struct, frozen=True, kw_only=True):
     """Of the first one, in a series that has steps."""
 
 
-def read_nonfinite(connection: duckdb.DuckDBPyConnection) -> list[Nonfinite]:
+def read_nonfinite(connection: RunTables) -> list[Nonfinite]:
     """The earliest first, from `metrics`, `span_events` and `ended`."""
     found = [Nonfinite(**row) for row in records(connection.execute(_FOUND, {"few": MOST_NONFINITE}))]
     return sorted(found, key=lambda one: (one.at if one.at is not None else 0.0, one.name, one.file))
@@ -460,7 +459,7 @@ class GroupCounts(Struct, frozen=True):
     recovered: int
 
 
-def find_groups(connection: duckdb.DuckDBPyConnection) -> tuple[list[Group], GroupCounts]:
+def find_groups(connection: RunTables) -> tuple[list[Group], GroupCounts]:
     """The groups that hit most, from `rooted`, `ended` and `failures`; the order is that of their size."""
     connection.execute(_TOP, {"listed": MOST_CAUSES})
     groups: dict[str, Group] = {}
@@ -481,7 +480,7 @@ def find_groups(connection: duckdb.DuckDBPyConnection) -> tuple[list[Group], Gro
     return list(groups.values()), GroupCounts(*whole)
 
 
-def _add_attempts(connection: duckdb.DuckDBPyConnection, groups: dict[str, Group]) -> None:
+def _add_attempts(connection: RunTables, groups: dict[str, Group]) -> None:
     for root, peak, last_peak, *example in connection.execute(_ATTEMPTS).fetchall():
         group = groups[root]
         group.peak_rss_bytes, group.last_peak_bytes = peak, last_peak
@@ -490,7 +489,7 @@ def _add_attempts(connection: duckdb.DuckDBPyConnection, groups: dict[str, Group
         group.args = _decoded(args) or None
 
 
-def _add_texts(connection: duckdb.DuckDBPyConnection, groups: dict[str, Group]) -> None:
+def _add_texts(connection: RunTables, groups: dict[str, Group]) -> None:
     """Tracebacks and outputs of the examples, from `failures`; those of tasks from `tasks` have none."""
     by_task = {(group.task_id, group.attempt): group for group in groups.values() if group.task_id}
     by_cause = {group.root: group for group in groups.values() if not group.task_id}
@@ -605,7 +604,7 @@ class RunEnd(NamedTuple):
     in_flight: int
 
 
-def run_end(run: Run, connection: duckdb.DuckDBPyConnection, *, told: bool) -> RunEnd | None:
+def run_end(run: Run, connection: RunTables, *, told: bool) -> RunEnd | None:
     """The run's own end as a group; None where it ended well, is running, or its failure is `told` by an
     event.
     """
@@ -646,7 +645,7 @@ def run_end(run: Run, connection: duckdb.DuckDBPyConnection, *, told: bool) -> R
     return RunEnd(group, by, flying)
 
 
-def _last_sign(run: Run, connection: duckdb.DuckDBPyConnection) -> str | None:
+def _last_sign(run: Run, connection: RunTables) -> str | None:
     """The last heartbeat, end of a task or sample: what a run that was killed is last known by."""
     beats = [run.info.heartbeat, *(writer.heartbeat for writer in run.writers())]
     return latest(*beats, *(stamp for (stamp,) in connection.execute(_LAST).fetchall()))

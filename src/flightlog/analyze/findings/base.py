@@ -12,13 +12,12 @@ from flightlog.core.time import seconds
 from flightlog.core.units import format_percent
 
 if TYPE_CHECKING:
-    import duckdb
-
     from flightlog.analyze.devices.oom import Bundle
     from flightlog.analyze.report.critical_path import CriticalPath
     from flightlog.analyze.report.summary import Summary
     from flightlog.analyze.report.tasks import InFlight
     from flightlog.analyze.report.time_shares import Shares
+    from flightlog.store.tables.run_tables import RunTables
 
 
 LEAST_SHARE = 0.03
@@ -53,7 +52,7 @@ class FindingFacts(NamedTuple):
     critical: CriticalPath | None
     in_flight: list[InFlight]
     behind: list[Behind]
-    connection: duckdb.DuckDBPyConnection
+    tables: RunTables
     window: tuple[int | None, int | None]
     """The run's start, and its end or last sign of life, in nanoseconds."""
     out_of_memory: Sequence[Bundle] = ()
@@ -192,11 +191,11 @@ class Behind(NamedTuple):
         return self.usual_s is not None and self.known >= 5 and self.lasted_s >= 2 * self.usual_s
 
 
-def behind(connection: duckdb.DuckDBPyConnection, shares: Shares | None) -> list[Behind]:
+def behind(tables: RunTables, shares: Shares | None) -> list[Behind]:
     """The tasks that workers were idle behind, the costliest first; their idle times add up to
     `idle_behind_s`.
 
-    Reads what `shares` left in the connection.
+    Reads what `shares` left in the tables.
     """
     if shares is None or shares.basis != "workers" or not shares.whole.idle_behind_s:
         return []
@@ -210,5 +209,5 @@ def behind(connection: duckdb.DuckDBPyConnection, shares: Shares | None) -> list
             idle_s=seconds(int(ns)),
             workers=int(workers),
         )
-        for task, args, lasted, usual, known, ns, workers in connection.execute(_BEHIND).fetchall()
+        for task, args, lasted, usual, known, ns, workers in tables.execute(_BEHIND).fetchall()
     ]

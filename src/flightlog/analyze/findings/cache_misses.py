@@ -47,7 +47,7 @@ def cache_misses(facts: FindingFacts) -> Iterable[Finding]:
     """
     if not facts.summary.cache.misses:
         return
-    rows = facts.connection.execute(_MISSES, {"new": list(NEW)}).fetchall()
+    rows = facts.tables.execute(_MISSES, {"new": list(NEW)}).fetchall()
     known = [row for row in rows if row[3] is not None]
     if not known:
         return

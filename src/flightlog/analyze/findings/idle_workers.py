@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from flightlog.analyze.findings.base import Finding, FindingFacts, cost_text, matters
-from flightlog.analyze.report.interval_tables import merge, uncovered
 from flightlog.core.stats import exact_sum
 from flightlog.core.text import plural
 from flightlog.core.time import seconds
 from flightlog.core.units import format_duration
+from flightlog.store.tables.intervals import merge, uncovered
 
 _UNUSED = """
 SELECT DISTINCT worker FROM uptimes
@@ -23,7 +23,7 @@ def idle_workers(facts: FindingFacts) -> Iterable[Finding]:
     """Idle time behind tasks of ordinary length, and idle time in which no task ran anywhere."""
     if facts.shares is None or facts.shares.basis != "workers":
         return
-    unused = [name for (name,) in facts.connection.execute(_UNUSED).fetchall()]
+    unused = [name for (name,) in facts.tables.execute(_UNUSED).fetchall()]
     ordinary = [one for one in facts.behind if not one.is_straggler]
     ends = exact_sum(one.idle_s for one in ordinary)
     if matters(facts, ends):
@@ -191,23 +191,23 @@ SELECT coalesce(bool_or(moment < until), FALSE) FROM beside ASOF JOIN came ON be
 
 def program_spans(facts: FindingFacts) -> ProgramSpans:
     """The spans outside of tasks, while workers were up for which no task ran or was queued."""
-    connection = facts.connection
-    merge(connection, "up_merged", "component", "SELECT component, since, until FROM uptimes")
-    connection.execute(
+    tables = facts.tables
+    merge(tables, "up_merged", "component", "SELECT component, since, until FROM uptimes")
+    tables.execute(
         "CREATE OR REPLACE TEMP TABLE uptime_parts AS SELECT *, row_number() OVER () AS number FROM up_merged"
     )
-    merge(connection, "alone", "name", _ALONE)
-    connection.execute(_BESIDE)
-    merge(connection, "own", "name", _OWN)
-    merge(connection, "in_any", "name", "SELECT 0 AS name, since, until FROM own")
+    merge(tables, "alone", "name", _ALONE)
+    tables.execute(_BESIDE)
+    merge(tables, "own", "name", _OWN)
+    merge(tables, "in_any", "name", "SELECT 0 AS name, since, until FROM own")
     found: dict[str, dict[str | None, int]] = {"own": {}, "any": {}, "all": {}}
-    for part, name, waited in connection.execute(_WAITED).fetchall():
+    for part, name, waited in tables.execute(_WAITED).fetchall():
         found[part][name] = waited
     own, known, whole = found["own"], sum(found["any"].values()), sum(found["all"].values())
     told = [name for name, waited in own.items() if name is not None and waited >= LEAST_SHARE * whole][
         :NAMES
     ]
-    around = told and connection.execute(_AROUND, [told[0]]).fetchall() == [(True,)]
+    around = told and tables.execute(_AROUND, [told[0]]).fetchall() == [(True,)]
     return ProgramSpans(
         {name: seconds(own[name]) for name in told},
         around_tasks=bool(around),

@@ -54,7 +54,7 @@ def cold_starts(facts: FindingFacts) -> Iterable[Finding]:
     if facts.shares is None or facts.shares.basis != "workers":
         return
     start_up = facts.shares.whole.startup_s
-    row = facts.connection.execute(_FIRST, {"enough": ENOUGH}).fetchone()
+    row = facts.tables.execute(_FIRST, {"enough": ENOUGH}).fetchone()
     slow, beyond = (int(row[0]), seconds(round(row[1]))) if row is not None else (0, 0.0)
     lost = start_up + beyond
     if not matters(facts, lost):
@@ -92,7 +92,7 @@ WHERE state = 'completed' AND result_bytes IS NOT NULL GROUP BY task ORDER BY by
 
 def serialization(facts: FindingFacts) -> Iterable[Finding]:
     """Transfer time where spans tell it; else the task name with the largest results, its cost unknown."""
-    row = facts.connection.execute(_RESULTS).fetchone()
+    row = facts.tables.execute(_RESULTS).fetchone()
     task, results, total = (row[0], int(row[1]), int(row[2])) if row is not None else ("", 0, 0)
     largest = f"{plural(results, 'result')} of {task} came to {format_bytes(total)}"
     evidence = {"task": task or None, "results": results, "result_bytes": total}

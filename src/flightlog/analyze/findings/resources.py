@@ -32,7 +32,7 @@ def memory_pressure(facts: FindingFacts) -> Iterable[Finding]:
     if cgroup is not None and cgroup.oom_kills:
         evidence["oom_kills"] = cgroup.oom_kills
         said.append(f"the kernel killed {plural(cgroup.oom_kills, 'process', 'processes')} for memory")
-    row = facts.connection.execute(_FAILED).fetchone()
+    row = facts.tables.execute(_FAILED).fetchone()
     failed, ns = (int(row[0]), int(row[1])) if row is not None else (0, 0)
     if failed:
         evidence["tasks_out_of_memory"] = failed
@@ -96,7 +96,7 @@ def oversubscription(facts: FindingFacts) -> Iterable[Finding]:
     """Time of completed tasks off the processor, while the host was full; and what a CPU quota held back."""
     node, cgroup = facts.summary.resources.node, facts.summary.resources.cgroup
     busy = node.cpu_percent.mean if node is not None else None
-    row = facts.connection.execute(_WAITED).fetchone()
+    row = facts.tables.execute(_WAITED).fetchone()
     ran, waited = (seconds(int(row[0])), seconds(int(row[1]))) if row is not None else (0.0, 0.0)
     if busy is not None and busy >= FULL_PERCENT and ran and matters(facts, waited):
         cores = f" of {format_count(node.cpus)} cores" if node is not None and node.cpus else ""

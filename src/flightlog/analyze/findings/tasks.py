@@ -87,7 +87,7 @@ def failed_work(facts: FindingFacts) -> Iterable[Finding]:
     if facts.shares is None or not matters(facts, facts.shares.whole.failed_s):
         return
     lost = facts.shares.whole.failed_s
-    rows = facts.connection.execute(_FAILED).fetchall()
+    rows = facts.tables.execute(_FAILED).fetchall()
     attempts, retried, cancelled = (sum(row[n] for row in rows) for n in (1, 2, 3))
     causes = facts.summary.failures.by_cause
     cause = (causes[0].error_type or "", (causes[0].message or "").partition("\n")[0]) if causes else ("", "")

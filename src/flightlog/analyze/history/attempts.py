@@ -29,10 +29,9 @@ from flightlog.store.run import Run
 from flightlog.store.runs_folder import fetch_documents
 
 if TYPE_CHECKING:
-    import duckdb
-
     from flightlog.store.headline import Headline, NameHeadline
     from flightlog.store.run import Run
+    from flightlog.store.tables.run_tables import RunTables
 
 RUNS = 50
 ATTEMPTS = 100_000
@@ -195,6 +194,7 @@ def _read(
     """
     if not runs:
         return [], []
+
     import duckdb
 
     unreadable = (OSError, FlightlogError, duckdb.Error)
@@ -218,13 +218,13 @@ def _attempts(runs: list[Run], task: str | None, limit: int, busy: dict[str, flo
     from flightlog.store.tables.run_tables import open_tables
 
     by_id = {run.run_id: run for run in runs}
-    with open_tables(runs, only=("attempts", "resources", "workers", "failures")) as connection:
-        rows = records(connection.execute(_ATTEMPTS, {"runs": list(by_id), "task": task, "limit": limit}))
+    with open_tables(runs) as tables:
+        rows = records(tables.execute(_ATTEMPTS, {"runs": list(by_id), "task": task, "limit": limit}))
         if not rows:
             return []
-        requests, lost = Requests(connection, runs), _lost(connection)
-        signals, rooms = _signals(connection), _rooms(connection)
-        busy |= dict(connection.execute(_BUSY).fetchall())
+        requests, lost = Requests(tables, runs), _lost(tables)
+        signals, rooms = _signals(tables), _rooms(tables)
+        busy |= dict(tables.execute(_BUSY).fetchall())
     return [_attempt(row, by_id[row["run_id"]], requests, lost, signals, rooms) for row in rows]
 
 
@@ -275,26 +275,26 @@ def _args(text: str | None) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _lost(connection: duckdb.DuckDBPyConnection) -> dict[tuple[str, str], str]:
+def _lost(tables: RunTables) -> dict[tuple[str, str], str]:
     """Why workers were lost, by run and worker."""
-    rows = connection.execute(
+    rows = tables.execute(
         "SELECT run_id, worker, reason FROM workers WHERE event = 'worker_lost' AND reason IS NOT NULL"
     ).fetchall()
     return {(run_id, worker): reason for run_id, worker, reason in rows}
 
 
-def _signals(connection: duckdb.DuckDBPyConnection) -> dict[tuple[str, str, int], str]:
+def _signals(tables: RunTables) -> dict[tuple[str, str, int], str]:
     """The signals that ended attempts, by run, task and attempt."""
-    rows = connection.execute(
+    rows = tables.execute(
         "SELECT run_id, task_id, attempt, signal FROM failures WHERE signal IS NOT NULL AND task_id IS NOT "
         "NULL"
     ).fetchall()
     return {(run_id, task_id, attempt or 1): signal for run_id, task_id, attempt, signal in rows}
 
 
-def _rooms(connection: duckdb.DuckDBPyConnection) -> dict[tuple[str, str | None], int]:
+def _rooms(tables: RunTables) -> dict[tuple[str, str | None], int]:
     """The memory of the hosts, or what the cgroup there allows, by run and host."""
-    rows = connection.execute(_ROOMS).fetchall()
+    rows = tables.execute(_ROOMS).fetchall()
     return {(run_id, host): room for run_id, host, room in rows}
 
 
@@ -417,18 +417,18 @@ class Requests:
     component's, and all of them before what its worker was given; a plan fills in where events are lost.
     """
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, runs: list[Run]) -> None:
-        """Read `resources` and `workers` of the connection, and the runs' plans. Raises `duckdb.Error`."""
+    def __init__(self, tables: RunTables, runs: list[Run]) -> None:
+        """Read `resources` and `workers` of the tables, and the runs' plans. Raises `duckdb.Error`."""
         self._said: dict[tuple[str, str, str], Requested] = {}
         self._timeouts: dict[tuple[str, str], float] = {}
         self._hosts: dict[tuple[str, str], str] = {}
         for run in runs:
             self._read_plan(run.run_id, run.path)
-        for run_id, worker, host, *given in connection.execute(_LAUNCHED).fetchall():
+        for run_id, worker, host, *given in tables.execute(_LAUNCHED).fetchall():
             self._said[run_id, "worker", worker] = _requested(*given)
             if host is not None:
                 self._hosts[run_id, worker] = host
-        for run_id, task_id, task, component, *asked in connection.execute(_REQUESTED).fetchall():
+        for run_id, task_id, task, component, *asked in tables.execute(_REQUESTED).fetchall():
             kind = "task_id" if task_id is not None else "task" if task is not None else "component"
             name = task_id or task or component
             if name is not None:

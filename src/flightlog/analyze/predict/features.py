@@ -253,8 +253,8 @@ def saved_by_cache(past: ProjectHistory) -> dict[tuple[str, str], float]:
     if not past.runs:
         return {}
     try:
-        with open_tables(past.runs, only=("cache",)) as connection:
-            rows = connection.execute(
+        with open_tables(past.runs) as tables:
+            rows = tables.execute(
                 "SELECT run_id, task_id, sum(saved_s) FROM cache "
                 "WHERE result = 'hit' AND task_id IS NOT NULL AND saved_s > 0 GROUP BY run_id, task_id"
             ).fetchall()

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import msgspec
 from msgspec import Struct, structs
 
-from flightlog.analyze.report.interval_tables import scalar
 from flightlog.core.time import seconds, timestamp_of
 from flightlog.events.base import Json
 
 if TYPE_CHECKING:
-    import duckdb
+    from flightlog.store.tables.run_tables import RunTables
 
 LONGEST = 10
 """How many segments are listed."""
@@ -84,7 +83,7 @@ class CriticalPath(Struct, frozen=True, kw_only=True):
 
 
 def critical_path(
-    connection: duckdb.DuckDBPyConnection,
+    tables: RunTables,
     window: tuple[int | None, int | None],
     startups: Startups,
     *,
@@ -100,12 +99,12 @@ def critical_path(
     start, until = window
     if start is None or until is None or until <= start:
         return None
-    size = scalar(connection, "SELECT count(*) FROM attempt_intervals WHERE began IS NOT NULL")
+    size = tables.scalar("SELECT count(*) FROM attempt_intervals WHERE began IS NOT NULL")
     if not size:
         return None
     few = size <= replayed
-    one_by_one = leaps and not few and none_depends(connection) and order_attempts(connection)
-    chain = (SequentialChain if one_by_one else Chain)(connection, start, until, startups)
+    one_by_one = leaps and not few and none_depends(tables) and order_attempts(tables)
+    chain = (SequentialChain if one_by_one else Chain)(tables, start, until, startups)
     steps = chain.steps()
     parts, longest = _parts(steps, until - start), _longest(steps)
     alone: dict[int, int] = {}
@@ -178,9 +177,7 @@ class _Stretch(NamedTuple):
     slack: int
 
 
-def critical_spans(
-    connection: duckdb.DuckDBPyConnection, window: tuple[int | None, int | None]
-) -> CriticalPath | None:
+def critical_spans(tables: RunTables, window: tuple[int | None, int | None]) -> CriticalPath | None:
     """The chain through one run's spans, from its `span_intervals` table; None where there are none or no
     time passed.
 
@@ -193,7 +190,7 @@ def critical_spans(
     start, until = window
     if start is None or until is None or until <= start:
         return None
-    rows = connection.execute(
+    rows = tables.execute(
         """
         WITH longest AS (
             SELECT rowid AS id, * FROM span_intervals WHERE began < least(stopped, $until)
@@ -331,8 +328,8 @@ class Graph(ABC):
     last.
     """
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, start: int, until: int) -> None:
-        self._connection = connection
+    def __init__(self, tables: RunTables, start: int, until: int) -> None:
+        self._tables = tables
         self._start, self._until = start, until
 
     def steps(self) -> list[ChainStep]:
@@ -359,7 +356,7 @@ class Graph(ABC):
                 step("startup", START_UP, launched)
             elif how == "program" and base_stopped is not None:
                 step("program", BETWEEN, base_stopped)
-        first = scalar(self._connection, "SELECT min(began) FROM attempt_intervals")
+        first = self._tables.scalar("SELECT min(began) FROM attempt_intervals")
         step("program", UNKNOWN if first is not None and first < cursor else BEFORE, self._start)
         return found[::-1]
 
@@ -387,19 +384,17 @@ class Chain(Graph):
     program, which is taken to have waited for `base`, the last attempt that had ended then.
     """
 
-    def __init__(
-        self, connection: duckdb.DuckDBPyConnection, start: int, until: int, startups: Startups
-    ) -> None:
-        super().__init__(connection, start, until)
-        lay_out_startups(connection, startups)
-        connection.execute(_NODES)
-        connection.execute(_BOUND, {"start": start})
+    def __init__(self, tables: RunTables, start: int, until: int, startups: Startups) -> None:
+        super().__init__(tables, start, until)
+        lay_out_startups(tables, startups)
+        tables.execute(_NODES)
+        tables.execute(_BOUND, {"start": start})
 
     def links(self) -> Iterator[OnChain]:
         """The attempts on the chain, the last first. Fetches one number of every attempt, some 40 bytes
         each.
         """
-        [(last, previous)] = self._connection.execute(
+        [(last, previous)] = self._tables.execute(
             """
             SELECT (SELECT n FROM bound ORDER BY stopped DESC, n LIMIT 1), list(previous ORDER BY n)
                 FROM bound
@@ -411,7 +406,7 @@ class Chain(Graph):
             numbers.append(node)
             node = previous[node]
         del previous
-        rows = self._connection.execute(
+        rows = self._tables.execute(
             """
             SELECT bound.n, names.task, bound.began, bound.stopped, bound.moment, bound.how, bound.launched,
                 bound.base_stopped
@@ -427,7 +422,7 @@ class Chain(Graph):
         """The same attempts, to be asked what shortening would give; fetches ten numbers of each, and holds
         them.
         """
-        columns = self._connection.execute(
+        columns = self._tables.execute(
             """
             SELECT list(began ORDER BY n), list(stopped ORDER BY n), list(moment ORDER BY n),
                 list(name ORDER BY n),
@@ -439,16 +434,14 @@ class Chain(Graph):
         ).fetchone()
         assert columns is not None
         needs: dict[int, list[int]] = {}
-        for node, other in self._connection.execute("SELECT n, other FROM needs ORDER BY ALL").fetchall():
+        for node, other in self._tables.execute("SELECT n, other FROM needs ORDER BY ALL").fetchall():
             needs.setdefault(node, []).append(other)
-        names = [
-            name for (name,) in self._connection.execute("SELECT task FROM names ORDER BY id").fetchall()
-        ]
+        names = [name for (name,) in self._tables.execute("SELECT task FROM names ORDER BY id").fetchall()]
         return Replay(columns, needs, names)
 
     def about(self, nodes: list[int]) -> list[tuple[int, str, str | None, str | None]]:
         """Number, task id, worker and arguments of these attempts."""
-        return self._connection.execute(
+        return self._tables.execute(
             """
             SELECT nodes.n, task_id, nodes.worker_name, attempt_intervals.args
             FROM (SELECT * FROM nodes WHERE n IN (SELECT unnest($1::BIGINT[]))) AS nodes
@@ -513,11 +506,11 @@ def _arguments(text: str | None) -> dict[str, object] | None:
     return found if isinstance(found, dict) else None
 
 
-def lay_out_startups(connection: duckdb.DuckDBPyConnection, startups: Startups) -> None:
+def lay_out_startups(tables: RunTables, startups: Startups) -> None:
     """Make the table `startups`."""
     rows = [(worker, *one) for worker, known in startups.items() for one in known]
     columns: list[list[object]] = [list(column) for column in zip(*rows, strict=True)] or [[]] * 3
-    connection.execute(
+    tables.execute(
         """
         CREATE OR REPLACE TEMP TABLE startups AS SELECT unnest($1::VARCHAR[]) AS worker_name,
             unnest($2::BIGINT[]) AS launched, unnest($3::BIGINT[]) AS ready
@@ -623,16 +616,15 @@ WINDOW in_order AS (PARTITION BY worker ORDER BY began, stopped)
 """
 
 
-def order_attempts(connection: duckdb.DuckDBPyConnection) -> bool:
+def order_attempts(tables: RunTables) -> bool:
     """Make `sequential_attempts` of `attempt_intervals`; whether that is what they did: each on a known
     worker, for a time, none beside another.
 
     `n` numbers them, so that the attempt before one on its worker has the number before; `reached` is when
     that ended.
     """
-    connection.execute(_TURNS)
-    in_turn = scalar(
-        connection,
+    tables.execute(_TURNS)
+    in_turn = tables.scalar(
         """
         SELECT coalesce(bool_and(began < stopped AND coalesce(reached <= began, true)), false)
             AND count(*) = (SELECT count(*) FROM attempt_intervals WHERE began IS NOT NULL)
@@ -642,11 +634,9 @@ def order_attempts(connection: duckdb.DuckDBPyConnection) -> bool:
     return bool(in_turn)
 
 
-def none_depends(connection: duckdb.DuckDBPyConnection) -> bool:
+def none_depends(tables: RunTables) -> bool:
     """Whether no task waited for the result of another."""
-    some = scalar(
-        connection, "SELECT count(*) FROM attempt_intervals WHERE attempt = 1 AND len(depends_on) > 0"
-    )
+    some = tables.scalar("SELECT count(*) FROM attempt_intervals WHERE attempt = 1 AND len(depends_on) > 0")
     return not some
 
 
@@ -656,27 +646,24 @@ class SequentialChain(Graph):
     Most of them waited for the one before on their worker: only the others are fetched.
     """
 
-    def __init__(
-        self, connection: duckdb.DuckDBPyConnection, start: int, until: int, startups: Startups
-    ) -> None:
-        super().__init__(connection, start, until)
-        lay_out_startups(connection, startups)
-        connection.execute(_AGAIN)
-        connection.execute(_LEAPS, {"start": start})
-        connection.execute(_BASES)
+    def __init__(self, tables: RunTables, start: int, until: int, startups: Startups) -> None:
+        super().__init__(tables, start, until)
+        lay_out_startups(tables, startups)
+        tables.execute(_AGAIN)
+        tables.execute(_LEAPS, {"start": start})
+        tables.execute(_BASES)
 
     def links(self) -> Iterator[OnChain]:
         """The attempts on the chain, the last first."""
         leaps = dict(
-            self._connection.execute(
+            self._tables.execute(
                 """
                 SELECT leaps.n, CASE how WHEN 'need' THEN need WHEN 'program' THEN bases.n END
                 FROM leaps LEFT JOIN bases ON bases.stopped = leaps.base_stopped
                 """
             ).fetchall()
         )
-        last = scalar(
-            self._connection,
+        last = self._tables.scalar(
             """
             SELECT sequential_attempts.n FROM sequential_attempts JOIN attempt_intervals USING (worker, began)
             WHERE sequential_attempts.stopped = (SELECT max(stopped) FROM sequential_attempts)
@@ -688,7 +675,7 @@ class SequentialChain(Graph):
         while node is not None:
             numbers.append(node)
             node = leaps[node] if node in leaps else node - 1
-        rows = self._connection.execute(
+        rows = self._tables.execute(
             """
             SELECT n, attempt_intervals.task, began, stopped,
                 CASE WHEN leaps.n IS NULL THEN sequential_attempts.reached ELSE leaps.moment END,
@@ -705,7 +692,7 @@ class SequentialChain(Graph):
 
     def about(self, nodes: list[int]) -> list[tuple[int, str, str | None, str | None]]:
         """Number, task id, worker and arguments of a few attempts."""
-        return self._connection.execute(
+        return self._tables.execute(
             """
             SELECT sequential_attempts.n, attempt_intervals.task_id, worker, attempt_intervals.args
             FROM (SELECT * FROM sequential_attempts WHERE n IN (SELECT unnest($1::BIGINT[]))) AS

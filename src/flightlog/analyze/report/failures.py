@@ -12,7 +12,7 @@ from flightlog.events import Event, Failure, TaskFailed
 from flightlog.events.base import Json
 
 if TYPE_CHECKING:
-    import duckdb
+    from flightlog.store.tables.run_tables import RunTables
 
 LISTED = 100
 """How many groups a summary lists; `groups` is of all."""
@@ -188,7 +188,7 @@ class FailureCause(Struct, frozen=True, kw_only=True):
     traceback: str | None
 
 
-def failure_groups(connection: duckdb.DuckDBPyConnection, summary: FailureSummary) -> list[FailureCause]:
+def failure_groups(tables: RunTables, summary: FailureSummary) -> list[FailureCause]:
     """The causes that the summary lists, in its order, from the run's `failures`, `task_events` and
     `attempt_intervals`.
 
@@ -197,11 +197,11 @@ def failure_groups(connection: duckdb.DuckDBPyConnection, summary: FailureSummar
     """
     if not summary.count:
         return []
-    connection.execute(_CASES)
-    spans = {cause: (first, last) for cause, first, last in connection.execute(_BOUNDS).fetchall()}
-    counts = {column: _counts(connection, column) for column in ("task", "worker", "attempt")}
+    tables.execute(_CASES)
+    spans = {cause: (first, last) for cause, first, last in tables.execute(_BOUNDS).fetchall()}
+    counts = {column: _counts(tables, column) for column in ("task", "worker", "attempt")}
     cases: dict[str, list[FailureCase]] = {}
-    for cause, *case in connection.execute(_EXAMPLES, {"few": EXAMPLES}).fetchall():
+    for cause, *case in tables.execute(_EXAMPLES, {"few": EXAMPLES}).fetchall():
         cases.setdefault(cause, []).append(_case(*case))
     found = []
     for group in summary.by_cause:
@@ -223,9 +223,9 @@ def failure_groups(connection: duckdb.DuckDBPyConnection, summary: FailureSummar
     return found
 
 
-def _counts(connection: duckdb.DuckDBPyConnection, column: str) -> dict[str, dict[str, int]]:
+def _counts(tables: RunTables, column: str) -> dict[str, dict[str, int]]:
     """By cause how often each value occurs, the most frequent first."""
-    rows = connection.execute(
+    rows = tables.execute(
         f"""
         SELECT cause, {column}::VARCHAR AS value, count(*) AS number FROM cases WHERE {column} IS NOT NULL
         GROUP BY cause, value

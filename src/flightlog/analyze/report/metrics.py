@@ -14,7 +14,7 @@ from msgspec import Struct
 from flightlog.core.stats import QUANTILES, Distribution, distribution_of, mean_of, place_of
 
 if TYPE_CHECKING:
-    import duckdb
+    from flightlog.store.tables.run_tables import RunTables
 
 LARGEST = 1.7e308
 """Whole numbers in JSON have no end; floats have."""
@@ -99,20 +99,20 @@ SELECT owner, name, moment, tie, place, {number} AS number FROM (
 """One row per value; a list holds several values of one metric, in order."""
 
 
-def metrics_by_owner(connection: duckdb.DuckDBPyConnection, rows: str) -> dict[str, dict[str, MetricStats]]:
+def metrics_by_owner(tables: RunTables, rows: str) -> dict[str, dict[str, MetricStats]]:
     """The metrics of each owner, by name; values that are no numbers a float can hold are passed over.
 
     `rows` is a select statement of `owner`, `metrics`, `moment` and `tie`, which orders those of one moment.
     """
     values = _VALUES.format(number=_NUMBER, rows=rows)
-    return statistics_of(connection, values)
+    return statistics_of(tables, values)
 
 
-def statistics_of(connection: duckdb.DuckDBPyConnection, values: str) -> dict[str, dict[str, MetricStats]]:
+def statistics_of(tables: RunTables, values: str) -> dict[str, dict[str, MetricStats]]:
     """Statistics of the numbers that a select statement gives: `owner`, `name`, `number`, and `moment`, `tie`
     and `place`, by which the last one is found.
     """
-    rows = connection.execute(
+    rows = tables.execute(
         f"""
         SELECT owner, name, count(*), coalesce({total_sql("number")}, 'inf'), min(number), max(number),
             arg_max(number, row(coalesce(moment, {_NEVER}), tie, place, number))

@@ -5,7 +5,7 @@ A report is worked out from one reading of the run, which charts share.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -37,16 +37,13 @@ from flightlog.store.layout import Adopted
 from flightlog.store.tables.run_tables import read_again
 
 if TYPE_CHECKING:
-    import duckdb
-
     from flightlog.analyze.devices.oom import Bundle
     from flightlog.store.run import Run
+    from flightlog.store.tables.run_tables import RunTables
 
 
 SLOWEST = 3
 """How many of the slowest tasks of each name are listed."""
-
-_VIEWS = {"cache", "failures", "task_events"}
 
 
 class Details(Struct, frozen=True, kw_only=True):
@@ -104,15 +101,12 @@ def report_and(
     run: Run,
     also: Callable[[ReportContext], Also],
     *,
-    views: Collection[str] = (),
     details: bool = True,
     history: Mapping[str, Distribution] | None = None,
     rates: CostRates | None = None,
 ) -> tuple[Report, Also]:
-    """The report, and what `also` makes of the same reading; it finds these `views`, too, in the
-    connection.
-    """
-    with open_context(run, views={*_VIEWS, *views}) as context:
+    """The report, and what `also` makes of the same reading; `context.tables` has all relations."""
+    with open_context(run) as context:
         return _report(context, details, history, rates), also(context)
 
 
@@ -126,27 +120,27 @@ def _report(
     history: Mapping[str, Distribution] | None,
     rates: CostRates | None,
 ) -> Report:
-    run, connection, summary, workers, window = context
+    run, tables, summary, workers, window = context
     going_on = in_flight(summary, history)
-    measured = measure(connection, workers, window)
+    measured = measure(tables, workers, window)
     time = None if measured is None else shares_of(measured)
-    summary, spent = _cost(run, summary, workers, measured, connection, rates)
+    summary, spent = _cost(run, summary, workers, measured, tables, rates)
     startups = {
         name: [(launched, ready) for launched, ready in launches if ready is not None]
         for name, launches in workers.launches().items()
     }
-    critical = critical_path(connection, window, startups) or critical_spans(connection, window)
-    late = behind(connection, time)
-    facts = FindingFacts(summary, time, critical, going_on, late, connection, window, _out_of_memory(run))
+    critical = critical_path(tables, window, startups) or critical_spans(tables, window)
+    late = behind(tables, time)
+    facts = FindingFacts(summary, time, critical, going_on, late, tables, window, _out_of_memory(run))
     return Report(
         **{name: getattr(summary, name) for name in Summary.__struct_fields__},
         time=time,
-        concurrency=concurrency(connection, window),
+        concurrency=concurrency(tables, window),
         critical_path=critical,
         findings=find(facts),
         in_flight=going_on,
-        calibration=calibration_loops(connection),
-        details=_details(connection, summary) if details else None,
+        calibration=calibration_loops(tables),
+        details=_details(tables, summary) if details else None,
         jobs=job_summary(run),
         cost_split=spent,
         adopted=run.info.adopted if isinstance(run.info.adopted, Adopted) else None,
@@ -158,7 +152,7 @@ def _cost(
     summary: Summary,
     workers: WorkerTally,
     measured: Measured | None,
-    connection: duckdb.DuckDBPyConnection,
+    tables: RunTables,
     instead: CostRates | None,
 ) -> tuple[Summary, CostSplit | None]:
     """The summary with the cost at other rates, where such are given, and what the time of workers was paid
@@ -172,7 +166,7 @@ def _cost(
         run,
         summary.run.end_time or summary.run.last_seen,
         workers,
-        worked(connection),
+        worked(tables),
         resources=summary.resources,
         artifacts=summary.artifacts,
         saved_s=summary.cache.saved_s,
@@ -205,10 +199,10 @@ def report_schema() -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Flightlog report", **schema}
 
 
-def _details(connection: duckdb.DuckDBPyConnection, summary: Summary) -> Details:
+def _details(tables: RunTables, summary: Summary) -> Details:
     slowest: dict[str, list[TaskRow]] = {}
     names = list(summary.tasks.by_name)[:NAMES]
-    rows = connection.execute(
+    rows = tables.execute(
         """
         WITH slowest AS ( -- arguments are looked up for these alone
             SELECT task, task_id, attempt, duration_s, worker FROM attempt_intervals
@@ -227,6 +221,6 @@ def _details(connection: duckdb.DuckDBPyConnection, summary: Summary) -> Details
         slowest.setdefault(row[0], []).append(task_row(*row))
     return Details(
         slowest=slowest,
-        span_tree=span_tree(connection),
-        failures=failure_groups(connection, summary.failures),
+        span_tree=span_tree(tables),
+        failures=failure_groups(tables, summary.failures),
     )

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from flightlog.analyze.report.interval_tables import merge, scalar
 from flightlog.analyze.report.metrics import (
     MetricStats,
     distribution_from,
@@ -25,10 +24,10 @@ from flightlog.analyze.report.metrics import (
 from flightlog.core.stats import exact_sum
 from flightlog.core.time import nanoseconds, seconds, timestamp_of
 from flightlog.events.base import Json
-from flightlog.store.tables.connection import records
+from flightlog.store.tables.intervals import merge
 
 if TYPE_CHECKING:
-    import duckdb
+    from flightlog.store.tables.run_tables import RunTables
 
 IN_FLIGHT = 100
 NAMES = 1000
@@ -99,11 +98,11 @@ FROM span_rows WHERE NOT "open"
 """
 
 
-def span_summary(connection: duckdb.DuckDBPyConnection, until: int | None) -> SpanSummary:
+def span_summary(tables: RunTables, until: int | None) -> SpanSummary:
     """All spans, from `span_intervals` and `span_rows`; `until` is the run's end, or its last heartbeat."""
-    measured = metrics_by_owner(connection, _MEASURED)
+    measured = metrics_by_owner(tables, _MEASURED)
     merge(
-        connection,
+        tables,
         "open_by_name",
         "name",
         """
@@ -111,26 +110,24 @@ def span_summary(connection: duckdb.DuckDBPyConnection, until: int | None) -> Sp
         WHERE NOT "open" AND began IS NOT NULL AND stopped IS NOT NULL
         """,
     )
-    walls = dict(
-        connection.execute("SELECT name, sum(until - since) FROM open_by_name GROUP BY name").fetchall()
-    )
-    merge(connection, "open_at_all", "all_of_them", "SELECT 0 AS all_of_them, since, until FROM open_by_name")
-    wall = scalar(connection, "SELECT coalesce(sum(until - since), 0) FROM open_at_all")
-    rows = records(connection.execute(_BY_NAME))
+    walls = dict(tables.execute("SELECT name, sum(until - since) FROM open_by_name GROUP BY name").fetchall())
+    merge(tables, "open_at_all", "all_of_them", "SELECT 0 AS all_of_them, since, until FROM open_by_name")
+    wall = tables.scalar("SELECT coalesce(sum(until - since), 0) FROM open_at_all")
+    rows = tables.records(_BY_NAME)
     names = {
         row["name"]: _span_name(row, walls.get(row["name"], 0), measured.get(row["name"], {})) for row in rows
     }
     return SpanSummary(
         count=sum(name.count for name in names.values()),
         errors=sum(name.errors for name in names.values()),
-        open_in_flight=scalar(connection, 'SELECT count(*) FROM span_rows WHERE "open"'),
+        open_in_flight=tables.scalar('SELECT count(*) FROM span_rows WHERE "open"'),
         wall_s=seconds(int(wall)),
         busy_s=seconds(sum(int(row["own"]) for row in rows)),
         names=len(names),
         by_name={
             name: names[name] for name in sorted(sorted(names, key=lambda n: (-names[n].count, n))[:NAMES])
         },
-        in_flight=_in_flight(connection, until),
+        in_flight=_in_flight(tables, until),
     )
 
 
@@ -151,8 +148,8 @@ def _span_name(row: Mapping[str, Any], wall: int, metrics: dict[str, MetricStats
     )
 
 
-def _in_flight(connection: duckdb.DuckDBPyConnection, until: int | None) -> list[SpanInFlight]:
-    rows = connection.execute(
+def _in_flight(tables: RunTables, until: int | None) -> list[SpanInFlight]:
+    rows = tables.execute(
         """
         SELECT name, coalesce(span_id, ''), parent_id, tags, at_ns(started_at), duration_s FROM span_rows
         WHERE "open" ORDER BY started_at NULLS FIRST, name, span_id LIMIT $few
@@ -210,10 +207,10 @@ class SpanTree(Struct, frozen=True, kw_only=True):
     nodes: list[SpanNode]
 
 
-def span_tree(connection: duckdb.DuckDBPyConnection) -> SpanTree:
+def span_tree(tables: RunTables) -> SpanTree:
     """The tree of one run's spans, from its `span_intervals` and `attempt_intervals` tables."""
-    connection.execute(_PLACED, {"deepest": DEEPEST})
-    found = connection.execute(_NODES)
+    tables.execute(_PLACED, {"deepest": DEEPEST})
+    found = tables.execute(_NODES)
     rows = found.fetchmany(NODES)
     busy = {(task, tuple(path)): 0 for task, path, *_ in rows}
     paths, batch = 0, rows
@@ -239,9 +236,7 @@ def span_tree(connection: duckdb.DuckDBPyConnection) -> SpanTree:
         )
         for task, path, count, opened, errors, total, wall, own in rows
     ]
-    unplaced = scalar(
-        connection, "SELECT (SELECT count(*) FROM span_intervals) - (SELECT count(*) FROM placed)"
-    )
+    unplaced = tables.scalar("SELECT (SELECT count(*) FROM span_intervals) - (SELECT count(*) FROM placed)")
     return SpanTree(paths=paths, unplaced=unplaced, nodes=_in_order(nodes))
 
 
@@ -350,17 +345,17 @@ class CalibrationLoop(Struct, frozen=True, kw_only=True):
     listed: list[Iteration]
 
 
-def calibration_loops(connection: duckdb.DuckDBPyConnection) -> list[CalibrationLoop]:
+def calibration_loops(tables: RunTables) -> list[CalibrationLoop]:
     """The loops of one run in order of their start, from its `span_intervals` table and `spans`; none where
     no span is so named.
     """
-    there = connection.execute("SELECT 1 FROM span_intervals WHERE name = $1 LIMIT 1", [ITERATION]).fetchone()
+    there = tables.execute("SELECT 1 FROM span_intervals WHERE name = $1 LIMIT 1", [ITERATION]).fetchone()
     if there is None:
         return []
     turns: dict[str, list[_Turn]] = {}
     by_id: dict[str, _Turn] = {}
     jobs: dict[str, tuple[str | None, float, bool]] = {}
-    rows = connection.execute(
+    rows = tables.execute(
         """
         SELECT name, span_id, coalesce(parent_id, ''), strftime(started_at, '%Y-%m-%dT%H:%M:%S.%fZ'),
             at_ns(started_at), duration_s, "open", tags, metrics

@@ -5,7 +5,7 @@ Includes what the recorder itself cost.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,7 +15,6 @@ from msgspec import Struct
 from flightlog.analyze.cost.cost import CostSummary, CostTally, used_by
 from flightlog.analyze.report.cache import ArtifactSummary, ArtifactTally, CacheSummary, CacheTally
 from flightlog.analyze.report.failures import FailureSummary, FailureTally
-from flightlog.analyze.report.interval_tables import RunLines
 from flightlog.analyze.report.metrics import MetricStats, statistics_of
 from flightlog.analyze.report.resources import ResourceSummary, ResourceTally
 from flightlog.analyze.report.spans import NO_SPANS, SpanSummary, span_summary
@@ -25,17 +24,16 @@ from flightlog.analyze.tallies import copied, tallied
 from flightlog.core.displayed import Displayed
 from flightlog.core.stats import exact_sum
 from flightlog.core.time import moment
-from flightlog.events import Event
+from flightlog.events import Event, TaskFailed
 from flightlog.store.layout import WriterInfo
 from flightlog.store.liveness import latest
 from flightlog.store.read.events import Completeness
-from flightlog.store.tables.run_tables import open_all, read_again
+from flightlog.store.tables.run_tables import open_tables, read_again
 
 if TYPE_CHECKING:
-    import duckdb
-
     from flightlog.store.read.events import RunReading
     from flightlog.store.run import Run
+    from flightlog.store.tables.run_tables import RunTables
 
 
 class RunFacts(Struct, frozen=True, kw_only=True):
@@ -84,12 +82,10 @@ class Summary(Displayed, Struct, frozen=True, kw_only=True):
 
 
 class ReportContext(NamedTuple):
-    """What was read of a run, while it is open: the tables `attempt_intervals`, `span_intervals` and
-    `span_rows` are in the connection.
-    """
+    """What was read of a run, while its tables are open."""
 
     run: Run
-    connection: duckdb.DuckDBPyConnection
+    tables: RunTables
     summary: Summary
     workers: WorkerTally
     window: tuple[int | None, int | None]
@@ -97,25 +93,18 @@ class ReportContext(NamedTuple):
 
 
 @contextmanager
-def open_context(run: Run, *, views: Collection[str] = (), cached: bool = True) -> Iterator[ReportContext]:
-    """Read a run in any state; beside `attempts` and `spans` these `views` are in the connection.
-
-    A summary that was kept and is current is used where `cached` allows it. The connection is closed when the
-    context ends.
-    """
+def open_context(run: Run, *, cached: bool = True) -> Iterator[ReportContext]:
+    """Read a run in any state. A summary that was kept and is current is used where `cached` allows it."""
     from flightlog.analyze.report.summary_cache import cached_summary
 
-    with open_all([run], only={"attempts", "spans", "task_events", "metrics", *views}) as tables:
-        lines = RunLines(run, tables)
+    with open_tables([run]) as tables:
         summary = cached_summary(run) if cached else None
         if summary is None:
-            summary, workers = _summarize(run, tables.connection, lines)
+            summary, workers = _summarize(run, tables)
         else:
             workers = tallied(run, "workers", WorkerTally())
-            until = moment(summary.run.end_time or summary.run.last_seen)
-            lines.hold(until, going_on=summary.run.end_time is None and bool(summary.spans.in_flight))
         window = moment(summary.run.start_time), moment(summary.run.end_time or summary.run.last_seen)
-        yield ReportContext(run, tables.connection, summary, workers, window)
+        yield ReportContext(run, tables, summary, workers, window)
 
 
 @read_again
@@ -127,18 +116,13 @@ def summarize(run: Run) -> Summary:
         return context.summary
 
 
-def _summarize(
-    run: Run, connection: duckdb.DuckDBPyConnection, lines: RunLines
-) -> tuple[Summary, WorkerTally]:
+def _summarize(run: Run, tables: RunTables) -> tuple[Summary, WorkerTally]:
     """Count everything; makes the tables of intervals on the way, once it is known when the run ended."""
-    reading = run.read()
-    for stream in (*lines.streams, "metrics"):
-        scan = lines.scan(stream)
-        if scan is not None:
-            reading.take(scan)
+    tables.make(["task_lines", "span_rows"])
+    reading = tables.reading
     failures, workers, resources, cache = FailureTally(), WorkerTally(), ResourceTally(), CacheTally()
     artifacts, cost = ArtifactTally(), CostTally()
-    for failed in lines.failed():
+    for failed in _failed_attempts(tables):
         failures.add(failed)
     for stream, tally in (
         ("workers", workers),
@@ -151,22 +135,21 @@ def _summarize(
         for event in reading.events(stream):
             if isinstance(event, Event):
                 tally.add(event)
-    facts = _facts(run, reading, _series(connection) if "metrics" in run.streams() else {})
+    facts = _facts(run, reading, _series(tables) if "metrics" in run.streams() else {})
     end = facts.end_time or facts.last_seen
     until = moment(end)
-    lines.hold(until, going_on=facts.end_time is None)
-    work = WorkerLoad(connection)
+    work = WorkerLoad(tables)
     sampled, lookups, outputs = resources.summary(), cache.summary(), artifacts.summary()
     used = used_by(
         run, end, workers, work.bounds(), resources=sampled, artifacts=outputs, saved_s=lookups.saved_s
     )
     summary = Summary(
         run=facts,
-        tasks=task_summary(connection, until),
+        tasks=task_summary(tables, until),
         workers=workers.summary(work, until),
         resources=sampled,
         cache=lookups,
-        spans=span_summary(connection, until) if "spans" in lines.streams else NO_SPANS,
+        spans=span_summary(tables, until) if "spans" in run.streams() else NO_SPANS,
         failures=failures.summary(),
         artifacts=outputs,
         cost=cost.summary(used),
@@ -176,9 +159,29 @@ def _summarize(
     return summary, workers
 
 
-def _series(connection: duckdb.DuckDBPyConnection) -> dict[str, MetricStats]:
+def _failed_attempts(tables: RunTables) -> Iterator[TaskFailed]:
+    """The failed attempts, in no particular order, with what tells their causes apart."""
+    found = tables.execute(
+        """
+        SELECT strftime("timestamp", '%Y-%m-%dT%H:%M:%S.%fZ') AS timestamp, writer, seq, task, task_id,
+            attempt, args, worker, duration_s, error_type, error_message, exit_code, fingerprint
+        FROM task_lines WHERE kind = 6
+        """
+    )
+    names = [column[0] for column in found.description or ()]
+    while batch := found.fetchmany(1000):
+        for row in batch:
+            fields = dict(zip(names, row, strict=True))
+            fields["args"] = msgspec.json.decode(fields["args"] or "{}")
+            for name in ("timestamp", "writer", "seq"):
+                if fields[name] is None:  # a line that does not say it
+                    del fields[name]
+            yield TaskFailed(**fields)
+
+
+def _series(tables: RunTables) -> dict[str, MetricStats]:
     """The metrics that the code recorded on their own, by name."""
-    return statistics_of(connection, _SERIES).get("", {})
+    return statistics_of(tables, _SERIES).get("", {})
 
 
 _SERIES = """

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 from msgspec import Struct
 
-from flightlog.analyze.report.interval_tables import most_at_once, scalar
 from flightlog.analyze.report.metrics import (
     MetricStats,
     distribution_from,
@@ -23,13 +22,12 @@ from flightlog.analyze.tallies import copied
 from flightlog.core.stats import Distribution
 from flightlog.core.time import SECOND, seconds, timestamp_of
 from flightlog.events.base import Json
-from flightlog.store.tables.connection import records
+from flightlog.store.tables.intervals import most_at_once
 
 if TYPE_CHECKING:
-    import duckdb
-
     from flightlog.analyze.report.spans import SpanName
     from flightlog.analyze.report.summary import Summary
+    from flightlog.store.tables.run_tables import RunTables
 
 SLOWEST = 10
 IN_FLIGHT = 100
@@ -157,11 +155,11 @@ WHERE state NOT IN ('pending', 'running')
 """
 
 
-def task_summary(connection: duckdb.DuckDBPyConnection, until: int | None) -> TaskSummary:
+def task_summary(tables: RunTables, until: int | None) -> TaskSummary:
     """All tasks, from `attempt_intervals`; `until` is the end of the run, or its last heartbeat."""
-    measured = metrics_by_owner(connection, _MEASURED)
-    scopes = _scopes(connection)
-    rows = records(connection.execute(_BY_NAME))
+    measured = metrics_by_owner(tables, _MEASURED)
+    scopes = _scopes(tables)
+    rows = tables.records(_BY_NAME)
     names = {
         row["task"]: _task_name(row, scopes[row["task"]], measured.get(row["task"], {}))
         for row in rows
@@ -172,23 +170,23 @@ def task_summary(connection: duckdb.DuckDBPyConnection, until: int | None) -> Ta
     listed = sorted(names, key=lambda name: (-_size(names[name]), name))[:NAMES]
     return TaskSummary(
         **{name: getattr(whole, name) for name in (*_COUNTS, "duration_s", "failed_s")},
-        pending=scalar(connection, _PENDING),
+        pending=tables.scalar(_PENDING),
         queue_s=distribution_from(row, "queued"),
         names=len(names),
         by_name={name: names[name] for name in sorted(listed)},
-        slowest=_slowest(connection),
-        in_flight=_in_flight(connection, until),
+        slowest=_slowest(tables),
+        in_flight=_in_flight(tables, until),
     )
 
 
-def _scopes(connection: duckdb.DuckDBPyConnection) -> dict[str, dict[str, set[str]]]:
+def _scopes(tables: RunTables) -> dict[str, dict[str, set[str]]]:
     """Of each name, what its measurements cover."""
     said = ", ".join(
         f"CASE WHEN {column} IS NOT NULL THEN coalesce(nullif({scope}, ''), 'unknown') END"
         for scope, column in _SCOPES.values()
     )
     found: dict[str, dict[str, set[str]]] = {}
-    rows = connection.execute(f"SELECT DISTINCT task, {said} FROM attempt_intervals")  # noqa: S608 - ours
+    rows = tables.execute(f"SELECT DISTINCT task, {said} FROM attempt_intervals")  # noqa: S608 - ours
     for task, *values in rows.fetchall():
         of_name = found.setdefault(task, {name: set() for name in _SCOPES})
         for name, value in zip(_SCOPES, values, strict=True):
@@ -211,8 +209,8 @@ def _size(name: TaskName) -> int:
     return max(name.submitted, name.completed + name.failed + name.cancelled + name.running)
 
 
-def _slowest(connection: duckdb.DuckDBPyConnection) -> list[TaskRow]:
-    rows = connection.execute(
+def _slowest(tables: RunTables) -> list[TaskRow]:
+    rows = tables.execute(
         """
         WITH slowest AS ( -- arguments are looked up for these alone
             SELECT task_id, attempt FROM attempt_intervals
@@ -227,8 +225,8 @@ def _slowest(connection: duckdb.DuckDBPyConnection) -> list[TaskRow]:
     return [task_row(*row) for row in rows]
 
 
-def _in_flight(connection: duckdb.DuckDBPyConnection, until: int | None) -> list[TaskInFlight]:
-    rows = connection.execute(
+def _in_flight(tables: RunTables, until: int | None) -> list[TaskInFlight]:
+    rows = tables.execute(
         """
         WITH oldest AS (
             SELECT * FROM attempt_intervals WHERE state = 'running'
@@ -259,17 +257,16 @@ def _in_flight(connection: duckdb.DuckDBPyConnection, until: int | None) -> list
 class WorkerLoad:
     """What the workers had to do, from `attempt_intervals`. Workers that no task names are left out."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
-        self._connection = connection
+    def __init__(self, tables: RunTables) -> None:
+        self._tables = tables
         self.attempts: dict[str, int] = dict(
-            connection.execute(
+            tables.execute(
                 "SELECT worker, count(*) FROM attempt_intervals "
                 "WHERE state <> 'pending' AND worker IS NOT NULL GROUP BY worker"
             ).fetchall()
         )
         """How many each executed, those in flight included."""
-        done = scalar(
-            connection,
+        done = tables.scalar(
             f"SELECT {total_sql('duration_s')} FROM attempt_intervals "  # noqa: S608 - constants
             "WHERE state = 'completed' AND worker IS NOT NULL",
         )
@@ -278,7 +275,7 @@ class WorkerLoad:
 
     def bounds(self) -> dict[str, tuple[int, int] | None]:
         """The first start and the last end on each worker; None where no time is known."""
-        rows = self._connection.execute(
+        rows = self._tables.execute(
             f"SELECT worker, min(since), max(until) FROM ({_OCCUPIED}) GROUP BY worker"  # noqa: S608 - ours
         ).fetchall()
         known = {worker: (since, until) for worker, since, until in rows}
@@ -290,11 +287,9 @@ class WorkerLoad:
         """
         lives = [(name, since, until) for name, spans in ups.items() for since, until in spans]
         columns: list[list[Any]] = [list(column) for column in zip(*lives, strict=True)] or [[], [], []]
-        self._connection.execute(_BUSY, columns)
-        rows = self._connection.execute(
-            "SELECT worker, sum(until - since) FROM busy GROUP BY worker"
-        ).fetchall()
-        most = most_at_once(self._connection, "SELECT since, until FROM busy")
+        self._tables.execute(_BUSY, columns)
+        rows = self._tables.execute("SELECT worker, sum(until - since) FROM busy GROUP BY worker").fetchall()
+        most = most_at_once(self._tables, "SELECT since, until FROM busy")
         busy = {worker: int(time) for worker, time in rows}
         return {**dict.fromkeys(ups, 0), **busy}, most[0] if most is not None else 0
 
@@ -349,7 +344,7 @@ class Concurrency(Struct, frozen=True, kw_only=True):
 
 
 def concurrency(
-    connection: duckdb.DuckDBPyConnection,
+    tables: RunTables,
     window: tuple[int | None, int | None],
     buckets: int = BUCKETS,
 ) -> Concurrency | None:
@@ -362,12 +357,12 @@ def concurrency(
     if start is None or until is None or until <= start:
         return None
     most = most_at_once(
-        connection, "SELECT began AS since, stopped AS until FROM attempt_intervals WHERE began IS NOT NULL"
+        tables, "SELECT began AS since, stopped AS until FROM attempt_intervals WHERE began IS NOT NULL"
     )
     if most is None:
         return None
     bounds = [start + (until - start) * n // buckets for n in range(buckets + 1)]
-    done = _work_until(connection, bounds)
+    done = _work_until(tables, bounds)
     running = [
         (done[n + 1] - done[n]) / (bounds[n + 1] - bounds[n]) if bounds[n + 1] > bounds[n] else 0.0
         for n in range(buckets)
@@ -382,7 +377,7 @@ def concurrency(
     )
 
 
-def _work_until(connection: duckdb.DuckDBPyConnection, bounds: list[int]) -> list[int]:
+def _work_until(tables: RunTables, bounds: list[int]) -> list[int]:
     """Nanoseconds of execution done up to each bound.
 
     Up to a moment t an attempt has done t - began, less t - stopped once it has stopped: sums over those that
@@ -394,7 +389,7 @@ def _work_until(connection: duckdb.DuckDBPyConnection, bounds: list[int]) -> lis
         count = total = 0
         found = {
             int(bucket): (int(number), int(sum_))
-            for bucket, number, sum_ in connection.execute(
+            for bucket, number, sum_ in tables.execute(
                 f"""
                 SELECT (greatest(0, {column} - $start)::HUGEINT * $buckets // ($until - $start)) + 1 AS
                     bucket,

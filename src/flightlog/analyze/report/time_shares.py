@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from msgspec import Struct
 
-from flightlog.analyze.report.interval_tables import merge, scalar
 from flightlog.analyze.report.workers import WorkerTally
 from flightlog.core.intervals import length, overlap, union
 from flightlog.core.time import seconds
+from flightlog.store.tables.intervals import merge
 
 if TYPE_CHECKING:
-    import duckdb
+    from flightlog.store.tables.run_tables import RunTables
 
 LISTED = 1000
 """How many workers are listed, the busiest first; the whole is of all."""
@@ -79,46 +79,42 @@ class Measured(NamedTuple):
     without_worker: int
 
 
-def shares(
-    connection: duckdb.DuckDBPyConnection, workers: WorkerTally, window: tuple[int | None, int | None]
-) -> Shares | None:
+def shares(tables: RunTables, workers: WorkerTally, window: tuple[int | None, int | None]) -> Shares | None:
     """The split of one run's time, from its `attempt_intervals` and `span_intervals` tables; None where
     nothing was recorded to split.
 
     `window` is the run's start, and its end or last sign of life, in nanoseconds. Without workers the clock
     time between them is split: attempts and spans are work, the rest is scheduler or idle.
     """
-    measured = measure(connection, workers, window)
+    measured = measure(tables, workers, window)
     return None if measured is None else shares_of(measured)
 
 
 def measure(
-    connection: duckdb.DuckDBPyConnection, workers: WorkerTally, window: tuple[int | None, int | None]
+    tables: RunTables, workers: WorkerTally, window: tuple[int | None, int | None]
 ) -> Measured | None:
     """As `shares`, of each worker in nanoseconds."""
     start, until = window
-    ups = workers.uptimes(worked(connection), until)
+    ups = workers.uptimes(worked(tables), until)
     basis: Literal["workers", "wall"] = "workers" if ups else "wall"
     if not ups:
-        if start is None or until is None or start >= until or not _anything(connection):
+        if start is None or until is None or start >= until or not _anything(tables):
             return None
         ups = {"": [(start, until)]}
     launches = workers.launches()
-    lay_out(connection, ups, launches, workers.components(), until)
-    measured = sweep(connection, wall=basis == "wall")
+    lay_out(tables, ups, launches, workers.components(), until)
+    measured = sweep(tables, wall=basis == "wall")
     lives = {name: WorkerLife(ups[name], launches.get(name, []), measured.get(name)) for name in ups}
-    known = bool(scalar(connection, "SELECT count(*) FROM timeline_items WHERE layer = 0"))
-    lost = scalar(
-        connection, "SELECT count(*) FROM attempt_intervals WHERE worker IS NULL AND began IS NOT NULL"
-    )
+    known = bool(tables.scalar("SELECT count(*) FROM timeline_items WHERE layer = 0"))
+    lost = tables.scalar("SELECT count(*) FROM attempt_intervals WHERE worker IS NULL AND began IS NOT NULL")
     return Measured(basis, lives, known, lost if basis == "workers" else 0)
 
 
-def worked(connection: duckdb.DuckDBPyConnection) -> dict[str, tuple[int, int] | None]:
+def worked(tables: RunTables) -> dict[str, tuple[int, int] | None]:
     """The first start and the last end of the attempts on each worker; None where no time is known."""
     return {
         name: (began, stopped) if began is not None else None
-        for name, began, stopped in connection.execute(
+        for name, began, stopped in tables.execute(
             "SELECT worker, min(began), max(stopped) FROM attempt_intervals WHERE worker IS NOT NULL AND "
             "state <> "
             "'pending' GROUP BY ALL"
@@ -187,8 +183,8 @@ def _split(lives: list[WorkerLife], transfer_known: bool) -> TimeSplit:
     )
 
 
-def _anything(connection: duckdb.DuckDBPyConnection) -> bool:
-    row = connection.execute(
+def _anything(tables: RunTables) -> bool:
+    row = tables.execute(
         "SELECT (SELECT count(*) FROM attempt_intervals WHERE began IS NOT NULL) + (SELECT count(*) FROM "
         "span_intervals WHERE "
         "began IS NOT NULL)"
@@ -201,7 +197,7 @@ TRANSFER = r"(^|\.)(transfer|serialize|deserialize)$"
 
 
 def lay_out(
-    connection: duckdb.DuckDBPyConnection,
+    tables: RunTables,
     ups: Mapping[str, list[tuple[int, int]]],
     launches: Mapping[str, list[tuple[int, int | None]]],
     components: Mapping[str, str | None],
@@ -217,7 +213,7 @@ def lay_out(
     ]
     columns: list[list[object]] = [list(column) for column in zip(*rows, strict=True)] or [[]] * 5
     columns.append(list(range(len(rows))))
-    connection.execute(
+    tables.execute(
         """
         CREATE OR REPLACE TEMP TABLE uptimes AS
         SELECT unnest($1::VARCHAR[]) AS worker, unnest($2::VARCHAR[]) AS component,
@@ -226,7 +222,7 @@ def lay_out(
         """,
         columns,
     )
-    connection.execute(
+    tables.execute(
         """
         CREATE OR REPLACE TEMP TABLE spells AS
         SELECT serves.component, attempt_intervals.waits AS since,
@@ -243,9 +239,9 @@ def lay_out(
         FROM attempt_intervals, (SELECT DISTINCT component FROM uptimes) AS serves
             WHERE attempt_intervals.began < attempt_intervals.stopped
     """
-    merge(connection, "waiting", "component", "FROM spells")
+    merge(tables, "waiting", "component", "FROM spells")
     stirring = f"SELECT component, since, until FROM waiting UNION ALL {busy}"  # noqa: S608 - ours
-    merge(connection, "astir", "component", stirring)
+    merge(tables, "astir", "component", stirring)
 
 
 def _said_ready(since: int, until: int, launches: list[tuple[int, int | None]]) -> bool:
@@ -403,7 +399,7 @@ FROM uptimes JOIN busy USING (lane) LEFT JOIN free USING (lane) GROUP BY uptimes
 """
 
 
-def sweep(connection: duckdb.DuckDBPyConnection, *, wall: bool) -> dict[str, tuple[int, ...]]:
+def sweep(tables: RunTables, *, wall: bool) -> dict[str, tuple[int, ...]]:
     """Nanoseconds of each worker: transfer, up to run, to unfinished, to retried, to failed; busy; unready;
     queued; astir; attempts.
 
@@ -413,15 +409,15 @@ def sweep(connection: duckdb.DuckDBPyConnection, *, wall: bool) -> dict[str, tup
     no more than what was reached before it: both are much cheaper, and tried first.
     """
     found = " UNION ALL ".join([_ATTEMPTS, _SPANS if wall else _TRANSFERS])
-    connection.execute(_PIECES.format(found=found))
+    tables.execute(_PIECES.format(found=found))
     way = _IN_TURN
-    connection.execute(way)
-    [(overlap, of_several_kinds)] = connection.execute(_OVERLAPS).fetchall()
+    tables.execute(way)
+    [(overlap, of_several_kinds)] = tables.execute(_OVERLAPS).fetchall()
     if overlap:
         way = _SIDE_BY_SIDE if of_several_kinds else _OF_ONE_KIND
-        connection.execute(way)
-    connection.execute(_GAPS.format(lengths=_lengths(way)))
-    connection.execute(_MARKS)
-    marks = scalar(connection, "SELECT count(*) FROM marks")
-    connection.execute(_MEASURED.format(join=_ONE_BY_ONE if marks <= FEW_MARKS else _IN_ORDER))
-    return {name: tuple(map(int, rest)) for name, *rest in connection.execute(_BY_WORKER).fetchall()}
+        tables.execute(way)
+    tables.execute(_GAPS.format(lengths=_lengths(way)))
+    tables.execute(_MARKS)
+    marks = tables.scalar("SELECT count(*) FROM marks")
+    tables.execute(_MEASURED.format(join=_ONE_BY_ONE if marks <= FEW_MARKS else _IN_ORDER))
+    return {name: tuple(map(int, rest)) for name, *rest in tables.execute(_BY_WORKER).fetchall()}

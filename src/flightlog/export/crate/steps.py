@@ -12,7 +12,7 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Struct
 
-from flightlog.store.tables.run_tables import rows_of
+from flightlog.store.tables.run_tables import open_tables
 
 if TYPE_CHECKING:
     from flightlog.store.run import Run
@@ -77,13 +77,15 @@ class Execution(Struct, frozen=True, kw_only=True):
 def executions(run: Run) -> tuple[list[Execution], list[str]]:
     """The executions in order of their start, with notes on what is left out."""
     notes: list[str] = []
-    rows = list(rows_of(run, _ATTEMPTS, {"attempts"}))
+    with open_tables([run]) as tables:
+        rows = list(tables.rows(_ATTEMPTS))
+        of_spans = [] if rows else list(tables.rows(_SPANS))
     too_long = sum(len(row[11] or "") > MAX_ARGS for row in rows)
     if too_long:
         notes.append(f"the arguments of {too_long:,} executions are too long for the graph")
-    if not rows:
-        rows = list(rows_of(run, _SPANS, {"spans"}))
-        notes += ["no task was recorded: the outermost spans are the steps"] if rows else []
+    if of_spans:
+        rows = of_spans
+        notes.append("no task was recorded: the outermost spans are the steps")
     found = [_execution(*row) for row in rows[:MAX_ACTIONS]] or [_of_program(run)]
     if len(rows) > MAX_ACTIONS:
         notes.append(

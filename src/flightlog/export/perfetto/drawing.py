@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from flightlog.export.perfetto.queries import ATTEMPT, SPAN, Row, fetched
+from flightlog.export.perfetto.queries import ATTEMPT, SPAN, Row
 from flightlog.store.layout import WriterInfo
 
 if TYPE_CHECKING:
-    import duckdb
+    from flightlog.store.tables.run_tables import RunTables
 
 WAITING_LANES = 50
 """Maximum lanes of waiting tasks; the curve of waiting tasks counts all."""
@@ -290,34 +290,34 @@ class TraceMark(NamedTuple):
     args: dict[str, Any]
 
 
-def task_curves(connection: duckdb.DuckDBPyConnection, first: int, until: int) -> Iterator[CounterValue]:
+def task_curves(tables: RunTables, first: int, until: int) -> Iterator[CounterValue]:
     """How many attempts ran and waited from each moment on."""
     width = max(1, -(-(until - first) // POINTS))
     for name, steps in _STEPS.items():
         curve = _CURVE.format(steps=steps)
         distinct = f"SELECT count(DISTINCT moment) FROM ({steps})"  # noqa: S608 - constants
-        [(count,)] = connection.execute(distinct, {"until": until}).fetchall()
+        [(count,)] = tables.execute(distinct, {"until": until}).fetchall()
         if count <= POINTS:
-            found = connection.execute(f"{curve} ORDER BY moment", {"until": until})
+            found = tables.rows(f"{curve} ORDER BY moment", {"until": until})
         else:
-            found = connection.execute(
+            found = tables.rows(
                 _THINNED.format(curve=curve), {"until": until, "first": first, "width": width}
             )
-        for moment, value in fetched(found):
+        for moment, value in found:
             yield CounterValue(name, "tasks", moment, value)
 
 
-def sampled(connection: duckdb.DuckDBPyConnection) -> Iterator[CounterValue]:
+def sampled(tables: RunTables) -> Iterator[CounterValue]:
     """The usage of machines, workers and GPUs, in order of the samples; unknown values have no point."""
     fields = sorted({field for _, field in SAMPLED})
-    found = connection.execute(
+    found = tables.rows(
         f"""
         SELECT scope, us("timestamp"), host, worker, coalesce(gpu_mig, CAST(gpu_index AS VARCHAR)),
             {", ".join(fields)}
         FROM resources WHERE event = 'resource_sample' AND us("timestamp") IS NOT NULL
         """  # noqa: S608 - constants
     )
-    for scope, moment, host, worker, gpu, *values in fetched(found):
+    for scope, moment, host, worker, gpu, *values in found:
         for field, value in zip(fields, values, strict=True):
             named = SAMPLED.get((scope, field))
             if named is not None and value is not None:
@@ -325,33 +325,33 @@ def sampled(connection: duckdb.DuckDBPyConnection) -> Iterator[CounterValue]:
                 yield CounterValue(name, named[1], moment, value, host, worker if scope == "worker" else None)
 
 
-def allocated(connection: duckdb.DuckDBPyConnection) -> Iterator[CounterValue]:
+def allocated(tables: RunTables) -> Iterator[CounterValue]:
     """Device memory allocated and reserved by each rank's allocator."""
-    found = connection.execute(
+    found = tables.rows(
         # Constants.
         "SELECT timestamp_ns // 1000, host, rank, device_id, "  # noqa: S608
         f"{', '.join(ALLOCATED)} FROM devices"
         " WHERE timestamp_ns > 0"
     )
-    for moment, host, rank, device, *values in fetched(found):
+    for moment, host, rank, device, *values in found:
         for name, value in zip(ALLOCATED.values(), values, strict=True):
             if value is not None:
                 yield CounterValue(f"rank {rank} device {device} memory {name}", "bytes", moment, value, host)
 
 
-def measured(connection: duckdb.DuckDBPyConnection) -> Iterator[CounterValue]:
+def measured(tables: RunTables) -> Iterator[CounterValue]:
     """The users' own metrics; values that are no numbers have no point."""
-    found = connection.execute(
+    found = tables.rows(
         """SELECT coalesce(name, '?'), us("timestamp"), value FROM metrics WHERE value IS NOT NULL
             AND us("timestamp") IS NOT NULL"""
     )
-    for name, moment, value in fetched(found):
+    for name, moment, value in found:
         yield CounterValue("metric", name, moment, value)
 
 
-def marks(connection: duckdb.DuckDBPyConnection) -> Iterator[TraceMark]:
+def marks(tables: RunTables) -> Iterator[TraceMark]:
     """Failures, and workers that came and went."""
-    found = connection.execute(
+    found = tables.records(
         """
         SELECT us("timestamp") AS moment, coalesce(error_type, scope || ' failed') AS name, scope, message,
             task, task_id,
@@ -360,7 +360,7 @@ def marks(connection: duckdb.DuckDBPyConnection) -> Iterator[TraceMark]:
         """
     )
     yield from _marks("failures", found)
-    found = connection.execute(
+    found = tables.records(
         """
         SELECT us("timestamp") AS moment, replace(event, 'worker_', '') || ' ' || coalesce(worker, '?') AS
             name, worker,
@@ -373,10 +373,10 @@ def marks(connection: duckdb.DuckDBPyConnection) -> Iterator[TraceMark]:
     yield from _marks("workers", found)
 
 
-def _marks(track: str, found: duckdb.DuckDBPyConnection) -> Iterator[TraceMark]:
-    names = [column[0] for column in found.description or ()][2:]
-    for moment, name, *values in fetched(found):
-        yield TraceMark(track, name, moment, _known(**dict(zip(names, values, strict=True))))
+def _marks(track: str, found: list[dict[str, Any]]) -> Iterator[TraceMark]:
+    for row in found:
+        moment, name = row.pop("moment"), row.pop("name")
+        yield TraceMark(track, name, moment, _known(**row))
 
 
 Emit = Callable[[dict[str, Any]], None]

@@ -42,16 +42,13 @@ from flightlog.export.perfetto.drawing import (
 )
 from flightlog.export.perfetto.queries import Extent, keep_rows, rows
 from flightlog.store.liveness import latest
-from flightlog.store.tables.attempts import keep_views
-from flightlog.store.tables.run_tables import open_all
+from flightlog.store.tables.run_tables import open_tables
 from flightlog.version import __version__
 
 if TYPE_CHECKING:
-    import duckdb
-
     from flightlog.store.run import Run
+    from flightlog.store.tables.run_tables import RunTables
 
-_VIEWS = frozenset({"attempts", "span_events", "workers", "resources", "metrics", "failures", "devices"})
 COUNTED = ("tasks", "spans", "waits", "arrows", "counter values", "marks")
 TELL_EVERY = 10_000
 
@@ -67,10 +64,8 @@ class PerfettoExporter(Struct, frozen=True, kw_only=True):
         """Draw the run. Memory: open slices and DuckDB's limit; the rest is on disk."""
         assert output is not None
         refuse(self.name, options)
-        with whole_file(output) as made, open_all([run], only=_VIEWS) as tables:
-            keep_views(tables, {"attempts"})
-            connection = tables.connection
-            extent = keep_rows(connection, tables.scratch)
+        with whole_file(output) as made, open_tables([run]) as tables:
+            extent = keep_rows(tables, tables.scratch)
             start, until = _bounds(run, extent)
             first = min(start, start if extent.first is None else extent.first)
             about = _about(run, start, first)
@@ -79,18 +74,18 @@ class PerfettoExporter(Struct, frozen=True, kw_only=True):
                     file,
                     first=first,
                     until=until,
-                    workers=_workers(connection),
+                    workers=_workers(tables),
                     writers={writer.writer: writer for writer in run.writers()},
-                    homes=_homes(connection, run),
+                    homes=_homes(tables, run),
                 )
                 drawing.run(run.info.project, start, about)
-                for number, row in enumerate(rows(connection, tables.scratch)):
+                for number, row in enumerate(rows(tables, tables.scratch)):
                     drawing.row(row)
                     if options.progress is not None and number % TELL_EVERY == 0:
                         options.progress(number, extent.rows)
-                for point in _points(connection, first, until):
+                for point in _points(tables, first, until):
                     drawing.point(point)
-                for mark in marks(connection):
+                for mark in marks(tables):
                     drawing.mark(mark)
         return Exported(
             to=self.name,
@@ -133,9 +128,9 @@ def _about(run: Run, start: int, first: int) -> dict[str, Any]:
     return {name: value for name, value in told.items() if value is not None}
 
 
-def _workers(connection: duckdb.DuckDBPyConnection) -> dict[str, tuple[int, str | None]]:
+def _workers(tables: RunTables) -> dict[str, tuple[int, str | None]]:
     """Place in the order and host of every worker."""
-    found = connection.execute(
+    found = tables.execute(
         """
         SELECT worker, max(host) FROM (
             SELECT DISTINCT worker, NULL AS host FROM drawn UNION ALL SELECT worker, host FROM workers
@@ -148,9 +143,9 @@ def _workers(connection: duckdb.DuckDBPyConnection) -> dict[str, tuple[int, str 
     }
 
 
-def _homes(connection: duckdb.DuckDBPyConnection, run: Run) -> dict[str, str]:
+def _homes(tables: RunTables, run: Run) -> dict[str, str]:
     """The worker of each writer, where a writer's process is one worker's alone."""
-    found = connection.execute(
+    found = tables.execute(
         """
         SELECT host, pid, max(worker) FROM (
             SELECT host, pid, worker FROM workers UNION SELECT host, pid, worker FROM resources
@@ -166,11 +161,11 @@ def _homes(connection: duckdb.DuckDBPyConnection, run: Run) -> dict[str, str]:
     }
 
 
-def _points(connection: duckdb.DuckDBPyConnection, first: int, until: int) -> Iterator[CounterValue]:
-    yield from task_curves(connection, first, until)
-    yield from sampled(connection)
-    yield from allocated(connection)
-    yield from measured(connection)
+def _points(tables: RunTables, first: int, until: int) -> Iterator[CounterValue]:
+    yield from task_curves(tables, first, until)
+    yield from sampled(tables)
+    yield from allocated(tables)
+    yield from measured(tables)
 
 
 def _notes(run: Run, extent: Extent, drawing: Drawing) -> Iterator[str]:

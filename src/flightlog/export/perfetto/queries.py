@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from flightlog.store.tables.connection import text
 
 if TYPE_CHECKING:
-    import duckdb
+    from flightlog.store.tables.run_tables import RunTables
 
 ATTEMPT, SPAN, WAITING = 1, 2, 0
 BATCH = 5000
@@ -174,21 +174,21 @@ class Extent(NamedTuple):
     """Arrows that are not drawn, because by the clocks they would lead back in time."""
 
 
-def keep_rows(connection: duckdb.DuckDBPyConnection, scratch: Path) -> Extent:
+def keep_rows(tables: RunTables, scratch: Path) -> Extent:
     """Prepare the rows from `attempts` and `span_events`; returns their extent."""
     for statement in filter(str.strip, _MACROS.split(";\n")):
-        connection.execute(statement)
-    opened = _one(connection, "SELECT count(*) FROM span_events WHERE event = 'span_open'")
-    _keep(connection, "drawn", _DRAWN, scratch)
-    _keep(connection, "drawn_spans", _SPANS + (_OPEN_SPANS if opened[0] else ""), scratch)
+        tables.execute(statement)
+    opened = _one(tables, "SELECT count(*) FROM span_events WHERE event = 'span_open'")
+    _keep(tables, "drawn", _DRAWN, scratch)
+    _keep(tables, "drawn_spans", _SPANS + (_OPEN_SPANS if opened[0] else ""), scratch)
     backward = 0
-    if _one(connection, "SELECT count(*) FROM drawn WHERE attempt > 1 OR len(depends_on) > 0")[0]:
-        _keep(connection, "arrows", _ARROWS, scratch)
-        (backward,) = _one(connection, "SELECT count(*) FROM arrows WHERE NOT forward")
+    if _one(tables, "SELECT count(*) FROM drawn WHERE attempt > 1 OR len(depends_on) > 0")[0]:
+        _keep(tables, "arrows", _ARROWS, scratch)
+        (backward,) = _one(tables, "SELECT count(*) FROM arrows WHERE NOT forward")
     else:
-        connection.execute("CREATE TEMP TABLE arrows (number BIGINT)")
+        tables.execute("CREATE TEMP TABLE arrows (number BIGINT)")
     tasks = _one(
-        connection,
+        tables,
         """
         SELECT min(least(submitted, began)), max(greatest(submitted, began, stopped, ended)), count(*),
             count(*) FILTER (began IS NOT NULL AND stopped IS NULL),
@@ -198,7 +198,7 @@ def keep_rows(connection: duckdb.DuckDBPyConnection, scratch: Path) -> Extent:
         """,
     )
     spans = _one(
-        connection,
+        tables,
         "SELECT min(began), max(greatest(began, stopped)), count(*), count(*) FILTER (stopped IS NULL) "
         "FROM drawn_spans",
     )
@@ -213,9 +213,9 @@ def keep_rows(connection: duckdb.DuckDBPyConnection, scratch: Path) -> Extent:
     )
 
 
-def rows(connection: duckdb.DuckDBPyConnection, scratch: Path) -> Iterator[Row]:
+def rows(tables: RunTables, scratch: Path) -> Iterator[Row]:
     """All slices in order of their start, parents before children, waits before attempts."""
-    arrows = _one(connection, "SELECT count(*) FROM arrows")[0]
+    arrows = _one(tables, "SELECT count(*) FROM arrows")[0]
     query = _ROWS.format(
         attempt=ATTEMPT,
         span=SPAN,
@@ -225,24 +225,18 @@ def rows(connection: duckdb.DuckDBPyConnection, scratch: Path) -> Iterator[Row]:
     )
     # Read from all sides and sorted at once, it would not fit: what waits on disk first is sorted in little
     # memory.
-    _keep(connection, "unordered", query, scratch)
-    return map(Row._make, fetched(connection.execute(_IN_ORDER)))
+    _keep(tables, "unordered", query, scratch)
+    return map(Row._make, tables.rows(_IN_ORDER))
 
 
-def fetched(found: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:
-    """The rows of a statement, fetched in batches."""
-    while batch := found.fetchmany(BATCH):
-        yield from batch
-
-
-def _keep(connection: duckdb.DuckDBPyConnection, view: str, made: str, scratch: Path) -> None:
+def _keep(tables: RunTables, view: str, made: str, scratch: Path) -> None:
     """Put the rows of a statement into a file, and let a view read that."""
     file = text(str(scratch / f"{view}.parquet"))
-    connection.execute(f"COPY ({made}) TO {file} {_BESIDE}")
-    connection.execute(f"CREATE TEMP VIEW {view} AS FROM read_parquet({file})")
+    tables.execute(f"COPY ({made}) TO {file} {_BESIDE}")
+    tables.execute(f"CREATE TEMP VIEW {view} AS FROM read_parquet({file})")
 
 
-def _one(connection: duckdb.DuckDBPyConnection, query: str) -> tuple[Any, ...]:
-    row = connection.execute(query).fetchone()
+def _one(tables: RunTables, query: str) -> tuple[Any, ...]:
+    row = tables.execute(query).fetchone()
     assert row is not None
     return row

@@ -7,17 +7,15 @@ line is asked, by the statement of the view `attempts`. Both give the same rows.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flightlog.store.tables.connection import text
+from flightlog.store.tables.connection import Executes, text
 from flightlog.store.tables.views import COVERED, HIDDEN, KIND, OF_ONE, ONE, TASKS, attempts_of_one
 
 if TYPE_CHECKING:
     import duckdb
 
-    from flightlog.store.tables.streams import StreamTables
 
 LARGE_BYTES = 16 << 20
 """Of a stream of at least this many bytes, rows are kept on disk and not in memory."""
@@ -68,6 +66,50 @@ _JOINED = (
     "queue_s",
 )
 """Columns of attempts that are not those of one line."""
+
+COLUMNS = (
+    "task",
+    "task_id",
+    "attempt",
+    "component",
+    "state",
+    "retried",
+    "worker",
+    "submitted_at",
+    "queued_at",
+    "started_at",
+    "ended_at",
+    "queue_s",
+    "duration_s",
+    "cpu_s",
+    "cpu_scope",
+    "peak_rss_bytes",
+    "rss_scope",
+    "read_bytes",
+    "write_bytes",
+    "gpu_peak_bytes",
+    "gpu_memory_scope",
+    "gpu_s",
+    "gpu_scope",
+    "scheduler_s",
+    "transfer_s",
+    "spill_s",
+    "requests",
+    "result_bytes",
+    "args",
+    "args_digest",
+    "metrics",
+    "error_type",
+    "error_message",
+    "exit_code",
+    "fingerprint",
+    "span_id",
+    "parent_id",
+    "depends_on",
+    "tags",
+    "reason",
+)
+"""The columns of `attempts`, after `run_id`."""
 
 _PAIRED = """
 CREATE OR REPLACE TEMP TABLE paired AS
@@ -135,9 +177,7 @@ def read_task_lines(connection: duckdb.DuckDBPyConnection, file: Path | None, *,
     keep_rows(connection, "task_lines", rows, file)
 
 
-def keep_rows(
-    connection: duckdb.DuckDBPyConnection, name: str, rows: str, file: Path | None, parameters: Any = None
-) -> None:
+def keep_rows(connection: Executes, name: str, rows: str, file: Path | None, parameters: Any = None) -> None:
     """Make a temporary table of a select statement; with `file` its rows stand there, as Parquet."""
     if file is None:
         connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {rows}", parameters)
@@ -249,10 +289,11 @@ def read_spans(connection: duckdb.DuckDBPyConnection, file: Path | None) -> bool
 SPAN_ROWS_WITH_OWN_TIME = f"""
 WITH one AS (FROM span_rows),{COVERED}
 SELECT one.name, one.span_id, one.parent_id, one.status, one."open", one.started_at, one.duration_s,
-    coalesce(covered.covered, 0) AS covered_ns
+    CASE WHEN one.duration_s IS NOT NULL
+        THEN greatest(0, greatest(0, one.duration_s) - coalesce(covered.covered, 0) / 1e9) END AS self_s
 FROM one LEFT JOIN covered ON covered.parent_id = one.span_id
 """  # noqa: S608 - constants
-"""The spans of one run, each with the nanoseconds that spans inside it cover, from `span_rows`."""
+"""The spans of one run with the time that no span inside covers, from `span_rows`."""
 
 
 _OF_SINGLE_ATTEMPTS = """
@@ -268,42 +309,19 @@ FROM attempts ANTI JOIN again USING (task_id)
 """The rows of `tasks` that have one attempt each, as most have."""
 
 
-def keep_views(tables: StreamTables, views: Collection[str]) -> None:
-    """Make these of `attempts`, `tasks` and `spans` from their lines, each of which is read once.
-
-    `tables` are those of one run, with these views. Views that snapshots hold stay as they are. Where a
-    stream is large, its rows are kept on disk, and DuckDB's memory is limited from then on.
-    """
-    connection, [sources], [run_id] = tables.connection, tables.sources, tables.run_ids
-    large = {stream for stream in ("tasks", "spans") if sources.size_bytes(stream) >= LARGE_BYTES}
-    if large:
-        connection.execute(f"SET memory_limit = '{MEMORY}'")
-    run = f"CAST({text(run_id)} AS VARCHAR) AS run_id"
-    if {"attempts", "tasks"} & set(views) and "attempts" in tables.unstored:
-        file = tables.scratch / "task_lines.parquet" if "tasks" in large else None
-        read_task_lines(connection, file, whole=True)
-        made = attempts_from_lines(connection, run_id, whole=True)
-        if made.irregular and large:
-            connection.execute("RESET memory_limit")  # these are put together in memory
-        names = ", ".join(name for name in _columns_of(tables, "attempts") if name != "run_id")
-        statement = f"SELECT {run}, {names} FROM ({made.attempts})"  # noqa: S608 - ours
-        connection.execute(f"CREATE OR REPLACE TEMP VIEW attempts AS {statement}")
-    if "tasks" in views:
-        connection.execute(
-            "CREATE OR REPLACE TEMP TABLE again AS SELECT DISTINCT task_id FROM attempts WHERE attempt <> 1"
-        )
-        several = TASKS.replace("FROM attempts", "FROM attempts SEMI JOIN again USING (task_id)")
-        connection.execute(
-            f"CREATE OR REPLACE TEMP VIEW tasks AS {_OF_SINGLE_ATTEMPTS} UNION ALL BY NAME {several}"
-        )
-    if "spans" in views and "spans" in tables.unstored:
-        file = tables.scratch / "span_lines.parquet" if "spans" in large else None
-        if read_spans(connection, file) and large:
-            connection.execute("RESET memory_limit")
-        spans = f"WITH RECURSIVE one AS (FROM span_rows),{OF_ONE}"
-        connection.execute(f"CREATE OR REPLACE TEMP VIEW spans AS {spans}")
+def with_run_id(run_id: str, statement: str) -> str:
+    """The attempts that a statement gives, with the columns of the view `attempts`."""
+    return f"SELECT CAST({text(run_id)} AS VARCHAR) AS run_id, {', '.join(COLUMNS)} FROM ({statement})"  # noqa: S608 - ours
 
 
-def _columns_of(tables: StreamTables, view: str) -> list[str]:
-    """The names of the columns of a view, in order."""
-    return [name for name, *_ in tables.connection.execute(f"DESCRIBE {view}").fetchall()]
+def tasks_of_one(connection: duckdb.DuckDBPyConnection) -> str:
+    """The tasks of one run, from `attempts`; makes `again`, the tasks that were tried more than once."""
+    connection.execute(
+        "CREATE OR REPLACE TEMP TABLE again AS SELECT DISTINCT task_id FROM attempts WHERE attempt <> 1"
+    )
+    several = TASKS.replace("FROM attempts", "FROM attempts SEMI JOIN again USING (task_id)")
+    return f"{_OF_SINGLE_ATTEMPTS} UNION ALL BY NAME {several}"
+
+
+SPANS_FROM_ROWS = f"WITH RECURSIVE one AS (FROM span_rows),{OF_ONE}"
+"""`spans`, from `span_rows`."""

@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from flightlog.core.errors import UsageError
 from flightlog.events import Event
@@ -21,6 +21,15 @@ from flightlog.store.read.files import MAX_LINE_BYTES
 
 if TYPE_CHECKING:
     import duckdb
+
+
+class Executes(Protocol):
+    """What statements are run on: a connection, or `RunTables`."""
+
+    def execute(self, query: Any, parameters: Any = None, /) -> duckdb.DuckDBPyConnection:
+        """Run a statement; gives what can be fetched from."""
+        ...
+
 
 INTERRUPTED = "Query interrupted"
 """What DuckDB raises as a `RuntimeError` on Ctrl-C, in place of Python's own."""

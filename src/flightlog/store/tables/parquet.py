@@ -34,10 +34,10 @@ from flightlog.store.integrity import FileSum
 from flightlog.store.liveness import unix_time
 from flightlog.store.read.files import find_parts, has_long_line
 from flightlog.store.read.lines import read_lines, watched
-from flightlog.store.tables.attempts import keep_views
 from flightlog.store.tables.connection import (
     LONGEST_LINE_BYTES,
     READ,
+    Executes,
     PlainPaths,
     path_text,
     plain_scratch,
@@ -45,7 +45,7 @@ from flightlog.store.tables.connection import (
     text,
     users_table,
 )
-from flightlog.store.tables.run_tables import open_all, table_names
+from flightlog.store.tables.run_tables import RunTables, open_tables, table_names
 from flightlog.store.tables.snapshots import (
     FileOrigin,
     Snapshot,
@@ -219,26 +219,22 @@ def _write_view(run: Run, name: str, folder: Path) -> WrittenFile:
     view = name.removeprefix("views/")
     target = snapshot_file(folder, name)
     target.parent.mkdir(exist_ok=True)
-    with open_all([run], only={view}) as tables:
-        keep_views(tables, {view})
-        # Ours.
-        return write_rows(tables.connection, f"SELECT * EXCLUDE (run_id) FROM {view}", target)  # noqa: S608
+    with open_tables([run]) as tables:
+        return write_rows(tables, f"SELECT * EXCLUDE (run_id) FROM {view}", target)  # noqa: S608
 
 
-def write_rows(
-    connection: duckdb.DuckDBPyConnection, query: str, target: Path, *, aside: Path | None = None
-) -> WrittenFile:
+def write_rows(tables: Executes, query: str, target: Path, *, aside: Path | None = None) -> WrittenFile:
     """Write what a query gives into a Parquet file.
 
     The file appears whole or not at all; it is made in the folder `aside`, by default beside it.
     """
     with plain_scratch() as scratch:
         folder = PlainPaths(scratch).folder(aside or target.parent)
-        return _write_file(connection, query, None, folder, target)
+        return _write_file(tables, query, None, folder, target)
 
 
 def _write_file(
-    connection: duckdb.DuckDBPyConnection,
+    tables: Executes,
     query: str,
     params: Mapping[str, Any] | None,
     aside: Path,
@@ -253,7 +249,7 @@ def _write_file(
     made = aside / f".{uuid4().hex}.parquet"
     fd = os.open(made, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     try:
-        found = connection.execute(f"COPY ({query}) TO {text(os.fspath(made))} {_FORMAT}", params).fetchone()
+        found = tables.execute(f"COPY ({query}) TO {text(os.fspath(made))} {_FORMAT}", params).fetchone()
         assert found is not None
         os.fsync(fd)
         with os.fdopen(fd, "rb", buffering=0, closefd=False) as source:
@@ -329,13 +325,12 @@ def add_to_history(run: Run, folder: Path) -> dict[str, int]:
     rows: dict[str, int] = {}
     files: dict[str, int] = {}
     sums: dict[str, FileSum] = {}
-    with open_all([run]) as tables:
-        keep_views(tables, {"attempts", "tasks", "spans"})
+    with open_tables([run]) as tables:
         for table in table_names([run]):
             name = f"{table}/{partition}/{_file_name(run.run_id)}.parquet"
             if table in LEFT_OUT:
                 continue
-            written = _write(tables.connection, table, folder / name, notes)
+            written = _write(tables, table, folder / name, notes)
             if written is not None:
                 rows[table] = files[name] = written.rows
                 sums[name] = FileSum(written.sha256, written.size_bytes)
@@ -353,18 +348,16 @@ def partition_of(project: str, start_time: str | None) -> str:
     return f"project={quote(project, safe=' ') or UNKNOWN}/date={date}"
 
 
-def _write(
-    connection: duckdb.DuckDBPyConnection, table: str, target: Path, aside: Path
-) -> WrittenFile | None:
+def _write(tables: RunTables, table: str, target: Path, aside: Path) -> WrittenFile | None:
     """Write a table's rows, if it has any; what the folders say is left out of the file."""
     # One of ours.
-    (count,) = connection.execute(f'SELECT count(*) FROM "{table}"').fetchone() or (0,)  # noqa: S608
+    (count,) = tables.execute(f'SELECT count(*) FROM "{table}"').fetchone() or (0,)  # noqa: S608
     if not count:
         return None
     target.parent.mkdir(parents=True, exist_ok=True)
     less = "* EXCLUDE (project)" if table == "runs" else "*"
     # One of ours.
-    return write_rows(connection, f'SELECT {less} FROM "{table}"', target, aside=aside)  # noqa: S608
+    return write_rows(tables, f'SELECT {less} FROM "{table}"', target, aside=aside)  # noqa: S608
 
 
 def _is_current(before: Noted, run: Path, sources: Sequence[Path], folder: Path) -> bool:

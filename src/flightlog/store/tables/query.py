@@ -16,7 +16,7 @@ from flightlog.core.displayed import Displayed
 from flightlog.core.errors import MissingExtra, UsageError
 from flightlog.store.read.files import find_parts
 from flightlog.store.tables.connection import PlainPaths, plain_scratch, private_connection
-from flightlog.store.tables.run_tables import open_all, read_again, table_names
+from flightlog.store.tables.run_tables import open_views, read_again, table_names
 from flightlog.store.tables.snapshots import Snapshots
 from flightlog.store.tables.views import NEEDS, STORED
 
@@ -219,7 +219,7 @@ def connected(
 
     names_alone = query.upper().rstrip("; \t\r\n").split() == ["SHOW", "TABLES"]
     try:
-        with open_all(runs, only=names_in(query), names_alone=names_alone) as tables:
+        with open_views(runs, names_in(query), names_alone=names_alone) as tables:
             lock(tables.connection, [*tables.files, *([] if output is None else [output])])
             yield tables.connection
     except duckdb.Error as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -38,33 +38,63 @@ RENAMED = {"tasks": "task_events", "spans": "span_events"}
 """Streams whose own names are those of derived views."""
 
 
-@dataclass
 class StreamTables:
-    """A connection with a view a stream. `files` are those that the views read, and nothing else is read."""
+    """A connection in which the views of streams are made when they are asked for."""
 
-    connection: duckdb.DuckDBPyConnection
-    scratch: Path
-    run_ids: list[str]
-    files: list[Path] = field(default_factory=list)
-    stored: dict[str, list[str]] = field(default_factory=dict)
-    """Of derived views, the statements that read the snapshots there are of them."""
-    unstored: set[str] = field(default_factory=set)
-    """Derived views that have to be made for some run."""
-    sources: list[Sources] = field(default_factory=list)
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, scratch: Path, runs: Sequence[Run], *, names_alone: bool
+    ) -> None:
+        self.connection, self.scratch = connection, scratch
+        self._found = [(run.run_id, Sources(run, scratch)) for run in _each_once(runs)]
+        self._names_alone = names_alone
+        self._made: set[str] = set()
+        self.run_ids = [run_id for run_id, _ in self._found]
+        self.sources = [sources for _, sources in self._found]
+        self.names = view_names(stream for sources in self.sources for stream in sources.streams())
+        """The view of each stream."""
+        self.files: list[Path] = []
+        """Those that the views read, and nothing else is read."""
+        self.stored: dict[str, list[str]] = {}
+        """Of derived views, the statements that read the snapshots there are of them."""
+        self.unstored: set[str] = set()
+        """Derived views that have to be made for some run."""
+
+    def make(self, streams: Collection[str]) -> None:
+        """Make the views of these streams, which may be given by the names of their views, in any case.
+
+        Every stream that is declared has a view, empty where no run has it; of users' streams those that are
+        there. Raises OSError where the files of a run cannot be read.
+        """
+        wanted = [
+            stream
+            for stream, name in self.names.items()
+            if stream not in self._made and (stream in streams or name.casefold() in streams)
+        ]
+        self._made.update(wanted)
+        if self._names_alone:
+            unread = [one for one in wanted if not is_built_in(one)]
+            views = (f"CREATE VIEW {quoted(self.names[one])} AS SELECT 1" for one in unread)
+            self.connection.execute(";".join(views))
+            wanted = [one for one in wanted if is_built_in(one)]
+        checked = {*wanted, *(f"views/{view}" for view, of in STORED.items() if of in wanted)}
+        for sources in self.sources:
+            sources.check(checked)
+        for stream in wanted:
+            _create_views(self, stream, self.names[stream], self._found)
+
+    def largest(self) -> list[str]:
+        """Those of the streams made that there are files of, the largest first."""
+        sizes = {one: sum(sources.size_bytes(one) for sources in self.sources) for one in self._made}
+        return sorted((one for one in sizes if sizes[one]), key=lambda one: -sizes[one])
 
 
 @contextmanager
-def open_streams(
-    runs: Sequence[Run], *, only: Collection[str] | None = None, names_alone: bool = False
-) -> Iterator[StreamTables]:
-    """An in-memory database with one view a stream over all these runs; with `only`, of these streams alone.
+def open_streams(runs: Sequence[Run], *, names_alone: bool = False) -> Iterator[StreamTables]:
+    """An in-memory database for the views of all these runs' streams.
 
     With `names_alone`, the views of users' streams have names and no columns: finding these means reading
-    every line.
-
-    Every stream that is declared has a view, empty where no run has it; of users' streams those that are
-    there. What does not fit into memory is spilled into a folder that goes away with the connection. Raises
-    OSError where the files of a run cannot be read.
+    every line. What does not fit into memory is spilled into a folder that goes away with the connection.
+    Raises OSError where the files of a run cannot be read.
     """
     with plain_scratch() as scratch:
         settings = {
@@ -74,27 +104,8 @@ def open_streams(
         }
         with private_connection(settings) as connection:
             connection.execute(f"CREATE SCHEMA {HIDDEN}")
-            found = [(run.run_id, Sources(run, scratch)) for run in _each_once(runs)]
-            tables = StreamTables(connection, scratch, [run_id for run_id, _ in found])
-            tables.sources += [sources for _, sources in found]
-            names = view_names(stream for _, sources in found for stream in sources.streams())
-            wanted = [
-                stream
-                for stream, name in names.items()
-                if only is None or stream in only or name.casefold() in only
-            ]
-            checked = {*wanted, *(f"views/{view}" for view, of in STORED.items() if of in wanted)}
-            for _, sources in found:
-                sources.check(checked)
-            unread = [stream for stream in wanted if names_alone and not is_built_in(stream)]
-            if unread:
-                connection.execute(
-                    ";".join(f"CREATE VIEW {quoted(names[one])} AS SELECT 1" for one in unread)
-                )
-                wanted = [stream for stream in wanted if is_built_in(stream)]
-            for stream in wanted:
-                _create_views(tables, stream, names[stream], found)
-            with watched(connection, lambda: _by_size(wanted, found)):
+            tables = StreamTables(connection, scratch, runs, names_alone=names_alone)
+            with watched(connection, tables.largest):
                 yield tables
 
 
@@ -110,12 +121,6 @@ def _each_once(runs: Sequence[Run]) -> list[Run]:
                 "one of them at a time"
             )
     return list(by_path.values())
-
-
-def _by_size(streams: Sequence[str], runs: Sequence[tuple[str, Sources]]) -> list[str]:
-    """Those of the streams that there are files of, the largest first."""
-    sizes = {stream: sum(sources.size_bytes(stream) for _, sources in runs) for stream in streams}
-    return sorted((stream for stream in streams if sizes[stream]), key=lambda stream: -sizes[stream])
 
 
 def stream_of(view: str) -> str:

@@ -1,0 +1,199 @@
+"""When attempts and spans of one run ran, in nanoseconds since 1970 (`attempt_intervals`,
+`span_intervals`), and merging of intervals in SQL.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flightlog.core.time import FIRST_YEAR, LAST_YEAR, LONGEST, LONGEST_S
+from flightlog.store.tables.attempts import keep_rows
+
+if TYPE_CHECKING:
+    from flightlog.store.tables.connection import Executes
+
+MACROS = f"""
+CREATE OR REPLACE TEMP MACRO at_ns(stamp) AS
+    CASE WHEN year(stamp) BETWEEN {FIRST_YEAR} AND {LAST_YEAR} THEN epoch_us(stamp) * 1000 END;
+CREATE OR REPLACE TEMP MACRO in_ns(s) AS
+    CASE WHEN s IS NULL THEN NULL WHEN s <= 0 THEN 0 WHEN s < {LONGEST_S} THEN CAST(round_even(s * 1e9, 0) AS
+        BIGINT)
+         ELSE {LONGEST} END;
+"""
+"""Moments and durations in nanoseconds, as `core.time` reads them."""
+
+_ATTEMPTS = """
+WITH moments AS (
+    SELECT task, task_id, attempt, component, worker, state, retried, span_id, depends_on,
+        depends_on IS NOT NULL AS was_submitted, -- submissions alone have it, if only as an empty list
+        at_ns(submitted_at) AS submitted, at_ns(queued_at) AS queued, at_ns(started_at) AS started,
+        at_ns(ended_at) AS ended, in_ns(queue_s) AS queued_for,
+        queue_s, duration_s, cpu_s, cpu_scope, peak_rss_bytes, rss_scope, read_bytes, write_bytes,
+        gpu_peak_bytes, gpu_memory_scope, gpu_s, gpu_scope, result_bytes, metrics, error_type, args
+    FROM ({attempts})
+)
+SELECT * EXCLUDE (queued_for),
+    CASE WHEN ended IS NOT NULL AND duration_s IS NOT NULL THEN ended - in_ns(duration_s)
+         WHEN ended IS NOT NULL OR state = 'running' THEN started END AS began,
+    CASE WHEN ended IS NOT NULL AND (duration_s IS NOT NULL
+        OR started IS NOT NULL) THEN greatest(began, ended)
+         WHEN state = 'running' AND started IS NOT NULL THEN greatest(started, $until) END AS stopped,
+    coalesce(queued, CASE WHEN queued_for IS NOT NULL THEN began - queued_for END,
+             CASE WHEN attempt = 1 THEN submitted END) AS waits,
+FROM moments
+"""
+
+_DEPENDENTS = """
+WITH needs AS (
+    SELECT task_id, unnest(depends_on) AS needed FROM attempt_intervals WHERE attempt = 1
+        AND len(depends_on) > 0
+), met AS (
+    SELECT needs.task_id, max(ends.stopped) AS moment, bool_and(ends.stopped IS NOT NULL) AS "all"
+    FROM needs LEFT JOIN (SELECT task_id, max(stopped) AS stopped FROM attempt_intervals GROUP BY ALL) AS ends
+        ON ends.task_id = needs.needed
+    GROUP BY ALL
+)
+UPDATE attempt_intervals SET waits = CASE WHEN met.all OR attempt_intervals.began IS NOT NULL THEN
+    greatest(attempt_intervals.waits, met.moment) END
+FROM met WHERE met.task_id = attempt_intervals.task_id AND attempt_intervals.attempt = 1
+    AND attempt_intervals.queued IS NULL
+"""
+
+_SUPERSEDED = """
+UPDATE attempt_intervals SET waits = NULL FROM attempt_intervals AS later
+WHERE attempt_intervals.state = 'pending' AND later.task_id = attempt_intervals.task_id
+    AND later.attempt > attempt_intervals.attempt
+"""
+
+ENTANGLED = """
+SELECT coalesce(bool_or(len(depends_on) > 0), false)
+    OR (coalesce(bool_or(state = 'pending'), false) AND max(attempt) > min(attempt))
+FROM attempts
+"""
+"""Whether some attempts wait for others, or were superseded before they began."""
+
+_PROLONGED = """
+WITH RECURSIVE over AS (
+    SELECT span_id FROM attempt_intervals WHERE state <> 'running' AND span_id IS NOT NULL
+    UNION
+    SELECT span_intervals.span_id FROM span_intervals JOIN over ON span_intervals.parent_id = over.span_id
+        WHERE span_intervals."open"
+)
+UPDATE span_intervals SET stopped = greatest(stopped, $until)
+WHERE "open" AND NOT EXISTS (SELECT 1 FROM over WHERE over.span_id = span_intervals.span_id)
+"""
+
+
+def make_attempt_intervals(
+    tables: Executes, until: int | None, attempts: str, *, file: Path | None = None
+) -> None:
+    """Make `attempt_intervals` of a statement that gives the attempts; `until` is when the run ended or
+    its last sign of life.
+
+    An attempt occupies its worker from `began` to `stopped`: the duration it measured, before its end; where
+    it measured none, from its start to its end, its retry or `until`. `waits` is when it could have run:
+    when its engine queued it; else before its start by its queueing time; else from its submission, or from
+    the end of the last task it depends on. All three are null where they are unknown.
+
+    With `file` the rows are kept there, as Parquet, and not in memory: for attempts none of which depends on
+    another or was superseded before it began.
+    """
+    tables.execute(MACROS)
+    keep_rows(tables, "attempt_intervals", _ATTEMPTS.format(attempts=attempts), file, {"until": until})
+    if file is None:
+        tables.execute(_DEPENDENTS)
+        tables.execute(_SUPERSEDED)
+
+
+def make_span_intervals(tables: Executes, spans: str) -> None:
+    """Make `span_intervals` of a statement that gives the spans with their own time, `self_s`."""
+    tables.execute(
+        f"""
+        CREATE OR REPLACE TEMP TABLE span_intervals AS
+        SELECT name, span_id, parent_id, status, "open", in_ns(duration_s) AS lasted, in_ns(self_s) AS own,
+            duration_s, at_ns(started_at) AS began, at_ns(started_at) + in_ns(duration_s) AS stopped
+        FROM ({spans})
+        """  # noqa: S608 - ours
+    )
+
+
+def prolong_open_spans(tables: Executes, until: int) -> None:
+    """Let spans of `span_intervals` that are open last until the run's last sign of life, but for those in
+    attempts that are over.
+
+    Their lines say how long they had been open when the recorder noted them, which it does once.
+    """
+    tables.execute(_PROLONGED, {"until": until})
+
+
+def merge(tables: Executes, name: str, key: str, intervals: str) -> None:
+    """Make the table `name` of `key`, `since`, `until` and `before`: the union of each key's intervals, in
+    nanoseconds.
+
+    `before` is the time covered before each piece. `intervals` is a select statement of the first three
+    columns, none of them null and `until` never before `since`.
+    """
+    tables.execute(
+        f"""
+        CREATE OR REPLACE TEMP TABLE {name} AS
+        WITH ordered AS (
+            SELECT {key}, since, until, max(until) OVER (
+                PARTITION BY {key} ORDER BY since, until ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+            ) AS reached FROM ({intervals})
+        ), begun AS ( -- what had been reached when the next piece began is where this one ends
+            SELECT {key}, since, lead(reached) OVER (PARTITION BY {key} ORDER BY since) AS until
+            FROM ordered WHERE reached IS NULL OR since > reached
+        ), merged AS (
+            SELECT begun.{key}, begun.since, coalesce(begun.until, last.until) AS until
+            FROM begun JOIN (SELECT {key}, max(until) AS until FROM ordered GROUP BY {key}) AS last
+                USING ({key})
+        )
+        SELECT *, coalesce(sum(until - since) OVER (
+            PARTITION BY {key} ORDER BY since ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        ), 0)::BIGINT AS before FROM merged
+        """  # noqa: S608 - names and statements of ours
+    )
+
+
+def uncovered(outer: str, inner: str, key: str) -> str:
+    """A select statement of `name`, `since` and `until`: what is left of the outer intervals without the
+    inner ones of their key.
+
+    `outer` is a select statement of `key`, which no two of them share, `name`, `since` and `until`; `inner`
+    one of `key`, `since` and `until`. None of these is null, and `until` never before `since`.
+    """
+    return f"""
+        WITH outers AS ({outer}), steps AS ( -- the last gap ends where the outer interval ends
+            {inner} UNION ALL SELECT {key}, until, until FROM outers
+        ), gaps AS (
+            SELECT outers.name, least(steps.since, outers.until) AS until,
+                greatest(outers.since, max(steps.until) OVER (
+                PARTITION BY {key} ORDER BY steps.since, steps.until ROWS BETWEEN UNBOUNDED PRECEDING
+                    AND 1 PRECEDING
+            )) AS since
+            FROM steps JOIN outers USING ({key})
+        )
+        SELECT name, since, until FROM gaps WHERE since < until
+    """  # noqa: S608 - names and statements of ours
+
+
+def most_at_once(tables: Executes, intervals: str) -> tuple[int, int] | None:
+    """How many of these intervals run at once at most, and when first; None where there are none.
+
+    `intervals` is a select statement of `since` and `until`. An empty interval counts for its moment;
+    touching ones do not overlap.
+    """
+    row = tables.execute(
+        f"""
+        WITH intervals AS ({intervals}), steps AS (
+            SELECT since AS moment, 1 AS step FROM intervals
+            UNION ALL SELECT greatest(until, since + 1), -1 FROM intervals
+        ), counted AS (
+            SELECT moment, sum(step) OVER (ORDER BY moment, step ROWS UNBOUNDED PRECEDING) AS running
+                FROM steps
+        )
+        SELECT max(running), min(moment) FILTER (running = (SELECT max(running) FROM counted)) FROM counted
+        """  # noqa: S608 - a statement of ours
+    ).fetchone()
+    return None if row is None or row[0] is None else (int(row[0]), int(row[1]))
