@@ -163,12 +163,12 @@ def test_two_processes_that_adopt_at_once_make_one_run(tmp_path: Path) -> None:
     assert not list(runs.glob(".adopting-*"))
 
 
-def test_a_disk_that_refuses_the_shelf_is_one_clear_error(tmp_path: Path) -> None:
+def test_a_disk_that_refuses_the_scratch_store_is_one_clear_error(tmp_path: Path) -> None:
     def fill() -> None:
-        with ScratchStore(tmp_path) as shelf:
-            shelf._db.execute("PRAGMA max_page_count = 5")
+        with ScratchStore(tmp_path) as scratch:
+            scratch._db.execute("PRAGMA max_page_count = 5")
             for number in range(1000):
-                shelf.place("lane", number, 0, "x" * 1000)
+                scratch.place("lane", number, 0, "x" * 1000)
 
     with pytest.raises(FlightlogError, match="cannot put the recording in order in"):
         fill()

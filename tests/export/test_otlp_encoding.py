@@ -21,7 +21,7 @@ from flightlog.export.base import ExportOptions
 from flightlog.export.otlp.batches import OtlpReader
 from flightlog.export.otlp.encoding import binary_form, json_form
 from flightlog.export.otlp.json_file import exporter, otlp_json
-from flightlog.export.otlp.model import Happening, Link, LogRecord, OtlpSpan, Point, Resource, known, plain
+from flightlog.export.otlp.model import Link, LogRecord, OtlpEvent, OtlpSpan, Point, Resource, known, plain
 
 MESSAGES: dict[str, Any] = {"traces": TracesData, "metrics": MetricsData, "logs": LogsData}
 WHO = Resource(attributes={"service.name": "demo"})
@@ -62,7 +62,7 @@ def test_any_span_and_record_is_the_same_in_both(name: str, start: int, end: int
         start_ns=start,
         end_ns=end,
         attributes=said,
-        happenings=(Happening(name="exception", time_ns=start, attributes=said),),
+        events=(OtlpEvent(name="exception", time_ns=start, attributes=said),),
         links=(Link(trace_id=TRACE, span_id=ROOT, attributes=said),),
         status="error",
         message=name,

@@ -22,7 +22,7 @@ from flightlog.events import Event
 from flightlog.export.base import Exported, ExportOptions
 from flightlog.export.otlp import exporter as exporting
 from flightlog.export.otlp.exporter import Otlp
-from flightlog.export.otlp.request import NotTaken
+from flightlog.export.otlp.request import RequestFailed
 from flightlog.store import layout
 from flightlog.store.liveness import process_start, this_host
 from flightlog.store.run import Run
@@ -193,7 +193,7 @@ def test_a_server_that_stays_down_is_given_up_five_minutes_after_the_run(tmp_pat
             living.end()
 
     exporter = Otlp(environ={}, post=receiver, sleep=sleep, clock=lambda: sum(waits))
-    with pytest.raises(NotTaken, match="does not answer"):
+    with pytest.raises(RequestFailed, match="does not answer"):
         exporter.export(living.run, None, ExportOptions(endpoint="http://server:4318", follow=True))
     assert exporting.FOLLOWING_PATIENCE_S <= sum(waits[30:]) <= exporting.FOLLOWING_PATIENCE_S + 60
     receiver.faults.clear()

@@ -109,7 +109,7 @@ def test_an_attempt_that_is_retried_is_a_failed_span_of_its_own_though_its_start
 
 
 def test_a_failure_tells_its_type_message_and_traceback(tmp_path: Path):
-    (cause,) = spans_of(a_run(tmp_path))[hex_of(3)].happenings
+    (cause,) = spans_of(a_run(tmp_path))[hex_of(3)].events
     assert (cause.name, cause.time_ns) == ("exception", ns(2.5))
     assert cause.attributes == {
         "exception.type": "ValueError",
@@ -120,7 +120,7 @@ def test_a_failure_tells_its_type_message_and_traceback(tmp_path: Path):
 
 def test_a_cancelled_task_is_no_error(tmp_path: Path):
     span = spans_of(a_run(tmp_path))[hex_of(5)]
-    assert (span.status, span.message, span.happenings) == ("unset", "", ())
+    assert (span.status, span.message, span.events) == ("unset", "", ())
     assert span.attributes["cicd.pipeline.task.run.result"] == "cancellation"
 
 
@@ -178,7 +178,7 @@ def test_a_run_that_was_killed_gives_what_was_in_flight_up_to_when_it_was_last_h
 def test_a_run_that_failed_says_why_and_one_that_was_interrupted_is_no_error(tmp_path: Path):
     failed = spans_of(a_run(tmp_path, [], status="failed", error="ValueError: no"))[ROOT]
     assert (failed.status, failed.message) == ("error", "ValueError: no")
-    assert failed.happenings[0].attributes["exception.type"] == "ValueError"
+    assert failed.events[0].attributes["exception.type"] == "ValueError"
     stopped = spans_of(a_run(tmp_path, [], token="b1b2c3d4", status="interrupted", error="SIGINT"))[ROOT]
     assert (stopped.status, stopped.attributes["cicd.pipeline.result"]) == ("unset", "cancellation")
 

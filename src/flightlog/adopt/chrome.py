@@ -51,8 +51,8 @@ class ChromeTraces(Adopter):
 
     def adopt(self, source: SourceRecording, maker: RunMaker) -> None:
         """Sort everything on disk first: slices come in any order, and nest."""
-        with ScratchStore(maker.scratch) as shelf:
-            trace = _ChromeTrace(maker, shelf)
+        with ScratchStore(maker.scratch) as scratch:
+            trace = _ChromeTrace(maker, scratch)
             items = DocumentItems(source.path, "traceEvents")
             for item in items:
                 trace.take(item)
@@ -62,8 +62,8 @@ class ChromeTraces(Adopter):
 class _ChromeTrace:
     """Turns one trace into the events of a run."""
 
-    def __init__(self, maker: RunMaker, shelf: ScratchStore) -> None:
-        self._maker, self._shelf, self._account = maker, shelf, maker.account
+    def __init__(self, maker: RunMaker, scratch: ScratchStore) -> None:
+        self._maker, self._scratch, self._account = maker, scratch, maker.account
         self._open: dict[str, list[tuple[int, dict[str, Any]]]] = {}
         self._async: dict[str, list[tuple[int, dict[str, Any]]]] = {}
         self._names: dict[str, str] = {}
@@ -88,7 +88,7 @@ class _ChromeTrace:
         if phase == "X":
             end = at + (_ns(item.get("dur")) or 0)
             self._cover(end)
-            self._shelf.place(lane, at, end, _slim(item, "span"))
+            self._scratch.place(lane, at, end, _slim(item, "span"))
         elif phase == "B":
             self._open.setdefault(lane, []).append((at, _slim(item, "span")))
         elif phase == "E":
@@ -101,11 +101,11 @@ class _ChromeTrace:
             if not self._async.get(key, True):
                 del self._async[key]  # ids come without end
         elif phase == "C":
-            self._shelf.place("\0", at, at, _slim(item, "counter"))
+            self._scratch.place("\0", at, at, _slim(item, "counter"))
         elif phase in {"i", "I", "R", "n", "T", "p"}:
-            self._shelf.place(lane, at, at, _slim(item, "instant"))
+            self._scratch.place(lane, at, at, _slim(item, "instant"))
         elif phase in {"s", "t", "f"}:
-            self._shelf.place(lane, at, at, _slim(item, "flow"))
+            self._scratch.place(lane, at, at, _slim(item, "flow"))
         else:
             self._account.drop(f"{_PHASES.get(phase, 'events')} (phase {phase[:3]})")
 
@@ -116,9 +116,9 @@ class _ChromeTrace:
         for opened, prefix in ((self._open, ""), (self._async, "async ")):
             for lane, stack in opened.items():
                 for at, record in stack:
-                    self._shelf.place(prefix + lane, at, self._last, {**record, "open": True})
+                    self._scratch.place(prefix + lane, at, self._last, {**record, "open": True})
         offset = self._offset(items.others, file)
-        for one in nest(self._shelf.placed()):
+        for one in nest(self._scratch.placed()):
             self._add(one, offset)
         if items.torn:
             self._account.problem(
@@ -160,7 +160,7 @@ class _ChromeTrace:
         more = item.get("args")
         if isinstance(more, dict):
             record["args"] = {**record["args"], **clean(more)[0]}
-        self._shelf.place(lane, begun, max(begun, at), record)
+        self._scratch.place(lane, begun, max(begun, at), record)
 
     def _offset(self, others: dict[str, Any], file: Path) -> int:
         """Nanoseconds from the trace's clock to Unix time."""

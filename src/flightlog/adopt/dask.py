@@ -66,8 +66,8 @@ class DaskStreams(Adopter):
     def adopt(self, source: SourceRecording, maker: RunMaker) -> None:
         """Read record by record; a report is held in memory as a whole."""
         report = source.path.name.endswith(_HTML)
-        with ScratchStore(maker.scratch) as shelf:
-            stream = _TaskStream(maker, shelf)
+        with ScratchStore(maker.scratch) as scratch:
+            stream = _TaskStream(maker, scratch)
             for record in report_records(source.path) if report else _records(source.path, maker):
                 stream.take(record)
         if not maker.counts:
@@ -106,8 +106,8 @@ def key_name(key: str) -> str:
 class _TaskStream:
     """Turns the records of a task stream into the events of a run."""
 
-    def __init__(self, maker: RunMaker, shelf: ScratchStore) -> None:
-        self._maker, self._shelf, self._account = maker, shelf, maker.account
+    def __init__(self, maker: RunMaker, scratch: ScratchStore) -> None:
+        self._maker, self._scratch, self._account = maker, scratch, maker.account
 
     def take(self, record: dict[str, Any]) -> None:
         """Add one task that ended; a key that is computed again is a task of its own."""
@@ -131,8 +131,8 @@ class _TaskStream:
         key = record["key"]
         words = key if isinstance(key, str) else str(tuple(key) if isinstance(key, list) else key)
         name = bounded(key_name(words), 500)
-        times = (self._shelf.get(words) or 0) + 1
-        self._shelf.put(words, times)
+        times = (self._scratch.get(words) or 0) + 1
+        self._scratch.put(words, times)
         if times > 1:
             self._account.map("keys computed again → tasks of their own, `#2` behind the key")
         worker = text(record.get("worker"))

@@ -54,7 +54,7 @@ class ModelOpsJobs(Adopter):
         lines = SourceLines(file)
         last = first = None
         parentless = False
-        with ScratchStore(maker.scratch) as shelf:
+        with ScratchStore(maker.scratch) as scratch:
             unended = 0
             for record in lines:
                 begin, end = _interval(record)
@@ -66,22 +66,22 @@ class ModelOpsJobs(Adopter):
                 own = hex_id(record.get("span_id"), 16)
                 parentless |= own is None
                 if own is not None:
-                    shelf.put(own, None)
+                    scratch.put(own, None)
                 if end is None:
                     unended += 1
-                    shelf.put(f"open {unended}", record)
+                    scratch.put(f"open {unended}", record)
                 else:
-                    shelf.place("", begin, max(begin, end), record)
+                    scratch.place("", begin, max(begin, end), record)
             if first is None or last is None:
                 raise UsageError(f"{file} holds no span")
             for which in range(1, unended + 1):
-                record = shelf.get(f"open {which}")
-                shelf.place("", _interval(record)[0] or 0, last, record)
+                record = scratch.get(f"open {which}")
+                scratch.place("", _interval(record)[0] or 0, last, record)
             # Without a time of day one moment is known all the same: the job writes its spans when it ends.
             dated = first >= _UNIX_NS
             offset = 0 if dated else file.stat().st_mtime_ns - last
-            for one in nest(shelf.placed()):
-                _add(one, offset, maker, shelf)
+            for one in nest(scratch.placed()):
+                _add(one, offset, maker, scratch)
         lines.report(account)
         job_type = text(summary.get("job_type"))
         maker.describe(
@@ -114,7 +114,7 @@ def _say(maker: RunMaker, summary: dict[str, Any], read: int, *, dated: bool, pa
         )
 
 
-def _add(one: NestedInterval, offset: int, maker: RunMaker, shelf: ScratchStore) -> None:
+def _add(one: NestedInterval, offset: int, maker: RunMaker, scratch: ScratchStore) -> None:
     record = one.record
     metrics, tags = record.get("metrics"), record.get("tags")
     made_metrics, marks = clean(metrics, keys_secret=False) if isinstance(metrics, dict) else ({}, {})
@@ -123,7 +123,7 @@ def _add(one: NestedInterval, offset: int, maker: RunMaker, shelf: ScratchStore)
     if own is None:
         parent = None if one.parent is None else maker.new_span_id(one.parent)
     else:
-        parent = named if named is not None and named in shelf else None
+        parent = named if named is not None and named in scratch else None
     ended = record.get("end_time") is not None
     lasted = seconds(record.get("duration")) if ended else None
     error = text(made_tags.get("error"))

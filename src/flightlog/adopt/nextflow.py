@@ -108,8 +108,8 @@ class NextflowTraces(Adopter):
             )
         account = maker.account
         rows = _rows(source.path, columns, separator, account)
-        with ScratchStore(maker.scratch) as shelf:
-            table = _Table(maker, shelf)
+        with ScratchStore(maker.scratch) as scratch:
+            table = _Table(maker, scratch)
             for row in rows:
                 table.take(row)
             table.finish()
@@ -155,8 +155,8 @@ def _rows(file: Path, columns: list[str], separator: str, account: Account) -> I
 class _Table:
     """Turns the rows of one trace into the events of a run."""
 
-    def __init__(self, maker: RunMaker, shelf: ScratchStore) -> None:
-        self._maker, self._shelf, self._account = maker, shelf, maker.account
+    def __init__(self, maker: RunMaker, scratch: ScratchStore) -> None:
+        self._maker, self._scratch, self._account = maker, scratch, maker.account
         self._number = self._cached = self._untimed = 0
         self._zoneless = self._derived = False
 
@@ -166,14 +166,14 @@ class _Table:
         status = row.get("status", "")
         if status == "CACHED":
             self._cached += 1
-            self._shelf.put(f"cached\0{self._cached:012d}", row)
+            self._scratch.put(f"cached\0{self._cached:012d}", row)
             return
         times = self._times(row)
         if times is not None:
             self._attempt(row, status, times)
         elif self._maker.last_ns is None:  # no moment is known yet
             self._untimed += 1
-            self._shelf.put(f"{_UNTIMED}{self._untimed:012d}", row)
+            self._scratch.put(f"{_UNTIMED}{self._untimed:012d}", row)
         else:
             self._without_time(row)
 
@@ -225,7 +225,7 @@ class _Table:
         own = row.get("task_id") or row.get("hash") or f"row-{self._number}"
         told = whole_of(row.get("attempt"))
         key = f"failed\0{row.get('name') or own}"
-        failed: list[list[Any]] = self._shelf.get(key) or []
+        failed: list[list[Any]] = self._scratch.get(key) or []
         before = next((one for one in failed if told is None or one[1] == told - 1), None)
         attempt = 1  # of a further one whose earlier ones are not in this file, too
         if before is not None:
@@ -242,7 +242,7 @@ class _Table:
         if row.get("status") == "FAILED":
             failed.append([own, attempt, _reason(row)])
         if before is not None or row.get("status") == "FAILED":
-            self._shelf.put(key, failed)
+            self._scratch.put(key, failed)
         return own, attempt
 
     def _end(
@@ -327,8 +327,8 @@ class _Table:
             self._account.problem(f"{self._untimed:,} rows have no time, and were skipped")
             self._untimed = 0
         for number in range(1, self._untimed + 1):
-            self._without_time(self._shelf.get(f"{_UNTIMED}{number:012d}"))
-        for key, row in self._shelf.named():
+            self._without_time(self._scratch.get(f"{_UNTIMED}{number:012d}"))
+        for key, row in self._scratch.named():
             if not key.startswith("cached\0"):
                 continue
             own = next(

@@ -64,8 +64,8 @@ class RhapsodyCheckpoints(Adopter):
 
     def adopt(self, source: SourceRecording, maker: RunMaker) -> None:
         """Read in two passes: spans first, because they come after the events they belong to."""
-        with ScratchStore(maker.scratch) as shelf:
-            _Checkpoint(source.path, maker, shelf).adopt()
+        with ScratchStore(maker.scratch) as scratch:
+            _Checkpoint(source.path, maker, scratch).adopt()
 
 
 def _is_checkpoint(file: Path) -> bool:
@@ -78,8 +78,8 @@ def _is_checkpoint(file: Path) -> bool:
 class _Checkpoint:
     """Turns one checkpoint file into the events of a run."""
 
-    def __init__(self, file: Path, maker: RunMaker, shelf: ScratchStore) -> None:
-        self._file, self._maker, self._shelf = file, maker, shelf
+    def __init__(self, file: Path, maker: RunMaker, scratch: ScratchStore) -> None:
+        self._file, self._maker, self._scratch = file, maker, scratch
         self._account = maker.account
         self._counted: Counter[str] = Counter()
         self._totals: dict[str, Any] = {}
@@ -123,7 +123,7 @@ class _Checkpoint:
             span_id = hex_id(record.get("span_id"), 16)
             if span_id is None:
                 self._account.drop("spans without an id")
-            elif not self._shelf.put(span_id, record):
+            elif not self._scratch.put(span_id, record):
                 repeated += 1
         self._account.drop("repetitions of spans at later checkpoints", repeated)
 
@@ -157,7 +157,7 @@ class _Checkpoint:
         executable = text(attributes.get("executable"))
         name = executable if executable not in {None, "None"} else text(attributes.get("task_type"))
         span_id = hex_id(record.get("span_id"), 16)
-        span = self._shelf.get(span_id) if span_id is not None else None
+        span = self._scratch.get(span_id) if span_id is not None else None
         parent = hex_id(span.get("parent_span_id"), 16) if isinstance(span, dict) else None
         common: dict[str, Any] = {
             "task": bounded(name or "task", 500),
@@ -168,7 +168,7 @@ class _Checkpoint:
         }
         if kind == "TaskSubmitted":
             if self._ours is not None:
-                self._shelf.put(f"{_SUBMITTED}{common['task_id']}", at_ns)
+                self._scratch.put(f"{_SUBMITTED}{common['task_id']}", at_ns)
             self._maker.add(TaskSubmitted(args={}, **common), at_ns)
             self._account.keep("tasks submitted")
         elif kind == "TaskStarted" and self._ours is not None:
@@ -210,7 +210,7 @@ class _Checkpoint:
             if lasted is not None:
                 metrics["span_s"] = lasted
             self._account.map("spans of tasks → span and parent of the task, metric span_s")
-            self._shelf.remove(str(common["span_id"]))
+            self._scratch.remove(str(common["span_id"]))
         tags = {
             name: value
             for name, value in (
@@ -241,8 +241,8 @@ class _Checkpoint:
 
     def _waited(self, task_id: str, at_ns: int) -> float | None:
         """Seconds from a task's submission to its start; None where the submission is not in the file."""
-        submitted = self._shelf.get(f"{_SUBMITTED}{task_id}")
-        self._shelf.remove(f"{_SUBMITTED}{task_id}")
+        submitted = self._scratch.get(f"{_SUBMITTED}{task_id}")
+        self._scratch.remove(f"{_SUBMITTED}{task_id}")
         return None if submitted is None else max(0, at_ns - submitted) / 1e9
 
     def _resource(self, record: dict[str, Any], at_ns: int) -> None:
@@ -294,7 +294,7 @@ class _Checkpoint:
 
     def _write_spans(self) -> None:
         """Add the spans that belong to no task; the session's is the run itself."""
-        for span_id, record in self._shelf.named():
+        for span_id, record in self._scratch.named():
             if span_id.startswith(_SUBMITTED):
                 continue
             begin, end = whole(record.get("start_ns")), whole(record.get("end_ns"))

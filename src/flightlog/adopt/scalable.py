@@ -81,8 +81,8 @@ class ScalableRuns(Adopter):
 
     def adopt(self, source: SourceRecording, maker: RunMaker) -> None:
         """Read stream by stream; tasks first, because failures name them by id alone."""
-        with ScratchStore(maker.scratch) as shelf:
-            _RunDirectory(source.path, maker, shelf).adopt()
+        with ScratchStore(maker.scratch) as scratch:
+            _RunDirectory(source.path, maker, scratch).adopt()
 
 
 def _is_run(folder: Path) -> bool:
@@ -93,8 +93,8 @@ def _is_run(folder: Path) -> bool:
 class _RunDirectory:
     """Turns one run directory into the events of a run."""
 
-    def __init__(self, path: Path, maker: RunMaker, shelf: ScratchStore) -> None:
-        self._path, self._maker, self._shelf = path, maker, shelf
+    def __init__(self, path: Path, maker: RunMaker, scratch: ScratchStore) -> None:
+        self._path, self._maker, self._scratch = path, maker, scratch
         self._account = maker.account
         self._run = document(path / "run.json")
         plan = document(path / "plan.json")
@@ -200,7 +200,7 @@ class _RunDirectory:
         common: dict[str, Any] = {"task": bounded(name, 500), "task_id": task_id, "component": component}
         account = self._account
         if state == "submitted":
-            self._shelf.put(task_id, name)
+            self._scratch.put(task_id, name)
             self._maker.add(TaskSubmitted(args={}, parent_id=self._maker.span_id, **common), at_ns)
             account.keep("tasks submitted")
             return
@@ -252,7 +252,7 @@ class _RunDirectory:
         if not isinstance(hit, bool) or name is None:
             self._other(record, at_ns)
             return
-        made = self._shelf.get(f"cache\0{key}") if hit and key is not None else None
+        made = self._scratch.get(f"cache\0{key}") if hit and key is not None else None
         self._maker.add(
             CacheLookup(
                 task=bounded(name, 500),
@@ -267,7 +267,7 @@ class _RunDirectory:
         if not hit and took is not None:
             self._account.map("durations of misses, which include the computation → saved_s of later hits")
             if key is not None:
-                self._shelf.put(f"cache\0{key}", took)
+                self._scratch.put(f"cache\0{key}", took)
 
     def _failure(self, record: dict[str, Any], at_ns: int) -> None:
         task_id, message = text(record.get("task_id")), text(record.get("message"))
@@ -279,7 +279,7 @@ class _RunDirectory:
                 traceback=None,
                 fingerprint=None,
                 task_id=task_id,
-                task=None if task_id is None else self._shelf.get(task_id),
+                task=None if task_id is None else self._scratch.get(task_id),
             ),
             at_ns,
         )
@@ -311,7 +311,7 @@ class _RunDirectory:
             self._other(record, at_ns)
         elif any(record.get(name) is not None for name in asked):
             task_id = text(record.get("entity_id")) if record.get("entity_type") == "task" else None
-            task = self._shelf.get(task_id) if task_id is not None else None
+            task = self._scratch.get(task_id) if task_id is not None else None
             self._request(record, "requested_memory", task, text(record.get("component")), task_id, at_ns)
             self._account.keep("resource requests")
         else:

@@ -30,7 +30,7 @@ class ScratchStore:
                 "one to adopt"
             ) from None
         self._refusal: type[Exception] = sqlite3.Error
-        self._file = folder / "shelf"
+        self._file = folder / "scratch"
         self._db = sqlite3.connect(self._file, isolation_level=None)
         for pragma in ("journal_mode=OFF", "synchronous=OFF", f"cache_size=-{_CACHE_KIB}", "temp_store=FILE"):
             self._db.execute(f"PRAGMA {pragma}")

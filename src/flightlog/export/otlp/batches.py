@@ -61,7 +61,7 @@ class Batch(Struct, frozen=True, kw_only=True):
     """How many of the spans that the end of the run makes are in this."""
 
 
-class Taken(Protocol):
+class Accepted(Protocol):
     """What need not be given any more."""
 
     def has(self, stream: str, writer: str, number: int) -> bool:
@@ -78,7 +78,7 @@ class OtlpReader:
         *,
         environ: Mapping[str, str],
         signals: Collection[Signal] = SIGNALS,
-        taken: Taken | None = None,
+        taken: Accepted | None = None,
         counted_until_ns: int = 0,
         durations_ns: int = 0,
         endings: int = 0,

@@ -163,13 +163,13 @@ class _Mapping:
         return {self._names["string_value"]: _utf8(str(value))}
 
     def _span(self, span: OtlpSpan) -> Message:
-        happenings = [
+        events = [
             self._message(
                 time_unix_nano=self._long(one.time_ns),
                 name=_utf8(one.name),
                 attributes=self._attributes(one.attributes),
             )
-            for one in span.happenings
+            for one in span.events
         ]
         links = [
             self._message(
@@ -188,7 +188,7 @@ class _Mapping:
             start_time_unix_nano=self._long(span.start_ns),
             end_time_unix_nano=self._long(span.end_ns),
             attributes=self._attributes(span.attributes),
-            events=happenings or None,
+            events=events or None,
             links=links or None,
             status=self._message(code=_STATUS[span.status], message=_utf8(span.message) or None),
         )

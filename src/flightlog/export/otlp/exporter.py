@@ -28,11 +28,11 @@ from flightlog.export.otlp.request import (
     LONGEST_WAIT_S,
     NO_SUCH_PLACE,
     Endpoint,
-    NotTaken,
     Parts,
     Post,
     Posting,
     Refusal,
+    RequestFailed,
     servers,
     shown,
 )
@@ -77,8 +77,8 @@ class Otlp:
     def export(self, run: Run, output: Path | None, options: ExportOptions) -> Exported:
         """Send what the server has not accepted yet; with `follow`, until the run is over.
 
-        Raises `NotTaken` or another `FlightlogError` where something was not accepted; what was accepted is
-        in the checkpoint, so that the same call resumes there.
+        Raises `RequestFailed` or another `FlightlogError` where something was not accepted; what was accepted
+        is in the checkpoint, so that the same call resumes there.
         """
         refuse(self.name, options, takes=("endpoint", "follow", "again"))
         if output is not None:
@@ -87,7 +87,7 @@ class Otlp:
         environ = os.environ if self._environ is None else self._environ
         where = servers(environ, options.endpoint)
         address = shown(next(iter(where.values())).url).rsplit("/v1/", 1)[0]
-        file = notes_file(run.path, (server.url for server in where.values()))
+        file = checkpoint_file(run.path, (server.url for server in where.values()))
         with alone(file, address):
             sent = Sent(file, address=address, again=options.again)
             post = self._post or Post()
@@ -117,7 +117,7 @@ class _Delivery:
         self._options, self._sleep, self._clock = options, sleep, clock
         self._counts: dict[str, int] = {}
         self._refusals: dict[Signal, Refusal] = {}
-        self._unwanted: dict[Signal, NotTaken] = {}
+        self._unwanted: dict[Signal, RequestFailed] = {}
         self._before = sum(sent.notes.taken.values())
         notes = sent.notes
         self._reading = OtlpReader(
@@ -133,13 +133,13 @@ class _Delivery:
     def once(self, address: str) -> Exported:
         """Send what there is now."""
         self._deliver(self._run, last=True, patience=self._short_patience)
-        return self._told(address)
+        return self._result(address)
 
     def follow(self, address: str) -> Exported:
         """Send what comes, until the run is over and all of it is sent."""
         ended_at: float | None = None
 
-        def patience(_waited_s: float, error: NotTaken) -> bool:
+        def patience(_waited_s: float, error: RequestFailed) -> bool:
             nonlocal ended_at
             if ended_at is None and self._look().status != "running":
                 ended_at = self._clock()
@@ -156,7 +156,7 @@ class _Delivery:
             self._deliver(run, last=False, patience=patience)
             self._rest()
         self._deliver(self._look(), last=True, patience=patience)
-        return self._told(address)
+        return self._result(address)
 
     def _rest(self) -> None:
         """Wait for what comes next, less long where the run closes meanwhile."""
@@ -179,7 +179,7 @@ class _Delivery:
         closed = run.status == "crashed" or (run.path / layout.CHECKSUMS).exists()
         return closed and not any(run.observer.writer_alive(writer) for writer in run.writers())
 
-    def _deliver(self, run: Run, *, last: bool, patience: Callable[[float, NotTaken], bool]) -> None:
+    def _deliver(self, run: Run, *, last: bool, patience: Callable[[float, RequestFailed], bool]) -> None:
         self._run = run
         for batch in self._reading.batches(run, last=last):
             refusal = Refusal()
@@ -188,7 +188,7 @@ class _Delivery:
                     continue
                 try:
                     refusal = self._send(batch, patience)
-                except NotTaken as error:
+                except RequestFailed as error:
                     if error.status in NO_SUCH_PLACE and len(self._where) > 1:
                         self._unwanted[batch.signal] = error
                         self._reading.signals.discard(batch.signal)
@@ -208,14 +208,14 @@ class _Delivery:
                     self._options.progress(sum(self._counts.values()), None)
         self._sent.save()
 
-    def _send(self, batch: Batch, patience: Callable[[float, NotTaken], bool]) -> Refusal:
+    def _send(self, batch: Batch, patience: Callable[[float, RequestFailed], bool]) -> Refusal:
         began, pauses_s = self._clock(), delays_s(FIRST_WAIT_S, LONGEST_WAIT_S, jitter=0.2)
         takes = bool(self._sent.notes.taken.get(batch.signal))
         parts = Parts(self._where[batch.signal], self._reading.resource, batch.items, self._post, takes=takes)
         while True:
             try:
                 return parts.send()
-            except NotTaken as error:
+            except RequestFailed as error:
                 pause = next(pauses_s)
                 if error.retry_after_s is not None:
                     pause = max(error.retry_after_s, FIRST_WAIT_S)
@@ -223,19 +223,19 @@ class _Delivery:
                     raise
                 self._sleep(min(pause, LONGEST_WAIT_S))
 
-    def _short_patience(self, waited_s: float, error: NotTaken) -> bool:
+    def _short_patience(self, waited_s: float, error: RequestFailed) -> bool:
         heard_of = error.status is not None or bool(self._counts)
         return error.temporary and waited_s <= (PATIENCE_S if heard_of else UNHEARD_PATIENCE_S)
 
-    def _with_advice(self, error: NotTaken) -> NotTaken:
+    def _with_advice(self, error: RequestFailed) -> RequestFailed:
         done = ", ".join(f"{number:,} {name}" for name, number in self._counts.items()) or "nothing"
         endpoint = self._options.endpoint
         to = f" --endpoint {shlex.quote(endpoint)}" if endpoint and shown(endpoint) == endpoint else ""
         again = f"flightlog export {shlex.quote(str(self._run.path))} --to otlp{to}"
         message = f"{error}; {done} had been sent by then: `{again}` goes on from there"
-        return NotTaken(message, status=error.status, temporary=error.temporary)
+        return RequestFailed(message, status=error.status, temporary=error.temporary)
 
-    def _told(self, address: str) -> Exported:
+    def _result(self, address: str) -> Exported:
         if self._unwanted and not self._counts and not self._before:
             raise next(iter(self._unwanted.values()))
         if self._refusals:
@@ -246,7 +246,7 @@ class _Delivery:
             )
             if refused:
                 done = ", ".join(f"{number:,} {name}" for name, number in self._counts.items())
-                raise NotTaken(f"{address}: {refused}; {done} were taken, and will not be sent again")
+                raise RequestFailed(f"{address}: {refused}; {done} were taken, and will not be sent again")
         notes = [*self._reading.notes()]
         notes += [
             f"{self._where[signal].shown.rsplit('/v1/', 1)[0]} takes no {signal} ({error.status}): left out"
@@ -365,7 +365,7 @@ class Sent:
             )
 
 
-def notes_file(run: Path, addresses: Iterable[str]) -> Path:
+def checkpoint_file(run: Path, addresses: Iterable[str]) -> Path:
     """The checkpoint file of these addresses; its name reveals no address, which may contain secrets.
 
     One server has one file for all signals: an export of all signals after one of traces sends the rest.

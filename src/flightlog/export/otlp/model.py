@@ -33,7 +33,7 @@ Mark = tuple[str, str, int]
 """A line of a run: stream, writer and number. Lines without a writer are numbered in order."""
 
 
-class Happening(Struct, frozen=True, kw_only=True):
+class OtlpEvent(Struct, frozen=True, kw_only=True):
     """Something that happened inside a span, at one moment."""
 
     name: str
@@ -59,7 +59,7 @@ class OtlpSpan(Struct, frozen=True, kw_only=True):
     start_ns: int
     end_ns: int
     attributes: Attributes = {}
-    happenings: tuple[Happening, ...] = ()
+    events: tuple[OtlpEvent, ...] = ()
     links: tuple[Link, ...] = ()
     status: Literal["unset", "ok", "error"] = "unset"
     message: str = ""
@@ -219,9 +219,9 @@ class Ids:
     """
 
     def __init__(self, info: RunInfo) -> None:
-        self.trace_id = hex_id(info.trace_id, 32) or made_id(32, info.run_id)
-        self.root_id = hex_id(info.span_id, 16) or made_id(16, info.run_id, "run")
-        self.above_id = hex_id(info.parent_id, 16)
+        self.trace_id = hex_id(info.trace_id, 32) or derived_id(32, info.run_id)
+        self.root_id = hex_id(info.span_id, 16) or derived_id(16, info.run_id, "run")
+        self.outer_id = hex_id(info.parent_id, 16)
         """The span of another program that the run happened in, if there is one."""
         self._run_id = info.run_id
 
@@ -239,7 +239,7 @@ class Ids:
 
     def span(self, recorded: str | None, *which: object) -> str:
         """The recorded span id, or one derived from the task and attempt."""
-        return hex_id(recorded, 16) or made_id(16, self._run_id, *which)
+        return hex_id(recorded, 16) or derived_id(16, self._run_id, *which)
 
 
 def hex_id(text: str | None, digits: int) -> str | None:
@@ -250,6 +250,6 @@ def hex_id(text: str | None, digits: int) -> str | None:
     return lower if lower.strip("0") and not lower.strip("0123456789abcdef") else None
 
 
-def made_id(digits: int, *parts: object) -> str:
+def derived_id(digits: int, *parts: object) -> str:
     """An id that is the same for the same parts, always."""
     return hashlib.sha256("\0".join(map(str, parts)).encode("utf-8", "replace")).hexdigest()[:digits]

@@ -171,7 +171,7 @@ NO_SUCH_PLACE = {404, 405, 501}
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 30.0
 
 
-class NotTaken(FlightlogError):  # noqa: N818 - reads as what happened
+class RequestFailed(FlightlogError):  # noqa: N818 - reads as what happened
     """A request was not accepted; the message says by which server and why. `status` is None without a
     response.
     """
@@ -263,15 +263,15 @@ class Parts:
         self._left = [list(items)]
         self._refused = 0
         self._message = ""
-        self._at_fault: list[NotTaken] = []
+        self._at_fault: list[RequestFailed] = []
 
     def send(self) -> Refusal:
-        """Send what was not accepted yet. Raises `NotTaken`; the next call resumes there."""
+        """Send what was not accepted yet. Raises `RequestFailed`; the next call resumes there."""
         while self._left:
             part = self._left[-1]
             try:
                 refusal = send(self._server, self._resource, part, self._post)
-            except NotTaken as error:
+            except RequestFailed as error:
                 if error.status not in PART_AT_FAULT:
                     raise
                 if len(part) > 1:
@@ -291,13 +291,13 @@ class Parts:
 
 
 def send(server: Endpoint, resource: Resource, items: list[Item], post: Posting) -> Refusal:
-    """Send items in one request. Raises `NotTaken`, without sending where they are too large together."""
+    """Send items in one request. Raises `RequestFailed`, without sending where they are too large."""
     if server.content_type == JSON:
         body = msgspec.json.encode(json_form(server.signal, resource, items))
     else:
         body = binary_form(server.signal, resource, items)
     if len(body) > MAX_BODY_BYTES and len(items) > 1:
-        raise NotTaken(f"{server.shown} was not contacted: the request is too large", status=TOO_LARGE)
+        raise RequestFailed(f"{server.shown} was not contacted: the request is too large", status=TOO_LARGE)
     return _request(server, body, post)
 
 
@@ -313,14 +313,14 @@ def _request(server: Endpoint, body: bytes, post: Posting) -> Refusal:
         status, said, answer = post(server, body, headers)
     except OSError as error:
         why = _without(_reason(error), server)
-        raise NotTaken(f"{server.shown} does not answer ({why})", temporary=True) from None
+        raise RequestFailed(f"{server.shown} does not answer ({why})", temporary=True) from None
     except ValueError as error:
         # What the library finds wrong with the request: its text may hold a header's value.
-        raise NotTaken(f"{server.shown} was not asked: {type(error).__name__} of the request") from None
+        raise RequestFailed(f"{server.shown} was not asked: {type(error).__name__} of the request") from None
     if 200 <= status < 300:
         return _refusal(server.signal, said, answer)
     text = _without(_text(answer), server)
-    raise NotTaken(
+    raise RequestFailed(
         f"{server.shown} answered {status}{f': {text}' if text else ''}",
         status=status,
         temporary=status in AGAIN,

@@ -30,10 +30,10 @@ from flightlog.export.otlp.metrics import TaskCounters
 from flightlog.export.otlp.model import (
     MAX_ITEMS,
     Attributes,
-    Happening,
     Ids,
     Link,
     Mark,
+    OtlpEvent,
     OtlpSpan,
     hex_id,
     known,
@@ -65,9 +65,9 @@ class RecordedSpans:
         if since is None:
             return None
         until = since + nanoseconds(event.duration_s or 0.0)
-        happenings: tuple[Happening, ...] = ()
+        events: tuple[OtlpEvent, ...] = ()
         if event.error_type or event.error_message:
-            happenings = (exception(event.error_type, event.error_message, None, until),)
+            events = (exception(event.error_type, event.error_message, None, until),)
         failed = event.status == "error"
         tags, links, kind = _restored(event.tags)
         said = {
@@ -82,7 +82,7 @@ class RecordedSpans:
             start_ns=since,
             end_ns=until,
             attributes=said,
-            happenings=happenings,
+            events=events,
             links=links,
             kind=kind,
             status="error" if failed else "ok" if event.status == "ok" else "unset",
@@ -127,11 +127,11 @@ def root_span(info: RunInfo, status: str, ids: Ids, until_ns: int) -> OtlpSpan:
     """The run as root span. `until_ns` is its end, or its last heartbeat."""
     since = moment(info.start_time) or until_ns
     failed = status in {"failed", "crashed"}
-    happenings: tuple[Happening, ...] = ()
+    events: tuple[OtlpEvent, ...] = ()
     if info.error and failed:
         kind, colon, _ = info.error.partition(":")
         named = kind if colon and kind.replace(".", "").isidentifier() else None
-        happenings = (exception(named, info.error, None, until_ns),)
+        events = (exception(named, info.error, None, until_ns),)
     said = known(
         {
             **info.tags,
@@ -157,12 +157,12 @@ def root_span(info: RunInfo, status: str, ids: Ids, until_ns: int) -> OtlpSpan:
     return OtlpSpan(
         trace_id=ids.trace_id,
         span_id=ids.root_id,
-        parent_id=ids.above_id,
+        parent_id=ids.outer_id,
         name=info.project or info.run_id,
         start_ns=since,
         end_ns=max(since, until_ns),
         attributes=said,
-        happenings=happenings,
+        events=events,
         status=ended,
         message=(info.error or status) if failed else "",
     )
@@ -205,7 +205,7 @@ class AttemptSpans:
         self._depends: dict[str, list[str]] = {}
         self._span_ids: dict[int, int] = {}
         self._older_span_ids: dict[int, int] = {}
-        self._causes: dict[int, Happening] = {}
+        self._causes: dict[int, OtlpEvent] = {}
         self._causes_bytes = 0
 
     def failed(self, failure: Failure) -> None:
@@ -338,7 +338,7 @@ class AttemptSpans:
             cause = self._cause(event, key, at)
             said["error.type"] = cause.attributes.get("exception.type", "_OTHER")
             message = str(cause.attributes.get("exception.message", ""))
-            more = {"status": "error", "message": message, "happenings": (cause,)}
+            more = {"status": "error", "message": message, "events": (cause,)}
         if isinstance(event, TaskFailed):
             said |= known(
                 {"process.exit.code": event.exit_code, "flightlog.failure.fingerprint": event.fingerprint}
@@ -354,7 +354,7 @@ class AttemptSpans:
             self._depends.pop(event.task_id, None)
         return made
 
-    def _cause(self, event: TaskFailed | TaskRetried, key: int, at: int) -> Happening:
+    def _cause(self, event: TaskFailed | TaskRetried, key: int, at: int) -> OtlpEvent:
         """The error that an attempt failed of: as its failure says, else as its end does."""
         cause = self._causes.pop(key, None)
         if cause is not None:
@@ -407,10 +407,10 @@ class AttemptSpans:
         return tuple(found)
 
 
-def exception(kind: str | None, message: str | None, traceback: str | None, at_ns: int) -> Happening:
+def exception(kind: str | None, message: str | None, traceback: str | None, at_ns: int) -> OtlpEvent:
     """An error as OpenTelemetry notes it in a span."""
     about = {"exception.type": kind, "exception.message": message, "exception.stacktrace": traceback}
-    return Happening(name="exception", time_ns=at_ns, attributes=known(about))
+    return OtlpEvent(name="exception", time_ns=at_ns, attributes=known(about))
 
 
 def _used(event: TaskEnded) -> Attributes:

@@ -24,7 +24,7 @@ from opentelemetry.sdk.trace.id_generator import IdGenerator
 from flightlog.compat.rhapsody.telemetry.dispatch import COUNTED, TaskCounts, TaskRecord
 from flightlog.compat.rhapsody.telemetry.events import BaseEvent, duration_of, time_of
 from flightlog.export.otlp.encoding import json_form
-from flightlog.export.otlp.model import Happening, OtlpSpan
+from flightlog.export.otlp.model import OtlpEvent, OtlpSpan
 from flightlog.export.otlp.model import Resource as OtlpResource
 from flightlog.record.run import LiveRun
 
@@ -331,8 +331,8 @@ def _otlp_span(span: Any) -> OtlpSpan:
         start_ns=span.start_time or 0,
         end_ns=span.end_time or 0,
         attributes=dict(span.attributes or {}),
-        happenings=tuple(
-            Happening(name=event.name, time_ns=event.timestamp, attributes=dict(event.attributes or {}))
+        events=tuple(
+            OtlpEvent(name=event.name, time_ns=event.timestamp, attributes=dict(event.attributes or {}))
             for event in span.events
         ),
         status=span.status.status_code.name.lower(),
