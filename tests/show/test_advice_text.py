@@ -73,7 +73,7 @@ Advice for demo: nothing to change (from 82 attempts in 1 run)
 
 No change needed: big, plot
 
-No advice yet
+No advice yet:
   - rare (2 attempts): CPUs and memory: only 2 attempts were measured to the end: 3 more are needed
     to say anything, 30 more for a bound without assumptions
 """

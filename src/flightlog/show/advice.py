@@ -1,4 +1,4 @@
-"""Advice as text, the most valuable first."""
+"""Advice in sections and as text, the most valuable first."""
 
 from __future__ import annotations
 
@@ -8,52 +8,55 @@ from typing import TYPE_CHECKING
 from flightlog.analyze.advice.wording import gain, notes, reason, request_text, unadvised
 from flightlog.core.text import plural
 from flightlog.core.units import format_percent
+from flightlog.show.document import Labelled, Remarks, Section, sections_text
 from flightlog.show.phrases import money_text
-from flightlog.show.terminal import Ink, clean, pad, wrap
+from flightlog.show.terminal import Ink, clean
 
 if TYPE_CHECKING:
     from flightlog.analyze.advice.advise import Advised
-    from flightlog.analyze.advice.base import Advice
     from flightlog.analyze.advice.resources import Recommendation
 
 WIDTH = 100
 SHOWN = 12
 """How many tasks are shown in full; the rest is counted."""
-_LABEL = len("Potential savings:") + 4
+PROBLEMS = 5
 
 
 def advice_text(advised: Advised, *, width: int = WIDTH, color: bool = False, apply_hint: bool = True) -> str:
     """Recommended requests, reasons and savings by task, then other advice; ends in a newline."""
-    ink = Ink(color)
+    sections = advice_sections(advised, apply_hint=apply_hint)
+    return "\n\n".join(sections_text(sections, width=width, ink=Ink(color))) + "\n"
+
+
+def advice_sections(advised: Advised, *, apply_hint: bool = True) -> list[Section]:
+    """The same, the most valuable first; a section with nothing to say is empty."""
     changing = [one for one in advised.recommendations if one.is_to_change]
-    fine = [one for one in advised.recommendations if not one.is_to_change and is_known(one)]
-    unknown = [one for one in advised.recommendations if not one.is_to_change and not is_known(one)]
-    alone = len(advised.recommendations) == 1
-    sections = [
-        _head(advised, changing, width, ink),
-        *(_recommendation(one, width, ink) for one in _ranked(advised, changing)[:SHOWN]),
-        _rest(changing, ink),
-        *([_recommendation(one, width, ink) for one in fine] if alone else [_fine(fine, width, ink)]),
-        _others([one for one in advised.advice if one.kind != "resources"], width, ink),
-        _unknown(unknown, width, ink),
-        _problems(advised, width, ink),
-        [_apply(advised)] if apply_hint and advised.changes.keys() - advised.conditions.keys() else [],
+    fine = [one for one in advised.recommendations if not one.is_to_change and _is_known(one)]
+    unknown = [one for one in advised.recommendations if not one.is_to_change and not _is_known(one)]
+    others = [one for one in advised.advice if one.kind != "resources"]
+    place = {one.about: n for n, one in enumerate(advised.advice) if one.kind == "resources"}
+    ranked = sorted(changing, key=lambda one: place.get(one.task, len(place)))
+    left = len(changing) - SHOWN
+    applies = apply_hint and advised.changes.keys() - advised.conditions.keys()
+    problems = f"{plural(len(advised.problems), 'part')} of the history could not be used"
+    return [
+        _head(advised, changing, len(others)),
+        *map(_recommendation, ranked[:SHOWN]),
+        Section("", f"and {plural(left, 'more task')}: --task NAME, or --format json" if left > 0 else ""),
+        *(map(_recommendation, fine) if len(advised.recommendations) == 1 else [_fine(fine)]),
+        _remarks("Also", [f"{one.sentence}{f' Gain: {one.gain}.' if one.gain else ''}" for one in others]),
+        _remarks("No advice yet", [unadvised(one) for one in unknown], SHOWN),
+        _remarks(problems, advised.problems, PROBLEMS, " (--format json)"),
+        Section("", _apply(advised) if applies else ""),
     ]
-    return "\n\n".join("\n".join(section) for section in sections if section) + "\n"
 
 
-def is_known(one: Recommendation) -> bool:
+def _is_known(one: Recommendation) -> bool:
     """Whether the history says how much the task needs."""
     return one.recommended.cpus is not None or one.recommended.memory_bytes is not None
 
 
-def _ranked(advised: Advised, changing: Sequence[Recommendation]) -> list[Recommendation]:
-    place = {one.about: n for n, one in enumerate(advised.advice) if one.kind == "resources"}
-    return sorted(changing, key=lambda one: place.get(one.task, len(place)))
-
-
-def _head(advised: Advised, changing: Sequence[Recommendation], width: int, ink: Ink) -> list[str]:
-    others = sum(one.kind != "resources" for one in advised.advice)
+def _head(advised: Advised, changing: Sequence[Recommendation], others: int) -> Section:
     where = f" on {clean(advised.target)}" if advised.target else ""
     learnt = f"{plural(advised.attempts, 'attempt')} in {plural(advised.runs, 'run')}"
     older = f", older ones left out: {advised.older_runs:,}" if advised.older_runs else ""
@@ -63,14 +66,10 @@ def _head(advised: Advised, changing: Sequence[Recommendation], width: int, ink:
     found += [f"{plural(others, 'other piece', 'other pieces')} of advice"] if others else []
     answer = ", ".join(found) or "nothing to change"
     other = f"; not of {clean(advised.instead_of)}, which has no such task" if advised.instead_of else ""
-    return wrap(
-        f"{ink('title', f'Advice for {clean(advised.project)}{where}')}: {answer} (from "
-        f"{learnt}{older}{other})",
-        width,
-    )
+    return Section(f"Advice for {clean(advised.project)}{where}", f"{answer} (from {learnt}{older}{other})")
 
 
-def _recommendation(one: Recommendation, width: int, ink: Ink) -> list[str]:
+def _recommendation(one: Recommendation) -> Section:
     asked, wanted = request_text(one.current), request_text(one.recommended)
     saved = gain(one)
     if saved is not None and one.saving is not None and one.saving.cost is not None and one.saving.cost > 0:
@@ -82,57 +81,25 @@ def _recommendation(one: Recommendation, width: int, ink: Ink) -> list[str]:
         ("Potential savings", saved or ("unknown: no resource request" if not asked else "none")),
     ]
     component = f" (component {clean(one.component)})" if one.component else ""
-    lines = [ink("head", f"Resource Recommendation for '{clean(one.task)}'{component}:")]
-    for label, value in pairs:
-        first = "  " + ink("label", pad(f"{label}:", _LABEL - 4)) + "  "
-        lines += wrap(clean(value), width, first=first, rest=" " * _LABEL)
-    for text in notes(one):
-        lines += wrap(clean(text), width, first="  - ", rest="    ")
-    return lines
-
-
-def _rest(changing: Sequence[Recommendation], ink: Ink) -> list[str]:
-    left = len(changing) - SHOWN
-    return (
-        [ink("quiet", f"and {plural(left, 'more task')}: --task NAME, or --format json")] if left > 0 else []
+    remarks = notes(one)
+    return Section(
+        f"Resource Recommendation for '{clean(one.task)}'{component}",
+        blocks=[
+            Labelled([(label, [text]) for label, text in pairs]),
+            *([Remarks(remarks)] if remarks else []),
+        ],
     )
 
 
-def _fine(fine: Sequence[Recommendation], width: int, ink: Ink) -> list[str]:
-    if not fine:
-        return []
-    named = ", ".join(clean(one.task) for one in fine[:SHOWN])
+def _fine(fine: Sequence[Recommendation]) -> Section:
     more = f" and {len(fine) - SHOWN:,} more" if len(fine) > SHOWN else ""
-    return wrap(f"{ink('good', 'No change needed')}: {named}{more}", width, rest="  ")
+    return Section("No change needed", ", ".join(clean(one.task) for one in fine[:SHOWN]) + more)
 
 
-def _others(advice: Sequence[Advice], width: int, ink: Ink) -> list[str]:
-    if not advice:
-        return []
-    lines = [ink("head", "Also")]
-    for one in advice:
-        said = f"{clean(one.sentence)}{f' Gain: {clean(one.gain)}.' if one.gain else ''}"
-        lines += wrap(said, width, first="  - ", rest="    ")
-    return lines
-
-
-def _unknown(unknown: Sequence[Recommendation], width: int, ink: Ink) -> list[str]:
-    if not unknown:
-        return []
-    lines = [ink("head", "No advice yet")]
-    for one in unknown[:SHOWN]:
-        lines += wrap(clean(unadvised(one)), width, first="  - ", rest="    ")
-    return [*lines, f"  and {len(unknown) - SHOWN:,} more"] if len(unknown) > SHOWN else lines
-
-
-def _problems(advised: Advised, width: int, ink: Ink) -> list[str]:
-    if not advised.problems:
-        return []
-    lines = [ink("warn", f"{plural(len(advised.problems), 'part')} of the history could not be used")]
-    for problem in advised.problems[:5]:
-        lines += wrap(clean(problem), width, first="  - ", rest="    ")
-    left = len(advised.problems) - 5
-    return [*lines, f"  and {left:,} more (--format json)"] if left > 0 else lines
+def _remarks(title: str, texts: Sequence[str], shown: int | None = None, where: str = "") -> Section:
+    left = len(texts) - (len(texts) if shown is None else shown)
+    more = f"and {left:,} more{where}" if left > 0 else ""
+    return Section(title, blocks=[Remarks(texts[:shown], more)] if texts else [])
 
 
 def _apply(advised: Advised) -> str:

@@ -19,7 +19,7 @@ from flightlog.show.document import (
     TableBlock,
     escaped,
     markdown_text,
-    section_text,
+    sections_text,
 )
 from flightlog.show.phrases import args_text, moment_text, money_text
 from flightlog.show.terminal import Ink, clean, fit, width_of, wrap
@@ -53,10 +53,8 @@ def comparison_text(
     """
     ink = Ink(color)
     answer = "\n".join(ink("title", line) for line in wrap(clean(answer_text(comparison)), width))
-    sections = [section for section in comparison_sections(comparison, outcomes) if section.says_something()]
-    return (
-        "\n\n".join([answer, *(section_text(section, width=width, ink=ink) for section in sections)]) + "\n"
-    )
+    sections = sections_text(comparison_sections(comparison, outcomes), width=width, ink=ink)
+    return "\n\n".join([answer, *sections]) + "\n"
 
 
 def comparison_markdown(comparison: Comparison, outcomes: Sequence[ThresholdOutcome] = ()) -> str:

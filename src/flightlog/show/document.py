@@ -23,6 +23,12 @@ class FactsBlock(NamedTuple):
     pairs: Sequence[tuple[str, str]]
 
 
+class Labelled(NamedTuple):
+    """Labels with texts beside them, one below the other, wrapped and never cut."""
+
+    pairs: Sequence[tuple[str, Sequence[str]]]
+
+
 class TableBlock(NamedTuple):
     """Rows in columns; the first column and those in `left` are left-aligned, others right-aligned."""
 
@@ -118,16 +124,23 @@ class Section(NamedTuple):
         return bool(self.note or self.blocks)
 
 
-Block = FactsBlock | TableBlock | Items | Remarks | Headline | Paragraph | Bar | Verbatim | Folded
+Block = FactsBlock | Labelled | TableBlock | Items | Remarks | Headline | Paragraph | Bar | Verbatim | Folded
 
 
 def section_text(section: Section, *, width: int, ink: Ink) -> str:
     """The section as lines of text."""
-    title = f"{ink('head', f'{section.title}:')} " if section.title else ""
-    lines = [f"{title}{section.note}".rstrip()]
+    title = f"{section.title}:" if section.title else ""
+    head = f"{title} {section.note}".strip()
+    first, *rest = [head] if width_of(head) <= width else wrap(head, width)
+    lines = [first.replace(title, ink("head", title), 1) if title else first, *rest]
     for block in section.blocks:
         lines += _block(block, width, ink)
     return "\n".join(lines)
+
+
+def sections_text(sections: Sequence[Section], *, width: int, ink: Ink) -> list[str]:
+    """The sections that say something, as lines of text each."""
+    return [section_text(one, width=width, ink=ink) for one in sections if one.says_something()]
 
 
 def display_text(parts: Sequence[Section | Block], *, width: int) -> str:
@@ -145,6 +158,8 @@ def _block(block: Block, width: int, ink: Ink, indent: str = "  ") -> list[str]:
     match block:
         case FactsBlock(pairs):
             return facts(pairs, ink=ink, indent=indent)
+        case Labelled(pairs):
+            return _labelled(pairs, width, ink)
         case TableBlock(head, rows, left, more):
             return table(head, rows, width=width, ink=ink, left=left, indent=indent) + _more(more)
         case Items(items, more):
@@ -163,6 +178,17 @@ def _block(block: Block, width: int, ink: Ink, indent: str = "  ") -> list[str]:
             return text.splitlines()
         case Folded():
             return []
+
+
+def _labelled(pairs: Sequence[tuple[str, Sequence[str]]], width: int, ink: Ink) -> list[str]:
+    longest = max((width_of(label) for label, _ in pairs), default=0) + 1
+    blanks = " " * (longest + 4)
+    lines = []
+    for label, texts in pairs:
+        first = f"  {ink('label', pad(f'{label}:', longest))}{GAP}"
+        for number, text in enumerate(texts):
+            lines += wrap(clean(text), width, first=blanks if number else first, rest=blanks)
+    return lines
 
 
 def _item(item: Item, width: int, ink: Ink) -> list[str]:
@@ -361,6 +387,8 @@ def _markdown_block(block: Block) -> str:
     match block:
         case FactsBlock(pairs):
             return "\n".join(f"- {escaped(label)}: {escaped(value)}" for label, value in pairs)
+        case Labelled(pairs):
+            return "\n".join(f"- {escaped(label)}: {escaped(' '.join(texts))}" for label, texts in pairs)
         case TableBlock(head, rows, left, more):
             said = [n for n in range(len(head)) if n == 0 or any(row[n] for row in rows)]
             titles = [head[n] for n in said]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from flightlog.core.text import plural
 from flightlog.core.units import format_count, format_duration, format_percent
-from flightlog.show.document import FactsBlock, Remarks, Section, facts, markdown_text, section_text
+from flightlog.show.document import FactsBlock, Remarks, Section, facts, markdown_text, sections_text
 from flightlog.show.phrases import args_text, capitalized, moment_text
 from flightlog.show.report_details import details
 from flightlog.show.report_sections import (
@@ -55,7 +55,7 @@ def report_text(
     rule = ink("quiet", "═" * max(width_of(title), 47))
     head = [rule, ink("title", title), rule, *facts(_head(report, width, ink), ink=ink, indent="")]
     sections = _sections(report, width, ink, parts)
-    texts = [section_text(one, width=width, ink=ink) for one in sections if one.says_something()]
+    texts = sections_text(sections, width=width, ink=ink)
     if plots and not parts:
         first = sum(one.says_something() for one in sections[:ANSWERS])
         texts.insert(first, "\n".join(plots))

@@ -6,36 +6,32 @@ requests and other changes) and trends (how a metric changed) come from the hist
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from nicegui import ui
 
-from flightlog.analyze.advice.wording import gain, notes, reason, request_text, unadvised
 from flightlog.core.text import plural
-from flightlog.show.advice import is_known
+from flightlog.show.advice import advice_sections
 from flightlog.show.diagnosis import SHOWN as SHOWN_CAUSES
-from flightlog.show.diagnosis import cause_parts, cause_title
+from flightlog.show.diagnosis import cause_title
+from flightlog.show.document import Paragraph, Remarks, Section
 from flightlog.show.figures import CONFIG, trends_figure
+from flightlog.show.html.report_page import cause_block
 from flightlog.show.terminal import brief
 from flightlog.show.trends import trend_answer, trend_title
 from flightlog.web.dashboard import Dashboard, Listing
-from flightlog.web.layout import card, computed, heading, page_layout, words
+from flightlog.web.layout import card, computed, draw_sections, heading, page_layout, words
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from flightlog.analyze.advice.advise import Advised
-    from flightlog.analyze.advice.resources import Recommendation
-    from flightlog.analyze.diagnosis.results import Cause, RunDiagnosis
+    from flightlog.analyze.diagnosis.results import RunDiagnosis
     from flightlog.analyze.history.trends import LevelChange, Trend
     from flightlog.store.run import Run
     from flightlog.web.dashboard import RunRow
-
-LINES = 20
-LONG = 1000
-"""Maximum lines under one label, and characters of a line."""
 
 
 async def diagnosis_page(dashboard: Dashboard, row: RunRow) -> None:
@@ -55,44 +51,19 @@ def _diagnose(run: Run) -> RunDiagnosis:
 
 def draw_diagnosis(diagnosis: RunDiagnosis) -> None:
     """The answer first, then each cause, then problems of the recording."""
-    with card():
-        heading("Diagnosis")
-        words(brief(diagnosis.answer, LONG))
-    for number, cause in enumerate(diagnosis.causes[:SHOWN_CAUSES], 1):
-        _draw_cause(cause, number)
     more = max(0, len(diagnosis.causes) - SHOWN_CAUSES) + diagnosis.more_causes
-    if more:
-        words(f"… and {plural(more, 'rarer cause')}: flightlog diagnose --format json", "fl-quiet")
-    if diagnosis.problems:
-        with card():
-            heading("The record")
-            for problem in diagnosis.problems[:LINES]:
-                words(brief(problem, LONG))
-
-
-def _draw_cause(cause: Cause, number: int) -> None:
-    with card():
-        heading(f"{number}. {brief(cause_title(cause), LONG)}")
-        with ui.element("div").classes("fl-facts"):
-            for label, texts in cause_parts(cause):
-                said = [text for text in texts if text]
-                if said:
-                    _draw_part(label, said)
-
-
-def _draw_part(label: str, texts: Sequence[str]) -> None:
-    ui.label(label).classes("fl-label")
-    with ui.element("div").classes("fl-lines"):
-        for text in texts[:LINES]:
-            if label == "check":
-                ui.label(brief(text, LONG)).classes("fl-code fl-words")
-            else:
-                words(brief(text, LONG))
-        if len(texts) > LINES:
-            words(f"… and {len(texts) - LINES:,} more", "fl-quiet")
-
-
-SHOWN = 12
+    left = f"… and {plural(more, 'rarer cause')}: flightlog diagnose --format json" if more else ""
+    draw_sections(
+        [
+            Section("Diagnosis", blocks=[Paragraph(diagnosis.answer)]),
+            *(
+                Section(f"{number}. {cause_title(cause)}", blocks=[cause_block(cause)])
+                for number, cause in enumerate(diagnosis.causes[:SHOWN_CAUSES], 1)
+            ),
+            Section("", left),
+            Section("The record", blocks=[Remarks(diagnosis.problems)] if diagnosis.problems else []),
+        ]
+    )
 
 
 async def advice_page(dashboard: Dashboard, row: RunRow) -> None:
@@ -112,64 +83,8 @@ async def advice_page(dashboard: Dashboard, row: RunRow) -> None:
 
 
 def draw_advice(advised: Advised) -> None:
-    """Recommended changes first, then other advice, requests that need no change, and
-    what is not known yet.
-    """
-    changing = [one for one in advised.recommendations if one.is_to_change]
-    others = [one for one in advised.advice if one.kind != "resources"]
-    fine = [one for one in advised.recommendations if not one.is_to_change and is_known(one)]
-    unknown = [one for one in advised.recommendations if not one.is_to_change and not is_known(one)]
-    with card():
-        heading("Advice")
-        found = [plural(len(changing), "request to change", "requests to change")] if changing else []
-        found += [plural(len(others), "other piece of advice", "other pieces of advice")] if others else []
-        words(f"For the project {brief(advised.project)}: {' and '.join(found) or 'nothing to change'}.")
-        learnt = f"{plural(advised.attempts, 'attempt')} in {plural(advised.runs, 'run')}"
-        words(
-            f"From {learnt}. `flightlog advise --apply` writes it into an overlay of the manifest.",
-            "fl-quiet",
-        )
-    for one in changing[:SHOWN]:
-        _draw_recommendation(one)
-    if len(changing) > SHOWN:
-        words(
-            f"… and {plural(len(changing) - SHOWN, 'more task')}: flightlog advise --format json", "fl-quiet"
-        )
-    _draw_list("Also", [f"{one.sentence}{f' Gain: {one.gain}.' if one.gain else ''}" for one in others])
-    _draw_list(
-        "No change needed", [f"{one.task}: {request_text(one.recommended)} recommended" for one in fine]
-    )
-    _draw_list("No advice yet", [unadvised(one) for one in unknown])
-    _draw_list("What could not be read", list(advised.problems))
-
-
-def _draw_recommendation(one: Recommendation) -> None:
-    with card():
-        heading(brief(one.task))
-        with ui.element("div").classes("fl-facts"):
-            for label, text in (
-                ("current", request_text(one.current) or "no resource request"),
-                ("recommended", request_text(one.recommended)),
-                ("reason", reason(one)),
-                ("saves", gain(one) or "unknown"),
-            ):
-                ui.label(label).classes("fl-label")
-                words(brief(text, LONG))
-        for note in notes(one):
-            words(brief(note, LONG), "fl-quiet")
-
-
-def _draw_list(title: str, texts: list[str]) -> None:
-    if not texts:
-        return
-    with card():
-        heading(title)
-        with ui.element("ul").classes("fl-list"):
-            for text in texts[:SHOWN]:
-                with ui.element("li"):
-                    words(brief(text, LONG))
-        if len(texts) > SHOWN:
-            words(f"… and {len(texts) - SHOWN:,} more", "fl-quiet")
+    """The sections of the advice."""
+    draw_sections(advice_sections(advised))
 
 
 OF_RUNS = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from importlib.resources import files
@@ -12,6 +12,9 @@ from typing import TypeVar
 from nicegui import ui
 
 from flightlog.core.errors import FlightlogError
+from flightlog.show.document import Section
+from flightlog.show.html.blocks import blocks_of
+from flightlog.show.html.elements import coded, html_text, tag
 from flightlog.show.terminal import brief
 from flightlog.web.dashboard import RunRow
 
@@ -75,6 +78,15 @@ def card() -> Iterator[ui.element]:
     """A box."""
     with ui.element("section").classes("fl-card") as made:
         yield made
+
+
+def draw_sections(sections: Iterable[Section]) -> None:
+    """A box for each section that says something, as in the HTML report."""
+    for section in sections:
+        if section.says_something():
+            title = tag("h2", coded(section.title, 1000)) if section.title else None
+            with card():
+                ui.html(html_text(title, blocks_of(section)), sanitize=False).classes("fl-blocks")
 
 
 async def computed(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from flightlog.show.document import (
@@ -12,6 +12,7 @@ from flightlog.show.document import (
     Folded,
     Headline,
     Items,
+    Labelled,
     Paragraph,
     Remarks,
     Section,
@@ -73,6 +74,16 @@ def block_of(block: Block, limits: Limits = PAGE) -> Iterable[Element]:
             yield tag(
                 "dl",
                 (tag("div", tag("dt", said(label)), tag("dd", _words(value))) for label, value in pairs),
+                class_="facts",
+            )
+        case Labelled(pairs):
+            yield tag(
+                "dl",
+                (
+                    tag("div", tag("dt", said(label)), tag("dd", _lines(texts, limits)))
+                    for label, texts in pairs
+                    if texts
+                ),
                 class_="facts",
             )
         case TableBlock():
@@ -143,6 +154,12 @@ def _first(text: str, limits: Limits) -> Element:
 def _words(text: str) -> Child:
     """A value without the sparkline before it, which is for terminals."""
     return said(text.lstrip(f"{BLOCKS} ") if text[:1] in {*BLOCKS, " "} else text, 2000)
+
+
+def _lines(texts: Sequence[str], limits: Limits) -> Iterable[Element]:
+    for text in texts[: limits.rows]:
+        yield tag("p", coded(text, 1000))
+    yield from _more(_left(len(texts), limits, "lines"))
 
 
 def _bar(bar: Bar) -> Iterable[Element]:

@@ -16,8 +16,8 @@ from flightlog.core.text import first_line, plural
 from flightlog.core.units import format_count
 from flightlog.show import figures
 from flightlog.show.bounded import bounded
-from flightlog.show.diagnosis import evidence_text
-from flightlog.show.document import FactsBlock, Section, TableBlock
+from flightlog.show.diagnosis import cause_parts, cause_title
+from flightlog.show.document import FactsBlock, Labelled, Section, TableBlock
 from flightlog.show.figures.lines import limit_note
 from flightlog.show.figures.timeline import OUTSIDE, span_names, timeline_notes
 from flightlog.show.html.blocks import PAGE, block_of, blocks_of, table_of
@@ -33,7 +33,7 @@ from flightlog.show.html.page import (
     wait_numbers,
 )
 from flightlog.show.html.verdict import raw, verdict_element
-from flightlog.show.phrases import args_text, call_text, moment_text
+from flightlog.show.phrases import args_text, call_text, capitalized, moment_text
 from flightlog.show.report import TITLE as WALL_TIME
 from flightlog.show.report import not_recorded, report_sections
 from flightlog.show.report_details import metrics_section
@@ -508,35 +508,25 @@ def failures_part(report: Report, diagnosis: RunDiagnosis | None) -> PagePart:
 
 
 def _diagnosed(cause: Cause) -> Element:
-    known = cause.failure_class != "unknown"
-    name = said(cause.failure_class, 80).replace("_", " ").capitalize() if known else "Cause unknown"
-    sure = f", {said(cause.certainty, 40)} ({cause.confidence:.2f})" if known else ""
-    lists = [
-        ("Because", [evidence_text(one) for one in cause.evidence]),
-        ("What to do", cause.suggestions),
-        ("Not known", cause.missing),
-    ]
-    return tag(
-        "div",
-        tag(
-            "h3",
-            tag("span", f"{name}{sure}", class_="bad" if known else "warn"),
-            ": ",
-            coded(cause.headline, 600),
-        ),
-        tag("p", f"{cause.recovered:,} of these tasks completed when retried.") if cause.recovered else None,
-        tag(
-            "dl",
-            ((tag("div", tag("dt", label), tag("dd", _several(texts)))) for label, texts in lists if texts),
-            class_="facts",
-        ),
-        tag("details", tag("summary", "Check it"), map(_command, cause.checks[:6])) if cause.checks else None,
-        class_="cause",
+    style = "warn" if cause.failure_class == "unknown" else "bad"
+    name, _, headline = cause_title(cause).partition(": ")
+    title = tag(
+        "h3",
+        tag("span", said(capitalized(name.replace("_", " ")), 200), class_=style),
+        ": ",
+        coded(headline, 600),
     )
+    return tag("div", title, block_of(cause_block(cause)), class_="cause")
 
 
-def _several(texts: list[str]) -> list[Element]:
-    return [tag("p", coded(text, 800)) for text in texts[:6]]
+def cause_block(cause: Cause) -> Labelled:
+    """All that is known of a cause, by label; commands as code."""
+    return Labelled(
+        [
+            (label, [f"`{text}`" if label == "check" else text for text in texts if text])
+            for label, texts in cause_parts(cause)
+        ]
+    )
 
 
 def _command(text: str) -> Element:
