@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, Protocol
 from msgspec import Struct
 
 from flightlog.core.errors import UsageError
-from flightlog.events import WorkerEvent
+from flightlog.events import Usage, WorkerEvent
 from flightlog.events.base import doc
 
 
@@ -45,8 +45,8 @@ class Work(Struct, frozen=True, kw_only=True):
     timeout_s: float | None = None
 
 
-class Outcome(Struct, kw_only=True):
-    """What became of an attempt, measured where it ran; None is unknown."""
+class Outcome(Usage, kw_only=True):
+    """What became of an attempt and what it used, measured where it ran; None is unknown."""
 
     end: Literal["completed", "failed", "cancelled", "lost", "timed_out"]
     result: Annotated[bytes | None, doc("pickled result of a completed attempt")] = None
@@ -68,16 +68,6 @@ class Outcome(Struct, kw_only=True):
     ended: Annotated[str | None, doc("timestamp of the end")] = None
     duration_s: float | None = None
     queue_s: float | None = None
-    cpu_s: float | None = None
-    cpu_scope: Literal["thread", "process", "tree"] | None = None
-    peak_rss_bytes: int | None = None
-    rss_scope: Literal["process", "process_at_least", "tree"] | None = None
-    read_bytes: int | None = None
-    write_bytes: int | None = None
-    gpu_peak_bytes: int | None = None
-    gpu_memory_scope: Literal["allocator", "allocator_at_least", "process", "device"] | None = None
-    gpu_s: float | None = None
-    gpu_scope: Literal["process", "device"] | None = None
     result_bytes: int | None = None
     tags: dict[str, Any] = {}
     metrics: dict[str, Any] = {}

@@ -25,6 +25,7 @@ from flightlog.events.declarations import (
     TaskRetried,
     TaskStarted,
     TaskSubmitted,
+    Usage,
     UserEvent,
     WorkerEvent,
     WorkerLaunched,
@@ -33,6 +34,7 @@ from flightlog.events.declarations import (
     WorkerRemoved,
     define_event,
     definition_of,
+    usage_of,
 )
 from flightlog.events.devices import DeviceMemory
 
@@ -63,6 +65,7 @@ __all__ = [
     "TaskRetried",
     "TaskStarted",
     "TaskSubmitted",
+    "Usage",
     "UserEvent",
     "WorkerEvent",
     "WorkerLaunched",
@@ -74,4 +77,5 @@ __all__ = [
     "kind_of",
     "kinds",
     "streams",
+    "usage_of",
 ]

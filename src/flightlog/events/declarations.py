@@ -9,7 +9,7 @@ resources that were used (samples) and requested. Device memory is in `events.de
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast, get_type_hints
 
 import msgspec
 
@@ -314,6 +314,58 @@ class ResourceRequest(Event, kw_only=True, tag="resource_request"):
     task_id: Annotated[str | None, doc("the one submission it is for; null means all of that name")] = None
 
 
+class Usage(msgspec.Struct, kw_only=True):
+    """What one attempt of a task used; None is unknown.
+
+    Its meter gives it, outcomes carry it to the session, and the events of ends have its fields among their
+    own: a new measured field is one line here.
+    """
+
+    cpu_s: Annotated[Seconds | None, doc("CPU time, user and system, of what `cpu_scope` says")] = None
+    cpu_scope: Annotated[
+        Literal["thread", "process", "tree"] | None,
+        doc("what cpu_s covers: the executing thread, its process, or the process tree"),
+    ] = None
+    peak_rss_bytes: Annotated[Bytes | None, doc("largest resident memory seen while it ran")] = None
+    rss_scope: Annotated[
+        Literal["process", "process_at_least", "tree"] | None,
+        doc("whose memory; `process_at_least` is a lower bound: the process had peaked higher before"),
+    ] = None
+    read_bytes: Annotated[Bytes | None, doc("read from storage")] = None
+    write_bytes: Annotated[Bytes | None, doc("written to storage")] = None
+    gpu_peak_bytes: Annotated[
+        Bytes | None, doc("largest memory seen on one GPU while it ran, of what `gpu_memory_scope` says")
+    ] = None
+    gpu_memory_scope: Annotated[
+        Literal["allocator", "allocator_at_least", "process", "device"] | None,
+        doc(
+            "whose memory: what PyTorch's allocator of the process had handed out (exact; "
+            "`allocator_at_least` is a lower bound: it had peaked higher before), "
+            "the process tree's by the driver, or everyone's on the device; the last two from samples, "
+            "so peaks in between are missed"
+        ),
+    ] = None
+    gpu_s: Annotated[
+        Seconds | None,
+        doc(
+            "time that kernels ran, from samples, the GPUs' added up; null for less than a second of "
+            "execution"
+        ),
+    ] = None
+    gpu_scope: Annotated[
+        Literal["process", "device"] | None,
+        doc(
+            "whose kernels: those of the process tree, alone on its GPUs, or everyone's on the GPUs it "
+            "can see"
+        ),
+    ] = None
+
+
+def usage_of(measured: Usage) -> dict[str, Any]:
+    """What was used, as the events of ends take it."""
+    return {name: getattr(measured, name) for name in Usage.__struct_fields__}
+
+
 class TaskEvent(Event, kw_only=True):
     """Something happened to one attempt of one task."""
 
@@ -357,8 +409,8 @@ class TaskStarted(TaskEvent, kw_only=True, tag="task_started"):
     queue_s: Annotated[Seconds | None, doc("from submission to start; null where the engine hides it")]
 
 
-class TaskEnded(TaskEvent, kw_only=True):
-    """An attempt is over, with what it used."""
+class _AttemptOver(TaskEvent, kw_only=True):
+    """An attempt is over."""
 
     args: Annotated[Json, doc("arguments by name, bounded and redacted")]
     worker: Annotated[str | None, doc("worker that executed it; null if it never started")]
@@ -367,44 +419,26 @@ class TaskEnded(TaskEvent, kw_only=True):
         str | None, doc("digest of the arguments: tasks of one name with the same one match between runs")
     ] = None
     queue_s: Annotated[Seconds | None, doc("from submission to start; null where the engine hides it")] = None
-    cpu_s: Annotated[Seconds | None, doc("CPU time, user and system, of what `cpu_scope` says")] = None
-    cpu_scope: Annotated[
-        Literal["thread", "process", "tree"] | None,
-        doc("what cpu_s covers: the executing thread, its process, or the process tree"),
-    ] = None
-    peak_rss_bytes: Annotated[Bytes | None, doc("largest resident memory seen while it ran")] = None
-    rss_scope: Annotated[
-        Literal["process", "process_at_least", "tree"] | None,
-        doc("whose memory; `process_at_least` is a lower bound: the process had peaked higher before"),
-    ] = None
-    read_bytes: Annotated[Bytes | None, doc("read from storage")] = None
-    write_bytes: Annotated[Bytes | None, doc("written to storage")] = None
-    gpu_peak_bytes: Annotated[
-        Bytes | None, doc("largest memory seen on one GPU while it ran, of what `gpu_memory_scope` says")
-    ] = None
-    gpu_memory_scope: Annotated[
-        Literal["allocator", "allocator_at_least", "process", "device"] | None,
-        doc(
-            "whose memory: what PyTorch's allocator of the process had handed out (exact; "
-            "`allocator_at_least` is a lower bound: it had peaked higher before), "
-            "the process tree's by the driver, or everyone's on the device; the last two from samples, "
-            "so peaks in between are missed"
-        ),
-    ] = None
-    gpu_s: Annotated[
-        Seconds | None,
-        doc(
-            "time that kernels ran, from samples, the GPUs' added up; null for less than a second of "
-            "execution"
-        ),
-    ] = None
-    gpu_scope: Annotated[
-        Literal["process", "device"] | None,
-        doc(
-            "whose kernels: those of the process tree, alone on its GPUs, or everyone's on the GPUs it "
-            "can see"
-        ),
-    ] = None
+
+
+if TYPE_CHECKING:
+
+    class _AttemptMeasured(_AttemptOver, Usage, kw_only=True):
+        """An attempt is over, with what it used."""
+
+else:
+    # A struct has one base of fields: those of the second are declared once more, from its own declaration.
+    _AttemptMeasured = msgspec.defstruct(
+        "_AttemptMeasured",
+        [(name, hint, None) for name, hint in get_type_hints(Usage, include_extras=True).items()],
+        bases=(_AttemptOver,),
+        kw_only=True,
+    )
+
+
+class TaskEnded(_AttemptMeasured, kw_only=True):
+    """An attempt is over, with what it used."""
+
     scheduler_s: Annotated[
         Seconds | None,
         doc("part of queue_s: held by the engine's scheduler, ready to run, until a worker had room for it"),

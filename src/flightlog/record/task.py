@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from flightlog.core.threads import is_patched
-from flightlog.events import TaskCancelled, TaskCompleted, TaskFailed, TaskStarted, TaskSubmitted
+from flightlog.events import TaskCancelled, TaskCompleted, TaskFailed, TaskStarted, TaskSubmitted, usage_of
 from flightlog.record.clock import monotonic_ns
 from flightlog.record.failure import is_clean_exit
 from flightlog.record.fast_values import are_harmless
@@ -64,16 +64,7 @@ class AttemptSpan(Span):
         super().__exit__(None, None, None)  # the context goes back to the parent
         return {
             "duration_s": self.duration_s,
-            "cpu_s": usage.cpu_s,
-            "cpu_scope": usage.cpu_scope,
-            "peak_rss_bytes": usage.peak_rss_bytes,
-            "rss_scope": usage.rss_scope,
-            "read_bytes": usage.read_bytes,
-            "write_bytes": usage.write_bytes,
-            "gpu_peak_bytes": usage.gpu_peak_bytes,
-            "gpu_memory_scope": usage.gpu_memory_scope,
-            "gpu_s": usage.gpu_s,
-            "gpu_scope": usage.gpu_scope,
+            **usage_of(usage),
             "tags": tags,
             "metrics": metrics,
             "nonfinite": {**tag_marks, **marks},

@@ -9,36 +9,16 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
 from weakref import ref
-
-from msgspec import Struct
 
 from flightlog.core import threads
 from flightlog.core.descriptors import Descriptor
+from flightlog.events import Usage
 from flightlog.samplers.gpu.task import TaskWatch, begin
 from flightlog.samplers.procfs import PROC, keyed_value, parse_process_io
 
 _MAX_RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 _MEMORY = re.compile(rb"\nVmHWM:\s+(\d+) kB\nVmRSS:\s+(\d+) kB\n")
-
-
-class Usage(Struct, frozen=True):
-    """What a task used; the fields of `TaskEnded` of the same names say what each means. None is unknown."""
-
-    cpu_s: float | None = None
-    cpu_scope: Literal["thread", "process", "tree"] | None = None
-    peak_rss_bytes: int | None = None
-    rss_scope: Literal["process", "process_at_least"] | None = None
-    read_bytes: int | None = None
-    write_bytes: int | None = None
-    gpu_peak_bytes: int | None = None
-    gpu_memory_scope: Literal["allocator", "allocator_at_least", "process", "device"] | None = None
-    gpu_s: float | None = None
-    gpu_scope: Literal["process", "device"] | None = None
-
-
-UNKNOWN = Usage()
 
 
 class UsageMeter:
@@ -110,7 +90,7 @@ class UsageMeter:
         pid, self._pid = self._pid, -1
         if pid != os.getpid():
             _running.pop(id(self), None)
-            return UNKNOWN
+            return Usage()
         process = resource.getrusage(resource.RUSAGE_SELF)
         children = resource.getrusage(resource.RUSAGE_CHILDREN)
         files = _own_files(self._proc)
@@ -118,42 +98,25 @@ class UsageMeter:
         with _lock:  # after the readings: a meter that starts during them still makes this one share
             _running.pop(id(self), None)
             shared = self._shared
-        cpu_s: float | None
-        cpu_scope: Literal["thread", "process", "tree"] | None
-        read = written = None
+        usage = Usage()
         if not shared:
             children_s = children.ru_utime + children.ru_stime - self._children_s
-            cpu_s = process.ru_utime + process.ru_stime - self._process_s + children_s
-            cpu_scope = "tree" if children_s > 0 else "process"
+            usage.cpu_s = process.ru_utime + process.ru_stime - self._process_s + children_s
+            usage.cpu_scope = "tree" if children_s > 0 else "process"
             if io is not None and self._io is not None:
-                read, written = io[0] - self._io[0], io[1] - self._io[1]
+                usage.read_bytes, usage.write_bytes = io[0] - self._io[0], io[1] - self._io[1]
         elif self._thread == threads.get_ident():
-            cpu_s, cpu_scope = thread_s - self._thread_s, "thread"
-        else:
-            cpu_s, cpu_scope = None, None
-        peak: int | None
-        rss_scope: Literal["process", "process_at_least"] | None
+            usage.cpu_s, usage.cpu_scope = thread_s - self._thread_s, "thread"
         rss, high = files.memory()
         if high is not None and self._high is not None and high > self._high:
-            peak, rss_scope = high, "process"
-        else:
-            sizes = [size for size in (self._rss, rss) if size is not None]
-            peak, rss_scope = (max(sizes), "process_at_least") if sizes else (None, None)
-        if self._gpu is None:
-            return Usage(cpu_s, cpu_scope, peak, rss_scope, read, written)
-        gpu = self._gpu.stop(shared)
-        return Usage(
-            cpu_s,
-            cpu_scope,
-            peak,
-            rss_scope,
-            read,
-            written,
-            gpu.peak_bytes,
-            gpu.memory_scope,
-            gpu.busy_s,
-            gpu.scope,
-        )
+            usage.peak_rss_bytes, usage.rss_scope = high, "process"
+        elif sizes := [size for size in (self._rss, rss) if size is not None]:
+            usage.peak_rss_bytes, usage.rss_scope = max(sizes), "process_at_least"
+        if self._gpu is not None:
+            gpu = self._gpu.stop(shared)
+            usage.gpu_peak_bytes, usage.gpu_memory_scope = gpu.peak_bytes, gpu.memory_scope
+            usage.gpu_s, usage.gpu_scope = gpu.busy_s, gpu.scope
+        return usage
 
     def __del__(self) -> None:
         # A meter dropped without a stop must not make every later one share.

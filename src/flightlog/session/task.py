@@ -10,7 +10,15 @@ import msgspec
 
 from flightlog.core.errors import CommandError, TaskError, TaskTimeoutError
 from flightlog.engines.contract import Outcome, Work
-from flightlog.events import Failure, TaskCancelled, TaskCompleted, TaskEnded, TaskFailed, TaskRetried
+from flightlog.events import (
+    Failure,
+    TaskCancelled,
+    TaskCompleted,
+    TaskEnded,
+    TaskFailed,
+    TaskRetried,
+    usage_of,
+)
 from flightlog.events import TaskQueued as Queued
 from flightlog.events import TaskSubmitted as Submitted
 from flightlog.record.failure import describe
@@ -289,16 +297,7 @@ def ended_event(task: Task, outcome: Outcome, trace_id: str) -> TaskEnded:
         "worker": outcome.worker,
         "duration_s": outcome.duration_s,
         "queue_s": outcome.queue_s,
-        "cpu_s": outcome.cpu_s,
-        "cpu_scope": outcome.cpu_scope,
-        "peak_rss_bytes": outcome.peak_rss_bytes,
-        "rss_scope": outcome.rss_scope,
-        "read_bytes": outcome.read_bytes,
-        "write_bytes": outcome.write_bytes,
-        "gpu_peak_bytes": outcome.gpu_peak_bytes,
-        "gpu_memory_scope": outcome.gpu_memory_scope,
-        "gpu_s": outcome.gpu_s,
-        "gpu_scope": outcome.gpu_scope,
+        **usage_of(outcome),
         "tags": outcome.tags,
         "metrics": outcome.metrics,
         "nonfinite": outcome.nonfinite,

@@ -21,11 +21,11 @@ from flightlog.core.errors import TaskError
 from flightlog.engines.contract import Outcome, Work
 from flightlog.engines.execute import awaited, execute
 from flightlog.engines.program import dumps
+from flightlog.events import Usage
 from flightlog.record.clock import monotonic_ns
 from flightlog.record.context import RUN, TRACEPARENT, format_traceparent
 from flightlog.record.run import LiveRun
 from flightlog.record.task import AttemptSpan
-from flightlog.samplers.usage import Usage
 from flightlog.store.liveness import this_host
 
 MEASURED = (*Usage.__struct_fields__, "worker", "tags", "metrics", "nonfinite")
