@@ -17,7 +17,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from flightlog.analyze.diagnosis.scoring import diagnose_text
+from flightlog.analyze.diagnosis.score import diagnose_text
 
 SURE = 0.5
 BANDS = (0.0, 0.5, 0.7, 0.85, 0.95, 1.01)

@@ -35,7 +35,7 @@ except ImportError as problem:
 if TYPE_CHECKING:
     from flightlog.analyze.compare.compare import compare
     from flightlog.analyze.diagnosis.diagnose import diagnose
-    from flightlog.analyze.diagnosis.scoring import diagnose_text
+    from flightlog.analyze.diagnosis.score import diagnose_text
     from flightlog.analyze.history.trends import trends
     from flightlog.analyze.predict.predict import predict
     from flightlog.engines.dask.watch import watch
@@ -53,7 +53,7 @@ _LAZY = {
     "cacheable": "flightlog.session.cache.decorator",
     "compare": "flightlog.analyze.compare.compare",
     "diagnose": "flightlog.analyze.diagnosis.diagnose",
-    "diagnose_text": "flightlog.analyze.diagnosis.scoring",
+    "diagnose_text": "flightlog.analyze.diagnosis.score",
     "open_run": "flightlog.store.completing",
     "predict": "flightlog.analyze.predict.predict",
     "track_device_memory": "flightlog.record.device.tracking",

@@ -84,7 +84,7 @@ def diagnose(
 
 
 def _of_text(source: str, exception_type: str | None, format_: Format) -> None:
-    from flightlog.analyze.diagnosis.scoring import diagnose_text
+    from flightlog.analyze.diagnosis.score import diagnose_text
     from flightlog.show.diagnosis import text_diagnosis_text
 
     found = diagnose_text(_read(source), exception_type)

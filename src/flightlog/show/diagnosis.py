@@ -144,7 +144,7 @@ def text_diagnosis_text(diagnosis: Diagnosis, *, width: int = 100, color: bool =
     if diagnosis.failure_class == "unknown":
         lines = [ink("warn", "Cause unknown: nothing in the text speaks strongly for any class.")]
     else:
-        from flightlog.analyze.diagnosis.wording import certainty
+        from flightlog.analyze.diagnosis.explain import certainty
 
         sure = certainty(diagnosis.failure_class, diagnosis.confidence)
         lines = [ink("bad", f"{clean(diagnosis.failure_class)}, {sure} ({diagnosis.confidence:.2f})")]

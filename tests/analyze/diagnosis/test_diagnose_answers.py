@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import flightlog
 from flightlog.analyze.diagnosis.diagnose import diagnosis_bytes
+from flightlog.analyze.diagnosis.explain import size_text, time_text
 from flightlog.analyze.diagnosis.results import RunDiagnosis
-from flightlog.analyze.diagnosis.wording import size_text, time_text
 from flightlog.cli.main import main
 from flightlog.core.units import parse_age, parse_size
 from flightlog.events import (

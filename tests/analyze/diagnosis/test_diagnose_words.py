@@ -9,7 +9,7 @@ from builders.runs import at, make_run
 from builders.task_events import completed, failed, started
 
 import flightlog
-from flightlog.analyze.diagnosis.case import without_own_frames
+from flightlog.analyze.diagnosis.score import without_own_frames
 from flightlog.events import Event, Failure, Metric, ResourceSample
 from flightlog.show.diagnosis import diagnosis_text
 

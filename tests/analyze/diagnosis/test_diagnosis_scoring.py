@@ -11,17 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.analyze.diagnosis import scoring
+from flightlog.analyze.diagnosis import score
 from flightlog.analyze.diagnosis.base import Case, Diagnosis, Rule, RunFacts, Sign, Source
 from flightlog.analyze.diagnosis.matchers import Phrases, alternatives, needed
-from flightlog.analyze.diagnosis.reading import ParsedText, read_text, small_letters
-from flightlog.analyze.diagnosis.scoring import load_rules
+from flightlog.analyze.diagnosis.score import load_rules
+from flightlog.analyze.diagnosis.text import ParsedText, read_text, small_letters
 
 NOTHING = Case(reading=ParsedText())
 
 
 def weigh(case: Case, rules: Mapping[str, Rule] | None = None) -> Diagnosis:
-    return scoring.weigh(case, rules).diagnosis
+    return score.weigh(case, rules).diagnosis
 
 
 class Says:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import flightlog
 from flightlog.analyze.diagnosis.base import Diagnosis
-from flightlog.analyze.diagnosis.scoring import diagnose_text, load_rules
+from flightlog.analyze.diagnosis.score import diagnose_text, load_rules
 
 CLASSES = {*load_rules(), "unknown"}
 EVERY_TEXT = [

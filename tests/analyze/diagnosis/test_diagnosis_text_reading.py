@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flightlog.analyze.diagnosis.exceptions import Line, Raised, prose, read_lines
-from flightlog.analyze.diagnosis.reading import ParsedText, read_text
+from flightlog.analyze.diagnosis.text import Line, ParsedText, Raised, prose, read_lines, read_text
 
 
 @pytest.mark.parametrize(

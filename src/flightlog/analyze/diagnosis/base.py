@@ -12,7 +12,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from flightlog.analyze.diagnosis.reading import ParsedText
+from flightlog.analyze.diagnosis.text import ParsedText
 
 
 class Source(StrEnum):

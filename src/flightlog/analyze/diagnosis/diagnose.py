@@ -14,54 +14,31 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from flightlog.analyze.diagnosis.base import Case, RunFacts
-from flightlog.analyze.diagnosis.case import GatheredCase, gather
-from flightlog.analyze.diagnosis.failures import (
-    MOST_CAUSES,
-    Group,
-    GroupCounts,
-    Incident,
+from flightlog.analyze.diagnosis.explain import explain, sql_command
+from flightlog.analyze.diagnosis.group import MOST_CAUSES, Group, GroupCounts, collect, find_groups
+from flightlog.analyze.diagnosis.read import (
+    FailureContext,
     Nonfinite,
-    RunEnd,
-    WorkerHosts,
-    collect,
-    explain_dependents,
-    find_groups,
-    lay_to_incidents,
-    read_nonfinite,
+    read_context,
+    read_record,
     read_workers,
-    run_end,
 )
-from flightlog.analyze.diagnosis.reading import ParsedText
-from flightlog.analyze.diagnosis.results import Cause, CauseExample, Evidence, Explained, RunDiagnosis
-from flightlog.analyze.diagnosis.scoring import load_rules, weigh
-from flightlog.analyze.diagnosis.wording import (
-    certainty,
-    checks,
-    evidence,
-    frame,
-    headline,
-    missing,
-    what_to_do,
-)
+from flightlog.analyze.diagnosis.results import Cause, Evidence, RunDiagnosis
+from flightlog.analyze.diagnosis.score import UNFAILED, case_of, load_rules
 from flightlog.core.errors import DamagedRun
 from flightlog.core.settings import expanded
 from flightlog.core.text import plural
-from flightlog.store import layout
 from flightlog.store.liveness import unix_time
 from flightlog.store.read.completeness import reasons_text
 from flightlog.store.runs_folder import place
 from flightlog.store.tables.connection import path_text
 
 if TYPE_CHECKING:
-    from flightlog.analyze.diagnosis.case import Plans
     from flightlog.store.run import Run
     from flightlog.store.tables.run_tables import RunTables
 
 LARGEST_CHECKED = 32 << 20
 """Bytes of a record up to which it is checked for lines that are missing."""
-NEAR_S = 60.0
-"""A bundle of a device that ran out of memory belongs to failures that are no further off."""
 
 
 def diagnose(run: Run | str | os.PathLike[str] = "latest") -> RunDiagnosis:
@@ -73,260 +50,70 @@ def diagnose(run: Run | str | os.PathLike[str] = "latest") -> RunDiagnosis:
     """
     from flightlog.store.completing import open_run
     from flightlog.store.run import Run
+    from flightlog.store.tables.run_tables import open_tables
 
     opened = run if isinstance(run, Run) else open_run(run)
-    return _Diagnosing(opened).result()
+    try:
+        with open_tables([opened]) as tables:
+            return _diagnosis(opened, tables)
+    except OSError as error:
+        raise DamagedRun(f"{opened.path} cannot be read: {error.strerror or error}") from error
 
 
-class _Diagnosing:
-    """One diagnosis, while the run's tables are open."""
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
-        self._ref = _reference(run)
-        self._problems = [*run.problems, *load_rules().problems]
-        self._incomplete = False
-        self._workers: WorkerHosts = read_workers(run)
-        self._ends: dict[str, RunEnd] = {}
-        self._bundles: list[tuple[float | None, str, str]] = []
-
-    def result(self) -> RunDiagnosis:
-        from flightlog.store.tables.run_tables import open_tables
-
-        try:
-            with open_tables([self._run]) as connection:
-                return self._result(connection)
-        except OSError as error:
-            raise DamagedRun(f"{self._run.path} cannot be read: {error.strerror or error}") from error
-
-    def _result(self, connection: RunTables) -> RunDiagnosis:
-        from flightlog.analyze.diagnosis.case import (
-            FailureContext,
-            GroupPlace,
-            context_around,
-            read_plans,
-            read_successes,
-        )
-
-        collect(connection)
-        lay_to_incidents(connection, self._workers)
-        explain_dependents(connection)
-        groups, counts = find_groups(connection)
-        values = read_nonfinite(connection)
-        self._read_bundles()
-        incidents = self._join_incidents(groups)
-        ended = run_end(self._run, connection, told=bool(groups) or self._run.info.status != "failed")
-        if ended is not None:
-            self._add_end(ended, groups)
-        home = self._run.info.host
-        places = [
-            GroupPlace(
-                number,
-                group.at,
-                self._host(group, incidents.get(group.root)),
-                self._worker(group, incidents.get(group.root)),
-                group.task_id,
-            )
-            for number, group in enumerate(groups)
-            if group.at is not None
-        ]
-        around = context_around(connection, places, self._workers.hosts, home)
-        plans = read_plans(self._run, connection, {group.task_id for group in groups if group.task_id})
-        successes = read_successes(connection, {group.task for group in groups if group.task})
-        given_up = dict(connection.execute("SELECT root, number FROM given_up").fetchall())
-        causes = []
-        for number, group in enumerate(groups):
-            found = gather(
-                self._run,
-                group,
-                incidents.get(group.root),
-                around.get(number, FailureContext()),
-                self._workers,
-                plans,
-                successes.get(group.task or ""),
-                values,
-                self._bundles_near(group),
-                self._cancelled_by(group),
-            )
-            causes.append(self._cause(found, plans, given_up.get(group.root, 0)))
-        causes += of_values(values, causes, self._ref)
-        causes += of_bundles(self._bundles, causes, self._ref)
-        causes = lay_cancelled(causes, connection.execute(CANCELLED).fetchall())
-        if plans.problem:
-            self._problems.append(plans.problem)
-        self._count_damage()
-        return self._put_together(in_order(fold(causes)), counts, connection)
-
-    def _put_together(self, causes: list[Cause], counts: GroupCounts, connection: RunTables) -> RunDiagnosis:
-        [(completed, cancelled)] = connection.execute(
-            "SELECT count(*) FILTER (event = 'task_completed'), count(*) FILTER (event = 'task_cancelled') "
-            "FROM ended"
-        ).fetchall()
-        return RunDiagnosis(
-            run_id=self._run.run_id,
-            status=self._run.status,
-            answer=answer(
-                self._run.status, causes, counts, completed, cancelled, incomplete=self._incomplete
-            ),
-            failures=counts.mishaps + len(self._ends),
-            tasks_failed=counts.tasks_failed,
-            recovered=counts.recovered,
-            causes=causes,
-            more_causes=max(0, counts.roots - MOST_CAUSES),
-            problems=list(dict.fromkeys(self._problems)),
-        )
-
-    def _cause(self, found: GatheredCase, plans: Plans, given_up: int) -> Cause:
-        group, end = found.group, self._ends.get(found.group.root)
-        judged, signs = weigh(found.case)
-        self._problems += judged.problems
-        unaccounted = [
-            job.array_job_id or job.job_id
-            for job in self._workers.started
-            if job.worker not in self._workers.jobs
-        ]
-        scope = group.scope
-        if found.incident is not None:
-            scope = "job" if found.incident.jobs else "worker"
-        return Cause(
-            failure_class=judged.failure_class,
-            confidence=judged.confidence,
-            certainty=certainty(judged.failure_class, judged.confidence),
-            scope=scope,
-            headline=headline(found),
-            count=found.incident.processes or len(found.incident.jobs) if found.incident else group.count,
-            first=group.first,
-            last=group.last,
-            tasks=group.tasks,
-            workers=group.workers,
-            hosts=sorted(
-                {host for name in group.workers if (host := self._workers.hosts.get(name))}
-                | ({found.host} if found.host else set())
-            ),
-            recovered=group.recovered,
-            failed=group.failed,
-            explains=Explained(
-                lost_tasks=group.lost_tasks if found.incident is not None else 0,
-                dependents=group.dependents + given_up,
-                in_flight=end.in_flight if end is not None else 0,
-            ),
-            evidence=evidence(found, signs, judged.failure_class),
-            suggestions=what_to_do(found, judged.failure_class, plans, judged.suggestions),
-            checks=checks(found, judged.failure_class, self._ref, self._run.info.project),
-            missing=missing(found, judged.failure_class, unaccounted),
-            also=judged.also,
-            example=_example(found),
-            fingerprint=group.fingerprint,
-        )
-
-    def _join_incidents(self, groups: list[Group]) -> dict[str, Incident]:
-        """The incidents by root; one that no failure belongs to gets a group of its own."""
-        found = {incident.key: incident for incident in self._workers.incidents}
-        known = {group.root for group in groups}
-        for key, incident in found.items():
-            if key in known:
-                continue
-            times = [lost.event.timestamp for lost in incident.losses] + [
-                job.timestamp for job in incident.jobs
-            ]
-            at = next((lost.at for lost in incident.losses if lost.at is not None), None)
-            groups.append(
-                Group(
-                    root=key,
-                    incident=key,
-                    count=0,
-                    dependents=0,
-                    first=min(times),
-                    last=max(times),
-                    at=at,
-                    last_at=at,
-                    scope="worker",
-                    workers={lost.event.worker: 1 for lost in incident.losses[:20]},
-                )
-            )
-        return found
-
-    def _add_end(self, ended: RunEnd, groups: list[Group]) -> None:
-        """The run's own end: a group of its own, or what the end of its job explains."""
-        states = {f"job {job.state}" for job in self._workers.run_jobs}
-        above = next(
-            (group for group in groups if group.incident in states and self._run.status == "crashed"), None
-        )
-        if above is None:
-            groups.append(ended.group)
-        self._ends[(above or ended.group).root] = ended
-
-    def _worker(self, group: Group, incident: Incident | None) -> str | None:
-        return group.worker or (incident.losses[0].event.worker if incident and incident.losses else None)
-
-    def _host(self, group: Group, incident: Incident | None) -> str | None:
-        return self._workers.hosts.get(self._worker(group, incident) or "") or self._run.info.host or None
-
-    def _cancelled_by(self, group: Group) -> str | None:
-        end = self._ends.get(group.root)
-        return end.cancelled_by if end is not None else None
-
-    def _read_bundles(self) -> None:
-        if not (self._run.path / layout.OOM).is_dir():
-            return
-        from flightlog.analyze.devices.oom import read_bundles
-
-        bundles, problems = read_bundles(self._run.path)
-        self._problems += problems
-        for one in bundles:
-            at = None if one.time_ns is None else one.time_ns / 1e9
-            self._bundles.append((at, one.message or one.folder, one.folder))
-
-    def _count_damage(self) -> None:
-        """Say that lines are missing; of a large record that is for `flightlog verify`, which takes as long
-        as it takes.
-        """
-        if self._run.size_bytes() > LARGEST_CHECKED:
-            return
-        found = self._run.completeness()
-        damaged = found.torn + found.foreign + found.oversized
-        self._incomplete = bool(found.lost_lines or damaged)
-        if self._incomplete:
-            many = found.lost_lines or damaged
-            how = "damaged"
-            if found.lost_lines:
-                why = reasons_text(found.reasons, found.lost_lines)
-                how = f"lost ({why})" if why else "lost"
-            self._problems.append(
-                f"{many:,} {'line' if many == 1 else 'lines'} of the record {'is' if many == 1 else 'are'} "
-                f"{how}, so failures may be missing here: `flightlog verify {shlex.quote(self._ref)}` says "
-                "which."
-            )
-        elif not found.loss_known and self._run.status != "running":
-            self._problems.append(
-                "It is unknown whether lines of the record are lost, so failures may be missing here."
-            )
-
-    def _bundles_near(self, group: Group) -> list[tuple[str, str]]:
-        """Message and folder of each."""
-        first, last = group.at, group.last_at
-        return [
-            (message, folder)
-            for at, message, folder in self._bundles
-            if at is None or first is None or first - NEAR_S <= at <= (last or first) + NEAR_S
-        ]
-
-
-def _example(found: GatheredCase) -> CauseExample | None:
-    group = found.group
-    if group.task_id is None and group.message is None:
-        return None
-    return CauseExample(
-        task=group.task,
-        task_id=group.task_id,
-        attempt=group.attempt,
-        args=group.args,
-        worker=group.worker,
-        host=found.host,
-        error_type=group.error_type,
-        message=group.message,
-        frame=frame(group.traceback),
+def _diagnosis(run: Run, tables: RunTables) -> RunDiagnosis:
+    """Read, group, score and explain, while the run's tables are open."""
+    workers, ref = read_workers(run), _reference(run)
+    collect(tables, workers)
+    groups, counts = find_groups(run, tables, workers)
+    record = read_record(run, ref, tables, workers, groups)
+    contexts = read_context(tables, groups, workers.hosts, run.info.host)
+    causes = [explain(case_of(record, *both)) for both in zip(groups, contexts, strict=True)]
+    classes = {cause.failure_class for cause in causes}
+    if record.values and "numerical" not in classes:
+        alone = msgspec.structs.replace(record, bundles=[])
+        causes.append(explain(case_of(alone, _of_values(record.values, ref), FailureContext())))
+    if record.bundles and "gpu_out_of_memory" not in classes:
+        alone = msgspec.structs.replace(record, values=[])
+        causes.append(explain(case_of(alone, _of_bundles(record.bundles, ref), FailureContext())))
+    causes = lay_cancelled(causes, tables.execute(CANCELLED).fetchall())
+    damage, incomplete = _damage(run, ref)
+    causes = in_order(fold(causes))
+    [(completed, cancelled)] = tables.execute(_ENDS).fetchall()
+    return RunDiagnosis(
+        run_id=run.run_id,
+        status=run.status,
+        answer=answer(run.status, causes, counts, completed, cancelled, incomplete=incomplete),
+        failures=counts.failures,
+        tasks_failed=counts.tasks_failed,
+        recovered=counts.recovered,
+        causes=causes,
+        more_causes=max(0, counts.roots - MOST_CAUSES),
+        problems=list(dict.fromkeys([*run.problems, *load_rules().problems, *record.problems, *damage])),
     )
+
+
+_ENDS = """
+SELECT count(*) FILTER (event = 'task_completed'), count(*) FILTER (event = 'task_cancelled') FROM ended
+"""
+
+
+def _damage(run: Run, ref: str) -> tuple[list[str], bool]:
+    """That lines are missing, and whether they are; of a large record that is for `flightlog verify`, which
+    takes as long as it takes.
+    """
+    if run.size_bytes() > LARGEST_CHECKED:
+        return [], False
+    found = run.completeness()
+    many = found.lost_lines or found.torn + found.foreign + found.oversized
+    if many:
+        why = reasons_text(found.reasons, found.lost_lines) if found.lost_lines else ""
+        how = f"lost ({why})" if why else "lost" if found.lost_lines else "damaged"
+        lines = f"{plural(many, 'line')} of the record {'is' if many == 1 else 'are'} {how}"
+        check = f"`flightlog verify {shlex.quote(ref)}` says which."
+        return [f"{lines}, so failures may be missing here: {check}"], True
+    if not found.loss_known and run.status != "running":
+        return ["It is unknown whether lines of the record are lost, so failures may be missing here."], False
+    return [], False
 
 
 def _reference(run: Run) -> str:
@@ -531,28 +318,20 @@ def in_order(causes: Sequence[Cause]) -> list[Cause]:
 
 
 SHOWN = 6
-UNFAILED = frozenset({"metric", "device"})
-"""Scopes of causes that nothing failed of."""
-
 _NAN = (
     "SELECT timestamp, name, step, nonfinite FROM metrics WHERE nonfinite IS NOT NULL ORDER BY timestamp "
     "LIMIT 10"
 )
 
 
-def of_values(values: Sequence[Nonfinite], causes: Sequence[Cause], ref: str) -> list[Cause]:
-    """Values that became NaN as a cause of their own; none where a failure is laid to them."""
-    if not values or any(cause.failure_class == "numerical" for cause in causes):
-        return []
+def _of_values(values: Sequence[Nonfinite], ref: str) -> Group:
+    """Values that became NaN and that no failure is laid to."""
     first = values[0]
     step = "" if first.step is None else f", first at step {first.step}"
     others = f" and {len(values) - 1} other values" if len(values) > 1 else ""
-    facts = RunFacts(scope="metric", nonfinite=tuple(one.name for one in values))
-    told = [
+    evidence = [
         Evidence(
-            text=f"`{one.name}` was NaN {one.count:,} times"
-            if one.count > 1
-            else f"`{one.name}` was NaN once",
+            text=f"`{one.name}` was NaN {f'{one.count:,} times' if one.count > 1 else 'once'}",
             source="resources",
             file=one.file,
             event=one.event,
@@ -560,59 +339,30 @@ def of_values(values: Sequence[Nonfinite], causes: Sequence[Cause], ref: str) ->
         )
         for one in values[:SHOWN]
     ]
-    head = f"`{first.name}`{others} became NaN{step}"
-    check = f'flightlog sql "{_NAN}" --run {shlex.quote(ref)}'
-    checks = [check] if any(one.file == "metrics.jsonl" for one in values) else []
-    return [_cause(facts, head, told, checks, sum(one.count for one in values), first.first)]
-
-
-def of_bundles(
-    bundles: Sequence[tuple[float | None, str, str]], causes: Sequence[Cause], ref: str
-) -> list[Cause]:
-    """Device memory that ran out and was caught; none where a failure is laid to it. Each is time, message,
-    folder.
-    """
-    if not bundles or any(cause.failure_class == "gpu_out_of_memory" for cause in causes):
-        return []
-    facts = RunFacts(scope="device", device_oom=tuple(message for _, message, _ in bundles))
-    told = [
-        Evidence(text=message.partition("\n")[0][:240], source="resources", file=f"{folder}/bundle.json")
-        for _, message, folder in bundles[:SHOWN]
-    ]
-    times = "once" if len(bundles) == 1 else f"{len(bundles)} times or more"
-    head = f"a device ran out of memory {times}, and the program went on"
-    return [_cause(facts, head, told, [f"flightlog devices {shlex.quote(ref)}"], len(bundles), None)]
-
-
-def _cause(
-    facts: RunFacts,
-    headline: str,
-    evidence: list[Evidence],
-    checks: list[str],
-    count: int,
-    first: str | None,
-) -> Cause:
-    judged = weigh(Case(reading=ParsedText(), facts=facts)).diagnosis
-    return Cause(
-        failure_class=judged.failure_class,
-        confidence=judged.confidence,
-        certainty=certainty(judged.failure_class, judged.confidence),
-        scope=facts.scope or "metric",
-        headline=headline,
-        count=count,
-        first=first,
-        last=first,
-        tasks={},
-        workers={},
-        hosts=[],
-        recovered=0,
-        failed=0,
-        explains=Explained(),
+    return Group(
+        root="values",
+        scope="metric",
+        count=sum(one.count for one in values),
+        first=first.first,
+        last=first.first,
+        message=f"`{first.name}`{others} became NaN{step}",
+        nonfinite=tuple(one.name for one in values),
         evidence=evidence,
-        suggestions=judged.suggestions,
-        checks=checks,
-        missing=[],
-        also={},
-        example=None,
-        fingerprint=None,
+        check=sql_command(_NAN, ref) if any(one.file == "metrics.jsonl" for one in values) else None,
+    )
+
+
+def _of_bundles(bundles: Sequence[tuple[float | None, str, str]], ref: str) -> Group:
+    """Device memory that ran out and was caught, and that no failure is laid to."""
+    times = "once" if len(bundles) == 1 else f"{len(bundles)} times or more"
+    return Group(
+        root="devices",
+        scope="device",
+        count=len(bundles),
+        message=f"a device ran out of memory {times}, and the program went on",
+        evidence=[
+            Evidence(text=message.partition("\n")[0][:240], source="resources", file=f"{folder}/bundle.json")
+            for _, message, folder in bundles[:SHOWN]
+        ],
+        check=f"flightlog devices {shlex.quote(ref)}",
     )

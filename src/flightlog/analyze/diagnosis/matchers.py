@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 
 from flightlog.analyze.diagnosis.base import Case, RunFacts, Sign, Source
+from flightlog.analyze.diagnosis.text import names
 from flightlog.core.text import cut
 
 Clue = Callable[[Case], Iterable[Sign]]
@@ -92,11 +93,11 @@ def raised(
     `saying` and `unless` are patterns that its message must and must not hold; `calling` one that its
     innermost function and source line must hold.
     """
-    names = frozenset(" ".join(types).split())
+    kinds = names(*types)
 
     def look(case: Case) -> Iterator[Sign]:
         for one, share in case.reading.shares():
-            if not names & {one.name, one.type, one.answer}:
+            if not kinds & {one.name, one.type, one.answer}:
                 continue
             told = f"{one.type}: {one.message}"
             calls = " ".join((*one.functions[-2:], *one.code[-2:]))

@@ -7,7 +7,7 @@ of which nothing can are named in `problems`. `EarlierRuns` has what tasks usual
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from statistics import median_low
@@ -417,8 +417,10 @@ class Requests:
     component's, and all of them before what its worker was given; a plan fills in where events are lost.
     """
 
-    def __init__(self, tables: RunTables, runs: list[Run]) -> None:
-        """Read `resources` and `workers` of the tables, and the runs' plans. Raises `duckdb.Error`."""
+    def __init__(self, tables: RunTables, runs: list[Run], task_ids: Collection[str] | None = None) -> None:
+        """Read `resources` and `workers` of the tables, and the runs' plans; of single submissions those
+        of `task_ids` alone, by default all. Raises `duckdb.Error`.
+        """
         self._said: dict[tuple[str, str, str], Requested] = {}
         self._timeouts: dict[tuple[str, str], float] = {}
         self._hosts: dict[tuple[str, str], str] = {}
@@ -428,7 +430,9 @@ class Requests:
             self._said[run_id, "worker", worker] = _requested(*given)
             if host is not None:
                 self._hosts[run_id, worker] = host
-        for run_id, task_id, task, component, *asked in tables.execute(_REQUESTED).fetchall():
+        for run_id, task_id, task, component, *asked in tables.execute(
+            _REQUESTED, {"ids": None if task_ids is None else list(task_ids)}
+        ).fetchall():
             kind = "task_id" if task_id is not None else "task" if task is not None else "component"
             name = task_id or task or component
             if name is not None:
@@ -484,7 +488,9 @@ def _requested(cpus: Any, memory_bytes: Any, gpus: Any, walltime_s: Any = None) 
 
 _REQUESTED = """
 SELECT run_id, task_id, task, component, cpus, memory_bytes, gpus, walltime_s
-FROM resources WHERE event = 'resource_request' ORDER BY timestamp
+FROM resources WHERE event = 'resource_request'
+    AND ($ids IS NULL OR task_id IS NULL OR task_id IN (SELECT unnest($ids::VARCHAR[])))
+ORDER BY timestamp
 """
 _LAUNCHED = """
 SELECT

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from flightlog.analyze.diagnosis.base import CRASHES, Case, RunFacts, Sign, Source
 from flightlog.analyze.diagnosis.matchers import Clues, job_state, named, raised, recorded, reports, says
-from flightlog.analyze.diagnosis.reading import exit_codes, signals
+from flightlog.analyze.diagnosis.text import exit_codes, signals
 
 _SCHEDULERS_REASONS = frozenset({"TIMEOUT", "OUT_OF_MEMORY", "PREEMPTED", "REQUEUED", "CANCELLED"})
 

@@ -6,24 +6,19 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
 
 from flightlog.analyze.diagnosis.base import Sign, Source
-from flightlog.analyze.diagnosis.case import without_own_frames
-from flightlog.analyze.diagnosis.failures import NAMES
-from flightlog.analyze.diagnosis.results import Evidence
+from flightlog.analyze.diagnosis.group import NAMES
+from flightlog.analyze.diagnosis.results import Cause, CauseExample, Evidence, Explained
 from flightlog.analyze.diagnosis.rules.gpu_out_of_memory import DEVICE
 from flightlog.analyze.diagnosis.rules.out_of_memory import ROOMY
+from flightlog.analyze.diagnosis.score import UNFAILED, GroupCase, weigh, without_own_frames
 from flightlog.analyze.history.attempts import MORE_THAN_KILLED
-from flightlog.core.text import cut, first_line, last_line
+from flightlog.analyze.tallies import copied
+from flightlog.core.text import cut, first_line, last_line, plural
 from flightlog.core.units import format_bytes, format_count, format_duration
 from flightlog.store.read.completeness import lowered
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from flightlog.analyze.diagnosis.case import GatheredCase, Plans
 
 EVIDENCE = 6
 """Most pieces of evidence that are shown of one cause."""
@@ -33,6 +28,43 @@ _MEMORY_MATTERS = frozenset({"unknown", "worker_lost", "out_of_memory"})
 _INSTALLED = ("/lib/python3", "site-packages", "dist-packages", "<frozen ")
 _NOT_FOUND = 127
 """Exit code of a command that is not there."""
+
+
+def explain(found: GroupCase) -> Cause:
+    """The cause of a group: scored once, and told in the run's own words."""
+    group, hosts = found.group, found.record.workers.hosts
+    judged, signs = weigh(found.case)
+    found.record.problems += judged.problems
+    scope, count, example = group.scope, group.count, None
+    if group.lost is not None:
+        scope = "job" if group.lost.jobs else "worker"
+        count = group.lost.processes or len(group.lost.jobs)
+    if group.scope not in UNFAILED and (group.task_id is not None or group.message is not None):
+        example = copied(CauseExample, group, frame=frame(group.traceback))
+    known = {host for name in group.workers if (host := hosts.get(name))}
+    known |= {group.host} if group.host else set()
+    return copied(
+        Cause,
+        group,
+        failure_class=judged.failure_class,
+        confidence=judged.confidence,
+        certainty=certainty(judged.failure_class, judged.confidence),
+        scope=scope,
+        headline=_headline(found),
+        count=count,
+        hosts=sorted(known),
+        explains=Explained(
+            lost_tasks=group.lost_tasks if group.lost is not None else 0,
+            dependents=group.dependents + group.given_up,
+            in_flight=group.in_flight,
+        ),
+        evidence=_evidence(found, signs, judged.failure_class),
+        suggestions=_what_to_do(found, judged.failure_class, judged.suggestions),
+        checks=_checks(found, judged.failure_class),
+        missing=_missing(found, judged.failure_class),
+        also=judged.also,
+        example=example,
+    )
 
 
 def certainty(failure_class: str, confidence: float) -> str:
@@ -45,9 +77,9 @@ def certainty(failure_class: str, confidence: float) -> str:
     return "a guess"
 
 
-def headline(found: GatheredCase) -> str:
+def _headline(found: GroupCase) -> str:
     """What happened, in a line without a full stop."""
-    group, incident, job = found.group, found.incident, found.job
+    group, incident, job = found.group, found.group.lost, found.job
     if incident is not None and incident.jobs:
         first = incident.jobs[0]
         more = f" and {len(incident.jobs) - 1:,} more" if len(incident.jobs) > 1 else ""
@@ -55,29 +87,27 @@ def headline(found: GatheredCase) -> str:
     if incident is not None and incident.host is not None:
         return f"host {incident.host} went away with {format_count(incident.processes)} workers"
     if incident is not None and incident.losses:
-        lost = incident.losses[0].event
+        lost, many = incident.losses[0].event, incident.processes
+        what = "a worker process" if many == 1 else f"{format_count(many)} worker processes"
         if len(incident.losses) == 1:
             where = f" on {lost.host}" if lost.host else ""
             return f"worker {lost.worker}{where} was lost: {first_line(lost.reason, LONGEST_LINE)}"
-        many = (
-            "a worker process"
-            if incident.processes == 1
-            else f"{format_count(incident.processes)} worker processes"
-        )
-        return f"{many} went away: {first_line(lost.reason, LONGEST_LINE)}"
-    if group.scope == "run" and group.recorded_in == "run.json":
+        return f"{what} went away: {first_line(lost.reason, LONGEST_LINE)}"
+    if group.recorded_in == "run.json":
         return _run_line(found)
-    what = (
-        _named(group.tasks)
-        if len(group.tasks) > 1
-        else f"`{group.task}`"
-        if group.task
-        else {"worker": "a worker", "command": "a command"}.get(group.scope, "the run")
-    )
+    if group.scope in UNFAILED:
+        return group.message or ""
+    scopes = {"worker": "a worker", "command": "a command"}
+    what = f"`{group.task}`" if group.task else scopes.get(group.scope, "the run")
     times = "" if group.count == 1 else f" {format_count(group.count)} times"
-    kind = group.error_type or ("job " + job.state if job else "")
-    said = ": ".join(part for part in (kind, first_line(group.message, LONGEST_LINE)) if part)
-    return f"{what} failed{times}{f': {said}' if said else ''}"
+    said = _said(group.error_type or ("job " + job.state if job else None), group.message)
+    return (
+        f"{_named(group.tasks) if len(group.tasks) > 1 else what} failed{times}{f': {said}' if said else ''}"
+    )
+
+
+def _said(error_type: str | None, message: str | None) -> str:
+    return ": ".join(part for part in (error_type, first_line(message, LONGEST_LINE)) if part)
 
 
 def _named(tasks: Mapping[str, int]) -> str:
@@ -90,13 +120,12 @@ def _named(tasks: Mapping[str, int]) -> str:
     )
 
 
-def _run_line(found: GatheredCase) -> str:
-    facts = found.case.facts
-    status = facts.run_status if facts else None
-    if status == "crashed":
+def _run_line(found: GroupCase) -> str:
+    facts = found.facts
+    if facts.run_status == "crashed":
         return "the run's process exited unexpectedly"
-    if status == "interrupted":
-        return f"the run was interrupted{f' by {facts.cancelled_by}' if facts and facts.cancelled_by else ''}"
+    if facts.run_status == "interrupted":
+        return f"the run was interrupted{f' by {facts.cancelled_by}' if facts.cancelled_by else ''}"
     how = (
         found.group.message
         or (found.group.signal and f"ended by {found.group.signal}")
@@ -115,20 +144,19 @@ def frame(traceback: str | None) -> str | None:
     return own[-1] if own else frames[-1] if frames else None
 
 
-def evidence(found: GatheredCase, speaking: Sequence[Sign], failure_class: str) -> list[Evidence]:
+def _evidence(found: GroupCase, speaking: Sequence[Sign], failure_class: str) -> list[Evidence]:
     """What speaks for the class, the strongest first, each with where it stands; then what else is known."""
+    if found.group.scope in UNFAILED:
+        return found.group.evidence
     texts = [sign.text for sign in speaking]
     signs = [one for one in speaking if not any(one.text in other and one.text != other for other in texts)]
     told = [_placed(found, sign.text, sign.source, failure_class) for sign in signs[:EVIDENCE]]
     if not told and (found.group.message or found.group.error_type):
-        said = ": ".join(
-            part for part in (found.group.error_type, first_line(found.group.message, LONGEST_LINE)) if part
-        )
-        told.append(_placed(found, said, Source.words))
+        told.append(_placed(found, _said(found.group.error_type, found.group.message), Source.words))
     printed = cut(last_line(found.group.output_tail), LONGEST_LINE)
     if found.group.scope == "command" and printed and not any(printed in one.text for one in told):
         told.append(_placed(found, f"the last that it printed: {printed}", Source.words))
-    reason = found.job.reason if found.job is not None and found.incident is not None else None
+    reason = found.job.reason if found.job is not None and found.group.lost is not None else None
     if reason and not any(reason in text for text in texts):
         told.append(_placed(found, reason, Source.scheduler))
     if failure_class in _MEMORY_MATTERS:
@@ -136,28 +164,22 @@ def evidence(found: GatheredCase, speaking: Sequence[Sign], failure_class: str) 
     return told or [_placed(found, "nothing was recorded that tells how it ended", Source.words)]
 
 
-def _placed(found: GatheredCase, text: str, source: Source, failure_class: str = "") -> Evidence:
+def _placed(found: GroupCase, text: str, source: Source, failure_class: str = "") -> Evidence:
     text = text.rstrip(": ")  # of an exception without a message
     if text.startswith(DEVICE) and found.device_file is not None:
         return Evidence(text=text, source=source.value, file=found.device_file)
-    origin = found.origins.get(source)
+    origin = found.origins[source]
     if source is Source.resources:
-        origin = found.of_class.get(failure_class, origin)
-    if origin is None:
-        return Evidence(text=text, source=source.value)
+        origin = found.origins.get(failure_class, origin)
     return Evidence(text=text, source=source.value, file=origin.file, event=origin.event, time=origin.time)
 
 
-def _beside(found: GatheredCase) -> Iterable[Evidence]:
+def _beside(found: GroupCase) -> Iterable[Evidence]:
     """The curve and the neighbours, where they help to judge a death that nothing else explains."""
-    facts, around, group = found.case.facts, found.around, found.group
-    if facts is None or group.scope == "metric" or not (facts.was_killed or facts.worker_lost_reason):
+    facts, around, group = found.facts, found.around, found.group
+    if not (facts.was_killed or facts.worker_lost_reason):
         return
-    if (
-        group.suspect is not None
-        and found.incident is not None
-        and group.suspect[2] >= found.incident.processes
-    ):
+    if group.suspect is not None and group.lost is not None and group.suspect[2] >= group.lost.processes:
         task, task_id, workers = group.suspect
         yield Evidence(
             text=f"each of the {workers} lost workers had `{task}` ({task_id}): it may be what ends them",
@@ -169,14 +191,8 @@ def _beside(found: GatheredCase) -> Iterable[Evidence]:
         over = f", from {format_bytes(around.first_bytes)}" if around.samples > 1 else ""
         limit = facts.memory_limit_bytes
         of = f" of {format_bytes(limit)}" if limit and around.memory_scope != "node" else ""
-        yield Evidence(
-            text=f"memory of {whose.get(around.memory_scope or '', 'it')} before the end: "
-            f"{format_bytes(around.last_bytes)}{of}{over}",
-            source="resources",
-            file="resources.jsonl",
-            event="resource_sample",
-            time=around.last_time,
-        )
+        text = f"memory of {whose.get(around.memory_scope or '', 'it')} before the end: "
+        yield _placed(found, f"{text}{format_bytes(around.last_bytes)}{of}{over}", Source.resources)
     if group.peak_rss_bytes is not None and group.peak_rss_bytes > (around.last_bytes or 0):
         yield Evidence(
             text=f"the most that was seen of it: {format_bytes(group.peak_rss_bytes)}",
@@ -186,38 +202,33 @@ def _beside(found: GatheredCase) -> Iterable[Evidence]:
         )
     if around.running and group.scope != "run":  # of a run that went away, nobody knows when exactly it did
         names = ", ".join(f"`{name}`" for name in around.neighbours[:3])
-        yield Evidence(
-            text=(
-                f"{around.running} other {'attempt' if around.running == 1 else 'attempts'} ran on the "
-                f"host then: {names}"
-            ),
-            source="neighbours",
-            file="tasks.jsonl",
-        )
+        text = f"{plural(around.running, 'other attempt')} ran on the host then: {names}"
+        yield Evidence(text=text, source="neighbours", file="tasks.jsonl")
 
 
-def missing(found: GatheredCase, failure_class: str, unaccounted: list[str]) -> list[str]:
+def _missing(found: GroupCase, failure_class: str) -> list[str]:
     """What would have told more, and how to have it next time."""
-    facts, said = found.case.facts, []
-    if facts is None or found.group.scope == "metric":
+    facts, said = found.facts, list[str]()
+    if found.group.scope in UNFAILED:
         return []
     dark = failure_class in _MEMORY_MATTERS and (facts.was_killed or facts.worker_lost_reason)
-    if facts.scope == "run" and facts.run_status == "crashed" and found.recorder_lost is not None:
+    if facts.scope == "run" and facts.run_status == "crashed" and found.record.recorder_lost is not None:
         said.append(
             "How the program ended is not recorded. The recorder could not write then "
-            f"({lowered(found.recorder_lost)}): that is why data is missing, not why the program ended."
+            f"({lowered(found.record.recorder_lost)}): that is why data is missing, not why the program "
+            "ended."
         )
     if dark and not found.around.samples:
         said.append(
             "No memory was sampled before the end: record with `sample_interval_s=1` to see it climb."
         )
     if dark and facts.was_killed and facts.kernel_oom is None and not facts.job_state:
-        where = f" on {found.host}" if found.host else ""
+        where = f" on {found.group.host}" if found.group.host else ""
         said.append(
             "Nothing in the record says that the kernel killed it for memory; "
             f"`dmesg -T | grep -i 'killed process'`{where} would."
         )
-    if unaccounted and failure_class in {"unknown", "worker_lost"}:
+    if (unaccounted := found.record.workers.unaccounted) and failure_class in {"unknown", "worker_lost"}:
         jobs = ",".join(unaccounted[:3])
         said.append(
             f"The batch system was not asked how its jobs ended: `flightlog adopt --slurm {jobs}` adds it "
@@ -230,67 +241,55 @@ def missing(found: GatheredCase, failure_class: str, unaccounted: list[str]) -> 
     return said
 
 
-def checks(found: GatheredCase, failure_class: str, ref: str, project: str) -> list[str]:
-    """Commands that show the evidence, ready to be typed; `ref` names the run: its id, or else its path."""
-    group, named = found.group, shlex.quote(ref)
+def _checks(found: GroupCase, failure_class: str) -> list[str]:
+    """Commands that show the evidence, ready to be typed."""
+    group, ref = found.group, found.record.ref
+    named = shlex.quote(ref)
+    if group.scope in UNFAILED:
+        return [group.check] if group.check else []
     commands: list[str] = []
     if group.task is not None and failure_class in {"out_of_memory", "timeout", "time_limit"}:
-        task, most = (
-            _sql_text(group.task),
-            "peak_rss_bytes" if failure_class == "out_of_memory" else "duration_s",
-        )
-        commands.append(
-            _sql(
-                # Quoted.
-                "SELECT task, attempt, state, peak_rss_bytes, duration_s, worker FROM attempts "  # noqa: S608
-                f"WHERE task = {task} OR "
-                f"starts_with(task, {_sql_text(group.task + '[')}) ORDER BY {most} DESC NULLS LAST LIMIT 10",
-                named,
-            )
-        )
-    if found.incident is not None and found.incident.losses:
-        commands.append(
-            _sql(
-                "SELECT timestamp, worker, host, signal, exit_code, reason FROM workers WHERE event = "
-                "'worker_lost'",
-                named,
-            )
-        )
+        task, many = _sql_text(group.task), _sql_text(group.task + "[")
+        most = "peak_rss_bytes" if failure_class == "out_of_memory" else "duration_s"
+        query = f"{_ATTEMPTS} WHERE task = {task} OR starts_with(task, {many}) ORDER BY {most} DESC"
+        commands.append(sql_command(f"{query} NULLS LAST LIMIT 10", ref))
+    if group.lost is not None and group.lost.losses:
+        commands.append(sql_command(_LOST, ref))
     if found.job is not None:
-        commands.append(
-            _sql(
-                "SELECT job_id, state, reason, elapsed_s, walltime_s, max_rss_bytes FROM jobs WHERE event "
-                "= 'job_accounted'",
-                named,
-            )
-        )
+        commands.append(sql_command(_JOBS, ref))
     if failure_class == "gpu_out_of_memory":
         commands.append(f"flightlog devices {named}")
-    if group.scope == "run" and group.recorded_in == "run.json" and failure_class == "cancelled":
+    own_end = group.scope == "run" and group.recorded_in == "run.json"
+    if own_end and failure_class == "cancelled":
         commands.append(f"flightlog report {named}")
-    elif group.scope == "run" and group.recorded_in == "run.json" and found.incident is None:
-        commands.append(
-            _sql(
-                "SELECT timestamp, scope, host, memory_used_bytes, memory_total_bytes, oom_kills FROM "
-                "resources "
-                "WHERE scope IN ('node', 'cgroup') ORDER BY timestamp DESC LIMIT 5",
-                named,
-            )
-        )
-    elif group.scope != "metric" and group.count:
+    elif own_end:
+        commands.append(sql_command(_MEMORY_SAMPLES, ref))
+    elif group.count:
         commands.append(f"flightlog report {named} --failures")
     if failure_class == "out_of_memory" and group.task is not None and found.asked.component is not None:
         elsewhere = f" --runs-dir {shlex.quote(ref.rpartition('/')[0])}" if "/" in ref else ""
-        commands.append(
-            f"flightlog advise --task {shlex.quote(group.task)} --project {shlex.quote(project)}{elsewhere}"
-        )
+        project = shlex.quote(found.record.run.info.project)
+        commands.append(f"flightlog advise --task {shlex.quote(group.task)} --project {project}{elsewhere}")
     return commands
 
 
-def _sql(query: str, named: str) -> str:
+_ATTEMPTS = "SELECT task, attempt, state, peak_rss_bytes, duration_s, worker FROM attempts"
+_LOST = "SELECT timestamp, worker, host, signal, exit_code, reason FROM workers WHERE event = 'worker_lost'"
+_JOBS = (
+    "SELECT job_id, state, reason, elapsed_s, walltime_s, max_rss_bytes FROM jobs "
+    "WHERE event = 'job_accounted'"
+)
+_MEMORY_SAMPLES = (
+    "SELECT timestamp, scope, host, memory_used_bytes, memory_total_bytes, oom_kills FROM resources "
+    "WHERE scope IN ('node', 'cgroup') ORDER BY timestamp DESC LIMIT 5"
+)
+
+
+def sql_command(query: str, ref: str) -> str:
+    """A command that shows the rows of a query, ready to be typed."""
     plain = not any(character in query for character in '"$`\\!\n')
     quoted = f'"{query}"' if plain else shlex.quote(query)
-    return f"flightlog sql {quoted} --run {named}"
+    return f"flightlog sql {quoted} --run {shlex.quote(ref)}"
 
 
 def _sql_text(value: str) -> str:
@@ -300,17 +299,16 @@ def _sql_text(value: str) -> str:
 NEEDED = 1.2
 """Room above what a success is known to have needed."""
 _GIB = 1 << 30
-_MEMORY = frozenset({"out_of_memory"})
 _OF_LIMITS = frozenset({"out_of_memory", "timeout", "time_limit", "unknown"})
 _TRANSIENT = frozenset({"worker_lost", "preempted", "network"})
 
 
-def what_to_do(found: GatheredCase, failure_class: str, plans: Plans, general: Sequence[str]) -> list[str]:
+def _what_to_do(found: GroupCase, failure_class: str, general: Sequence[str]) -> list[str]:
     """What the record's own values say, and what is said in general: its first says less where the record
     says more.
     """
     ended = _how_it_ended(found, failure_class)
-    own = remedies(found, failure_class, plans)
+    own = _remedies(found, failure_class)
     if ended:
         return [*ended, *own, *(general[1:] if failure_class != "worker_lost" else [])]
     if own and failure_class in _OF_LIMITS:
@@ -318,11 +316,9 @@ def what_to_do(found: GatheredCase, failure_class: str, plans: Plans, general: S
     return [*general[:1], *own, *general[1:]]
 
 
-def _how_it_ended(found: GatheredCase, failure_class: str) -> list[str]:
+def _how_it_ended(found: GroupCase, failure_class: str) -> list[str]:
     """Where to look, from how the process ended; nothing where that says no more than the class does."""
-    facts, group = found.case.facts, found.group
-    if facts is None:
-        return []
+    facts, group = found.facts, found.group
     running = f"`{group.task}`" if group.task else "what it ran"
     if failure_class == "code_error" and facts.crashed_in:
         return [
@@ -354,21 +350,21 @@ def _how_it_ended(found: GatheredCase, failure_class: str) -> list[str]:
     return []
 
 
-def remedies(found: GatheredCase, failure_class: str, plans: Plans) -> list[str]:
+def _remedies(found: GroupCase, failure_class: str) -> list[str]:
     """Suggestions that name the user's own values, the most useful first; none where the record has none to
     name.
     """
     said: list[str] = []
-    if failure_class in _MEMORY:
-        said += _more_memory(found, plans)
-    elif failure_class == "timeout" and found.case.facts is not None and found.case.facts.timed_out:
-        said += _more_time(found, plans, "timeout", found.case.facts.timeout_s)
-    elif failure_class == "time_limit" and found.case.facts is not None:
-        said += _more_time(found, plans, "walltime", found.case.facts.walltime_s)
+    if failure_class == "out_of_memory":
+        said += _more_memory(found)
+    elif failure_class == "timeout" and found.facts.timed_out:
+        said += _more_time(found, "timeout", found.facts.timeout_s)
+    elif failure_class == "time_limit":
+        said += _more_time(found, "walltime", found.facts.walltime_s)
     elif failure_class in _TRANSIENT:
-        said += _retries(found, plans)
+        said += _retries(found)
     elif failure_class == "unknown" and found.group.scope == "run" and not found.group.message:
-        where = f" on {found.host}" if found.host else ""
+        where = f" on {found.group.host}" if found.group.host else ""
         said.append(
             f"Ask what ended the process{where} then: the kernel (`dmesg -T`), the batch system (`sacct -j "
             "JOB`), a reboot (`last -x reboot`), or whoever may kill it. What was under way, `flightlog "
@@ -377,9 +373,8 @@ def remedies(found: GatheredCase, failure_class: str, plans: Plans) -> list[str]
     return said
 
 
-def _more_memory(found: GatheredCase, plans: Plans) -> list[str]:
-    facts, asked, group = found.case.facts, found.asked, found.group
-    assert facts is not None
+def _more_memory(found: GroupCase) -> list[str]:
+    facts, asked, group = found.facts, found.asked, found.group
     own = _largest(
         [
             group.last_peak_bytes,
@@ -388,7 +383,7 @@ def _more_memory(found: GatheredCase, plans: Plans) -> list[str]:
         ]
     )
     limit = _largest(
-        [asked.memory_bytes if plans.enforced else None, found.job.memory_bytes if found.job else None]
+        [asked.memory_bytes if found.record.enforced else None, found.job.memory_bytes if found.job else None]
     )
     in_cgroup = found.cgroup_bytes if facts.kernel_oom and limit is None else None
     parts = [_who_asks(found, limit)]
@@ -428,10 +423,10 @@ def _more_memory(found: GatheredCase, plans: Plans) -> list[str]:
         )
     elif needed is not None:
         size = size_text(needed)
-        where = f"`components.{asked.component}.memory: {size}` in {plans.manifest or 'the manifest'}"
+        where = f"`components.{asked.component}.memory: {size}` in {_manifest(found)}"
         do = f"set {where}" if asked.in_manifest and asked.component else f"give it {size}"
         said.append(f"{'; '.join(parts)}: {do}.")
-    said += _crowded(found, plans)
+    said += _crowded(found)
     if not said and group.task:
         said.append(
             f"How much memory `{group.task}` needs is not in the record: give it more, or run fewer at once."
@@ -439,30 +434,32 @@ def _more_memory(found: GatheredCase, plans: Plans) -> list[str]:
     return said
 
 
-def _had_room(found: GatheredCase, own: int | None, limit: int | None) -> bool:
+def _had_room(found: GroupCase, own: int | None, limit: int | None) -> bool:
     """Whether an allocation was refused while, as far as anybody saw, there was room."""
-    facts = found.case.facts
-    if facts is None or own is None or limit is not None or facts.kernel_oom or facts.was_killed:
+    facts = found.facts
+    if own is None or limit is not None or facts.kernel_oom or facts.was_killed:
         return False
     room = facts.memory_limit_bytes
     full = (facts.node_memory_used_percent or 0.0) >= 90
     return not full and room is not None and own < ROOMY * room
 
 
-def _crowded(found: GatheredCase, plans: Plans) -> list[str]:
+def _crowded(found: GroupCase) -> list[str]:
     """That others had the host's memory."""
-    facts, around = found.case.facts, found.around
-    if facts is None or (facts.node_memory_used_percent or 0.0) < 95 or not around.running:
+    facts, around = found.facts, found.around
+    if (facts.node_memory_used_percent or 0.0) < 95 or not around.running:
         return []
     beside = ", ".join(f"`{name}`" for name in around.neighbours[:3])
-    fewer = f" of target `{plans.target}`" if plans.manifest and plans.target else ""
+    fewer = (
+        f" of target `{found.record.target}`" if found.record.plan.manifest and found.record.target else ""
+    )
     return [
         f"The host was full, and {around.running} other attempts ran on it ({beside}): "
         f"let fewer workers{fewer} run at once."
     ]
 
 
-def _who_asks(found: GatheredCase, limit: int | None) -> str:
+def _who_asks(found: GroupCase, limit: int | None) -> str:
     asked, group = found.asked, found.group
     name = (
         f"component `{asked.component}`"
@@ -476,7 +473,7 @@ def _who_asks(found: GatheredCase, limit: int | None) -> str:
     return f"{name} may use {format_bytes(limit)}" if limit is not None else f"{name} asks for no memory"
 
 
-def _more_time(found: GatheredCase, plans: Plans, what: str, limit_s: float | None) -> list[str]:
+def _more_time(found: GroupCase, what: str, limit_s: float | None) -> list[str]:
     group, asked, success = found.group, found.asked, found.success
     task = group.task or "it"
     if limit_s is None:
@@ -490,24 +487,28 @@ def _more_time(found: GatheredCase, plans: Plans, what: str, limit_s: float | No
         parts.append("none succeeded in that time")
     target = time_text(max(limit_s * MORE_THAN_KILLED, (success.longest_s or 0.0) * 2 if success else 0.0))
     if what == "timeout" and asked.task_in_manifest:
-        do = f"set `tasks.{group.task}.timeout: {target}` in {plans.manifest or 'the manifest'}"
+        do = f"set `tasks.{group.task}.timeout: {target}` in {_manifest(found)}"
     elif what == "walltime" and asked.in_manifest and asked.walltime_s is not None:
-        do = f"set `components.{asked.component}.walltime: {target}` in {plans.manifest or 'the manifest'}"
+        do = f"set `components.{asked.component}.walltime: {target}` in {_manifest(found)}"
     else:
         do = f"give it {target}"
     return [f"{'; '.join(parts)}: {do}, or find out what it waited for."]
 
 
-def _retries(found: GatheredCase, plans: Plans) -> list[str]:
+def _manifest(found: GroupCase) -> str:
+    return found.record.plan.manifest or "the manifest"
+
+
+def _retries(found: GroupCase) -> list[str]:
     asked, group = found.asked, found.group
-    exit_code = found.case.facts.exit_code if found.case.facts is not None else None
+    exit_code = found.facts.exit_code
     if exit_code is not None and exit_code >= 0:  # it ended by itself, and would again
         return []
     if group.task is None or (group.recovered and not group.failed) or (asked.retries or 0) > 1:
         return []
     tried = "once" if not asked.retries else f"{asked.retries + 1} times"
-    if asked.task_in_manifest and plans.manifest:
-        do = f"set `tasks.{group.task}.retries: {max(2, (asked.retries or 0) + 2)}` in {plans.manifest}"
+    if asked.task_in_manifest and found.record.plan.manifest:
+        do = f"set `tasks.{group.task}.retries: {max(2, (asked.retries or 0) + 2)}` in {_manifest(found)}"
     else:
         do = "give it retries"
     return [

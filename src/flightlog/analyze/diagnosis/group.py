@@ -1,35 +1,31 @@
-"""Everything of a run that went wrong, once each, in tables of a connection: `ended` and `failure_records`.
+"""Everything of a run that went wrong, once each, in tables: `ended` and `failure_records`.
 
 `ended` has one row for each line that ends an attempt, without the large texts. `failure_records` has one row
 for each failed attempt, whichever of its accounts are there, and for each failure of a run, worker or command
 without a task. `task_name(task)` is the base name, `sim` of `sim[3]`. Failures that came of a lost host,
-worker or job are attributed to it. Values that became NaN are found here too.
+worker or job are attributed to it.
 
-`find_groups` puts failures with the same root together: counts, an example and its texts. `run_end` says how
-the run itself ended.
+`find_groups` puts failures with the same root together: counts, an example and its texts; lost workers, ended
+jobs and the run's own end are groups, too.
 """
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
 
+from flightlog.analyze.diagnosis.read import ENDED_BY_SCHEDULER, Incident, WorkerHosts
+from flightlog.analyze.diagnosis.results import Evidence
 from flightlog.core.text import INDEX
-from flightlog.events import JobAccounted, JobStarted, WorkerEvent, WorkerLost
 from flightlog.events.base import Json
 from flightlog.store.liveness import latest, unix_time
-from flightlog.store.tables.connection import records
 
 if TYPE_CHECKING:
     from flightlog.store.run import Run
     from flightlog.store.tables.run_tables import RunTables
 
-
-VIEWS = frozenset({"task_events", "failures", "workers", "jobs", "resources", "metrics", "span_events"})
-"""The views that a diagnosis reads."""
 
 LOST_TYPES = (
     "WorkerLost",
@@ -55,26 +51,23 @@ LONGEST = 64
 """Rounds in which chains of dependents are followed; each doubles the distance."""
 
 
-def collect(connection: RunTables) -> None:
-    """Make the two tables. Goes through `tasks` once and through `failures` once; keeps no tracebacks."""
-    connection.execute(_MACROS)
-    connection.execute(_ENDED)
-    connection.execute(_MISHAPS)
-    connection.execute(_FOLD_RUN)
+def collect(tables: RunTables, workers: WorkerHosts) -> None:
+    """Make `ended`, `failure_records` and `rooted`, which says of every failure what it stands under, `root`.
 
-
-def explain_dependents(connection: RunTables) -> None:
-    """Say of every mishap what it stands under, `root`, and lay those of dependents to what they depend on.
-
-    The table `given_up` then has, by root, how many tasks were cancelled for that reason.
+    Goes through `tasks` once and through `failures` once; keeps no tracebacks. Failures of dependents stand
+    under what they depend on; the table `given_up` has, by root, how many tasks were cancelled for that
+    reason.
     """
-    connection.execute(_CLIMBS)
+    for statement in (_MACROS, _ENDED, _RECORDS, _FOLD_RUN):
+        tables.execute(statement)
+    _lay_to_incidents(tables, workers)
+    tables.execute(_CLIMBS)
     for _ in range(LONGEST):
-        row = connection.execute(_CLIMB).fetchone()
+        row = tables.execute(_CLIMB).fetchone()
         if not row or not row[0]:
             break
-    connection.execute(_ROOTS)
-    connection.execute(_GIVEN_UP)
+    tables.execute(_ROOTS)
+    tables.execute(_GIVEN_UP)
 
 
 _MACROS = f"""
@@ -96,7 +89,7 @@ SELECT event, task_name(task) AS task, task_id, attempt, component, worker, "tim
 FROM task_events WHERE event IN ('task_completed', 'task_failed', 'task_cancelled', 'task_retried')
 """
 
-_MISHAPS = """
+_RECORDS = """
 CREATE OR REPLACE TEMP TABLE failure_records AS
 WITH accounts AS (
     SELECT 0 AS rank, scope, error_type, left(message, 500) AS words, fingerprint, task_name(task) AS task,
@@ -172,149 +165,7 @@ GROUP BY root
 """
 
 
-MOMENT_S = 10.0
-"""Workers of one host that go within so long went together."""
-ENDED_BY_SCHEDULER = frozenset(
-    {
-        "TIMEOUT",
-        "OUT_OF_MEMORY",
-        "PREEMPTED",
-        "REQUEUED",
-        "NODE_FAIL",
-        "BOOT_FAIL",
-        "DEADLINE",
-        "CANCELLED",
-        "REVOKED",
-    }
-)
-"""States of a job that its program did not choose."""
-
-
-class Lost(NamedTuple):
-    """One worker's end."""
-
-    event: WorkerLost
-    at: float | None
-
-
-class Incident(Struct, kw_only=True):
-    """Workers and jobs that ended for one reason."""
-
-    key: str
-    losses: list[Lost] = []
-    jobs: list[JobAccounted] = []
-    host: str | None = None
-    """Where a whole host went away with several workers; None otherwise."""
-
-    @property
-    def processes(self) -> int:
-        """Lost worker processes: threads of one process are one."""
-        return len({(lost.event.host, lost.event.pid or lost.event.worker) for lost in self.losses})
-
-
-class WorkerHosts(Struct, kw_only=True):
-    """The workers of a run, as far as a diagnosis needs them."""
-
-    hosts: dict[str, str]
-    """Host by worker."""
-    incidents: list[Incident]
-    jobs: dict[str, JobAccounted]
-    """The last account of the job that a worker lived in, by worker."""
-    task_jobs: dict[str, JobAccounted]
-    """The same by task id, of tasks that are a job."""
-    run_jobs: list[JobAccounted]
-    """Of jobs that the run's own process lived in."""
-    started: list[JobStarted]
-
-
-def read_workers(run: Run) -> WorkerHosts:
-    """Workers and jobs of a run, from its events; as many are kept as there were workers."""
-    hosts: dict[str, str] = {}
-    lost: list[Lost] = []
-    for event in run.events("workers"):
-        if isinstance(event, WorkerEvent):
-            if event.host:
-                hosts[event.worker] = event.host
-            if isinstance(event, WorkerLost):
-                lost.append(Lost(event, unix_time(event.timestamp)))
-    started: list[JobStarted] = []
-    accounted: dict[str, JobAccounted] = {}
-    for job in run.events("jobs"):
-        if isinstance(job, JobStarted):
-            started.append(job)
-        elif isinstance(job, JobAccounted):
-            key = job.raw_job_id or job.job_id
-            if key not in accounted or job.attempt >= accounted[key].attempt:
-                accounted[key] = job
-    bound = [(one, accounted.get(one.raw_job_id or one.job_id)) for one in started]
-    by_worker = {one.worker: job for one, job in bound if one.worker and job}
-    for job in accounted.values():
-        by_worker.setdefault(f"slurm-{job.job_id}", job)
-    by_task = {one.task_id: job for one, job in bound if one.task_id and job}
-    whole = [job for one, job in bound if job and not one.worker and not one.task_id]
-    return WorkerHosts(
-        hosts=hosts,
-        incidents=_incidents(lost, by_worker, accounted, run.info.host),
-        jobs=by_worker,
-        task_jobs=by_task,
-        run_jobs=whole,
-        started=started,
-    )
-
-
-def _incidents(
-    lost: list[Lost], jobs: dict[str, JobAccounted], accounted: dict[str, JobAccounted], home: str
-) -> list[Incident]:
-    found: dict[str, Incident] = {}
-    crowds = _crowds(lost, home)
-    for one in sorted(lost, key=lambda one: (one.at or 0.0, one.event.worker)):
-        event, job = one.event, jobs.get(one.event.worker)
-        ended = job is not None and job.state in ENDED_BY_SCHEDULER
-        host = crowds.get((event.host, event.pid or event.worker)) if not ended else None
-        key = (
-            f"job {job.state}"
-            if job is not None and ended
-            else f"host {host}"
-            if host
-            else f"lost {_plain(event.reason)}"
-        )
-        incident = found.setdefault(key, Incident(key=key, host=host))
-        incident.losses.append(one)
-        if job is not None and ended and job not in incident.jobs:
-            incident.jobs.append(job)
-    for job in accounted.values():
-        if job.state in ENDED_BY_SCHEDULER and job.state != "CANCELLED":
-            incident = found.setdefault(f"job {job.state}", Incident(key=f"job {job.state}"))
-            if job not in incident.jobs:
-                incident.jobs.append(job)
-    return list(found.values())
-
-
-def _crowds(lost: list[Lost], home: str) -> dict[tuple[str | None, int | str], str]:
-    """The host of each process that went away with others of its host, in a moment.
-
-    The host of the run itself, `home`, lived on to tell of it. Deaths that have a reason of their own, such
-    as an exit code or the kernel's, are not the host's.
-    """
-    by_host: dict[str, list[Lost]] = {}
-    for one in lost:
-        own = one.event.exit_code is not None or "OOM" in (one.event.reason or "")
-        if one.event.host and one.event.host != home and one.at is not None and not own:
-            by_host.setdefault(one.event.host, []).append(one)
-    found: dict[tuple[str | None, int | str], str] = {}
-    for host, here in by_host.items():
-        here.sort(key=lambda one: one.at or 0.0)
-        processes = {one.event.pid or one.event.worker for one in here}
-        if len(processes) > 1 and (here[-1].at or 0.0) - (here[0].at or 0.0) <= MOMENT_S:
-            found.update({(host, process): host for process in processes})
-    return found
-
-
-def _plain(reason: str | None) -> str:
-    return re.sub(r"0x[0-9a-fA-F]+|\d+", "#", (reason or "").partition("\n")[0])[:200]
-
-
-def lay_to_incidents(connection: RunTables, workers: WorkerHosts) -> None:
+def _lay_to_incidents(tables: RunTables, workers: WorkerHosts) -> None:
     """Mark in `failure_records` what ended with a lost worker or an ended job."""
     rows = [
         (lost.event.worker, lost.at, incident.key)
@@ -326,17 +177,15 @@ def lay_to_incidents(connection: RunTables, workers: WorkerHosts) -> None:
         for task_id, job in workers.task_jobs.items()
         if job.state in ENDED_BY_SCHEDULER and job.state != "CANCELLED"
     ]
-    connection.execute(
-        "CREATE OR REPLACE TEMP TABLE losses (worker VARCHAR, gone_at DOUBLE, incident VARCHAR)"
-    )
-    connection.execute("CREATE OR REPLACE TEMP TABLE job_tasks (task_id VARCHAR, incident VARCHAR)")
+    tables.execute("CREATE OR REPLACE TEMP TABLE losses (worker VARCHAR, gone_at DOUBLE, incident VARCHAR)")
+    tables.execute("CREATE OR REPLACE TEMP TABLE job_tasks (task_id VARCHAR, incident VARCHAR)")
     for table, columns, found in (("losses", 3, rows), ("job_tasks", 2, tasks)):
         if found:
             cells = [list(column) for column in zip(*found, strict=True)]
             places = ", ".join(f"unnest(${n + 1})" for n in range(columns))
-            connection.execute(f"INSERT INTO {table} SELECT {places}", cells)
-    connection.execute(_LAY, {"types": list(LOST_TYPES)})
-    connection.execute(_LAY_TASKS, {"types": list(LOST_TYPES)})
+            tables.execute(f"INSERT INTO {table} SELECT {places}", cells)
+    tables.execute(_LAY, {"types": list(LOST_TYPES)})
+    tables.execute(_LAY_TASKS, {"types": list(LOST_TYPES)})
 
 
 _LAY = """
@@ -357,49 +206,6 @@ WHERE failure_records.task_id = job_tasks.task_id AND failure_records.incident I
 """
 
 
-MOST_NONFINITE = 20
-
-
-class Nonfinite(Struct, frozen=True, kw_only=True):
-    """One name whose values were NaN. Infinities are left out: they are often a bound that nobody has met
-    yet.
-    """
-
-    name: str
-    file: str
-    event: str
-    count: int
-    first: str | None
-    at: float | None
-    step: int | None
-    """Of the first one, in a series that has steps."""
-
-
-def read_nonfinite(connection: RunTables) -> list[Nonfinite]:
-    """The earliest first, from `metrics`, `span_events` and `ended`."""
-    found = [Nonfinite(**row) for row in records(connection.execute(_FOUND, {"few": MOST_NONFINITE}))]
-    return sorted(found, key=lambda one: (one.at if one.at is not None else 0.0, one.name, one.file))
-
-
-_FOUND = """
-WITH marked AS (
-    SELECT 'metrics.jsonl' AS file, 'metric' AS event, name, "timestamp" AS moment, step
-    FROM metrics WHERE nonfinite = 'nan'
-    UNION ALL
-    SELECT 'spans.jsonl', 'span', unnest(json_keys(nonfinite)), "timestamp", NULL
-    FROM span_events WHERE event = 'span' AND len(CAST(nonfinite AS VARCHAR)) > 2
-        AND contains(CAST(nonfinite AS VARCHAR), '"nan"')
-    UNION ALL
-    SELECT 'tasks.jsonl', event, unnest(json_keys(nonfinite)), moment, NULL
-    FROM ended WHERE len(CAST(nonfinite AS VARCHAR)) > 2 AND contains(CAST(nonfinite AS VARCHAR), '"nan"')
-)
-SELECT file, any_value(event) AS event, name, count(*) AS count,
-    strftime(min(moment), '%Y-%m-%dT%H:%M:%S.%fZ') AS first, epoch(min(moment)) AS at,
-    arg_min(step, moment) AS step
-FROM marked GROUP BY file, name ORDER BY min(moment), name LIMIT $few
-"""
-
-
 MOST_CAUSES = 30
 """How many causes are diagnosed, those that hit most first."""
 NAMES = 20
@@ -407,18 +213,22 @@ NAMES = 20
 
 
 class Group(Struct, kw_only=True):
-    """Mishaps with one root; texts and facts are of the earliest one that is not a dependent's."""
+    """Failures with one root; texts and facts are of the earliest one that is not a dependent's."""
 
     root: str
-    incident: str | None
+    incident: str | None = None
+    lost: Incident | None = None
+    """The workers and jobs whose end it is."""
     count: int
     """Without the dependents."""
-    dependents: int
-    first: str | None
-    last: str | None
-    at: float | None
+    dependents: int = 0
+    given_up: int = 0
+    """Tasks that were cancelled because one that they depend on had failed of it."""
+    first: str | None = None
+    last: str | None = None
+    at: float | None = None
     """Unix seconds of the example."""
-    last_at: float | None
+    last_at: float | None = None
     tasks: dict[str, int] = {}
     workers: dict[str, int] = {}
     recovered: int = 0
@@ -433,6 +243,7 @@ class Group(Struct, kw_only=True):
     task_id: str | None = None
     attempt: int | None = None
     worker: str | None = None
+    host: str | None = None
     exit_code: int | None = None
     signal: str | None = None
     traceback: str | None = None
@@ -448,40 +259,82 @@ class Group(Struct, kw_only=True):
     suspect: tuple[str, str, int] | None = None
     """Of workers that were lost: the task that most of them had, its id, and how many had it; None below
     two."""
+    cancelled_by: str | None = None
+    """Of the end of a run: who or what interrupted it."""
+    in_flight: int = 0
+    """Attempts that were under way when the run ended of it."""
+    evidence: list[Evidence] = []
+    """Of values and devices, of which nothing failed: all there is."""
+    check: str | None = None
+    """Likewise, the command that shows it."""
 
 
 class GroupCounts(Struct, frozen=True):
     """Of the whole run."""
 
-    mishaps: int
+    failures: int
     roots: int
     tasks_failed: int
     recovered: int
 
 
-def find_groups(connection: RunTables) -> tuple[list[Group], GroupCounts]:
-    """The groups that hit most, from `rooted`, `ended` and `failures`; the order is that of their size."""
-    connection.execute(_TOP, {"listed": MOST_CAUSES})
-    groups: dict[str, Group] = {}
-    for row in records(connection.execute(_GROUPS)):
-        groups[row["root"]] = Group(**row)
+def find_groups(run: Run, tables: RunTables, workers: WorkerHosts) -> tuple[list[Group], GroupCounts]:
+    """The groups that hit most, from `rooted`, `ended` and `failures`, in the order of their size; then lost
+    workers and jobs that no failure belongs to, and the run's own end.
+    """
+    tables.execute(_TOP, {"listed": MOST_CAUSES})
+    groups = {row["root"]: Group(**row) for row in tables.records(_GROUPS)}
     for column, field in (("task", "tasks"), ("worker", "workers")):
-        for root, value, number in connection.execute(
-            _COUNTS.format(column=column), {"names": NAMES}
-        ).fetchall():
+        for root, value, number in tables.execute(_COUNTS.format(column=column), {"names": NAMES}).fetchall():
             getattr(groups[root], field)[value] = number
-    for root, recovered, failed, lost in connection.execute(_RECOVERED).fetchall():
+    for root, recovered, failed, lost in tables.execute(_RECOVERED).fetchall():
         groups[root].recovered, groups[root].failed, groups[root].lost_tasks = recovered, failed, lost
-    for root, task, task_id, workers in connection.execute(_SUSPECTS).fetchall():
-        groups[root].suspect = (task, task_id, workers)
-    _add_attempts(connection, groups)
-    _add_texts(connection, groups)
-    [whole] = connection.execute(_WHOLE).fetchall()
-    return list(groups.values()), GroupCounts(*whole)
+    for root, task, task_id, many in tables.execute(_SUSPECTS).fetchall():
+        groups[root].suspect = (task, task_id, many)
+    _add_attempts(tables, groups)
+    _add_texts(tables, groups)
+    for incident in workers.incidents:
+        group = groups.setdefault(incident.key, _of_incident(incident))
+        group.lost = incident
+        if group.worker is None and incident.losses:
+            group.worker = incident.losses[0].event.worker
+    [whole] = tables.execute(_WHOLE).fetchall()
+    counts = GroupCounts(*whole)
+    end = _run_end(run, tables, recorded=bool(groups) or run.info.status != "failed")
+    if end is not None:
+        counts = msgspec.structs.replace(counts, failures=counts.failures + 1)
+        states = {f"job {job.state}" for job in workers.run_jobs} if run.status == "crashed" else ()
+        above = next((group for group in groups.values() if group.incident in states), None)
+        if above is None:
+            groups[end.root] = end
+        else:  # the end of the job explains that of the run in it
+            above.cancelled_by, above.in_flight = end.cancelled_by, end.in_flight
+    for root, number in tables.execute("SELECT root, number FROM given_up").fetchall():
+        if root in groups:
+            groups[root].given_up = number
+    for group in groups.values():
+        group.host = workers.hosts.get(group.worker or "") or run.info.host or None
+    return list(groups.values()), counts
 
 
-def _add_attempts(connection: RunTables, groups: dict[str, Group]) -> None:
-    for root, peak, last_peak, *example in connection.execute(_ATTEMPTS).fetchall():
+def _of_incident(incident: Incident) -> Group:
+    times = [one.event.timestamp for one in incident.losses] + [job.timestamp for job in incident.jobs]
+    at = next((lost.at for lost in incident.losses if lost.at is not None), None)
+    return Group(
+        root=incident.key,
+        incident=incident.key,
+        count=0,
+        first=min(times),
+        last=max(times),
+        at=at,
+        last_at=at,
+        scope="worker",
+        workers={lost.event.worker: 1 for lost in incident.losses[:NAMES]},
+    )
+
+
+def _add_attempts(tables: RunTables, groups: dict[str, Group]) -> None:
+    for root, peak, last_peak, *example in tables.execute(_ATTEMPTS).fetchall():
         group = groups[root]
         group.peak_rss_bytes, group.last_peak_bytes = peak, last_peak
         group.component, group.duration_s, nonfinite, args = example
@@ -489,11 +342,11 @@ def _add_attempts(connection: RunTables, groups: dict[str, Group]) -> None:
         group.args = _decoded(args) or None
 
 
-def _add_texts(connection: RunTables, groups: dict[str, Group]) -> None:
+def _add_texts(tables: RunTables, groups: dict[str, Group]) -> None:
     """Tracebacks and outputs of the examples, from `failures`; those of tasks from `tasks` have none."""
     by_task = {(group.task_id, group.attempt): group for group in groups.values() if group.task_id}
     by_cause = {group.root: group for group in groups.values() if not group.task_id}
-    rows = connection.execute(_TEXTS, {"ids": [task_id for task_id, _ in by_task]}).fetchall()
+    rows = tables.execute(_TEXTS, {"ids": [task_id for task_id, _ in by_task]}).fetchall()
     for cause, task_id, attempt, message, traceback, output in rows:
         group = by_task.get((task_id, attempt)) if task_id else by_cause.get(cause)
         if group is None:
@@ -596,36 +449,17 @@ SELECT (SELECT count(*) FROM rooted), (SELECT count(DISTINCT root) FROM rooted),
 """
 
 
-class RunEnd(NamedTuple):
-    """A cause that is the run's own end, and what was under way then."""
-
-    group: Group
-    cancelled_by: str | None
-    in_flight: int
-
-
-def run_end(run: Run, connection: RunTables, *, told: bool) -> RunEnd | None:
-    """The run's own end as a group; None where it ended well, is running, or its failure is `told` by an
-    event.
-    """
-    status = run.status
-    if status not in {"crashed", "interrupted", "failed"} or (status == "failed" and told):
+def _run_end(run: Run, tables: RunTables, *, recorded: bool) -> Group | None:
+    """The run's own end; None where it ended well, is running, or an event has `recorded` its failure."""
+    status, info = run.status, run.info
+    if status not in {"crashed", "interrupted", "failed"} or (status == "failed" and recorded):
         return None
-    info = run.info
-    end = info.end_time or _last_sign(run, connection)
+    end = info.end_time or _last_sign(run, tables)
     begun, gone = unix_time(info.start_time), unix_time(end)
-    tasks: dict[str, int] = {}
-    flying = 0
-    if status != "failed":
-        for task, number in connection.execute(_FLYING).fetchall():
-            flying += number
-            if len(tasks) < 20:
-                tasks[task] = number
-    group = Group(
+    flying = dict(tables.execute(_FLYING).fetchall()) if status != "failed" else {}
+    return Group(
         root=f"the run {status}",
-        incident=None,
         count=1,
-        dependents=0,
         first=end,
         last=end,
         at=gone,
@@ -635,20 +469,19 @@ def run_end(run: Run, connection: RunTables, *, told: bool) -> RunEnd | None:
         message=info.error,
         exit_code=info.exit_code,
         signal=info.signal,
-        tasks=tasks,
-        worker=None,
+        tasks=dict(list(flying.items())[:NAMES]),
         recorded_in="run.json",
+        cancelled_by=(info.signal or info.error or "the program was told to stop")
+        if status == "interrupted"
+        else None,
+        in_flight=sum(flying.values()),
     )
-    by = None
-    if status == "interrupted":
-        by = info.signal or info.error or "the program was told to stop"
-    return RunEnd(group, by, flying)
 
 
-def _last_sign(run: Run, connection: RunTables) -> str | None:
+def _last_sign(run: Run, tables: RunTables) -> str | None:
     """The last heartbeat, end of a task or sample: what a run that was killed is last known by."""
     beats = [run.info.heartbeat, *(writer.heartbeat for writer in run.writers())]
-    return latest(*beats, *(stamp for (stamp,) in connection.execute(_LAST).fetchall()))
+    return latest(*beats, *(stamp for (stamp,) in tables.execute(_LAST).fetchall()))
 
 
 _LAST = """

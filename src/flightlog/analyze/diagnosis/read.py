@@ -1,0 +1,500 @@
+"""What a run's record says beside its failures: workers that were lost and jobs that ended, values that
+became NaN, what attempts that succeeded needed, what was asked for, and the context of a failure (memory
+before it, kills by the kernel, what ran beside it on the host).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from statistics import linear_regression
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from msgspec import Struct
+
+from flightlog.analyze.devices.oom import read_bundles
+from flightlog.analyze.history.attempts import Requests
+from flightlog.events import JobAccounted, JobStarted, WorkerEvent, WorkerLost
+from flightlog.store import layout
+from flightlog.store.documents import read_document
+from flightlog.store.liveness import unix_time
+from flightlog.store.run import Run
+
+if TYPE_CHECKING:
+    from flightlog.analyze.diagnosis.group import Group
+    from flightlog.store.tables.run_tables import RunTables
+
+
+MOMENT_S = 10.0
+"""Workers of one host that go within so long went together."""
+ENDED_BY_SCHEDULER = frozenset(
+    {
+        "TIMEOUT",
+        "OUT_OF_MEMORY",
+        "PREEMPTED",
+        "REQUEUED",
+        "NODE_FAIL",
+        "BOOT_FAIL",
+        "DEADLINE",
+        "CANCELLED",
+        "REVOKED",
+    }
+)
+"""States of a job that its program did not choose."""
+
+
+class Lost(NamedTuple):
+    """One worker's end."""
+
+    event: WorkerLost
+    at: float | None
+
+
+class Incident(Struct, kw_only=True):
+    """Workers and jobs that ended for one reason."""
+
+    key: str
+    losses: list[Lost] = []
+    jobs: list[JobAccounted] = []
+    host: str | None = None
+    """Where a whole host went away with several workers; None otherwise."""
+
+    @property
+    def processes(self) -> int:
+        """Lost worker processes: threads of one process are one."""
+        return len({(lost.event.host, lost.event.pid or lost.event.worker) for lost in self.losses})
+
+
+class WorkerHosts(Struct, kw_only=True):
+    """The workers of a run, as far as a diagnosis needs them."""
+
+    hosts: dict[str, str]
+    """Host by worker."""
+    incidents: list[Incident]
+    jobs: dict[str, JobAccounted]
+    """The last account of the job that a worker lived in, by worker."""
+    task_jobs: dict[str, JobAccounted]
+    """The same by task id, of tasks that are a job."""
+    run_jobs: list[JobAccounted]
+    """Of jobs that the run's own process lived in."""
+    unaccounted: list[str]
+    """Jobs of workers of which no account was asked for."""
+
+
+def read_workers(run: Run) -> WorkerHosts:
+    """Workers and jobs of a run, from its events; as many are kept as there were workers."""
+    hosts: dict[str, str] = {}
+    lost: list[Lost] = []
+    for event in run.events("workers"):
+        if isinstance(event, WorkerEvent):
+            if event.host:
+                hosts[event.worker] = event.host
+            if isinstance(event, WorkerLost):
+                lost.append(Lost(event, unix_time(event.timestamp)))
+    started: list[JobStarted] = []
+    accounted: dict[str, JobAccounted] = {}
+    for job in run.events("jobs"):
+        if isinstance(job, JobStarted):
+            started.append(job)
+        elif isinstance(job, JobAccounted):
+            key = job.raw_job_id or job.job_id
+            if key not in accounted or job.attempt >= accounted[key].attempt:
+                accounted[key] = job
+    bound = [(one, accounted.get(one.raw_job_id or one.job_id)) for one in started]
+    by_worker = {one.worker: job for one, job in bound if one.worker and job}
+    for job in accounted.values():
+        by_worker.setdefault(f"slurm-{job.job_id}", job)
+    by_task = {one.task_id: job for one, job in bound if one.task_id and job}
+    whole = [job for one, job in bound if job and not one.worker and not one.task_id]
+    return WorkerHosts(
+        hosts=hosts,
+        incidents=_incidents(lost, by_worker, accounted, run.info.host),
+        jobs=by_worker,
+        task_jobs=by_task,
+        run_jobs=whole,
+        unaccounted=[one.array_job_id or one.job_id for one in started if one.worker not in by_worker],
+    )
+
+
+def _incidents(
+    lost: list[Lost], jobs: dict[str, JobAccounted], accounted: dict[str, JobAccounted], home: str
+) -> list[Incident]:
+    found: dict[str, Incident] = {}
+    crowds = _crowds(lost, home)
+    for one in sorted(lost, key=lambda one: (one.at or 0.0, one.event.worker)):
+        event, job = one.event, jobs.get(one.event.worker)
+        ended = job is not None and job.state in ENDED_BY_SCHEDULER
+        host = crowds.get((event.host, event.pid or event.worker)) if not ended else None
+        key = (
+            f"job {job.state}"
+            if job is not None and ended
+            else f"host {host}"
+            if host
+            else f"lost {_plain(event.reason)}"
+        )
+        incident = found.setdefault(key, Incident(key=key, host=host))
+        incident.losses.append(one)
+        if job is not None and ended and job not in incident.jobs:
+            incident.jobs.append(job)
+    for job in accounted.values():
+        if job.state in ENDED_BY_SCHEDULER and job.state != "CANCELLED":
+            incident = found.setdefault(f"job {job.state}", Incident(key=f"job {job.state}"))
+            if job not in incident.jobs:
+                incident.jobs.append(job)
+    return list(found.values())
+
+
+def _crowds(lost: list[Lost], home: str) -> dict[tuple[str | None, int | str], str]:
+    """The host of each process that went away with others of its host, in a moment.
+
+    The host of the run itself, `home`, lived on to tell of it. Deaths that have a reason of their own, such
+    as an exit code or the kernel's, are not the host's.
+    """
+    by_host: dict[str, list[Lost]] = {}
+    for one in lost:
+        own = one.event.exit_code is not None or "OOM" in (one.event.reason or "")
+        if one.event.host and one.event.host != home and one.at is not None and not own:
+            by_host.setdefault(one.event.host, []).append(one)
+    found: dict[tuple[str | None, int | str], str] = {}
+    for host, here in by_host.items():
+        here.sort(key=lambda one: one.at or 0.0)
+        processes = {one.event.pid or one.event.worker for one in here}
+        if len(processes) > 1 and (here[-1].at or 0.0) - (here[0].at or 0.0) <= MOMENT_S:
+            found.update({(host, process): host for process in processes})
+    return found
+
+
+def _plain(reason: str | None) -> str:
+    return re.sub(r"0x[0-9a-fA-F]+|\d+", "#", (reason or "").partition("\n")[0])[:200]
+
+
+MOST_NONFINITE = 20
+
+
+class Nonfinite(Struct, frozen=True, kw_only=True):
+    """One name whose values were NaN. Infinities are left out: they are often a bound that nobody has met
+    yet.
+    """
+
+    name: str
+    file: str
+    event: str
+    count: int
+    first: str | None
+    at: float | None
+    step: int | None
+    """Of the first one, in a series that has steps."""
+
+
+def read_nonfinite(tables: RunTables) -> list[Nonfinite]:
+    """The earliest first, from `metrics`, `span_events` and `ended`."""
+    found = [Nonfinite(**row) for row in tables.records(_FOUND, {"few": MOST_NONFINITE})]
+    return sorted(found, key=lambda one: (one.at if one.at is not None else 0.0, one.name, one.file))
+
+
+_FOUND = """
+WITH marked AS (
+    SELECT 'metrics.jsonl' AS file, 'metric' AS event, name, "timestamp" AS moment, step
+    FROM metrics WHERE nonfinite = 'nan'
+    UNION ALL
+    SELECT 'spans.jsonl', 'span', unnest(json_keys(nonfinite)), "timestamp", NULL
+    FROM span_events WHERE event = 'span' AND len(CAST(nonfinite AS VARCHAR)) > 2
+        AND contains(CAST(nonfinite AS VARCHAR), '"nan"')
+    UNION ALL
+    SELECT 'tasks.jsonl', event, unnest(json_keys(nonfinite)), moment, NULL
+    FROM ended WHERE len(CAST(nonfinite AS VARCHAR)) > 2 AND contains(CAST(nonfinite AS VARCHAR), '"nan"')
+)
+SELECT file, any_value(event) AS event, name, count(*) AS count,
+    strftime(min(moment), '%Y-%m-%dT%H:%M:%S.%fZ') AS first, epoch(min(moment)) AS at,
+    arg_min(step, moment) AS step
+FROM marked GROUP BY file, name ORDER BY min(moment), name LIMIT $few
+"""
+
+
+class Success(Struct, frozen=True, kw_only=True):
+    """Of one task name."""
+
+    completed: int = 0
+    peaks_bytes: tuple[int, ...] = ()
+    """The largest peaks, the largest first."""
+    longest_s: float | None = None
+
+
+def read_successes(tables: RunTables, tasks: Collection[str]) -> dict[str, Success]:
+    """By task name, from `ended`; a task that never completed has none."""
+    rows = tables.execute(_SUCCESSES, {"tasks": list(tasks)}).fetchall()
+    return {
+        task: Success(completed=number, peaks_bytes=tuple(peaks or ()), longest_s=longest)
+        for task, number, peaks, longest in rows
+    }
+
+
+_SUCCESSES = """
+SELECT task, count(*), max(peak_rss_bytes, 3), max(duration_s) FROM ended
+WHERE event = 'task_completed' AND task IN (SELECT unnest($tasks::VARCHAR[])) GROUP BY task
+"""
+
+
+BEFORE_S = 120.0
+"""Seconds before the end from which samples are read."""
+AFTER_S = 10.0
+"""Samples so much later still tell of it: the kernel's counters are read by the next one."""
+SLOPE_SAMPLES = 12
+NEIGHBOURS = 5
+_KEPT = 400
+
+
+class FailureContext(Struct, kw_only=True):
+    """What is known of the surroundings of a failure; None is unknown."""
+
+    memory_scope: str | None = None
+    last_bytes: int | None = None
+    slope_bytes_per_s: float | None = None
+    samples: int = 0
+    last_time: str | None = None
+    first_bytes: int | None = None
+    cgroup_limit_bytes: int | None = None
+    node_total_bytes: int | None = None
+    node_used_percent: float | None = None
+    oom_kills: int | None = None
+    """Rise of the cgroup's counter from before to after the failure."""
+    oom_time: str | None = None
+    gpu_used_percent: float | None = None
+    neighbours: tuple[str, ...] = ()
+    running: int = 0
+    """Attempts that ran beside it on the host."""
+
+
+class _Sample(NamedTuple):
+    at: float
+    scope: str
+    exact: bool
+    used: int | None
+    total: int | None
+    oom_kills: int | None
+    gpu_used: int | None
+    gpu_total: int | None
+    time: str
+
+
+def read_context(
+    tables: RunTables, groups: Sequence[Group], hosts: Mapping[str, str], home: str
+) -> list[FailureContext]:
+    """The context of each group, from `resources` and `ended`, which are gone through once for all.
+
+    `hosts` is where each worker ran; a worker that is not named there ran on `home`.
+    """
+    found = [FailureContext() for _ in groups]
+    places = [
+        (number, group.at, group.host, group.worker, group.task_id)
+        for number, group in enumerate(groups)
+        if group.at is not None
+    ]
+    if not places:
+        return found
+    tables.execute(_PLACES, [list(column) for column in zip(*places, strict=True)])
+    tables.execute(_HOSTS, [list(hosts), list(hosts.values())])
+    samples: dict[int, list[_Sample]] = {}
+    for number, *values in tables.execute(
+        _SAMPLES, {"before": BEFORE_S, "after": AFTER_S, "kept": _KEPT}
+    ).fetchall():
+        samples.setdefault(number, []).append(_Sample(*values))
+    for number, curve in samples.items():
+        _read_curve(found[number], curve, groups[number].at or 0.0)
+    for number, running, beside in tables.execute(_RUNNING, {"home": home}).fetchall():
+        found[number].running = running
+        found[number].neighbours = tuple(beside[:NEIGHBOURS])
+    return found
+
+
+def _read_curve(around: FailureContext, samples: list[_Sample], at: float) -> None:
+    before = [one for one in samples if one.at <= at + 0.5]
+    for scope, exact in (
+        ("task", True),
+        ("worker", True),
+        ("worker", False),
+        ("cgroup", False),
+        ("node", False),
+    ):
+        curve = [one for one in before if one.scope == scope and one.exact == exact and one.used is not None]
+        if curve:
+            first, last = curve[0], curve[-1]
+            around.memory_scope, around.samples = scope, len(curve)
+            around.first_bytes, around.last_bytes = first.used, last.used
+            around.last_time = last.time
+            around.slope_bytes_per_s = _slope(curve[-SLOPE_SAMPLES:])
+            break
+    for one in before:
+        if one.scope == "cgroup" and one.total is not None:
+            around.cgroup_limit_bytes = one.total
+        if one.scope == "node" and one.total:
+            around.node_total_bytes = one.total
+            around.node_used_percent = None if one.used is None else 100.0 * one.used / one.total
+        if one.scope == "gpu" and one.gpu_total and one.gpu_used is not None:
+            around.gpu_used_percent = 100.0 * one.gpu_used / one.gpu_total
+    counted = [one for one in samples if one.scope == "cgroup" and one.oom_kills is not None]
+    if len(counted) > 1:
+        around.oom_kills = (counted[-1].oom_kills or 0) - (counted[0].oom_kills or 0)
+        around.oom_time = counted[-1].time
+
+
+def _slope(curve: Sequence[_Sample]) -> float | None:
+    """Least squares over the last samples; None for fewer than three."""
+    if len(curve) < 3 or curve[-1].at <= curve[0].at:
+        return None
+    return linear_regression([one.at for one in curve], [one.used or 0 for one in curve]).slope
+
+
+_PLACES = """
+CREATE OR REPLACE TEMP TABLE places AS SELECT unnest($1::INTEGER[]) AS number,
+    unnest($2::DOUBLE[]) AS gone_at,
+    unnest($3::VARCHAR[]) AS host, unnest($4::VARCHAR[]) AS worker, unnest($5::VARCHAR[]) AS task_id
+"""
+
+_HOSTS = """
+CREATE OR REPLACE TEMP TABLE lives_on AS SELECT unnest($1::VARCHAR[]) AS worker, unnest($2::VARCHAR[]) AS host
+"""
+
+_SAMPLES = """
+SELECT number, epoch("timestamp") AS sampled, scope,
+    coalesce(scope = 'task' OR (scope = 'worker' AND resources.worker = places.worker), false),
+    CASE WHEN scope IN ('task', 'worker') THEN rss_bytes ELSE memory_used_bytes END, memory_total_bytes,
+        oom_kills,
+    gpu_memory_used_bytes, gpu_memory_total_bytes, strftime("timestamp", '%Y-%m-%dT%H:%M:%S.%fZ')
+FROM resources JOIN places
+    ON epoch("timestamp") BETWEEN gone_at - $before AND gone_at + $after
+    AND CASE scope WHEN 'task' THEN resources.task_id = places.task_id
+        ELSE coalesce(resources.host = places.host, true) AND
+            (scope <> 'worker' OR resources.worker IS NULL OR resources.worker = places.worker
+             OR places.worker IS NULL OR resources.worker NOT IN (SELECT worker FROM lives_on)) END
+WHERE event = 'resource_sample'
+QUALIFY row_number() OVER (PARTITION BY number, scope ORDER BY "timestamp" DESC) <= $kept
+ORDER BY number, sampled
+"""
+
+_RUNNING = """
+WITH beside AS (
+    SELECT number, ended.task, count(*) AS times FROM ended
+    LEFT JOIN lives_on USING (worker) JOIN places ON coalesce(lives_on.host, $home) = places.host
+    WHERE ended.worker IS NOT NULL AND ended.duration_s IS NOT NULL AND event <> 'task_retried'
+        AND epoch(ended.moment) >= places.gone_at - 0.02
+            AND epoch(ended.moment) - ended.duration_s < places.gone_at
+        AND ended.task_id IS DISTINCT FROM places.task_id
+    GROUP BY number, ended.task
+)
+SELECT number, CAST(sum(times) AS BIGINT), list(task ORDER BY times DESC, task) FROM beside GROUP BY number
+"""
+
+
+_NOT_ENFORCED = frozenset({"local", None})
+"""Providers that give no worker a limit of its own; None is a run without a session."""
+
+
+class PlannedTask(Struct, frozen=True):
+    """What the manifest says of a task."""
+
+    component: str | None = None
+    retries: int | None = None
+
+
+class RunPlan(Struct, frozen=True):
+    """`plan.json`, as far as a diagnosis names it."""
+
+    manifest: str | None = None
+    """Name of the manifest's file; None where the run had none."""
+    target: str | None = None
+    components: dict[str, Any] = {}
+    tasks: dict[str, PlannedTask] = {}
+
+
+class Machine(Struct, frozen=True):
+    """`environment.json`, as far as it tells of memory; of the run's own process when it began."""
+
+    memory_bytes: int | None = None
+    cgroup_memory_bytes: int | None = None
+    """None where its cgroup has no limit."""
+
+
+class RequestedResources(Struct, frozen=True, kw_only=True):
+    """What one task could use, and where its manifest says so; None is "not said"."""
+
+    component: str | None
+    memory_bytes: int | None
+    walltime_s: float | None
+    timeout_s: float | None
+    retries: int | None
+    in_manifest: bool
+    """Whether the component stands in the run's manifest."""
+    task_in_manifest: bool
+
+
+class RunRecord(Struct, kw_only=True):
+    """What a run's record says beside its failures."""
+
+    run: Run
+    ref: str
+    """What names the run to a command."""
+    workers: WorkerHosts
+    plan: RunPlan
+    machine: Machine
+    requests: Requests
+    successes: dict[str, Success]
+    values: list[Nonfinite]
+    bundles: list[tuple[float | None, str, str]]
+    """Time, message and folder of each time that a device ran out of memory."""
+    recorder_lost: str | None
+    """Why the recorder could not write, such as `No space left on device`; None where it could."""
+    problems: list[str]
+
+    @property
+    def enforced(self) -> bool:
+        """Whether the provider gives its workers no more memory than they ask for."""
+        return self.run.info.provider not in _NOT_ENFORCED
+
+    @property
+    def target(self) -> str | None:
+        """The run's target."""
+        return self.plan.target or self.run.info.target
+
+    def requested(self, group: Group) -> RequestedResources:
+        """What the task of a group could use."""
+        task, run_id = group.task or "", self.run.run_id
+        planned = self.plan.tasks.get(task, PlannedTask())
+        component = group.component or planned.component
+        asked = self.requests.of(run_id, group.task_id or "", (task, task), component, None)
+        return RequestedResources(
+            component=component,
+            memory_bytes=asked.memory_bytes,
+            walltime_s=asked.walltime_s,
+            timeout_s=self.requests.timeout_s(run_id, task),
+            retries=planned.retries,
+            in_manifest=component in self.plan.components,
+            task_in_manifest=task in self.plan.tasks,
+        )
+
+
+def read_record(
+    run: Run, ref: str, tables: RunTables, workers: WorkerHosts, groups: Sequence[Group]
+) -> RunRecord:
+    """The record, as far as these groups need it."""
+    plan = read_document(run.path / layout.PLAN, RunPlan)
+    bundles, problems = read_bundles(run.path) if (run.path / layout.OOM).is_dir() else ([], [])
+    if plan.problem and (run.path / layout.PLAN).exists():
+        why = plan.problem.partition(": ")[2]
+        problems.append(f"{layout.PLAN} cannot be read, so what was asked for is known in part: {why}")
+    return RunRecord(
+        run=run,
+        ref=ref,
+        workers=workers,
+        plan=plan.value or RunPlan(),
+        machine=read_document(run.path / layout.ENVIRONMENT, Machine).value or Machine(),
+        requests=Requests(tables, [run], {group.task_id for group in groups if group.task_id}),
+        successes=read_successes(tables, {group.task for group in groups if group.task}),
+        values=read_nonfinite(tables),
+        bundles=[
+            (None if one.time_ns is None else one.time_ns / 1e9, one.message or one.folder, one.folder)
+            for one in bundles
+        ],
+        recorder_lost=next((reason for one in run.writers() for reason in one.reasons), None),
+        problems=problems,
+    )
