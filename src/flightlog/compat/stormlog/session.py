@@ -6,9 +6,11 @@ import os
 import socket
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import make_dataclass
 from typing import Any, Protocol, TypeVar
 from uuid import uuid4
+
+from msgspec import structs
 
 from flightlog.events.devices import event as core
 from flightlog.events.devices.event import stable_legacy_session_id
@@ -22,23 +24,21 @@ SESSION_STATUSES = frozenset(core.SESSION_STATUSES)
 _UNCHANGED: Any = object()
 
 
-@dataclass(frozen=True)
-class SessionSummary:
+def answer_to_dataclasses(kind: Any, names: Iterable[str]) -> None:
+    """Make `dataclasses.asdict`, `fields` and `replace` work on a msgspec struct."""
+    shadow: Any = make_dataclass(kind.__name__, names)
+    kind.__dataclass_fields__ = shadow.__dataclass_fields__
+
+
+class SessionSummary(core.SessionSummary, frozen=True):
     """Who recorded, from when to when, and the status. Times are Unix nanoseconds; an end of None is
     unknown.
     """
 
-    session_id: str
-    status: str
-    started_at_ns: int
-    ended_at_ns: int | None
-    host: str
-    pid: int
-    job_id: str | None = None
-    rank: int = 0
-    local_rank: int = 0
-    world_size: int = 1
     source: str = "stormlog.session"
+
+
+answer_to_dataclasses(SessionSummary, SessionSummary.__struct_fields__)
 
 
 class _HasSummary(Protocol):
@@ -113,7 +113,7 @@ def update_session_summary(
         changes["ended_at_ns"] = None if ended_at_ns is None else int(ended_at_ns)
     if source is not None:
         changes["source"] = source
-    return replace(summary, **changes)
+    return structs.replace(summary, **changes)
 
 
 def finalize_session_summary(summary: SessionSummary, *, ended_at_ns: int | None = None) -> SessionSummary:
@@ -128,7 +128,7 @@ def finalize_session_summary(summary: SessionSummary, *, ended_at_ns: int | None
 
 def session_summary_to_dict(summary: SessionSummary) -> dict[str, Any]:
     """The session as JSON values."""
-    return asdict(summary)
+    return structs.asdict(summary)
 
 
 def session_summary_from_dict(payload: Mapping[str, Any]) -> SessionSummary:
@@ -204,12 +204,7 @@ def select_default_loaded_session(sessions: Iterable[Any]) -> Any | None:
 
 def from_core(summary: core.SessionSummary) -> SessionSummary:
     """Flightlog's session summary as Stormlog's."""
-    return SessionSummary(**{name: getattr(summary, name) for name in core.SessionSummary.__struct_fields__})
-
-
-def to_core(summary: SessionSummary) -> core.SessionSummary:
-    """Stormlog's session summary as Flightlog's."""
-    return core.SessionSummary(**asdict(summary))
+    return SessionSummary(**structs.asdict(summary))
 
 
 def _preference(session: Any) -> tuple[int, int, int, str]:

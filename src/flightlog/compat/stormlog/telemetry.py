@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, make_dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from flightlog import devices
-from flightlog.compat.stormlog.session import SessionSummary, from_core, select_default_loaded_session
-from flightlog.compat.stormlog.telemetry_model import (
-    ProjectedTelemetryRecord,
-    unique_projected_correlations,
-    unique_projected_resources,
+from flightlog.compat.stormlog.session import (
+    SessionSummary,
+    answer_to_dataclasses,
+    from_core,
+    select_default_loaded_session,
 )
 from flightlog.devices import (
     SCHEMA_VERSION_LATEST,
     SCHEMA_VERSION_V2,
     SCHEMA_VERSION_V3,
     SCHEMA_VERSION_V4,
+    ProjectedTelemetryRecord,
     TelemetryEvent,
     TelemetryEventV2,
     TelemetryEventV3,
@@ -37,45 +37,17 @@ KNOWN_V2_FIELD_SET = frozenset(REQUIRED_V2_FIELDS + OPTIONAL_V2_FIELDS)
 KNOWN_V3_FIELD_SET = frozenset(REQUIRED_V3_FIELDS + OPTIONAL_V3_FIELDS)
 
 
-def _answer_to_dataclasses(
-    kind: type[TelemetryEventV2 | TelemetryEventV3], required: tuple[str, ...]
-) -> None:
-    """Make `dataclasses.asdict`, `fields` and `replace` work on events, which are msgspec structs."""
-    names = [name for name in required if name != "metadata"]
-    defaults = {"job_id": None, "rank": 0, "local_rank": 0, "world_size": 1}
-    shape: list[Any] = [(name, Any) for name in names]
-    shape += [(name, Any, field(default=value)) for name, value in defaults.items()]
-    shape.append(("metadata", dict[str, Any], field(default_factory=dict)))
-    shadow: Any = make_dataclass(kind.__name__, shape)
-    kind.__dataclass_fields__ = shadow.__dataclass_fields__
-
-
-_answer_to_dataclasses(TelemetryEventV2, REQUIRED_V2_FIELDS)
-_answer_to_dataclasses(TelemetryEventV3, REQUIRED_V3_FIELDS)
+for _kind, _required in ((TelemetryEventV2, REQUIRED_V2_FIELDS), (TelemetryEventV3, REQUIRED_V3_FIELDS)):
+    answer_to_dataclasses(_kind, [*_required[:-1], *OPTIONAL_FIELDS, _required[-1]])
 
 
 @dataclass
-class LoadedTelemetrySession:
+class LoadedTelemetrySession(devices.LoadedTelemetrySession):
     """One session: its summary, its events by time, the files they came from, and warnings on skipped
     records.
     """
 
     summary: SessionSummary
-    events: list[TelemetryEvent]
-    sources_loaded: list[str] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-
-    def telemetry_records(self) -> list[ProjectedTelemetryRecord]:
-        """The events in a form that does not depend on the backend."""
-        return project_telemetry_events(self.events)
-
-    def resources(self) -> list[dict[str, Any]]:
-        """The resources of the events, each once."""
-        return unique_projected_resources(self.telemetry_records())
-
-    def correlations(self) -> list[dict[str, Any]]:
-        """The contexts of the events, each once."""
-        return unique_projected_correlations(self.telemetry_records())
 
 
 def load_telemetry_sessions(

@@ -8,28 +8,30 @@ import threading
 import time
 import weakref
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from flightlog.compat.stormlog.session import (
     SESSION_STATUS_COMPLETED,
     SESSION_STATUS_INTERRUPTED,
     SessionSummary,
+    answer_to_dataclasses,
     create_session_summary,
     from_core,
     normalize_session_status,
-    to_core,
 )
 from flightlog.core.errors import UsageError
 from flightlog.devices import TelemetrySink
 from flightlog.record.values import clean
 from flightlog.store.devices.manifest import (
     MANIFEST,
-    MANIFEST_FORMAT,
     MANIFEST_SCHEMA_VERSION,
+    SinkManifest,
+    SinkSegment,
     is_lines_file,
     read_manifest,
     segment_paths,
@@ -81,25 +83,10 @@ class TelemetrySinkConfig:
             raise ValueError(f"{name} must be {'> 0' if name == 'flush_every_seconds' else '>= 1'}")
 
 
-@dataclass
-class TelemetrySinkSegment:
-    """One file of lines in a sink folder."""
-
-    filename: str
-    event_count: int
-    size_bytes: int
-    closed: bool
-    session_id: str | None = None
-
-
-@dataclass
-class TelemetrySinkManifest:
-    """The manifest of a sink folder."""
-
-    schema_version: int
-    format: str
-    sessions: list[SessionSummary] = field(default_factory=list)
-    segments: list[TelemetrySinkSegment] = field(default_factory=list)
+TelemetrySinkSegment = SinkSegment
+TelemetrySinkManifest = SinkManifest
+for _kind in (SinkSegment, SinkManifest):
+    answer_to_dataclasses(_kind, _kind.__struct_fields__)
 
 
 class AppendOnlyTelemetrySink:
@@ -125,7 +112,7 @@ class AppendOnlyTelemetrySink:
         """Start this session, or a new one of this process; returns the one that is open already, if any."""
         with self._lock:
             sink = self._opened()
-            sink.begin(to_core(summary or create_session_summary(source="stormlog.telemetry_sink")))
+            sink.begin(summary or create_session_summary(source="stormlog.telemetry_sink"))
             assert sink.session is not None
             return from_core(sink.session)
 
@@ -149,8 +136,7 @@ class AppendOnlyTelemetrySink:
             sink = self._opened()
             session = sink.session
             if session is None:
-                begun = create_session_summary(source="stormlog.telemetry_sink", session_id=session_id)
-                session = to_core(begun)
+                session = create_session_summary(source="stormlog.telemetry_sink", session_id=session_id)
             elif session_id is not None and session_id != session.session_id:
                 raise ValueError("telemetry sink record session_id does not match the active session")
             sink.append_line(line, session)
@@ -300,16 +286,10 @@ def read_telemetry_sink_manifest(path: str | Path) -> TelemetrySinkManifest | No
     found = None if where is None else read_manifest(where)
     if found is None:
         return None
-    return TelemetrySinkManifest(
+    return structs.replace(
+        found,
         schema_version=max(1, found.schema_version),
-        format=found.format or MANIFEST_FORMAT,
         sessions=[from_core(session) for session in found.sessions],
-        segments=[
-            TelemetrySinkSegment(
-                segment.filename, segment.event_count, segment.size_bytes, segment.closed, segment.session_id
-            )
-            for segment in found.segments
-        ],
     )
 
 
