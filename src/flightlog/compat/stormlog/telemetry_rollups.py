@@ -12,12 +12,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 import msgspec
 from msgspec import Meta
 
-from flightlog.compat.stormlog.session import (
-    SessionSummary,
-    now_ns,
-    session_summary_from_dict,
-    session_summary_to_dict,
-)
+from flightlog.compat.stormlog.session import SessionSummary, now_ns, session_summary_from_dict
 from flightlog.compat.stormlog.telemetry import LoadedTelemetrySession
 from flightlog.compat.stormlog.telemetry_sink import (
     MANIFEST_FILENAME,
@@ -258,12 +253,9 @@ def telemetry_rollup_file_from_dict(payload: Mapping[str, Any]) -> TelemetryRoll
         raise ValueError("unsupported telemetry rollup schema_version")
     if payload["format"] != ROLLUPS_FORMAT:
         raise ValueError("unsupported telemetry rollup format")
-    told = [
-        session_summary_to_dict(session_summary_from_dict(session["session"]))
-        for session in payload["sessions"]
-    ]
     sessions = [
-        {**session, "session": summary} for session, summary in zip(payload["sessions"], told, strict=True)
+        {**session, "session": session_summary_from_dict(session["session"])}
+        for session in payload["sessions"]
     ]
     try:
         return msgspec.convert({**payload, "sessions": sessions}, TelemetryRollupFile)
@@ -277,7 +269,7 @@ def _session_rollup(loaded: LoadedTelemetrySession, window_ns: int) -> SessionRo
         totals.add(event)
     document = {
         **totals.document(loaded.summary.ended_at_ns),
-        "session": session_summary_to_dict(loaded.summary),
+        "session": loaded.summary,
         "source_count": len(loaded.sources_loaded),
         "sources_loaded": sorted(loaded.sources_loaded),
         "warnings": list(loaded.warnings),
