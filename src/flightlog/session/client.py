@@ -282,8 +282,8 @@ class Client:
             retries=choices.retries,
             timeout_s=choices.timeout_s,
             future=TaskFuture(task_id, name, self._give_up),
-            depends_on=packed.futures,
-            waits_for=packed.awaited,
+            depends_on=[one.task_id for one in packed.futures],
+            waits_for=tuple(packed.awaited),
             preparation=choices.preparation,
         )
 

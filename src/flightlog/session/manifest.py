@@ -18,7 +18,7 @@ from flightlog.session.charges import charges, charges_of
 from flightlog.session.expansion import expand
 from flightlog.session.overlay import OverlayChange, changes, laid_over, shown, with_removals
 from flightlog.session.schema import OVERLAID, Contents
-from flightlog.session.validation import Checker, Problem, nearest
+from flightlog.session.validation import Checker, Problem, hint_for, nearest
 from flightlog.session.yaml_tree import Node, read_tree
 
 MANIFEST = "flightlog.yaml"
@@ -149,10 +149,7 @@ def with_overlay(manifest: Manifest, names: Iterable[str]) -> Manifest:
     for name in names:
         over = manifest.tree.get("overlays", name)
         if over is None or not isinstance(over.value, dict):
-            there = _keys(manifest.tree.get("overlays"))
-            near = nearest(name, list(there))
-            known = f"known are {', '.join(there)}" if there else "it has no overlays"
-            hint = f"did you mean {near!r}?" if near else known
+            hint = hint_for(name, _keys(manifest.tree.get("overlays")), "it has no overlays")
             raise UsageError(f"there is no overlay {name!r} in {manifest.name}; {hint}")
         made = changes(manifest.tree, over, name)
         laid = laid_over(manifest.tree, over, name)
@@ -185,13 +182,10 @@ def _check_all(manifest: Manifest) -> list[Problem]:
         if not isinstance(over.value, dict):
             problems.append(_wrong(over, path, "keys"))
             continue
-        problems += [
-            Problem(
-                line=node.line, path=f"{path}.{key}", text=f"{key!r} is no key of an overlay; {_hint(key)}"
-            )
-            for key, node in over.value.items()
-            if key not in OVERLAID
-        ]
+        for key, node in over.value.items():
+            if key not in OVERLAID:
+                text = f"{key!r} is no key of an overlay; {hint_for(key, OVERLAID)}"
+                problems.append(Problem(line=node.line, path=f"{path}.{key}", text=text))
         known = {key: node for key, node in over.value.items() if key in OVERLAID}
         part = replace(over, value=known)
         laid = laid_over(manifest.tree, part, name)
@@ -208,11 +202,6 @@ def _check_all(manifest: Manifest) -> list[Problem]:
 
 def _wrong(node: Node, path: str, of: str) -> Problem:
     return Problem(line=node.line, path=path, text=f"{shown(node)!r} is no mapping of {of} to values")
-
-
-def _hint(key: str) -> str:
-    near = nearest(key, OVERLAID)
-    return f"did you mean {near!r}?" if near else f"known are {', '.join(OVERLAID)}"
 
 
 def _with_target(tree: Node) -> Node:

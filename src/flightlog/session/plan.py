@@ -241,9 +241,7 @@ def _workers(options: Mapping[str, Any]) -> int | None:
 def _cache(cache: bool | Cache | None) -> bool | PlannedCache | None:
     if not isinstance(cache, Cache):
         return cache
-    return PlannedCache(
-        version=storable(cache.version), ttl_s=cache.ttl_s, ignore=cache.ignore, store=storable(cache.store)
-    )
+    return PlannedCache(**{key: storable(value) for key, value in msgspec.structs.asdict(cache).items()})
 
 
 class Suggestion(Struct, frozen=True, kw_only=True):
@@ -334,13 +332,8 @@ def explain(manifest: Manifest, target: str, environ: Mapping[str, str]) -> Expl
         if path and path[0] != "overlays" and node.value is not None
     ]
     changes = tuple(
-        OverlayChange(
-            path=change.path,
-            overlay=change.overlay,
-            before=_safe(change.before, change.path),
-            before_line=change.before_line,
-            after=_safe(change.after, change.path),
-            after_line=change.after_line,
+        msgspec.structs.replace(
+            change, before=_safe(change.before, change.path), after=_safe(change.after, change.path)
         )
         for change in chosen.changes
     )

@@ -14,6 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
+from msgspec.structs import asdict
+
 from flightlog.core import threads
 from flightlog.core.displayed import Displayed
 from flightlog.core.errors import UsageError
@@ -412,11 +414,4 @@ def _requests(contents: Contents) -> Iterable[ResourceRequest]:
 
 
 def _request(task: str | None, name: str, component: Component) -> ResourceRequest:
-    return ResourceRequest(
-        task=task,
-        component=name,
-        cpus=component.cpus,
-        memory_bytes=component.memory_bytes,
-        gpus=component.gpus,
-        walltime_s=component.walltime_s,
-    )
+    return ResourceRequest(task=task, component=name, **asdict(component.needs))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from flightlog.core.errors import CommandError, TaskError, TaskTimeoutError
 from flightlog.engines.contract import Outcome, Work
@@ -27,68 +27,45 @@ from flightlog.session.futures import TaskFuture
 from flightlog.session.task_options import Preparation, prepared
 
 
-class Task:
+class Task(Struct, kw_only=True, eq=False):
     """What the session knows of one task. `attempt`, `held` and `met` change under the tracker's lock
     alone.
     """
 
-    __slots__ = (
-        "args",
-        "args_digest",
-        "attempt",
-        "call",
-        "component",
-        "depends_on",
-        "future",
-        "given_up",
-        "held",
-        "met",
-        "name",
-        "parent_id",
-        "place",
-        "preparation",
-        "retries",
-        "span_id",
-        "submitted",
-        "task_id",
-        "timeout_s",
-        "waits_for",
-    )
+    task_id: str
+    span_id: str
+    name: str
+    call: bytes
+    args: dict[str, Any]
+    args_digest: str | None
+    submitted: float
+    place: dict[str, str]
+    parent_id: str | None
+    component: str | None
+    retries: int
+    timeout_s: float | None
+    future: TaskFuture
+    depends_on: list[str]
+    waits_for: tuple[TaskFuture, ...]
+    preparation: Preparation | None
+    met: int = 0
+    """How many of `waits_for` have completed."""
+    attempt: int = 1
+    held: bool = True
+    """The session has it, not the engine: it waits for other tasks, or for its next attempt."""
+    given_up: str | None = None
+    """Why it was cancelled, once its engine has agreed to end it."""
 
-    def __init__(
-        self,
-        *,
-        task_id: str,
-        span_id: str,
-        name: str,
-        call: bytes,
-        args: dict[str, Any],
-        args_digest: str | None,
-        submitted: float,
-        place: dict[str, str],
-        parent_id: str | None,
-        component: str | None,
-        retries: int,
-        timeout_s: float | None,
-        future: TaskFuture,
-        depends_on: Sequence[TaskFuture],
-        waits_for: Sequence[TaskFuture],
-        preparation: Preparation | None = None,
-    ) -> None:
-        self.task_id, self.span_id, self.name, self.call = task_id, span_id, name, call
-        self.args, self.args_digest, self.submitted = args, args_digest, submitted
-        self.place, self.parent_id, self.component = place, parent_id, component
-        self.retries, self.timeout_s, self.future = retries, timeout_s, future
-        self.depends_on = [one.task_id for one in depends_on]
-        self.waits_for = tuple(waits_for)
-        self.preparation = preparation
-        self.met = 0
-        """How many of `waits_for` have completed."""
-        self.attempt = 1
-        self.held = True
-        """The session has it, not the engine: it waits for other tasks, or for its next attempt."""
-        self.given_up: str | None = None
-        """Why it was cancelled, once its engine has agreed to end it."""
+    def ids(self, trace_id: str) -> dict[str, Any]:
+        """What all its events say of it."""
+        return {
+            "task": self.name,
+            "task_id": self.task_id,
+            "component": self.component,
+            "trace_id": trace_id,
+            "span_id": self.span_id,
+            "parent_id": self.parent_id,
+        }
 
     def work(self) -> Work:
         """The present attempt, ready to travel."""
@@ -214,29 +191,13 @@ def _task_error(outcome: Outcome) -> TaskError:
 def submitted_event(task: Task, trace_id: str) -> Submitted:
     """The task was handed over."""
     return Submitted(
-        task=task.name,
-        task_id=task.task_id,
-        component=task.component,
-        trace_id=trace_id,
-        span_id=task.span_id,
-        parent_id=task.parent_id,
-        args=task.args,
-        args_digest=task.args_digest,
-        depends_on=task.depends_on,
+        args=task.args, args_digest=task.args_digest, depends_on=task.depends_on, **task.ids(trace_id)
     )
 
 
 def queued_event(task: Task, attempt: int, trace_id: str) -> Queued:
     """Its engine holds it until a worker is free."""
-    return Queued(
-        task=task.name,
-        task_id=task.task_id,
-        attempt=attempt,
-        component=task.component,
-        trace_id=trace_id,
-        span_id=task.span_id,
-        parent_id=task.parent_id,
-    )
+    return Queued(attempt=attempt, **task.ids(trace_id))
 
 
 def retried_event(
@@ -246,15 +207,10 @@ def retried_event(
     kind, message = error_type_of(outcome), message_of(task, outcome)
     return TaskRetried(
         timestamp=outcome.ended or "",
-        task=task.name,
-        task_id=task.task_id,
         attempt=attempt,
-        component=task.component,
-        trace_id=trace_id,
-        span_id=span_id,
-        parent_id=task.parent_id,
         reason=": ".join(part for part in (kind, message) if part) or None,
         delay_s=delay_s,
+        **{**task.ids(trace_id), "span_id": span_id},
     )
 
 
@@ -284,14 +240,9 @@ def failure_event(
 def ended_event(task: Task, outcome: Outcome, trace_id: str) -> TaskEnded:
     """The task is over: the one end it has."""
     facts: dict[str, Any] = {
+        **task.ids(trace_id),
         "timestamp": outcome.ended or "",
-        "task": task.name,
-        "task_id": task.task_id,
         "attempt": task.attempt,
-        "component": task.component,
-        "trace_id": trace_id,
-        "span_id": task.span_id,
-        "parent_id": task.parent_id,
         "args": task.args,
         "args_digest": task.args_digest,
         "worker": outcome.worker,

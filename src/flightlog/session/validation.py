@@ -152,9 +152,7 @@ class Checker:
     ) -> None:
         for key, node in mapping.items():
             if key not in known and key not in also:
-                there = (*known, *also)
-                near = nearest(key, there)
-                hint = f"did you mean {near!r}?" if near else f"known are {', '.join(there)}"
+                hint = hint_for(key, (*known, *also))
                 self._problem(node, (*path, key), f"{key!r} is no key{of}; {hint}")
 
     def _target(self, node: Node, path: Path) -> Any:
@@ -180,12 +178,8 @@ class Checker:
                     if value.value is not None
                 }
             else:
-                there = (*PROVIDERS, *plugins)
-                near = nearest(provider, there)
-                hint = f"did you mean {near!r}?" if near else f"known are {', '.join(there)}"
-                self._problem(
-                    node.value["provider"], (*path, "provider"), f"there is no provider {provider!r}; {hint}"
-                )
+                text = f"there is no provider {provider!r}; {hint_for(provider, (*PROVIDERS, *plugins))}"
+                self._problem(node.value["provider"], (*path, "provider"), text)
         return Target(**found, options=options)
 
     def _table(self, node: Node, shape: Shape, path: Path) -> Any:
@@ -337,11 +331,8 @@ class Checker:
         node = self._tree.get(*path)
         if node is None or wanted is None or wanted is UNKNOWN or wanted in there:
             return
-        near = nearest(wanted, there)
-        known = f"known are {', '.join(there)}" if there else f"there are no {what}s"
-        self._problem(
-            node, path, f"there is no {what} {wanted!r}; {f'did you mean {near!r}?' if near else known}"
-        )
+        hint = hint_for(wanted, there, f"there are no {what}s")
+        self._problem(node, path, f"there is no {what} {wanted!r}; {hint}")
 
 
 def _items(table: Any) -> list[tuple[str, Any]]:
@@ -462,6 +453,14 @@ def _meant(text: str, kind: Kind) -> str | None:
         if unit[:1] in set("smhdw")
         else (f"{amount}s" if not unit and found.end() == len(text) else None)
     )
+
+
+def hint_for(word: str, known: tuple[str, ...] | list[str], none: str = "") -> str:
+    """What was meant by a word that is not known: the nearest one, or else all that are, or that there is
+    `none`.
+    """
+    near = nearest(word, known)
+    return f"did you mean {near!r}?" if near else f"known are {', '.join(known)}" if known else none
 
 
 def nearest(word: str, known: tuple[str, ...] | list[str]) -> str | None:

@@ -19,11 +19,10 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Literal, Protocol, TypeVar, cast, overload
-
-from msgspec import Struct
 
 from flightlog.core.errors import UsageError
 from flightlog.core.units import parse_age
@@ -49,7 +48,6 @@ __all__ = [
     "CacheFolder",
     "CacheOptions",
     "Hit",
-    "Lookup",
     "Miss",
     "cache_options",
     "cacheable",
@@ -61,22 +59,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 Store = CacheFolder | str | os.PathLike[str] | None
 
 _DEFAULT = CacheOptions()
-
-
-class Lookup(Struct, frozen=True, kw_only=True):
-    """What a cache was asked, and what came of it; as recorded."""
-
-    task: str
-    result: Literal["hit", "miss", "bypass"]
-    key: str | None
-    reason: str | None
-    """Why it was no hit."""
-    duration_s: float
-    """Of the lookup alone: making the key, reading and unpickling."""
-    saved_s: float | None = None
-    """How long the result took when it was made; of a hit."""
-    size_bytes: int | None = None
-    """Of the result as kept; None where it was not."""
 
 
 class Cacheable(Protocol):
@@ -167,7 +149,7 @@ def cached_call(
     kwargs: Mapping[str, Any] | None = None,
     options: CacheOptions = _DEFAULT,
     cache: CacheFolder | None = None,
-) -> tuple[Any, Lookup]:
+) -> tuple[Any, CacheLookup]:
     """The result of a call, kept or computed now, and what the cache was asked; recorded in the run there is.
 
     What `function` raises is raised. A function that is `cacheable` itself is looked up once, with these
@@ -176,14 +158,9 @@ def cached_call(
     asked = _ask(function, args, kwargs or {}, options, cache)
     if asked.hit is not None:
         return asked.hit.value, asked.record()
-    try:
-        began = monotonic_ns()
+    with asked.computing():
         value = asked.call.function(*asked.call.args, **asked.call.kwargs)
-        cost_s = (monotonic_ns() - began) / 1e9
-    except BaseException:
-        asked.record()
-        raise
-    return value, asked.keep(value, cost_s)
+    return value, asked.keep(value)
 
 
 async def cached_await(
@@ -192,19 +169,14 @@ async def cached_await(
     kwargs: Mapping[str, Any] | None = None,
     options: CacheOptions = _DEFAULT,
     cache: CacheFolder | None = None,
-) -> tuple[Any, Lookup]:
+) -> tuple[Any, CacheLookup]:
     """As `cached_call`, of a coroutine function: what it gives when awaited is kept."""
     asked = _ask(function, args, kwargs or {}, options, cache)
     if asked.hit is not None:
         return asked.hit.value, asked.record()
-    try:
-        began = monotonic_ns()
+    with asked.computing():
         value = await asked.call.function(*asked.call.args, **asked.call.kwargs)
-        cost_s = (monotonic_ns() - began) / 1e9
-    except BaseException:
-        asked.record()
-        raise
-    return value, asked.keep(value, cost_s)
+    return value, asked.keep(value)
 
 
 class _Asked:
@@ -217,13 +189,24 @@ class _Asked:
         self.hit: Hit | None = None
         self.result: Literal["hit", "miss", "bypass"] = "bypass"
         self.reason: str | None = None
-        self.duration_s = 0.0
+        self.duration_s = self.cost_s = 0.0
 
-    def keep(self, value: Any, cost_s: float) -> Lookup:
+    @contextmanager
+    def computing(self) -> Iterator[None]:
+        """Around the call itself: measures it, and records the lookup of one that raises."""
+        began = monotonic_ns()
+        try:
+            yield
+        except BaseException:
+            self.record()
+            raise
+        self.cost_s = (monotonic_ns() - began) / 1e9
+
+    def keep(self, value: Any) -> CacheLookup:
         """Keep what was computed, if this was a miss."""
         if self.result != "miss" or self.key is None:
             return self.record()
-        kept = self.cache.put(self.key, value, cost_s, self.about)
+        kept = self.cache.put(self.key, value, self.cost_s, self.about)
         if kept.unpicklable:
             self.result, self.reason = "bypass", kept.problem
         elif kept.problem is not None:
@@ -232,10 +215,11 @@ class _Asked:
                 run.recorder.count("cache_results_not_kept")
         return self.record(kept.size_bytes)
 
-    def record(self, size_bytes: int | None = None) -> Lookup:
+    def record(self, size_bytes: int | None = None) -> CacheLookup:
         """Record the lookup, in the run there is."""
-        hit = self.hit
-        lookup = Lookup(
+        run, hit = current_run(), self.hit
+        lookup = CacheLookup(
+            timestamp="" if run is None else run.recorder.clock.iso(self.began_ns),
             task=short_name(self.call.function),
             result=self.result,
             key=self.key,
@@ -243,23 +227,11 @@ class _Asked:
             duration_s=self.duration_s,
             saved_s=hit.cost_s if hit else None,
             size_bytes=hit.size_bytes if hit else size_bytes,
+            task_id=_task_id(),
+            span_id=current_span().span_id or None,
         )
-        run = current_run()
         if run is not None:
-            run.emit(
-                CacheLookup(
-                    timestamp=run.recorder.clock.iso(self.began_ns),
-                    task=lookup.task,
-                    result=lookup.result,
-                    key=lookup.key,
-                    reason=lookup.reason,
-                    duration_s=lookup.duration_s,
-                    saved_s=lookup.saved_s,
-                    size_bytes=lookup.size_bytes,
-                    task_id=_task_id(),
-                    span_id=current_span().span_id or None,
-                )
-            )
+            run.emit(lookup)
         return lookup
 
 
