@@ -26,7 +26,7 @@ from typing import Annotated
 
 import typer
 
-from flightlog.cli.options import AnyFormat, Format, RunsDir, runs_folder
+from flightlog.cli.options import AnyFormat, Format, RunsDir, runs_folder, what_may_go
 from flightlog.cli.output import json_text, note, put, put_result, wants_color, width
 from flightlog.core.errors import ManifestError, UsageError
 from flightlog.core.settings import cache_folder
@@ -89,14 +89,11 @@ def prune(
     import time
 
     from flightlog.core.text import plural
-    from flightlog.core.units import format_bytes, parse_age, parse_size
+    from flightlog.core.units import format_bytes
     from flightlog.session.cache import contents
     from flightlog.show.terminal import clean
 
-    if older_than is None and max_bytes is None:
-        raise UsageError("say what may go: --older-than AGE, --max-bytes SIZE, or both")
-    age_s = None if older_than is None else parse_age(older_than)
-    limit = None if max_bytes is None else parse_size(max_bytes)
+    age_s, limit = what_may_go(older_than, max_bytes)
     opened, now = _opened(cache_dir), time.time()
     entries = list(contents.stored(opened))
     chosen = contents.plan_prune(entries, older_than_s=age_s, max_bytes=limit, function=function, now=now)

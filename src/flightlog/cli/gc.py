@@ -22,7 +22,7 @@ from typing import Annotated
 
 import typer
 
-from flightlog.cli.options import RunsDir, changeable_runs_folder
+from flightlog.cli.options import RunsDir, changeable_runs_folder, what_may_go
 from flightlog.cli.output import note, put
 from flightlog.cli.progress import progress
 from flightlog.core.errors import FlightlogError, UsageError
@@ -53,14 +53,11 @@ def gc(
     Example: flightlog gc --older-than 30d --max-bytes 10GB --dry-run
     """
     from flightlog.core.text import plural
-    from flightlog.core.units import format_bytes, parse_age, parse_size
+    from flightlog.core.units import format_bytes
     from flightlog.show.terminal import clean
     from flightlog.store.catalogue import finish_removals, list_runs, plan_gc, remove_run
 
-    if older_than is None and max_bytes is None:
-        raise UsageError("say what may go: --older-than AGE, --max-bytes SIZE, or both")
-    age_s = None if older_than is None else parse_age(older_than)
-    limit = None if max_bytes is None else parse_size(max_bytes)
+    age_s, limit = what_may_go(older_than, max_bytes)
     folder = changeable_runs_folder(runs_dir)
     if not folder.exists():
         raise UsageError(f"there is no folder {folder}")

@@ -12,6 +12,7 @@ import typer
 from flightlog.cli.output import note
 from flightlog.core.errors import UsageError
 from flightlog.core.settings import expanded, read_settings, runs_address
+from flightlog.core.units import parse_age, parse_size
 
 if TYPE_CHECKING:
     from flightlog.store.run import Run
@@ -170,3 +171,11 @@ def open_named(*names: str | None, runs_dir: str | None) -> Run:
     if len(named) > 1:
         raise UsageError(f"name one run, not {len(named)}: {', '.join(named)}")
     return open_run(named[0] if named else "latest", runs_dir=runs_dir, note=note)
+
+
+def what_may_go(older_than: str | None, max_bytes: str | None) -> tuple[float | None, int | None]:
+    """Seconds and bytes of `--older-than` and `--max-bytes`; a `UsageError` where neither is given."""
+    if older_than is None and max_bytes is None:
+        raise UsageError("say what may go: --older-than AGE, --max-bytes SIZE, or both")
+    age_s = None if older_than is None else parse_age(older_than)
+    return age_s, None if max_bytes is None else parse_size(max_bytes)

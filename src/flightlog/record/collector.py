@@ -193,12 +193,7 @@ def _summary_of(spans: list[CollectedSpan]) -> dict[str, Any]:
     return {
         "count": len(spans),
         "errors": sum(span.status == "error" for span in spans),
-        "total": shown.total,
-        "mean": shown.mean,
-        "min": shown.min,
-        "max": shown.max,
-        "p50": shown.p50,
-        "p95": shown.p95,
+        **{name: getattr(shown, name) for name in ("total", "mean", "min", "max", "p50", "p95")},
         "metrics": {key: _metric_summary(numbers) for key, numbers in values.items() if numbers},
     }
 

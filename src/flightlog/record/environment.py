@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from flightlog.core.descriptors import folder_names, read_bytes
 from flightlog.core.redaction import redact_command, redact_mapping
@@ -132,12 +133,7 @@ def read_environment(
     cpuinfo = probe("cpuinfo", lambda: _cpuinfo(proc)) or []
     limits = probe("cgroup", lambda: _cgroup(root, proc))
     return Environment(
-        command=identity.command,
-        cwd=identity.cwd,
-        host=identity.host,
-        python=identity.python,
-        git_commit=identity.git_commit,
-        git_branch=identity.git_branch,
+        **asdict(identity),
         platform=_distribution(etc) or (uname.sysname if uname else None),
         kernel=f"{uname.sysname} {uname.release}" if uname else None,
         machine=uname.machine if uname else None,
@@ -155,7 +151,6 @@ def read_environment(
         git_dirty=probe("git status", lambda: _dirty(checkout, git, git_timeout_s, environ)),
         git_remote=probe("git remote", lambda: checkout.remote() if checkout else None),
         variables=probe("variables", lambda: _variables(environ)) or {},
-        problems=probe.problems,
     )
 
 

@@ -28,7 +28,7 @@ from flightlog.core.settings import Settings
 from flightlog.core.threads import sleep
 from flightlog.record.context import active_runs
 from flightlog.store import layout
-from flightlog.store.liveness import process_start
+from flightlog.store.liveness import is_same, process_start
 
 log = logging.getLogger("flightlog")
 
@@ -231,9 +231,7 @@ def start_beside(run_path: Path) -> bool:
     _bury([])
     _beside[:] = [one for one in _beside if _is_alive(one)]
     # Gevent would fork this process, and wait in a hub.
-    if len(_beside) >= MAX_BESIDE or threads.is_patched():
-        return False
-    if threads.hears_of_children():
+    if len(_beside) >= MAX_BESIDE or threads.is_patched() or threads.hears_of_children():
         return False
     try:
         _check_interpreter()
@@ -273,7 +271,7 @@ def _count_left(runs: Path) -> int:
     for noted in (runs / layout.FOLLOWERS).glob(f"{os.uname().nodename}.*"):
         pid, started = noted.suffix[1:], _read(noted)
         try:
-            alive = _lives(int(pid), float(started))
+            alive = is_same(process_start(int(pid)), float(started))
         except ValueError:  # being written, or damaged
             alive = False
         left += alive
@@ -296,17 +294,13 @@ def _environment(environ: Mapping[str, str]) -> dict[str, str]:
     passed = {name: value for name, value in environ.items() if name not in NOT_PASSED_ON}
     passed["FLIGHTLOG_TELEMETRY"] = "0"
     root = Path(__file__).parents[2]
-    # It may have been found by a path set in the program.
-    if root.name not in {
-        "site-packages",
-        "dist-packages",
-    }:
+    if root.name not in {"site-packages", "dist-packages"}:  # found by a path set in the program, perhaps
         passed["PYTHONPATH"] = os.pathsep.join(filter(None, [passed.get("PYTHONPATH"), str(root)]))
     return passed
 
 
 def _is_alive(one: FollowerProcess) -> bool:
-    return one.pid_start is not None and _lives(one.pid, one.pid_start)
+    return one.pid_start is not None and is_same(process_start(one.pid), one.pid_start)
 
 
 def _bury(followers: Collection[FollowerProcess], proc: Path = Path("/proc")) -> None:
@@ -328,11 +322,6 @@ def _bury(followers: Collection[FollowerProcess], proc: Path = Path("/proc")) ->
         except (OSError, ValueError):  # gone, somebody else's, or no such system
             if one in _to_bury:
                 _to_bury.remove(one)
-
-
-def _lives(pid: int, since: float) -> bool:
-    started = process_start(pid)
-    return started is not None and abs(started - since) <= 0.5
 
 
 def _outcome(run_path: Path, one: FollowerProcess) -> str | None:

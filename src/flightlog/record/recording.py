@@ -7,8 +7,8 @@ import inspect
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from flightlog.core.errors import UsageError
@@ -32,27 +32,20 @@ log = logging.getLogger("flightlog")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def _join_from_environment() -> LiveRun | None:
-    from flightlog.record.joining import join_from_environment
+def _later(module: str, name: str) -> Callable[..., Any]:
+    """A function of a module above this one, which is loaded when it is called."""
 
-    return join_from_environment()
+    def call(*args: Any, **facts: Any) -> Any:
+        return getattr(import_module(module), name)(*args, **facts)
 
-
-def _join(path: str) -> LiveRun | None:
-    from flightlog.record.joining import join
-
-    return join(path)
+    return call
 
 
-def _dump_error(*args: Any, **facts: Any) -> None:
-    from flightlog.record.device.oom import dump_error
-
-    dump_error(*args, **facts)
-
-
-# What spans and runs need of modules above them, loaded when it is needed.
-join_with(_join_from_environment, _join)
-on_out_of_memory(_dump_error)
+# What spans and runs need of modules above them.
+join_with(
+    _later("flightlog.record.joining", "join_from_environment"), _later("flightlog.record.joining", "join")
+)
+on_out_of_memory(_later("flightlog.record.device.oom", "dump_error"))
 
 
 class Recording:
@@ -108,9 +101,7 @@ class Recording:
         self._owned.append(owned)
         return owned.run
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         owned = self._owned.pop() if self._owned else None
         if owned is None:
             return
@@ -133,10 +124,8 @@ class Recording:
     async def __aenter__(self) -> LiveRun:
         return self.__enter__()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.__exit__(kind, error, trace)
+    async def __aexit__(self, *error: Any) -> None:
+        self.__exit__(*error)
 
     def __call__(self, function: F) -> F:
         """Each call of the function is a run."""

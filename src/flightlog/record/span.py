@@ -7,7 +7,6 @@ import inspect
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextvars import ContextVar
 from math import nan
-from types import TracebackType
 from typing import Any, Literal, Protocol, Self, TypeVar, cast
 
 from msgspec import Struct
@@ -113,9 +112,7 @@ class Span:
         self.status, self.error_type, self.error_message, self.duration_s = "ok", None, None, None
         return True
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         try:
             end = monotonic_ns()
             if (here := _get()) is self or _is_inside(here, self):
@@ -135,10 +132,8 @@ class Span:
     async def __aenter__(self) -> Self:
         return self.__enter__()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.__exit__(kind, error, trace)
+    async def __aexit__(self, *error: Any) -> None:
+        self.__exit__(*error)
 
     def __call__(self, function: F) -> F:
         """The span as a decorator: each call is a span of its own."""
@@ -223,9 +218,7 @@ class RunSpan(Span):
             _set(here)
             raise
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         try:
             super().__exit__(kind, error, trace)
         finally:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from flightlog.core.threads import is_patched
@@ -111,9 +110,7 @@ class TaskSpan(AttemptSpan):
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if self._start is None:
             super().__exit__(None, None, None)
             return

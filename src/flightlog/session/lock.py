@@ -47,7 +47,7 @@ class Lock(Struct, frozen=True, kw_only=True):
     """Digests by component, of images that are named by digest."""
 
 
-class Difference(Struct, frozen=True, kw_only=True):
+class Difference(Struct, frozen=True):
     """One thing that differs between two locks."""
 
     what: str
@@ -106,13 +106,10 @@ def compare_locks(before: Lock, after: Lock) -> list[Difference]:
     found: list[Difference] = []
     if before.manifest_sha256 != after.manifest_sha256:
         old, new = before.manifest_sha256[:12], after.manifest_sha256[:12]
-        found.append(_difference("manifest", "", old, new, f"the manifest changed: {old} then, {new} now"))
+        found.append(Difference("manifest", "", old, new, f"the manifest changed: {old} then, {new} now"))
     if before.python != after.python:
-        found.append(
-            _difference(
-                "python", "", before.python, after.python, f"Python was {before.python} and is {after.python}"
-            )
-        )
+        sentence = f"Python was {before.python} and is {after.python}"
+        found.append(Difference("python", "", before.python, after.python, sentence))
     found += _packages(before.packages, after.packages) + _git(before, after)
     for name in sorted(before.functions.keys() | after.functions.keys()):
         found += _function(name, before.functions.get(name), after.functions.get(name))
@@ -121,7 +118,7 @@ def compare_locks(before: Lock, after: Lock) -> list[Difference]:
         if old_image != new_image:
             none = "not named by digest"
             sentence = f"the image of component {name} was {old_image or none} and is {new_image or none}"
-            found.append(_difference("image", name, old_image, new_image, sentence))
+            found.append(Difference("image", name, old_image, new_image, sentence))
     return found
 
 
@@ -144,10 +141,6 @@ def find_lock(ref: str | None, runs_dir: Path, project: str) -> tuple[Path, Lock
     raise RunNotFound(f"no run of {project!r} in {place(runs_dir)} has a lock to check against")
 
 
-def _difference(what: str, name: str, before: str | None, after: str | None, sentence: str) -> Difference:
-    return Difference(what=what, name=name, before=before, after=after, sentence=sentence)
-
-
 def _packages(before: dict[str, str | None] | None, after: dict[str, str | None] | None) -> list[Difference]:
     if before is None or after is None:
         return []
@@ -162,7 +155,7 @@ def _packages(before: dict[str, str | None] | None, after: dict[str, str | None]
             continue
         else:
             sentence = f"{name} was {old} and is {new}"
-        found.append(_difference("package", name, old, new, sentence))
+        found.append(Difference("package", name, old, new, sentence))
     return found
 
 
@@ -170,20 +163,12 @@ def _git(before: Lock, after: Lock) -> list[Difference]:
     found: list[Difference] = []
     if None not in (before.git_commit, after.git_commit) and before.git_commit != after.git_commit:
         old, new = str(before.git_commit)[:12], str(after.git_commit)[:12]
-        found.append(_difference("git", "commit", old, new, f"the git commit was {old} and is {new}"))
+        found.append(Difference("git", "commit", old, new, f"the git commit was {old} and is {new}"))
     if None not in (before.git_dirty, after.git_dirty) and before.git_dirty != after.git_dirty:
         now = "and has some now" if after.git_dirty else "and has none now"
         then = "had no uncommitted changes" if after.git_dirty else "had uncommitted changes"
-        words = ("dirty", "clean")
-        found.append(
-            _difference(
-                "git",
-                "dirty",
-                words[not before.git_dirty],
-                words[not after.git_dirty],
-                f"the git checkout {then} {now}",
-            )
-        )
+        was, is_ = (("clean", "dirty")[bool(each.git_dirty)] for each in (before, after))
+        found.append(Difference("git", "dirty", was, is_, f"the git checkout {then} {now}"))
     return found
 
 
@@ -199,7 +184,7 @@ def _function(name: str, before: LockedFunction | None, after: LockedFunction | 
         sentence = f"the function {name} is no longer in {after.file}"
     else:
         sentence = f"the function {name} changed" + (f" in {after.file}" if after.file else "")
-    return [_difference("function", name, old and old[:12], new and new[:12], sentence)]
+    return [Difference("function", name, old and old[:12], new and new[:12], sentence)]
 
 
 def _resolved_images(contents: Contents) -> dict[str, str]:

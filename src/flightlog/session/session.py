@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from itertools import count
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 from msgspec.structs import asdict
@@ -233,17 +232,13 @@ class Session(Displayed):
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         self.close(error)
 
     async def __aenter__(self) -> Self:
         return self.start()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         """As `close`; the loop goes on while tasks end."""
         import asyncio
 

@@ -20,7 +20,6 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO, NamedTuple, TypeVar
 
 import msgspec
@@ -84,9 +83,7 @@ class RunIndex:
     def __enter__(self) -> RunIndex:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.save()
 
     def infos(self, paths: Iterable[Path]) -> list[Document[RunInfo]]:

@@ -51,6 +51,11 @@ def process_start(pid: int, proc: Path = Path("/proc")) -> float | None:
         return None
 
 
+def is_same(started: float | None, noted: float) -> bool:
+    """Whether a start is the one that was noted; ticks are whole, and seconds may be rounded."""
+    return started is not None and abs(started - noted) <= 0.5
+
+
 @dataclass(frozen=True)
 class Observer:
     """From where and when runs are looked at: this host, this moment, these processes."""
@@ -75,7 +80,7 @@ class Observer:
             return False
         if process.pid_start is None:
             return beating or beat is None
-        return abs(started - process.pid_start) <= 0.5  # ticks are whole, and seconds may be rounded
+        return is_same(started, process.pid_start)
 
     def status(self, info: RunInfo) -> str:
         """The status of a run as of now: a run that claims to be running, and is not, has `crashed`."""

@@ -15,7 +15,6 @@ import termios
 import time
 from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
-from types import TracebackType
 
 from msgspec import Struct
 
@@ -72,9 +71,7 @@ class Inbox:
         self._wakeup = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         signal.set_wakeup_fd(self._wakeup)
         for number, before in self._before:
             signal.signal(number, before)

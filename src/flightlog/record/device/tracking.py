@@ -9,7 +9,6 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from weakref import WeakSet
 
 from flightlog.core import threads
@@ -85,9 +84,7 @@ class Tracking:
             log.warning("device memory cannot be tracked; the program goes on without", exc_info=True)
             return NoTracker()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         tracker, self._tracker = self._tracker, None
         if tracker is None:
             return

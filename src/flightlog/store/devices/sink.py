@@ -11,7 +11,6 @@ import time
 import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import msgspec
@@ -47,7 +46,7 @@ from flightlog.store.devices.manifest import (
 from flightlog.store.devices.reading import TelemetryReading, load_telemetry_sessions
 from flightlog.store.devices.rollups import rollups
 from flightlog.store.documents import is_leftover, write_document
-from flightlog.store.liveness import process_start, this_host
+from flightlog.store.liveness import is_same, process_start, this_host
 from flightlog.store.read.files import last_newline
 
 _FLAGS = os.O_WRONLY | os.O_APPEND
@@ -210,9 +209,7 @@ class TelemetrySink:
     def __enter__(self) -> TelemetrySink:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, _error: object, _trace: object) -> None:
         self.close(COMPLETED if kind is None else INTERRUPTED)
 
     # Everything below runs under the guard.
@@ -372,7 +369,7 @@ def _decode(text: bytes) -> _Holder | None:
 
 def _lives(holder: _Holder) -> bool:
     started = process_start(holder.pid)
-    return started is not None and (holder.pid_start is None or abs(started - holder.pid_start) <= 0.5)
+    return started is not None and (holder.pid_start is None or is_same(started, holder.pid_start))
 
 
 _HELD: weakref.WeakSet[FolderLock] = weakref.WeakSet()
