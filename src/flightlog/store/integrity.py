@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -105,12 +105,18 @@ def sum_of(file: Path) -> FileSum:
 
 def covered_files(path: Path) -> set[str]:
     """The files of a run that its checksums are of, by their path within it, with `/`."""
-    names: set[str] = set()
+    names = files_in(path, but={layout.PARQUET, layout.FOLLOWERS})
+    return {name for name in names if not name.endswith(layout.PAGE)} - {layout.CHECKSUMS}
+
+
+def files_in(path: Path, *, but: Collection[str]) -> Iterator[str]:
+    """The regular files of a run by their paths within it, with `/`: no links, no documents that were cut
+    short, nothing in these folders.
+    """
     for folder, folders, files in os.walk(path):
         if Path(folder) == path:
-            folders[:] = [name for name in folders if name not in {layout.PARQUET, layout.FOLLOWERS}]
+            folders[:] = [name for name in folders if name not in but]
         for name in files:
             file = Path(folder, name)
-            if not file.is_symlink() and not is_leftover(name) and name != layout.PAGE:
-                names.add(file.relative_to(path).as_posix())
-    return names - {layout.CHECKSUMS}
+            if file.is_file() and not file.is_symlink() and not is_leftover(name):
+                yield file.relative_to(path).as_posix()

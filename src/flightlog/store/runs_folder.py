@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flightlog.core.errors import FlightlogError, RunNotFound
-from flightlog.core.settings import expanded
+from flightlog.core.settings import expanded, read_settings, runs_address
 
 if TYPE_CHECKING:
     from flightlog.store.remote.mirror import Mirror
@@ -61,14 +61,13 @@ def folder_of_runs(given: Given = None, *, run_id: str | None = None, note: Note
     `run_id` is the one run that is wanted, if that is known: no other is looked at then. Where the remote
     cannot be reached, the copies there are do, and `note` is told; a `RemoteError` where there are none.
     """
-    given = _configured() if given is None else given
+    settings = read_settings()
+    given = settings.runs_address or settings.runs_dir if given is None else given
     address = address_of(given)
     if address is None:
         return expanded(given)
-    from flightlog.core.settings import read_settings
     from flightlog.store.remote.mirror import open_mirror
 
-    settings = read_settings()
     for problem in settings.problems:
         if problem.startswith("FLIGHTLOG_REMOTE_CACHE"):  # the others are the recorder's to say
             note(problem)
@@ -77,19 +76,11 @@ def folder_of_runs(given: Given = None, *, run_id: str | None = None, note: Note
     return mirror.folder
 
 
-def _configured() -> str | Path:
-    from flightlog.core.settings import read_settings
-
-    settings = read_settings()
-    return settings.runs_address or settings.runs_dir
-
-
 def folder_at_hand(given: Given = None) -> Path:
     """As `folder_of_runs`, at once: of an address, the copies as they are."""
-    given = _configured() if given is None else given
-    address = address_of(given)
+    address = address_of(runs_address() if given is None else given)
     if address is None:
-        return expanded(given)
+        return folder_of_runs(given)
     from flightlog.store.remote.mirror import folder_of_copies
 
     return folder_of_copies(address)
@@ -176,8 +167,6 @@ class RunsPlace:
     @property
     def is_remote(self) -> bool:
         """Whether runs are read from an address."""
-        from flightlog.core.settings import runs_address
-
         return address_of(runs_address() if self._given is None else self._given) is not None
 
     @property

@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from flightlog.core.redaction import REDACTED, is_secret, kind_of_secret, redact
 from flightlog.store import layout
 from flightlog.store.documents import is_leftover, read_document, sync_folder, write_document
 from flightlog.store.index import index_file
-from flightlog.store.integrity import FileSum, note_checksum, sum_of
+from flightlog.store.integrity import FileSum, files_in, note_checksum, sum_of
 from flightlog.store.liveness import here
 from flightlog.store.remote.local import has_settled
 from flightlog.store.remote.state import sole_uploader
@@ -124,7 +124,9 @@ def _scrub(
     found: list[ScrubbedFile] = []
     fresh: dict[str, Path] = {}
     unread: list[str] = []
-    for name in sorted(_files(path)):
+    for name in sorted(files_in(path, but={layout.PARQUET})):
+        if name == layout.CHECKSUMS:
+            continue
         file = path / name
         cleaned = _Cleaned(file, special.get(name), by_name=not name.startswith(f"{layout.FOLLOWERS}/"))
         made = None if rebuild is None else file.with_name(f".{file.name}.scrub-{os.getpid()}.tmp")
@@ -179,23 +181,6 @@ def _make_again(path: Path, rebuild: Rebuild, step: Callable[[str], None]) -> No
     step("renewed checksums")
     (path / NOTE).unlink(missing_ok=True)
     sync_folder(path)
-
-
-def _files(path: Path) -> Iterator[str]:
-    """Every file that may hold a text, by its path within the run."""
-    for folder, folders, names in os.walk(path):
-        if Path(folder) == path:
-            folders[:] = [name for name in folders if name != layout.PARQUET]
-        for name in names:
-            file = Path(folder, name)
-            relative = file.relative_to(path).as_posix()
-            if (
-                file.is_file()
-                and not file.is_symlink()
-                and not is_leftover(name)
-                and relative != layout.CHECKSUMS
-            ):
-                yield relative
 
 
 def _clear_leftovers(path: Path) -> None:

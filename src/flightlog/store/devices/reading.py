@@ -12,10 +12,11 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from errno import ENOENT
+from functools import partial
 from itertools import chain
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 
@@ -32,8 +33,58 @@ from flightlog.events.devices.records import BulkDecoder, telemetry_event_from_f
 from flightlog.store.devices.manifest import MANIFEST, SinkManifest, read_manifest, segment_paths
 from flightlog.store.read.files import MAX_LINE_BYTES, open_regular
 
+MAX_PROBLEMS = 20
+"""Problems that are told one by one; all are counted."""
 
-class TelemetryReading:
+
+class Tally:
+    """Counts of one reading; `strict` makes the first bad record an error instead.
+
+    `read` events were given out. `skipped` records break a rule, or are no records at all. `torn` counts
+    files that end in the middle of a record, as those of killed writers do: that is no error even when
+    strict.
+    """
+
+    def __init__(self, *, strict: bool = False) -> None:
+        self.strict = strict
+        self.read = self.skipped = self.torn = 0
+        self._told: list[str] = []
+        self._met = 0
+
+    @property
+    def problems(self) -> list[str]:
+        """What was skipped and why, in sentences, the first ones one by one."""
+        more = self._met - len(self._told)
+        return [*self._told, f"and {more:,} more"] if more else list(self._told)
+
+    def skip(self, where: str, error: Exception) -> None:
+        """Count a bad record and say what is wrong with it; raise the error when strict."""
+        if self.strict:
+            raise error
+        self.skipped += 1
+        self._note(f"{where}: {error}")
+
+    def tear(self, path: Path) -> None:
+        """Count a file that ends in the middle of a record."""
+        self.torn += 1
+        self._note(f"{path.name} ends in the middle of a record")
+
+    def note_gone(self, path: Path) -> None:
+        """Say that a file went away, by retention or by hand."""
+        self._note(f"{path.name} is not there any more")
+
+    def fail_if_nothing_was_read(self) -> None:
+        """Raise the first problem where there were bad records and no others."""
+        if self.skipped and not self.read:
+            raise ValueError(self._told[0])
+
+    def _note(self, problem: str) -> None:
+        self._met += 1
+        if len(self._told) < MAX_PROBLEMS:
+            self._told.append(problem)
+
+
+class TelemetryReading(Tally):
     """The events of a JSON file, a file of JSON lines, either of them packed by gzip, or a sink folder.
 
     Iterate once: events come in the order of the files, and the counts `read`, `skipped`, `torn` and
@@ -52,31 +103,11 @@ class TelemetryReading:
         *,
         strict: bool = False,
     ) -> None:
+        super().__init__(strict=strict)
         self.path = Path(path)
         self.manifest: SinkManifest | None = read_manifest(self.path)
         """The sink folder's manifest, where there is one."""
         self._permissive, self._key = permissive_legacy, events_key
-        self._tally = Tally(strict=strict)
-
-    @property
-    def read(self) -> int:
-        """How many events were given out."""
-        return self._tally.read
-
-    @property
-    def skipped(self) -> int:
-        """How many records were not: each breaks a rule, or is none."""
-        return self._tally.skipped
-
-    @property
-    def torn(self) -> int:
-        """How many files end in the middle of a record."""
-        return self._tally.torn
-
-    @property
-    def problems(self) -> list[str]:
-        """What was skipped and why, in sentences, the first ones one by one."""
-        return self._tally.warnings()
 
     def __iter__(self) -> Iterator[TelemetryEvent]:
         return chain.from_iterable(self.batches())
@@ -96,14 +127,14 @@ class TelemetryReading:
             for segment in segments:
                 yield segment, []
                 try:
-                    for batch in TelemetryLines(segment, self._reader(segment), self._tally).batches():
+                    for batch in TelemetryLines(segment, self._reader(segment), self).batches():
                         yield segment, batch
                 except FileNotFoundError:
-                    self._tally.note_gone(segment)
+                    self.note_gone(segment)
             return
         if self.path.is_dir():
             raise FileNotFoundError(ENOENT, "no telemetry segments in this folder", str(self.path))
-        document = TelemetryDocument(self.path, self._key, self._reader(None), self._tally)
+        document = TelemetryDocument(self.path, self._key, self._reader(None), self)
         for batch in document.batches():
             yield self.path.resolve(), batch
 
@@ -116,19 +147,17 @@ class TelemetryReading:
         )
         return next(named, None) or stable_legacy_session_id(str(self.path.resolve()), "sink")
 
-    def fail_if_nothing_was_read(self) -> None:
-        """Raise the first problem where there were bad records and no others."""
-        if self._tally.skipped and not self._tally.read:
-            self._tally.raise_first()
-
     def _is_sink(self) -> bool:
         return self.manifest is not None and (self.path.is_dir() or self.path.name == MANIFEST)
 
     def _reader(self, segment: Path | None) -> RecordReader:
-        if segment is not None:
-            return RecordReader(self.session_of(segment), self._permissive)
-        session = stable_legacy_session_id(str(self.path.resolve()), self._key or "json")
-        return RecordReader(session, self._permissive)
+        """How the records of a file become events; those that name no session are of the file's."""
+        whole = stable_legacy_session_id(str(self.path.resolve()), self._key or "json")
+        return partial(
+            telemetry_event_from_file_record,
+            permissive_legacy=self._permissive,
+            default_session_id=whole if segment is None else self.session_of(segment),
+        )
 
 
 @dataclass
@@ -236,18 +265,8 @@ UNREADABLE = (ValueError, RecursionError)
 _GZIP = b"\x1f\x8b"
 
 
-@dataclass(frozen=True)
-class RecordReader:
-    """How the records of a file become events: `session_id` is the session of those that name none."""
-
-    session_id: str | None
-    permissive_legacy: bool = True
-
-    def event(self, record: Mapping[str, Any]) -> TelemetryEvent:
-        """The event of a record; raises ValueError for one that breaks a rule."""
-        return telemetry_event_from_file_record(
-            record, permissive_legacy=self.permissive_legacy, default_session_id=self.session_id
-        )
+RecordReader = Callable[[Mapping[str, Any]], TelemetryEvent]
+"""Gives the event of a record; raises ValueError for one that breaks a rule."""
 
 
 class CutShort(ValueError):  # noqa: N818 - reads as what happened
@@ -305,11 +324,6 @@ def parse(text: bytes) -> Any:
         raise ValueError("its values stand too deep inside one another") from None
 
 
-def is_object(value: Any) -> bool:
-    """Whether a JSON value is an object."""
-    return isinstance(value, Mapping)
-
-
 def in_batches(events: Iterable[TelemetryEvent], size: int = 1000) -> Iterator[list[TelemetryEvent]]:
     """The events in lists of so many."""
     batch: list[TelemetryEvent] = []
@@ -320,57 +334,6 @@ def in_batches(events: Iterable[TelemetryEvent], size: int = 1000) -> Iterator[l
             batch = []
     if batch:
         yield batch
-
-
-MAX_PROBLEMS = 20
-"""Problems that are told one by one; all are counted."""
-
-
-class Tally:
-    """Counts of one reading; `strict` makes the first bad record an error instead.
-
-    `read` events were given out. `skipped` records break a rule, or are no records at all. `torn` counts
-    files that end in the middle of a record, as those of killed writers do: that is no error even when
-    strict.
-    """
-
-    def __init__(self, *, strict: bool = False) -> None:
-        self.strict = strict
-        self.read = self.skipped = self.torn = 0
-        self.problems: list[str] = []
-        self._met = 0
-
-    def skip(self, where: str, error: Exception) -> None:
-        """Count a bad record and say what is wrong with it; raise the error when strict."""
-        if self.strict:
-            raise error
-        self.skipped += 1
-        self._note(f"{where}: {error}")
-
-    def tear(self, path: Path) -> None:
-        """Count a file that ends in the middle of a record."""
-        self.torn += 1
-        self._note(f"{path.name} ends in the middle of a record")
-
-    def note_gone(self, path: Path) -> None:
-        """Say that a file went away, by retention or by hand."""
-        self._note(f"{path.name} is not there any more")
-
-    def warnings(self) -> list[str]:
-        """All of this in sentences; none for files that are whole."""
-        told = list(self.problems)
-        if self._met > len(told):
-            told.append(f"and {self._met - len(told):,} more")
-        return told
-
-    def raise_first(self) -> NoReturn:
-        """Fail with the first problem, for a reading that gave nothing at all."""
-        raise ValueError(self.problems[0])
-
-    def _note(self, problem: str) -> None:
-        self._met += 1
-        if len(self.problems) < MAX_PROBLEMS:
-            self.problems.append(problem)
 
 
 _PADDING = b"\0 \t\r"  # blanks, and what a power cut leaves
@@ -463,13 +426,13 @@ class TelemetryLines:
         except UNREADABLE as error:
             self._refuse_malformed(offset, error)
             return None
-        if not is_object(record):
+        if not isinstance(record, Mapping):
             self._tally.skip(
                 self._place(offset), ValueError(self._complaint("Telemetry record", "must be an object"))
             )
             return None
         try:
-            return self._reader.event(record)
+            return self._reader(record)
         except ValueError as error:
             self._tally.skip(self._place(offset), error)
             return None
@@ -628,13 +591,13 @@ class TelemetryDocument:
     def _convert(self, records: list[Any]) -> Iterator[TelemetryEvent]:
         if self._tally.strict:
             for index, record in enumerate(records):
-                if not is_object(record):
-                    raise ValueError(f"Event at index {index} must be an object")
+                if not isinstance(record, Mapping):
+                    raise ValueError(f"Event at index {index} must be an object")  # noqa: TRY004
         for record in records:
             place = f"{self._path.name}, record {self._index}"
-            if is_object(record):
+            if isinstance(record, Mapping):
                 try:
-                    yield self._reader.event(record)
+                    yield self._reader(record)
                 except ValueError as error:
                     self._tally.skip(place, error)
             else:

@@ -144,13 +144,9 @@ class TelemetrySink:
             event = telemetry_event_from_record(event, default_session_id=default)
         line = msgspec.json.encode(event) + b"\n"
         with self._guard:
-            self._require_open()
-            if self._session is None:
-                self._begin(_session_of(event))
-            elif event.session_id != self._session.session_id:
-                raise ValueError(
-                    f"this sink writes session {self._session.session_id}, not {event.session_id}"
-                )
+            session = self._session_or(_session_of(event))
+            if event.session_id != session.session_id:
+                raise ValueError(f"this sink writes session {session.session_id}, not {event.session_id}")
             self._append(line)
 
     def append_line(self, line: bytes, session: SessionSummary) -> None:
@@ -159,17 +155,13 @@ class TelemetrySink:
         For records that need not be events. Raises as `append` does, but for what it says of invalid events.
         """
         with self._guard:
-            self._require_open()
-            if self._session is None:
-                self._begin(session)
+            self._session_or(session)
             self._append(line)
 
     def begin(self, session: SessionSummary) -> None:
         """Begin a session, if none has begun; readers see it from now on."""
         with self._guard:
-            self._require_open()
-            if self._session is None:
-                self._begin(session)
+            self._session_or(session)
 
     def flush(self) -> None:
         """Wait until the disk has every event, and bring the manifest up to date."""
@@ -222,6 +214,14 @@ class TelemetrySink:
                 f"the sink of {self.folder} belongs to process {self._pid}: open one of your own"
             )
         self._lock.hold_on()
+
+    def _session_or(self, session: SessionSummary) -> SessionSummary:
+        """The session that is being written; this one begins where none has."""
+        self._require_open()
+        if self._session is None:
+            self._begin(session)
+        assert self._session is not None
+        return self._session
 
     def _begin(self, session: SessionSummary) -> None:
         self._session = msgspec.structs.replace(session, status=RUNNING, ended_at_ns=None)
