@@ -95,7 +95,7 @@ from typing import Annotated
 
 import typer
 
-from flightlog.cli.options import AnyFormat, Format, RunsDir, complete_run, writable_runs_folder
+from flightlog.cli.options import AnyFormat, Format, RunsDir, complete_run, option, writable_runs_folder
 from flightlog.cli.output import json_text, put
 from flightlog.cli.progress import progress
 from flightlog.core.errors import UsageError
@@ -110,33 +110,21 @@ def adopt(
         typer.Argument(metavar="PATH", help="File or folder that another tool recorded.", show_default=False),
     ] = None,
     slurm: Annotated[
-        str | None,
-        typer.Option(
-            "--slurm", metavar="JOBID", help="Import the accounting of these Slurm jobs, separated by commas."
-        ),
+        str | None, option("JOBID", "Import the accounting of these Slurm jobs, separated by commas.")
     ] = None,
     slurm_file: Annotated[
-        Path | None,
-        typer.Option("--slurm-file", metavar="F", help="Import accounting that was saved with sacct --json."),
+        Path | None, option("F", "Import accounting that was saved with sacct --json.")
     ] = None,
-    kind: Annotated[
-        str | None,
-        typer.Option("--kind", metavar="K", help="Format of PATH. Default: recognized from its content"),
-    ] = None,
+    kind: Annotated[str | None, option("K", "Format of PATH. Default: recognized from its content")] = None,
     mapping: Annotated[
-        Path | None,
-        typer.Option(
-            "--mapping", metavar="F", help="YAML file that says what the fields of plain JSONL mean."
-        ),
+        Path | None, option("F", "YAML file that says what the fields of plain JSONL mean.")
     ] = None,
-    project: Annotated[
-        str | None, typer.Option("--project", metavar="P", help="Project of the run. Default: as recorded")
-    ] = None,
+    project: Annotated[str | None, option("P", "Project of the run. Default: as recorded")] = None,
     into: Annotated[
         str | None,
-        typer.Option(
-            metavar="RUN",
-            help="Merge Slurm's accounting into this run. Default: the run that the job recorded",
+        option(
+            "RUN",
+            "Merge Slurm's accounting into this run. Default: the run that the job recorded",
             autocompletion=complete_run,
         ),
     ] = None,

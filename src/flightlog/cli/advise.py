@@ -33,10 +33,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from flightlog.cli.manifest_options import manifest_option, problems_noted
-from flightlog.cli.options import AnyFormat, Format, RunsDir, readable_runs_folder
+from flightlog.cli.options import AnyFormat, Format, RunsDir, flag, option, readable_runs_folder
 from flightlog.cli.output import note, put, wants_color, width
 from flightlog.core.errors import UsageError
 
@@ -48,27 +46,21 @@ DOING = "reading earlier runs"
 
 
 def advise(
-    task: Annotated[str | None, typer.Option(metavar="T", help="Only tasks with this name.")] = None,
-    target: Annotated[
-        str | None, typer.Option(metavar="T", help="Only runs on this target. Default: all targets")
-    ] = None,
+    task: Annotated[str | None, option("T", "Only tasks with this name.")] = None,
+    target: Annotated[str | None, option("T", "Only runs on this target. Default: all targets")] = None,
     project: Annotated[
         str | None,
-        typer.Option(
-            metavar="P",
-            help=(
-                "Only runs of this project. Default: the project of the latest run, or of --task; with "
-                "--apply, of the manifest"
-            ),
+        option(
+            "P",
+            "Only runs of this project. Default: the project of the latest run, or of --task; "
+            "with --apply, of the manifest",
         ),
     ] = None,
     confidence: Annotated[
-        float,
-        typer.Option(metavar="C", help="Share of attempts for which the recommendation should be enough."),
+        float, option("C", "Share of attempts for which the recommendation should be enough.")
     ] = 0.95,
     apply: Annotated[
-        bool,
-        typer.Option("--apply", help="Write the recommended settings to an overlay beside the manifest."),
+        bool, flag("--apply", "Write the recommended settings to an overlay beside the manifest.")
     ] = False,
     manifest: Annotated[Path | None, manifest_option("--apply")] = None,
     format_: AnyFormat = Format.text,

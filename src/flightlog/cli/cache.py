@@ -26,7 +26,7 @@ from typing import Annotated
 
 import typer
 
-from flightlog.cli.options import AnyFormat, Format, RunsDir, runs_folder, what_may_go
+from flightlog.cli.options import AnyFormat, Format, RunsDir, flag, option, runs_folder, what_may_go
 from flightlog.cli.output import json_text, note, put, put_result, wants_color, width
 from flightlog.core.errors import ManifestError, UsageError
 from flightlog.core.settings import cache_folder
@@ -69,17 +69,14 @@ def stats(cache_dir: CacheDir = None, runs_dir: RunsDir = None, format_: AnyForm
 @cache.command()
 def prune(
     older_than: Annotated[
-        str | None,
-        typer.Option(metavar="AGE", help="Remove results that were not used for this long, such as 30d."),
+        str | None, option("AGE", "Remove results that were not used for this long, such as 30d.")
     ] = None,
     max_bytes: Annotated[
         str | None,
-        typer.Option(
-            metavar="SIZE", help="Remove the least recently used results until the rest fits, such as 10GB."
-        ),
+        option("SIZE", "Remove the least recently used results until the rest fits, such as 10GB."),
     ] = None,
-    function: Annotated[str | None, typer.Option(metavar="F", help="Only results of this function.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Dry run: show what would be removed.")] = False,
+    function: Annotated[str | None, option("F", "Only results of this function.")] = None,
+    dry_run: Annotated[bool, flag("--dry-run", "Dry run: show what would be removed.")] = False,
     cache_dir: CacheDir = None,
 ) -> None:
     """Remove cached results that are old, damaged or too many.

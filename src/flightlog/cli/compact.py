@@ -38,9 +38,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from flightlog.cli.options import EveryRun, RunRefs, RunsDir, open_named, readable_runs_folder
+from flightlog.cli.options import EveryRun, RunRefs, RunsDir, open_named, option, readable_runs_folder
 from flightlog.cli.output import note, put
 from flightlog.cli.progress import progress
 from flightlog.core.errors import UsageError
@@ -57,10 +55,7 @@ def compact(
     runs: RunRefs = None,
     every: EveryRun = False,
     history: Annotated[
-        Path | None,
-        typer.Option(
-            "--history", metavar="DIR", help="Write to this history folder instead of the run's own folder."
-        ),
+        Path | None, option("DIR", "Write to this history folder instead of the run's own folder.")
     ] = None,
     runs_dir: RunsDir = None,
 ) -> None:

@@ -77,6 +77,8 @@ from flightlog.cli.options import (
     OutputFile,
     PageFormat,
     RunsDir,
+    flag,
+    option,
     readable_runs_folder,
     run_argument,
 )
@@ -100,17 +102,11 @@ def compare(
     ] = None,
     fail_on: Annotated[
         list[str] | None,
-        typer.Option(
-            "--fail-on",
-            metavar="C",
-            help=(
-                "Exit with code 1 if this condition holds, such as 'p95>10%'. Several conditions may follow."
-            ),
+        option(
+            "C", "Exit with code 1 if this condition holds, such as 'p95>10%'. Several conditions may follow."
         ),
     ] = None,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Let conditions also hold for changes within noise.")
-    ] = False,
+    strict: Annotated[bool, flag("--strict", "Let conditions also hold for changes within noise.")] = False,
     format_: AnyPageFormat = PageFormat.text,
     output: OutputFile = None,
     open_: OpenPage = False,

@@ -17,18 +17,14 @@ from __future__ import annotations
 import shlex
 from typing import Annotated
 
-import typer
-
-from flightlog.cli.options import RunsDir, writable_runs_folder
+from flightlog.cli.options import RunsDir, option, writable_runs_folder
 from flightlog.cli.output import note
 from flightlog.core.errors import UsageError
 
 
 def demo(
     runs_dir: RunsDir = None,
-    scenarios: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Number of simulations in the first run.")
-    ] = 200,
+    scenarios: Annotated[int, option("N", "Number of simulations in the first run.", min=1)] = 200,
 ) -> None:
     """Record a small example sweep and show its report.
 

@@ -44,7 +44,7 @@ from typing import Annotated
 
 import typer
 
-from flightlog.cli.options import OutputFile, RunsDir, open_named, run_argument
+from flightlog.cli.options import OutputFile, RunsDir, open_named, option, run_argument
 from flightlog.cli.output import check_file, draws_braille, json_text, put_or_write, wants_color, width
 from flightlog.core.errors import UsageError
 from flightlog.core.settings import expanded
@@ -68,11 +68,8 @@ def devices(
             " telemetry. Default: latest"
         ),
     ] = None,
-    rank: Annotated[
-        list[int] | None,
-        typer.Option("--rank", metavar="N", help="Only this rank. May be given several times."),
-    ] = None,
-    phase: Annotated[str | None, typer.Option("--phase", metavar="P", help="Only this phase.")] = None,
+    rank: Annotated[list[int] | None, option("N", "Only this rank. May be given several times.")] = None,
+    phase: Annotated[str | None, option("P", "Only this phase.")] = None,
     format_: Annotated[DevicesFormat, typer.Option("--format", help="Output format.")] = DevicesFormat.text,
     output: OutputFile = None,
     runs_dir: RunsDir = None,

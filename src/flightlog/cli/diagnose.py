@@ -26,9 +26,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
-from flightlog.cli.options import AnyFormat, Format, RunRef, RunsDir, open_named
+from flightlog.cli.options import AnyFormat, Format, RunRef, RunsDir, open_named, option
 from flightlog.cli.output import note, put, wants_color, width
 from flightlog.core.errors import UsageError
 
@@ -41,20 +39,10 @@ LARGEST = 64 << 20
 def diagnose(
     run: RunRef = None,
     text: Annotated[
-        str | None,
-        typer.Option(
-            "--text",
-            metavar="FILE",
-            help="Diagnose the text in this file instead of a run; - is standard input.",
-        ),
+        str | None, option("FILE", "Diagnose the text in this file instead of a run; - is standard input.")
     ] = None,
     exception_type: Annotated[
-        str | None,
-        typer.Option(
-            "--exception-type",
-            metavar="TYPE",
-            help="With --text: class of the exception, if the text does not show it.",
-        ),
+        str | None, option("TYPE", "With --text: class of the exception, if the text does not show it.")
     ] = None,
     runs_dir: RunsDir = None,
     format_: AnyFormat = Format.text,

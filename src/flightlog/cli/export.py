@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flightlog.cli.options import AnyFormat, Format, RunId, RunRef, RunsDir, open_named
+from flightlog.cli.options import AnyFormat, Format, RunId, RunRef, RunsDir, flag, open_named, option
 from flightlog.cli.output import check_file, note, put
 from flightlog.cli.progress import hand_over, progress
 from flightlog.core.errors import FlightlogError, UsageError
@@ -80,49 +80,39 @@ def export(
     run: RunRef = None,
     to: Annotated[
         str | None,
-        typer.Option(
-            "--to",
-            metavar="NAME",
-            help=f"Target format: {', '.join(exporter_names())}.",
-            autocompletion=complete_exporter,
-        ),
+        option("NAME", f"Target format: {', '.join(exporter_names())}.", autocompletion=complete_exporter),
     ] = None,
     run_id: RunId = None,
     output: Annotated[
         Path | None,
-        typer.Option(
+        option(
+            "PATH",
+            "File or folder to write; - is standard output. Default: named after the run, in the "
+            "current folder",
             "--output",
             "-o",
-            metavar="PATH",
-            help=(
-                "File or folder to write; - is standard output. Default: named after the run, in the "
-                "current folder"
-            ),
         ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace what already exists there.")] = False,
+    force: Annotated[bool, flag("--force", "Replace what already exists there.")] = False,
     table: Annotated[
         list[str] | None,
-        typer.Option(
-            "--table",
-            metavar="T",
-            help="Only this table. May be given several times. For csv, json and parquet.",
+        option(
+            "T",
+            "Only this table. May be given several times. For csv, json and parquet.",
             autocompletion=complete_table,
         ),
     ] = None,
     endpoint: Annotated[
         str | None,
-        typer.Option(
-            "--endpoint",
-            metavar="URL",
-            help="Address of the server. Default: OTEL_EXPORTER_OTLP_ENDPOINT, else http://localhost:4318",
+        option(
+            "URL", "Address of the server. Default: OTEL_EXPORTER_OTLP_ENDPOINT, else http://localhost:4318"
         ),
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Keep exporting while the run is running, and stop when it ends.")
+        bool, flag("--follow", "Keep exporting while the run is running, and stop when it ends.")
     ] = False,
     again: Annotated[
-        bool, typer.Option("--again", help="Send again what the server has already accepted. For otlp.")
+        bool, flag("--again", "Send again what the server has already accepted. For otlp.")
     ] = False,
     runs_dir: RunsDir = None,
     format_: AnyFormat = Format.text,

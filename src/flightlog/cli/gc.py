@@ -22,7 +22,7 @@ from typing import Annotated
 
 import typer
 
-from flightlog.cli.options import RunsDir, changeable_runs_folder, what_may_go
+from flightlog.cli.options import RunsDir, changeable_runs_folder, flag, option, what_may_go
 from flightlog.cli.output import note, put
 from flightlog.cli.progress import progress
 from flightlog.core.errors import FlightlogError, UsageError
@@ -32,20 +32,15 @@ DOING = "looking at the runs"
 
 def gc(
     older_than: Annotated[
-        str | None,
-        typer.Option(metavar="AGE", help="Remove runs that ended longer ago than this, such as 30d."),
+        str | None, option("AGE", "Remove runs that ended longer ago than this, such as 30d.")
     ] = None,
     max_bytes: Annotated[
-        str | None,
-        typer.Option(metavar="SIZE", help="Remove the oldest runs until the rest fits, such as 10GB."),
+        str | None, option("SIZE", "Remove the oldest runs until the rest fits, such as 10GB.")
     ] = None,
     force: Annotated[
-        bool,
-        typer.Option(
-            "--force", help="Also remove runs that should have been copied elsewhere and are not yet."
-        ),
+        bool, flag("--force", "Also remove runs that should have been copied elsewhere and are not yet.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Dry run: show what would be removed.")] = False,
+    dry_run: Annotated[bool, flag("--dry-run", "Dry run: show what would be removed.")] = False,
     runs_dir: RunsDir = None,
 ) -> None:
     """Remove old runs, never one that is running.

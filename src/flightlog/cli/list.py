@@ -26,9 +26,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from flightlog.cli.options import AnyFormat, Format, RunsDir, readable_runs_folder
+from flightlog.cli.options import AnyFormat, Format, RunsDir, option, readable_runs_folder
 from flightlog.cli.output import columns, json_text, note, put, wants_color
 from flightlog.cli.progress import progress
 from flightlog.core.errors import UsageError
@@ -45,16 +43,12 @@ COMPLETED = 100
 
 def list_(
     runs_dir: RunsDir = None,
-    project: Annotated[str | None, typer.Option(metavar="P", help="Only runs of this project.")] = None,
+    project: Annotated[str | None, option("P", "Only runs of this project.")] = None,
     status: Annotated[
-        str | None,
-        typer.Option(metavar="S", help="Only running, completed, failed, interrupted or crashed runs."),
+        str | None, option("S", "Only running, completed, failed, interrupted or crashed runs.")
     ] = None,
     limit: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", min=0, help=f"Only the newest N runs. Default: {SHOWN} in text, all in JSON"
-        ),
+        int | None, option("N", f"Only the newest N runs. Default: {SHOWN} in text, all in JSON", min=0)
     ] = None,
     format_: AnyFormat = Format.text,
 ) -> None:

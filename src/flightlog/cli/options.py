@@ -127,6 +127,16 @@ def writable_runs_folder(given: str | None) -> Path:
         raise UsageError(f"no run can be recorded in {folder}: {error.strerror or error}") from None
 
 
+def option(metavar: str, help: str, *names: str, **more: Any) -> Any:  # noqa: A002 - Typer's word
+    """An option with a value, called as its parameter is unless it is given other names."""
+    return typer.Option(*names, metavar=metavar, help=help, **more)
+
+
+def flag(name: str, help: str, **more: Any) -> Any:  # noqa: A002 - Typer's word
+    """An option that is there or not."""
+    return typer.Option(name, help=help, **more)
+
+
 OutputFile = Annotated[
     Path | None,
     typer.Option("--output", "-o", metavar="F", help="Write to this file instead of standard output."),

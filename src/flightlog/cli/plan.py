@@ -34,7 +34,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flightlog.cli.manifest_options import TargetName, manifest_option, note_unset, problems_noted
-from flightlog.cli.options import AnyFormat, Format, OutputFile, RunsDir, run_argument, runs_folder
+from flightlog.cli.options import (
+    AnyFormat,
+    Format,
+    OutputFile,
+    RunsDir,
+    flag,
+    option,
+    run_argument,
+    runs_folder,
+)
 from flightlog.cli.output import json_text, put_or_write, wants_color, width
 from flightlog.core.errors import UsageError
 
@@ -55,14 +64,11 @@ def plan(
     target: TargetName = None,
     overlay: Annotated[
         str | None,
-        typer.Option(
-            metavar="O",
-            help="Overlay to apply: a name in the manifest, or a file. Default: FLIGHTLOG_OVERLAY",
-        ),
+        option("O", "Overlay to apply: a name in the manifest, or a file. Default: FLIGHTLOG_OVERLAY"),
     ] = None,
-    check: Annotated[bool, typer.Option("--check", help="Show what differs from the lock of a run.")] = False,
+    check: Annotated[bool, flag("--check", "Show what differs from the lock of a run.")] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Dry run: print what --output would contain, and write no file.")
+        bool, flag("--dry-run", "Dry run: print what --output would contain, and write no file.")
     ] = False,
     output: OutputFile = None,
     format_: AnyFormat = Format.text,

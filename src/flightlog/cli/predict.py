@@ -44,7 +44,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flightlog.cli.manifest_options import TargetName, manifest_option, note_unset, problems_noted
-from flightlog.cli.options import AnyFormat, Format, RunsDir, readable_runs_folder
+from flightlog.cli.options import AnyFormat, Format, RunsDir, flag, option, readable_runs_folder
 from flightlog.cli.output import json_text, put, put_result, wants_color, width
 from flightlog.core.errors import UsageError
 
@@ -63,39 +63,23 @@ def predict(
         list[str] | None,
         typer.Argument(metavar="NAME=VALUE...", help="Arguments of the task.", show_default=False),
     ] = None,
-    train: Annotated[
-        bool, typer.Option("--train", help="Train the model again, even if it is up to date.")
-    ] = False,
+    train: Annotated[bool, flag("--train", "Train the model again, even if it is up to date.")] = False,
     evaluate: Annotated[
-        bool,
-        typer.Option(
-            "--evaluate", help="Compare predictions with later runs, and show how accurate they are."
-        ),
+        bool, flag("--evaluate", "Compare predictions with later runs, and show how accurate they are.")
     ] = False,
-    plan: Annotated[
-        bool, typer.Option("--plan", help="Predict wall time, cost and memory of a plan.")
-    ] = False,
+    plan: Annotated[bool, flag("--plan", "Predict wall time, cost and memory of a plan.")] = False,
     manifest: Annotated[Path | None, manifest_option("--plan")] = None,
     target: TargetName = None,
     calls: Annotated[
         Path | None,
-        typer.Option(
-            "--calls",
-            metavar="F",
-            help="With --plan: file of calls, one JSON object per line. Default: the calls of the last run",
+        option(
+            "F", "With --plan: file of calls, one JSON object per line. Default: the calls of the last run"
         ),
     ] = None,
-    workers: Annotated[
-        int | None, typer.Option("--workers", metavar="N", min=1, help="With --plan: number of workers.")
-    ] = None,
-    host: Annotated[
-        str | None, typer.Option("--host", metavar="H", help="Host on which the task would run.")
-    ] = None,
+    workers: Annotated[int | None, option("N", "With --plan: number of workers.", min=1)] = None,
+    host: Annotated[str | None, option("H", "Host on which the task would run.")] = None,
     project: Annotated[
-        str | None,
-        typer.Option(
-            "--project", metavar="P", help="Only runs of this project. Default: the project of the latest run"
-        ),
+        str | None, option("P", "Only runs of this project. Default: the project of the latest run")
     ] = None,
     format_: AnyFormat = Format.text,
     runs_dir: RunsDir = None,
@@ -106,14 +90,14 @@ def predict(
     """
     if plan + evaluate + (task is not None) > 1:
         raise UsageError("give one of TASK, --plan and --evaluate")
-    for option, given in (
+    for name, given in (
         ("--calls", calls),
         ("--workers", workers),
         ("--target", target),
         ("--manifest", manifest),
     ):
         if given is not None and not plan:
-            raise UsageError(f"{option} goes with --plan")
+            raise UsageError(f"{name} goes with --plan")
     if plan and project is not None:
         raise UsageError("--project goes without --plan: the manifest names the project")
     if host is not None and task is None:

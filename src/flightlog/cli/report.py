@@ -70,7 +70,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flightlog.cli.manifest_options import RatesFile, rates_in
-from flightlog.cli.options import AnyPageFormat, OutputFile, PageFormat, RunId, RunRef, RunsDir, open_named
+from flightlog.cli.options import (
+    AnyPageFormat,
+    OutputFile,
+    PageFormat,
+    RunId,
+    RunRef,
+    RunsDir,
+    flag,
+    open_named,
+    option,
+)
 from flightlog.cli.output import (
     OpenPage,
     check_file,
@@ -98,20 +108,14 @@ def report(
     ] = False,
     run_id: RunId = None,
     runs_dir: RunsDir = None,
-    tasks: Annotated[
-        bool, typer.Option("--tasks", help="Show all task names, and the slowest tasks of each.")
-    ] = False,
-    spans: Annotated[bool, typer.Option("--spans", help="Show all spans by name, as a tree.")] = False,
-    workers: Annotated[
-        bool, typer.Option("--workers", help="Show all workers, and how they spent their time.")
-    ] = False,
+    tasks: Annotated[bool, flag("--tasks", "Show all task names, and the slowest tasks of each.")] = False,
+    spans: Annotated[bool, flag("--spans", "Show all spans by name, as a tree.")] = False,
+    workers: Annotated[bool, flag("--workers", "Show all workers, and how they spent their time.")] = False,
     failures: Annotated[
-        bool,
-        typer.Option("--failures", help="Show all failures by cause, with arguments, workers and attempts."),
+        bool, flag("--failures", "Show all failures by cause, with arguments, workers and attempts.")
     ] = False,
     compare: Annotated[
-        tuple[str, str] | None,
-        typer.Option("--compare", metavar="A B", help="Compare two runs instead. See flightlog compare."),
+        tuple[str, str] | None, option("A B", "Compare two runs instead. See flightlog compare.")
     ] = None,
     rates: RatesFile = None,
     format_: AnyPageFormat = PageFormat.text,
@@ -119,9 +123,9 @@ def report(
     open_: OpenPage = False,
     plots: Annotated[
         bool | None,
-        typer.Option(
+        flag(
             "--plots/--no-plots",
-            help="Draw small plots in the text. Default: only if standard output is a terminal",
+            "Draw small plots in the text. Default: only if standard output is a terminal",
             show_default=False,
         ),
     ] = None,

@@ -62,7 +62,7 @@ import typer
 from typer.core import TyperCommand
 
 from flightlog.cli.manifest_options import RatesFile, rates_in
-from flightlog.cli.options import RunsDir, recording_folder
+from flightlog.cli.options import RunsDir, option, recording_folder
 from flightlog.cli.output import is_terminal, note
 from flightlog.core.errors import UsageError
 
@@ -102,25 +102,20 @@ def _with_framework(args: Sequence[str]) -> list[str]:
 def run(
     command: Annotated[list[str], typer.Argument(metavar="COMMAND", hidden=True)],
     project: Annotated[
-        str | None, typer.Option(metavar="P", help="Name of the project. Default: the name of the command")
+        str | None, option("P", "Name of the project. Default: the name of the command")
     ] = None,
     runs_dir: RunsDir = None,
-    tag: Annotated[
-        list[str] | None, typer.Option(metavar="K=V", help="Tag the run. May be given several times.")
-    ] = None,
+    tag: Annotated[list[str] | None, option("K=V", "Tag the run. May be given several times.")] = None,
     sample_interval: Annotated[
-        float,
-        typer.Option(metavar="S", min=0.1, help="Seconds between two samples of CPU, memory, disk and GPU."),
+        float, option("S", "Seconds between two samples of CPU, memory, disk and GPU.", min=0.1)
     ] = 1.0,
     rates: RatesFile = None,
     device_memory: Annotated[
         str | None,
-        typer.Option(
-            metavar="[=FRAMEWORK]",
-            help=(
-                "Record GPU memory as torch, jax or tensorflow counts it. Without a value: whichever the "
-                "program uses."
-            ),
+        option(
+            "[=FRAMEWORK]",
+            "Record GPU memory as torch, jax or tensorflow counts it. Without a value: whichever "
+            "the program uses.",
         ),
     ] = None,
 ) -> None:

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flightlog.cli.options import RunRefs, RunsDir, changeable_runs_folder
+from flightlog.cli.options import RunRefs, RunsDir, changeable_runs_folder, flag, option
 from flightlog.cli.output import note, put
 from flightlog.core.errors import FlightlogError, UsageError
 
@@ -47,19 +47,13 @@ DOING = "looking for secrets"
 def scrub(
     runs: RunRefs = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Dry run: show what would be removed, and change nothing.")
+        bool, flag("--dry-run", "Dry run: show what would be removed, and change nothing.")
     ] = False,
     pattern: Annotated[
         list[str] | None,
-        typer.Option(
-            "--pattern",
-            metavar="REGEX",
-            help="Also remove text that matches this pattern. May be given several times.",
-        ),
+        option("REGEX", "Also remove text that matches this pattern. May be given several times."),
     ] = None,
-    remote: Annotated[
-        bool, typer.Option("--remote", help="Also replace the remote copies of these runs.")
-    ] = False,
+    remote: Annotated[bool, flag("--remote", "Also replace the remote copies of these runs.")] = False,
     runs_dir: RunsDir = None,
 ) -> None:
     """Remove secrets from recorded runs.

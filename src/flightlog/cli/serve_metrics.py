@@ -21,9 +21,7 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-import typer
-
-from flightlog.cli.options import RunsDir, readable_runs_folder
+from flightlog.cli.options import RunsDir, option, readable_runs_folder
 from flightlog.cli.output import note
 from flightlog.cli.progress import hand_over
 from flightlog.core.errors import UsageError
@@ -32,20 +30,14 @@ DOING = "reading the runs"
 
 
 def serve_metrics(
-    port: Annotated[int, typer.Option(metavar="N", help="Port to listen on; 0 for any free port.")] = 9464,
-    host: Annotated[str, typer.Option(metavar="H", help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, option("N", "Port to listen on; 0 for any free port.")] = 9464,
+    host: Annotated[str, option("H", "Address to listen on.")] = "127.0.0.1",
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME", help="Also answer requests for this host name. May be given several times."
-        ),
+        option("NAME", "Also answer requests for this host name. May be given several times."),
     ] = None,
-    recent: Annotated[
-        str, typer.Option(metavar="AGE", help="How long to serve runs that have ended, such as 1h or 2d.")
-    ] = "1h",
-    max_runs: Annotated[
-        int, typer.Option("--max-runs", metavar="N", min=1, help="Maximum number of runs served.")
-    ] = 20,
+    recent: Annotated[str, option("AGE", "How long to serve runs that have ended, such as 1h or 2d.")] = "1h",
+    max_runs: Annotated[int, option("N", "Maximum number of runs served.", min=1)] = 20,
     runs_dir: RunsDir = None,
 ) -> None:
     """Serve metrics of runs for Prometheus.

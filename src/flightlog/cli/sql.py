@@ -41,7 +41,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flightlog.cli.options import OutputFile, RunsDir, complete_run, open_named, readable_runs_folder
+from flightlog.cli.options import (
+    OutputFile,
+    RunsDir,
+    complete_run,
+    flag,
+    open_named,
+    option,
+    readable_runs_folder,
+)
 from flightlog.cli.output import check_file, columns, note, put, put_or_write, wants_color, write_file
 from flightlog.cli.progress import progress
 from flightlog.core.errors import UsageError
@@ -68,17 +76,14 @@ def sql(
     query: Annotated[str, typer.Argument(metavar="QUERY", help="One SELECT statement, in DuckDB's SQL.")],
     run: Annotated[
         list[str] | None,
-        typer.Option(
-            "--run",
-            metavar="RUN",
-            help=(
-                "'latest', a run id, a unique prefix of one, a path, or 'all'. May be given several times. "
-                "Default: latest"
-            ),
+        option(
+            "RUN",
+            "'latest', a run id, a unique prefix of one, a path, or 'all'. May be given several "
+            "times. Default: latest",
             autocompletion=complete_run,
         ),
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="Every run in the folder. Same as --run all.")] = False,
+    every: Annotated[bool, flag("--all", "Every run in the folder. Same as --run all.")] = False,
     runs_dir: RunsDir = None,
     format_: Annotated[
         RowFormat, typer.Option("--format", help="Output format of the rows.")

@@ -27,7 +27,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flightlog.cli.options import AnyFormat, EveryRun, Format, RunRefs, RunsDir, changeable_runs_folder
+from flightlog.cli.options import (
+    AnyFormat,
+    EveryRun,
+    Format,
+    RunRefs,
+    RunsDir,
+    changeable_runs_folder,
+    flag,
+    option,
+)
 from flightlog.cli.output import json_text, note, put, wants_color
 from flightlog.cli.progress import progress
 from flightlog.core.errors import FlightlogError, RemoteError, UsageError
@@ -43,21 +52,15 @@ def sync(
     every: EveryRun = False,
     to: Annotated[
         str | None,
-        typer.Option(
-            "--to",
-            metavar="ADDRESS",
-            help="Where to copy to, such as s3://bucket/runs. Default: FLIGHTLOG_RUNS_DIR_REMOTE",
-        ),
+        option("ADDRESS", "Where to copy to, such as s3://bucket/runs. Default: FLIGHTLOG_RUNS_DIR_REMOTE"),
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Keep copying until the run has ended and is copied completely.")
+        bool, flag("--follow", "Keep copying until the run has ended and is copied completely.")
     ] = False,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Read every byte of the copies again, and repair them.")
+        bool, flag("--verify", "Read every byte of the copies again, and repair them.")
     ] = False,
-    status: Annotated[
-        bool, typer.Option("--status", help="Show sync status, without network access.")
-    ] = False,
+    status: Annotated[bool, flag("--status", "Show sync status, without network access.")] = False,
     runs_dir: RunsDir = None,
     format_: AnyFormat = Format.text,
 ) -> None:

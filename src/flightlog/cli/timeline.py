@@ -31,9 +31,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
-
-from flightlog.cli.options import RunId, RunRef, RunsDir, open_named
+from flightlog.cli.options import RunId, RunRef, RunsDir, flag, open_named, option
 from flightlog.cli.output import check_file, draws_braille, note, put, wants_color, width
 from flightlog.cli.progress import hand_over, progress
 from flightlog.core.errors import UsageError
@@ -53,31 +51,20 @@ WAIT_S = 600.0
 def timeline(
     run: RunRef = None,
     run_id: RunId = None,
-    png: Annotated[Path | None, typer.Option(metavar="F", help="Write a PNG image to this file.")] = None,
-    svg: Annotated[Path | None, typer.Option(metavar="F", help="Write an SVG image to this file.")] = None,
-    width_px: Annotated[
-        int, typer.Option("--width", metavar="N", help="Width of the image in pixels.")
-    ] = WIDTH,
+    png: Annotated[Path | None, option("F", "Write a PNG image to this file.")] = None,
+    svg: Annotated[Path | None, option("F", "Write an SVG image to this file.")] = None,
+    width_px: Annotated[int, option("N", "Width of the image in pixels.", "--width")] = WIDTH,
     height_px: Annotated[
-        int | None,
-        typer.Option(
-            "--height", metavar="N", help="Height of the image in pixels. Default: enough for all rows"
-        ),
+        int | None, option("N", "Height of the image in pixels. Default: enough for all rows", "--height")
     ] = None,
-    dark: Annotated[bool, typer.Option("--dark", help="Use a dark background.")] = False,
-    perfetto: Annotated[bool, typer.Option("--perfetto", help="Open the trace in Perfetto's UI.")] = False,
+    dark: Annotated[bool, flag("--dark", "Use a dark background.")] = False,
+    perfetto: Annotated[bool, flag("--perfetto", "Open the trace in Perfetto's UI.")] = False,
     open_: Annotated[
         bool | None,
-        typer.Option(
-            "--open/--no-open", help="With --perfetto: start the browser. Default: only if there is a display"
-        ),
+        flag("--open/--no-open", "With --perfetto: start the browser. Default: only if there is a display"),
     ] = None,
-    port: Annotated[
-        int, typer.Option(metavar="N", help="Local port that serves the trace to Perfetto's UI.")
-    ] = PORT,
-    perfetto_ui: Annotated[
-        str, typer.Option("--perfetto-ui", metavar="ADDRESS", help="Address of Perfetto's UI.")
-    ] = UI,
+    port: Annotated[int, option("N", "Local port that serves the trace to Perfetto's UI.")] = PORT,
+    perfetto_ui: Annotated[str, option("ADDRESS", "Address of Perfetto's UI.")] = UI,
     runs_dir: RunsDir = None,
 ) -> None:
     """Show which task ran where and when.
@@ -90,12 +77,12 @@ def timeline(
         )
     of_picture = {"--dark": dark, "--width": width_px != WIDTH, "--height": height_px is not None}
     if png is None and svg is None and any(of_picture.values()):
-        option = next(name for name, given in of_picture.items() if given)
-        raise UsageError(f"{option} is of a picture: add --png F or --svg F")
+        extra = next(name for name, given in of_picture.items() if given)
+        raise UsageError(f"{extra} is of a picture: add --png F or --svg F")
     of_trace = {"--open": open_ is not None, "--port": port != PORT, "--perfetto-ui": perfetto_ui != UI}
     if not perfetto and any(of_trace.values()):
-        option = next(name for name, given in of_trace.items() if given)
-        raise UsageError(f"{option} goes with the trace: add --perfetto")
+        extra = next(name for name, given in of_trace.items() if given)
+        raise UsageError(f"{extra} goes with the trace: add --perfetto")
     for path in (png, svg):
         if path is not None:
             check_file(path)

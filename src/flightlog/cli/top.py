@@ -22,9 +22,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from flightlog.cli.options import RunsDir, readable_runs_folder, run_argument
+from flightlog.cli.options import RunsDir, flag, option, readable_runs_folder, run_argument
 from flightlog.cli.output import draws_braille, is_terminal, note, put, wants_color, width
 from flightlog.cli.progress import hand_over
 from flightlog.core.errors import MissingExtra, RunNotFound
@@ -44,10 +42,8 @@ def top(
         ),
     ] = None,
     runs_dir: RunsDir = None,
-    once: Annotated[bool, typer.Option("--once", help="Print the view once as text, and exit.")] = False,
-    interval: Annotated[
-        float, typer.Option(metavar="S", min=0.1, max=3600.0, help="Seconds between two refreshes.")
-    ] = 1.0,
+    once: Annotated[bool, flag("--once", "Print the view once as text, and exit.")] = False,
+    interval: Annotated[float, option("S", "Seconds between two refreshes.", min=0.1, max=3600.0)] = 1.0,
 ) -> None:
     """Watch a run in the terminal.
 

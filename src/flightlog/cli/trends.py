@@ -49,7 +49,7 @@ from typing import Annotated
 
 import typer
 
-from flightlog.cli.options import RunsDir, readable_runs_folder
+from flightlog.cli.options import RunsDir, option, readable_runs_folder
 from flightlog.cli.output import draws_braille, put, put_result
 from flightlog.cli.progress import progress
 
@@ -66,22 +66,17 @@ class TrendFormat(StrEnum):
 
 def trends(
     project: Annotated[
-        str | None,
-        typer.Option(metavar="P", help="Only runs of this project. Default: the project of the latest run"),
+        str | None, option("P", "Only runs of this project. Default: the project of the latest run")
     ] = None,
     metric: Annotated[
         str,
-        typer.Option(
-            metavar="M",
-            help=(
-                "Metric to show: wall, duration:TASK, p95:TASK, memory:TASK, memory, hits, cost or failures."
-            ),
+        option(
+            "M", "Metric to show: wall, duration:TASK, p95:TASK, memory:TASK, memory, hits, cost or failures."
         ),
     ] = "wall",
-    last: Annotated[int | None, typer.Option(metavar="N", min=1, help="Only the newest N runs.")] = None,
+    last: Annotated[int | None, option("N", "Only the newest N runs.", min=1)] = None,
     since: Annotated[
-        str | None,
-        typer.Option(metavar="DATE", help="Only runs since this date or time, such as 2026-05-20."),
+        str | None, option("DATE", "Only runs since this date or time, such as 2026-05-20.")
     ] = None,
     format_: Annotated[TrendFormat, typer.Option("--format", help="Output format.")] = TrendFormat.text,
     runs_dir: RunsDir = None,

@@ -26,9 +26,7 @@ from contextlib import suppress
 from threading import Thread
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
-import typer
-
-from flightlog.cli.options import RunsDir, readable_runs_folder
+from flightlog.cli.options import RunsDir, flag, option, readable_runs_folder
 from flightlog.cli.output import note
 from flightlog.cli.progress import hand_over
 
@@ -48,22 +46,16 @@ def ui(
     runs_dir: RunsDir = None,
     port: Annotated[
         int | None,
-        typer.Option(
-            metavar="N", help="Port to listen on; 0 for any free port. Default: 8420, or the next free port"
-        ),
+        option("N", "Port to listen on; 0 for any free port. Default: 8420, or the next free port"),
     ] = None,
-    host: Annotated[str, typer.Option(metavar="H", help="Address to listen on.")] = "127.0.0.1",
+    host: Annotated[str, option("H", "Address to listen on.")] = "127.0.0.1",
     token: Annotated[
-        str | None,
-        typer.Option(metavar="T", help="Access token. Default: your own, kept in ~/.local/state/flightlog"),
+        str | None, option("T", "Access token. Default: your own, kept in ~/.local/state/flightlog")
     ] = None,
     no_token: Annotated[
-        bool,
-        typer.Option(
-            "--no-token", help="Require no access token: every user of this machine can read the runs."
-        ),
+        bool, flag("--no-token", "Require no access token: every user of this machine can read the runs.")
     ] = False,
-    open_: Annotated[bool, typer.Option("--open", help="Open the dashboard in the browser.")] = False,
+    open_: Annotated[bool, flag("--open", "Open the dashboard in the browser.")] = False,
 ) -> None:
     """Watch and browse runs in a web dashboard.
 

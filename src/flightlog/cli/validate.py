@@ -25,6 +25,7 @@ from typing import Annotated
 import typer
 
 from flightlog.cli.manifest_options import ManifestFile, complete_target
+from flightlog.cli.options import option
 from flightlog.cli.output import note, put
 from flightlog.core.errors import ManifestError
 
@@ -32,13 +33,7 @@ from flightlog.core.errors import ManifestError
 def validate(
     manifest: ManifestFile = None,
     target: Annotated[
-        str | None,
-        typer.Option(
-            "--target",
-            metavar="T",
-            help="Only this target. Default: all targets",
-            autocompletion=complete_target,
-        ),
+        str | None, option("T", "Only this target. Default: all targets", autocompletion=complete_target)
     ] = None,
 ) -> None:
     """Check a manifest for mistakes.

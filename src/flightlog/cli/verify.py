@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flightlog.cli.options import RunRef, RunsDir, open_named
+from flightlog.cli.options import RunRef, RunsDir, flag, open_named
 from flightlog.cli.output import note, put, wants_color
 from flightlog.core.errors import UsageError
 from flightlog.core.text import first_line
@@ -46,8 +46,7 @@ DOING = "checking the run"
 def verify(
     run: RunRef = None,
     repair: Annotated[
-        bool,
-        typer.Option("--repair", help="Rebuild damaged files that can be rebuilt from the recorded lines."),
+        bool, flag("--repair", "Rebuild damaged files that can be rebuilt from the recorded lines.")
     ] = False,
     runs_dir: RunsDir = None,
 ) -> None:
