@@ -260,7 +260,7 @@ def test_an_index_of_another_version_or_nobody_knows_what_is_read_anew(tmp_path)
         b"",
         b"\n",
         b"\xff" * 100,
-        good.replace(b"index 2", b"index 1"),
+        good.replace(b"index 3", b"index 2"),
         good[:-1],
         good + b" ",
         b"SQLite",

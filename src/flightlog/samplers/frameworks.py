@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -480,18 +480,12 @@ def find_allocator(
         module = modules.get(name)
         if not is_imported(module):
             continue
-        found = _of(name, module, kind or None, modules, gpu)
+        found: Allocator | None
+        if name == "torch":
+            found = torch_allocator(module, kind or None, may_have_gpu=gpu)
+        else:
+            found = (jax_allocator if name == "jax" else tensorflow_allocator)(module, kind or None, modules)
         if found is not None and not found.name.endswith(".cpu"):
             return found
         on_host = on_host or found
     return on_host
-
-
-def _of(name: str, module: Any, kind: str | None, modules: Mapping[str, Any], gpu: bool) -> Allocator | None:
-    if name == "torch":
-        found = torch_allocator(module, kind, may_have_gpu=gpu)
-    elif name == "jax":
-        found = jax_allocator(module, kind, modules)
-    else:
-        found = tensorflow_allocator(module, kind, modules)
-    return cast("Allocator | None", found)

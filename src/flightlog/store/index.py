@@ -20,7 +20,7 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, TypeVar
+from typing import Any, BinaryIO, NamedTuple, TypeVar, cast
 
 import msgspec
 from msgspec import UNSET, structs
@@ -30,7 +30,7 @@ from flightlog.store.documents import Document, decode_document, is_leftover
 from flightlog.store.headline import CostHeadline, Headline, decode_headline, with_names
 from flightlog.store.layout import RunInfo
 from flightlog.store.read.events import count_lost
-from flightlog.store.read.files import Files, Stamp, all_files, open_regular, read_within, stamp_at, stamp_of
+from flightlog.store.read.files import Stamp, all_files, open_regular, read_within, stamp_at, stamp_of
 
 KEPT_NAMES = 64
 """Task names of a run that an index keeps; numbers of the others are read from the run when they are asked
@@ -109,13 +109,7 @@ class RunIndex:
         """Lines that a run without counts in its `run.json` has lost, from its events; kept while no file
         changes.
         """
-        files, entry = all_files(path), self._known.get(path.name)
-        if entry is not None and entry.lost_digest == files.digest:
-            return entry.lines_lost
-        found, entry = self._from_events(path, files, count_lost)
-        if entry is not None:
-            entry.lost_digest, entry.lines_lost = files.digest, found
-        return found
+        return self._from_events(path, "lines_lost", int, count_lost)
 
     def save(self) -> None:
         """Keep what was read. Never raises for what the disk does."""
@@ -166,14 +160,14 @@ class RunIndex:
             return None
         if cost_of is None or not over or found.cost is not UNSET:
             return found
-        return structs.replace(found, cost=self._cost(path, cost_of))
+        return structs.replace(found, cost=self._from_events(path, "cost", CostHeadline, cost_of))
 
     def _noted(self, path: Path, task: str | None, count: CountHeadline | None) -> Headline | None:
         """The headline in `summary.json`, or counted where there is none."""
         file = f"{path}{os.sep}{layout.SUMMARY}"
         entry, stamp = self._known.get(path.name), stamp_at(file)
         if stamp is None:
-            return None if count is None else self._counted(path, entry, task, count)
+            return None if count is None else self._counted(path, task, count)
         if entry is not None and entry.summary_stamp == stamp:
             found = _decode(entry.headline)
         else:
@@ -183,45 +177,35 @@ class RunIndex:
             found = None if data is None else decode_headline(data)
         return found
 
-    def _counted(
-        self, path: Path, entry: IndexEntry | None, task: str | None, count: CountHeadline
-    ) -> Headline | None:
-        files = all_files(path)
-        if entry is not None and entry.events_digest is not None and entry.events_digest == files.digest:
-            known = _decode(entry.headline)
-            if known is not None and not _lacks(known, task):
-                return known
-        found, entry = self._from_events(path, files, count)
-        if entry is not None and found is not None:
-            entry.events_digest, entry.summary_stamp = files.digest, None
-            entry.headline = msgspec.Raw(msgspec.json.encode(with_names(found, KEPT_NAMES)))
-        return found
-
-    def _cost(self, path: Path, cost_of: CostOf) -> CostHeadline:
-        files, entry = all_files(path), self._known.get(path.name)
-        if entry is not None and entry.cost is not None and entry.cost_digest == files.digest:
-            return entry.cost
-        found, entry = self._from_events(path, files, cost_of)
-        if entry is not None:
-            entry.cost_digest, entry.cost = files.digest, found
-        return found
+    def _counted(self, path: Path, task: str | None, count: CountHeadline) -> Headline | None:
+        opened = self.opened
+        found = self._from_events(path, "headline", Headline, count, _with_few_names)
+        was_kept = self.opened == opened
+        return count(path) if was_kept and found is not None and _lacks(found, task) else found
 
     def _from_events(
-        self, path: Path, files: Files, count: Callable[[Path], _T]
-    ) -> tuple[_T, IndexEntry | None]:
-        """What `count` gives, and the entry to keep it in; None where it cannot be kept.
-
-        `files` are those of the run before.
-        """
+        self,
+        path: Path,
+        what: str,
+        kind: Any,
+        count: Callable[[Path], _T],
+        keep: Callable[[_T], _T] = lambda whole: whole,
+    ) -> _T:
+        """What `count` gives of a run, or what was kept of it while the files of the run stayed the same."""
+        files, entry = all_files(path), self._known.get(path.name)
+        known = None if entry is None else entry.counted.get(what)
+        if known is not None and known[0] == files.digest:
+            return cast("_T", msgspec.json.decode(known[1], type=kind))
         self._kept = True  # worth it even for one run
         now_ns = self._file_system_time() if self._looks_settled(files.newest) else None
         self.opened += 1
         found = count(path)
         settled = now_ns is not None and files.newest.changed_ns + self._settled_ns < now_ns
-        if not settled or files != all_files(path):
-            return found, None
-        self._changed = True
-        return found, self._known.setdefault(path.name, IndexEntry())
+        if settled and found is not None and files == all_files(path):
+            entry = self._known.setdefault(path.name, IndexEntry())
+            entry.counted[what] = files.digest, msgspec.Raw(msgspec.json.encode(keep(found)))
+            self._changed = True
+        return found
 
     def _read_headline(self, name: str, file: str, stamp: Stamp) -> Headline | None:
         read = self._read(file, storable=self._looks_settled(stamp))
@@ -230,7 +214,7 @@ class RunIndex:
         found = decode_headline(read.data, KEPT_NAMES)
         if read.stamp is not None:
             entry = self._known.setdefault(name, IndexEntry())
-            entry.summary_stamp, entry.events_digest = read.stamp, None
+            entry.summary_stamp = read.stamp
             entry.headline = msgspec.Raw(msgspec.json.encode(found))
             self._changed = True
         return found
@@ -266,6 +250,10 @@ class RunIndex:
         return self._draft.made_ns if self._draft is not None else None
 
 
+def _with_few_names(headline: Headline | None) -> Headline | None:
+    return headline and with_names(headline, KEPT_NAMES)
+
+
 def _lacks(headline: Headline, task: str | None) -> bool:
     """Whether a task that is asked for may be among the names that are not kept."""
     return task is not None and task not in headline.tasks.by_name and not headline.is_whole
@@ -294,7 +282,7 @@ def _decode(headline: msgspec.Raw) -> Headline | None:
     return msgspec.json.decode(headline, type=Headline | None)
 
 
-VERSION = 2
+VERSION = 3
 """Of the form of the file, and of what is taken from the documents: another version reads everything
 again."""
 _LEFTOVER_S = 3_600.0
@@ -311,14 +299,9 @@ class IndexEntry(msgspec.Struct, array_like=True):
     summary_stamp: Stamp | None = None
     headline: msgspec.Raw = _NOTHING
     """A `Headline`, or null where `summary.json` is none; left encoded until somebody asks."""
-    events_digest: str | None = None
-    """Of the stamps of all files of a run without summary, where its headline was counted from its events."""
-    lost_digest: str | None = None
-    """The same, where lost lines were counted."""
-    lines_lost: int = 0
-    cost_digest: str | None = None
-    """The same, where the cost was worked out."""
-    cost: CostHeadline | None = None
+    counted: dict[str, tuple[str, msgspec.Raw]] = {}
+    """What was counted from the events, by its name: the digest of the stamps of all files of the run then,
+    and the result."""
 
 
 _ENTRIES = msgspec.json.Decoder(dict[str, IndexEntry])

@@ -17,7 +17,7 @@ from contextlib import suppress
 from enum import IntEnum
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -155,22 +155,13 @@ def find_driver(
     """
     environ = os.environ if environ is None else environ
     notes: list[str] = []
-    sign = _nvidia_sign(environ, root)
-    if sign is not None and not hides_everything(environ.get("CUDA_VISIBLE_DEVICES")):
-        found = _open_nvidia(nvml, sign, environ)
-        if found.driver is not None:
-            return found
-        if found.note is not None:
-            notes.append(found.note)
-    sign = _amd_sign(root)
-    if sign is not None and not any(
-        hides_everything(environ.get(name)) for name in ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
-    ):
-        found = _open_amd(amdsmi, sign, environ)
-        if found.driver is not None:
-            return found
-        if found.note is not None:
-            notes.append(found.note)
+    signs = ((_NVIDIA, nvml, _nvidia_sign(environ, root)), (_AMD, amdsmi, _amd_sign(root)))
+    for maker, library, sign in signs:
+        if sign is not None and not any(hides_everything(environ.get(name)) for name in maker.variables):
+            found = _open(maker, library, sign, environ)
+            if found.driver is not None:
+                return found
+            notes += filter(None, [found.note])
     return DriverFound(None, "; ".join(notes) or None)
 
 
@@ -181,10 +172,10 @@ def import_driver() -> None:
     hidden = hides_everything(os.environ.get("CUDA_VISIBLE_DEVICES"))
     with suppress(Exception):  # `find_driver` says what is wrong
         if not hidden and _nvidia_sign(os.environ, ROOT) is not None:
-            import_module("pynvml")
-            import_module("flightlog.samplers.gpu.nvml")
+            import_module(_NVIDIA.module)
+            import_module(_NVIDIA.driver[0])
         if _amd_sign(ROOT) is not None:
-            import_module("flightlog.samplers.gpu.amdsmi")
+            import_module(_AMD.driver[0])
 
 
 def may_have_gpu(environ: Mapping[str, str] | None = None, root: Path = ROOT) -> bool:
@@ -218,44 +209,51 @@ def _first_there(root: Path, names: Sequence[str]) -> str | None:
     return next((f"/{name} is there" for name in there), None)
 
 
-def _open_nvidia(nvml: Any, sign: str, environ: Mapping[str, str]) -> DriverFound:
-    if nvml is None:
-        try:
-            nvml = import_module("pynvml")
-        except Exception as error:  # noqa: BLE001 - a broken installation may raise anything
-            return DriverFound(None, _missing("NVIDIA", sign, error, "pip install 'flightlog[gpu]'"))
-    from flightlog.samplers.gpu.nvml import NvmlDriver
+class _Maker(NamedTuple):
+    """Whose GPUs, and how they are read."""
 
+    name: str
+    variables: tuple[str, ...]
+    """Each of them may hide all GPUs."""
+    module: str
+    library: str
+    """What messages call the module."""
+    driver: tuple[str, str]
+    """Module and class of ours."""
+    mend: str
+
+
+_NVIDIA = _Maker(
+    "NVIDIA",
+    ("CUDA_VISIBLE_DEVICES",),
+    "pynvml",
+    "NVML",
+    ("flightlog.samplers.gpu.nvml", "NvmlDriver"),
+    "pip install 'flightlog[gpu]'",
+)
+_AMD = _Maker(
+    "AMD",
+    ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"),
+    "amdsmi",
+    "AMD SMI",
+    ("flightlog.samplers.gpu.amdsmi", "AmdDriver"),
+    "pip install amdsmi (of your ROCm's version)",
+)
+
+
+def _open(maker: _Maker, library: Any, sign: str, environ: Mapping[str, str]) -> DriverFound:
+    what = f"a GPU of {maker.name} seems to be here ({sign}), but it is not sampled"
     try:
-        return DriverFound(NvmlDriver(nvml, environ))
-    except Exception as error:  # noqa: BLE001 - a driver in a bad state may give any error
-        return DriverFound(None, _unusable("NVIDIA", sign, "NVML", error))
-
-
-def _open_amd(amdsmi: Any, sign: str, environ: Mapping[str, str]) -> DriverFound:
-    if amdsmi is None:
-        try:
-            amdsmi = import_module("amdsmi")
-        # It looks for its library when imported, and raises what it likes.
-        except Exception as error:  # noqa: BLE001
-            return DriverFound(
-                None, _missing("AMD", sign, error, "pip install amdsmi (of your ROCm's version)")
-            )
-    from flightlog.samplers.gpu.amdsmi import AmdDriver
-
+        library = library or import_module(maker.module)
+    # A broken installation may raise anything, and AMD's looks for its library when it is imported.
+    except Exception as error:  # noqa: BLE001
+        return DriverFound(None, f"{what}: {error}; {maker.mend}")
+    module, name = maker.driver
+    kind = getattr(import_module(module), name)
     try:
-        return DriverFound(AmdDriver(amdsmi, environ))
+        return DriverFound(kind(library, environ))
     except Exception as error:  # noqa: BLE001 - a driver in a bad state may give any error
-        return DriverFound(None, _unusable("AMD", sign, "AMD SMI", error))
-
-
-def _missing(maker: str, sign: str, error: Exception, mend: str) -> str:
-    return f"a GPU of {maker} seems to be here ({sign}), but it is not sampled: {error}; {mend}"
-
-
-def _unusable(maker: str, sign: str, library: str, error: Exception) -> str:
-    text = str(error) or type(error).__name__
-    return f"a GPU of {maker} seems to be here ({sign}), but it is not sampled: {library} says: {text}"
+        return DriverFound(None, f"{what}: {maker.library} says: {str(error) or type(error).__name__}")
 
 
 _NUMBER = re.compile(r"\s*\+?(\d+)")
@@ -503,20 +501,14 @@ class LibraryDriver(ABC):
         known: dict[str, Any] = {}
         try:
             memory = self._memory_of(device)
-            known["memory_used_bytes"], known["memory_free_bytes"] = memory.used_bytes, memory.free_bytes
-            known["memory_total_bytes"] = memory.total_bytes
-            known["memory_reserved_bytes"] = memory.reserved_bytes
+            known |= {
+                f"memory_{name}": getattr(memory, name) for name in DeviceMemoryReading.__struct_fields__
+            }
             fill(ask, known)
         except Gone as lost:
             self._note_lost(device, lost)
-        return DeviceReading(
-            index=device.index,
-            uuid=device.uuid,
-            name=device.name,
-            pci_bus_id=device.pci_bus_id,
-            mig=device.mig,
-            **known,
-        )
+        who = {name: getattr(device, name) for name in ("index", "uuid", "name", "pci_bus_id", "mig")}
+        return DeviceReading(**who, **known)
 
     def close(self) -> None:
         """Let the library go, if this process opened it."""
