@@ -383,13 +383,15 @@ class Uploader:
 
 
 def _agree(before: Sequence[LocalFile], after: Sequence[LocalFile], settled: bool) -> bool:
-    """Whether no file of lines has gone, or become another, since; of a run that ended, whether nothing
-    changed at all.
+    """Whether the same files of lines are there as before: a listing may miss one that is renamed
+    meanwhile. Of a run that ended, whether nothing changed at all.
     """
     if settled:
         return list(before) == list(after)
-    found = {file.path: file.identity for file in after}
-    return all(found.get(file.path) == file.identity for file in before if file.kind == "lines")
+    found, there = (
+        {file.path: file.identity for file in files if file.kind == "lines"} for files in (before, after)
+    )
+    return found == there
 
 
 def _matching(source: BinaryIO, parts: Sequence[Piece]) -> tuple[Piece, ...]:
