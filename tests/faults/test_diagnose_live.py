@@ -153,7 +153,10 @@ def test_a_kernel_kill_in_a_cgroup_is_out_of_memory_with_the_kernels_word_for_it
 
 
 def test_a_command_that_the_kernel_kills_in_a_cgroup_is_out_of_memory(tmp_path):
-    program = "x = bytearray(900 << 20); x[::4096] = b'x' * len(x[::4096])"
+    program = (
+        "open('/proc/self/oom_score_adj', 'w').write('1000'); "
+        "x = bytearray(900 << 20); x[::4096] = b'x' * len(x[::4096])"
+    )
     with memory_limit(300 << 20) as procs:
         subprocess.run(
             [sys.executable, "-m", "flightlog", "run", "--", sys.executable, "-c", program],
