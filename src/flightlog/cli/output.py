@@ -66,11 +66,10 @@ def hush() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def wants_color(stream: TextIO | None = None) -> bool:
+def wants_color() -> bool:
     """Whether to paint: in a terminal that can, unless `NO_COLOR` says otherwise."""
-    stream = stream or sys.stdout
     wanted = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    return wanted and is_terminal(stream)
+    return wanted and is_terminal(sys.stdout)
 
 
 def draws_braille() -> bool:

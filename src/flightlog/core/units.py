@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
+from functools import wraps
 
 from flightlog.core.errors import UsageError
 
@@ -70,20 +72,26 @@ def parse_age(text: str) -> float:
     return total
 
 
-def _is_finite(value: float) -> bool:
-    """Whether a value can be shown as a number; a file may hold anything in its place."""
-    try:
-        return math.isfinite(value)
-    except (OverflowError, TypeError):  # a whole number beyond all floats, or no number
-        return False
+def _of_numbers(format_: Callable[[float], str]) -> Callable[[float | None], str]:
+    """The function, for negative numbers too; what is no number, as a file may hold in its place, is
+    unknown.
+    """
+
+    @wraps(format_)
+    def formatted(value: float | None) -> str:
+        try:
+            if value is None or not math.isfinite(value):
+                return "unknown"
+        except (OverflowError, TypeError):  # a whole number beyond all floats, or no number
+            return "unknown"
+        return format_(value) if value >= 0 else f"-{format_(-value)}"
+
+    return formatted
 
 
-def format_bytes(n: float | None) -> str:
+@_of_numbers
+def format_bytes(n: float) -> str:
     """`"512 B"`, `"6.2 GiB"`; 1024s, so that `parse_size` reads it back."""
-    if n is None or not _is_finite(n):
-        return "unknown"
-    if n < 0:
-        return f"-{format_bytes(-n)}"
     if round(n) < 1024:
         return f"{round(n)} B"
     value, power = n / 1024, 1
@@ -92,12 +100,9 @@ def format_bytes(n: float | None) -> str:
     return f"{value:.1f} {_PREFIXES[power]}iB" if value < _BEYOND else f"{value:.3g} {_PREFIXES[power]}iB"
 
 
-def format_duration(seconds: float | None) -> str:
+@_of_numbers
+def format_duration(seconds: float) -> str:
     """`"0.35 ms"`, `"4.2s"`, `"2m 05s"`, `"1h 02m"`, `"3d 04h"`; `parse_age` reads it back."""
-    if seconds is None or not _is_finite(seconds):
-        return "unknown"
-    if seconds < 0:
-        return f"-{format_duration(-seconds)}"
     if seconds == 0:
         return "0.0s"
     if seconds < 9.995e-6:
@@ -118,23 +123,19 @@ def format_duration(seconds: float | None) -> str:
     return f"{hours // 24}d {hours % 24:02d}h"
 
 
-def format_count(n: float | None) -> str:
+@_of_numbers
+def format_count(n: float) -> str:
     """`"1,234,567"`; a number that is not whole keeps one decimal."""
-    if n is None or not _is_finite(n):
-        return "unknown"
-    if abs(n) >= _BEYOND**2:
+    if n >= _BEYOND**2:
         return f"{n:.3g}"
     return f"{int(n):,}" if n == int(n) else f"{n:,.1f}"
 
 
-def format_percent(fraction: float | None) -> str:
+@_of_numbers
+def format_percent(fraction: float) -> str:
     """`"87%"` for 0.87. Close to 0 % and 100 % a decimal is kept, so that "0%" is nothing and "100%" is
     all.
     """
-    if fraction is None or not _is_finite(fraction):
-        return "unknown"
-    if fraction < 0:
-        return f"-{format_percent(-fraction)}"
     percent = fraction * 100
     if 0 < percent < 0.05:
         return "<0.1%"

@@ -182,7 +182,9 @@ def find_or_make(
             path.mkdir()
             write_document(path / layout.RUN, make(mine, started))
             return path
-        info = _wait_for(path, make, _PATIENCE_S if _is_fresh(pointer) else 0.0)
+        # Its maker may still be at work, by the clock of the folder's server, or nearly so.
+        is_fresh = time.time() - pointer.stat().st_mtime < 6 * _PATIENCE_S
+        info = _wait_for(path, make, _PATIENCE_S if is_fresh else 0.0)
         ended = unix_time(info.end_time) if info is not None and info.status in layout.ENDED else None
         if info is not None and (ended is None or time.time() - ended < STALE_S):
             return path
@@ -202,11 +204,6 @@ def _claim(pointer: Path, run_id: str) -> str:
     finally:
         fresh.unlink()
     return run_id
-
-
-def _is_fresh(pointer: Path) -> bool:
-    """Whether its maker may still be at work; by the clock of the folder's server, or nearly so."""
-    return time.time() - pointer.stat().st_mtime < 6 * _PATIENCE_S
 
 
 def _wait_for(

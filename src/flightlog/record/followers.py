@@ -303,7 +303,7 @@ def _is_alive(one: FollowerProcess) -> bool:
     return one.pid_start is not None and is_same(process_start(one.pid), one.pid_start)
 
 
-def _bury(followers: Collection[FollowerProcess], proc: Path = Path("/proc")) -> None:
+def _bury(followers: Collection[FollowerProcess]) -> None:
     """Take leave of dead followers that the kernel made children of this process, as it does for a
     container's process 1.
 
@@ -312,7 +312,7 @@ def _bury(followers: Collection[FollowerProcess], proc: Path = Path("/proc")) ->
     _to_bury[:] = [*_to_bury, *followers][-MAX_LEFT:]
     for one in [*_to_bury]:
         try:
-            stat = (proc / str(one.pid) / "stat").read_bytes()
+            stat = Path(f"/proc/{one.pid}/stat").read_bytes()
             state, parent, *fields = stat[stat.rindex(b")") + 1 :].split()
             if one.pid_start != float(fields[17]):
                 _to_bury.remove(one)

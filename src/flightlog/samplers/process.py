@@ -128,14 +128,11 @@ class ProcessSampler:
             reading = _read(table, pid, last)
             if reading is not None:
                 now[pid] = reading
-        if len(now) < len(before) or self._departed_open():
+        if len(now) < len(before) or any(ledger.has_open for ledger in self._departed):
             self._settle(before, now)
         if now:
             now.update(_without(dict(table.newcomers(now)), apart, table))
         self._members = now
-
-    def _departed_open(self) -> bool:
-        return any(ledger.has_open for ledger in self._departed)
 
     def _settle(self, before: Members, now: Members) -> None:
         heirs = {pid: _heir(pid, before, now) for pid in before if pid not in now}

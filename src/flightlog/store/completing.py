@@ -55,13 +55,13 @@ def open_run(
     return open_found(path, observer=observer, note=note)
 
 
-def complete_ended(path: Path, settings: Settings | None = None, *, wait_s: float = WAIT_S) -> bool:
+def complete_ended(path: Path, *, wait_s: float = WAIT_S) -> bool:
     """Complete a run that has ended, where that is still to be done and this user may; whether it was done.
     Raises no error.
 
     Only for the user that the run belongs to: the files of others are theirs to change. Where another process
     is completing the run, it waits for that, for `wait_s` at most. Parquet copies are written where the run,
-    or `settings`, asks for them.
+    or the environment, asks for them.
     """
     try:
         if not _is_ours(path) or not is_to_complete(path):
@@ -69,7 +69,7 @@ def complete_ended(path: Path, settings: Settings | None = None, *, wait_s: floa
         with sole_sealer(path, wait_s=wait_s) as alone:
             if not alone or not is_to_complete(path):  # somebody has done it meanwhile
                 return False
-            _complete(path, settings or read_settings(), closed_here=False, may_snapshot=True)
+            _complete(path, read_settings(), closed_here=False, may_snapshot=True)
             return True
     except Exception:  # noqa: BLE001 - full or read-only disk, missing folder, damage
         return False  # readers take the lines as they are

@@ -359,27 +359,20 @@ class SessionSummary(Struct, frozen=True):
     source: str = "flightlog.session"
 
 
-def summary_of_events(
-    events: Sequence[TelemetryEvent], *, source: str, status: str = INCOMPLETE
-) -> SessionSummary:
+def summary_of_events(events: Sequence[TelemetryEvent], *, source: str) -> SessionSummary:
     """The summary that events in order of time tell; there must be one at least.
 
     A `stop` event completes the session, and the last of them ends it. Without one the end is not known.
     """
     first = events[0]
     stopped = next((event.timestamp_ns for event in reversed(events) if event.event_type == "stop"), None)
+    same = ("session_id", "host", "pid", *OPTIONAL_FIELDS)
     return SessionSummary(
-        session_id=first.session_id,
-        status=status if stopped is None else COMPLETED,
+        status=INCOMPLETE if stopped is None else COMPLETED,
         started_at_ns=first.timestamp_ns,
         ended_at_ns=stopped,
-        host=first.host,
-        pid=first.pid,
-        job_id=first.job_id,
-        rank=first.rank,
-        local_rank=first.local_rank,
-        world_size=first.world_size,
         source=source,
+        **{name: getattr(first, name) for name in same},
     )
 
 

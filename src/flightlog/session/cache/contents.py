@@ -121,9 +121,7 @@ def leftovers(cache: CacheFolder, now: float) -> list[Path]:
     return found
 
 
-def stats(
-    cache: CacheFolder, hits: Mapping[str, int] | None = None, *, now: float | None = None
-) -> CacheStats:
+def stats(cache: CacheFolder, hits: Mapping[str, int] | None = None) -> CacheStats:
     """Count a cache; `hits` is how often each key was used, where that is known."""
     by_function: dict[str, list[Stored]] = {}
     for entry in stored(cache):
@@ -136,7 +134,7 @@ def stats(
         entries=sum(one.entries for one in functions),
         bytes=sum(one.bytes for one in functions) + sum(one.bytes for one in damaged),
         damaged=len(damaged),
-        leftovers=len(leftovers(cache, time.time() if now is None else now)),
+        leftovers=len(leftovers(cache, time.time())),
         cost_s=_sum(one.cost_s for one in functions),
         hits=None if hits is None else sum(one.hits or 0 for one in functions),
         functions=tuple(functions),

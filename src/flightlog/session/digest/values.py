@@ -265,18 +265,6 @@ def module_label(module: str | None, file: str | None = None) -> str:
 # --- plain values
 
 
-def _none(out: Digester, _value: None) -> None:
-    out.put(b"N")
-
-
-def _bool(out: Digester, value: bool) -> None:
-    out.put(b"B", b"1" if value else b"0")
-
-
-def _int(out: Digester, value: int) -> None:
-    out.put(b"i", value.to_bytes((value.bit_length() + 8) // 8, "big", signed=True))
-
-
 def _float(out: Digester, value: float) -> None:
     out.put(b"d", _double(value) if value == value else b"nan")  # noqa: PLR0124 - all NaN are one
 
@@ -285,18 +273,6 @@ def _complex(out: Digester, value: complex) -> None:
     out.put(b"z")
     _float(out, value.real)
     _float(out, value.imag)
-
-
-def _str(out: Digester, value: str) -> None:
-    out.text(b"s", value)
-
-
-def _bytes(out: Digester, value: bytes) -> None:
-    out.put(b"b", value)
-
-
-def _bytearray(out: Digester, value: bytearray) -> None:
-    out.put(b"y", bytes(value))
 
 
 def _memoryview(out: Digester, value: memoryview) -> None:
@@ -376,14 +352,14 @@ def _code(out: Digester, code: CodeType) -> None:
 
 
 _KINDS: dict[type, Callable[[Digester, Any], None]] = {
-    type(None): _none,
-    bool: _bool,
-    int: _int,
+    type(None): lambda out, _: out.put(b"N"),
+    bool: lambda out, value: out.put(b"B", b"1" if value else b"0"),
+    int: lambda out, value: out.put(b"i", value.to_bytes((value.bit_length() + 8) // 8, "big", signed=True)),
     float: _float,
     complex: _complex,
-    str: _str,
-    bytes: _bytes,
-    bytearray: _bytearray,
+    str: lambda out, value: out.text(b"s", value),
+    bytes: lambda out, value: out.put(b"b", value),
+    bytearray: lambda out, value: out.put(b"y", bytes(value)),
     memoryview: _memoryview,
     list: _sequence(b"L"),
     tuple: _sequence(b"t"),

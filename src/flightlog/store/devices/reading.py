@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from errno import ENOENT
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -305,15 +305,14 @@ def chunks_of(path: Path) -> Iterator[bytes]:
                 return
 
 
-def joined(chunks: Iterable[bytes], limit: int = HELD_BYTES) -> bytes:
-    """The pieces of a file in one; a ValueError where they are more than `limit` bytes."""
-    pieces: list[bytes] = []
+def joined(chunks: Iterable[bytes]) -> bytes:
+    """The pieces of a file in one; a ValueError where they are more than may be held."""
+    whole = bytearray()
     for chunk in chunks:
-        limit -= len(chunk)
-        if limit < 0:
+        whole += chunk
+        if len(whole) > HELD_BYTES:
             raise ValueError(TOO_LARGE)
-        pieces.append(chunk)
-    return b"".join(pieces)
+    return bytes(whole)
 
 
 def parse(text: bytes) -> Any:
@@ -324,15 +323,9 @@ def parse(text: bytes) -> Any:
         raise ValueError("its values stand too deep inside one another") from None
 
 
-def in_batches(events: Iterable[TelemetryEvent], size: int = 1000) -> Iterator[list[TelemetryEvent]]:
-    """The events in lists of so many."""
-    batch: list[TelemetryEvent] = []
-    for event in events:
-        batch.append(event)
-        if len(batch) == size:
-            yield batch
-            batch = []
-    if batch:
+def in_batches(events: Iterator[TelemetryEvent]) -> Iterator[list[TelemetryEvent]]:
+    """The events in lists of a thousand."""
+    while batch := list(islice(events, 1000)):
         yield batch
 
 
