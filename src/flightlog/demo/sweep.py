@@ -12,7 +12,7 @@ import math
 import os
 import random
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -137,37 +137,25 @@ def _collect(session: Session, outcomes: Sequence[ScenarioResult]) -> None:
         session.record_artifact(table, kind="result", rows=len(outcomes))
 
 
+_COLUMNS: dict[str, Callable[[ScenarioResult], object]] = {
+    "scenario_id": lambda one: one.scenario_id,
+    "r0": lambda one: one.r0,
+    "seed": lambda one: one.seed,
+    "attack_rate": lambda one: f"{one.epidemic.attack_rate:.6f}",
+    "expected_attack_rate": lambda one: f"{one.expected.attack_rate:.6f}",
+    "peak_infectious": lambda one: one.epidemic.peak_infectious,
+    "peak_day": lambda one: f"{one.epidemic.peak_day:.3f}",
+    "duration_days": lambda one: f"{one.epidemic.duration_days:.3f}",
+}
+
+
 def write_table(outcomes: Sequence[ScenarioResult], file: Path) -> Path:
     """Write the results as CSV, one row per scenario in order; returns the file."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("w", newline="", encoding="utf-8") as out:
         rows = csv.writer(out, lineterminator="\n")
-        rows.writerow(
-            [
-                "scenario_id",
-                "r0",
-                "seed",
-                "attack_rate",
-                "expected_attack_rate",
-                "peak_infectious",
-                "peak_day",
-                "duration_days",
-            ]
-        )
-        for one in outcomes:
-            found = one.epidemic
-            rows.writerow(
-                [
-                    one.scenario_id,
-                    one.r0,
-                    one.seed,
-                    f"{found.attack_rate:.6f}",
-                    f"{one.expected.attack_rate:.6f}",
-                    found.peak_infectious,
-                    f"{found.peak_day:.3f}",
-                    f"{found.duration_days:.3f}",
-                ]
-            )
+        rows.writerow(_COLUMNS)
+        rows.writerows([column(one) for column in _COLUMNS.values()] for one in outcomes)
     return file
 
 
@@ -318,18 +306,16 @@ def mean_field(setting: Setting) -> MeanField:
     s = setting.population - i
     peak, peak_day, steps = i, 0.0, 0
     h = 0.02  # days
-    while i > 0.5:  # less than half a person: in a real population nobody
+
+    def slope(s: float, i: float) -> tuple[float, float]:
         new = contact * s * i
-        ds1, di1 = -new, new - recovery * i
-        s2, i2 = s + h / 2 * ds1, i + h / 2 * di1
-        new = contact * s2 * i2
-        ds2, di2 = -new, new - recovery * i2
-        s3, i3 = s + h / 2 * ds2, i + h / 2 * di2
-        new = contact * s3 * i3
-        ds3, di3 = -new, new - recovery * i3
-        s4, i4 = s + h * ds3, i + h * di3
-        new = contact * s4 * i4
-        ds4, di4 = -new, new - recovery * i4
+        return -new, new - recovery * i
+
+    while i > 0.5:  # less than half a person: in a real population nobody
+        ds1, di1 = slope(s, i)
+        ds2, di2 = slope(s + h / 2 * ds1, i + h / 2 * di1)
+        ds3, di3 = slope(s + h / 2 * ds2, i + h / 2 * di2)
+        ds4, di4 = slope(s + h * ds3, i + h * di3)
         s += h / 6 * (ds1 + 2 * ds2 + 2 * ds3 + ds4)
         i += h / 6 * (di1 + 2 * di2 + 2 * di3 + di4)
         steps += 1
