@@ -20,26 +20,9 @@ LANES = 40
 LABEL = 24
 _SHADES = "░▒▓█"
 _STEPS = (
-    1,
-    2,
-    5,
-    10,
-    15,
-    30,
-    60,
-    120,
-    300,
-    600,
-    900,
-    1800,
-    3600,
-    7200,
-    14_400,
-    21_600,
-    43_200,
-    86_400,
-    172_800,
-    604_800,
+    *(unit * step for unit in (1, 60) for step in (1, 2, 5, 10, 15, 30)),
+    *(3_600 * step for step in (1, 2, 4, 6, 12)),
+    *(86_400 * step for step in (1, 2, 7)),
 )
 _TOOK = {"completed": "in", "running": "for"}
 """The word between a status and the duration; `after` for runs that ended otherwise."""

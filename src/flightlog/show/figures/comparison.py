@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from math import log10
 from typing import TYPE_CHECKING, Any
 
-from flightlog.show.figures.parts import apart, rows_axis
+from flightlog.show.figures.parts import row_bars, rows_axis
 from flightlog.show.figures.style import (
     BAD,
     GOOD,
     PALETTE,
     QUIET,
+    amount_axis,
+    apart,
     duration_text,
     make_figure,
+    markers,
     name_text,
     plain,
     time_scale,
@@ -55,31 +59,11 @@ def comparison_figure(comparison: Comparison) -> Figure | None:
     scale = time_scale(max(ends))
     labels = apart(labels)
     low, high = min(0.0, *bases), max(ends)
+    facts = [f"<b>{label}</b><br>{text}" for label, text in zip(labels, texts, strict=True)]
+    room = [low, high + 0.16 * (high - low or 1.0)]
     return make_figure(
-        [
-            {
-                "type": "bar",
-                "orientation": "h",
-                "y": labels,
-                "base": scale.of(bases),
-                "x": scale.of(lengths),
-                "marker": {"color": paint},
-                "text": texts,
-                "textposition": "outside",
-                "cliponaxis": False,
-                "customdata": [
-                    f"<b>{label}</b><br>{text}" for label, text in zip(labels, texts, strict=True)
-                ],
-                "hovertemplate": "%{customdata}<extra></extra>",
-                "name": "",
-            }
-        ],
-        x={
-            "title": {"text": f"wall time, {scale.words}"},
-            "ticksuffix": scale.suffix,
-            "nticks": 8,
-            "range": [low * scale.factor, (high + 0.16 * (high - low or 1.0)) * scale.factor],
-        },
+        [row_bars(labels, scale.of(lengths), paint, facts, texts, base=scale.of(bases))],
+        x=amount_axis(f"wall time, {scale.words}", scale, room),
         y=rows_axis(labels),
         plot_px=28 * len(labels),
         bargap=0.25,
@@ -128,30 +112,17 @@ def ratios_figure(comparison: Comparison) -> Figure | None:
             facts.append(
                 f"<b>{label}</b> {change.verdict}<br>{interval.ratio:.3g} times, {low:.3g} to {high:.3g}"
             )
+        color = _COLORS.get(verdict, QUIET)
+        around = {"array": highs, "arrayminus": lows, "thickness": 1.5, "width": 4, "color": color}
         traces.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "name": verdict or "no change, or inconclusive",
-                "x": ratios,
-                "y": [label for label, _ in picked],
-                "customdata": facts,
-                "hovertemplate": "%{customdata}<extra></extra>",
-                "marker": {
-                    "symbol": _SYMBOLS.get(verdict, "circle"),
-                    "size": 10,
-                    "color": _COLORS.get(verdict, QUIET),
-                },
-                "error_x": {
-                    "type": "data",
-                    "symmetric": False,
-                    "array": highs,
-                    "arrayminus": lows,
-                    "thickness": 1.5,
-                    "width": 4,
-                    "color": _COLORS.get(verdict, QUIET),
-                },
-            }
+            markers(
+                ratios,
+                [label for label, _ in picked],
+                {"symbol": _SYMBOLS.get(verdict, "circle"), "size": 10, "color": color},
+                facts,
+                name=verdict or "no change, or inconclusive",
+                error_x={"type": "data", "symmetric": False, **around},
+            )
         )
     return make_figure(
         traces,
@@ -163,8 +134,6 @@ def ratios_figure(comparison: Comparison) -> Figure | None:
 
 
 def _ratio_axis(low: float, high: float) -> dict[str, Any]:
-    from math import log10
-
     steps = [
         0.01,
         0.02,

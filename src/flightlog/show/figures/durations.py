@@ -15,7 +15,10 @@ from flightlog.show.figures.style import (
     duration_axis,
     duration_text,
     faded,
+    filled,
+    line,
     make_figure,
+    markers,
     name_text,
     plain,
 )
@@ -50,41 +53,20 @@ def durations_figure(
         shape = _shape(spread, row)
         color = color_of(spread.name, colors)
         if shape is not None:
-            traces.append(
-                {
-                    "type": "scatter",
-                    "mode": "lines",
-                    "x": shape[0],
-                    "y": shape[1],
-                    "fill": "toself",
-                    "fillcolor": faded(color, 0.45),
-                    "line": {"color": color, "width": 1},
-                    "hoverinfo": "skip",
-                    "showlegend": False,
-                    "name": name_text(spread.name, 40),
-                }
-            )
+            name = name_text(spread.name, 40)
+            traces.append(filled(*shape, color, 0.45, width=1, showlegend=False, name=name))
     for field, name, symbol, size in _POINTS:
+        paint = [color_of(spread.name, colors) for spread in rows]
+        edge = {"width": 2.5 if field == "median_s" else 1.5, "color": paint}
         traces.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "name": name,
-                "showlegend": True,
-                "x": [max(getattr(spread, field), _LEAST_S) for spread in rows],
-                "y": [row - 0.05 for row in range(len(rows))],
-                "customdata": [_facts(spread) for spread in rows],
-                "hovertemplate": "%{customdata}<extra></extra>",
-                "marker": {
-                    "symbol": symbol,
-                    "size": size,
-                    "color": [color_of(spread.name, colors) for spread in rows],
-                    "line": {
-                        "width": 2.5 if field == "median_s" else 1.5,
-                        "color": [color_of(spread.name, colors) for spread in rows],
-                    },
-                },
-            }
+            markers(
+                [max(getattr(spread, field), _LEAST_S) for spread in rows],
+                [row - 0.05 for row in range(len(rows))],
+                {"symbol": symbol, "size": size, "color": paint, "line": edge},
+                [_facts(spread) for spread in rows],
+                name=name,
+                showlegend=True,
+            )
         )
     values = [
         max(value, _LEAST_S) for s in rows for value in (*_bounds(s), s.median_s, s.most_s) if value > 0
@@ -161,17 +143,9 @@ def waits_figure(
         ends = min(run), max(run), min(queue), max(queue)
     low, high = max(ends[0], ends[2]), min(ends[1], ends[3])
     if high > low:
+        dashed = {"color": QUIET, "dash": "dash", "width": 1.5}
         traces.append(
-            {
-                "type": "scatter",
-                "mode": "lines",
-                "x": [low, high],
-                "y": [low, high],
-                "name": "waited as long as it ran",
-                "line": {"color": QUIET, "dash": "dash", "width": 1.5},
-                "hoverinfo": "skip",
-                "showlegend": True,
-            }
+            line([low, high], [low, high], dashed, name="waited as long as it ran", showlegend=True)
         )
     y = duration_axis(queue, "time in the queue (logarithmic)")
     if not gridded and min(waits.queue_s) < min(queue):
@@ -201,20 +175,16 @@ def _points(waits: Waits, floors: tuple[float, float], colors: Mapping[str, str]
     places: dict[int, list[int]] = {}
     for place, name in enumerate(waits.name):
         places.setdefault(name if 0 <= name < len(waits.names) else len(waits.names), []).append(place)
+    names = [name_text(name, 40) for name in waits.names] + [OTHERS]
+    paint = [colors.get(name, OTHER) for name in waits.names] + [OTHER]
     return [
-        {
-            "type": "scatter",
-            "mode": "markers",
-            "name": name_text(waits.names[name], 40) if name < len(waits.names) else OTHERS,
-            "x": [max(waits.run_s[n], floors[0]) for n in found],
-            "y": [max(waits.queue_s[n], floors[1]) for n in found],
-            "marker": {
-                "size": 6,
-                "opacity": 0.75,
-                "color": colors.get(waits.names[name], OTHER) if name < len(waits.names) else OTHER,
-            },
-            "hovertemplate": "waited %{y:.3~s}s, ran %{x:.3~s}s<extra>%{fullData.name}</extra>",
-        }
+        markers(
+            [max(waits.run_s[n], floors[0]) for n in found],
+            [max(waits.queue_s[n], floors[1]) for n in found],
+            {"size": 6, "opacity": 0.75, "color": paint[name]},
+            name=names[name],
+            hovertemplate="waited %{y:.3~s}s, ran %{x:.3~s}s<extra>%{fullData.name}</extra>",
+        )
         for name, found in sorted(places.items())
     ]
 

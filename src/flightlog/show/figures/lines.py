@@ -14,8 +14,10 @@ from flightlog.show.figures.style import (
     QUIET,
     Scale,
     bytes_scale,
-    faded,
+    filled,
+    line,
     make_figure,
+    markers,
     name_text,
     plain,
     time_axis,
@@ -96,22 +98,18 @@ def _line(series: ChartSeries, number: int, chart: Chart, time: Scale, scale: Sc
     ]
     dots = alone(values)
     marked = {"marker": {"color": color, "size": [DOT_PX if dot else 0 for dot in dots]}} if any(dots) else {}
-    return {
-        "type": "scatter",
-        "mode": "lines+markers" if marked else "lines",
-        "name": name_text(series.label, 40),
-        "x": time.of(series.at_s),
-        "connectgaps": False,
-        "y": values,
+    style = {"color": color, "width": 1.8, "dash": dash, "shape": "hv" if chart.unit == "count" else "linear"}
+    unit = scale.suffix or (" cores" if chart.unit == "cores" else "")
+    return line(
+        time.of(series.at_s),
+        values,
+        style,
+        mode="lines+markers" if marked else "lines",
+        name=name_text(series.label, 40),
+        connectgaps=False,
+        hovertemplate=f"%{{y:,.4~g}}{unit}",
         **marked,
-        "line": {
-            "color": color,
-            "width": 1.8,
-            "dash": dash,
-            "shape": "hv" if chart.unit == "count" else "linear",
-        },
-        "hovertemplate": f"%{{y:,.4~g}}{scale.suffix or (' cores' if chart.unit == 'cores' else '')}",
-    }
+    )
 
 
 def alone(values: Sequence[float | None]) -> list[bool]:
@@ -138,15 +136,8 @@ def _limits(chart: Chart, most: float) -> tuple[list[tuple[float, str]], list[st
 
 
 def _limit(limit: float, label: str, chart: Chart, time: Scale, scale: Scale) -> dict[str, Any]:
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": plain(label, 60),
-        "x": time.of([0.0, chart.length_s]),
-        "y": [limit * scale.factor] * 2,
-        "line": {"color": QUIET, "width": 1.5, "dash": "dash"},
-        "hoverinfo": "skip",
-    }
+    style = {"color": QUIET, "width": 1.5, "dash": "dash"}
+    return line(time.of([0.0, chart.length_s]), [limit * scale.factor] * 2, style, name=plain(label, 60))
 
 
 POWERS_FROM = 1000.0
@@ -187,18 +178,18 @@ def curve_figure(
         traces.append(_band(at, curve))
     few = len(curve.at) <= FEW
     dots = [few or one for one in alone(curve.value)]
+    marked = {"marker": {"color": CURVE, "size": [5 if dot else 0 for dot in dots]}} if any(dots) else {}
     traces.append(
-        {
-            "type": "scatter",
-            "mode": "lines+markers" if any(dots) else "lines",
-            "name": name_text(curve.name, 40),
-            "x": at,
-            "y": list(curve.value),
-            "line": {"color": CURVE, "width": 1.8},
-            "connectgaps": False,
-            **({"marker": {"color": CURVE, "size": [5 if dot else 0 for dot in dots]}} if any(dots) else {}),
-            "hovertemplate": f"%{{y:.5~g}} at %{{x:,.6~g}}{scale.suffix}<extra></extra>",
-        }
+        line(
+            at,
+            curve.value,
+            {"color": CURVE, "width": 1.8},
+            mode="lines+markers" if marked else "lines",
+            name=name_text(curve.name, 40),
+            connectgaps=False,
+            hovertemplate=f"%{{y:.5~g}} at %{{x:,.6~g}}{scale.suffix}<extra></extra>",
+            **marked,
+        )
     )
     room = 0.06 * (high - low) or abs(high) * 0.1 or 1.0
     ends = [low - room, high + room]
@@ -278,30 +269,13 @@ def _band(at: Sequence[float], curve: Curve) -> dict[str, Any]:
             x += [*(one[0] for one in piece), *(one[0] for one in reversed(piece)), None]
             y += [*(one[1] for one in piece), *(one[2] for one in reversed(piece)), None]
         piece = []
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "x": x,
-        "y": y,
-        "fill": "toself",
-        "fillcolor": faded(CURVE, 0.22),
-        "name": "",
-        "line": {"color": CURVE, "width": 0},
-        "hoverinfo": "skip",
-        "showlegend": False,
-    }
+    return filled(x, y, CURVE, 0.22, name="", showlegend=False)
 
 
 def _lost(at: Sequence[float], height: float) -> dict[str, Any]:
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": "NaN or infinite",
-        "x": list(at),
-        "y": [height] * len(at),
-        "marker": {"symbol": "x", "color": BAD, "size": 8},
-        "hovertemplate": "NaN or infinite at %{x:,.6~g}<extra></extra>",
-    }
+    mark = {"symbol": "x", "color": BAD, "size": 8}
+    text = "NaN or infinite at %{x:,.6~g}<extra></extra>"
+    return markers(at, [height] * len(at), mark, name="NaN or infinite", hovertemplate=text)
 
 
 def _powers(low: float, high: float) -> dict[str, Any]:

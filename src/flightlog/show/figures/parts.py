@@ -9,10 +9,15 @@ from flightlog.core.text import plural
 from flightlog.core.units import format_percent
 from flightlog.show.figures.style import (
     BAD,
+    HOVER,
     OTHER,
     PALETTE,
     QUIET,
     WARN,
+    Scale,
+    amount_axis,
+    apart,
+    bars,
     colors_of,
     duration_text,
     ink_on,
@@ -81,13 +86,8 @@ def critical_figure(path: CriticalPath, *, colors: Mapping[str, str] | None = No
         facts.append(f"{labels[-1]}: {texts[-1]}")
     scale = time_scale(max(lengths))
     return make_figure(
-        [_row_bars(labels, scale.of(lengths), paint, facts, texts)],
-        x={
-            "title": {"text": f"time on the critical path, {scale.words}"},
-            "ticksuffix": scale.suffix,
-            "nticks": 8,
-            "range": [0, 1.22 * max(lengths) * scale.factor],
-        },
+        [row_bars(labels, scale.of(lengths), paint, facts, texts)],
+        x=amount_axis(f"time on the critical path, {scale.words}", scale, [0, 1.22 * max(lengths)]),
         y=rows_axis(labels),
         plot_px=26 * len(labels),
         bargap=0.25,
@@ -106,21 +106,11 @@ def cost_figure(split: CostSplit) -> Figure | None:
         plain(f"{money_text(amount, split.currency[:12])} ({format_percent(amount / split.total)})")
         for amount in amounts
     ]
+    facts = [f"{label}: {text}" for label, text in zip(labels, texts, strict=True)]
+    money = Scale(1.0, "", plain(split.currency, 12))
     return make_figure(
-        [
-            _row_bars(
-                labels,
-                amounts,
-                [color for _, _, color in found],
-                [f"{label}: {text}" for label, text in zip(labels, texts, strict=True)],
-                texts,
-            )
-        ],
-        x={
-            "title": {"text": f"cost in {plain(split.currency, 12)}"},
-            "range": [0, 1.25 * max(amounts)],
-            "nticks": 7,
-        },
+        [row_bars(labels, amounts, [color for _, _, color in found], facts, texts)],
+        x=amount_axis(f"cost in {money.words}", money, [0, 1.25 * max(amounts)], nticks=7),
         y=rows_axis(labels),
         plot_px=28 * len(labels),
         bargap=0.25,
@@ -144,21 +134,12 @@ def shares_figure(shares: Shares) -> Figure | None:
     for field, name, color in _TIME:
         seconds = [getattr(split, field) or 0.0 for _, split in rows]
         if any(seconds):
-            traces.append(
-                {
-                    "type": "bar",
-                    "orientation": "h",
-                    "name": name,
-                    "y": labels,
-                    "marker": {"color": color},
-                    "x": [100 * part / split.total_s for part, (_, split) in zip(seconds, rows, strict=True)],
-                    "customdata": [
-                        f"<b>{label}</b>: {name}<br>{duration_text(part)}, {_percent(part / split.total_s)}"
-                        for part, label, (_, split) in zip(seconds, labels, rows, strict=True)
-                    ],
-                    "hovertemplate": "%{customdata}<extra></extra>",
-                }
-            )
+            facts = [
+                f"<b>{label}</b>: {name}<br>{duration_text(part)}, {_percent(part / split.total_s)}"
+                for part, label, (_, split) in zip(seconds, labels, rows, strict=True)
+            ]
+            shares_of = [100 * part / split.total_s for part, (_, split) in zip(seconds, rows, strict=True)]
+            traces.append(bars(labels, shares_of, {"color": color}, facts, name=name))
     more = len(shares.by_worker) - WORKERS if shares.basis == "workers" else 0
     of = "worker time" if shares.basis == "workers" else "wall time"
     return make_figure(
@@ -178,26 +159,17 @@ def _percent(share: float) -> str:
     return plain(format_percent(share))
 
 
-def _row_bars(
+def row_bars(
     labels: Sequence[str],
     values: Sequence[float],
     paint: Sequence[str],
     facts: Sequence[str],
     texts: Sequence[str],
+    **more: Any,
 ) -> dict[str, Any]:
-    return {
-        "type": "bar",
-        "orientation": "h",
-        "y": apart(labels),
-        "x": list(values),
-        "marker": {"color": list(paint)},
-        "text": list(texts),
-        "textposition": "outside",
-        "cliponaxis": False,
-        "customdata": list(facts),
-        "hovertemplate": "%{customdata}<extra></extra>",
-        "name": "",
-    }
+    """Bars with a colour and a text each."""
+    beside = {"text": list(texts), "textposition": "outside", "cliponaxis": False}
+    return bars(apart(labels), values, {"color": list(paint)}, facts, **beside, **more)
 
 
 def rows_axis(labels: Sequence[str]) -> dict[str, Any]:
@@ -211,18 +183,6 @@ def rows_axis(labels: Sequence[str]) -> dict[str, Any]:
         "fixedrange": True,
         "showgrid": False,
     }
-
-
-def apart(labels: Sequence[str]) -> list[str]:
-    """The same labels, each different from all before."""
-    found: dict[str, None] = {}
-    for label in labels:
-        number, name = 1, label
-        while name in found:
-            number += 1
-            name = f"{label} ·{number}"
-        found[name] = None
-    return list(found)
 
 
 SHOWN = 300
@@ -277,7 +237,7 @@ def spans_figure(tree: SpanTree, *, colors: Mapping[str, str] | None = None) -> 
                 "marker": {"colors": paint, "line": {"width": 1, "color": "rgba(255,255,255,0.6)"}},
                 "textfont": {"color": [ink_on(color) for color in paint]},
                 "customdata": [_facts(key, nodes[key], inside[key], whole) for key in order],
-                "hovertemplate": "%{customdata}<extra></extra>",
+                "hovertemplate": HOVER,
             }
         ],
         x={"visible": False},

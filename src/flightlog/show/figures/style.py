@@ -207,6 +207,84 @@ def make_figure(
     return with_theme(figure, "light")
 
 
+HOVER = "%{customdata}<extra></extra>"
+"""Shows the text of each bar or point."""
+
+
+def bars(
+    labels: Sequence[str],
+    lengths: Sequence[float],
+    marker: Mapping[str, Any],
+    hover: Sequence[str],
+    **more: Any,
+) -> dict[str, Any]:
+    """Horizontal bars in the rows of these labels."""
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "name": "",
+        "y": list(labels),
+        "x": list(lengths),
+        "marker": dict(marker),
+        "customdata": list(hover),
+        "hovertemplate": HOVER,
+        **more,
+    }
+
+
+def markers(
+    x: Sequence[float | None],
+    y: Sequence[Any],
+    marker: Mapping[str, Any],
+    hover: Sequence[str] = (),
+    **more: Any,
+) -> dict[str, Any]:
+    """Points; without `hover` they say nothing by themselves."""
+    said = {"customdata": list(hover), "hovertemplate": HOVER} if hover else {}
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "x": list(x),
+        "y": list(y),
+        "marker": dict(marker),
+        **said,
+        **more,
+    }
+
+
+def line(
+    x: Sequence[float | None], y: Sequence[float | None], style: Mapping[str, Any], **more: Any
+) -> dict[str, Any]:
+    """A line that says nothing by itself; None is a gap in it."""
+    drawn = {"type": "scatter", "mode": "lines", "x": list(x), "y": list(y), "line": dict(style)}
+    return {**drawn, **({} if "hovertemplate" in more else {"hoverinfo": "skip"}), **more}
+
+
+def filled(
+    x: Sequence[float | None],
+    y: Sequence[float | None],
+    color: str,
+    opacity: float,
+    *,
+    width: float = 0,
+    **more: Any,
+) -> dict[str, Any]:
+    """What a line encloses, with an outline of this width."""
+    outline = {"color": color, "width": width}
+    return line(x, y, outline, fill="toself", fillcolor=faded(color, opacity), **more)
+
+
+def amount_axis(title: str, scale: Scale, ends: Sequence[float], **more: Any) -> dict[str, Any]:
+    """An axis of amounts in a unit, from one end to the other."""
+    return {
+        "title": {"text": title},
+        "ticksuffix": scale.suffix,
+        "nticks": 8,
+        "range": [end * scale.factor for end in ends],
+        **more,
+    }
+
+
 def _near(axis: Mapping[str, Any]) -> dict[str, Any]:
     """The axis with its title close to its ticks, so that a legend has its place below."""
     title = axis.get("title")
@@ -267,6 +345,18 @@ def name_text(text: str, limit: int = LIMIT) -> str:
     return plain(text, limit) if text[: limit * _READ_AHEAD].strip() else NAMELESS
 
 
+def apart(labels: Sequence[str]) -> list[str]:
+    """The same labels, each different from all before: an axis tells rows apart by them."""
+    found: dict[str, None] = {}
+    for label in labels:
+        number, name = 1, label
+        while name in found:
+            number += 1
+            name = f"{label} ·{number}"
+        found[name] = None
+    return list(found)
+
+
 def plain_back(text: str) -> str:
     """A text of a figure as Plotly displays it: without tags, and entities as characters."""
     return (
@@ -302,47 +392,16 @@ _TIMES = (
     (1e-3, Scale(1e3, " ms", "milliseconds")),
 )
 _DECADES = (
-    1e-9,
-    1e-8,
-    1e-7,
-    1e-6,
-    1e-5,
-    1e-4,
-    1e-3,
-    1e-2,
-    1e-1,
-    1.0,
-    10.0,
-    60.0,
-    600.0,
-    3_600.0,
-    36_000.0,
-    86_400.0,
-    864_000.0,
-    8_640_000.0,
-    86_400_000.0,
+    *(10.0**power for power in range(-9, 2)),
+    *(60.0 * step for step in (1, 10)),
+    *(3_600.0 * step for step in (1, 10)),
+    *(86_400.0 * step for step in (1, 10, 100, 1_000)),
 )
 _FINE = (
     *(step * 10.0**power for power in range(-9, 0) for step in (1, 2, 5)),
-    1.0,
-    2.0,
-    5.0,
-    10.0,
-    20.0,
-    30.0,
-    60.0,
-    120.0,
-    300.0,
-    600.0,
-    1_200.0,
-    1_800.0,
-    3_600.0,
-    7_200.0,
-    18_000.0,
-    36_000.0,
-    86_400.0,
-    172_800.0,
-    432_000.0,
+    *(unit * step for unit in (1.0, 60.0) for step in (1, 2, 5, 10, 20, 30)),
+    *(3_600.0 * step for step in (1, 2, 5, 10)),
+    *(86_400.0 * step for step in (1, 2, 5)),
 )
 
 

@@ -13,12 +13,15 @@ from flightlog.show.figures.style import (
     QUIET,
     WARN,
     Scale,
+    apart,
+    bars,
     clock_text,
     colors_of,
     day_text,
     duration_text,
     faded,
     make_figure,
+    markers,
     name_text,
     plain,
     time_axis,
@@ -66,12 +69,13 @@ def timeline_figure(
     side by side. Without `notes` the caller shows them.
     """
     ran = timeline.bars is not None or timeline.cells is not None or timeline.marks
-    apart = timeline.outside
-    if not (timeline.lanes and ran) and apart is None:
+    outside = timeline.outside
+    if not (timeline.lanes and ran) and outside is None:
         return None
     colors = colors_of(timeline.names) if colors is None else colors
     scale, axis = time_axis(max(timeline.length_s, length_s or 0.0), timeline.since)
-    labels = _labels([*(lane_parts(lane) for lane in timeline.lanes), (OUTSIDE, "")])
+    lanes = [*(lane_parts(lane) for lane in timeline.lanes), (OUTSIDE, "")]
+    labels = apart([name_text(name, 24) + more for name, more in lanes])
     name_apart = labels.pop()
     rows = _rows(labels, timeline.nested)
     traces: list[dict[str, Any]] = []
@@ -84,16 +88,16 @@ def timeline_figure(
         traces += span_traces(timeline.nested, rows, timeline.since, scale, paint)
     traces += _marks(timeline, labels, scale)
     below: list[str] = []
-    if apart is not None:
-        below = [name_apart, *_below(name_apart, apart.rows[0] - 1)]
-        traces += span_traces(apart, [["", *below]], timeline.since, scale, paint, where="outside")
+    if outside is not None:
+        below = [name_apart, *_below(name_apart, outside.rows[0] - 1)]
+        traces += span_traces(outside, [["", *below]], timeline.since, scale, paint, where="outside")
     every_row = [row for of_lane in (*rows, below) for row in of_lane]
-    lanes = len(every_row)
-    row = max(LEAST_ROW_PX, min(ROW_PX, HIGHEST_PX / lanes))
+    rows_all = len(every_row)
+    row = max(LEAST_ROW_PX, min(ROW_PX, HIGHEST_PX / rows_all))
     least_rows = min((len(of_lane) for of_lane in rows), default=1)
     every = max(1, math.ceil(LABEL_PX / (row * least_rows)))
     named = labels[::every]
-    if apart is not None:
+    if outside is not None:
         named = [*labels[: max(0, len(labels) - every + 1) : every], name_apart]
     return make_figure(
         traces,
@@ -102,15 +106,15 @@ def timeline_figure(
             "type": "category",
             "categoryorder": "array",
             "categoryarray": every_row,
-            "range": [lanes - 0.5, -0.5],
+            "range": [rows_all - 0.5, -0.5],
             "tickvals": named,
             "ticktext": named,
             "showgrid": False,
-            "fixedrange": lanes <= 8,
+            "fixedrange": rows_all <= 8,
         },
         title=plain(title, 200),
         notes=[plain(note, 300) for note in timeline_notes(timeline)] if notes else [],
-        plot_px=lanes * row,
+        plot_px=rows_all * row,
         barmode="overlay",
         bargap=0.15,
         legend=True,
@@ -130,19 +134,6 @@ def _rows(labels: Sequence[str], nested: Nested | None) -> list[list[str]]:
 
 def _below(label: str, count: int) -> list[str]:
     return [f"{label}\u2063{number}" for number in range(count)]
-
-
-def _labels(lanes: Sequence[tuple[str, str]]) -> list[str]:
-    """What lanes are called, each by a text of its own; a lane is given by its parts."""
-    found: dict[str, None] = {}
-    for name, more in lanes:
-        text = label = name_text(name, 24) + more
-        number = 1
-        while label in found:
-            number += 1
-            label = f"{text} ·{number}"
-        found[label] = None
-    return list(found)
 
 
 def lane_parts(lane: TimelineRow) -> tuple[str, str]:
@@ -174,30 +165,21 @@ def _color(timeline: Timeline, name: int, colors: Mapping[str, str]) -> str:
     return colors.get(timeline.names[name], OTHER) if name < len(timeline.names) else OTHER
 
 
-def _trace(timeline: Timeline, name: int, colors: Mapping[str, str]) -> dict[str, Any]:
-    return {
-        "type": "bar",
-        "orientation": "h",
-        "name": _legend_name(timeline, name),
-        "legendgroup": f"name {name}",
-        "marker": {"color": _color(timeline, name, colors), "line": {"width": 0}},
-        "hovertemplate": "%{customdata}<extra></extra>",
-    }
-
-
 def _bars(
-    timeline: Timeline, labels: Sequence[str], bars: Bars, scale: Scale, colors: Mapping[str, str]
+    timeline: Timeline, labels: Sequence[str], drawn: Bars, scale: Scale, colors: Mapping[str, str]
 ) -> list[dict[str, Any]]:
-    traces = []
-    for name, places in _by_name(bars.name, len(timeline.names)):
-        trace = _trace(timeline, name, colors)
-        trace["y"] = [labels[bars.lane[n]] for n in places]
-        trace["base"] = scale.of(bars.start_s[n] for n in places)
-        trace["x"] = scale.of(bars.length_s[n] for n in places)
-        trace["customdata"] = [_bar_text(timeline, bars, n) for n in places]
-        trace["marker"] = shaded(trace["marker"]["color"], [bars.state[n] for n in places])
-        traces.append(trace)
-    return traces
+    return [
+        bars(
+            [labels[drawn.lane[n]] for n in places],
+            scale.of(drawn.length_s[n] for n in places),
+            shaded(_color(timeline, name, colors), [drawn.state[n] for n in places]),
+            [_bar_text(timeline, drawn, n) for n in places],
+            base=scale.of(drawn.start_s[n] for n in places),
+            name=_legend_name(timeline, name),
+            legendgroup=f"name {name}",
+        )
+        for name, places in _by_name(drawn.name, len(timeline.names))
+    ]
 
 
 def _bar_text(timeline: Timeline, bars: Bars, n: int) -> str:
@@ -253,22 +235,18 @@ def span_traces(
     traces = []
     for name, places in _by_name(nested.name, known):
         label = name_text(nested.names[name], 40) if name < known else "other spans"
+        paint_of = paint[nested.names[name]] if name < known else OTHER
         traces.append(
-            {
-                "type": "bar",
-                "orientation": "h",
-                "name": f"{label} ({where})",
-                "legendgroup": f"{where} {name}",
-                "width": 0.55,
-                "hovertemplate": "%{customdata}<extra></extra>",
-                "y": [rows[nested.lane[n]][1 + nested.row[n]] for n in places],
-                "base": scale.of(nested.start_s[n] for n in places),
-                "x": scale.of(nested.length_s[n] for n in places),
-                "customdata": [_span_text(nested, n, since) for n in places],
-                "marker": shaded(
-                    paint[nested.names[name]] if name < known else OTHER, [nested.state[n] for n in places]
-                ),
-            }
+            bars(
+                [rows[nested.lane[n]][1 + nested.row[n]] for n in places],
+                scale.of(nested.length_s[n] for n in places),
+                shaded(paint_of, [nested.state[n] for n in places]),
+                [_span_text(nested, n, since) for n in places],
+                base=scale.of(nested.start_s[n] for n in places),
+                name=f"{label} ({where})",
+                legendgroup=f"{where} {name}",
+                width=0.55,
+            )
         )
     return traces
 
@@ -320,15 +298,13 @@ def _cells(
         "<extra></extra>",
     }
     legend = [
-        {
-            "type": "scatter",
-            "mode": "markers",
-            "x": [None],
-            "y": [None],
-            "name": _legend_name(timeline, name),
-            "marker": {"symbol": "square", "size": 11, "color": paint[name]},
-            "hoverinfo": "skip",
-        }
+        markers(
+            [None],
+            [None],
+            {"symbol": "square", "size": 11, "color": paint[name]},
+            name=_legend_name(timeline, name),
+            hoverinfo="skip",
+        )
         for name in sorted(used)
     ]
     return [picture, *legend]
@@ -356,25 +332,16 @@ def _marks(timeline: Timeline, labels: Sequence[str], scale: Scale) -> list[dict
     for kind, (name, symbol, color) in _MARKS.items():
         found = [mark for mark in timeline.marks if mark.kind == kind and 0 <= mark.lane < len(labels)]
         if found:
+            outlined = kind in {"failed", "lost"}
+            edge = {"color": "#ffffff" if outlined else color, "width": 1 if outlined else 2}
             traces.append(
-                {
-                    "type": "scatter",
-                    "mode": "markers",
-                    "name": name,
-                    "x": scale.of(mark.at_s for mark in found),
-                    "y": [labels[mark.lane] for mark in found],
-                    "hovertemplate": "%{customdata}<extra></extra>",
-                    "marker": {
-                        "symbol": symbol,
-                        "color": color,
-                        "size": 9,
-                        "line": {
-                            "color": "#ffffff" if kind in {"failed", "lost"} else color,
-                            "width": 1 if kind in {"failed", "lost"} else 2,
-                        },
-                    },
-                    "customdata": [_mark_text(mark, name) for mark in found],
-                }
+                markers(
+                    scale.of(mark.at_s for mark in found),
+                    [labels[mark.lane] for mark in found],
+                    {"symbol": symbol, "color": color, "size": 9, "line": edge},
+                    [_mark_text(mark, name) for mark in found],
+                    name=name,
+                )
             )
     return traces
 

@@ -9,9 +9,12 @@ from flightlog.show.figures.style import (
     PALETTE,
     QUIET,
     Scale,
+    amount_axis,
     bytes_scale,
-    faded,
+    filled,
+    line,
     make_figure,
+    markers,
     plain,
     time_scale,
     value_text,
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from flightlog.analyze.history.trends import Trend
 
 TICKS = 8
+LEVEL = PALETTE[1]
 BANDED = 10
 """Fewer runs have no p5 and p95."""
 
@@ -48,13 +52,7 @@ def trends_figure(trend: Trend) -> Figure | None:
             "tickvals": named,
             "ticktext": [plain((trend.points[n].start_time or "")[:10] or f"run {n + 1}") for n in named],
         },
-        y={
-            "title": {"text": _title(trend, scale)},
-            "ticksuffix": scale.suffix,
-            "separatethousands": True,
-            "nticks": 6,
-            "range": [bottom * scale.factor, (high + around) * scale.factor],
-        },
+        y=amount_axis(_title(trend, scale), scale, [bottom, high + around], nticks=6, separatethousands=True),
         plot_px=240,
         legend=True,
     )
@@ -86,21 +84,15 @@ def _text(trend: Trend, value: float) -> str:
 
 
 def _points(trend: Trend, scale: Scale) -> dict[str, Any]:
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": "runs",
-        "x": list(range(len(trend.points))),
-        "y": scale.of(point.value for point in trend.points),
-        "marker": {"size": 7 if len(trend.points) <= 300 else 4, "color": PALETTE[0]},
-        "customdata": [
-            f"<b>{_text(trend, point.value)}</b><br>{plain(point.run_id, 60)}<br>"
-            f"{plain(moment_text(point.start_time))}"
-            + (f", commit {plain(point.git_commit[:12])}" if point.git_commit else "")
-            for point in trend.points
-        ],
-        "hovertemplate": "%{customdata}<extra></extra>",
-    }
+    facts = [
+        f"<b>{_text(trend, point.value)}</b><br>{plain(point.run_id, 60)}<br>"
+        f"{plain(moment_text(point.start_time))}"
+        + (f", commit {plain(point.git_commit[:12])}" if point.git_commit else "")
+        for point in trend.points
+    ]
+    marker = {"size": 7 if len(trend.points) <= 300 else 4, "color": PALETTE[0]}
+    y = scale.of(point.value for point in trend.points)
+    return markers(range(len(trend.points)), y, marker, facts, name="runs")
 
 
 def _levels(trend: Trend, scale: Scale) -> dict[str, Any]:
@@ -109,15 +101,7 @@ def _levels(trend: Trend, scale: Scale) -> dict[str, Any]:
     for level in trend.levels:
         x += [level.first - 0.4, level.first + level.runs - 0.6, None]
         y += [level.typical * scale.factor, level.typical * scale.factor, None]
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": "typical of a level",
-        "x": x,
-        "y": y,
-        "hoverinfo": "skip",
-        "line": {"color": "#dd7700", "width": 2.5},
-    }
+    return line(x, y, {"color": LEVEL, "width": 2.5}, name="typical of a level")
 
 
 def _band(trend: Trend, scale: Scale) -> list[dict[str, Any]]:
@@ -129,18 +113,7 @@ def _band(trend: Trend, scale: Scale) -> list[dict[str, Any]]:
         low, high = level.p05 * scale.factor, level.p95 * scale.factor
         x += [left, right, right, left, left, None]
         y += [low, low, high, high, low, None]
-    band = {
-        "type": "scatter",
-        "mode": "lines",
-        "name": "p5 to p95",
-        "x": x,
-        "y": y,
-        "fill": "toself",
-        "fillcolor": faded("#dd7700", 0.18),
-        "line": {"width": 0, "color": faded("#dd7700", 0.18)},
-        "hoverinfo": "skip",
-    }
-    return [band] if x else []
+    return [filled(x, y, LEVEL, 0.18, name="p5 to p95")] if x else []
 
 
 def _changes(trend: Trend, scale: Scale) -> list[dict[str, Any]]:
@@ -161,20 +134,6 @@ def _changes(trend: Trend, scale: Scale) -> list[dict[str, Any]]:
             f"<b>{_text(trend, change.before)} → {_text(trend, change.after)}</b>{by}<br>from "
             f"{plain(change.run_id)}{what}"
         )
-    return [
-        {
-            "type": "scatter",
-            "mode": "markers",
-            "name": "steps",
-            "x": [change.at for change in trend.changes],
-            "y": [change.after * scale.factor for change in trend.changes],
-            "customdata": facts,
-            "hovertemplate": "%{customdata}<extra></extra>",
-            "marker": {
-                "symbol": "triangle-up",
-                "size": 13,
-                "color": BAD,
-                "line": {"width": 1, "color": QUIET},
-            },
-        }
-    ]
+    marker = {"symbol": "triangle-up", "size": 13, "color": BAD, "line": {"width": 1, "color": QUIET}}
+    y = scale.of(change.after for change in trend.changes)
+    return [markers([change.at for change in trend.changes], y, marker, facts, name="steps")]
