@@ -22,7 +22,7 @@ import flightlog
 from flightlog.core.errors import UsageError
 from flightlog.events import Event, TaskCompleted, TaskSubmitted
 from flightlog.export.base import ExportOptions
-from flightlog.export.prometheus.server import Choice, Chooser, MetricsPage, MetricsServer, RunsCollector
+from flightlog.export.prometheus.server import Choice, MetricsPage, MetricsServer, RunsCollector, choose
 from flightlog.export.prometheus.textfile import EVERY_S, TextfileExporter
 from flightlog.store import layout
 from flightlog.store.liveness import Observer, unix_time
@@ -308,18 +308,18 @@ def test_runs_that_run_come_first_then_the_newest(tmp_path: Path) -> None:
     old = make_run(tmp_path, token="00000002", start_time=at(2))
     new = make_run(tmp_path, token="00000003", start_time=at(3))
     observer = Observer(now=ENDED + 60, host="elsewhere")
-    chooser = Chooser(3600.0, 2)
-    assert chooser.choose(tmp_path, observer) == Choice(
+    assert choose(tmp_path, observer, recent_s=3600.0, max_runs=2) == Choice(
         shown=(first, new), hidden=1, statuses={"running": 1, "completed": 2}
     )
-    assert Chooser(3600.0, 9).choose(tmp_path, observer).shown == (first, new, old)
+    assert choose(tmp_path, observer, recent_s=3600.0, max_runs=9).shown == (first, new, old)
 
 
-def test_a_run_that_ended_long_ago_is_read_once_and_again_when_it_goes_on(tmp_path: Path) -> None:
+def test_a_run_that_ended_long_ago_is_counted_and_shown_again_when_it_goes_on(tmp_path: Path) -> None:
     path = make_run(tmp_path)
-    chooser, later = Chooser(3600.0, 9), Observer(now=ENDED + 7200, host="elsewhere")
+    later = Observer(now=ENDED + 7200, host="elsewhere")
     for _ in range(2):
-        assert chooser.choose(tmp_path, later) == Choice(shown=(), hidden=0, statuses={"completed": 1})
+        past = choose(tmp_path, later, recent_s=3600.0, max_runs=9)
+        assert past == Choice(shown=(), hidden=0, statuses={"completed": 1})
     document = layout.RunInfo(
         run_id=path.name,
         project="demo",
@@ -330,4 +330,5 @@ def test_a_run_that_ended_long_ago_is_read_once_and_again_when_it_goes_on(tmp_pa
     )
     (path / layout.RUN).write_bytes(msgspec.json.encode(document))
     os.utime(path / layout.RUN, ns=(1, 1))
-    assert chooser.choose(tmp_path, later) == Choice(shown=(path,), hidden=0, statuses={"running": 1})
+    gone_on = choose(tmp_path, later, recent_s=3600.0, max_runs=9)
+    assert gone_on == Choice(shown=(path,), hidden=0, statuses={"running": 1})

@@ -29,9 +29,7 @@ from prometheus_client.registry import Collector
 from flightlog.core.errors import UsageError
 from flightlog.export.prometheus.families import STATUSES, RunFigures, families
 from flightlog.export.prometheus.watch import RunWatch
-from flightlog.store import layout
-from flightlog.store.catalogue import run_paths, start_of
-from flightlog.store.documents import read_document
+from flightlog.store.catalogue import PastRun, past_runs
 from flightlog.store.liveness import Observer, here, unix_time
 from flightlog.store.runs_folder import RunsPlace
 
@@ -243,7 +241,7 @@ class RunsCollector(Collector):
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._runs = RunsPlace(runs) if isinstance(runs, Path) else runs
-        self._chooser = Chooser(recent_s, max_runs)
+        self._recent_s, self._max_runs = recent_s, max_runs
         self._observe, self._clock = observe, clock
         self._watches: dict[Path, RunWatch] = {}
         self._lock = threading.Lock()
@@ -259,7 +257,7 @@ class RunsCollector(Collector):
         with self._lock:
             began = self._clock()
             observer = self._observe()
-            choice = self._chooser.choose(self._runs.folder(), observer)
+            choice = choose(self._runs.folder(), observer, recent_s=self._recent_s, max_runs=self._max_runs)
             figures = self._look(choice.shown, observer)
             found = [
                 *families(figures),
@@ -327,56 +325,27 @@ class Choice(Struct, frozen=True, kw_only=True):
     """All runs of the folder."""
 
 
-class Chooser:
-    """Looks at a folder again and again. A run that ended long ago is read once, and again if its `run.json`
-    changes.
-    """
-
-    def __init__(self, recent_s: float, max_runs: int) -> None:
-        self._recent_s, self._max_runs = recent_s, max_runs
-        self._past: dict[Path, tuple[int, str]] = {}
-
-    def choose(self, folder: Path, observer: Observer) -> Choice:
-        """The choice as of now; a folder that is missing has no runs."""
-        statuses: Counter[str] = Counter()
-        wanted: list[tuple[bool, float, Path]] = []
-        past: dict[Path, tuple[int, str]] = {}
-        for path in run_paths(folder):
-            changed = _changed(path)
-            known = self._past.get(path)
-            if known is not None and known[0] == changed:
-                past[path] = known
-                statuses[known[1]] += 1
-                continue
-            status, started, ended = _read(path, observer)
-            statuses[status] += 1
-            if status == "running" or observer.now - ended <= self._recent_s:
-                wanted.append((status != "running", -started, path))
-            elif changed is not None:
-                past[path] = (changed, status)
-        self._past = past
-        shown = [path for _, _, path in sorted(wanted)]
-        return Choice(
-            shown=tuple(shown[: self._max_runs]), hidden=len(shown[self._max_runs :]), statuses=dict(statuses)
-        )
+def choose(folder: Path, observer: Observer, *, recent_s: float, max_runs: int) -> Choice:
+    """The choice as of now; a folder that is missing has no runs."""
+    runs = past_runs(folder, headlines=False, observer=observer)
+    wanted = [
+        run.entry
+        for run in runs
+        if run.entry.status == "running" or observer.now - _last_heard(run) <= recent_s
+    ]
+    shown = [entry.path for entry in sorted(wanted, key=lambda entry: entry.status != "running")]
+    return Choice(
+        shown=tuple(shown[:max_runs]),
+        hidden=len(shown[max_runs:]),
+        statuses=Counter(run.entry.status for run in runs),
+    )
 
 
-def _changed(path: Path) -> int | None:
-    try:
-        return (path / layout.RUN).stat().st_mtime_ns
-    except OSError:
-        return None
-
-
-def _read(path: Path, observer: Observer) -> tuple[str, float, float]:
-    """Status, start, and end or last heartbeat, in Unix seconds; unknown times are long ago."""
-    info = read_document(path / layout.RUN, layout.RunInfo).value
-    if info is None:
-        named = unix_time(start_of(path.name)) or 0.0
-        return "unknown", named, named
-    started = unix_time(info.start_time) or unix_time(start_of(info.run_id)) or 0.0
-    heard = unix_time(info.end_time) or unix_time(info.heartbeat)
-    return observer.status(info), started, started + (info.duration_s or 0.0) if heard is None else heard
+def _last_heard(run: PastRun) -> float:
+    """The end or last heartbeat of a run, in Unix seconds; an unknown time is long ago."""
+    entry = run.entry
+    heard = unix_time(entry.end_time) or (None if run.info is None else unix_time(run.info.heartbeat))
+    return heard or (unix_time(entry.start_time) or 0.0) + (entry.duration_s or 0.0)
 
 
 class MetricsPage:
