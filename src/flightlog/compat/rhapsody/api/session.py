@@ -87,11 +87,11 @@ class Session:
                 task["backend"] = next(iter(self._exec_backends))
             by_backend.setdefault(task["backend"], []).append(task)
             if self._telemetry is not None:
-                self._telemetry._on_task_created(task)
-                self._telemetry._on_task_submitted(task)
-        for group in by_backend.values() if self._telemetry is not None else ():
-            for task in group:
-                self._telemetry._on_task_queued(task)  # type: ignore[union-attr] # just asked
+                self._telemetry._on_task_state_change(task, "CREATED")
+                self._telemetry._on_task_state_change(task, "SUBMITTED")
+        if self._telemetry is not None:
+            for task in (task for group in by_backend.values() for task in group):
+                self._telemetry._on_task_state_change(task, "QUEUED")
         await asyncio.gather(
             *(self._exec_backends[name].submit_tasks(group) for name, group in by_backend.items())
         )

@@ -329,29 +329,17 @@ class TelemetryManager:
             return round(self._duration, 6)
         return round(time.time() - self._start_time, 6)
 
-    # --- what a session tells
-
-    def _on_task_created(self, task: dict[str, Any]) -> None:
-        self._tell_state(task, "CREATED", {})
-
-    def _on_task_submitted(self, task: dict[str, Any]) -> None:
-        self._tell_state(task, "SUBMITTED", {"args": arguments(task)})
-
-    def _on_task_queued(self, task: dict[str, Any]) -> None:
-        self._tell_state(task, "QUEUED", {})
-
     def _on_task_state_change(self, task: dict[str, Any], state: str) -> None:
-        backend = self._backends.get(task.get("backend") or "")
-        measured = getattr(backend, "measured", {}).get(task["uid"], {})
-        held = {name: task.get(name) for name in ("exception", "exit_code", "stderr")}
-        self._tell_state(task, state, {**held, **measured})
-
-    def _tell_state(self, task: dict[str, Any], state: str, facts: dict[str, Any]) -> None:
+        """A task of the session has entered this state, or is CREATED, SUBMITTED or QUEUED there."""
         if not self._running:
             return
-        known = self._tasks.get(task["uid"])
-        began = None if known is None else known.started_at
-        event = task_event(self._session_id, task, state, facts, began)
+        uid, backend = task["uid"], self._backends.get(task.get("backend") or "")
+        facts = {name: task.get(name) for name in ("exception", "exit_code", "stderr")}
+        facts |= getattr(backend, "measured", {}).get(uid, {})
+        if state == "SUBMITTED":
+            facts["args"] = arguments(task)
+        known = self._tasks.get(uid)
+        event = task_event(self._session_id, task, state, facts, None if known is None else known.started_at)
         if event is not None:
             self._emit(event, facts)
 
