@@ -230,7 +230,7 @@ def _never_hurting(method: Callable[..., None]) -> Callable[..., None]:
     """The method, doing nothing where nothing is recorded, and its own mistakes noted in the run."""
 
     def guarded(self: CommandRecord, *args: Any) -> None:
-        if self.run is None:
+        if not self.recorded:
             return
         try:
             method(self, *args)
@@ -251,7 +251,7 @@ class CommandRecord:
         tree: TreeSampler,
         costs: WorkerCosts | None = None,
     ) -> None:
-        self.run = None if isinstance(run, NoopRun) else run
+        self.run, self.recorded = run, not isinstance(run, NoopRun)
         self._costs = costs or WorkerCosts()
         self._name, self._argv, self._tree = name, argv, tree
         self._ids: dict[str, Any] = {}
@@ -265,7 +265,7 @@ class CommandRecord:
 
     def place(self) -> dict[str, str]:
         """The variables that let Python code inside the command record into the run, as part of the task."""
-        if self.run is None or not self._ids:
+        if not self._ids:
             return {}
         here = format_traceparent(self._ids["trace_id"], self._ids["span_id"])
         return {ENVIRONMENT[RUN]: str(self.run.path), ENVIRONMENT[TRACEPARENT]: here}
@@ -273,7 +273,6 @@ class CommandRecord:
     @_never_hurting
     def submitted(self) -> None:
         """The command is about to be started."""
-        assert self.run is not None
         run, task_id = self.run, self.run.recorder.next_id()
         command = redact_command(self._argv)
         job = job_here()
@@ -302,7 +301,6 @@ class CommandRecord:
     @_never_hurting
     def started(self, child: Child) -> None:
         """The command runs."""
-        assert self.run is not None
         run, self._started_ns = self.run, monotonic_ns()
         host = run.recorder.host
         self._worker = {"worker": lane_name(host, child.pid, main=True), "host": host, "pid": child.pid}
@@ -321,7 +319,6 @@ class CommandRecord:
 
     def _in_a_job(self) -> None:
         """Say which job of a batch system this is, if it is one, and what it was given."""
-        assert self.run is not None
         job = job_here(worker=self._worker["worker"], task_id=self._ids["task_id"], host=self._worker["host"])
         if job is None:
             return
@@ -346,7 +343,6 @@ class CommandRecord:
     @_never_hurting
     def ended(self, ended: Ended, tails: Mapping[str, OutputTail], unseen: Mapping[str, str]) -> None:
         """The command is over. `tails` are the ends of its output, `unseen` says why others are not known."""
-        assert self.run is not None
         run, info = self.run, self.run.info
         if info.pid == os.getpid():
             info.exit_code, info.signal = ended.exit_code, ended.signal
@@ -387,7 +383,6 @@ class CommandRecord:
         output: str | None,
         used: dict[str, Any],
     ) -> None:
-        assert self.run is not None
         if self.run.info.pid == os.getpid():
             self.run.info.exit_code = exit_code
         same = "\n".join([self._name, kind, str(exit_code)]).encode("utf-8", "surrogateescape")
@@ -438,12 +433,10 @@ class CommandRecord:
         }
 
     def _sample(self) -> None:
-        assert self.run is not None
         for sample in self._tree.sample():
             self.run.emit(sample)
 
     def _at(self, ns: int) -> str:
-        assert self.run is not None
         return self.run.recorder.clock.iso(ns)
 
 

@@ -17,7 +17,7 @@ from flightlog.record.recorder import Recorder
 from flightlog.record.span import RootSpan, Span
 from flightlog.record.task import AttemptSpan
 from flightlog.record.values import bounded, text_of
-from flightlog.samplers.frameworks import AllocatorReading, Capabilities
+from flightlog.samplers.frameworks import Allocator, AllocatorReading, Capabilities
 
 MAX_PATH = 400
 """Characters of a span's path that an event holds."""
@@ -65,11 +65,10 @@ class EventMaker:
     def make(
         self,
         kind: str,
-        collector: str,
+        allocator: Allocator,
         device: int,
         reading: AllocatorReading,
         use: DeviceUse,
-        capabilities: Capabilities,
         *,
         change: int = 0,
         here: Span | None = None,
@@ -81,8 +80,8 @@ class EventMaker:
         """
         now = monotonic_ns() if now_ns is None else now_ns
         clock = self._recorder.clock
-        allocated = reading.allocated_bytes
-        reserved = reading.reserved_bytes
+        allocated, reserved = reading.allocated_bytes, reading.reserved_bytes
+        capabilities = allocator.capabilities
         if capabilities is not self._capabilities:
             self._capabilities, self._unknown = capabilities, capabilities.unknown()
         unknown = {**self._unknown}
@@ -105,7 +104,7 @@ class EventMaker:
             timestamp=clock.iso(now),
             timestamp_ns=now + clock.anchor_ns,
             event_type=kind,
-            collector=f"flightlog.{collector}",
+            collector=f"flightlog.{allocator.name}",
             device_id=device,
             allocator_allocated_bytes=allocated or 0,
             allocator_reserved_bytes=held,

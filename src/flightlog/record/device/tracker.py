@@ -272,16 +272,7 @@ class DeviceMemoryTracker:
         assert allocator is not None
         more.pop("device_id", None)
         return self._maker.make(
-            kind,
-            allocator.name,
-            device,
-            reading,
-            use,
-            allocator.capabilities,
-            change=change,
-            here=here,
-            now_ns=now,
-            **more,
+            kind, allocator, device, reading, use, change=change, here=here, now_ns=now, **more
         )
 
     def _emit(self, events: list[DeviceMemory]) -> None:
@@ -358,21 +349,9 @@ class Bystander:
             return ()
         about = facts.get("device_id")
         found.sort(key=lambda one: (one[0] == about, percent_used(one[1], one[2]) or 0.0))
-        said = {key: value for key, value in facts.items() if key != "device_id"}
-        events = [
-            maker.make(
-                "error",
-                allocator.name,
-                device,
-                reading,
-                use,
-                allocator.capabilities,
-                here=here or _here(self._recorder),
-                **_clock(),
-                **said,
-            )
-            for device, reading, use in found
-        ]
+        said = {key: value for key, value in facts.items() if key != "device_id"} | _clock()
+        where = here or _here(self._recorder)
+        events = [maker.make("error", allocator, *one, here=where, **said) for one in found]
         self._recorder.emit_all(events)
         return events
 
@@ -461,13 +440,8 @@ class DeviceSource:
         if self._driver is not None and known is not None:
             memory = self._driver.memory(known)
             if memory.used_bytes is not None:
-                return DeviceUse(
-                    memory.used_bytes,
-                    memory.free_bytes,
-                    memory.total_bytes,
-                    "driver",
-                    known.mig or known.uuid,
-                )
+                sizes = memory.used_bytes, memory.free_bytes, memory.total_bytes
+                return DeviceUse(*sizes, "driver", known.mig or known.uuid)
         ask: Any = getattr(allocator, "device_memory", None)
         if ask is not None:
             try:
