@@ -377,7 +377,7 @@ import importlib
 from flightlog.core.descriptors import folder_names
 from flightlog.record.background_imports import loading
 from flightlog.store.documents import read_document, write_document
-from flightlog.store.write.finalize import sole_sealer
+from flightlog.store.write.finalize import finalizing
 
 (folder / "imported_again_and_again.py").write_text("x = 1\\n" * 1000)
 sys.path.insert(0, str(folder))
@@ -395,7 +395,7 @@ def try_on(index, deed):
 
 
 def seal():
-    with sole_sealer(folder):
+    with finalizing(folder):
         pass
 
 

@@ -30,7 +30,7 @@ from flightlog.store.documents import read_document
 from flightlog.store.headline import headline_bytes, headline_of
 from flightlog.store.integrity import verify_files
 from flightlog.store.run import Run
-from flightlog.store.write.finalize import sole_sealer
+from flightlog.store.write.finalize import finalizing
 
 DEADLINE_S = 120.0
 
@@ -338,6 +338,6 @@ def test_a_list_does_not_wait_for_runs_that_another_process_completes(tmp_path, 
     path = left(tmp_path, monkeypatch)
     waited: list[float] = []
     monkeypatch.setattr("flightlog.core.locks.sleep", waited.append)
-    with sole_sealer(path) as alone:
+    with finalizing(path) as alone:
         assert (alone, main(["list", "--runs-dir", str(path.parent)]), waited) == (True, 0, [])
     assert path.name in capsys.readouterr().out

@@ -190,6 +190,12 @@ def parse_traceparent(text: str | None) -> tuple[str, str] | None:
     return (trace, span) if known and trace.strip("0") and span.strip("0") else None
 
 
+def user_cache(environ: Mapping[str, str]) -> Path:
+    """The folder of Flightlog's own caches of this user. Never raises."""
+    cache = environ.get("XDG_CACHE_HOME") or f"{environ.get('HOME') or '~'}/.cache"
+    return expanded(cache) / "flightlog"
+
+
 class _Reader:
     """Reads variables one by one, and notes in `problems` what holds in place of a bad value."""
 

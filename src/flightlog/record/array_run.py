@@ -36,7 +36,7 @@ from flightlog.store.completing import complete
 from flightlog.store.documents import read_document, write_document
 from flightlog.store.liveness import HEARTBEAT_LIMIT_S, unix_time
 from flightlog.store.run import Run
-from flightlog.store.write.finalize import sole_sealer
+from flightlog.store.write.finalize import finalizing
 from flightlog.store.write.writer import new_token
 from flightlog.version import __version__
 
@@ -228,7 +228,7 @@ def _wait_for(
 
 def _open_again(path: Path) -> None:
     """A run that ended goes on: an element was put back into the queue, or runs a second command."""
-    with sole_sealer(path, wait_s=_PATIENCE_S):
+    with finalizing(path, wait_s=_PATIENCE_S):
         info = read_document(path / layout.RUN, layout.RunInfo).value
         if info is not None and info.status in layout.ENDED:
             info.status, info.end_time, info.error = "running", None, None
@@ -243,7 +243,7 @@ def finish(path: Path, job: JobStarted, settings: Settings) -> None:
     (ended / str(job.array_index)).touch()
     if job.array_size is None or not _all_ended(ended, job.array_size):
         return
-    with sole_sealer(path, wait_s=_PATIENCE_S):
+    with finalizing(path, wait_s=_PATIENCE_S):
         run = Run(path)
         verdict = _verdict(run)
         if verdict is None or run.info.status in layout.ENDED:

@@ -87,7 +87,7 @@ _exported: dict[str, str | None] = {}
 """What stood in the environment before the first run that is named there."""
 DEADLY = (signal.SIGTERM, signal.SIGHUP)
 GRACE_S = 1.0
-OnDeath = Callable[[str], None]
+OnSignal = Callable[[str], None]
 _calls: deque[object] = deque(maxlen=64)
 """What the main thread may have yet to call: it must not be freed before."""
 
@@ -130,7 +130,7 @@ class OwnedRun:
         activate(self.run)
         install()
         _export()
-        death.begin(self.die)
+        signals.begin(self.die)
         self.run.on_fork(self._after_fork)
         atexit.register(self._at_exit)
 
@@ -251,7 +251,7 @@ class OwnedRun:
         deactivate(self.run)
         if _belongs(current.get(), self.run.recorder):
             current.set(self._before)
-        death.end(self.die)
+        signals.end(self.die)
         atexit.unregister(self._at_exit)
         _export()
 
@@ -289,8 +289,8 @@ class OwnedRun:
         without.
         """
         with loading():
-            from flightlog.store.write.finalize import is_to_complete, sole_sealer
-        with sole_sealer(self.run.path, wait_s=PATIENT_S) as alone:
+            from flightlog.store.write.finalize import finalizing, is_to_complete
+        with finalizing(self.run.path, wait_s=PATIENT_S) as alone:
             if alone and is_to_complete(self.run.path):
                 save_environment(self.run, environment)
                 save_run(self.run)
@@ -332,7 +332,7 @@ class OwnedRun:
         self._session = os.getsid(0)  # for processes that this one forks
         run.info.pid, run.info.pid_start = os.getpid(), run.recorder.files.info.pid_start
         run.taken_over = True
-        death.begin_in_main_thread(self.die)
+        signals.begin_in_main_thread(self.die)
 
 
 def begin(
@@ -458,7 +458,7 @@ def _export() -> None:
     _exported.clear()
 
 
-class DeathWatch:
+class SignalWatch:
     """The one watch of a process: calls everybody concerned, the latest first, before a deadly signal kills
     it.
 
@@ -473,16 +473,16 @@ class DeathWatch:
     """
 
     def __init__(self) -> None:
-        self._concerned: list[OnDeath] = []
+        self._listeners: list[OnSignal] = []
         self._ours: list[signal.Signals] = []
         self._wakeup: tuple[Descriptor, Descriptor] | None = None
         self._armed = -1  # the number that Python was told
         self._once = threads.Lock()
         self._pid = os.getpid()
 
-    def begin(self, on_death: OnDeath) -> None:
+    def begin(self, on_signal: OnSignal) -> None:
         """Call this, with the signal's name, before the process dies."""
-        self._concerned.append(on_death)
+        self._listeners.append(on_signal)
         if not self._ours and in_main_thread():
             self._pid = os.getpid()
             self._ours = [number for number in DEADLY if signal.getsignal(number) is signal.SIG_DFL]
@@ -490,25 +490,25 @@ class DeathWatch:
                 self._open()
                 self.resume()
 
-    def begin_in_main_thread(self, on_death: OnDeath) -> None:
+    def begin_in_main_thread(self, on_signal: OnSignal) -> None:
         """The same, from any thread: at once in the main thread, else between two of its instructions.
 
         Until then the process dies as it would have. One that forks meanwhile leaves its child out.
         """
         if in_main_thread():
-            self.begin(on_death)
+            self.begin(on_signal)
         else:
-            _call_in_main_thread(partial(self._begin_unless_forked, on_death, os.getpid()))
+            _call_in_main_thread(partial(self._begin_unless_forked, on_signal, os.getpid()))
 
-    def _begin_unless_forked(self, on_death: OnDeath, pid: int) -> None:
+    def _begin_unless_forked(self, on_signal: OnSignal, pid: int) -> None:
         if os.getpid() == pid:
-            self.begin(on_death)
+            self.begin(on_signal)
 
-    def end(self, on_death: OnDeath) -> None:
+    def end(self, on_signal: OnSignal) -> None:
         """Do not call it any more; after the last one, put the default actions back."""
         with contextlib.suppress(ValueError):
-            self._concerned.remove(on_death)
-        if not self._concerned and self._ours and in_main_thread():
+            self._listeners.remove(on_signal)
+        if not self._listeners and self._ours and in_main_thread():
             self.pause()
             self._ours = []
             self._close()
@@ -548,7 +548,7 @@ class DeathWatch:
     def after_fork(self) -> None:
         """A forked child dies as it would have: it owns no run."""
         self.pause()
-        self._concerned, self._ours, self._once = [], [], threads.Lock()
+        self._listeners, self._ours, self._once = [], [], threads.Lock()
         for one in self._wakeup or ():
             one.close()
         self._wakeup = None
@@ -560,8 +560,8 @@ class DeathWatch:
             os.kill(os.getpid(), number)
 
     def _tell(self, number: int) -> None:
-        for on_death in reversed(tuple(self._concerned)):
-            on_death(signal.Signals(number).name)
+        for on_signal in reversed(tuple(self._listeners)):
+            on_signal(signal.Signals(number).name)
 
     def _open(self) -> None:
         self._wakeup = _wakeup_pipe()
@@ -645,7 +645,7 @@ def _call_in_main_thread(function: Callable[[], None]) -> None:
     ctypes.pythonapi.Py_AddPendingCall(_calls[-1], None)
 
 
-death = DeathWatch()
+signals = SignalWatch()
 
 # Around a fork the default actions stand: a child just forked shares the pipe, and Python throws away signals
 # that meet it before it has put itself in order. Forks by other threads than the main one cannot be guarded.
@@ -653,14 +653,14 @@ death = DeathWatch()
 
 def _before_fork() -> None:
     if in_main_thread():
-        death.pause()
+        signals.pause()
 
 
 def _after_fork_in_parent() -> None:
     if in_main_thread():
-        death.resume()
+        signals.resume()
 
 
 os.register_at_fork(
-    before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=death.after_fork
+    before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=signals.after_fork
 )

@@ -37,7 +37,7 @@ from flightlog.session.call_wrapper import call_around
 from flightlog.session.futures import TaskFuture, pack, wait_together
 from flightlog.session.progress import shown
 from flightlog.session.task import Task
-from flightlog.session.task_options import Choices, Rules, Wish
+from flightlog.session.task_options import TaskDefaults, TaskOptions, TaskRequest
 from flightlog.session.tracking import Tracker
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Kind(NamedTuple):
 
     function: Callable[..., Any]
     name: str
-    choices: Choices
+    options: TaskOptions
 
 
 class Client:
@@ -76,12 +76,12 @@ class Client:
         self,
         tracker: Tracker,
         run: LiveRun | None,
-        rules: Rules,
+        defaults: TaskDefaults,
         next_id: Callable[[], str],
         progress: bool | None = None,
         dumps: Callable[[Any], bytes] = plain_dumps,
     ) -> None:
-        self._tracker, self._run, self._rules, self._next_id = tracker, run, rules, next_id
+        self._tracker, self._run, self._defaults, self._next_id = tracker, run, defaults, next_id
         self._progress, self._dumps = progress, dumps
         self.functions: dict[Callable[..., Any], None] = {}
         """Every function that was submitted, in order."""
@@ -110,7 +110,7 @@ class Client:
         attempt may take. Futures in the arguments stand for their results: the task waits for them. A
         coroutine function is awaited in the worker.
         """
-        kind = self._kind(function, Wish(task, component, tag, key, retries, timeout))
+        kind = self._kind(function, TaskRequest(task, component, tag, key, retries, timeout))
         return self._hand_over(self._make(kind, args, kwargs, key))
 
     def map(
@@ -135,7 +135,7 @@ class Client:
         """
         if not iterables:
             raise UsageError("map needs at least one iterable of arguments")
-        kind = self._kind(function, Wish(task, component, tag, key, retries, timeout))
+        kind = self._kind(function, TaskRequest(task, component, tag, key, retries, timeout))
         calls = zip(*iterables, strict=False)
         tasks = (
             (self._make(kind, args, kwargs, None) for args in calls)
@@ -174,8 +174,8 @@ class Client:
         words = command_words(command)
         folder = None if cwd is None else os.fspath(cwd)
         call = words, folder, None if env is None else dict(env)
-        wish = Wish(task or command_name(words), component, tag, key, retries, timeout)
-        made = self._make(self._kind(run_words, wish), call, {}, key, command_arguments(words, folder))
+        request = TaskRequest(task or command_name(words), component, tag, key, retries, timeout)
+        made = self._make(self._kind(run_words, request), call, {}, key, command_arguments(words, folder))
         return self._hand_over(made)
 
     def gather(
@@ -234,20 +234,20 @@ class Client:
         except Exception:  # noqa: BLE001 - a bar that does not know is better than one that falls over
             return None
 
-    def _kind(self, function: Callable[..., Any], wish: Wish) -> Kind:
+    def _kind(self, function: Callable[..., Any], request: TaskRequest) -> Kind:
         """What all tasks of one call of a method have in common. The function is remembered, unless it is
         ours.
         """
         if not callable(function):
             raise UsageError(f"{function!r} is no function: give one, and its arguments after it")
-        if wish.task is not None and (not isinstance(wish.task, str) or not wish.task):
-            raise UsageError(f"task={wish.task!r} is no text to call a task by")
-        name = wish.task or task_name(function)
-        choices = self._rules.choose(name, wish)
+        if request.task is not None and (not isinstance(request.task, str) or not request.task):
+            raise UsageError(f"task={request.task!r} is no text to call a task by")
+        name = request.task or task_name(function)
+        options = self._defaults.choose(name, request)
         if function is not run_words:
             with suppress(TypeError):  # a callable that cannot be hashed
                 self.functions[function] = None
-        return Kind(function, name, choices)
+        return Kind(function, name, options)
 
     def _make(
         self,
@@ -258,10 +258,10 @@ class Client:
         arguments: Mapping[str, Any] | None = None,
     ) -> Task:
         """A task of this kind; `arguments` is what is recorded as such, if not those of the call."""
-        function, name, choices = kind
+        function, name, options = kind
         call: tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any]] = function, args, kwargs
-        if choices.around:
-            call = call_around, (choices.around, *call), {}
+        if options.around:
+            call = call_around, (options.around, *call), {}
         packed = pack(*call, of=function, dumps=self._dumps)
         shown_args = recorded(arguments if arguments is not None else named_arguments(function, args, kwargs))
         args_digest = digest(shown_args)
@@ -278,13 +278,13 @@ class Client:
             submitted=time.time(),
             place=place,
             parent_id=parent_id,
-            component=choices.component,
-            retries=choices.retries,
-            timeout_s=choices.timeout_s,
+            component=options.component,
+            retries=options.retries,
+            timeout_s=options.timeout_s,
             future=TaskFuture(task_id, name, self._give_up),
             depends_on=[one.task_id for one in packed.futures],
             waits_for=tuple(packed.awaited),
-            preparation=choices.preparation,
+            preparation=options.preparation,
         )
 
     def _make_keyed(

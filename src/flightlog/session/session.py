@@ -37,7 +37,7 @@ from flightlog.session.overlay_file import pick_overlay
 from flightlog.session.plan import History, make_plan, plan_bytes, read_history
 from flightlog.session.schema import Component, Contents
 from flightlog.session.secrets import without_secrets
-from flightlog.session.task_options import Rules
+from flightlog.session.task_options import TaskDefaults
 from flightlog.session.tracking import Counts, Tracker
 from flightlog.store import layout
 from flightlog.store.documents import replace_bytes, write_document
@@ -119,7 +119,7 @@ class Session(Displayed):
         self._run: LiveRun | None = None
         self._tracker: Tracker | None = None
         self._client: Client | None = None
-        self._papers: RunDocuments | None = None
+        self._documents: RunDocuments | None = None
         self._closed = False
         self._pid = 0
 
@@ -261,7 +261,7 @@ class Session(Displayed):
             needs = {name: component.needs for name, component in contents.components.items()}
             self._engine = make_engine(self.provider, contents.targets[self.target].options, needs)
         if run is not None:
-            self._papers = RunDocuments(run, self.manifest, self.target, contents, self._environ)
+            self._documents = RunDocuments(run, self.manifest, self.target, contents, self._environ)
             for event in self._costs.begin():
                 run.emit(event)
             send_while_running(run.path, contents.otel, self._environ)
@@ -270,9 +270,9 @@ class Session(Displayed):
             run.on_end(self._run_ends)
         self._engine.start(str(run.path) if run is not None else None, self._tracker)
         written = self.manifest.resolved(self._environ, self.target, raw=True)
-        rules = Rules.of(contents, self.manifest.path.parent, self._environ, written)
+        defaults = TaskDefaults.of(contents, self.manifest.path.parent, self._environ, written)
         dumps = getattr(self._engine, "dumps", plain_dumps)
-        self._client = Client(self._tracker, run, rules, next_id, self._progress, dumps)
+        self._client = Client(self._tracker, run, defaults, next_id, self._progress, dumps)
 
     def _run_ends(self, status: str) -> None:
         """The run ends before the session does: a signal ends the process. Every task still gets its end."""
@@ -302,8 +302,8 @@ class Session(Displayed):
                 log.warning("  %s", line)
             if failed > len(failures):
                 log.warning("  … and %d more", failed - len(failures))
-        if self._papers is not None and self._client is not None:
-            self._papers.finish(self._client.functions)
+        if self._documents is not None and self._client is not None:
+            self._documents.finish(self._client.functions)
             for estimate in self._costs.estimates():
                 self.telemetry.emit(estimate)
         trace = error.__traceback__ if error is not None else None
@@ -359,7 +359,7 @@ class RunDocuments:
         requests = list(_requests(contents))
         if requests:
             run.emit(*requests)
-        self._thread = threads.Thread(target=self._follow, name="flightlog-papers")
+        self._thread = threads.Thread(target=self._follow, name="flightlog-documents")
         self._thread.start()
 
     def _write_manifest(self) -> None:

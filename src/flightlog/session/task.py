@@ -167,7 +167,7 @@ def message_of(task: Task, outcome: Outcome) -> str | None:
     return None
 
 
-def told(outcome: Outcome, error: BaseException | None) -> Outcome:
+def as_recorded(outcome: Outcome, error: BaseException | None) -> Outcome:
     """The outcome as it is recorded: that of a command is told by its exit, not by the exception that carries
     it.
     """

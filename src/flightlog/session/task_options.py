@@ -25,7 +25,7 @@ _NOTHING = TaskEntry()
 _NO_COMPONENT = Component()
 
 
-class Wish(NamedTuple):
+class TaskRequest(NamedTuple):
     """What was said at the submission of a task; None is "not said", and left to the manifest."""
 
     task: str | None = None
@@ -37,7 +37,7 @@ class Wish(NamedTuple):
     timeout: float | None = None
 
 
-class Choices(Struct, frozen=True, kw_only=True):
+class TaskOptions(Struct, frozen=True, kw_only=True):
     """How a task is run, decided."""
 
     component: str | None
@@ -47,7 +47,7 @@ class Choices(Struct, frozen=True, kw_only=True):
     preparation: Preparation | None
 
 
-class Rules(Struct, frozen=True, kw_only=True):
+class TaskDefaults(Struct, frozen=True, kw_only=True):
     """What a manifest says of tasks. Folders in it count from its own; `folder` is that."""
 
     tasks: Mapping[str, TaskEntry] = {}
@@ -62,15 +62,14 @@ class Rules(Struct, frozen=True, kw_only=True):
         cls,
         contents: Contents,
         folder: Path,
-        environ: Mapping[str, str] | None = None,
+        environ: Mapping[str, str] = os.environ,
         written: Contents | None = None,
-    ) -> Rules:
+    ) -> TaskDefaults:
         """Those of a manifest that lies in a folder. `FLIGHTLOG_CACHE_DIR` comes before its `local_cache`.
 
         `written` is the same manifest with its variables unexpanded: outputs are recorded as they stand
         there. Without it they are recorded as they stand in `contents`.
         """
-        environ = os.environ if environ is None else environ
         return cls(
             tasks=contents.tasks,
             written={} if written is None else written.tasks,
@@ -79,11 +78,12 @@ class Rules(Struct, frozen=True, kw_only=True):
             local_cache=local_cache(contents, folder, environ),
         )
 
-    def choose(self, task: str, wish: Wish = Wish()) -> Choices:  # noqa: B008 - nothing can change it
+    # Nothing can change the default.
+    def choose(self, task: str, request: TaskRequest = TaskRequest()) -> TaskOptions:  # noqa: B008
         """What holds for a task of this name; whatever was said of it wins. A `UsageError` says what makes no
         sense.
         """
-        _, component, tag, _, retries, timeout_s = wish
+        _, component, tag, _, retries, timeout_s = request
         entry = self.tasks.get(task, _NOTHING)
         if component is not None and tag is not None and component != self._tagged(tag):
             raise UsageError(f"component={component!r} and tag={tag!r} are two names of one thing: give one")
@@ -94,7 +94,7 @@ class Rules(Struct, frozen=True, kw_only=True):
             raise UsageError(f"retries={retries!r} is no number of further attempts: give 0 or more")
         if timeout_s is not None and not (isinstance(timeout_s, Real) and timeout_s > 0):
             raise UsageError(f"timeout={timeout_s!r} is no time to run in: give seconds, or None")
-        return Choices(
+        return TaskOptions(
             component=chosen,
             retries=int(retries) if retries is not None else entry.retries or 0,
             timeout_s=float(timeout_s) if timeout_s is not None else entry.timeout_s,
@@ -103,7 +103,7 @@ class Rules(Struct, frozen=True, kw_only=True):
         )
 
     def _preparation(self, component: str | None) -> Preparation | None:
-        if not any(map(asks, self.components.values())):
+        if not any(map(needs_preparation, self.components.values())):
             return None
         return Preparation.of(
             component or "", self.components.get(component or "", _NO_COMPONENT), self.folder
@@ -142,13 +142,12 @@ class Rules(Struct, frozen=True, kw_only=True):
         )
 
 
-def local_cache(contents: Contents, folder: Path, environ: Mapping[str, str] | None = None) -> str | None:
+def local_cache(contents: Contents, folder: Path, environ: Mapping[str, str] = os.environ) -> str | None:
     """Where `cacheable` functions keep their results by the environment, else by a manifest in a folder;
     absolute.
 
     None where neither says.
     """
-    environ = os.environ if environ is None else environ
     chosen = cache_folder(environ)
     if chosen is not None:
         return str(chosen.absolute())
@@ -170,7 +169,7 @@ def _unknown(name: str, known: Collection[str]) -> str:
 
 log = logging.getLogger("flightlog")
 
-_worn: dict[str, str | None] = {}
+_replaced: dict[str, str | None] = {}
 """What stood in this worker's environment before the variables of the present component; None for nothing."""
 _executed: dict[str, None] = {}
 _lock = threading.RLock()
@@ -195,9 +194,9 @@ class Preparation(Struct, frozen=True, kw_only=True):
         return cls(component=name, env=component.env, script=path, home=os.getpid())
 
 
-def asks(component: Component) -> bool:
-    """Whether a component asks for anything. If one does, tasks of the others get workers without its
-    variables.
+def needs_preparation(component: Component) -> bool:
+    """Whether workers are prepared for a component. If one needs that, tasks of the others get workers
+    without its variables.
     """
     return bool(component.env) or component.preload_script is not None
 
@@ -216,7 +215,7 @@ def call_prepared(preparation: Preparation, call: bytes) -> Any:
         if os.getpid() == preparation.home:
             _leave_alone(preparation)
         else:
-            _wear(preparation.env)
+            _set_variables(preparation.env)
         if preparation.script is not None and preparation.script not in _executed:
             import runpy
 
@@ -226,16 +225,16 @@ def call_prepared(preparation: Preparation, call: bytes) -> Any:
     return function(*args, **kwargs)
 
 
-def _wear(env: dict[str, str]) -> None:
+def _set_variables(env: dict[str, str]) -> None:
     """Let the environment hold these variables, and none of the component before."""
-    for name, before in _worn.items():
+    for name, before in _replaced.items():
         if before is None:
             os.environ.pop(name, None)
         else:
             os.environ[name] = before
-    _worn.clear()
+    _replaced.clear()
     for name, value in env.items():
-        _worn[name] = os.environ.get(name)
+        _replaced[name] = os.environ.get(name)
         os.environ[name] = value
 
 

@@ -33,6 +33,7 @@ from flightlog.session.futures import fill
 from flightlog.session.progress import TaskPace
 from flightlog.session.task import (
     Task,
+    as_recorded,
     ended_event,
     error_type_of,
     failed_by_itself,
@@ -41,7 +42,6 @@ from flightlog.session.task import (
     queued_event,
     retried_event,
     submitted_event,
-    told,
     value_of,
 )
 
@@ -51,7 +51,7 @@ SHOWN = 10
 """How many failed tasks are named when a session closes; they are counted all."""
 BATCH = 256
 """Ends that are written together while a session closes with tasks left."""
-_TRIED_AGAIN = frozenset({"failed", "lost", "timed_out"})
+_RETRIED = frozenset({"failed", "lost", "timed_out"})
 
 
 class Counts(Struct):
@@ -174,7 +174,7 @@ class Tracker:
             if task.given_up is None and self._closing is None:
                 outcome = failed_by_itself(outcome)
             again = (
-                outcome.end in _TRIED_AGAIN
+                outcome.end in _RETRIED
                 and attempt <= task.retries
                 and task.given_up is None
                 and self._closing is None
@@ -189,7 +189,7 @@ class Tracker:
             self._retry(task, attempt, span_id, outcome)
         else:
             # How it ended is how it was cancelled.
-            if task.given_up is not None and outcome.end in _TRIED_AGAIN:
+            if task.given_up is not None and outcome.end in _RETRIED:
                 outcome.end, outcome.reason = "cancelled", task.given_up
             elif outcome.end == "cancelled" and task.given_up is None and self._closing is not None:
                 outcome.reason = self._closing
@@ -320,12 +320,12 @@ class Tracker:
         task.future.note_started(False)
         if self._recorder is not None:
             _, outcome, error = value_of(task, outcome)
-            outcome = told(outcome, error)
+            outcome = as_recorded(outcome, error)
             self._recorder.emit(failure_event(task, attempt, span_id, outcome, error))
             self._recorder.emit(retried_event(task, attempt, span_id, outcome, pause_s, self._trace_id))
-        self._delays.after(pause_s, partial(self._try_again, task))
+        self._delays.after(pause_s, partial(self._submit_again, task))
 
-    def _try_again(self, task: Task) -> None:
+    def _submit_again(self, task: Task) -> None:
         task.submitted = time.time()
         self._dispatch(task)
 
@@ -342,7 +342,7 @@ class Tracker:
         value: Any = None
         if error is None:
             value, outcome, error = value_of(task, outcome)
-            outcome = told(outcome, error)
+            outcome = as_recorded(outcome, error)
         if self._recorder is not None:
             self._recorder.emit(ended_event(task, outcome, self._trace_id))
             if outcome.end != "completed":

@@ -25,7 +25,7 @@ from flightlog.store.integrity import write_checksums
 from flightlog.store.liveness import Observer, here
 from flightlog.store.run import Run, find_run, open_found
 from flightlog.store.runs_folder import Note, is_copy, warn
-from flightlog.store.write.finalize import Step, is_to_complete, seal, sole_sealer
+from flightlog.store.write.finalize import Step, finalizing, is_to_complete, seal
 
 SUMMARY_BYTES = 16 << 20
 """A run larger than this is completed without its headline numbers, which readers count when they need
@@ -66,7 +66,7 @@ def complete_ended(path: Path, *, wait_s: float = WAIT_S) -> bool:
     try:
         if not _is_ours(path) or not is_to_complete(path):
             return False
-        with sole_sealer(path, wait_s=wait_s) as alone:
+        with finalizing(path, wait_s=wait_s) as alone:
             if not alone or not is_to_complete(path):  # somebody has done it meanwhile
                 return False
             _complete(path, read_settings(), closed_here=False, may_snapshot=True)
@@ -89,7 +89,7 @@ def complete(
     otherwise the run stays `to_complete` for one that may. `step` is called with what was just done, for
     tests.
     """
-    with sole_sealer(path, wait_s=WAIT_S) as alone:
+    with finalizing(path, wait_s=WAIT_S) as alone:
         if alone:
             _complete(path, settings, closed_here=True, may_snapshot=snapshot, step=step)
 

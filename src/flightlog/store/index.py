@@ -25,6 +25,7 @@ from typing import Any, BinaryIO, NamedTuple, TypeVar, cast
 import msgspec
 from msgspec import UNSET, structs
 
+from flightlog.core.settings import user_cache
 from flightlog.store import layout
 from flightlog.store.documents import Document, decode_document, is_leftover
 from flightlog.store.headline import CostHeadline, Headline, decode_headline, with_names
@@ -337,22 +338,16 @@ class Draft:
             self.path.unlink()
 
 
-def index_file(
-    runs_dir: Path, environ: Mapping[str, str] | None = None, writable: bool | None = None
-) -> Path:
+def index_file(runs_dir: Path, environ: Mapping[str, str] = os.environ, writable: bool | None = None) -> Path:
     """Where the index of a folder of runs is, or would be: in it, or in the user's cache where it is
     read-only.
     """
-    environ = os.environ if environ is None else environ
     user = os.geteuid() if hasattr(os, "geteuid") else 0
     name = f".index-v{VERSION}-{user}.json"
     if os.access(runs_dir, os.W_OK | os.X_OK) if writable is None else writable:
         return runs_dir / name
-    home = environ.get("HOME") or "~"
-    cache = environ.get("XDG_CACHE_HOME") or os.path.join(home, ".cache")  # noqa: PTH118
     digest = hashlib.sha256(os.fsencode(os.path.realpath(runs_dir))).hexdigest()[:32]
-    folder = Path(os.path.expanduser(cache), "flightlog", "runs")  # noqa: PTH111 - never raises
-    return folder / f"{digest}{name}"
+    return user_cache(environ) / "runs" / f"{digest}{name}"
 
 
 def load_index(file: Path) -> dict[str, IndexEntry]:

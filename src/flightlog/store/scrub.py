@@ -35,7 +35,7 @@ from flightlog.store.liveness import here
 from flightlog.store.remote.local import has_settled
 from flightlog.store.remote.state import sole_uploader
 from flightlog.store.run import Run
-from flightlog.store.write.finalize import seal, sole_sealer
+from flightlog.store.write.finalize import finalizing, seal
 
 NOTE = ".scrub.tmp"
 """Stands in the run while it is being scrubbed; a leftover to all readers."""
@@ -96,7 +96,7 @@ def scrub_run(
         )
     if dry_run:
         return _scrub(path, run.run_id, special or {}, None, step)
-    with sole_sealer(path, wait_s=5.0) as alone, sole_uploader(path) as other:
+    with finalizing(path, wait_s=5.0) as alone, sole_uploader(path) as other:
         if not alone or other is not None:
             raise UsageError(
                 f"{run.run_id} is being worked on by {other or 'another process'}; try again later"

@@ -55,7 +55,7 @@ from flightlog.store.completing import complete
 from flightlog.store.documents import write_document
 from flightlog.store.liveness import latest, this_host, unix_time
 from flightlog.store.run import Run
-from flightlog.store.write.finalize import sole_sealer
+from flightlog.store.write.finalize import finalizing
 
 _OWN_STEPS = frozenset({"batch", "extern", "interactive"})
 """Steps that are the job itself; all others are spans inside it."""
@@ -536,7 +536,7 @@ def merge_jobs(
         for event in told.events:
             emit(event)
     else:
-        with sole_sealer(run_path, wait_s=10.0):  # two that adopt at once would both add the same
+        with finalizing(run_path, wait_s=10.0):  # two that adopt at once would both add the same
             told = _told(Run(run_path), jobs)
             if told.events:
                 append(run_path, Run(run_path).info, told.events)

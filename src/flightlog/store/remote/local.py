@@ -16,7 +16,7 @@ from flightlog.store.layout import RunInfo, WriterInfo
 from flightlog.store.liveness import HEARTBEAT_LIMIT_S, Observer, unix_time
 from flightlog.store.read.files import last_newline, part_of, writer_folders
 from flightlog.store.read.writers import read_writer, run_as_it_ended, says_more
-from flightlog.store.write.finalize import sole_sealer
+from flightlog.store.write.finalize import finalizing
 
 _KINDS = ("document", "tail", "lines")
 
@@ -105,7 +105,7 @@ def end_of_lines(source: BinaryIO, start: int) -> int:
     return start if found is None else found + 1
 
 
-def end_of_landed(source: BinaryIO, start: int, end: int) -> int:
+def end_of_received(source: BinaryIO, start: int, end: int) -> int:
     """Where the first hole begins between the two: an empty line, where lines from elsewhere are still to
     come.
     """
@@ -139,7 +139,7 @@ def has_settled(run: Path, observer: Observer) -> bool:
             return False
     if info is not None and _is_closing(run, info, observer):
         return False
-    with sole_sealer(run) as alone:
+    with finalizing(run) as alone:
         return alone
 
 

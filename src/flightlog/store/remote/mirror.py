@@ -33,7 +33,7 @@ import msgspec
 
 from flightlog.core.errors import RemoteError, RunNotFound
 from flightlog.core.locks import locked
-from flightlog.core.settings import Settings, read_settings
+from flightlog.core.settings import Settings, read_settings, user_cache
 from flightlog.store import layout
 from flightlog.store.documents import read_document, replace_bytes
 from flightlog.store.read.files import entries_of
@@ -599,12 +599,9 @@ def _shrink(cache: RemoteCache, run_id: str) -> int:
         return before - kept.size_bytes
 
 
-def cache_root(environ: Mapping[str, str] | None = None) -> Path:
+def cache_root(environ: Mapping[str, str] = os.environ) -> Path:
     """The folder that holds the copies of all addresses: in the user's cache."""
-    environ = os.environ if environ is None else environ
-    home = environ.get("HOME") or "~"
-    cache = environ.get("XDG_CACHE_HOME") or os.path.join(home, ".cache")  # noqa: PTH118
-    return Path(os.path.expanduser(cache), "flightlog", "remote")  # noqa: PTH111 - never raises
+    return user_cache(environ) / "remote"
 
 
 def folder_name(address: str) -> str:

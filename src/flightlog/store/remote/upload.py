@@ -34,8 +34,8 @@ from flightlog.store.remote.copies import (
 )
 from flightlog.store.remote.local import (
     LocalFile,
-    end_of_landed,
     end_of_lines,
+    end_of_received,
     has_settled,
     list_files,
     name_of,
@@ -241,7 +241,7 @@ class Uploader:
         start = sum(part.size for part in parts)
         end = end_of_lines(source, start)
         if file.path.startswith(f"{layout.SEGMENTS}/"):
-            end = end_of_landed(source, start, end)
+            end = end_of_received(source, start, end)
         if end > start:
             keep = joined_from([part.size for part in parts], end - start)
             parts = parts[:keep]

@@ -91,13 +91,13 @@ def seal(
     Nothing is done while the owner of the run is alive and not closed, since it writes these files itself,
     nor while another process seals the same run. Folders of writers that live, and of writers that left no
     `writer.json`, stay as they are. May be run again at any time, and after a crash at any point. A disk that
-    refuses gives a `problem`. `held` says that the caller is the `sole_sealer` already. `step` is told what
+    refuses gives a `problem`. `held` says that the caller is inside `finalizing` already. `step` is told what
     was just done, for tests.
     """
     folded = 0
     left: dict[str, str] = {}
     try:
-        with nullcontext(True) if held else sole_sealer(path) as alone:
+        with nullcontext(True) if held else finalizing(path) as alone:
             if not alone:
                 return SealResult(0, (), {}, "another process is sealing the run")
             folders = {writer: folder for folder, writer in writer_folders(path)}
@@ -150,7 +150,7 @@ def _part_writers(
     return done, left
 
 
-def sole_sealer(path: Path, wait_s: float = 0.0) -> AbstractContextManager[bool]:
+def finalizing(path: Path, wait_s: float = 0.0) -> AbstractContextManager[bool]:
     """Keep other processes from sealing this run; gives whether none of them does, after waiting `wait_s`."""
     return locked(path, wait_s=wait_s, create=False)
 
