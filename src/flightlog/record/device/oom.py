@@ -50,7 +50,7 @@ _VARIABLES = re.compile(
 )
 
 
-_witnesses: WeakKeyDictionary[Recorder, Witness] = WeakKeyDictionary()
+_reporters: WeakKeyDictionary[Recorder, MemoryReporter] = WeakKeyDictionary()
 _seen: dict[int, Any] = {}
 _lock = threads.RLock()
 _seen_lock = threads.RLock()
@@ -81,7 +81,7 @@ _unclaimed: deque[Observed] = deque(maxlen=MAX_BUNDLES)
 _here = threads.local()
 
 
-class Witness(Protocol):
+class MemoryReporter(Protocol):
     """Who can tell of the devices at that moment: a tracker, or somebody who looks for the first time."""
 
     snapshot_bytes: int
@@ -91,7 +91,7 @@ class Witness(Protocol):
         """The allocator to take a snapshot of."""
         ...
 
-    def testify(self, facts: Mapping[str, Any], here: Span | None = None) -> Sequence[DeviceMemory]:
+    def report(self, facts: Mapping[str, Any], here: Span | None = None) -> Sequence[DeviceMemory]:
         """Record an `error` event with these facts, inside the span where it happened, if that is known;
         gives the last events of the session, that one at the end.
 
@@ -100,15 +100,15 @@ class Witness(Protocol):
         ...
 
 
-def register(recorder: Recorder, witness: Witness) -> None:
-    """Let this witness tell of what happens in a run."""
-    _witnesses[recorder] = witness
+def register(recorder: Recorder, reporter: MemoryReporter) -> None:
+    """Let this reporter tell of what happens in a run."""
+    _reporters[recorder] = reporter
 
 
-def unregister(recorder: Recorder, witness: Witness) -> None:
+def unregister(recorder: Recorder, reporter: MemoryReporter) -> None:
     """Let it tell no more."""
-    if _witnesses.get(recorder) is witness:
-        del _witnesses[recorder]
+    if _reporters.get(recorder) is reporter:
+        del _reporters[recorder]
 
 
 def dump_error(
@@ -142,7 +142,7 @@ def dump(
     recorder: Recorder,
     reason: str,
     *,
-    witness: Witness | None = None,
+    reporter: MemoryReporter | None = None,
     here: Span | None = None,
     reserve: int = 0,
     oom: bool = False,
@@ -155,15 +155,15 @@ def dump(
         recorder.count("oom_bundles_left_out")
         return None
     try:
-        witness = witness or _witnesses.get(recorder) or _bystander(recorder)
+        reporter = reporter or _reporters.get(recorder) or _untracked(recorder)
         told: dict[str, Any] = {"reason": reason, **({"oom": True} if oom else {})}
         told |= {key: facts[key] for key in _IN_EVENTS if key in facts}
-        events = witness.testify(told, here)
+        events = reporter.report(told, here)
         slot = take_slot(recorder.path, reserve=reserve)
         if slot is None:
             recorder.count("oom_bundles_left_out")
             return None
-        kept = _fill(slot, recorder, witness, events, {"reason": reason, "oom": oom, **facts})
+        kept = _fill(slot, recorder, reporter, events, {"reason": reason, "oom": oom, **facts})
         slot = None
         return kept
     # A full disk, a framework in a bad state: the program goes on.
@@ -178,14 +178,18 @@ def dump(
 
 
 def _fill(
-    slot: Slot, recorder: Recorder, witness: Witness, events: Sequence[DeviceMemory], facts: dict[str, Any]
+    slot: Slot,
+    recorder: Recorder,
+    reporter: MemoryReporter,
+    events: Sequence[DeviceMemory],
+    facts: dict[str, Any],
 ) -> Path:
     lines = [msgspec.json.encode(telemetry_event_to_dict(event)) + b"\n" for event in events]
     (slot.folder / EVENTS).write_bytes(b"".join(lines))
     stamp = datetime.now(UTC)
     document = _document(recorder, events, facts, stamp)
-    left = min(witness.snapshot_bytes, slot.left - sum(map(len, lines)) - (1 << 20))
-    allocator = witness.allocator
+    left = min(reporter.snapshot_bytes, slot.left - sum(map(len, lines)) - (1 << 20))
+    allocator = reporter.allocator
     if allocator is not None and left > 0:
         document["snapshot"] = _snapshot(slot.folder, allocator, left)
     write_document(slot.folder / BUNDLE, document)
@@ -317,17 +321,17 @@ def _complete(bundle: Path, told: dict[str, Any]) -> None:
         write_document(file, {**document, **clean(told)[0], "raised": True})
 
 
-def _bystander(recorder: Recorder) -> Witness:
-    from flightlog.record.device.tracker import Bystander
+def _untracked(recorder: Recorder) -> MemoryReporter:
+    from flightlog.record.device.tracker import UntrackedDevices
 
-    return Bystander(recorder)
+    return UntrackedDevices(recorder)
 
 
 def forget() -> None:
     """Begin anew in a forked child."""
     global _lock, _seen_lock
     _lock, _seen_lock = threads.RLock(), threads.RLock()
-    _witnesses.clear()
+    _reporters.clear()
     _seen.clear()
 
 

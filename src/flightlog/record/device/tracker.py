@@ -114,7 +114,7 @@ class DeviceMemoryTracker:
         """
         if self._stopped or os.getpid() != self._pid:
             return None
-        return oom.dump(self._recorder, bounded(text_of(reason), 500), witness=self, seen_by="request")
+        return oom.dump(self._recorder, bounded(text_of(reason), 500), reporter=self, seen_by="request")
 
     def align(self) -> int | None:
         """Measure how far this rank's clock is from rank 0's, in ns, and record it; None where that cannot be
@@ -131,7 +131,7 @@ class DeviceMemoryTracker:
             self._sample(_here(self._recorder), clock_offset_ns=offset)
         return offset
 
-    def testify(self, facts: Mapping[str, Any], here: Span | None = None) -> Sequence[DeviceMemory]:
+    def report(self, facts: Mapping[str, Any], here: Span | None = None) -> Sequence[DeviceMemory]:
         """Record an `error` event with a fresh reading; gives the last events."""
         if self._locked():
             try:
@@ -320,7 +320,7 @@ class DeviceMemoryTracker:
             self._at_exit = Finalize(None, self._end, exitpriority=-99)
 
 
-class Bystander:
+class UntrackedDevices:
     """Tells of the devices at an out of memory that nobody tracked: one reading, and nothing from before."""
 
     snapshot_bytes = oom.SNAPSHOT_BYTES
@@ -330,7 +330,7 @@ class Bystander:
         self._source = DeviceSource()
         self.allocator: Allocator | None = None
 
-    def testify(self, facts: Mapping[str, Any], here: Span | None = None) -> Sequence[DeviceMemory]:
+    def report(self, facts: Mapping[str, Any], here: Span | None = None) -> Sequence[DeviceMemory]:
         """Record an `error` event for each device in use, the one it is about last; none where none can be
         read.
         """
