@@ -24,6 +24,7 @@ from flightlog.core.settings import redact_patterns
 from flightlog.core.text import words
 
 REDACTED = "[redacted]"
+BY_NAME = "value of a secret's name"
 
 _ROUNDS = 8
 """What one pass hides may lay bare something for the next; a text that never settles is withheld whole."""
@@ -715,7 +716,7 @@ _STEPS = (
     ("token", _hide_shapes),
     ("authorization header", _hide_schemes),
     ("password on a command line", _hide_commands),
-    ("value of a secret's name", _hide_assignments),
+    (BY_NAME, _hide_assignments),
     ("pattern of FLIGHTLOG_REDACT", _hide_own),
 )
 """What is hidden, in this order, and what to call it."""

@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from flightlog.core.redaction import REDACTED, is_secret, kind_of_secret, redact_text
+from flightlog.core.redaction import BY_NAME, REDACTED, is_secret, kind_of_secret, redact_text
 from flightlog.session.expansion import as_written, has_variables
 
 if TYPE_CHECKING:
     import yaml
 
-BY_NAME = "value of a secret's name"
 _COMMENT = re.compile(r"(?:^|(?<=\s))#[^\n]*")
 _TEXT_TAGS = ("str", "int", "float", "timestamp", "value")
 

@@ -82,10 +82,8 @@ def list_runs(
     `store/index.py`); `sizes` adds a walk through each. A run whose `run.json` cannot be read is listed with
     what its name says, and the problem. `progress` is told how many runs were looked at, and of how many.
     """
-    observer, paths = observer or here(), run_paths(runs_dir)
-    with RunIndex(runs_dir, paths) as index:
-        found = zip(paths, index.infos(_watched(paths, progress)), strict=True)
-        return _newest_first(_entry(path, read, sizes, observer, index.lines_lost) for path, read in found)
+    runs = past_runs(runs_dir, headlines=False, sizes=sizes, observer=observer, progress=progress)
+    return [run.entry for run in runs]
 
 
 def past_runs(
@@ -93,6 +91,7 @@ def past_runs(
     *,
     choose: Callable[[list[RunEntry]], list[RunEntry]] = lambda entries: entries,
     headlines: bool = True,
+    sizes: bool = False,
     task: str | None = None,
     count: CountHeadline | None = None,
     cost_of: CostOf | None = None,
@@ -111,8 +110,9 @@ def past_runs(
     observer, paths = observer or here(), run_paths(runs_dir)
     with RunIndex(runs_dir, paths) as index:
         reads = dict(zip(paths, index.infos(_watched(paths, progress)), strict=True))
-        entries = (_entry(path, read, False, observer, index.lines_lost) for path, read in reads.items())
-        chosen = choose(_newest_first(entries))
+        entries = (_entry(path, read, sizes, observer, index.lines_lost) for path, read in reads.items())
+        newest = sorted(entries, key=lambda one: (unix_time(one.start_time) or 0.0, one.run_id), reverse=True)
+        chosen = choose(newest)
         if headlines:
             fetch_documents([entry.path for entry in chosen], layout.SUMMARY)
         wanted = _watched([entry.path for entry in chosen], progress)
@@ -130,10 +130,6 @@ def _watched(paths: Sequence[Path], progress: Progress | None) -> Iterable[Path]
     for number, path in enumerate(paths):
         progress(number, len(paths))
         yield path
-
-
-def _newest_first(entries: Iterable[RunEntry]) -> list[RunEntry]:
-    return sorted(entries, key=lambda entry: (unix_time(entry.start_time) or 0.0, entry.run_id), reverse=True)
 
 
 def run_paths(runs_dir: Path) -> list[Path]:

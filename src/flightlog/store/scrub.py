@@ -26,7 +26,7 @@ from typing import Any
 from msgspec import Struct
 
 from flightlog.core.errors import UsageError
-from flightlog.core.redaction import REDACTED, is_secret, kind_of_secret, redact_command, redact_text
+from flightlog.core.redaction import BY_NAME, REDACTED, is_secret, kind_of_secret, redact_command, redact_text
 from flightlog.store import layout
 from flightlog.store.documents import is_leftover, read_document, sync_folder, write_document
 from flightlog.store.index import index_file
@@ -39,7 +39,6 @@ from flightlog.store.write.finalize import finalizing, seal
 
 NOTE = ".scrub.tmp"
 """Stands in the run while it is being scrubbed; a leftover to all readers."""
-BY_NAME = "value of a secret's name"
 
 Rewrite = Callable[[str], str]
 Rebuild = Callable[[Run], Iterable[str]]
