@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
 
@@ -28,6 +28,9 @@ from flightlog.samplers.procfs import (
     rate_over,
     read_once,
 )
+
+if TYPE_CHECKING:
+    from flightlog.samplers.without_proc import PsutilCounters
 
 SYS = Path("/sys")
 _ZONES = "intel-rapl:"
@@ -148,7 +151,7 @@ class HostSampler:
 
     def _start_afresh(self) -> None:
         self._pid = os.getpid()
-        self._counters: NodeCounters | None = None
+        self._counters: ProcCounters | PsutilCounters | None = None
         self._energy: ProcessorEnergy | None = None
         self._before = NodeReading()
         self._at: float | None = None
@@ -189,7 +192,7 @@ class HostSampler:
             )
         ]
 
-    def _open(self) -> NodeCounters:
+    def _open(self) -> ProcCounters | PsutilCounters:
         if (self._proc / "stat").exists():
             return ProcCounters(self._proc)
         from flightlog.samplers.without_proc import PsutilCounters
@@ -218,18 +221,6 @@ class NodeReading(Struct, frozen=True, kw_only=True):
     disk_written: ByDevice | None = None
     net_received: ByDevice | None = None
     net_sent: ByDevice | None = None
-
-
-class NodeCounters(Protocol):
-    """Where a node's counters are read."""
-
-    def read(self) -> NodeReading:
-        """All of them, now."""
-        ...
-
-    def close(self) -> None:
-        """Let descriptors go."""
-        ...
 
 
 class ProcCounters:

@@ -6,10 +6,16 @@ import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from flightlog.events.declarations import ResourceSample
-from flightlog.samplers.process_table import ProcessReading, ProcessTable, ProcTable
+from flightlog.samplers.process_table import ProcessReading, ProcTable
 from flightlog.samplers.procfs import PROC, long_enough, percent, rate
+
+if TYPE_CHECKING:
+    from flightlog.samplers.without_proc import PsutilTable
+
+    ProcessTable = ProcTable | PsutilTable
 
 Members = dict[int, ProcessReading]
 

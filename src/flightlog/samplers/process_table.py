@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from flightlog.core.descriptors import folder_names
 from flightlog.samplers.procfs import (
@@ -42,36 +42,10 @@ class ProcessReading(NamedTuple):
     write_bytes: int | None
 
 
-class ProcessTable(Protocol):
-    """Where processes are read. Every method copes with processes that vanish at any moment."""
-
-    cpu_units_per_s: int
-
-    def read(self, pid: int) -> ProcessReading | None:
-        """The process now, None if there is none. Raises `OSError` or `ValueError` if it cannot be told
-        now.
-        """
-        ...
-
-    def newcomers(self, members: Mapping[int, ProcessReading]) -> Iterator[tuple[int, ProcessReading]]:
-        """Descendants of the members that are no members yet, parents before children."""
-        ...
-
-    def peak_rss_bytes(self, pid: int) -> int | None:
-        """The kernel's high-water mark of one process's resident memory."""
-        ...
-
-    def forget(self, pid: int) -> None:
-        """The process left: let go what was kept of it."""
-        ...
-
-    def close(self) -> None:
-        """Let go what was kept of all."""
-        ...
-
-
 class ProcTable:
     """The table under `/proc`, with at most `max_descriptors` kept open; the rest is opened for each reading.
+
+    Every method copes with processes that vanish at any moment.
 
     New processes are looked for only when the kernel has given out a process number since the last look.
     Where the kernel lists the children of each thread, the tree is walked, otherwise, or where it has very
@@ -90,7 +64,7 @@ class ProcTable:
         self._lists_children = True
 
     def read(self, pid: int) -> ProcessReading | None:
-        """The process now; see `ProcessTable.read`."""
+        """The process now, None if there is none. Raises `OSError` or `ValueError` where that is unknown."""
         files = self._files.get(pid)
         if files is None:
             files = self._files[pid] = (

@@ -59,7 +59,7 @@ class PsutilTable:
         self._processes: dict[int, psutil.Process] = {}
 
     def read(self, pid: int) -> ProcessReading | None:
-        """The process now; see `ProcessTable.read`."""
+        """The process now; see `ProcTable.read`."""
         try:
             process = self._processes.get(pid)
             if process is None:

@@ -11,7 +11,7 @@ from flightlog.samplers.gpu.driver import (
     Device,
     DeviceMemoryReading,
     Gpu,
-    LibraryDriver,
+    GpuDriver,
     visible_to_hip,
 )
 
@@ -19,7 +19,7 @@ _NEVER = frozenset({1, 2, 3, 9, 10})
 """Invalid, not supported, not yet implemented, no permission: AMD SMI's status codes."""
 
 
-class AmdDriver(LibraryDriver):
+class AmdDriver(GpuDriver):
     """AMD SMI, opened for the devices that ROCm's variables leave; see `GpuDriver`.
 
     It answers with dictionaries whose values may be the text `N/A`: unknown.

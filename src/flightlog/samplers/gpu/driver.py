@@ -3,7 +3,7 @@ process can see (by the variables that CUDA and ROCm obey), and how much memory 
 
 The driver counts for everyone on the device: contexts, other processes and other users' jobs too. What one
 process asked its framework for is the framework's to tell. Drivers that ask a vendor's library
-(`LibraryDriver`) stand forks, lost devices, and questions that fail alone.
+(`GpuDriver`) stand forks, lost devices, and questions that fail alone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from contextlib import suppress
 from enum import IntEnum
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from msgspec import Struct
 
@@ -100,35 +100,6 @@ class Depth(IntEnum):
     """And energy, temperature, clocks, throttling, processes, PCIe counters: worth asking once a second."""
     RARE = 2
     """And ECC errors, and PCIe rates where there are no counters, which take 20 ms each."""
-
-
-class GpuDriver(Protocol):
-    """A driver that is open. No method raises; one thread at a time; a forked child may go on using it."""
-
-    @property
-    def notes(self) -> Sequence[str]:
-        """What is wrong, in the order it was found, each thing once."""
-        ...
-
-    def devices(self) -> Sequence[Device]:
-        """Those that this process can see, in the order frameworks number them in."""
-        ...
-
-    def memory(self, device: Device) -> DeviceMemoryReading:
-        """Memory now: one question to the driver."""
-        ...
-
-    def busy(self, device: Device) -> DeviceReading:
-        """Memory, utilization and processes now, and nothing else: what a task is measured by."""
-        ...
-
-    def read(self, device: Device, depth: Depth = Depth.RARE) -> DeviceReading:
-        """All there is to know now, to this depth."""
-        ...
-
-    def close(self) -> None:
-        """Let the driver go."""
-        ...
 
 
 class DriverFound(Struct, frozen=True):
@@ -407,10 +378,11 @@ Ask = Callable[..., Any]
 """Asks a function of the library about one device by name; None is no answer."""
 
 
-class LibraryDriver(ABC):
-    """A `GpuDriver` by a library. Opening raises what the library raises; after that nothing does.
+class GpuDriver(ABC):
+    """A driver, by its maker's library. Opening raises what the library raises; after that nothing does.
 
-    A forked child opens the library again by itself, and never closes what it inherited.
+    One thread at a time. A forked child may go on using it: it opens the library again by itself, and never
+    closes what it inherited.
     """
 
     library_name: str
@@ -455,16 +427,16 @@ class LibraryDriver(ABC):
 
     @property
     def notes(self) -> Sequence[str]:
-        """What is wrong."""
+        """What is wrong, in the order it was found, each thing once."""
         return tuple(self._notes)
 
     def devices(self) -> Sequence[Device]:
-        """Those that this process can see."""
+        """Those that this process can see, in the order frameworks number them in."""
         self._be_open()
         return tuple(self._devices)
 
     def memory(self, device: Device) -> DeviceMemoryReading:
-        """Memory now."""
+        """Memory now: one question to the driver."""
         self._be_open()
         try:
             return self._memory_of(device)
@@ -473,7 +445,7 @@ class LibraryDriver(ABC):
             return DeviceMemoryReading()
 
     def busy(self, device: Device) -> DeviceReading:
-        """Memory, utilization and processes now."""
+        """Memory, utilization and processes now, and nothing else: what a task is measured by."""
 
         def fill(ask: Ask, known: dict[str, Any]) -> None:
             self._read_rates(ask, known)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from flightlog.samplers.gpu.driver import Ask, Depth, Device, DeviceMemoryReading, Gpu, LibraryDriver, visible
+from flightlog.samplers.gpu.driver import Ask, Depth, Device, DeviceMemoryReading, Gpu, GpuDriver, visible
 
 _UNINITIALIZED = 1
 _NEVER = frozenset({2, 3, 4, 13, 22, 25, 26})
@@ -31,7 +31,7 @@ _REASONS = {
 """Idle (1) is no throttling, and left out."""
 
 
-class NvmlDriver(LibraryDriver):
+class NvmlDriver(GpuDriver):
     """NVML, opened for the devices that `CUDA_VISIBLE_DEVICES` leaves; see `GpuDriver`.
 
     NVML counts devices by their place on the PCI bus, CUDA by default by speed: where GPUs of several kinds
