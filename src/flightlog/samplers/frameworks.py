@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from msgspec import Struct
 
@@ -83,32 +84,27 @@ class Capabilities(Struct, frozen=True, kw_only=True):
         }
 
 
-class Allocator(Protocol):
+class Allocator(ABC):
     """A framework's allocator on one kind of device. A method may raise what the framework raises."""
 
-    @property
-    def name(self) -> str:
-        """Framework and kind of device, such as `torch.cuda`."""
-        ...
+    name: str
+    """Framework and kind of device, such as `torch.cuda`."""
+    capabilities: Capabilities
+    """Which figures there are."""
 
-    @property
-    def capabilities(self) -> Capabilities:
-        """Which figures there are."""
-        ...
-
+    @abstractmethod
     def devices(self) -> Sequence[int]:
         """The devices that the program has used so far, as the framework numbers them; `HOST` is the host."""
-        ...
 
+    @abstractmethod
     def read(self, device: int) -> AllocatorReading:
         """The figures of one of those devices now; cheap, and without waiting for the device."""
-        ...
 
     def snapshot(self) -> Mapping[str, Any] | None:
         """Every block the allocator holds, where the framework can tell; costs as much as there are
         blocks.
         """
-        ...
+        return None
 
 
 def whole(value: object) -> int | None:
@@ -127,7 +123,7 @@ HOST_S = 1.0
 """How old the host's figures may be: they take the kernel longer than this process's own."""
 
 
-class HostMemory:
+class HostMemory(Allocator):
     """Resident memory of this process as what is allocated; the host's memory, up to a second old, as the
     device's.
     """
@@ -165,9 +161,6 @@ class HostMemory:
             device_total_bytes=total,
         )
 
-    def snapshot(self) -> None:
-        """None: there is no list of blocks."""
-
 
 def _host(proc: Path) -> tuple[int | None, int | None]:
     try:
@@ -193,7 +186,7 @@ RESCAN = 10
 """Devices that were not in use are looked at again every so many times."""
 
 
-class TorchCuda:
+class TorchCuda(Allocator):
     """The caching allocator of CUDA and ROCm devices.
 
     Only devices on which the program has ever reserved memory are read: their counters are plain numbers in
@@ -256,7 +249,7 @@ class TorchCuda:
         )
 
 
-class TorchMps:
+class TorchMps(Allocator):
     """The allocator of Apple's GPUs."""
 
     name = "torch.mps"
@@ -279,11 +272,8 @@ class TorchMps:
             limit_bytes=whole(most()) if most is not None else None,
         )
 
-    def snapshot(self) -> None:
-        """None: there is no list of blocks."""
 
-
-def torch_allocator(torch: Any, kind: str | None, *, may_have_gpu: bool) -> Any:
+def torch_allocator(torch: Any, kind: str | None, *, may_have_gpu: bool) -> Allocator | None:
     """The allocator that a program with PyTorch uses, of the kind that is named; None while that is open.
 
     Where a GPU could be used, it is CUDA's as soon as the program starts CUDA up, and none before.
@@ -329,7 +319,7 @@ def _current(stats: Mapping[str, Any], name: str) -> int | None:
     return figure(stats, name, "current")
 
 
-class JaxMemory:
+class JaxMemory(Allocator):
     """The allocators of the accelerators that JAX has started up on this host; JAX itself is never started
     up.
     """
@@ -363,9 +353,6 @@ class JaxMemory:
             limit_bytes=limit,
         )
 
-    def snapshot(self) -> None:
-        """None: JAX's own profile of memory has to be asked for by the program."""
-
 
 def _number(device: Any) -> int:
     """A device's number on this host, as the driver's order has it; its id counts over all hosts of a job."""
@@ -373,7 +360,7 @@ def _number(device: Any) -> int:
     return int(device.id if local is None else local)
 
 
-def jax_allocator(jax: Any, kind: str | None, modules: Mapping[str, Any] | None = None) -> Any:
+def jax_allocator(jax: Any, kind: str | None, modules: Mapping[str, Any] | None = None) -> Allocator | None:
     """The allocator that a program with JAX uses; None while JAX has not started up."""
     modules = sys.modules if modules is None else modules
     if kind == "cpu":
@@ -394,7 +381,7 @@ def has_jax_started(modules: Mapping[str, Any]) -> bool:
     return bool(asked()) if asked is not None else bool(getattr(bridge, "_backends", None))
 
 
-class TensorFlowMemory:
+class TensorFlowMemory(Allocator):
     """The GPU allocators of a program whose TensorFlow has started up; it is never started up from here."""
 
     name = "tensorflow"
@@ -424,11 +411,10 @@ class TensorFlowMemory:
             allocated_bytes=whole(found.get("current")), peak_allocated_bytes=whole(found.get("peak"))
         )
 
-    def snapshot(self) -> None:
-        """None: there is no list of blocks."""
 
-
-def tensorflow_allocator(tensorflow: Any, kind: str | None, modules: Mapping[str, Any] | None = None) -> Any:
+def tensorflow_allocator(
+    tensorflow: Any, kind: str | None, modules: Mapping[str, Any] | None = None
+) -> Allocator | None:
     """The allocator that a program with TensorFlow uses; None while TensorFlow has not started up."""
     modules = sys.modules if modules is None else modules
     if kind == "cpu":
