@@ -322,8 +322,9 @@ class Path_:
 
 
 def tree(path: Path) -> dict[tuple[str | None, tuple[str, ...]], tuple[int, int, int, int]]:
-    """Count, and nanoseconds in all, on the clock and by themselves, by task and path of names; open spans as
-    last seen."""
+    """Count, and nanoseconds in all, on the clock and by themselves, by task and path of names; open spans
+    up to the end of the run."""
+    _, end = window(path)
     spans = {}
     for line in sorted(
         lines(path, "spans"), key=lambda line: (line["event"] == "span", line.get("elapsed_s", 0.0))
@@ -341,9 +342,9 @@ def tree(path: Path) -> dict[tuple[str | None, tuple[str, ...]], tuple[int, int,
     def interval(span: dict[str, Any]) -> tuple[int, int]:
         began = ns(span["timestamp"])
         assert began is not None
-        return began, began + round(
-            (span["duration_s"] if span["event"] == "span" else span["elapsed_s"]) * 1e9
-        )
+        if span["event"] == "span":
+            return began, began + round(span["duration_s"] * 1e9)
+        return began, max(began + round(span["elapsed_s"] * 1e9), end)
 
     def covered(pieces: list[tuple[int, int]]) -> int:
         cuts = sorted({moment for piece in pieces for moment in piece})

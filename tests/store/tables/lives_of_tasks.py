@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
+from builders.runs import at
 from rows_of_runs import time_of
 
 from flightlog.events import (
@@ -201,6 +202,12 @@ def spans_of(run_id: str, events: Iterable[Event]) -> list[dict[str, Any]]:
     return list(rows.values())
 
 
+def _age(opened: list[SpanOpened]) -> float:
+    """Up to the end of the run, which `make_run` puts at its tenth second."""
+    started = times(opened)
+    return max(opened[-1].elapsed_s, (time_of(at(10)) - started).total_seconds())
+
+
 def _span(run_id: str, group: list[Event]) -> dict[str, Any]:
     ended = [event for event in group if isinstance(event, SpanEvent)]
     opened = sorted((e for e in group if isinstance(e, SpanOpened)), key=lambda e: e.elapsed_s)
@@ -210,7 +217,7 @@ def _span(run_id: str, group: list[Event]) -> dict[str, Any]:
         "open": not ended,
         "parent_id": latest(group, "parent_id"),
         "started_at": times(ended) or times(group),
-        "duration_s": latest(ended, "duration_s") if ended else opened[-1].elapsed_s,
+        "duration_s": latest(ended, "duration_s") if ended else _age(opened),
         "name": latest(ended, "name") if ended else opened[-1].name,
         "tags": latest(ended, "tags") if ended else opened[-1].tags,
     }

@@ -178,7 +178,7 @@ DEEPEST = 100
 class SpanNode(Struct, frozen=True, kw_only=True):
     """All spans with one path of names, inside tasks of one name or outside of any.
 
-    A span still open counts up to when it was last seen.
+    A span still open counts up to the last sign of life of its process.
     """
 
     task: str | None

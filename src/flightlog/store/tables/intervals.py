@@ -73,15 +73,18 @@ FROM attempts
 """
 """Whether some attempts wait for others, or were superseded before they began."""
 
-_PROLONGED = """
+_ENDED_WITH_ATTEMPT = """
 WITH RECURSIVE over AS (
-    SELECT span_id FROM attempt_intervals WHERE state <> 'running' AND span_id IS NOT NULL
+    SELECT span_id, max(stopped) AS stopped FROM attempt_intervals
+        WHERE state <> 'running' AND span_id IS NOT NULL AND stopped IS NOT NULL GROUP BY span_id
     UNION
-    SELECT span_intervals.span_id FROM span_intervals JOIN over ON span_intervals.parent_id = over.span_id
-        WHERE span_intervals."open"
+    SELECT span_intervals.span_id, over.stopped
+        FROM span_intervals JOIN over ON span_intervals.parent_id = over.span_id
+        WHERE span_intervals."open" AND span_intervals.span_id IS NOT NULL
 )
-UPDATE span_intervals SET stopped = greatest(stopped, $until)
-WHERE "open" AND NOT EXISTS (SELECT 1 FROM over WHERE over.span_id = span_intervals.span_id)
+UPDATE span_intervals
+SET stopped = greatest(span_intervals.began, least(span_intervals.stopped, over.stopped))
+FROM over WHERE over.span_id = span_intervals.span_id AND span_intervals."open"
 """
 
 
@@ -118,13 +121,9 @@ def make_span_intervals(tables: Executes, spans: str) -> None:
     )
 
 
-def prolong_open_spans(tables: Executes, until: int) -> None:
-    """Let spans of `span_intervals` that are open last until the run's last sign of life, but for those in
-    attempts that are over.
-
-    Their lines say how long they had been open when the recorder noted them, which it does once.
-    """
-    tables.execute(_PROLONGED, {"until": until})
+def end_open_spans(tables: Executes) -> None:
+    """Let spans of `span_intervals` that are open stop with the attempt that they are in, if it is over."""
+    tables.execute(_ENDED_WITH_ATTEMPT)
 
 
 def merge(tables: Executes, name: str, key: str, intervals: str) -> None:

@@ -209,9 +209,9 @@ class RunTables:
         intervals.make_span_intervals(
             self._connection, "spans" if stored else attempts.SPAN_ROWS_WITH_OWN_TIME
         )
-        if self.runs[0].info.end_time is None and self.until is not None:
+        if self.scalar('SELECT count(*) FROM span_rows WHERE "open"'):
             self.make(["attempt_intervals"])
-            intervals.prolong_open_spans(self._connection, self.until)
+            intervals.end_open_spans(self._connection)
 
     @cached_property
     def reading(self) -> RunReading:

@@ -15,6 +15,7 @@ import msgspec
 from flightlog.core.errors import UsageError
 from flightlog.events import streams
 from flightlog.events.columns import columns, projection, quoted
+from flightlog.store.liveness import latest, unix_time
 from flightlog.store.read.lines import watched
 from flightlog.store.tables.connection import (
     LONGEST_LINE_BYTES,
@@ -45,7 +46,8 @@ class StreamTables:
         self, connection: duckdb.DuckDBPyConnection, scratch: Path, runs: Sequence[Run], *, names_alone: bool
     ) -> None:
         self.connection, self.scratch = connection, scratch
-        self._found = [(run.run_id, Sources(run, scratch)) for run in _each_once(runs)]
+        self._runs = _each_once(runs)
+        self._found = [(run.run_id, Sources(run, scratch)) for run in self._runs]
         self._names_alone = names_alone
         self._made: set[str] = set()
         self.run_ids = [run_id for run_id, _ in self._found]
@@ -76,11 +78,30 @@ class StreamTables:
             views = (f"CREATE VIEW {quoted(self.names[one])} AS SELECT 1" for one in unread)
             self.connection.execute(";".join(views))
             wanted = [one for one in wanted if is_built_in(one)]
+        if "spans" in wanted:
+            self._note_last_signs()
         checked = {*wanted, *(f"views/{view}" for view, of in STORED.items() if of in wanted)}
         for sources in self.sources:
             sources.check(checked)
         for stream in wanted:
             _create_views(self, stream, self.names[stream], self._found)
+
+    def _note_last_signs(self) -> None:
+        """Make the table of the last signs of life of each run and of each process that wrote to it."""
+        self.connection.execute(
+            f"CREATE TABLE {HIDDEN}.last_signs "
+            "(run_id VARCHAR, of_run TIMESTAMP, by_writer MAP(VARCHAR, TIMESTAMP))"
+        )
+        for run in self._runs:
+            beats = {
+                one.writer: one.heartbeat for one in run.writers() if unix_time(one.heartbeat) is not None
+            }
+            of_run = run.info.end_time or latest(run.info.heartbeat, *beats.values())
+            self.connection.execute(
+                f"INSERT INTO {HIDDEN}.last_signs VALUES "  # noqa: S608 - a constant
+                "($1, $2, map($3::VARCHAR[], $4::VARCHAR[]::TIMESTAMP[]))",
+                [run.run_id, of_run if unix_time(of_run) is not None else None, [*beats], [*beats.values()]],
+            )
 
     def largest(self) -> list[str]:
         """Those of the streams made that there are files of, the largest first."""

@@ -20,6 +20,13 @@ CAST(epoch_us(CASE WHEN isfinite("timestamp") THEN "timestamp" ELSE TIMESTAMP '0
 """
 """Orders the lines of one thing: by time, then by their number, then by who wrote them."""
 
+AGE = """
+CASE WHEN event = 'span_open' AND year("timestamp") BETWEEN 1971 AND 2199
+    THEN (epoch_us(coalesce(by_writer[writer], of_run)) - epoch_us("timestamp")) / 1e6
+END
+"""
+"""How long an open span had lasted at the last sign of life of its process, else of the run."""
+
 ONE = f"""
     SELECT
         run_id,
@@ -30,7 +37,7 @@ ONE = f"""
         coalesce(max(timestamp) FILTER (WHERE event = 'span'), max(timestamp)) AS started_at,
         CASE
             WHEN bool_or(event = 'span') THEN arg_max(duration_s, moment)
-            ELSE max(elapsed_s)
+            ELSE greatest(max(elapsed_s), max(age_s))
         END AS duration_s,
         arg_max(status, moment) AS status,
         coalesce(arg_max(tags, moment) FILTER (WHERE event = 'span'), arg_max(tags, elapsed_s)) AS tags,
@@ -42,8 +49,9 @@ ONE = f"""
         SELECT
             *,
             {MOMENT} AS moment,
+            {AGE} AS age_s,
             CASE WHEN span_id = '' THEN gen_random_uuid() END AS nameless
-        FROM hidden.for_spans
+        FROM hidden.for_spans LEFT JOIN hidden.last_signs USING (run_id)
         WHERE event IN ('span', 'span_open')
     )
     GROUP BY run_id, span_id, nameless
@@ -123,7 +131,8 @@ LEFT JOIN depths ON depths.run_id = one.run_id AND depths.span_id = one.span_id
 """The view, from `one`."""
 
 SPANS = f"\nWITH RECURSIVE one AS MATERIALIZED ({ONE}),{OF_ONE}"
-"""One row per span. `open` spans had not ended when they were last seen; their `duration_s` is up to then.
+"""One row per span. `open` spans have no end on record; their `duration_s` is up to the last sign of life of
+their process.
 
 `self_s` is the duration less what the spans inside cover, each moment once; `depth` is 0 where the parent is
 no span of the run, and null for spans without an id or in a circle.
