@@ -8,8 +8,9 @@ import logging
 import time
 from contextlib import contextmanager
 
+from flightlog.engines.attempts import TRIES
 from flightlog.engines.contract import Outcome
-from flightlog.engines.dispatcher import TRIES, Dispatcher, Worker
+from flightlog.engines.dispatcher import LAUNCHES, Dispatcher, Worker
 from flightlog.events import WorkerLaunched, WorkerLost, WorkerRemoved
 from flightlog.testing.engines import Reported, make_work
 
@@ -38,11 +39,12 @@ class FakeWorker(Worker):
 
 
 class FakeBackend:
-    can_end = True
-
     def __init__(self):
         self.sent, self.signals, self.removed, self.launches = [], [], [], 0
         self.launch_error = None
+
+    def can_end(self, attempt):
+        return True
 
     def open(self, dispatcher):
         self.dispatcher = dispatcher
@@ -107,7 +109,7 @@ def test_when_no_worker_can_be_launched_a_few_times_in_a_row_what_waits_is_lost(
         work = make_work(abs, 1)
         dispatcher.submit(work)
         outcome = reported.outcome(work)
-    assert (outcome.end, backend.launches) == ("lost", TRIES)
+    assert (outcome.end, backend.launches) == ("lost", LAUNCHES)
     assert outcome.reason == "no worker process can be launched: OSError: no more processes"
 
 

@@ -23,6 +23,10 @@ End = Literal["cancelled", "lost", "timed_out"]
 """The ends that an engine decides on; the others are the task's own."""
 
 
+TRIES = 3
+"""Hand-outs of one attempt that may come to nothing because its worker died before it began."""
+
+
 class Attempt:
     """One attempt on its way through an engine; every field but `work` and `serial` changes under the
     registry's lock.
@@ -60,6 +64,11 @@ class Attempt:
         self.begun: Started | None = None
         self.verdict: tuple[End, str] | None = None
         """How it will be reported, whatever it still does itself."""
+
+    @property
+    def may_be_retried(self) -> bool:
+        """Whether it may be handed out again when its worker dies: it has not begun, as far as is known."""
+        return self.begun is None and self.mishaps < TRIES and self.verdict is None
 
     @property
     def overrun(self) -> str:
@@ -141,13 +150,12 @@ class AttemptRegistry:
         self.end(attempt, Outcome(end=verdict[0], reason=verdict[1]))
 
     def cancel(
-        self, task_id: str, reason: str, *, running: bool | Callable[[Attempt], bool]
+        self, task_id: str, reason: str, *, running: Callable[[Attempt], bool]
     ) -> tuple[bool, Attempt | None]:
         """Whether the attempt will be reported as cancelled, and the attempt if that has still to be brought
         about.
 
-        One that waits ends here. One that a worker has is judged, if `running` ones, or this one, can be
-        ended.
+        One that waits ends here. One that a worker has is judged, if `running` says that it can be ended.
         """
         with self._lock:
             attempt = self._live.get(task_id)
@@ -156,7 +164,7 @@ class AttemptRegistry:
             if attempt.verdict is not None:
                 return attempt.verdict[0] == "cancelled", None
             if not attempt.waiting:
-                if not (running(attempt) if callable(running) else running):
+                if not running(attempt):
                     return False, None
                 attempt.verdict = ("cancelled", reason)
                 return True, attempt

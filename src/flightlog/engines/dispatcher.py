@@ -12,6 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from functools import partial
 from typing import Any, Literal, Protocol
 
@@ -31,8 +32,8 @@ log = logging.getLogger("flightlog")
 
 CLOSED = "the engine was closed"
 CLOSED_BY_PROGRAM = "the program closed the connection to this worker"
-TRIES = 3
-"""Launches that may fail in a row, and hand-outs of one attempt that may come to nothing."""
+LAUNCHES = 3
+"""Launches that may fail in a row."""
 QUEUED = 2
 """Attempts that may wait unread in a worker's socket: on a busy machine the engine's thread is not always
 there in time."""
@@ -55,6 +56,8 @@ class Worker:
     """How long it may go on starting when the engine closes, before it is made to end."""
     refuses = "it cannot be sent to a worker"
     """What is said of an attempt that `send` raises for."""
+    closed = CLOSED
+    """What is said of an attempt that still runs when the time of closing is over."""
 
     def __init__(self) -> None:
         self.held: dict[int, Attempt] = {}
@@ -149,11 +152,12 @@ class Worker:
 class Backend(Protocol):
     """Where workers come from. On the dispatcher's thread alone."""
 
-    can_end: bool
-    """Whether an attempt that runs can be ended."""
+    def can_end(self, attempt: Attempt) -> bool:
+        """Whether an attempt that a worker has can be ended; from any thread."""
+        ...
 
     def open(self, dispatcher: Dispatcher) -> None:
-        """Begin."""
+        """Begin. What it raises is in `Dispatcher.opened`, and the reason that all attempts are lost."""
         ...
 
     def launch(self) -> Worker:
@@ -185,6 +189,8 @@ class Dispatcher:
         self.launch_at = 0.0
         """No worker is launched before."""
         self._closing = False
+        self.opened: Future[None] = Future()
+        """Done when the backend has begun, or could not."""
         self._thread = threading.Thread(target=self._run, name="flightlog-engine", daemon=True)
 
     # --- from any thread
@@ -218,11 +224,23 @@ class Dispatcher:
         if threading.current_thread() is not self._thread:
             self._thread.join()
 
+    @property
+    def is_running(self) -> bool:
+        """Whether it has been started, and is not over."""
+        return self._thread.is_alive()
+
     # --- the thread
 
     def _run(self) -> None:
         try:
             self._backend.open(self)
+        except BaseException as error:  # noqa: BLE001 - whoever waits for `opened` gets it
+            self._closing = True
+            self.attempts.shut("lost", f"the engine could not begin: {error}")
+            self.opened.set_exception(error)
+        else:
+            self.opened.set_result(None)
+        try:
             while not (self._closing and not self._workers and not self._backend.has_leftovers()):
                 self.loop.turn()
                 self._hand_out()
@@ -307,8 +325,7 @@ class Dispatcher:
         unheard = worker.begun_unheard() if worker.lost else set()
         for attempt in reversed(list(worker.held.values())):  # those put back keep their order
             self.release(attempt)
-            has_begun = attempt.begun is not None or attempt.serial in unheard
-            if not has_begun and attempt.mishaps < TRIES and attempt.verdict is None:
+            if attempt.may_be_retried and attempt.serial not in unheard:
                 attempt.mishaps += not worker.lost
                 self.attempts.put_back(attempt)  # its function was never called
                 continue
@@ -368,7 +385,7 @@ class Dispatcher:
                 if (idle := workers.idle()) is None:
                     break
         if self._wants_worker() and time.monotonic() >= self.launch_at:
-            self._launch()
+            self.launch()
         while (roomy := workers.roomy()) is not None and (
             attempt := attempts.next(longest=SHORT // 2)
         ) is not None:
@@ -392,7 +409,8 @@ class Dispatcher:
     def _wants_worker(self) -> bool:
         return not self._closing and self._workers.wants(self.attempts.waiting)
 
-    def _launch(self) -> None:
+    def launch(self) -> None:
+        """Have another worker."""
         try:
             worker = self._backend.launch()
         except Exception as error:  # noqa: BLE001 - whatever the backend says to it
@@ -408,7 +426,7 @@ class Dispatcher:
         self._failures += 1
         self.launch_after(delay_s(self._failures, 0.1, 12.8))
         log.warning("%s", reason)
-        if self._failures >= TRIES and not self._workers.has_ready():
+        if self._failures >= LAUNCHES and not self._workers.has_ready():
             self.attempts.shut("lost", reason)
 
     def launch_after(self, delay_s: float) -> None:
@@ -454,19 +472,20 @@ class Dispatcher:
             for worker in self._workers:
                 self._take_back(worker)
                 if worker.schedules:
-                    self._end_held(worker, [each for each in worker.held.values() if each.begun is None])
+                    unbegun = [each for each in worker.held.values() if each.begun is None]
+                    self._end_held(worker, unbegun, CLOSED)
                 self.review(worker)
         self.loop.later(by - time.monotonic(), self._end_running)
 
     def _end_running(self) -> None:
         for worker in self._workers:
             if worker.why_ended is None:
-                self._end_held(worker, list(worker.held.values()))
+                self._end_held(worker, list(worker.held.values()), worker.closed)
 
-    def _end_held(self, worker: Worker, attempts: Sequence[Attempt]) -> None:
+    def _end_held(self, worker: Worker, attempts: Sequence[Attempt], reason: str) -> None:
         """Cancel these attempts: one by one, or with the process that holds them."""
         for attempt in attempts:
-            if self.attempts.judge(attempt, "cancelled", CLOSED) and worker.schedules:
+            if self.attempts.judge(attempt, "cancelled", reason) and worker.schedules:
                 worker.end_attempt(attempt, CLOSED)
         if attempts and not worker.schedules:
             self.force(worker, CLOSED)

@@ -126,11 +126,15 @@ class EventLoop:
         for number, events in self._poll.poll(patience_s * 1000):
             if number in self._watched:
                 self._watched[number][1](events)
+        self.run_posted()
+        for timer in self._timers.take_due(time.monotonic()):
+            timer.run()
+
+    def run_posted(self) -> None:
+        """Make the calls that were posted so far."""
         while self._calls:
             call, args = self._calls.popleft()
             call(*args)
-        for timer in self._timers.take_due(time.monotonic()):
-            timer.run()
 
     def close(self) -> None:
         """It turns no more."""

@@ -173,7 +173,7 @@ class ThreadPool:
 
     def cancel(self, task_id: str, reason: str) -> bool:
         """Give an attempt up, if it is still waiting."""
-        return self._attempts.cancel(task_id, reason, running=False)[0]
+        return self._attempts.cancel(task_id, reason, running=lambda _: False)[0]
 
     def workers(self) -> Sequence[WorkerView]:
         """The threads there are."""

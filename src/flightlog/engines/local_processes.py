@@ -50,7 +50,6 @@ class ProcessBackend:
     """Launches worker processes of `threads` each, and hears of their end."""
 
     def __init__(self, threads: int, start_method: str, run_path: str | None) -> None:
-        self.can_end = threads == 1
         self.threads, self.run_path, self.host = threads, run_path, this_host()
         self.context = multiprocessing.get_context(start_method)
         self._workers: dict[WorkerProcess, None] = {}
@@ -65,6 +64,10 @@ class ProcessBackend:
         self._dispatcher, self.loop = dispatcher, dispatcher.loop
         shield_workers_from_ctrl_c(self.context.get_start_method())
         self._check_descriptors()
+
+    def can_end(self, _attempt: Attempt) -> bool:
+        """Whether an attempt can be ended: with its process, if it is the only one there."""
+        return self.threads == 1
 
     def launch(self) -> WorkerProcess:
         """A new process. `Exception` of any kind: none is to be had, or the main module does not pickle."""

@@ -93,7 +93,7 @@ class WorkerNotes(Struct, array_like=True):
 
 
 encode = msgspec.msgpack.Encoder().encode
-decode_parcel = msgspec.msgpack.Decoder(WorkerNotes).decode
+decode_notes = msgspec.msgpack.Decoder(WorkerNotes).decode
 decode_job = msgspec.msgpack.Decoder(JobStarted | None).decode
 _decode_order = msgspec.msgpack.Decoder(DaskOrder).decode
 

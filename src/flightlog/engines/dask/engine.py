@@ -4,26 +4,22 @@ given.
 
 from __future__ import annotations
 
-import atexit
-import os
-import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import distributed  # noqa: F401 - what this engine needs: without it, it is said what to install
 
 from flightlog.core.errors import UsageError
 from flightlog.engines import program
-from flightlog.engines.attempts import AttemptRegistry
-from flightlog.engines.contract import Reports, Work, WorkerView
+from flightlog.engines.contract import PooledEngine, Reports
 from flightlog.engines.dask.cluster import Connection, adapt, address_in, connect, local_cluster, scheduler_of
-from flightlog.engines.dask.pool import CLOSED, DaskPool
+from flightlog.engines.dask.pool import DaskCluster
+from flightlog.engines.dispatcher import Dispatcher
 from flightlog.engines.local import usable_cpus
 from flightlog.engines.program import refuse_while_main_is_imported
 
 
-class DaskEngine:
+class DaskEngine(PooledEngine):
     """Runs attempts on a Dask cluster; the contract of `Engine`, and thread-safe as that says.
 
     The cluster is that of a `client` (synchronous or asynchronous, which stays the caller's alone: the engine
@@ -42,6 +38,8 @@ class DaskEngine:
     cancelling does nothing.
 
     A cluster that the engine did not start is left running, as it was found. Several engines may share one.
+    On the thread whose event loop the cluster lives on, nothing can end while the engine closes: close it
+    from another thread (`async with` does).
     """
 
     dumps = staticmethod(program.dumps)
@@ -91,8 +89,7 @@ class DaskEngine:
         self._where, self._cluster_options = named, cluster
         self._end_workers = end_workers if end_workers is not None else not given
         self._grace_s = kill_grace_s
-        self._pid: int | None = None
-        self._lock = threading.Lock()
+        super().__init__()
 
     def start(self, run_path: str | None, reports: Reports) -> None:
         """Connect to the cluster, or start it: seconds. A `UsageError` where that cannot be done.
@@ -100,60 +97,26 @@ class DaskEngine:
         On a thread that runs an event loop it does not wait: the cluster may live on that loop. What goes
         wrong then is the reason that all attempts are lost.
         """
-        with self._lock:
-            if self._pid is not None:
-                raise UsageError("the engine has been started already")
-            self._pid = os.getpid()
+        self._begin()
         refuse_while_main_is_imported("an engine")
-        self._ledger = AttemptRegistry(reports)
-        self._pool = DaskPool(
+        self._backend = DaskCluster(
             self._open,
-            self._ledger,
             run_path,
             may_end=self._end_workers,
             grace_s=self._grace_s,
             job_of=self._job_finder(),
         )
-        self._pool.thread.start()
+        self._pool = Dispatcher(self._backend, 1, self._grace_s)
+        self._pool.start(reports)
         if not _in_event_loop():
-            self._pool.connected.wait()
-            if self._pool.failed is not None:
-                raise self._pool.failed
-        atexit.register(self._at_exit)
+            self._pool.opened.result()
+        self._close_at_exit()
 
     def _job_finder(self) -> Callable[[str], str | None] | None:
         """What gives the batch job that a worker was started in, on the engine's thread; None if they live in
         no jobs.
         """
         return None
-
-    def submit(self, work: Work) -> None:
-        """Take an attempt; its end will be reported, on the engine's thread."""
-        if self._pid is None:
-            raise UsageError("the engine has not been started")
-        self._ledger.add(work)
-        self._pool.wake()
-
-    def cancel(self, task_id: str, reason: str) -> bool:
-        """Give an attempt up; whether it will be reported as cancelled."""
-        return self._pid is not None and self._pool.cancel(task_id, reason)
-
-    def workers(self) -> Sequence[WorkerView]:
-        """The workers there are; each may execute as many tasks at once as it has threads."""
-        return self._pool.views() if self._pid is not None else []
-
-    def close(self, timeout_s: float = 10.0) -> None:
-        """Leave the cluster, or end it if it is ours; what still runs after so many seconds is reported as
-        cancelled.
-
-        May be called twice. In a forked child it does nothing. On the thread whose event loop the cluster
-        lives on, nothing can end meanwhile: close from another thread (`async with` does).
-        """
-        if self._pid != os.getpid():
-            return
-        self._ledger.shut("cancelled", CLOSED)
-        self._pool.close(time.monotonic() + timeout_s)
-        atexit.unregister(self._at_exit)
 
     def _open(self) -> Connection:
         if self._where["client"] is not None:
@@ -186,9 +149,6 @@ class DaskEngine:
         cluster = local_cluster(options)
         adapt(cluster, fewest, most)
         return cluster
-
-    def _at_exit(self) -> None:
-        self.close(timeout_s=0.0)
 
 
 def _in_event_loop() -> bool:

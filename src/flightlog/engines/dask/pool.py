@@ -1,5 +1,5 @@
-"""Attempts on a Dask cluster: one thread hands them to Dask through a client of its own, listens to the
-workers and sees to it that each attempt ends.
+"""Attempts on a Dask cluster: hands them to Dask through a client of its own, listens to the workers and says
+what became of each.
 """
 
 from __future__ import annotations
@@ -10,26 +10,26 @@ import os
 import pickle
 import re
 import secrets
-import threading
+import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 from functools import lru_cache
-from queue import Empty, SimpleQueue
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import msgspec
 from msgspec import Struct
 
-from flightlog.engines.attempts import Attempt, AttemptRegistry, End
+from flightlog.engines.attempts import Attempt, End
 from flightlog.engines.contract import Outcome, WorkerView
 from flightlog.engines.dask.attempt import (
     STUCK,
     DaskOrder,
     WorkerNotes,
     decode_job,
-    decode_parcel,
+    decode_notes,
     encode,
     end_process,
     forget_began,
@@ -44,8 +44,10 @@ from flightlog.engines.dask.attempt import (
 from flightlog.engines.dask.cluster import Connection
 from flightlog.engines.dask.messages import Arrivals
 from flightlog.engines.dask.scheduler_plugin import Once
+from flightlog.engines.dispatcher import CLOSED, Dispatcher, Worker
 from flightlog.engines.execute import Started
 from flightlog.engines.exit_reason import Death
+from flightlog.engines.relay.chunks import ChunkReceiver
 from flightlog.events import (
     Event,
     JobStarted,
@@ -66,9 +68,8 @@ BATCH = 512
 BATCH_BYTES = 1 << 20
 LOOK_S = 0.5
 """How often to look whether the scheduler is still there."""
-TRIES = 3
-"""Hand-outs of one attempt that may come to nothing because its worker died before it began."""
-CLOSED = "the engine was closed"
+SPENT_S = 0.05
+"""How long futures are kept of attempts that are over, to be let go together."""
 LEFT = "the session left the cluster; the worker goes on"
 
 
@@ -84,114 +85,80 @@ SETTLE_S = 10.0
 """How long workers that do not see the run directory may take to send what they have recorded."""
 
 
-class DaskPool:
-    """The working half of `DaskEngine`: everything happens on its thread, but for what is said to be from
-    any.
+class DaskCluster(Worker):
+    """A Dask cluster that this process has a client on: backend of the dispatcher, and its one worker, for
+    Dask schedules attempts itself. Everything happens on the dispatcher's thread, but for what is said to be
+    from any.
 
-    `connect` opens the connection; what it raises is in `failed` once `connected` is set. `may_end` says that
-    worker processes may be ended with a task that runs in them, `job_of` that workers live in jobs of a batch
-    system: it gives the job that a worker was started in, or None where that is not known.
+    `connect` opens the connection. `may_end` says that worker processes may be ended with a task that runs in
+    them, `job_of` that workers live in jobs of a batch system: it gives the job that a worker was started in,
+    or None where that is not known.
     """
+
+    schedules = True
+    slots = sys.maxsize
 
     def __init__(
         self,
         connect: Callable[[], Connection],
-        ledger: AttemptRegistry,
         run_path: str | None,
         *,
         may_end: bool,
         grace_s: float,
         job_of: Callable[[str], str | None] | None = None,
     ) -> None:
+        super().__init__()
         self.id = secrets.token_hex(4)
-        self.connected = threading.Event()
-        self.failed: BaseException | None = None
-        self._connect, self._ledger, self._may_end, self._grace_s = connect, ledger, may_end, grace_s
+        self._connect, self._may_end, self._grace_s = connect, may_end, grace_s
         self._run_path, self._job_of = run_path, job_of
         self._run = next((run for run in active_runs() if str(run.path) == run_path), None)
         self.jobs: dict[str, str] = {}
         """Batch jobs that workers were found in, by the workers' addresses."""
         self._started_in: dict[str, str] = {}
         """The same as the engine has started them: a worker may be gone before it could tell."""
-        self._said: SimpleQueue[tuple[Any, ...]] = SimpleQueue()
-        self._attempts: dict[int, Attempt] = {}
+        self._batch: list[Attempt] = []
+        """Attempts that are handed to Dask next."""
+        self._futures: dict[int, object] = {}
+        """What Dask calls the attempts that it has, by their number."""
         self._running: dict[int, Attempt] = {}
         self._spent: list[object] = []
         """Futures of attempts that are over: Dask forgets a task with the last reference to its future."""
         self._host = this_host()
         self._roster = Roster()
+        self._connection: Connection | None = None
         self._land: Callable[[], object] = lambda: True
         """Waits for the last that workers send home of a run directory they do not see."""
-        self._close_by: float | None = None
-        self.thread = threading.Thread(target=self._work, name="flightlog-dask", daemon=True)
+        self._left = False
 
     # --- from any thread
 
-    def wake(self) -> None:
-        """Attempts wait in the ledger."""
-        self._said.put(())
-
-    def cancel(self, task_id: str, reason: str) -> bool:
-        """Give an attempt up: one that has not begun, or runs alone in a process that may be ended."""
-        cancelled, attempt = self._ledger.cancel(task_id, reason, running=self._can_end)
-        if attempt is not None:
-            if attempt.begun is None:
-                self._ledger.end(attempt, Outcome(end="cancelled", reason=reason))
-            self._said.put((self._on_cancelled, attempt))
-        return cancelled
-
-    def views(self) -> list[WorkerView]:
-        """The workers there are."""
-        return self._roster.views(list(self._running.values()))
-
-    def close(self, by: float) -> None:
-        """End everything; what runs may go on until then, on the monotonic clock, by the most impatient of
-        all calls.
-        """
-        self._said.put((self._on_close, by))
-        if threading.current_thread() is not self.thread:
-            self.thread.join()
-
-    def _can_end(self, attempt: Attempt) -> bool:
+    def can_end(self, attempt: Attempt) -> bool:
+        """Whether it has not begun, or runs alone in a process that may be ended."""
         return attempt.begun is None or self._roster.is_endable(attempt.worker)
 
-    # --- the thread
+    def views(self) -> Iterator[WorkerView]:
+        """The workers there are."""
+        return iter(self._roster.views(list(self._running.values())))
 
-    def _work(self) -> None:
-        try:
-            self._open()
-        except BaseException as error:  # noqa: BLE001 - whoever started the engine gets it
-            self.failed = error
-            self.connected.set()
-            self._ledger.shut("lost", f"there is no Dask cluster: {error}")
-            return
-        self.connected.set()
-        try:
-            while self._close_by is None or (self._attempts and time.monotonic() < self._close_by):
-                self._hand_out()
-                self._listen()
-                self._look_at_the_scheduler()
-        except BaseException as error:  # nobody may wait for ever for an end that is never told
-            log.exception("the engine failed; its tasks are lost")
-            self._give_all_up("lost", f"the engine failed: {type(error).__name__}: {error}")
-        finally:
-            self._leave()
+    # --- as backend
 
-    def _open(self) -> None:
+    def open(self, dispatcher: Dispatcher) -> None:
+        """Connect to the cluster, or start it."""
+        self._dispatcher, self._loop = dispatcher, dispatcher.loop
         opened = time.time()
         connection = self._connection = self._connect()
-        self._roster.opened = opened if connection.cluster is not None else None
+        is_ours = connection.cluster is not None
+        self._roster.opened = opened if is_ours else None
+        self.closed = CLOSED if is_ours and self._may_end else f"{CLOSED}; {STUCK}"
         client = self._client = connection.client
         try:
-            self._remote = ClusterClient(client, self.id, self._said.put)
+            self._remote = ClusterClient(client, self.id, self._loop.post)
             client.subscribe_topic(topic_of(self.id), self._on_event)
             if self._run_path is not None:
-                from flightlog.engines.relay.chunks import ChunkReceiver
-
-                landing = ChunkReceiver(self._run_path)
-                self._land = landing.close
+                receiver = ChunkReceiver(self._run_path)
+                self._land = receiver.close
                 topic = relay_topic_of(self.id)
-                client.subscribe_topic(topic, Arrivals(client, topic, landing.take).on_event)
+                client.subscribe_topic(topic, Arrivals(client, topic, receiver.take).on_event)
             client.register_plugin(Once(self.id, client.id))
             from flightlog.engines.dask.observer import ClusterObserver
 
@@ -202,50 +169,79 @@ class DaskPool:
             self._losses = Losses(self._remote, self._observer.death_of, self._roster.ended, self._lose)
             self._comm = client.scheduler_comm
         except BaseException:
+            self._connection = None
             connection.close(5.0)
             raise
+        dispatcher.launch()
+        self._look_at_the_scheduler()
 
-    def _observed(self, event: Event) -> None:
-        """Something happened on the cluster; from any thread."""
-        if isinstance(event, WorkerEvent):
-            self._said.put((self._on_worker, event))
-        elif self._run is not None:
-            self._run.emit(event)
+    def launch(self) -> DaskCluster:
+        """The cluster, which is there."""
+        self.ready_at = time.monotonic()
+        return self
 
-    def _on_event(self, event: tuple[float, Any]) -> None:
-        """A message by way of the scheduler; on the client's event loop."""
-        message = event[1]
-        if isinstance(message, bytes):
-            self._said.put((self._on_parcel, message))
-        else:
-            self._said.put((self._on_scheduler, *message))
+    def has_leftovers(self) -> bool:
+        """Whether there is still something to do."""
+        return False
 
-    def _listen(self) -> None:
-        """Wait for what is said, and take all there is."""
-        patience_s = LOOK_S
-        if self._close_by is not None:
-            patience_s = min(patience_s, max(0.0, self._close_by - time.monotonic()))
+    def close(self) -> None:
+        """Leave the cluster as it was."""
+        connection = self._connection
+        if connection is None:
+            return
+        self._left = True
+        reason = LEFT if connection.cluster is None else CLOSED
         try:
-            said = self._said.get(timeout=patience_s)
-            while True:
-                if said:
-                    said[0](*said[1:])
-                said = self._said.get_nowait()
-        except Empty:
-            if self._spent:
-                spent, self._spent = self._spent, []
-                self._client.loop.add_callback(spent.clear)  # on its own thread that costs a tenth
+            self._remote.leave(self._land, self._on_job)
+            self._observer.stop(reason)
+            self._loop.run_posted()  # what the observer had to say last
+            for event in self._roster.dismiss(reason):
+                self._dispatcher.attempts.worker(event)
+            for worker, job_id in self._started_in.items():
+                self._on_job(JobStarted(job_id=job_id, raw_job_id=job_id, worker=worker))
+        finally:
+            connection.close(5.0)
+            forget_began(self.id)
 
-    def _look_at_the_scheduler(self) -> None:
-        if self._client.status != "running" or self._client.scheduler_comm is not self._comm:
-            reason = f"the connection to the Dask scheduler at {self._remote.address} was lost"
-            self._ledger.shut("lost", reason)
-            self._give_all_up("lost", reason)
+    # --- as worker
 
-    # --- handing out
+    def send(self, attempt: Attempt) -> None:
+        """Hand an attempt to Dask, together with those that follow at once."""
+        self._batch.append(attempt)
+        if len(self._batch) == 1:
+            self._loop.post(self._send_batches)
 
-    def _hand_out(self) -> None:
-        while batch := self._next_batch():
+    def stop(self) -> None:
+        """There is nothing more to do."""
+        self._dispatcher.remove(self)
+
+    def signal(self, deed: Literal["terminate", "kill"]) -> None:
+        """The cluster is left, or ended, at the close."""
+
+    def removed(self) -> None:
+        """It gets no more attempts."""
+
+    def end_attempt(self, attempt: Attempt, why: str) -> None:
+        """End an attempt that was judged; where it runs, with its process if that may be ended."""
+        worker = attempt.worker
+        if attempt.begun is None or worker is None:
+            self._futures.pop(attempt.serial, None)  # with which Dask cancels it
+            self._end(attempt, Outcome(end="cancelled"))
+            return
+        assert attempt.verdict is not None
+        end, reason = attempt.verdict
+        self._cut_short(attempt, end, reason)
+        if why != CLOSED:
+            self._be_rid_of(worker, [attempt.serial], f"{attempt.work.task} was cancelled: {reason}")
+
+    def _send_batches(self) -> None:
+        waiting, self._batch = deque(each for each in self._batch if not each.over), []
+        while waiting:
+            batch: list[Attempt] = []
+            size = 0
+            while waiting and len(batch) < BATCH and size < BATCH_BYTES:
+                batch.append(waiting.popleft())
+                size += len(batch[-1].work.call)
             try:
                 futures = self._remote.submit(batch, self._may_end)
             # Dask refuses: a client that is closed, a call that is too large.
@@ -253,48 +249,58 @@ class DaskPool:
                 for each in batch:
                     self._end(each, Outcome(end="lost", reason=f"Dask does not take it: {error}"))
                 continue
-            for each, future in zip(batch, futures, strict=True):
-                each.holder = future
-                self._attempts[each.serial] = each
+            self._futures.update((each.serial, future) for each, future in zip(batch, futures, strict=True))
 
-    def _next_batch(self) -> list[Attempt]:
-        """The attempts that have waited longest, in their order."""
-        batch: list[Attempt] = []
-        size = 0
-        while len(batch) < BATCH and size < BATCH_BYTES:
-            attempt = self._ledger.next()
-            if attempt is None:
-                break
-            if not attempt.over:
-                batch.append(attempt)
-                size += len(attempt.work.call)
-        return batch
+    # --- what is heard
 
-    # --- what workers say
+    def _observed(self, event: Event) -> None:
+        """Something happened on the cluster; from any thread."""
+        if isinstance(event, WorkerEvent):
+            self._loop.post(self._on_worker, event)
+        elif self._run is not None:
+            self._run.emit(event)
 
-    def _on_parcel(self, message: bytes) -> None:
-        parcel = decode_parcel(message)
-        self._roster.note(parcel)
-        if parcel.job is not None:
-            self._on_job(parcel.job)
+    def _on_event(self, event: tuple[float, Any]) -> None:
+        """A message by way of the scheduler; on the client's event loop."""
+        message = event[1]
+        if isinstance(message, bytes):
+            self._loop.post(self._on_notes, message)
+        else:
+            self._loop.post(self._on_scheduler, *message)
+
+    def _look_at_the_scheduler(self) -> None:
+        if self._client.status != "running" or self._client.scheduler_comm is not self._comm:
+            reason = f"the connection to the Dask scheduler at {self._remote.address} was lost"
+            self._dispatcher.attempts.shut("lost", reason)
+            self._lose_all(reason)
+        self._loop.later(LOOK_S, self._look_at_the_scheduler)
+
+    def _on_notes(self, message: bytes) -> None:
+        """A worker says what became of attempts."""
+        if self._left:
+            return
+        said = decode_notes(message)
+        self._roster.note(said)
+        if said.job is not None:
+            self._on_job(said.job)
         begun: dict[int, None] = {}
-        for note in parcel.notes:
-            attempt = self._attempts.get(note.serial)
+        for note in said.notes:
+            attempt = self.held.get(note.serial)
             if note.started is not None:
                 begun[note.serial] = None
                 if attempt is not None and attempt.begun is None:
-                    self._start(attempt, parcel.worker, parcel.host, note.started)
+                    self._start(attempt, said.worker, said.host, note.started)
             if note.outcome is not None:
                 begun.pop(note.serial, None)
                 if attempt is not None and note.kept:
-                    self._remote.bring(attempt, note.outcome, self._end)
+                    self._remote.bring(attempt, self._futures.get(note.serial), note.outcome, self._end)
                 elif attempt is not None:
                     self._end(attempt, note.outcome)
-                    if note.outcome.end == "timed_out" and parcel.endable:
-                        self._end_worker(parcel.worker, note.outcome.reason or "a task ran over its time")
-        strays = [serial for serial in begun if serial not in self._attempts]
+                    if note.outcome.end == "timed_out" and said.endable:
+                        self._end_worker(said.worker, note.outcome.reason or "a task ran over its time")
+        strays = [serial for serial in begun if serial not in self.held]
         if strays:  # cancelled before it was known that they had begun
-            self._be_rid_of(parcel.worker, strays, "its task was cancelled")
+            self._be_rid_of(said.worker, strays, "its task was cancelled")
 
     def _on_job(self, job: JobStarted) -> None:
         if job.worker is not None and job.worker not in self.jobs:
@@ -306,7 +312,7 @@ class DaskPool:
         if host != self._host:  # the clock of another host says nothing here
             started = msgspec.structs.replace(started, monotonic_ns=monotonic_ns())
         self._running[attempt.serial] = attempt
-        self._ledger.start(attempt, worker, started)
+        self._dispatcher.attempts.start(attempt, worker, started)  # its worker looks at the time itself
 
     def _be_rid_of(self, worker: str, serials: list[int], why: str) -> None:
         """Let a worker execute nothing that nobody waits for: end it with its task, or let it wait for that
@@ -317,73 +323,64 @@ class DaskPool:
         else:
             self._remote.give_up(worker, serials)
 
-    def _end(self, attempt: Attempt, outcome: Outcome) -> None:
-        self._attempts.pop(attempt.serial, None)
-        self._running.pop(attempt.serial, None)
-        if attempt.holder is not None:
-            self._spent.append(attempt.holder)
-            attempt.holder = None
-        self._ledger.end(attempt, outcome)
-
-    def _cut_short(
-        self, attempt: Attempt, end: End, reason: str, death: Death | None = None, at_ns: int | None = None
-    ) -> None:
-        outcome = self._ledger.cut_short(attempt, end, reason, at_ns)
-        outcome.host, outcome.pid = self._roster.home(attempt.worker)
-        if death is not None:
-            outcome.exit_code, outcome.signal = death.exit_code, death.signal
-        self._end(attempt, outcome)
-
-    # --- giving up
-
-    def _on_cancelled(self, attempt: Attempt) -> None:
-        """An attempt was judged as cancelled; it may have begun in the very moment."""
-        worker, serial = attempt.worker, attempt.serial
-        if attempt.begun is None or worker is None:
-            self._attempts.pop(serial, None)
-            attempt.holder = None
-            return
-        assert attempt.verdict is not None
-        self._cut_short(attempt, *attempt.verdict)
-        self._be_rid_of(worker, [serial], f"{attempt.work.task} was cancelled: {attempt.verdict[1]}")
-
     def _end_worker(self, address: str, why: str) -> None:
         if address not in self._roster.ended:
             self._roster.ended[address] = why
             self._remote.end_process(address, self._grace_s, self._roster.is_there)
 
-    def _on_close(self, by: float) -> None:
-        self._close_by = by if self._close_by is None else min(by, self._close_by)
-        for attempt in list(self._attempts.values()):
-            if attempt.begun is None:
-                self._end(attempt, Outcome(end="cancelled", reason=CLOSED))
+    def _release(self, attempt: Attempt) -> None:
+        self._dispatcher.release(attempt)
+        self._running.pop(attempt.serial, None)
+        if (future := self._futures.pop(attempt.serial, None)) is not None:
+            self._spent.append(future)
+            if len(self._spent) == 1:
+                self._loop.later(SPENT_S, self._forget_spent)
 
-    def _give_all_up(self, end: End, reason: str) -> None:
-        for attempt in list(self._attempts.values()):
-            self._cut_short(attempt, end, reason)
+    def _forget_spent(self) -> None:
+        spent, self._spent = self._spent, []
+        self._client.loop.add_callback(spent.clear)  # on its own thread that costs a tenth
+
+    def _end(self, attempt: Attempt, outcome: Outcome) -> None:
+        self._release(attempt)
+        self._dispatcher.attempts.end(attempt, outcome)
+        self._dispatcher.review(self)
+
+    def _cut_short(
+        self, attempt: Attempt, end: End, reason: str, death: Death | None = None, at_ns: int | None = None
+    ) -> None:
+        outcome = self._dispatcher.attempts.cut_short(attempt, end, reason, at_ns)
+        outcome.host, outcome.pid = self._roster.home(attempt.worker)
+        if death is not None:
+            outcome.exit_code, outcome.signal = death.exit_code, death.signal
+        self._end(attempt, outcome)
+
+    def _lose_all(self, reason: str) -> None:
+        for attempt in list(self.held.values()):
+            self._cut_short(attempt, "lost", reason)
 
     # --- what the scheduler says
 
     def _on_worker(self, event: WorkerEvent) -> None:
-        self._ledger.worker(self._roster.take(event))
-        if self._job_of is not None and isinstance(event, WorkerReady):
+        self._dispatcher.attempts.worker(self._roster.take(event))
+        if self._job_of is not None and isinstance(event, WorkerReady) and not self._left:
             self._remote.ask_for_job(event.worker)
             if (job_id := self._job_of(event.worker)) is not None:
                 self._started_in[event.worker] = job_id
 
     def _on_scheduler(self, what: str, key: str, worker: str | None, nanny: str | None) -> None:
         if what == "restart":
-            self._give_all_up("lost", "the Dask cluster was restarted")
+            self._lose_all("the Dask cluster was restarted")
             return
-        attempt = self._attempts.get(int(key.rsplit("-", 2)[1]))
+        attempt = self.held.get(int(key.rsplit("-", 2)[1]))
         if attempt is None:
             return
+        future = self._futures.get(attempt.serial)
         if what == "gone":
             self._cut_short(attempt, "lost", "its result went with the worker that had it")
         elif what == "moved" and worker is not None:
             self._losses.add(attempt, worker, nanny)
-        elif attempt.holder is not None:
-            self._remote.ask_why(attempt, self._on_erred)
+        elif future is not None:
+            self._remote.ask_why(attempt, future, self._on_erred)
 
     def _on_erred(self, attempt: Attempt, error: BaseException) -> None:
         """Dask gives an attempt up: its worker died, or it could not even be begun there."""
@@ -403,48 +400,16 @@ class DaskPool:
         if attempt.begun is None and began is not None and attempt.serial in began:
             host = self._roster.home(loss.worker)[0] or ""
             self._start(attempt, loss.worker, host, began[attempt.serial])
-        if (
-            attempt.begun is None
-            and began is not None
-            and attempt.mishaps < TRIES
-            and attempt.verdict is None
-        ):
+        if attempt.may_be_retried and began is not None:
             attempt.mishaps += 1
-            self._attempts.pop(attempt.serial, None)
-            attempt.holder = None
-            self._ledger.put_back(attempt)  # its function was never called
+            self._release(attempt)
+            self._dispatcher.attempts.put_back(attempt)  # its function was never called
             return
         reason = loss.death.reason
         if attempt.begun is None:
             attempt.worker = loss.worker
             reason += "; whether the task had begun is not known" if began is None else ""
         self._cut_short(attempt, "lost", reason, loss.death, loss.at_ns)
-
-    # --- the end
-
-    def _leave(self) -> None:
-        """Report what is left as cancelled, and leave the cluster as it was."""
-        ours = self._connection.cluster is not None
-        self._give_all_up("cancelled", CLOSED if ours and self._may_end else f"{CLOSED}; {STUCK}")
-        self._ledger.shut("cancelled", CLOSED)
-        try:
-            self._remote.leave(self._land, self._on_job)
-            self._observer.stop(CLOSED if ours else LEFT)
-            self._dismiss(CLOSED if ours else LEFT)
-            for worker, job_id in self._started_in.items():
-                self._on_job(JobStarted(job_id=job_id, raw_job_id=job_id, worker=worker))
-        finally:
-            self._connection.close(5.0)
-            forget_began(self.id)
-
-    def _dismiss(self, reason: str) -> None:
-        """Tell the end of all workers, as far as this engine is concerned."""
-        while not self._said.empty():  # what the observer had to say last
-            said = self._said.get()
-            if said and said[0] == self._on_worker:
-                said[0](*said[1:])
-        for event in self._roster.dismiss(reason):
-            self._ledger.worker(event)
 
 
 class Loss(Struct, frozen=True):
@@ -510,7 +475,7 @@ class ClusterClient:
     engine's thread.
     """
 
-    def __init__(self, client: Any, engine: str, say: Callable[[tuple[Any, ...]], None]) -> None:
+    def __init__(self, client: Any, engine: str, say: Callable[..., None]) -> None:
         self._client, self._engine, self._say = client, engine, say
         self.address: str = client.scheduler.address
 
@@ -553,14 +518,15 @@ class ClusterClient:
         """
         self._later(self._end_process, worker, grace_s, is_there)
 
-    def bring(self, attempt: Attempt, outcome: Outcome, then: Callable[[Attempt, Outcome], None]) -> None:
+    def bring(
+        self, attempt: Attempt, future: Any, outcome: Outcome, then: Callable[[Attempt, Outcome], None]
+    ) -> None:
         """Fetch a result that waits on its worker."""
-        self._later(self._bring, attempt, outcome, attempt.holder, then)
+        self._later(self._bring, attempt, future, outcome, then)
 
-    def ask_why(self, attempt: Attempt, then: Callable[[Attempt, BaseException], None]) -> None:
+    def ask_why(self, attempt: Attempt, future: Any, then: Callable[[Attempt, BaseException], None]) -> None:
         """Why Dask gave up on an attempt."""
-        future: Any = attempt.holder
-        future.add_done_callback(lambda done: self._say((then, attempt, _error_of(done))))
+        future.add_done_callback(lambda done: self._say(then, attempt, _error_of(done)))
 
     def look_into(
         self,
@@ -622,13 +588,13 @@ class ClusterClient:
                 await self._client.restart_workers([worker], timeout=ANSWER_S, raise_for_error=False)
 
     async def _bring(
-        self, attempt: Attempt, outcome: Outcome, future: Any, then: Callable[[Attempt, Outcome], None]
+        self, attempt: Attempt, future: Any, outcome: Outcome, then: Callable[[Attempt, Outcome], None]
     ) -> None:
         try:
             outcome.result = await self._client.gather(future)
         except Exception as error:  # noqa: BLE001 - whatever came between
             outcome.end, outcome.reason = "lost", f"its result could not be fetched: {error}"
-        self._say((then, attempt, outcome))
+        self._say(then, attempt, outcome)
 
     async def _look_into(
         self,
@@ -643,7 +609,7 @@ class ClusterClient:
         while not _is_enough(death, nanny) and asyncio.get_running_loop().time() < by:
             await asyncio.sleep(0.02)
             death = death_of(worker)
-        self._say((then, worker, death or Death("Dask lost its worker; nobody saw how it ended"), began))
+        self._say(then, worker, death or Death("Dask lost its worker; nobody saw how it ended"), began)
 
     async def _ask_what_began(self, worker: str, nanny: str | None) -> dict[int, Started] | None:
         if nanny is None:
@@ -686,10 +652,10 @@ class Roster:
         self._departed: set[str] = set()
         self._endable: dict[str, bool] = {}
 
-    def note(self, parcel: WorkerNotes) -> None:
+    def note(self, said: WorkerNotes) -> None:
         """A worker has written."""
-        self._endable[parcel.worker] = parcel.endable
-        self._homes[parcel.worker] = (parcel.host, parcel.pid)
+        self._endable[said.worker] = said.endable
+        self._homes[said.worker] = (said.host, said.pid)
 
     def take(self, event: WorkerEvent) -> WorkerEvent:
         """What is to be told of something that happened to a worker: the loss of one that was ended is no

@@ -161,8 +161,6 @@ class DragonBackend:
     filled.
     """
 
-    can_end = True
-
     def __init__(self, slots: Sequence[int], run_path: str | None) -> None:
         self.free = list(slots)
         self._run_path = run_path
@@ -182,6 +180,10 @@ class DragonBackend:
             paths=list(sys.path), main=main_program(), home=sampled_from_here(self._run_path)
         )
         self._joiner.start()
+
+    def can_end(self, _attempt: Attempt) -> bool:
+        """Any attempt can be ended, with its process."""
+        return True
 
     def launch(self) -> DragonProcess:
         """A new process. `Exception` of any kind: whatever Dragon says to it."""

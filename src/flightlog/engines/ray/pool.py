@@ -73,7 +73,7 @@ class RayCluster(Worker):
     `far` that they may not see the files of this host. Everything happens on the dispatcher's thread.
     """
 
-    schedules = can_end = True
+    schedules = True
     refuses = "it cannot be handed to Ray"
 
     def __init__(
@@ -112,6 +112,10 @@ class RayCluster(Worker):
         if self._far:
             self._home.reach_far()
         self._review_nodes()
+
+    def can_end(self, _attempt: Attempt) -> bool:
+        """Any attempt can be ended, with its process."""
+        return True
 
     def launch(self) -> RayCluster:
         """The cluster, which is there."""

@@ -106,11 +106,11 @@ class SlurmEngine(DaskEngine):
     def close(self, timeout_s: float = 10.0) -> None:
         """End the jobs; then merge into the run what Slurm's accounting says of them."""
         pool = getattr(self, "_pool", None)
-        first = pool is not None and pool.thread.is_alive()
+        first = pool is not None and pool.is_running
         if first:
             self._note_jobs()
         super().close(timeout_s)
-        self._jobs.update(dict.fromkeys(pool.jobs.values() if pool is not None else ()))
+        self._jobs.update(dict.fromkeys(self._backend.jobs.values() if pool is not None else ()))
         if first and self._jobs and self._run_path is not None:
             self._account(self._run_path)
 
