@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flightlog.engines.exit_reason import Death, OomKills, describe_death
+from flightlog.engines.exit_reason import ExitReason, OomKills, describe_exit
 
 
 class Machine:
@@ -36,12 +36,12 @@ def machine(tmp_path) -> Machine:
     return Machine(tmp_path)
 
 
-KILLED = Death("its process was killed by SIGKILL", signal="SIGKILL")
-BY_OOM = Death(
+KILLED = ExitReason("its process was killed by SIGKILL", signal="SIGKILL")
+BY_OOM = ExitReason(
     "its process was killed by SIGKILL by the kernel's OOM killer: oom_kill of its cgroup rose",
     signal="SIGKILL",
 )
-BESIDE_OOM = Death(
+BESIDE_OOM = ExitReason(
     "its process was killed by SIGKILL while the kernel's OOM killer was at work on this host",
     signal="SIGKILL",
 )
@@ -50,36 +50,36 @@ BESIDE_OOM = Death(
 @pytest.mark.parametrize(
     ("exit_code", "death"),
     [
-        (3, Death("its process ended with exit code 3", exit_code=3)),
-        (0, Death("its process ended with exit code 0", exit_code=0)),
-        (-signal.SIGSEGV, Death("its process was killed by SIGSEGV", signal="SIGSEGV")),
+        (3, ExitReason("its process ended with exit code 3", exit_code=3)),
+        (0, ExitReason("its process ended with exit code 0", exit_code=0)),
+        (-signal.SIGSEGV, ExitReason("its process was killed by SIGSEGV", signal="SIGSEGV")),
         (-signal.SIGKILL, KILLED),
-        (-63, Death("its process was killed by SIG63", signal="SIG63")),
-        (None, Death("its process is gone; nobody saw how it ended")),
+        (-63, ExitReason("its process was killed by SIG63", signal="SIG63")),
+        (None, ExitReason("its process is gone; nobody saw how it ended")),
     ],
 )
 def test_a_death_says_its_exit_code_or_its_signal(machine, exit_code, death):
-    assert describe_death(exit_code, machine.oom_kills()) == death
+    assert describe_exit(exit_code, machine.oom_kills()) == death
 
 
 def test_each_oom_kill_of_the_cgroup_is_laid_to_one_death(machine):
     oom = machine.oom_kills()
     machine.say(in_cgroup=5, on_host=7)
-    assert [describe_death(-9, oom) for _ in range(3)] == [BY_OOM, BY_OOM, KILLED]
+    assert [describe_exit(-9, oom) for _ in range(3)] == [BY_OOM, BY_OOM, KILLED]
 
 
 def test_an_oom_kill_elsewhere_on_the_host_is_only_mentioned(machine):
     oom = machine.oom_kills()
     machine.say(in_cgroup=3, on_host=6)
-    assert [describe_death(-9, oom), describe_death(-9, oom)] == [BESIDE_OOM, KILLED]
+    assert [describe_exit(-9, oom), describe_exit(-9, oom)] == [BESIDE_OOM, KILLED]
 
 
 def test_other_signals_than_sigkill_are_not_laid_to_the_oom_killer(machine):
     oom = machine.oom_kills()
     machine.say(in_cgroup=4, on_host=6)
-    assert describe_death(-15, oom) == Death("its process was killed by SIGTERM", signal="SIGTERM")
-    assert describe_death(-9, oom) == BY_OOM
+    assert describe_exit(-15, oom) == ExitReason("its process was killed by SIGTERM", signal="SIGTERM")
+    assert describe_exit(-9, oom) == BY_OOM
 
 
 def test_where_the_kernel_tells_nothing_the_signal_alone_is_said(tmp_path):
-    assert describe_death(-9, OomKills(tmp_path / "none", tmp_path / "none")) == KILLED
+    assert describe_exit(-9, OomKills(tmp_path / "none", tmp_path / "none")) == KILLED

@@ -6,7 +6,7 @@ import msgspec
 
 from flightlog.engines.dask import messages as m
 from flightlog.engines.dask.watched_workers import PATIENCE_S, Workers
-from flightlog.engines.exit_reason import Death
+from flightlog.engines.exit_reason import ExitReason
 from flightlog.events import (
     ResourceSample,
     SpanEvent,
@@ -68,7 +68,7 @@ def test_a_death_is_told_with_what_its_nanny_and_the_kernel_saw():
     watch.take([m.DEATH, 9.1, A, "its process was killed by SIGKILL", None, "SIGKILL"])
     reason = f"its process was killed by SIGKILL; {DASKS}"
     assert watch.workers.due() == [WorkerLost(timestamp="9.000", reason=reason, signal="SIGKILL", **WHO)]
-    assert watch.workers.death_of(A) == Death(reason, None, "SIGKILL")
+    assert watch.workers.death_of(A) == ExitReason(reason, None, "SIGKILL")
 
 
 def test_a_death_that_nobody_saw_is_told_after_a_while_in_dasks_words():
@@ -78,7 +78,7 @@ def test_a_death_that_nobody_saw_is_told_after_a_while_in_dasks_words():
     watch.take(gone())
     watch.now = PATIENCE_S
     assert watch.workers.due() == [WorkerLost(timestamp="9.000", reason=DASKS, **WHO)]
-    assert watch.workers.death_of(A) == Death(DASKS)
+    assert watch.workers.death_of(A) == ExitReason(DASKS)
 
 
 def test_a_worker_that_its_nanny_ended_for_memory_says_how_much_it_held():

@@ -13,7 +13,7 @@ from flightlog.core.errors import UsageError
 from flightlog.engines.contract import Outcome, Reports, Work
 from flightlog.engines.event_loop import Timer
 from flightlog.engines.execute import Started
-from flightlog.engines.exit_reason import Death
+from flightlog.engines.exit_reason import ExitReason
 from flightlog.events import WorkerEvent
 from flightlog.record.clock import Clock, monotonic_ns
 
@@ -211,7 +211,9 @@ class AttemptRegistry:
             attempt, Outcome(end="failed", error_type=type(error).__name__, error_message=f"{why}: {error}")
         )
 
-    def lose(self, attempt: Attempt, death: Death, host: str | None = None, pid: int | None = None) -> None:
+    def lose(
+        self, attempt: Attempt, death: ExitReason, host: str | None = None, pid: int | None = None
+    ) -> None:
         """End an attempt as lost with its worker, which died of this; or as its verdict has it."""
         outcome = self.cut_short(attempt, "lost", death.reason)
         outcome.host, outcome.pid = host, pid

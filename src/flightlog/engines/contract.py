@@ -136,16 +136,25 @@ class Engine(Protocol):
 
 
 class PooledEngine:
-    """An engine whose `_pool` has `submit`, `cancel`, `workers` and `close`; `start` is the engine's own.
-
-    That calls `_begin` first, and `_close_at_exit` when the pool has started.
-    """
+    """An engine over a pool, which does the work: most often a `Dispatcher`. `_make_pool` is the engine's."""
 
     _pool: Any
 
     def __init__(self) -> None:
         self._pid: int | None = None
         self._lock = threading.Lock()
+
+    def start(self, run_path: str | None, reports: Reports) -> None:
+        """Begin; workers are launched when there is work."""
+        with self._lock:
+            if self._pid is not None:
+                raise UsageError("the engine has been started already")
+            self._pid = os.getpid()
+        self._pool = self._make_pool(run_path)
+        self._pool.start(reports)
+        # After `multiprocessing` has registered its own, which would wait for workers that nobody has told to
+        # end.
+        atexit.register(self._at_exit)
 
     def submit(self, work: Work) -> None:
         """Take an attempt; its end will be reported, in whatever thread it comes about."""
@@ -174,17 +183,21 @@ class PooledEngine:
         atexit.unregister(self._at_exit)
         self._closed()
 
-    def _begin(self) -> None:
-        with self._lock:
-            if self._pid is not None:
-                raise UsageError("the engine has been started already")
-            self._pid = os.getpid()
-
-    def _close_at_exit(self) -> None:
-        atexit.register(self._at_exit)
+    def _make_pool(self, run_path: str | None) -> Any:
+        """What has `start`, `submit`, `cancel`, `workers` and `close`. A `UsageError` where there can be
+        none.
+        """
+        raise NotImplementedError
 
     def _closed(self) -> None:
         """What is to do after the pool has closed."""
 
     def _at_exit(self) -> None:
         self.close(timeout_s=0.0)
+
+
+def check_counts(**counts: int | None) -> None:
+    """A `UsageError` unless each is a whole number, 1 or more; None is "not said"."""
+    for name, value in counts.items():
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+            raise UsageError(f"{name} is {value!r}; it must be a whole number, 1 or more")

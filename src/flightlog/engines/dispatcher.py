@@ -23,7 +23,7 @@ from flightlog.engines.attempts import Attempt, AttemptRegistry
 from flightlog.engines.contract import Outcome, Reports, Work, WorkerView
 from flightlog.engines.event_loop import EventLoop, Timer
 from flightlog.engines.execute import Started
-from flightlog.engines.exit_reason import Death, OomKills, describe_death
+from flightlog.engines.exit_reason import ExitReason, OomKills, describe_exit
 from flightlog.engines.wire import SHORT, Frame
 from flightlog.engines.worker import ENDED, READY, STARTED, decode_outcome, decode_started
 from flightlog.events import WorkerLaunched, WorkerLost, WorkerReady, WorkerRemoved
@@ -315,11 +315,11 @@ class Dispatcher:
             return
         self.remove(worker)
         if worker.force == "hangs":
-            death = Death("its process does not end, not even by SIGKILL")
+            death = ExitReason("its process does not end, not even by SIGKILL")
         elif worker.why_ended is not None:
-            death = Death(worker.why_ended)
+            death = ExitReason(worker.why_ended)
         else:
-            death = describe_death(exit_code, self._oom)
+            death = describe_exit(exit_code, self._oom)
         expected = worker.why_ended not in (None, CLOSED_BY_PROGRAM) and worker.force != "hangs"
         self._tell_of_death(worker, death, expected)
         unheard = worker.begun_unheard() if worker.lost else set()
@@ -333,7 +333,7 @@ class Dispatcher:
         if not expected and worker.ready_at is None and not worker.lost:
             self._launch_failed(f"worker processes die before they are ready: {death.reason}")
 
-    def _tell_of_death(self, worker: Worker, death: Death, expected: bool) -> None:
+    def _tell_of_death(self, worker: Worker, death: ExitReason, expected: bool) -> None:
         if expected and not worker.named:
             return  # nobody has heard of it
         up_s = None if worker.ready_at is None else time.monotonic() - worker.ready_at

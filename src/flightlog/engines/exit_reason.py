@@ -16,7 +16,7 @@ from flightlog.core.text import signal_name
 from flightlog.samplers.cgroup import OomKills
 from flightlog.samplers.procfs import PROC
 
-__all__ = ["Death", "OomKills", "describe_death"]
+__all__ = ["ExitReason", "OomKills", "describe_exit"]
 
 
 CONNECTION_CLOSED = 187
@@ -24,7 +24,7 @@ CONNECTION_CLOSED = 187
 CLOSED_BY_TASK = "a task closed the connection of this worker to its engine"
 
 
-class Death(Struct, frozen=True):
+class ExitReason(Struct, frozen=True):
     """How a process ended."""
 
     reason: str
@@ -32,19 +32,19 @@ class Death(Struct, frozen=True):
     signal: str | None = None
 
 
-def describe_death(exit_code: int | None, oom: OomKills) -> Death:
+def describe_exit(exit_code: int | None, oom: OomKills) -> ExitReason:
     """The end of a process from its exit code as `multiprocessing` has it: negative is a signal, None
     unknown.
     """
     if exit_code is None:
-        return Death("its process is gone; nobody saw how it ended")
+        return ExitReason("its process is gone; nobody saw how it ended")
     if exit_code == CONNECTION_CLOSED:
-        return Death(CLOSED_BY_TASK, exit_code=exit_code)
+        return ExitReason(CLOSED_BY_TASK, exit_code=exit_code)
     if exit_code >= 0:
-        return Death(f"its process ended with exit code {exit_code}", exit_code=exit_code)
+        return ExitReason(f"its process ended with exit code {exit_code}", exit_code=exit_code)
     name = signal_name(-exit_code)
     kernel = oom.claim() if name == "SIGKILL" else None
-    return Death(f"its process was killed by {name}{f' {kernel}' if kernel else ''}", signal=name)
+    return ExitReason(f"its process was killed by {name}{f' {kernel}' if kernel else ''}", signal=name)
 
 
 _INFO_BYTES = 64

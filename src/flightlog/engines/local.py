@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from flightlog.core.errors import UsageError
 from flightlog.engines.attempts import Attempt, AttemptRegistry, End
-from flightlog.engines.contract import PooledEngine, Reports, Work, WorkerView
+from flightlog.engines.contract import PooledEngine, Reports, Work, WorkerView, check_counts
 from flightlog.engines.event_loop import Timers
 from flightlog.engines.execute import Started, execute
 from flightlog.engines.program import refuse_main_without_a_file, refuse_while_main_is_imported
@@ -59,38 +59,28 @@ class LocalEngine(PooledEngine):
         start_method: Literal["spawn", "forkserver", "fork"] = "spawn",
         kill_grace_s: float = 2.0,
     ) -> None:
-        threads = _at_least_one("threads_per_worker", threads_per_worker)
-        if max_workers is None:
-            max_workers = max(1, usable_cpus() // threads)
-        _at_least_one("max_workers", max_workers)
+        check_counts(threads_per_worker=threads_per_worker, max_workers=max_workers)
         if start_method not in START_METHODS:
             raise UsageError(f"start_method is {start_method!r}; it may be {', '.join(START_METHODS)}")
         if not kill_grace_s >= 0:
             raise UsageError(f"kill_grace_s is {kill_grace_s!r}; it must be a number of seconds, 0 or more")
         self._processes, self._start_method, self._grace_s = processes, start_method, kill_grace_s
-        self._max_workers, self._threads = max_workers, threads
-        self._pool: Dispatcher | ThreadPool
+        self._max_workers = max_workers or max(1, usable_cpus() // threads_per_worker)
+        self._threads = threads_per_worker
         super().__init__()
 
-    def start(self, run_path: str | None, reports: Reports) -> None:
-        """Begin; workers are launched when there is work."""
-        self._begin()
-        if self._processes:
-            _refuse_patched_sockets()
-            refuse_while_main_is_imported("an engine")
-            if self._start_method != "fork":
-                refuse_main_without_a_file()
-            from flightlog.engines.dispatcher import Dispatcher
-            from flightlog.engines.local_processes import ProcessBackend
+    def _make_pool(self, run_path: str | None) -> Dispatcher | ThreadPool:
+        if not self._processes:
+            return ThreadPool(self._max_workers * self._threads)
+        _refuse_patched_sockets()
+        refuse_while_main_is_imported("an engine")
+        if self._start_method != "fork":
+            refuse_main_without_a_file()
+        from flightlog.engines.dispatcher import Dispatcher
+        from flightlog.engines.local_processes import ProcessBackend
 
-            backend = ProcessBackend(self._threads, self._start_method, run_path)
-            self._pool = Dispatcher(backend, self._max_workers, self._grace_s)
-        else:
-            self._pool = ThreadPool(self._max_workers * self._threads)
-        self._pool.start(reports)
-        # After multiprocessing has registered its own, which would wait for workers that nobody has told to
-        # end.
-        self._close_at_exit()
+        backend = ProcessBackend(self._threads, self._start_method, run_path)
+        return Dispatcher(backend, self._max_workers, self._grace_s)
 
 
 def usable_cpus() -> int:
@@ -113,12 +103,6 @@ def _refuse_patched_sockets() -> None:
                 f"worker processes cannot be used in a program that {library} has patched: "
                 "use threads (`processes: false`), or run the session in a program of its own"
             )
-
-
-def _at_least_one(name: str, value: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise UsageError(f"{name} is {value!r}; it must be a whole number, 1 or more")
-    return value
 
 
 class Lane:

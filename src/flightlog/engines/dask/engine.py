@@ -97,7 +97,11 @@ class DaskEngine(PooledEngine):
         On a thread that runs an event loop it does not wait: the cluster may live on that loop. What goes
         wrong then is the reason that all attempts are lost.
         """
-        self._begin()
+        super().start(run_path, reports)
+        if not _in_event_loop():
+            self._pool.opened.result()
+
+    def _make_pool(self, run_path: str | None) -> Dispatcher:
         refuse_while_main_is_imported("an engine")
         self._backend = DaskCluster(
             self._open,
@@ -106,11 +110,7 @@ class DaskEngine(PooledEngine):
             grace_s=self._grace_s,
             job_of=self._job_finder(),
         )
-        self._pool = Dispatcher(self._backend, 1, self._grace_s)
-        self._pool.start(reports)
-        if not _in_event_loop():
-            self._pool.opened.result()
-        self._close_at_exit()
+        return Dispatcher(self._backend, 1, self._grace_s)
 
     def _job_finder(self) -> Callable[[str], str | None] | None:
         """What gives the batch job that a worker was started in, on the engine's thread; None if they live in

@@ -24,7 +24,8 @@ from flightlog.engines.dask.scheduler_plugin import FLUSH_S, SchedulerWatch, dra
 from flightlog.engines.dask.watched_tasks import Lives
 from flightlog.engines.dask.watched_workers import PATIENCE_S, Workers
 from flightlog.engines.dask.worker_plugin import NannyWatch, WorkerWatch
-from flightlog.engines.exit_reason import Death
+from flightlog.engines.exit_reason import ExitReason
+from flightlog.engines.relay.chunks import ChunkReceiver
 from flightlog.events import Event, Failure, UserEvent
 from flightlog.record.clock import Clock
 from flightlog.record.context import RUN, TRACEPARENT
@@ -99,11 +100,11 @@ class ClusterObserver:
             NannyWatch(self.name),
             WorkerWatch(self.name, token, place, sampled_host),
         )
-        self._landing: Any = None
-        self._run_path = place.get(RUN)
+        run_path = place.get(RUN)
+        self._receiver = None if run_path is None else ChunkReceiver(run_path)
         self._arrived: SimpleQueue[bytes | None] = SimpleQueue()
         self._taken = 0
-        self._arrivals = Arrivals(client, self._parcels, self._land)
+        self._arrivals = Arrivals(client, self._parcels, self._take_chunk)
         self._was_heard = False
         self._status = self._reason = ""
         self._stopping = threading.Lock()
@@ -132,7 +133,7 @@ class ClusterObserver:
         if self._installing is not None:
             await self._installing
 
-    def death_of(self, address: str) -> Death | None:
+    def death_of(self, address: str) -> ExitReason | None:
         """How a worker ended: Dask's reason, its exit code and signal, and the kernel's word on memory, as
         far as known.
 
@@ -226,13 +227,9 @@ class ClusterObserver:
             task = asyncio.ensure_future(acknowledging)
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
-    def _land(self, parcel: bytes) -> None:
-        if self._landing is None and self._run_path is not None:
-            from flightlog.engines.relay.chunks import ChunkReceiver
-
-            self._landing = ChunkReceiver(self._run_path)
-        if self._landing is not None:
-            self._landing.take(parcel)
+    def _take_chunk(self, chunk: bytes) -> None:
+        if self._receiver is not None:
+            self._receiver.take(chunk)
 
     # --- on the observer's own thread
 
@@ -260,8 +257,8 @@ class ClusterObserver:
             self._look_for_scheduler(self._status)
             self._tell(self._workers.end(time.time(), self._reason))
             self._tell(self._late_requests())
-            if self._landing is not None:
-                self._landing.close(LATE_S)
+            if self._receiver is not None:
+                self._receiver.close(LATE_S)
         except Exception:
             log.warning("the last that a Dask cluster told could not be recorded", exc_info=True)
         self.stopped.set()

@@ -13,7 +13,7 @@ import secrets
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -46,7 +46,7 @@ from flightlog.engines.dask.messages import Arrivals
 from flightlog.engines.dask.scheduler_plugin import Once
 from flightlog.engines.dispatcher import CLOSED, Dispatcher, Worker
 from flightlog.engines.execute import Started
-from flightlog.engines.exit_reason import Death
+from flightlog.engines.exit_reason import ExitReason
 from flightlog.engines.relay.chunks import ChunkReceiver
 from flightlog.events import (
     Event,
@@ -230,7 +230,7 @@ class DaskCluster(Worker):
             return
         assert attempt.verdict is not None
         end, reason = attempt.verdict
-        self._cut_short(attempt, end, reason)
+        self._cut_short(attempt, end, ExitReason(reason))
         if why != CLOSED:
             self._be_rid_of(worker, [attempt.serial], f"{attempt.work.task} was cancelled: {reason}")
 
@@ -293,7 +293,8 @@ class DaskCluster(Worker):
             if note.outcome is not None:
                 begun.pop(note.serial, None)
                 if attempt is not None and note.kept:
-                    self._remote.bring(attempt, self._futures.get(note.serial), note.outcome, self._end)
+                    future = self._futures.get(note.serial)
+                    self._remote.later(self._remote.bring, attempt, future, note.outcome, self._end)
                 elif attempt is not None:
                     self._end(attempt, note.outcome)
                     if note.outcome.end == "timed_out" and said.endable:
@@ -321,12 +322,13 @@ class DaskCluster(Worker):
         if self._roster.is_endable(worker):
             self._end_worker(worker, why)
         else:
-            self._remote.give_up(worker, serials)
+            self._remote.later(self._remote.give_up, worker, serials)
 
     def _end_worker(self, address: str, why: str) -> None:
         if address not in self._roster.ended:
             self._roster.ended[address] = why
-            self._remote.end_process(address, self._grace_s, self._roster.is_there)
+            remote = self._remote
+            remote.later(remote.end_process, address, self._grace_s, self._roster.is_there)
 
     def _release(self, attempt: Attempt) -> None:
         self._dispatcher.release(attempt)
@@ -345,25 +347,22 @@ class DaskCluster(Worker):
         self._dispatcher.attempts.end(attempt, outcome)
         self._dispatcher.review(self)
 
-    def _cut_short(
-        self, attempt: Attempt, end: End, reason: str, death: Death | None = None, at_ns: int | None = None
-    ) -> None:
-        outcome = self._dispatcher.attempts.cut_short(attempt, end, reason, at_ns)
+    def _cut_short(self, attempt: Attempt, end: End, death: ExitReason, at_ns: int | None = None) -> None:
+        outcome = self._dispatcher.attempts.cut_short(attempt, end, death.reason, at_ns)
         outcome.host, outcome.pid = self._roster.home(attempt.worker)
-        if death is not None:
-            outcome.exit_code, outcome.signal = death.exit_code, death.signal
+        outcome.exit_code, outcome.signal = death.exit_code, death.signal
         self._end(attempt, outcome)
 
     def _lose_all(self, reason: str) -> None:
         for attempt in list(self.held.values()):
-            self._cut_short(attempt, "lost", reason)
+            self._cut_short(attempt, "lost", ExitReason(reason))
 
     # --- what the scheduler says
 
     def _on_worker(self, event: WorkerEvent) -> None:
         self._dispatcher.attempts.worker(self._roster.take(event))
         if self._job_of is not None and isinstance(event, WorkerReady) and not self._left:
-            self._remote.ask_for_job(event.worker)
+            self._remote.later(self._remote.ask_for_job, event.worker)
             if (job_id := self._job_of(event.worker)) is not None:
                 self._started_in[event.worker] = job_id
 
@@ -376,7 +375,8 @@ class DaskCluster(Worker):
             return
         future = self._futures.get(attempt.serial)
         if what == "gone":
-            self._cut_short(attempt, "lost", "its result went with the worker that had it")
+            why = ExitReason("its result went with the worker that had it")
+            self._cut_short(attempt, "lost", why)
         elif what == "moved" and worker is not None:
             self._losses.add(attempt, worker, nanny)
         elif future is not None:
@@ -405,11 +405,13 @@ class DaskCluster(Worker):
             self._release(attempt)
             self._dispatcher.attempts.put_back(attempt)  # its function was never called
             return
-        reason = loss.death.reason
+        death = loss.death
         if attempt.begun is None:
             attempt.worker = loss.worker
-            reason += "; whether the task had begun is not known" if began is None else ""
-        self._cut_short(attempt, "lost", reason, loss.death, loss.at_ns)
+            if began is None:
+                reason = f"{death.reason}; whether the task had begun is not known"
+                death = msgspec.structs.replace(death, reason=reason)
+        self._cut_short(attempt, "lost", death, loss.at_ns)
 
 
 class Loss(Struct, frozen=True):
@@ -418,7 +420,7 @@ class Loss(Struct, frozen=True):
     worker: str
     at_ns: int
     """When that was heard of, on this host's monotonic clock."""
-    death: Death
+    death: ExitReason
     began: dict[int, Started] | None
     """Attempts it had begun and not ended; None where nobody can tell."""
 
@@ -433,7 +435,7 @@ class Losses:
     def __init__(
         self,
         remote: ClusterClient,
-        death_of: Callable[[str], Death | None],
+        death_of: Callable[[str], ExitReason | None],
         ended: Mapping[str, str],
         lose: Callable[[Attempt, Loss], None],
     ) -> None:
@@ -451,11 +453,12 @@ class Losses:
         else:
             self._waiting[address] = [attempt]
             self._heard[address] = monotonic_ns()
-            self._remote.look_into(address, nanny, self._death_of, self._on_looked_into)
+            remote = self._remote
+            remote.later(remote.look_into, address, nanny, self._death_of, self._on_looked_into)
 
-    def _on_looked_into(self, address: str, death: Death, began: dict[int, Started] | None) -> None:
+    def _on_looked_into(self, address: str, death: ExitReason, began: dict[int, Started] | None) -> None:
         if address in self._ended:
-            death = Death(self._ended[address])
+            death = ExitReason(self._ended[address])
         loss = self._known[address] = Loss(address, self._heard.pop(address), death, began)
         for attempt in sorted(self._waiting.pop(address), key=lambda each: -each.serial):
             if not attempt.over:
@@ -504,39 +507,13 @@ class ClusterClient:
         ):
             return cast("Sequence[Any]", self._client.map(run_attempt, orders, **options))
 
-    def give_up(self, worker: str, serials: Sequence[int]) -> None:
-        """Let a worker wait no more for these attempts."""
-        self._later(self._give_up, worker, list(serials))
-
-    def ask_for_job(self, worker: str) -> None:
-        """Let a worker say which batch job it lives in."""
-        self._later(self._ask_for_job, worker)
-
-    def end_process(self, worker: str, grace_s: float, is_there: Callable[[str], bool]) -> None:
-        """End a worker's process, and those below it; by its nanny, if it does not listen and is still there
-        then.
-        """
-        self._later(self._end_process, worker, grace_s, is_there)
-
-    def bring(
-        self, attempt: Attempt, future: Any, outcome: Outcome, then: Callable[[Attempt, Outcome], None]
-    ) -> None:
-        """Fetch a result that waits on its worker."""
-        self._later(self._bring, attempt, future, outcome, then)
+    def later(self, asked: Callable[..., Awaitable[None]], *args: Any) -> None:
+        """Have one of the coroutines below run on the client's event loop."""
+        self._client.loop.add_callback(asked, *args)
 
     def ask_why(self, attempt: Attempt, future: Any, then: Callable[[Attempt, BaseException], None]) -> None:
         """Why Dask gave up on an attempt."""
         future.add_done_callback(lambda done: self._say(then, attempt, _error_of(done)))
-
-    def look_into(
-        self,
-        worker: str,
-        nanny: str | None,
-        death_of: Callable[[str], Death | None],
-        then: Callable[[str, Death, dict[int, Started] | None], None],
-    ) -> None:
-        """What a worker died of, and what it had begun; None where nobody knows."""
-        self._later(self._look_into, worker, nanny, death_of, then)
 
     def leave(self, land: Callable[[], object], on_job: Callable[[JobStarted], None]) -> None:
         """Take everything that was installed away again, as far as the cluster still answers.
@@ -568,18 +545,20 @@ class ClusterClient:
 
     # --- on the client's event loop
 
-    def _later(self, function: Callable[..., Any], *args: Any) -> None:
-        self._client.loop.add_callback(function, *args)
-
-    async def _give_up(self, worker: str, serials: list[int]) -> None:
+    async def give_up(self, worker: str, serials: list[int]) -> None:
+        """Let a worker wait no more for these attempts."""
         with suppress(Exception):
             await self._client.run(give_up, self._engine, serials, workers=[worker], on_error="ignore")
 
-    async def _ask_for_job(self, worker: str) -> None:
+    async def ask_for_job(self, worker: str) -> None:
+        """Let a worker say which batch job it lives in."""
         with suppress(Exception):
             await self._client.run(introduce, self._engine, workers=[worker], on_error="ignore")
 
-    async def _end_process(self, worker: str, grace_s: float, is_there: Callable[[str], bool]) -> None:
+    async def end_process(self, worker: str, grace_s: float, is_there: Callable[[str], bool]) -> None:
+        """End a worker's process, and those below it; by its nanny, if it does not listen and is still there
+        then.
+        """
         with suppress(Exception):
             await self._client.run(end_process, grace_s, workers=[worker], wait=False, on_error="ignore")
         await asyncio.sleep(grace_s + ANSWER_S)
@@ -587,29 +566,31 @@ class ClusterClient:
             if is_there(worker):
                 await self._client.restart_workers([worker], timeout=ANSWER_S, raise_for_error=False)
 
-    async def _bring(
+    async def bring(
         self, attempt: Attempt, future: Any, outcome: Outcome, then: Callable[[Attempt, Outcome], None]
     ) -> None:
+        """Fetch a result that waits on its worker."""
         try:
             outcome.result = await self._client.gather(future)
         except Exception as error:  # noqa: BLE001 - whatever came between
             outcome.end, outcome.reason = "lost", f"its result could not be fetched: {error}"
         self._say(then, attempt, outcome)
 
-    async def _look_into(
+    async def look_into(
         self,
         worker: str,
         nanny: str | None,
-        death_of: Callable[[str], Death | None],
-        then: Callable[[str, Death, dict[int, Started] | None], None],
+        death_of: Callable[[str], ExitReason | None],
+        then: Callable[[str, ExitReason, dict[int, Started] | None], None],
     ) -> None:
+        """What a worker died of, and what it had begun; None where nobody knows."""
         began = await self._ask_what_began(worker, nanny)
         death = death_of(worker)
         by = asyncio.get_running_loop().time() + DEATH_S
         while not _is_enough(death, nanny) and asyncio.get_running_loop().time() < by:
             await asyncio.sleep(0.02)
             death = death_of(worker)
-        self._say(then, worker, death or Death("Dask lost its worker; nobody saw how it ended"), began)
+        self._say(then, worker, death or ExitReason("Dask lost its worker; nobody saw how it ended"), began)
 
     async def _ask_what_began(self, worker: str, nanny: str | None) -> dict[int, Started] | None:
         if nanny is None:
@@ -623,7 +604,7 @@ class ClusterClient:
             return None
 
 
-def _is_enough(death: Death | None, nanny: str | None) -> bool:
+def _is_enough(death: ExitReason | None, nanny: str | None) -> bool:
     """Whether there is no more to be heard of an end: a nanny knows the exit code, and says it a moment
     later.
     """

@@ -18,7 +18,7 @@ import msgspec
 from flightlog.core.units import format_bytes
 from flightlog.engines.dask import messages as m
 from flightlog.engines.dask.watched_tasks import bound, plain_stimulus
-from flightlog.engines.exit_reason import Death
+from flightlog.engines.exit_reason import ExitReason
 from flightlog.events import (
     Event,
     ResourceSample,
@@ -85,7 +85,7 @@ class Workers:
         self._scheduler_host: str | None = None
         self._gone: OrderedDict[str, str] = OrderedDict()
         """Why workers went away, in Dask's words."""
-        self._nannies: OrderedDict[str, Death] = OrderedDict()
+        self._nannies: OrderedDict[str, ExitReason] = OrderedDict()
         self._over_limit: OrderedDict[str, int] = OrderedDict()
         self._deferred: list[tuple[float, str, Callable[[str], Iterable[Event]]]] = []
         self._transfers: list[tuple[float, m.Message]] = []
@@ -107,7 +107,7 @@ class Workers:
                 self._over_limit[message[2]] = message[3]
                 bound(self._over_limit, MAX_DEATHS)
             case m.DEATH:
-                self._nannies[message[2]] = Death(message[3], message[4], message[5])
+                self._nannies[message[2]] = ExitReason(message[3], message[4], message[5])
                 bound(self._nannies, MAX_DEATHS)
             case m.METRICS:
                 return self._metrics(message)
@@ -145,14 +145,14 @@ class Workers:
         worker = self._workers.get(address or "")
         return worker is not None and worker.pid is not None and worker.host == self._scheduler_host
 
-    def death_of(self, address: str) -> Death | None:
+    def death_of(self, address: str) -> ExitReason | None:
         """How a worker ended, as far as known by now; None while nobody has heard of its end."""
         if address not in self._gone and address not in self._nannies:
             return None
         nanny = self._nannies.get(address)
         if nanny is None:
-            return Death(self._reason(address))
-        return Death(self._reason(address), nanny.exit_code, nanny.signal)
+            return ExitReason(self._reason(address))
+        return ExitReason(self._reason(address), nanny.exit_code, nanny.signal)
 
     def end(self, at: float, reason: str) -> Iterable[Event]:
         """All that is left to say, when watching ends."""

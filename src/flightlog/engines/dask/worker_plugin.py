@@ -22,7 +22,7 @@ from flightlog.core.redaction import redact_text
 from flightlog.engines.dask import messages as m
 from flightlog.engines.dask.messages import hand_over
 from flightlog.engines.dask.scheduler_plugin import topics
-from flightlog.engines.exit_reason import OomKills, describe_death
+from flightlog.engines.exit_reason import OomKills, describe_exit
 from flightlog.events import UserEvent
 from flightlog.record.context import CARRIES_CONTEXT, RUN
 from flightlog.record.failure import FailureText, describe
@@ -381,6 +381,6 @@ class NannyWatch(NannyPlugin):
         address = nanny.process.worker_address if nanny.process is not None else None
         if address is None:
             return
-        death = describe_death(None if exit_code == _UNKNOWN else exit_code, self._oom)
+        death = describe_exit(None if exit_code == _UNKNOWN else exit_code, self._oom)
         message = [m.DEATH, time.time(), address, death.reason, death.exit_code, death.signal]
         nanny.log_event(topics(self.name)[0], m.encode([message]))

@@ -20,7 +20,7 @@ from msgspec import Struct
 from flightlog.core.errors import MissingExtra, UsageError
 from flightlog.engines import program
 from flightlog.engines.attempts import Attempt
-from flightlog.engines.contract import PooledEngine, Reports
+from flightlog.engines.contract import PooledEngine, check_counts
 from flightlog.engines.dispatcher import Dispatcher, Worker
 from flightlog.engines.execute import Started, execute
 from flightlog.engines.processes import descendants, end_all
@@ -84,13 +84,7 @@ class DragonEngine(PooledEngine):
         kill_grace_s: float = 2.0,
     ) -> None:
         check_runtime(sys.platform, os.environ)
-        for name, value in (
-            ("nodes", nodes),
-            ("max_workers", max_workers),
-            ("processes_per_node", processes_per_node),
-        ):
-            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-                raise UsageError(f"{name} is {value!r}; it must be a whole number, 1 or more")
+        check_counts(nodes=nodes, max_workers=max_workers, processes_per_node=processes_per_node)
         if policy not in ("block", "spread"):
             raise UsageError(f"policy is {policy!r}; it may be block or spread")
         self._nodes, self._max_workers = nodes, max_workers
@@ -98,14 +92,10 @@ class DragonEngine(PooledEngine):
         self._grace_s = kill_grace_s
         super().__init__()
 
-    def start(self, run_path: str | None, reports: Reports) -> None:
-        """Begin; workers are launched when there is work."""
-        self._begin()
+    def _make_pool(self, run_path: str | None) -> Dispatcher:
         refuse_while_main_is_imported("an engine")
         slots = self._slots()
-        self._pool = Dispatcher(DragonBackend(slots, run_path), len(slots), self._grace_s)
-        self._pool.start(reports)
-        self._close_at_exit()
+        return Dispatcher(DragonBackend(slots, run_path), len(slots), self._grace_s)
 
     def dumps(self, value: Any) -> bytes:
         """The value as a pickle for workers, which do not import the program."""

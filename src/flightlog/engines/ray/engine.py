@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from flightlog.core.errors import MissingExtra, UsageError
-from flightlog.engines.contract import PooledEngine, Reports, Resources
+from flightlog.engines.contract import PooledEngine, Resources, check_counts
 from flightlog.engines.dispatcher import Dispatcher
 from flightlog.engines.program import refuse_while_main_is_imported
 from flightlog.engines.ray.cluster import check_answer, check_form
@@ -68,7 +68,7 @@ class RayEngine(PooledEngine):
             ) from error
         if address is not None:
             check_form(address)
-        _check(max_workers=max_workers, num_cpus=num_cpus)
+        check_counts(max_workers=max_workers, num_cpus=num_cpus)
         given = {"num_cpus": num_cpus, "num_gpus": num_gpus, "object_store_memory": object_store_memory_bytes}
         if address is not None and any(value is not None for value in given.values()):
             names = [name for name, value in given.items() if value is not None]
@@ -96,9 +96,8 @@ class RayEngine(PooledEngine):
         self._connection: Hush | None = None
         """There while a connection is that this engine has made."""
 
-    def start(self, run_path: str | None, reports: Reports) -> None:
+    def _make_pool(self, run_path: str | None) -> Dispatcher:
         """Connect to Ray, or start it; seconds where it is started."""
-        self._begin()
         refuse_while_main_is_imported("an engine")
         began = time.time()
         if not self._ray.is_initialized():
@@ -112,9 +111,7 @@ class RayEngine(PooledEngine):
             began,
             far=self._address is not None,
         )
-        self._pool = Dispatcher(cluster, 1, self._grace_s)
-        self._pool.start(reports)
-        self._close_at_exit()
+        return Dispatcher(cluster, 1, self._grace_s)
 
     def dumps(self, value: Any) -> bytes:
         """The value as a pickle for workers, which do not import the program."""
@@ -183,12 +180,6 @@ def _own_sigterm() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _check(**counts: int | None) -> None:
-    for name, value in counts.items():
-        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-            raise UsageError(f"{name} is {value!r}; it must be a whole number, 1 or more")
 
 
 log = logging.getLogger("flightlog")

@@ -20,7 +20,7 @@ from flightlog.core.units import format_bytes
 from flightlog.engines.attempts import Attempt
 from flightlog.engines.contract import Outcome, Resources, WorkerView
 from flightlog.engines.dispatcher import CLOSED, Dispatcher, Worker
-from flightlog.engines.exit_reason import Death, OomKills, WatchedProcess, describe_death
+from flightlog.engines.exit_reason import ExitReason, OomKills, WatchedProcess, describe_exit
 from flightlog.engines.local_channel import ChannelServer
 from flightlog.engines.processes import descendants, end_all
 from flightlog.engines.program import main_program
@@ -268,7 +268,7 @@ class RayCluster(Worker):
         if attempt.verdict is None and refused is not None:
             self._dispatcher.attempts.end(attempt, refused)
         elif worker is None:  # it never began
-            self._lose(attempt, Death(words_of(error) or "Ray lost it before it began"))
+            self._lose(attempt, ExitReason(words_of(error) or "Ray lost it before it began"))
         else:
             worker.lost.append(attempt)
             worker.said = worker.said or words_of(error)
@@ -277,7 +277,7 @@ class RayCluster(Worker):
             self._loop.later(FORCE_S, partial(self._bury, worker))
             self._bury_if_known(worker)
 
-    def _lose(self, attempt: Attempt, death: Death, worker: RayWorker | None = None) -> None:
+    def _lose(self, attempt: Attempt, death: ExitReason, worker: RayWorker | None = None) -> None:
         host, pid = (None, None) if worker is None else (worker.host, worker.pid)
         self._dispatcher.attempts.lose(attempt, death, host, pid)
 
@@ -314,7 +314,9 @@ class RayCluster(Worker):
         told = None if worker.lost else self._workers.told(worker.ray_worker)
         tell = self._dispatcher.attempts.worker
         if worker.why_ended is not None or (told is not None and told.intended):
-            death = Death(worker.why_ended or (told.detail if told is not None else None) or "Ray ended it")
+            death = ExitReason(
+                worker.why_ended or (told.detail if told is not None else None) or "Ray ended it"
+            )
             up_s = worker.uptime_s(self._began_at)
             tell(WorkerRemoved(reason=death.reason, uptime_s=up_s, **worker.facts))
         else:
@@ -332,7 +334,7 @@ class RayCluster(Worker):
     def _write_off(self, attempt: Attempt) -> None:
         if not attempt.over and attempt.serial in self.held:
             self._release(attempt)
-            self._lose(attempt, Death("Ray does not end it"))
+            self._lose(attempt, ExitReason("Ray does not end it"))
             self._dispatcher.review(self)
 
     # --- now and then
@@ -364,7 +366,7 @@ class RayCluster(Worker):
         """Tell the ends that Ray will not tell any more, of what it has and of what comes."""
         self._dispatcher.attempts.shut("lost", reason)
         for attempt in list(self.held.values()):
-            self._lose(attempt, Death(reason), self._release(attempt))
+            self._lose(attempt, ExitReason(reason), self._release(attempt))
         self._dispatcher.review(self)
 
     def _warn_of_unmet(self, nodes: list[dict[str, float]]) -> None:
@@ -553,12 +555,12 @@ class RayWorkers:
             detail=first_sentence(row.exit_detail),
         )
 
-    def death_of(self, worker: RayWorker) -> Death:
+    def death_of(self, worker: RayWorker) -> ExitReason:
         """What a worker died of: by the kernel where it can be asked, and in Ray's words where they say
         more.
         """
         if worker.exit_code is not None:
-            death = describe_death(worker.exit_code, self._oom)
+            death = describe_exit(worker.exit_code, self._oom)
             return (
                 death
                 if worker.said is None
@@ -568,7 +570,7 @@ class RayWorkers:
         if words is None:
             told = self.told(worker.ray_worker)
             words = told.detail if told is not None else None
-        return Death(f"its process is gone{f'; Ray says: {words}' if words else ''}")
+        return ExitReason(f"its process is gone{f'; Ray says: {words}' if words else ''}")
 
 
 def first_sentence(text: str) -> str | None:
