@@ -44,7 +44,7 @@ class Watch:
 def arrived(watch):
     return watch.take(
         [m.SCHEDULER, 0.5, "head"],
-        [m.WORKER, 1.0, A, "10.0.0.1", 4, 1000, None, False],
+        [m.WORKER, 1.0, A, "10.0.0.1", 4, 1000, None],
         [m.HELLO, 1.2, A, "node1", 77, 8],
     )
 

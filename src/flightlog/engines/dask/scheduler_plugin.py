@@ -74,7 +74,7 @@ class SchedulerWatch(SchedulerPlugin):
         self._gate = ParcelGate(scheduler, self.parcels, lambda parcel: self._send(self.parcels, parcel))
         self._put((m.SCHEDULER, time(), this_host()))
         for address in list(scheduler.workers):
-            self._put(self._worker(address, known=True))
+            self._put(self._worker(address))
         self._flushing = asyncio.create_task(self._flush_forever())
 
     def stop(self) -> None:
@@ -98,20 +98,17 @@ class SchedulerWatch(SchedulerPlugin):
     # --- what happens
 
     def update_graph(
-        self, scheduler: Any, *, client: str, keys: set[Any], tasks: list[Any], stimulus_id: str, **_more: Any
+        self, scheduler: Any, *, client: str, tasks: list[Any], stimulus_id: str, **_more: Any
     ) -> None:
-        """Tasks were submitted, or asked for again."""
+        """Tasks were submitted."""
         if client != self._client and not self._is_from_my_task(scheduler, client):
             return
         now, mine, own = time(), self._mine, self._own_prefix
         arguments = Arguments()
         new: list[tuple[Any, ...]] = []
-        again: list[str] = []
         for key in tasks:
             if key in mine:
-                if key in keys:
-                    again.append(m.text_of_key(key))
-                continue
+                continue  # it is asked for again
             task = scheduler.tasks.get(key)
             if task is None or task.state in ("memory", "erred"):
                 continue  # computed before anybody watched
@@ -125,8 +122,6 @@ class SchedulerWatch(SchedulerPlugin):
         by = stimulus_id.rpartition("-by-")[2] if "-by-" in stimulus_id else None
         for first in range(0, len(new), TASKS):  # a large graph is many messages, so that parcels stay small
             self._put((m.SUBMITTED, now, by, new[first : first + TASKS]))
-        if again:
-            self._put((m.AGAIN, now, again))
 
     def transition(
         self, key: Any, start: str, finish: str, *_args: Any, stimulus_id: str = "", **facts: Any
@@ -159,46 +154,23 @@ class SchedulerWatch(SchedulerPlugin):
             delay = (facts.get("metadata") or {}).get(self.name)
             if delay is not None and task.metadata:
                 task.metadata.pop(self.name, None)
-            self._put(
-                (
-                    m.DONE,
-                    now,
-                    text,
-                    attempt,
-                    task.run_id,
-                    facts.get("worker"),
-                    facts.get("nbytes"),
-                    facts.get("thread"),
-                    facts.get("startstops"),
-                    len(task.who_wants or ()),
-                    delay,
-                )
-            )
+            worker, nbytes, steps = facts.get("worker"), facts.get("nbytes"), facts.get("startstops")
+            wanted = len(task.who_wants or ())
+            self._put((m.DONE, now, text, attempt, task.run_id, worker, nbytes, wanted, steps, delay))
         elif finish == "erred":
             self._mine[key] = -1
             task = self._scheduler.tasks[key]
             blame = task.exception_blame or task
             words = facts.get("exception_text") or task.exception_text or blame.exception_text
-            self._put(
-                (
-                    m.ERRED,
-                    now,
-                    text,
-                    attempt,
-                    task.run_id,
-                    facts.get("worker"),
-                    m.text_of_key(blame.key),
-                    str(words)[:2000] if words else None,
-                    facts.get("startstops"),
-                    facts.get("thread"),
-                )
-            )
+            words = str(words)[:2000] if words else None
+            worker, steps, blamed = facts.get("worker"), facts.get("startstops"), m.text_of_key(blame.key)
+            self._put((m.ERRED, now, text, attempt, task.run_id, worker, blamed, words, steps))
         elif start == "processing":
             self._put((m.RELEASED, now, text, attempt, self._scheduler.tasks[key].run_id, stimulus_id))
 
     def add_worker(self, scheduler: Any, worker: str) -> None:  # noqa: ARG002 - Dask's interface
         """A worker joined the cluster."""
-        self._put(self._worker(worker, known=False))
+        self._put(self._worker(worker))
 
     def log_event(self, topic: str, msg: Any) -> None:
         """Something was said: by our workers and nannies, by the client, or by Dask of its workers."""
@@ -284,19 +256,10 @@ class SchedulerWatch(SchedulerPlugin):
                 found["time_delay"] = worker.time_delay
                 self._put((m.METRICS, worker.last_seen, address, found))
 
-    def _worker(self, address: str, *, known: bool) -> tuple[Any, ...]:
+    def _worker(self, address: str) -> tuple[Any, ...]:
         worker = self._scheduler.workers[address]
-        gpus = worker.resources.get("GPU")
-        return (
-            m.WORKER,
-            time(),
-            address,
-            worker.host,
-            worker.nthreads,
-            worker.memory_limit or None,
-            gpus,
-            known,
-        )
+        memory, gpus = worker.memory_limit or None, worker.resources.get("GPU")
+        return m.WORKER, time(), address, worker.host, worker.nthreads, memory, gpus
 
     def _is_from_my_task(self, scheduler: Any, client: str) -> bool:
         """Whether a task's own client can only be one of a task of ours."""
@@ -342,7 +305,7 @@ def _plain(message: tuple[Any, ...]) -> tuple[Any, ...]:
     """Dask's own records of what a task did, where there are any, as short lists."""
     kind = message[0]
     if kind in (m.DONE, m.ERRED) and message[8]:
-        steps = [(d["action"], d["start"], d["stop"], d.get("source")) for d in message[8]]
+        steps = [(d["action"], d["start"], d["stop"]) for d in message[8]]
         return (*message[:8], steps, *message[9:])
     return message
 

@@ -164,13 +164,13 @@ class Lives:
         )
 
     def _running(self, message: m.Message) -> Iterable[Event]:
-        _, _, key, run_id, worker, start, _thread, fetched, delay = message
+        _, _, key, run_id, worker, start, fetched, delay = message
         life = self._lives.get(key)
         if life is None:
             return
         self._adopt(worker, run_id, fetched)
         if life.started is None:
-            yield self._start(life, Steps([["compute", start, start, None]], delay), worker, run_id)
+            yield self._start(life, Steps([["compute", start, start]], delay), worker, run_id)
 
     def _start(self, life: Life, spent: Steps, worker: str | None, run_id: int | None) -> Event:
         assert spent.start is not None
@@ -203,7 +203,7 @@ class Lives:
     # --- ends
 
     def _done(self, message: m.Message) -> Iterable[Event]:
-        _, at, key, attempt, run_id, worker, nbytes, _thread, steps, wanted, delay = message
+        _, at, key, attempt, run_id, worker, nbytes, wanted, steps, delay = message
         life, spent = self._end(key, attempt), Steps(steps, delay)
         began = self._caught_up(life, spent, worker, run_id)
         ended = TaskCompleted(
@@ -215,7 +215,7 @@ class Lives:
         return (*began, ended)
 
     def _erred(self, message: m.Message) -> Iterable[Event]:
-        _, at, key, attempt, run_id, worker, blame, text, steps, _thread = message
+        _, at, key, attempt, run_id, worker, blame, text, steps = message
         life = self._end(key, attempt)
         report = self._failures.pop(run_id, None) if run_id is not None else None
         if blame != key:
@@ -227,7 +227,7 @@ class Lives:
                 life, at, "DependencyFailed", bounded(redact_text(why), 2000), Steps(None, None)
             )
         elif report is not None:
-            spent = Steps(steps or [["compute", report[9], report[10], None]], report[12])
+            spent = Steps(steps or [["compute", report[9], report[10]]], report[11])
             yield from self._caught_up(life, spent, report[4], run_id)
             stamp = self._iso(spent.stop if spent.stop is not None else at)
             yield TaskFailed(
@@ -283,7 +283,7 @@ class Lives:
         report = self._failures.pop(run_id, None)
         gone = self._removals.get(stimulus)
         if report is not None:
-            spent = Steps([["compute", report[9], report[10], None]], report[12])
+            spent = Steps([["compute", report[9], report[10]]], report[11])
             yield from self._caught_up(life, spent, report[4], run_id)
             stamp = self._iso(spent.stop if spent.stop is not None else at)
             yield self._failure(life, report, stamp)
@@ -497,7 +497,7 @@ class Steps:
         self.spill_s: float | None = None
         self.fetched: list[float] = []
         """When its transfers began, as Dask has it."""
-        for action, start, stop, _ in steps or ():
+        for action, start, stop in steps or ():
             if action == "compute" and start is not None and stop is not None:
                 self.start, self.stop, self.compute_s = (
                     start - self.delay,

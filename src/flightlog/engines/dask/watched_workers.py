@@ -172,7 +172,7 @@ class Workers:
     # --- coming and going
 
     def _added(self, message: m.Message) -> list[Event]:
-        _, at, address, host, nthreads, memory_bytes, gpus, _known = message
+        _, at, address, host, nthreads, memory_bytes, gpus = message
         if address not in self._workers:  # one that came back at an old address has not died yet
             self._gone.pop(address, None)
             self._nannies.pop(address, None)

@@ -166,7 +166,6 @@ class WorkerWatch(WorkerPlugin):
         """
         try:
             text = _described(event)
-            thread = self._worker.threads.get(key)
             self._say(
                 [
                     m.FAILED,
@@ -180,7 +179,6 @@ class WorkerWatch(WorkerPlugin):
                     text.fingerprint,
                     event.start,
                     event.stop,
-                    thread,
                     delay,
                 ]
             )
@@ -206,7 +204,6 @@ class WorkerWatch(WorkerPlugin):
     def _beat(self) -> None:
         """Say which tasks execute, and what was fetched from other workers."""
         worker, delay = self._worker, self._worker.scheduler_delay
-        threads = {key: ident for ident, key in worker.active_threads.items()}
         running: set[int] = set()
         for task in (*worker.state.executing, *worker.state.long_running):
             if task.start_time is None or not task.annotations or self.name not in task.annotations:
@@ -215,19 +212,8 @@ class WorkerWatch(WorkerPlugin):
             if task.run_id in self._said:
                 continue
             fetched = [step["start"] for step in task.startstops if step["action"] == "transfer"]
-            self._say(
-                [
-                    m.RUNNING,
-                    self._now(),
-                    m.text_of_key(task.key),
-                    task.run_id,
-                    worker.address,
-                    task.start_time + delay,
-                    threads.get(task.key),
-                    fetched,
-                    delay,
-                ]
-            )
+            key, start = m.text_of_key(task.key), task.start_time + delay
+            self._say([m.RUNNING, self._now(), key, task.run_id, worker.address, start, fetched, delay])
         self._said = running
         for entry in self._new_transfers():
             self._say(
