@@ -97,7 +97,7 @@ def test_a_worker_that_does_not_leave_is_not_waited_for_for_ever(door):
 
 def test_a_door_that_is_not_there_is_an_error_of_the_system(tmp_path):
     with pytest.raises(OSError):
-        ChannelClient(str(tmp_path / "door"), lambda: None).tell(b"B", b"hello")
+        ChannelClient(str(tmp_path / "channel"), lambda: None).tell(b"B", b"hello")
 
 
 def test_only_this_user_can_knock_and_nothing_stays_behind(heard):

@@ -17,12 +17,12 @@ class FakeRay:
     def __init__(self) -> None:
         self.there, self.now, self.asked = True, 0.0, 0
         self.told: list[Any] = []
-        self.nodes_of = Nodes(self, self.told.append, knock=self.knock, clock=lambda: self.now)
+        self.nodes_of = Nodes(self, self.told.append, probe=self.probe, clock=lambda: self.now)
 
     def get_runtime_context(self) -> SimpleNamespace:
         return SimpleNamespace(gcs_address="10.0.0.1:6379")
 
-    def knock(self, address: str) -> None:
+    def probe(self, address: str) -> None:
         assert address == "10.0.0.1:6379"
         if not self.there:
             raise ConnectionRefusedError

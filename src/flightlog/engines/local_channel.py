@@ -38,7 +38,7 @@ class ChannelServer:
     def __init__(self, hear: Hear) -> None:
         self._hear = hear
         self._folder = tempfile.mkdtemp(prefix="flightlog-")
-        self.path = str(Path(self._folder) / "door")
+        self.path = str(Path(self._folder) / "channel")
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._selector = selectors.DefaultSelector()
         try:
@@ -176,7 +176,7 @@ class ChannelClient:
             one.settimeout(None)
             one.connect(self._path)
             end = Descriptor(one.detach())
-        threading.Thread(target=self._wait, args=(end,), name="flightlog-door", daemon=True).start()
+        threading.Thread(target=self._wait, args=(end,), name="flightlog-channel", daemon=True).start()
         return end
 
     def _wait(self, end: Descriptor) -> None:

@@ -34,7 +34,7 @@ class WorkerRecording:
     """The runs of one engine, as one of its worker processes has to do with them. Nothing of it raises.
     Thread-safe.
 
-    `send` carries parcels home, for runs whose folder is not to be seen from here.
+    `send` carries chunks home, for runs whose folder is not to be seen from here.
     """
 
     def __init__(self, worker: str, home: SampledFrom, send: Callable[[bytes], None]) -> None:
@@ -45,7 +45,7 @@ class WorkerRecording:
         self._relays = False
 
     def at(self, place: dict[str, str]) -> dict[str, str]:
-        """Where an attempt is to be recorded that belongs to this place; the first one begins the stay."""
+        """Where an attempt is to be recorded that belongs to this place; the first one joins the run."""
         here = place_here(place, self._send)
         path = here.get(RUN)
         if path is None:
@@ -64,7 +64,7 @@ class WorkerRecording:
             settle(SETTLE_S)
 
     def leave(self) -> None:
-        """Close what this process records into: the last samples are taken, files closed, parcels sent."""
+        """Close what this process records into: the last samples are taken, files closed, chunks sent."""
         with self._lock:
             places, self._places = self._places, {}
             sampling, self._sampling = self._sampling, {}

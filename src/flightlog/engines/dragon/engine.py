@@ -420,19 +420,19 @@ def serve(orders: Any, answers: Any, setup: DragonWorkerSetup) -> None:
     add_paths(setup.paths)
     host, pid = this_host(), os.getpid()
     name = lane_name(host, pid, main=True)
-    stay = WorkerRecording(name, setup.home, lambda chunk: answers.put(frame(CHUNK, 0, b"", chunk)))
+    recording = WorkerRecording(name, setup.home, lambda chunk: answers.put(frame(CHUNK, 0, b"", chunk)))
     answers.put(frame(READY, pid, host.encode()))
     while (message := one_frame(orders.get())).kind != STOP:
         work = with_main(decode_order(message), setup.main)
         if work.place:
-            work = msgspec.structs.replace(work, place=stay.at(work.place))
+            work = msgspec.structs.replace(work, place=recording.at(work.place))
 
         def begun(started: Started, serial: int = message.serial) -> None:
             answers.put(encode_started(serial, started, name))
 
         outcome = execute(work, worker=name, alone=True, started=begun, dumps=dumps)
         del work
-        stay.settle()
+        recording.settle()
         answers.put(encode_outcome(message.serial, outcome))
         del message, outcome
-    stay.leave()
+    recording.leave()

@@ -39,13 +39,13 @@ def check_answer(address: str) -> None:
     """
     found = _resolved(address)
     try:
-        knock(found)
+        probe(found)
     except OSError as error:
         where = address if found == address else f"{found}, which is what `address: {address}` means here"
         raise UsageError(f"no Ray answers at {where} ({error}): {START_ONE}") from None
 
 
-def knock(address: str, patience_s: float = PATIENCE_S) -> None:
+def probe(address: str, patience_s: float = PATIENCE_S) -> None:
     """`OSError`, after at most `patience_s`, unless somebody listens at `host:port`."""
     host, _, port = address.rpartition(":")
     socket.create_connection((host.strip("[]"), int(port)), timeout=patience_s).close()
@@ -79,10 +79,10 @@ class Nodes:
         ray: Any,
         tell: Callable[[list[dict[str, Any]]], None],
         *,
-        knock: Callable[[str], None] = knock,
+        probe: Callable[[str], None] = probe,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._ray, self._tell, self._knock, self._clock = ray, tell, knock, clock
+        self._ray, self._tell, self._probe, self._clock = ray, tell, probe, clock
         self._asking: threading.Thread | None = None
         self._missing_since: float | None = None
 
@@ -101,7 +101,7 @@ class Nodes:
         """Ask, and wait for the answer."""
         try:
             try:
-                self._knock(str(self._ray.get_runtime_context().gcs_address))
+                self._probe(str(self._ray.get_runtime_context().gcs_address))
             except OSError:
                 if self._missing_since is None:
                     self._missing_since = self._clock()

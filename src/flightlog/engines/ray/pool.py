@@ -33,7 +33,7 @@ from flightlog.engines.ray.worker import (
     decode_began,
     decode_done,
     encode_order,
-    encode_surroundings,
+    encode_setup,
     run_attempt,
 )
 from flightlog.engines.relay.chunks import ChunkReceiver
@@ -147,8 +147,8 @@ class RayCluster(Worker):
         """Hand an attempt to Ray."""
         work = attempt.work
         remote = self._remote(work.task, work.component)
-        order, letters = encode_order(attempt.serial, self._home.surroundings, work), self._home.letters
-        ref = remote.remote(order) if letters is None else remote.remote(order, letters)
+        order, mailbox = encode_order(attempt.serial, self._home.setup, work), self._home.mailbox
+        ref = remote.remote(order) if mailbox is None else remote.remote(order, mailbox)
         self._refs[attempt.serial] = ref
         future: Future[bytes] = ref.future()
         future.add_done_callback(lambda done: self._loop.post(self._answered, attempt, done))
@@ -588,20 +588,20 @@ LEAVE_S = 5.0
 
 
 class RayHome:
-    """Takes what workers tell: starts of attempts, and parcels of what they recorded for the run.
+    """Takes what workers tell: starts of attempts, and chunks of what they recorded for the run.
 
     `begun` gets the starts, and whether the worker is a process of this host that can be seen.
 
-    Everything on one thread but letters, which a thread of Ray's brings: they are kept until `listen`.
+    Everything on one thread, but a thread of Ray's brings what is in the mailbox: it is kept until `listen`.
     """
 
     def __init__(self, ray: Any, run_path: str | None, begun: Callable[[Began, bool], None]) -> None:
         self._ray, self._run_path, self._begun = ray, run_path, begun
         self._receiver = None if run_path is None else ChunkReceiver(run_path)
-        self._door: ChannelServer | None = None
-        self.letters: Any = None
-        """The letter box, where there are workers on other hosts."""
-        self._letters_asked: Any = None
+        self._channel: ChannelServer | None = None
+        self.mailbox: Any = None
+        """The mailbox, where there are workers on other hosts."""
+        self._messages_asked: Any = None
         self._wake: Callable[[], None] = lambda: None
 
     def open(self, wake: Callable[[], None]) -> None:
@@ -612,62 +612,62 @@ class RayHome:
         """
         self._wake = wake
         try:
-            self._door = ChannelServer(self._hear)
+            self._channel = ChannelServer(self._hear)
         except OSError as error:
             log.warning("no socket for workers can be made (%s): starts of tasks are told late", error)
-        around = RayWorkerSetup(
+        setup = RayWorkerSetup(
             engine=uuid4().hex,
-            door=None if self._door is None else self._door.path,
+            channel=None if self._channel is None else self._channel.path,
             home=sampled_from_here(self._run_path),
             main=main_program(),
         )
-        self.surroundings = encode_surroundings(around)
+        self.setup = encode_setup(setup)
 
     @property
     def fd(self) -> int | None:
         """Readable when there is something for `listen`; None without a local channel."""
-        return None if self._door is None else self._door.fd
+        return None if self._channel is None else self._channel.fd
 
     def lose_channel(self) -> int:
         """Hear nothing more by the local channel, which the program closed; the number of its descriptor."""
-        assert self._door is not None
-        self._lost_door, self._door = self._door, None  # its numbers are not ours to close
-        return self._lost_door.fd
+        assert self._channel is not None
+        self._lost_channel, self._channel = self._channel, None  # its numbers are not ours to close
+        return self._lost_channel.fd
 
     def reach_far(self) -> None:
         """See to it that workers which cannot use the local channel have a way home from their next task
         on.
         """
-        if self.letters is None:
-            self.letters = make_letters(self._ray)
+        if self.mailbox is None:
+            self.mailbox = make_mailbox(self._ray)
             self._ask()
 
     def listen(self) -> None:
         """Take everything that has been said, without waiting."""
-        if self._door is not None:
-            self._door.listen()
-        asked = self._letters_asked
+        if self._channel is not None:
+            self._channel.listen()
+        asked = self._messages_asked
         if asked is not None and asked.done():
-            self._letters_asked = None
+            self._messages_asked = None
             try:
-                letters = asked.result()
-            except Exception as error:  # noqa: BLE001 - the letter box is gone with its node: another is made
+                messages = asked.result()
+            except Exception as error:  # noqa: BLE001 - the mailbox is gone with its node: another is made
                 log.warning("what workers on other hosts say is lost for a moment: %s", error)
-                self.letters = None
+                self.mailbox = None
                 return
-            for kind, text in letters:
+            for kind, text in messages:
                 self._hear(0, kind, text)
             self._ask()
 
     def dismiss(self) -> None:
         """Have all workers leave the run, and take the last of what they have to say."""
-        if self._door is not None:
-            self._door.dismiss(LEAVE_S)
-        if self.letters is not None:
+        if self._channel is not None:
+            self._channel.dismiss(LEAVE_S)
+        if self.mailbox is not None:
             with suppress(Exception):  # the cluster may be gone: what came, came
-                self._ray.get(self.letters.dismiss.remote(LEAVE_S), timeout=2 * LEAVE_S)
+                self._ray.get(self.mailbox.dismiss.remote(LEAVE_S), timeout=2 * LEAVE_S)
                 self.listen()
-                for kind, text in self._ray.get(self.letters.rest.remote(), timeout=LEAVE_S):
+                for kind, text in self._ray.get(self.mailbox.rest.remote(), timeout=LEAVE_S):
                     self._hear(0, kind, text)
         self.listen()
 
@@ -675,15 +675,15 @@ class RayHome:
         """Hear no more; what came is written."""
         if self._receiver is not None:
             self._receiver.close()
-        if self._door is not None:
-            self._door.close()
-        if self.letters is not None:
+        if self._channel is not None:
+            self._channel.close()
+        if self.mailbox is not None:
             with suppress(Exception):  # it ends with this program at the latest
-                self._ray.kill(self.letters)
+                self._ray.kill(self.mailbox)
 
     def _ask(self) -> None:
-        self._letters_asked = self.letters.take.remote().future()
-        self._letters_asked.add_done_callback(lambda _done: self._wake())
+        self._messages_asked = self.mailbox.take.remote().future()
+        self._messages_asked.add_done_callback(lambda _done: self._wake())
 
     def _hear(self, pid: int, kind: bytes, text: bytes) -> None:
         if kind == BEGAN:
@@ -698,10 +698,10 @@ class RayHome:
 
 
 MANY = 256
-"""Letters taken at once."""
+"""Messages taken at once."""
 
 
-class Letters:
+class Mailbox:
     """An actor on the engine's node: workers post, the engine takes. What was posted outlives the worker that
     did.
     """
@@ -713,15 +713,15 @@ class Letters:
         self._changed = asyncio.Event()
 
     async def post(self, kind: bytes, text: bytes) -> None:
-        """Leave a letter; waits while the box is full."""
+        """Leave a message; waits while the box is full."""
         await self._box.put((kind, text))
 
     async def take(self) -> list[tuple[bytes, bytes]]:
-        """What has been posted, in order; waits for a first letter."""
-        letters = [await self._box.get()]
-        while not self._box.empty() and len(letters) < MANY:
-            letters.append(self._box.get_nowait())
-        return letters
+        """What has been posted, in order; waits for a first one."""
+        messages = [await self._box.get()]
+        while not self._box.empty() and len(messages) < MANY:
+            messages.append(self._box.get_nowait())
+        return messages
 
     async def attend(self) -> None:
         """A worker waits for the end of its engine, after which it has something to do and then calls
@@ -752,10 +752,10 @@ class Letters:
         return [self._box.get_nowait() for _ in range(self._box.qsize())]
 
 
-def make_letters(ray: Any) -> Any:
-    """A letter box on this node, that takes no CPU from tasks and goes with this program."""
+def make_mailbox(ray: Any) -> Any:
+    """A mailbox on this node, that takes no CPU from tasks and goes with this program."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
-    actor = ray.remote(num_cpus=0, max_restarts=0, max_concurrency=1000)(Letters)
+    actor = ray.remote(num_cpus=0, max_restarts=0, max_concurrency=1000)(Mailbox)
     return actor.options(scheduling_strategy=here).remote()

@@ -29,7 +29,7 @@ class RayWorkerSetup(Struct, frozen=True, kw_only=True):
     """What every attempt of one engine has in common."""
 
     engine: str
-    door: str | None
+    channel: str | None
     """Path of the engine's local channel, for workers on its host."""
     home: SampledFrom
     main: dict[str, str] = {}
@@ -40,7 +40,7 @@ class RayOrder(Struct, frozen=True, array_like=True):
     """An attempt on its way to a worker: all in one, for Ray packs every argument by itself."""
 
     serial: int
-    around: bytes
+    setup: bytes
     work: Work
 
 
@@ -71,52 +71,52 @@ class Done(Struct, frozen=True, kw_only=True):
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_order = msgspec.msgpack.Decoder(RayOrder).decode
-_decode_surroundings = msgspec.msgpack.Decoder(RayWorkerSetup).decode
+_decode_setup = msgspec.msgpack.Decoder(RayWorkerSetup).decode
 decode_began: Callable[[bytes], Began] = msgspec.msgpack.Decoder(Began).decode
 _decode_done = msgspec.msgpack.Decoder(Done).decode
 
 dumps = partial(program.dumps, cloudpickle="ray.cloudpickle", main_is_there=True)
 """Pickles calls for workers, and results for the program."""
 
-_ways: dict[bytes, Way] = {}
+_links: dict[bytes, EngineLink] = {}
 """Ways home by engine; a process of Ray serves one program, which may have several engines in a row."""
 
 
-class Way:
+class EngineLink:
     """How this process tells its engine something: through the local channel on its host, else by a letter
     box that Ray hosts.
 
     When the engine is over, this process leaves the runs it recorded into for it.
     """
 
-    def __init__(self, around: RayWorkerSetup) -> None:
-        self.around, self.who = around, _who()
-        self.stay = WorkerRecording(self.who.worker, around.home, self._send)
-        self._knocker = None if around.door is None else ChannelClient(around.door, self.stay.leave)
-        self.letters: Any = None
+    def __init__(self, setup: RayWorkerSetup) -> None:
+        self.setup, self.who = setup, _who()
+        self.recording = WorkerRecording(self.who.worker, setup.home, self._send)
+        self._channel = None if setup.channel is None else ChannelClient(setup.channel, self.recording.leave)
+        self.mailbox: Any = None
         self._attends = False
         self.mute = False
         """Whether nothing could be told last time."""
 
     def tell(self, kind: bytes, text: bytes) -> None:
         """Say something, so that it is known whatever becomes of this process. `OSError` if there is no
-        way.
+        link.
         """
-        if self._knocker is not None:
+        if self._channel is not None:
             try:
-                self._knocker.tell(kind, text)
+                self._channel.tell(kind, text)
                 return
             except OSError:
-                self._knocker = None  # another host, or another file system
-        self.mute = self.letters is None
+                self._channel = None  # another host, or another file system
+        self.mute = self.mailbox is None
         if self.mute:
             raise OSError("there is no way to the engine from here")
         import ray
 
         if not self._attends:
             self._attends = True
-            threading.Thread(target=self._attend, name="flightlog-letters", daemon=True).start()
-        ray.get(self.letters.post.remote(kind, text))
+            threading.Thread(target=self._attend, name="flightlog-mailbox", daemon=True).start()
+        ray.get(self.mailbox.post.remote(kind, text))
 
     def _send(self, chunk: bytes) -> None:
         self.tell(CHUNK, chunk)
@@ -124,50 +124,50 @@ class Way:
     def _attend(self) -> None:
         import ray
 
-        with suppress(Exception):  # the letter box is gone: so is the engine, and nobody waits for anything
-            ray.get(self.letters.attend.remote())
-            self.stay.leave()
-            ray.get(self.letters.leave.remote())
+        with suppress(Exception):  # the mailbox is gone: so is the engine, and nobody waits for anything
+            ray.get(self.mailbox.attend.remote())
+            self.recording.leave()
+            ray.get(self.mailbox.leave.remote())
 
 
-def run_attempt(order: bytes, letters: Any = None) -> bytes:
+def run_attempt(order: bytes, mailbox: Any = None) -> bytes:
     """Execute an attempt in this process; the whole of a Ray task. Gives a `Done`, and raises nothing of the
     task's.
     """
-    serial, surroundings, work = msgspec.structs.astuple(_decode_order(order))
-    way = _ways.get(surroundings)
-    if way is None:
-        _ways.clear()
-        way = _ways[surroundings] = Way(_decode_surroundings(surroundings))
-    work = with_main(work, way.around.main)
-    if letters is not None:
-        way.letters = letters
+    serial, setup, work = msgspec.structs.astuple(_decode_order(order))
+    link = _links.get(setup)
+    if link is None:
+        _links.clear()
+        link = _links[setup] = EngineLink(_decode_setup(setup))
+    work = with_main(work, link.setup.main)
+    if mailbox is not None:
+        link.mailbox = mailbox
     if work.place:
-        work = msgspec.structs.replace(work, place=way.stay.at(work.place))
+        work = msgspec.structs.replace(work, place=link.recording.at(work.place))
     said: list[Began] = []
 
     def begun(started: Started) -> None:
-        said.append(msgspec.structs.replace(way.who, serial=serial, started=started))
+        said.append(msgspec.structs.replace(link.who, serial=serial, started=started))
         try:
-            way.tell(BEGAN, _encode(said[0]))
+            link.tell(BEGAN, _encode(said[0]))
         except Exception:  # noqa: BLE001 - the task runs all the same; its start is told with its end
             return
 
-    outcome = execute(work, worker=way.who.worker, alone=True, started=begun, dumps=dumps)
-    if not way.mute:
-        way.stay.settle()
+    outcome = execute(work, worker=link.who.worker, alone=True, started=begun, dumps=dumps)
+    if not link.mute:
+        link.recording.settle()
     result, outcome.result = outcome.result or b"", None
-    return _encode(Done(began=said[0] if said else None, outcome=outcome, mute=way.mute, result=result))
+    return _encode(Done(began=said[0] if said else None, outcome=outcome, mute=link.mute, result=result))
 
 
-def encode_order(serial: int, around: bytes, work: Work) -> bytes:
+def encode_order(serial: int, setup: bytes, work: Work) -> bytes:
     """An attempt, and what it has in common with others. Arguments as recorded stay behind."""
-    return _encode(RayOrder(serial, around, msgspec.structs.replace(work, args={})))
+    return _encode(RayOrder(serial, setup, msgspec.structs.replace(work, args={})))
 
 
-def encode_surroundings(surroundings: RayWorkerSetup) -> bytes:
+def encode_setup(setup: RayWorkerSetup) -> bytes:
     """What all attempts have in common, ready to travel."""
-    return _encode(surroundings)
+    return _encode(setup)
 
 
 def decode_done(text: bytes) -> Done:
