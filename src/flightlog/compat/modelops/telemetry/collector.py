@@ -14,7 +14,8 @@ from typing import Any
 from flightlog.core.redaction import redact_text
 from flightlog.export.modelops import ModelOpsSummary, span_line
 from flightlog.record.collector import CollectedSpan, Collector
-from flightlog.record.span import NOOP, Span, add_metric, span
+from flightlog.record.span import NoopSpan as RunNoopSpan
+from flightlog.record.span import Span, add_metric, span
 from flightlog.record.values import clean, encodable, text_of
 
 __all__ = ["NOOP_SPAN", "NoopSpan", "TelemetryCollector", "TelemetrySpan"]
@@ -50,7 +51,7 @@ class TelemetryCollector:
         span's name only where no other is given.
         """
         if not self.enabled:
-            return _NOOP_CONTEXT
+            return NOOP_SPAN
         return _SpanContext(self, text_of(tags.pop("name", "") if name is None else name), tags)
 
     def begin(self, name: str, tags: dict[str, Any]) -> tuple[TelemetrySpan, Span | None]:
@@ -163,23 +164,10 @@ class _SpanContext(ContextDecorator):
             self._collector.end(self._made, self._in_run, error)
 
 
-class _NoopContext(ContextDecorator):
-    """The context manager of a collector that is switched off."""
-
-    __slots__ = ()
-
-    def __enter__(self) -> NoopSpan:
-        return NOOP_SPAN
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        return None
-
-
-_NOOP_CONTEXT = _NoopContext()
-
-
-class NoopSpan:
-    """The span of a collector that is switched off: discards metrics and tags."""
+class NoopSpan(RunNoopSpan):
+    """The span of a collector that is switched off: discards metrics and tags; a context manager and a
+    decorator, too.
+    """
 
     __slots__ = ()
 
@@ -188,25 +176,7 @@ class NoopSpan:
     ) -> None:
         """Ignores both arguments."""
 
-    @property
-    def metrics(self) -> dict[str, Any]:
-        """Always empty."""
-        return NOOP.metrics
-
-    @metrics.setter
-    def metrics(self, _value: object) -> None:
-        """Nothing."""
-
-    @property
-    def tags(self) -> dict[str, Any]:
-        """Always empty."""
-        return NOOP.tags
-
-    @tags.setter
-    def tags(self, _value: object) -> None:
-        """Nothing."""
-
-    def duration(self) -> None:
+    def duration(self) -> None:  # type: ignore[override] # ModelOps says None where a run says NaN
         """None: nothing was measured."""
 
     def to_dict(self) -> dict[str, Any]:
