@@ -107,9 +107,6 @@ class StateMapper:
         """The backend's name for a state. Raises KeyError for an unknown state."""
         return self._state_map[TasksMainStates[main_state] if isinstance(main_state, str) else main_state]
 
-    def _detect_backend_name(self) -> str:
-        return _name_of(self.backend_module)
-
     @property
     def terminal_states(self) -> tuple[Any, ...]:
         """The backend's names for the final states: done, failed, canceled."""

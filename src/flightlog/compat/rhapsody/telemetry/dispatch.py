@@ -448,15 +448,7 @@ class TaskCounts:
 
     def count(self, what: str) -> int:
         """How many tasks were submitted, started, completed, failed or canceled, or are running."""
-        with self._lock:
-            if what == "running":
-                return len(self._running)
-            return sum(number for key, number in self._counts.items() if key[0] == what)
-
-    def running(self) -> list[str]:
-        """The ids of tasks that have started and not ended."""
-        with self._lock:
-            return list(self._running)
+        return int(sum(number for number, _ in self.observed(what)))
 
     def nodes(self) -> dict[str, dict[str, Any]]:
         """The latest sample of each node, or worker where a backend samples those."""
