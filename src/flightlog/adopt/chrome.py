@@ -120,10 +120,7 @@ class _ChromeTrace:
         offset = self._offset(items.others, file)
         for one in nest(self._scratch.placed()):
             self._add(one, offset)
-        if items.torn:
-            self._account.problem(
-                f"{file.name}: the document is truncated; everything before the cut is included"
-            )
+        items.report(self._account)
         for name in items.others:
             self._account.drop(f"member {name} of the document")
         self._maker.describe(

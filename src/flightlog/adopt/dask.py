@@ -90,10 +90,7 @@ def _records(file: Path, maker: RunMaker) -> Iterator[dict[str, Any]]:
             yield item
         else:
             maker.account.drop("items that are no records")
-    if items.torn:
-        maker.account.problem(
-            f"{file.name}: the document is truncated; everything before the cut is included"
-        )
+    items.report(maker.account)
 
 
 def key_name(key: str) -> str:

@@ -32,8 +32,7 @@ from flightlog.events import (
     TaskSubmitted,
     UserEvent,
 )
-from flightlog.record.values import bounded
-from flightlog.record.values import clean as clean_values
+from flightlog.record.values import bounded, clean
 from flightlog.store.layout import ELAPSED
 
 NS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
@@ -213,11 +212,6 @@ class _MappedRecords:
 
     def _seconds(self, record: dict[str, Any], field: str | None) -> float | None:
         return seconds(look_up(record, field), NS["s"] / NS[self._mapping.duration_unit])
-
-
-def clean(found: dict[str, Any], *, keys_secret: bool = True) -> tuple[dict[str, Any], dict[str, str]]:
-    """The recorder's `clean`, skipped where there is nothing to clean."""
-    return clean_values(found, keys_secret=keys_secret) if found else ({}, {})
 
 
 def _ns(lasted: float) -> int:

@@ -132,20 +132,19 @@ def _header(path: Path) -> tuple[list[str], str]:
 
 def _rows(file: Path, columns: list[str], separator: str, account: Account) -> Iterator[dict[str, str]]:
     """The rows as texts, without cells that are empty or `-`."""
-    odd = 0
-    for number, (line, whole) in enumerate(SourceLines(file).raw()):
+    lines, odd = SourceLines(file), 0
+    for number, (line, whole) in enumerate(lines.raw()):
         text = line.decode("utf-8", "replace").rstrip("\r")
         if not number or not text.strip("\0 \t"):
             continue
         cells = text.split(separator)
         if len(cells) != len(columns):
-            if whole:
-                odd += 1
-            else:
-                account.problem(f"{file.name}: the last line ends in the middle, and was skipped")
+            odd += whole
+            lines.torn += not whole
             continue
         pairs = zip(columns, cells, strict=True)
         yield {name: cell.strip() for name, cell in pairs if cell.strip() not in {"", "-"}}
+    lines.report(account)
     if odd:
         account.problem(
             f"{file.name}: {odd:,} lines have another number of cells than the first, and were skipped"

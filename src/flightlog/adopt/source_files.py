@@ -141,6 +141,13 @@ class DocumentItems:
         except ValueError:
             self.torn = True
 
+    def report(self, account: Account) -> None:
+        """Add to the account that the document is truncated, if it is."""
+        if self.torn:
+            account.problem(
+                f"{self.file.name}: the document is truncated; everything before the cut is included"
+            )
+
     def _array(self) -> Iterator[Any]:
         while (following := self._peek()) != "]":
             if following == ",":

@@ -114,7 +114,6 @@ def _workflow_file(run: Run, folder: Path, files: list[Entity]) -> str:
     lines = ["#!/bin/sh", f"# The command of {' '.join(run.run_id.split())}, as it was recorded."]
     lines += [shlex.join(run.info.command)] if run.info.command else ["# It is not known."]
     data = ("\n".join(lines) + "\n").encode("utf-8", "backslashreplace")
-    (folder / COMMAND).write_bytes(data)
     files.append(_written(folder, COMMAND, data))
     return COMMAND
 
