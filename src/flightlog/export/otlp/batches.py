@@ -6,8 +6,8 @@ taken by its marks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct
@@ -43,8 +43,15 @@ LATE_NS = 2 * SECOND
 processes arrive later.
 """
 DURATIONS_EVERY_NS = 10 * SECOND
-_ItemsOf = Callable[[AnyEvent, Mark], Iterable[tuple[Item | None, Mark]]]
-"""The items of an event, each with the line to mark when it is accepted; None for a line without an item."""
+_SIGNALS: dict[str, Signal] = {
+    "tasks": "traces",
+    "spans": "traces",
+    "resources": "metrics",
+    "metrics": "metrics",
+}
+"""What the events of a stream become; those of others are logs."""
+MarkedItem = tuple[Item | None, Mark]
+"""An item with the line to mark when it is accepted; None for a line without an item."""
 
 
 class Batch(Struct, frozen=True, kw_only=True):
@@ -103,23 +110,23 @@ class OtlpReader:
         streams = run.streams()
         over = last and run.status != "running"
         if "logs" in self.signals or "traces" in self.signals:
-            yield from self._stream(run, "failures", "logs", self._of_failure, last)
+            yield from self._stream(run, "failures", last)
         if "traces" in self.signals or "metrics" in self.signals:
-            yield from self._stream(run, "tasks", "traces", self._of_task(run, last), last)
+            yield from self._stream(run, "tasks", last)
         if last and "traces" in self.signals:
-            yield from self._startless()
+            yield from self._batches("traces", ([one] for one in self._tasks.startless()))
         if "traces" in self.signals:
-            yield from self._stream(run, "spans", "traces", self._of_span, last)
+            yield from self._stream(run, "spans", last)
         until_ns = self._end_of(run) if over else 0
         if over:
             self._tasks.stop_counting(until_ns)
         if "metrics" in self.signals:
             yield from self._counts(last)
             for stream in ("resources", "metrics"):
-                yield from self._stream(run, stream, "metrics", self._of_sample, last)
+                yield from self._stream(run, stream, last)
         for stream in streams if "logs" in self.signals else ():
             if is_logged(stream) and stream != "failures":
-                yield from self._stream(run, stream, "logs", self._of_log(stream), last)
+                yield from self._stream(run, stream, last)
         if over and "traces" in self.signals:
             yield from self._ending(run, until_ns)
 
@@ -139,26 +146,20 @@ class OtlpReader:
             )
         return found
 
-    def _stream(
-        self, run: Run, stream: str, signal: Signal, items_of: _ItemsOf, last: bool
-    ) -> Iterator[Batch]:
-        following = self._following.get(stream)
-        if following is None:
-            following = self._following[stream] = Following(run.path, stream)
+    def _stream(self, run: Run, stream: str, last: bool) -> Iterator[Batch]:
+        return self._batches(_SIGNALS.get(stream, "logs"), self._read(run, stream, last))
+
+    def _batches(self, signal: Signal, found: Iterable[Sequence[MarkedItem]]) -> Iterator[Batch]:
+        """Batches of what was not accepted before; what one line gives is in one batch."""
         items: list[Item] = []
         marks: list[Mark] = []
-        without_number = 0
-        for event in self._events(following, last):
-            mark = stream, event.writer, event.seq
-            if not event.writer or event.seq < 0:
-                mark = stream, "", without_number
-                without_number += 1
-            for item, of in items_of(event, mark):
-                if self._taken and self._taken.has(*of):
+        for of_line in found:
+            for item, mark in of_line:
+                if self._taken and self._taken.has(*mark):
                     continue
                 if item is not None:
                     items.append(item)
-                marks.append(of)
+                marks.append(mark)
             if len(items) >= BATCH or len(marks) >= MAX_MARKS:
                 if signal in self.signals:
                     yield Batch(signal=signal, items=items, marks=marks)
@@ -166,28 +167,33 @@ class OtlpReader:
         if marks and signal in self.signals:
             yield Batch(signal=signal, items=items, marks=marks)
 
-    def _events(self, following: Following, last: bool) -> Iterator[AnyEvent]:
-        if following.stream == "failures":
-            late, self._failures_late = self._failures_late, []
-            yield from late
-        yield from following.new(last=last)
+    def _read(self, run: Run, stream: str, last: bool) -> Iterator[Sequence[MarkedItem]]:
+        """What each new line of a stream gives."""
+        following = self._following.setdefault(stream, Following(run.path, stream))
+        late: list[AnyEvent] = []
+        if stream == "failures":
+            late, self._failures_late = self._failures_late, late
+        without_number = 0
+        for event in chain(late, following.new(last=last)):
+            mark = stream, event.writer, event.seq
+            if not event.writer or event.seq < 0:
+                mark = stream, "", without_number
+                without_number += 1
+            yield self._items(run, event, mark, last)
 
-    def _of_failure(self, event: AnyEvent, mark: Mark) -> Iterator[tuple[Item | None, Mark]]:
-        if isinstance(event, Failure):
-            self._tasks.failed(event)
-        yield record_of(event, "failures", self._ids), mark
-
-    def _of_task(self, run: Run, last: bool) -> _ItemsOf:
-        def items_of(event: AnyEvent, mark: Mark) -> Iterable[tuple[Item | None, Mark]]:
-            if (
-                not last
-                and isinstance(event, TaskFailed | TaskRetried)
-                and not self._tasks.knows_cause(event)
-            ):
+    def _items(self, run: Run, event: AnyEvent, mark: Mark, last: bool) -> Sequence[MarkedItem]:
+        stream = mark[0]
+        if stream == "tasks":
+            if isinstance(event, TaskFailed | TaskRetried) and not (last or self._tasks.knows_cause(event)):
                 self._look_for_failures(run)
             return self._tasks.take(event, mark)
-
-        return items_of
+        if stream == "spans":
+            return [(self._spans.take(event), mark)]
+        if stream in {"resources", "metrics"}:
+            return [(None, mark), *((point, mark) for point in self._gauges.take(event))]
+        if isinstance(event, Failure):
+            self._tasks.failed(event)
+        return [(record_of(event, stream, self._ids), mark)]
 
     def _look_for_failures(self, run: Run) -> None:
         """A failure is written before the end of its task, but its stream was read before that of the
@@ -198,23 +204,6 @@ class OtlpReader:
             self._failures_late.append(event)
             if isinstance(event, Failure):
                 self._tasks.failed(event)
-
-    def _of_span(self, event: AnyEvent, mark: Mark) -> Iterator[tuple[Item | None, Mark]]:
-        yield self._spans.take(event), mark
-
-    def _of_sample(self, event: AnyEvent, mark: Mark) -> Iterator[tuple[Item | None, Mark]]:
-        yield None, mark
-        for point in self._gauges.take(event):
-            yield point, mark
-
-    def _of_log(self, stream: str) -> _ItemsOf:
-        return lambda event, mark: [(record_of(event, stream, self._ids), mark)]
-
-    def _startless(self) -> Iterator[Batch]:
-        new = [one for one in self._tasks.startless() if not (self._taken and self._taken.has(*one[1]))]
-        for first in range(0, len(new), BATCH):
-            some = new[first : first + BATCH]
-            yield Batch(signal="traces", items=[span for span, _ in some], marks=[mark for _, mark in some])
 
     def _counts(self, last: bool) -> Iterator[Batch]:
         counters = self._counters
