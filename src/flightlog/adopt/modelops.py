@@ -98,9 +98,9 @@ def _say(maker: RunMaker, summary: dict[str, Any], read: int, *, dated: bool, pa
     account = maker.account
     if summary:
         account.drop(f"{SUMMARY} (recomputed; ModelOps' total_duration adds nested spans twice)")
-        told = whole(summary.get("total_spans"))
-        if told is not None and told != read:
-            account.problem(f"{SUMMARY} counts {told:,} spans, {SPANS} holds {read:,}")
+        stated = whole(summary.get("total_spans"))
+        if stated is not None and stated != read:
+            account.problem(f"{SUMMARY} counts {stated:,} spans, {SPANS} holds {read:,}")
     if not dated:
         account.note(
             "ModelOps' spans have no time of day: the end of the run is when spans.jsonl was last written, "

@@ -222,10 +222,10 @@ class _Table:
         failed one's name.
         """
         own = row.get("task_id") or row.get("hash") or f"row-{self._number}"
-        told = whole_of(row.get("attempt"))
+        stated = whole_of(row.get("attempt"))
         key = f"failed\0{row.get('name') or own}"
         failed: list[list[Any]] = self._scratch.get(key) or []
-        before = next((one for one in failed if told is None or one[1] == told - 1), None)
+        before = next((one for one in failed if stated is None or one[1] == stated - 1), None)
         attempt = 1  # of a further one whose earlier ones are not in this file, too
         if before is not None:
             failed.remove(before)
@@ -235,7 +235,7 @@ class _Table:
             )
             self._account.map(
                 "rows of a further attempt → the task that failed before"
-                if told is not None
+                if stated is not None
                 else "rows with the name of one that failed → its next attempt"
             )
         if row.get("status") == "FAILED":

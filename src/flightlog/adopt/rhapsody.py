@@ -340,8 +340,8 @@ class _Checkpoint:
         if not self._ended:
             self._account.note("The session has no end in the file: the run ends here with its last event.")
         for name in _TOTALS:
-            told, counted = whole(self._totals.get(name)), self._counted[name]
-            if told is not None and told != counted:
+            stated, counted = whole(self._totals.get(name)), self._counted[name]
+            if stated is not None and stated != counted:
                 self._account.problem(
-                    f"the last checkpoint counts {told:,} {name}, the events are {counted:,}"
+                    f"the last checkpoint counts {stated:,} {name}, the events are {counted:,}"
                 )

@@ -36,8 +36,8 @@ def adopt_slurm(
     """
     wanted = list(dict.fromkeys(job_ids))
     jobs = ask(wanted, sacct=sacct)
-    told = {name for job in jobs for name in (job.raw_id, job.job_id, job.array_id)}
-    missing = tuple(job_id for job_id in wanted if job_id not in told)
+    known_ids = {name for job in jobs for name in (job.raw_id, job.job_id, job.array_id)}
+    missing = tuple(job_id for job_id in wanted if job_id not in known_ids)
     if not jobs:
         raise RunNotFound(
             f"Slurm's accounting knows no job {', '.join(wanted)}. `sacct --jobs {','.join(wanted)}` shows "

@@ -141,7 +141,7 @@ def whole_file(output: Path) -> Iterator[Path]:
     """
     made = _beside(output)
     try:
-        with _refusals_told(output):
+        with _as_usage_errors(output):
             yield made
             made.replace(output)
     finally:
@@ -158,7 +158,7 @@ def whole_folder(output: Path) -> Iterator[Path]:
     """
     made = _beside(output)
     try:
-        with _refusals_told(output):
+        with _as_usage_errors(output):
             made.mkdir()
             yield made
             if output.is_dir() and any(output.iterdir()):
@@ -182,7 +182,7 @@ def _move_into(made: Path, output: Path) -> None:
 
 
 @contextmanager
-def _refusals_told(output: Path) -> Iterator[None]:
+def _as_usage_errors(output: Path) -> Iterator[None]:
     """An `OSError` or an error of DuckDB's as a `UsageError` of one line, without the names of our own
     passing files.
     """

@@ -66,7 +66,7 @@ class TableExporter(Struct, frozen=True, kw_only=True):
         else:
             with whole_folder(output) as folder, _open(run, wanted) as tables:
                 for number, table in enumerate(wanted):
-                    _tell(options, number, len(wanted))
+                    _report_progress(options, number, len(wanted))
                     file = folder / f"{table}.{self.name}"
                     counts[table] = _copy(tables, table, file, self.form)
                     if not counts[table] and not options.tables:
@@ -97,7 +97,7 @@ class JsonExporter(Struct, frozen=True, kw_only=True):
             out.write(msgspec.json.encode(head)[:-1] + b',"tables":{')
             lead = b"\n"
             for number, table in enumerate(wanted):
-                _tell(options, number, len(wanted))
+                _report_progress(options, number, len(wanted))
                 rows = Path(aside) / "rows.json"
                 counts[table] = _copy(tables, table, rows, f"(FORMAT json, ARRAY true, {_TIMES})")
                 if counts[table] or options.tables:
@@ -163,7 +163,7 @@ def _columns(tables: RunTables, table: str, form: str) -> str:
     return f"* REPLACE ({made})" if made else "*"
 
 
-def _tell(options: ExportOptions, done: int, of: int) -> None:
+def _report_progress(options: ExportOptions, done: int, of: int) -> None:
     if options.progress is not None:
         options.progress(done, of)
 

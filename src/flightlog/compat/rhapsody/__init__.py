@@ -56,8 +56,8 @@ def enable_logging(
     logging.basicConfig(level=level, format=format_string or FORMAT, stream=stream, force=force)
     ours = logging.getLogger(__package__)
     ours.setLevel(level)
-    told = logging.StreamHandler(stream)
-    told.setLevel(level)
-    told.setFormatter(logging.Formatter(format_string or FORMAT))
-    ours.handlers = [told]
+    handler = logging.StreamHandler(stream)
+    handler.setLevel(level)
+    handler.setFormatter(logging.Formatter(format_string or FORMAT))
+    ours.handlers = [handler]
     ours.propagate = False  # the handler above has it already

@@ -43,7 +43,7 @@ FLIGHTLOG_VARIABLES = {
     "SCALABLE_TARGET": "FLIGHTLOG_TARGET",
 }
 _lock = threading.Lock()
-_held: dict[str, tuple[str, int]] = {}
+_set_by_sessions: dict[str, tuple[str, int]] = {}
 """Variables that open sessions have set: the value, and the number of sessions."""
 
 
@@ -216,8 +216,8 @@ class EnvironmentVariables:
         """Set the missing variables."""
         with _lock:
             for name, value in translated_variables(self._environ).items():
-                there, count = _held.get(name, (value, 0))
-                _held[name] = (there, count + 1)
+                there, count = _set_by_sessions.get(name, (value, 0))
+                _set_by_sessions[name] = (there, count + 1)
                 self._environ[name] = there
                 self._mine.append(name)
 
@@ -225,11 +225,11 @@ class EnvironmentVariables:
         """Unset variables that no other session needs, unless they were changed since."""
         with _lock:
             for name in self._mine:
-                value, count = _held.get(name, ("", 0))
+                value, count = _set_by_sessions.get(name, ("", 0))
                 if count > 1:
-                    _held[name] = (value, count - 1)
+                    _set_by_sessions[name] = (value, count - 1)
                     continue
-                _held.pop(name, None)
+                _set_by_sessions.pop(name, None)
                 if self._environ.get(name) == value:
                     del self._environ[name]
             self._mine.clear()
@@ -238,4 +238,4 @@ class EnvironmentVariables:
 def _is_set(environ: Mapping[str, str], name: str) -> bool:
     """Whether a variable is set, other than by an open session."""
     value = environ.get(name, "")
-    return bool(value.strip()) and _held.get(name, ("", 0))[0] != value
+    return bool(value.strip()) and _set_by_sessions.get(name, ("", 0))[0] != value

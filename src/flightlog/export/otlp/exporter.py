@@ -141,21 +141,21 @@ class _Delivery:
 
         def patience(_waited_s: float, error: RequestFailed) -> bool:
             nonlocal ended_at
-            if ended_at is None and self._look().status != "running":
+            if ended_at is None and self._run_now().status != "running":
                 ended_at = self._clock()
             if not error.temporary and not 500 <= (error.status or 0) < 600:
                 return False
             return ended_at is None or self._clock() - ended_at < FOLLOWING_PATIENCE_S
 
         while True:
-            run = self._look()
+            run = self._run_now()
             if run.status != "running":
                 ended_at = self._clock() if ended_at is None else ended_at
                 if self._settled(run) or self._clock() - ended_at > SETTLE_S:
                     break
             self._deliver(run, last=False, patience=patience)
             self._rest()
-        self._deliver(self._look(), last=True, patience=patience)
+        self._deliver(self._run_now(), last=True, patience=patience)
         return self._result(address)
 
     def _rest(self) -> None:
@@ -167,7 +167,7 @@ class _Delivery:
             if not closed and checksums.exists():
                 return
 
-    def _look(self) -> Run:
+    def _run_now(self) -> Run:
         """The run as it is now."""
         return type(self._run)(self._run.path, observer=here())
 

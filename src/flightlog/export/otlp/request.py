@@ -126,8 +126,8 @@ def _parts(address: str) -> SplitResult:
         parts, named = SplitResult("", "", "", "", ""), None
     if parts.scheme in {"http", "https"} and named:
         return parts
-    told = repr(address.strip().rpartition("@")[2].partition("?")[0][:200])
-    raise UsageError(f"{told} is not a server address: write http://HOST:PORT or https://HOST")
+    shown = repr(address.strip().rpartition("@")[2].partition("?")[0][:200])
+    raise UsageError(f"{shown} is not a server address: write http://HOST:PORT or https://HOST")
 
 
 def _headers(text: str) -> dict[str, str]:

@@ -112,7 +112,7 @@ def _bounds(run: Run, extent: Extent) -> tuple[int, int]:
 
 def _about(run: Run, start: int, first: int) -> dict[str, Any]:
     info = run.info
-    told = {
+    about = {
         "run_id": run.run_id,
         "project": info.project,
         "status": run.status,
@@ -125,7 +125,7 @@ def _about(run: Run, start: int, first: int) -> dict[str, Any]:
         "error": info.error,
         "made_by": f"flightlog {__version__}",
     }
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: value for name, value in about.items() if value is not None}
 
 
 def _workers(tables: RunTables) -> dict[str, tuple[int, str | None]]:
@@ -328,7 +328,7 @@ class _Answer(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """The trace; and then it is done."""
-        if not self._is_meant():
+        if not self._is_allowed():
             return
         with self.server.trace.open("rb") as file:
             self._head(HTTPStatus.OK, self.server.trace.stat().st_size)
@@ -338,15 +338,15 @@ class _Answer(BaseHTTPRequestHandler):
 
     def do_HEAD(self) -> None:
         """What a GET would say of the trace."""
-        if self._is_meant():
+        if self._is_allowed():
             self._head(HTTPStatus.OK, self.server.trace.stat().st_size)
 
     def do_OPTIONS(self) -> None:
         """A browser asks this before a page of the internet may talk to this machine."""
-        if self._is_meant():
+        if self._is_allowed():
             self._head(HTTPStatus.NO_CONTENT, None)
 
-    def _is_meant(self) -> bool:
+    def _is_allowed(self) -> bool:
         """Whether a request is for the trace, under this machine's name, and from the UI's page only."""
         port = self.server.server_port
         here = self.headers.get("Host", "") in {f"{HOST}:{port}", f"localhost:{port}"}

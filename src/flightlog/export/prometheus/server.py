@@ -258,7 +258,7 @@ class RunsCollector(Collector):
             began = self._clock()
             observer = self._observe()
             choice = choose(self._runs.folder(), observer, recent_s=self._recent_s, max_runs=self._max_runs)
-            figures = self._look(choice.shown, observer)
+            figures = self._figures_of(choice.shown, observer)
             found = [
                 *families(figures),
                 *self._about_the_folder(choice),
@@ -266,7 +266,7 @@ class RunsCollector(Collector):
             ]
         yield from found
 
-    def _look(self, paths: Sequence[Path], observer: Observer) -> list[RunFigures]:
+    def _figures_of(self, paths: Sequence[Path], observer: Observer) -> list[RunFigures]:
         self._watches = {path: self._watches.get(path) or RunWatch(path) for path in paths}
         self._unreadable = set()
         found: dict[tuple[str, str], RunFigures] = {}

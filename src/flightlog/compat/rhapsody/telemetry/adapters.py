@@ -64,7 +64,7 @@ class ConcurrentTelemetryAdapter(TelemetryAdapter):
         host, gpus = HostSampler(), GpuSampler()
         while True:
             try:
-                self._tell(host.sample(), gpus.sample())
+                self._emit_samples(host.sample(), gpus.sample())
             except Exception:
                 log.debug("a sample of this machine is missing", exc_info=True)
             if self._over.wait(self._interval):
@@ -72,7 +72,7 @@ class ConcurrentTelemetryAdapter(TelemetryAdapter):
         host.close()
         gpus.close()
 
-    def _tell(self, node: Sequence[ResourceSample], gpus: Sequence[ResourceSample]) -> None:
+    def _emit_samples(self, node: Sequence[ResourceSample], gpus: Sequence[ResourceSample]) -> None:
         assert self._manager is not None
         busy = {one.gpu_index: one.gpu_percent for one in gpus if one.gpu_percent is not None}
         for one in node:
@@ -124,7 +124,7 @@ class DaskTelemetryAdapter(TelemetryAdapter):
         while True:
             try:
                 for address, worker in (await self._workers()).items():
-                    self._tell(address, worker)
+                    self._emit_sample(address, worker)
             except Exception:
                 log.debug("a sample of the Dask workers is missing", exc_info=True)
             await asyncio.sleep(self._interval)
@@ -138,7 +138,7 @@ class DaskTelemetryAdapter(TelemetryAdapter):
         workers: Mapping[str, Any] = found.get("workers", {})
         return workers
 
-    def _tell(self, address: str, worker: Mapping[str, Any]) -> None:
+    def _emit_sample(self, address: str, worker: Mapping[str, Any]) -> None:
         assert self._manager is not None
         metrics, limit = worker.get("metrics", {}), worker.get("memory_limit")
         memory, cpu = metrics.get("memory"), metrics.get("cpu")

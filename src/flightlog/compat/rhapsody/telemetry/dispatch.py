@@ -95,7 +95,7 @@ class Subscribers:
                 return
             subscriber = Subscriber(callback, self._loop)
             if self._first is not None:
-                subscriber.tell(self._first)
+                subscriber.offer(self._first)
             self._all.append(subscriber)
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -104,13 +104,13 @@ class Subscribers:
             self._loop, self._all = loop, [Subscriber(callback, loop) for callback in self._waiting]
             self._waiting = []
 
-    def tell(self, event: BaseEvent) -> None:
+    def publish(self, event: BaseEvent) -> None:
         """Queue an event for all subscribers."""
         with self._lock:
             if isinstance(event, SessionStarted):
                 self._first = event
             for subscriber in self._all or ():
-                subscriber.tell(event)
+                subscriber.offer(event)
 
     async def finish(self) -> None:
         """Wait until all have processed their queued events."""
@@ -137,7 +137,7 @@ class Dispatch:
         self._queue, self._counts, self._subscribers, self._file = queue, counts, subscribers, file
         self._interval_s = interval_s
         self._lines: list[dict[str, Any]] = []
-        self._told = False
+        self._warned = False
         self.last_metrics: Any = None
         """The metrics at the end; None before."""
 
@@ -153,7 +153,7 @@ class Dispatch:
         while not over:
             batch, over = self._next_batch(due)
             for number, (event, task) in enumerate(batch):
-                self._take_in(otel, event, task)
+                self._process(otel, event, task)
                 if not number % POLITE:
                     time.sleep(0)
             if self._interval_s is not None and time.monotonic() >= due:
@@ -194,7 +194,7 @@ class Dispatch:
             return batch, True
         return batch, False
 
-    def _take_in(self, otel: Providers, event: BaseEvent, task: TaskRecord | None) -> None:
+    def _process(self, otel: Providers, event: BaseEvent, task: TaskRecord | None) -> None:
         try:
             if self._file is not None:
                 self._lines.append(event_line(event, *otel.ids(task)))
@@ -203,10 +203,10 @@ class Dispatch:
                 otel.tasks.add(event, task)
         except Exception:
             # Whatever it is, it may be so every time.
-            level = logging.DEBUG if self._told else logging.WARNING
-            self._told = True
+            level = logging.DEBUG if self._warned else logging.WARNING
+            self._warned = True
             log.log(level, "an event of type %s was not taken in", event.event_type, exc_info=True)
-        self._subscribers.tell(event)
+        self._subscribers.publish(event)
 
     def _write(self) -> None:
         if self._file is not None and self._lines:
@@ -231,7 +231,7 @@ class Subscriber:
         deliver: Any = self._hand_over if is_async else callback
         self._subscription = Subscription(deliver, None, sys.maxsize)
 
-    def tell(self, event: BaseEvent) -> None:
+    def offer(self, event: BaseEvent) -> None:
         """Queue an event; never waits."""
         self._subscription.offer(cast(Any, event))
 
@@ -392,7 +392,7 @@ def task_span(span: Any) -> dict[str, Any]:
     """A task's span as `TelemetryManager.task_spans` gives it."""
     attributes = dict(span.attributes or {})
     seconds = attributes.get("duration_seconds", (span.end_time - span.start_time) / 1e9)
-    told = {
+    shown = {
         "task_id": attributes.get("task_id"),
         "backend": attributes.get("backend"),
         "executable": attributes.get("executable", ""),
@@ -403,10 +403,10 @@ def task_span(span: Any) -> dict[str, Any]:
         "trace_id": hex_id(span.context.trace_id),
     }
     if "error_type" in attributes:
-        told["error_type"] = attributes["error_type"]
+        shown["error_type"] = attributes["error_type"]
     if attributes.get("incomplete_lifecycle"):
-        told["incomplete_lifecycle"] = True
-    return told
+        shown["incomplete_lifecycle"] = True
+    return shown
 
 
 class TaskCounts:

@@ -281,7 +281,7 @@ class TelemetryManager:
 
     def read_traces(self) -> tuple[Any, ...]:
         """The spans that have ended, as OpenTelemetry's `ReadableSpan`, the latest 100,000."""
-        return () if self._otel is None else self._otel.kept.kept()
+        return () if self._otel is None else self._otel.ended.spans()
 
     def export_as_otlp(self, path: str | None = None) -> str:
         """The ended spans as OTLP JSON; also written to a file, where a path is given."""

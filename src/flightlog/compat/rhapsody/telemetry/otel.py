@@ -65,8 +65,8 @@ class Providers:
         instrument(self._meters.get_meter("rhapsody"), counts)
         self._given = PresetIds()
         self._tracers = TracerProvider(resource=self.resource, id_generator=self._given)
-        self.kept = EndedSpans(span_ended)
-        for processor in (self.kept, *span_processors):
+        self.ended = EndedSpans(span_ended)
+        for processor in (self.ended, *span_processors):
             self._tracers.add_span_processor(processor)
         self._tracer = self._tracers.get_tracer("rhapsody")
         if run is not None:
@@ -183,17 +183,17 @@ class EndedSpans(SpanProcessor):
     def __init__(self, ended: Callable[[ReadableSpan], None]) -> None:
         self._spans: deque[ReadableSpan] = deque(maxlen=MAX_KEPT)
         self._ended = ended
-        self._told = False
+        self._warned = False
 
     def on_end(self, span: ReadableSpan) -> None:
         """A span has ended."""
-        if len(self._spans) == MAX_KEPT and not self._told:
-            self._told = True
+        if len(self._spans) == MAX_KEPT and not self._warned:
+            self._warned = True
             log.warning("more than %d spans: read_traces() gives the latest ones, the file has all", MAX_KEPT)
         self._spans.append(span)
         self._ended(span)
 
-    def kept(self) -> tuple[ReadableSpan, ...]:
+    def spans(self) -> tuple[ReadableSpan, ...]:
         """The ended spans, in order."""
         return tuple(self._spans.copy())
 
