@@ -223,8 +223,6 @@ class HostGauges(Struct, frozen=True, kw_only=True):
     gpu: str | None
     """Index of the GPU on its host, with the instance of a partitioned one; None for the node itself."""
     gpu_name: str | None
-    at_s: float
-    """Time of the sample, in Unix seconds."""
     values: dict[str, float]
     """By the name of the metric, less its `flightlog_node_` or `flightlog_gpu_`."""
 

@@ -270,7 +270,6 @@ def gauges_of(sample: ResourceSample) -> HostGauges:
         host=label(sample.host),
         gpu=gpu,
         gpu_name=None if sample.gpu_name is None else label(sample.gpu_name),
-        at_s=unix_time(sample.timestamp) or 0.0,
         values={
             name: value * (0.01 if name.endswith("_ratio") else 1.0)
             for name, (field, _) in (NODE if gpu is None else GPU).items()
