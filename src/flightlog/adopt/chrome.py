@@ -173,12 +173,8 @@ class _ChromeTrace:
             began = moment_ns(ours.get("start_time"))
             if began is not None:
                 return began
-        self._account.note(
-            "The trace's clock does not begin with a known moment: the end of the run is when the file was "
-            "last written, which for a copied file is when it was copied. Durations, and times to each "
-            "other, are as recorded."
-        )
-        return file.stat().st_mtime_ns - self._last
+        why = "The trace's clock does not begin with a known moment"
+        return self._maker.end_with_file(file, self._last, why)
 
     def _add(self, one: NestedInterval, offset: int) -> None:
         record, at_ns = one.record, one.begin + offset

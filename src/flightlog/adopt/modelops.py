@@ -12,7 +12,7 @@ from typing import Any
 
 from flightlog.adopt.run_maker import Adopter, RunMaker, SourceRecording
 from flightlog.adopt.scratch import NestedInterval, ScratchStore, nest
-from flightlog.adopt.source_files import SourceLines, document, first_objects, folders
+from flightlog.adopt.source_files import SourceLines, document, first_objects, first_with
 from flightlog.adopt.values import hex_id, moment_ns, seconds, text, whole
 from flightlog.core.errors import UsageError
 from flightlog.record.values import clean
@@ -36,11 +36,7 @@ class ModelOpsJobs(Adopter):
         """Every job, by name."""
         if path.name == SPANS:
             path = path.parent
-        for folder in (path, path / "jobs", path / "telemetry" / "jobs"):
-            found = [one for one in (folder, *folders(folder)) if _is_job(one)]
-            if found:
-                return found
-        return []
+        return first_with((path, path / "jobs", path / "telemetry" / "jobs"), _is_job)
 
     def files_of(self, recording: Path) -> Sequence[Path]:
         """Its spans and its summary."""
@@ -78,8 +74,9 @@ class ModelOpsJobs(Adopter):
                 record = scratch.get(f"open {which}")
                 scratch.place("", _interval(record)[0] or 0, last, record)
             # Without a time of day one moment is known all the same: the job writes its spans when it ends.
-            dated = first >= _UNIX_NS
-            offset = 0 if dated else file.stat().st_mtime_ns - last
+            offset = 0
+            if first < _UNIX_NS:
+                offset = maker.end_with_file(file, last, "ModelOps' spans have no time of day", SPANS)
             for one in nest(scratch.placed()):
                 _add(one, offset, maker, scratch)
         lines.report(account)
@@ -91,22 +88,16 @@ class ModelOpsJobs(Adopter):
             end_ns=last + offset,
             tags={"job_id": source.path.name, **({"job_type": job_type} if job_type else {})},
         )
-        _say(maker, summary, lines.read, dated=dated, parentless=parentless)
+        _note_differences(maker, summary, lines.read, parentless=parentless)
 
 
-def _say(maker: RunMaker, summary: dict[str, Any], read: int, *, dated: bool, parentless: bool) -> None:
+def _note_differences(maker: RunMaker, summary: dict[str, Any], read: int, *, parentless: bool) -> None:
     account = maker.account
     if summary:
         account.drop(f"{SUMMARY} (recomputed; ModelOps' total_duration adds nested spans twice)")
         stated = whole(summary.get("total_spans"))
         if stated is not None and stated != read:
             account.problem(f"{SUMMARY} counts {stated:,} spans, {SPANS} holds {read:,}")
-    if not dated:
-        account.note(
-            "ModelOps' spans have no time of day: the end of the run is when spans.jsonl was last written, "
-            "which for a copied file is when it was copied. Durations, and times to each other, are as "
-            "recorded."
-        )
     if parentless:
         account.note(
             "ModelOps' spans name no parents: a span is put inside the one that holds it in time, which is "

@@ -222,6 +222,16 @@ class RunMaker:
         """The id of a span that has none: made from the recording and the span's place in it, so stable."""
         return f"{(int(self.digest[56:64], 16) << 32 | number + 1) & (2**64 - 1):016x}"
 
+    def end_with_file(self, file: Path, last_ns: int, why: str, which: str = "the file") -> int:
+        """Nanoseconds from an unknown clock to Unix time, where the last moment is that of the file; with a
+        note that begins with `why`.
+        """
+        self.account.note(
+            f"{why}: the end of the run is when {which} was last written, which for a copied file is when it "
+            "was copied. Durations, and times to each other, are as recorded."
+        )
+        return file.stat().st_mtime_ns - last_ns
+
     def describe(self, **about: Any) -> None:
         """Set fields of `run.json`: project, status, start_ns, end_ns, target, provider, host, command, tags,
         error, …

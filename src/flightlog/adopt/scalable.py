@@ -13,7 +13,7 @@ from typing import Any
 
 from flightlog.adopt.run_maker import Adopter, RunMaker, SourceRecording
 from flightlog.adopt.scratch import ScratchStore
-from flightlog.adopt.source_files import SourceLines, document, folders
+from flightlog.adopt.source_files import SourceLines, document, first_with
 from flightlog.adopt.values import DurationTotals, moment_ns, number, seconds, text, whole
 from flightlog.core.errors import UsageError
 from flightlog.core.units import parse_age, parse_size
@@ -68,11 +68,7 @@ class ScalableRuns(Adopter):
         """Every run directory, by name."""
         if path.name == "run.json":
             path = path.parent
-        for folder in (path, path / "runs", path / ".scalable" / "runs"):
-            found = [one for one in (folder, *folders(folder)) if _is_run(one)]
-            if found:
-                return found
-        return []
+        return first_with((path, path / "runs", path / ".scalable" / "runs"), _is_run)
 
     def files_of(self, recording: Path) -> Sequence[Path]:
         """Its documents and streams."""

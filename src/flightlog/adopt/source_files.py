@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -264,6 +264,14 @@ def folders(path: Path) -> list[Path]:
         return sorted(one for one in path.iterdir() if one.is_dir())
     except OSError:
         return []
+
+
+def first_with(places: Iterable[Path], is_one: Callable[[Path], bool]) -> list[Path]:
+    """The folders of a kind, by name: the first of these places that is one or holds some."""
+    for place in places:
+        if found := [one for one in (place, *folders(place)) if is_one(one)]:
+            return found
+    return []
 
 
 def files(path: Path) -> list[Path]:
