@@ -74,10 +74,9 @@ def test_means_over_stretches_are_those_of_the_intervals(
     with private_connection({}) as connection:
         shown = means(
             connection,
-            "SELECT unnest($1::BIGINT[]) AS since, unnest($2::BIGINT[]) AS until",
+            f"SELECT unnest({[since for since, _ in intervals]}::BIGINT[]) AS since, "
+            f"unnest({[until for _, until in intervals]}::BIGINT[]) AS until",
             stretches,
-            [since for since, _ in intervals],
-            [until for _, until in intervals],
         )
     assert shown == [
         sum(max(0, min(until, high) - max(since, low)) for since, until in intervals) / (high - low)

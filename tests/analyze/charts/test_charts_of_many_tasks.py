@@ -16,7 +16,6 @@ from flightlog.analyze.charts.report_with_charts import durations, load, waits
 from flightlog.analyze.charts.results import Timeline
 from flightlog.analyze.charts.timeline import timeline
 from flightlog.analyze.report.report import ReportContext
-from flightlog.analyze.report.workers import WorkerTally
 from flightlog.store.run import Run
 from flightlog.store.tables.run_tables import RunTables, open_tables
 
@@ -52,7 +51,7 @@ def many(tasks: int, workers: int, names: int) -> Iterator[RunTables]:
 def drawn_timeline(tables: RunTables, workers: list[str]) -> Timeline:
     pieces = lay_out_items(tables, HOUR, workers)
     assert pieces is not None
-    context = ReportContext(None, tables, None, WorkerTally(), (HOUR.start, HOUR.until))  # type: ignore[arg-type]
+    context = ReportContext(None, tables, None, (HOUR.start, HOUR.until))  # type: ignore[arg-type]
     return timeline(context, HOUR, pieces, {})
 
 
@@ -66,7 +65,7 @@ def test_very_many_attempts_are_drawn_by_a_bounded_number_of_cells(
         found = drawn_timeline(tables, [f"w{n}" for n in range(workers)])
         shown = durations(tables)
         spread = waits(tables, found.names)
-        running = load(tables, HOUR, {"w0": [(START, START + S)]})
+        running = load(tables, HOUR)
     cells = found.cells
     assert cells is not None
     assert running is not None

@@ -372,7 +372,7 @@ def test_long_names_are_cut(tmp_path: Path) -> None:
 
 
 def test_more_workers_than_rows_share_rows_with_their_neighbours() -> None:
-    workers = in_order([f"w{n}" for n in range(100)], {})
+    workers = in_order({f"w{n}": None for n in range(100)})
     assert workers[:12] == [f"w{n}" for n in range(12)]
     merged = merge_lanes(workers, dict.fromkeys(workers, "node-1"), "no known worker")
     assert len(merged.lanes) == 64

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from flightlog.analyze.report.critical_path import CriticalPath, critical_path, order_attempts
 from flightlog.core.time import moment
-from flightlog.events import Event, TaskRetried
+from flightlog.events import Event, TaskRetried, WorkerReady
 from flightlog.store.run import Run
 from flightlog.store.tables.run_tables import open_tables
 
@@ -51,13 +51,11 @@ def in_turn(seed: int, workers: int, tasks: int) -> list[Event]:
     return events
 
 
-def chain(run: Run, startups: dict[str, list[tuple[int, int]]], *, by_leaps: bool) -> CriticalPath | None:
+def chain(run: Run, *, by_leaps: bool) -> CriticalPath | None:
     until = moment(at(100))
     with open_tables([run]) as tables:
         assert order_attempts(tables)
-        return critical_path(
-            tables, (moment(at(0)), until), startups, leaps=by_leaps, replayed=NEVER_REPLAYED
-        )
+        return critical_path(tables, (moment(at(0)), until), leaps=by_leaps, replayed=NEVER_REPLAYED)
 
 
 @settings(max_examples=7, deadline=None)
@@ -66,19 +64,17 @@ def chain(run: Run, startups: dict[str, list[tuple[int, int]]], *, by_leaps: boo
 def test_the_chain_is_the_same(seed: int, workers: int, tasks: int, with_startups: bool) -> None:
     folder = Path(mkdtemp(prefix="flightlog-test-"))
     dice = random.Random(seed)
-    base = moment(at(0))
-    assert base is not None
-    startups = {
-        f"w{n}": [
-            (base + k * 10**9, base + k * 10**9 + dice.randrange(1, 9) * 10**8)
-            for k in range(dice.randrange(3))
-        ]
+    startups = [
+        WorkerReady(timestamp=at(k + lasted), worker=f"w{n}", host=None, pid=None, launch_s=lasted)
         for n in range(workers)
         if with_startups
-    }
+        for k in range(dice.randrange(3))
+        for lasted in (dice.randrange(1, 9) / 10,)
+    ]
+    events = [*startups, *in_turn(seed, workers, tasks)]
     try:
-        run = Run(make_run(folder, in_turn(seed, workers, tasks), end_time=at(100), duration_s=100.0))
-        assert chain(run, startups, by_leaps=True) == chain(run, startups, by_leaps=False)
+        run = Run(make_run(folder, events, end_time=at(100), duration_s=100.0))
+        assert chain(run, by_leaps=True) == chain(run, by_leaps=False)
     finally:
         shutil.rmtree(folder)
 

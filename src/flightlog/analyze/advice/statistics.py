@@ -20,7 +20,6 @@ from flightlog.analyze.advice.base import Advice
 from flightlog.analyze.history.attempts import timed_out, timeout_of
 from flightlog.analyze.predict.schedule import replay
 from flightlog.analyze.report.time_shares import TimeSplit, shares
-from flightlog.analyze.report.workers import WorkerTally
 from flightlog.core.time import SECOND, moment, seconds
 from flightlog.events import JobAccounted, WorkerEvent
 from flightlog.store import layout
@@ -152,17 +151,14 @@ class AdviceOutcome(Struct, frozen=True, kw_only=True):
 def gather(run: Run) -> RunStatistics:
     """The shape of a run. Raises `OSError` or `duckdb.Error` where its files cannot be read."""
     window = moment(run.info.start_time), moment(run.ending().end_time)
-    tally = WorkerTally()
     processes: dict[str, str] = {}
     for event in run.events("workers"):
-        if isinstance(event, WorkerEvent):
-            tally.add(event)
-            if event.pid is not None:
-                processes[event.worker] = f"{event.host} {event.pid}"
+        if isinstance(event, WorkerEvent) and event.pid is not None:
+            processes[event.worker] = f"{event.host} {event.pid}"
     with open_tables([run]) as tables:
         tables.execute(_ENDS)
         tables.execute(_NAMED)
-        split = shares(tables, tally, window)
+        split = shares(tables, window)
         by_workers = split is not None and split.basis == "workers"
         tasks = _tasks(tables)
         each_s = _overall_handover(tasks)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -233,7 +233,7 @@ def frame_of(context: ReportContext) -> TimeWindow | None:
     return TimeWindow(start, max(1, until - start if until is not None else 1))
 
 
-def means(tables: RunTables, intervals: str, stretches: Stretches, *parameters: object) -> list[float]:
+def means(tables: RunTables, intervals: str, stretches: Stretches) -> list[float]:
     """How many of these intervals run at once, on average over each stretch.
 
     `intervals` is a select statement of `since` and `until`, nanoseconds from 0 to the end of the stretches.
@@ -247,8 +247,7 @@ def means(tables: RunTables, intervals: str, stretches: Stretches, *parameters: 
             SELECT moment // {stretches.width} AS number, sum(step), sum(step * moment::HUGEINT) FROM (
                 SELECT unnest([since, until]) AS moment, unnest([1, -1]) AS step FROM ({intervals})
             ) GROUP BY number
-            """,  # noqa: S608 - a number, and a statement of ours
-            parameters,
+            """  # noqa: S608 - a number, and a statement of ours
         ).fetchall()
     }
     values, running, total, before = [], 0, 0, 0
@@ -266,9 +265,9 @@ LANES = 64
 """Maximum number of rows."""
 
 
-def in_order(workers: Iterable[str], hosts: Mapping[str, str | None]) -> list[str]:
+def in_order(hosts: Mapping[str, str | None]) -> list[str]:
     """Workers by host, then by name; numbers in names by their value, so that 10 comes after 9."""
-    return sorted(workers, key=lambda name: (_natural(hosts.get(name) or ""), _natural(name), name))
+    return sorted(hosts, key=lambda name: (_natural(hosts.get(name) or ""), _natural(name), name))
 
 
 def _natural(text: str) -> list[tuple[int, str]]:

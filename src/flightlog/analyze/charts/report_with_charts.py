@@ -34,7 +34,7 @@ from flightlog.analyze.charts.results import (
 from flightlog.analyze.charts.timeline import ONE_BY_ONE, timeline
 from flightlog.analyze.report.report import Report, report_and
 from flightlog.analyze.report.summary import ReportContext, Summary, open_context
-from flightlog.analyze.report.time_shares import Shares, shares, worked
+from flightlog.analyze.report.time_shares import Shares, shares
 from flightlog.core.text import cut
 from flightlog.core.time import SECOND, timestamp_of
 from flightlog.core.units import format_duration
@@ -243,7 +243,7 @@ def timeline_of(run: Run, *, one_by_one: int = ONE_BY_ONE, lanes: int = LANES) -
     `one_by_one` and `lanes` are as `charts_of` takes them.
     """
     with open_context(run) as context:
-        time = shares(context.tables, context.workers, context.window)
+        time = shares(context.tables, context.window)
         found = _laid_out(context)
         return TimelineWithSummary(
             summary=context.summary,
@@ -282,7 +282,7 @@ def charts_of(
     use = resource_use(tables, frame)
     return RunCharts(
         timeline=_timeline(context, found, one_by_one, lanes),
-        concurrency=load(tables, frame, found.ups) if of_tasks else None,
+        concurrency=load(tables, frame) if of_tasks else None,
         worker_cpu=use.worker_cpu,
         worker_memory=use.worker_memory,
         host_cpu=use.host_cpu,
@@ -301,7 +301,6 @@ class _LaidOut(NamedTuple):
 
     frame: TimeWindow
     hosts: Mapping[str, str | None]
-    ups: Mapping[str, Sequence[tuple[int, int]]]
     pieces: TimelineItems | None
 
 
@@ -312,10 +311,9 @@ def _laid_out(context: ReportContext) -> _LaidOut | None:
     frame = frame_of(context)
     if frame is None:
         return None
-    hosts = context.workers.hosts()
-    ups = context.workers.uptimes(worked(tables), frame.until)
+    hosts = dict(tables.execute("SELECT worker, host FROM worker_facts").fetchall())
     processes = {one.writer: f"{one.host}:{one.pid}" for one in context.run.writers()}
-    return _LaidOut(frame, hosts, ups, lay_out_items(tables, frame, in_order(ups, hosts), processes))
+    return _LaidOut(frame, hosts, lay_out_items(tables, frame, in_order(hosts), processes))
 
 
 def _timeline(context: ReportContext, found: _LaidOut, one_by_one: int, lanes: int) -> Timeline | None:
@@ -336,9 +334,8 @@ STRETCHES = 240
 """At most so many points a line."""
 
 
-def load(tables: RunTables, frame: TimeWindow, ups: Mapping[str, Sequence[tuple[int, int]]]) -> Chart | None:
-    """Means over stretches of time, at the middle of each, from the table `drawn` and from when workers were
-    up.
+def load(tables: RunTables, frame: TimeWindow) -> Chart | None:
+    """Means over stretches of time, at the middle of each, from `drawn` and `worker_lives`.
 
     What ran is left out where it is not known when, what waited where nothing did; None where nothing is
     left.
@@ -355,19 +352,12 @@ def load(tables: RunTables, frame: TimeWindow, ups: Mapping[str, Sequence[tuple[
     )
     if any(waiting):
         series.append(ChartSeries(label="waiting", at_s=at, value=list(waiting)))
-    lives = [
-        (min(max(moment - frame.start, 0), frame.length) for moment in life)
-        for spans in ups.values()
-        for life in spans
-    ]
-    if lives:
-        columns = [list(column) for column in zip(*lives, strict=True)]
-        up = means(
-            tables,
-            "SELECT unnest($1::BIGINT[]) AS since, unnest($2::BIGINT[]) AS until",
-            stretches,
-            *columns,
-        )
+    if tables.scalar("SELECT count(*) FROM worker_lives"):
+        lives = f"""
+            SELECT least(greatest(since - {frame.start}, 0), {frame.length}) AS since,
+                least(greatest(until - {frame.start}, 0), {frame.length}) AS until FROM worker_lives
+        """  # noqa: S608 - numbers
+        up = means(tables, lives, stretches)
         series.append(ChartSeries(label="workers up", at_s=at, value=list(up)))
     if not series:
         return None

@@ -24,10 +24,10 @@ from flightlog.analyze.charts.layout import (
     pack,
 )
 from flightlog.analyze.charts.results import Bars, Cells, Nested, Timeline, TimelineMark, TimelineRow
-from flightlog.analyze.report.workers import WorkerTally
 from flightlog.core.text import cut
 from flightlog.core.time import SECOND
 from flightlog.core.units import format_duration
+from flightlog.store.tables.workers import LOST_FOR
 
 if TYPE_CHECKING:
     from flightlog.analyze.report.summary import ReportContext
@@ -163,7 +163,6 @@ def timeline(
             tables,
             frame,
             pieces.what,
-            context.workers,
             lambda _, task_id, attempt: rows[task_id, attempt],
             single.of_worker.get,
         )
@@ -177,7 +176,6 @@ def timeline(
             tables,
             frame,
             pieces.what,
-            context.workers,
             lambda place, _task_id, _attempt: merged.of_place[place],
             row_of.get,
         )
@@ -475,7 +473,6 @@ def marks(
     tables: RunTables,
     frame: TimeWindow,
     what: str,
-    workers: WorkerTally,
     lane_of: Callable[[int, str, int], int],
     lane_of_worker: Callable[[str], int | None],
 ) -> Marked:
@@ -484,7 +481,12 @@ def marks(
 
     `what` is of `attempts` or `spans`. `lane_of` gives the row of an attempt by its place, id and number.
     """
-    lost = workers.losses()
+    lost = tables.execute(
+        f"""
+        SELECT at_ns("timestamp") AS moment, worker, {LOST_FOR} FROM workers
+        WHERE event = 'worker_lost' AND moment IS NOT NULL ORDER BY ALL
+        """  # noqa: S608 - a constant
+    ).fetchall()
     few = [lost[len(lost) * n // LOST] for n in range(LOST)] if len(lost) > LOST else lost
     found = [
         TimelineMark(

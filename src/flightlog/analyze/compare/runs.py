@@ -14,20 +14,17 @@ from msgspec import Struct
 from flightlog.analyze.compare.results import EnvironmentChange, Share, WallExplained
 from flightlog.analyze.cost.cost import run_cost
 from flightlog.analyze.report.time_shares import TRANSFER, Shares, TimeSplit, shares
-from flightlog.analyze.report.workers import WorkerTally
 from flightlog.core.time import SECOND, moment
 from flightlog.core.units import format_bytes, format_count, format_duration
-from flightlog.events import Event
 from flightlog.store import layout
 from flightlog.store.documents import read_document
+from flightlog.store.tables.connection import text
 from flightlog.store.tables.intervals import make_attempt_intervals, make_span_intervals
+from flightlog.store.tables.workers import make_workers
 
 if TYPE_CHECKING:
     from flightlog.store.run import Run
     from flightlog.store.tables.run_tables import RunTables
-
-"""The views that a comparison reads."""
-
 
 SIDE_BY_SIDE = 4
 """Runs that are read at once: much of it is sorting, which one run does in one thread."""
@@ -125,7 +122,7 @@ def prepare(tables: RunTables, sides: Sequence[Sequence[Run]]) -> None:
 
     They are there for every cursor of the tables, so that the runs' times can be taken side by side.
     """
-    tables.make(["attempts", "spans", "resources", "task_events"])
+    tables.make(["attempts", "spans", "resources", "task_events", "workers"])
     rows = [(run.run_id, side, number) for side, runs in enumerate(sides) for number, run in enumerate(runs)]
     columns = [list(column) for column in zip(*rows, strict=True)]
     tables.execute(
@@ -212,17 +209,14 @@ def _time(whole: RunTables, run: Run, wall_s: float | None) -> Shares | None:
     tables = whole.cursor()
     start = moment(run.info.start_time)
     until = None if start is None or wall_s is None else start + round(wall_s * SECOND)
-    workers, known = WorkerTally(), False
-    for event in run.events("workers"):
-        if isinstance(event, Event):
-            workers.add(event)
-            known = True
-    known = known or bool(
-        tables.execute(
-            "SELECT 1 FROM compared WHERE run_id = ? AND worker IS NOT NULL LIMIT 1", [run.run_id]
-        ).fetchone()
+    one = text(run.run_id)
+    known = _is_so(
+        tables,
+        f"""
+        SELECT EXISTS (FROM compared WHERE run_id = {one} AND worker IS NOT NULL)
+            OR EXISTS (FROM workers WHERE run_id = {one})
+        """,
     )
-    one = "'" + run.run_id.replace("'", "''") + "'"
     source = "transfers" if known else "compared_spans"
     tables.execute(f"""
         CREATE OR REPLACE TEMP VIEW attempts AS
@@ -237,7 +231,8 @@ def _time(whole: RunTables, run: Run, wall_s: float | None) -> Shares | None:
     try:
         make_attempt_intervals(tables, until, "FROM attempts")
         make_span_intervals(tables, "FROM spans")
-        return shares(tables, workers, (start, until))
+        make_workers(tables, until, f"FROM workers WHERE run_id = {one}")
+        return shares(tables, (start, until))
     finally:
         tables.close()
 

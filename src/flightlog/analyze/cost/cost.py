@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from itertools import chain
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
 from flightlog.analyze.report.cache import ArtifactTally
 from flightlog.analyze.report.resources import ResourceTally
-from flightlog.analyze.report.workers import WorkerTally
 from flightlog.analyze.tallies import copied, tallied
-from flightlog.core.intervals import peak
 from flightlog.core.stats import exact_sum
 from flightlog.core.time import moment
-from flightlog.events import CostEstimate, CostRates, Event, JobEvent, JobStarted
+from flightlog.events import CostEstimate, CostRates, Event, JobEvent, WorkerEvent
 from flightlog.events.rates import (
     BESIDE,
     BY_THE_HOUR,
@@ -34,13 +31,15 @@ from flightlog.events.rates import (
     rate_of,
     sizes_of,
 )
-from flightlog.store.liveness import latest
+from flightlog.store.tables.intervals import most_at_once
+from flightlog.store.tables.run_tables import open_tables
 
 if TYPE_CHECKING:
     from flightlog.analyze.report.cache import ArtifactSummary
     from flightlog.analyze.report.resources import ResourceSummary
     from flightlog.analyze.report.time_shares import WorkerLife
     from flightlog.store.run import Run
+    from flightlog.store.tables.run_tables import RunTables
 
 JOULES_IN_KWH = 3_600_000
 _UNKNOWN = {
@@ -379,28 +378,31 @@ def split_cost(
     return CostSplit(total=money(total), currency=currency, **parts)
 
 
-Bounds = Mapping[str, tuple[int, int] | None]
+def _not_rated(run: Run) -> Used:
+    return Used(provider=run.info.provider, told=_told(run), ended=run.info.end_time is not None)
 
 
 def used_by(
-    run: Run,
-    end: str | None,
-    workers: WorkerTally,
-    bounds: Bounds,
+    tables: RunTables,
+    rates: CostRates | None,
     *,
     resources: ResourceSummary,
     artifacts: ArtifactSummary,
     saved_s: float | None = None,
 ) -> Used:
-    """All of it. `end` is the run's end or last sign of life; `bounds` has the first start and last end of
-    each worker's tasks.
+    """All of it, of one run, whose `worker_facts` tell how long each worker lived; where no rates are known,
+    what tells why there is no cost.
     """
-    start, until = moment(run.info.start_time), moment(end)
+    [run] = tables.runs
+    if rates is None:
+        return _not_rated(run)
+    start, until = moment(run.info.start_time), tables.until
+    workers = tables.records("SELECT * FROM worker_facts WHERE recorded ORDER BY worker")
     node = resources.node
     return Used(
-        lifetimes=workers.lifetimes(bounds, until),
-        components=workers.components(),
-        given=_given(run, workers),
+        lifetimes={one["worker"]: one["lived"] for one in workers},
+        components={one["worker"]: one["component"] for one in workers},
+        given=_given(tables, workers),
         wall_ns=None if start is None or until is None else max(0, until - start),
         ended=run.info.end_time is not None,
         provider=run.info.provider,
@@ -425,14 +427,20 @@ def machine_of(resources: ResourceSummary) -> Sizes:
     return Sizes(gpus=gpu.devices if gpu else None).else_(limits).else_(whole)
 
 
-def _given(run: Run, workers: WorkerTally) -> dict[str, Sizes]:
+def _given(tables: RunTables, workers: Sequence[Mapping[str, Any]]) -> dict[str, Sizes]:
     """What each worker was given: by itself, or by the batch job it lives in."""
-    found = workers.given()
-    for event in run.events(JobEvent.stream):
-        if isinstance(event, JobStarted) and event.worker is not None:
-            job = Sizes(cpus=event.cpus, memory_bytes=event.memory_bytes, gpus=event.gpus)
-            found[event.worker] = found.get(event.worker, Sizes()).else_(job)
+    jobs = tables.records(_JOBS) if JobEvent.stream in tables.streams else []
+    found: dict[str, Sizes] = {}
+    for one in (*workers, *jobs):
+        said = Sizes(cpus=one["cpus"], memory_bytes=one["memory_bytes"], gpus=one["gpus"])
+        found[one["worker"]] = found.get(one["worker"], Sizes()).else_(said)
     return found
+
+
+_JOBS = """
+SELECT worker, cpus, memory_bytes, gpus FROM jobs WHERE event = 'job_started' AND worker IS NOT NULL
+ORDER BY "timestamp", writer, seq
+"""
 
 
 def workers_on_one_machine(run: Run) -> int:
@@ -441,9 +449,12 @@ def workers_on_one_machine(run: Run) -> int:
     """
     if run.info.provider != LOCAL:
         return 1
-    workers = tallied(run, "workers", WorkerTally())
-    until = moment(run.info.end_time or run.info.heartbeat)
-    return max(1, peak(chain.from_iterable(workers.uptimes({}, until).values())))
+    if WorkerEvent.stream not in run.streams():
+        return 1
+    with open_tables([run]) as tables:
+        tables.make_workers(with_attempts=False)
+        most = most_at_once(tables, "SELECT since, until FROM worker_lives")
+    return 1 if most is None else most[0]
 
 
 def run_cost(run: Run) -> CostSummary:
@@ -452,13 +463,10 @@ def run_cost(run: Run) -> CostSummary:
     A worker whose beginning was not recorded is the exception: the summary goes by its first task.
     """
     tally = tallied(run, "cost", CostTally())
-    end = run.info.end_time
     if tally.rates is None:
-        return tally.summary(Used(provider=run.info.provider, told=_told(run), ended=end is not None))
-    if end is None:
-        beats = (run.info.heartbeat, *(writer.heartbeat for writer in run.writers()))
-        end = latest(run.read().span()[1], *beats)
-    workers = tallied(run, "workers", WorkerTally())
+        return tally.summary(_not_rated(run))
     resources = tallied(run, "resources", ResourceTally()).summary()
     artifacts = tallied(run, "artifacts", ArtifactTally()).summary()
-    return tally.summary(used_by(run, end, workers, {}, resources=resources, artifacts=artifacts))
+    with open_tables([run]) as tables:
+        tables.make_workers(with_attempts=False)
+        return tally.summary(used_by(tables, tally.rates, resources=resources, artifacts=artifacts))

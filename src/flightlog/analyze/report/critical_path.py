@@ -85,13 +85,12 @@ class CriticalPath(Struct, frozen=True, kw_only=True):
 def critical_path(
     tables: RunTables,
     window: tuple[int | None, int | None],
-    startups: Startups,
     *,
     leaps: bool = True,
     replayed: int = REPLAYED,
 ) -> CriticalPath | None:
-    """The chain through one run's tasks, from its `attempt_intervals` table; None where no attempt ran or no
-    time passed.
+    """The chain through one run's tasks, from `attempt_intervals` and `worker_launches`; None where no
+    attempt ran or no time passed.
 
     Fetches a few numbers of the attempts on the chain; of all where there are at most `replayed`, or where
     attempts did not take turns on their workers. Without `leaps` all are fetched in any case.
@@ -104,7 +103,7 @@ def critical_path(
         return None
     few = size <= replayed
     one_by_one = leaps and not few and none_depends(tables) and order_attempts(tables)
-    chain = (SequentialChain if one_by_one else Chain)(tables, start, until, startups)
+    chain = (SequentialChain if one_by_one else Chain)(tables, start, until)
     steps = chain.steps()
     parts, longest = _parts(steps, until - start), _longest(steps)
     alone: dict[int, int] = {}
@@ -319,8 +318,10 @@ class ChainStep(NamedTuple):
 OnChain = tuple[int, str, int, int, int | None, str | None, int, int | None]
 """Number and name of an attempt on the chain, when it began and stopped, what it waited for until when, the
 launch of its worker where that was it, and when what the program had waited for stopped."""
-Startups = Mapping[str, Sequence[tuple[int, int]]]
-"""When workers were launched, and when they were ready."""
+_STARTUPS = """
+CREATE OR REPLACE TEMP VIEW startups AS
+SELECT worker AS worker_name, launched, ready FROM worker_launches WHERE ready IS NOT NULL
+"""
 
 
 class Graph(ABC):
@@ -331,6 +332,7 @@ class Graph(ABC):
     def __init__(self, tables: RunTables, start: int, until: int) -> None:
         self._tables = tables
         self._start, self._until = start, until
+        tables.execute(_STARTUPS)
 
     def steps(self) -> list[ChainStep]:
         """The chain from the run's start to its end, in order and without a gap; instant steps are left
@@ -384,9 +386,8 @@ class Chain(Graph):
     program, which is taken to have waited for `base`, the last attempt that had ended then.
     """
 
-    def __init__(self, tables: RunTables, start: int, until: int, startups: Startups) -> None:
+    def __init__(self, tables: RunTables, start: int, until: int) -> None:
         super().__init__(tables, start, until)
-        lay_out_startups(tables, startups)
         tables.execute(_NODES)
         tables.execute(_BOUND, {"start": start})
 
@@ -504,19 +505,6 @@ class Replay:
 def _arguments(text: str | None) -> dict[str, object] | None:
     found = msgspec.json.decode(text) if text else None
     return found if isinstance(found, dict) else None
-
-
-def lay_out_startups(tables: RunTables, startups: Startups) -> None:
-    """Make the table `startups`."""
-    rows = [(worker, *one) for worker, known in startups.items() for one in known]
-    columns: list[list[object]] = [list(column) for column in zip(*rows, strict=True)] or [[]] * 3
-    tables.execute(
-        """
-        CREATE OR REPLACE TEMP TABLE startups AS SELECT unnest($1::VARCHAR[]) AS worker_name,
-            unnest($2::BIGINT[]) AS launched, unnest($3::BIGINT[]) AS ready
-        """,
-        columns,
-    )
 
 
 _NODES = """
@@ -646,9 +634,8 @@ class SequentialChain(Graph):
     Most of them waited for the one before on their worker: only the others are fetched.
     """
 
-    def __init__(self, tables: RunTables, start: int, until: int, startups: Startups) -> None:
+    def __init__(self, tables: RunTables, start: int, until: int) -> None:
         super().__init__(tables, start, until)
-        lay_out_startups(tables, startups)
         tables.execute(_AGAIN)
         tables.execute(_LEAPS, {"start": start})
         tables.execute(_BASES)

@@ -27,8 +27,8 @@ from flightlog.analyze.report.tasks import (
     in_flight,
     task_row,
 )
-from flightlog.analyze.report.time_shares import Measured, Shares, measure, shares_of, worked
-from flightlog.analyze.report.workers import JobSummary, WorkerTally, job_summary
+from flightlog.analyze.report.time_shares import Measured, Shares, measure, shares_of
+from flightlog.analyze.report.workers import JobSummary, job_summary
 from flightlog.analyze.tallies import tallied
 from flightlog.core.stats import Distribution
 from flightlog.events import CostRates
@@ -120,16 +120,12 @@ def _report(
     history: Mapping[str, Distribution] | None,
     rates: CostRates | None,
 ) -> Report:
-    run, tables, summary, workers, window = context
+    run, tables, summary, window = context
     going_on = in_flight(summary, history)
-    measured = measure(tables, workers, window)
+    measured = measure(tables, window)
     time = None if measured is None else shares_of(measured)
-    summary, spent = _cost(run, summary, workers, measured, tables, rates)
-    startups = {
-        name: [(launched, ready) for launched, ready in launches if ready is not None]
-        for name, launches in workers.launches().items()
-    }
-    critical = critical_path(tables, window, startups) or critical_spans(tables, window)
+    summary, spent = _cost(run, summary, measured, tables, rates)
+    critical = critical_path(tables, window) or critical_spans(tables, window)
     late = behind(tables, time)
     facts = FindingFacts(summary, time, critical, going_on, late, tables, window, _out_of_memory(run))
     return Report(
@@ -150,7 +146,6 @@ def _report(
 def _cost(
     run: Run,
     summary: Summary,
-    workers: WorkerTally,
     measured: Measured | None,
     tables: RunTables,
     instead: CostRates | None,
@@ -163,10 +158,8 @@ def _cost(
     if rates is None:
         return summary, None
     used = used_by(
-        run,
-        summary.run.end_time or summary.run.last_seen,
-        workers,
-        worked(tables),
+        tables,
+        rates,
         resources=summary.resources,
         artifacts=summary.artifacts,
         saved_s=summary.cache.saved_s,

@@ -18,9 +18,9 @@ from flightlog.analyze.report.failures import FailureSummary, FailureTally
 from flightlog.analyze.report.metrics import MetricStats, statistics_of
 from flightlog.analyze.report.resources import ResourceSummary, ResourceTally
 from flightlog.analyze.report.spans import NO_SPANS, SpanSummary, span_summary
-from flightlog.analyze.report.tasks import TaskSummary, WorkerLoad, task_summary
-from flightlog.analyze.report.workers import WorkerSummary, WorkerTally
-from flightlog.analyze.tallies import copied, tallied
+from flightlog.analyze.report.tasks import TaskSummary, task_summary
+from flightlog.analyze.report.workers import WorkerSummary, worker_summary
+from flightlog.analyze.tallies import copied
 from flightlog.core.displayed import Displayed
 from flightlog.core.stats import exact_sum
 from flightlog.core.time import moment
@@ -87,7 +87,6 @@ class ReportContext(NamedTuple):
     run: Run
     tables: RunTables
     summary: Summary
-    workers: WorkerTally
     window: tuple[int | None, int | None]
     """The run's start, and its end or last sign of life; nanoseconds since 1970."""
 
@@ -100,11 +99,9 @@ def open_context(run: Run, *, cached: bool = True) -> Iterator[ReportContext]:
     with open_tables([run]) as tables:
         summary = cached_summary(run) if cached else None
         if summary is None:
-            summary, workers = _summarize(run, tables)
-        else:
-            workers = tallied(run, "workers", WorkerTally())
+            summary = _summarize(run, tables)
         window = moment(summary.run.start_time), moment(summary.run.end_time or summary.run.last_seen)
-        yield ReportContext(run, tables, summary, workers, window)
+        yield ReportContext(run, tables, summary, window)
 
 
 @read_again
@@ -116,16 +113,15 @@ def summarize(run: Run) -> Summary:
         return context.summary
 
 
-def _summarize(run: Run, tables: RunTables) -> tuple[Summary, WorkerTally]:
+def _summarize(run: Run, tables: RunTables) -> Summary:
     """Count everything; makes the tables of intervals on the way, once it is known when the run ended."""
     tables.make(["task_lines", "span_rows"])
     reading = tables.reading
-    failures, workers, resources, cache = FailureTally(), WorkerTally(), ResourceTally(), CacheTally()
+    failures, resources, cache = FailureTally(), ResourceTally(), CacheTally()
     artifacts, cost = ArtifactTally(), CostTally()
     for failed in _failed_attempts(tables):
         failures.add(failed)
     for stream, tally in (
-        ("workers", workers),
         ("resources", resources),
         ("cache", cache),
         ("failures", failures),
@@ -136,27 +132,21 @@ def _summarize(run: Run, tables: RunTables) -> tuple[Summary, WorkerTally]:
             if isinstance(event, Event):
                 tally.add(event)
     facts = _facts(run, reading, _series(tables) if "metrics" in run.streams() else {})
-    end = facts.end_time or facts.last_seen
-    until = moment(end)
-    work = WorkerLoad(tables)
     sampled, lookups, outputs = resources.summary(), cache.summary(), artifacts.summary()
-    used = used_by(
-        run, end, workers, work.bounds(), resources=sampled, artifacts=outputs, saved_s=lookups.saved_s
-    )
-    summary = Summary(
+    used = used_by(tables, cost.rates, resources=sampled, artifacts=outputs, saved_s=lookups.saved_s)
+    return Summary(
         run=facts,
-        tasks=task_summary(tables, until),
-        workers=workers.summary(work, until),
+        tasks=task_summary(tables, tables.until),
+        workers=worker_summary(tables),
         resources=sampled,
         cache=lookups,
-        spans=span_summary(tables, until) if "spans" in run.streams() else NO_SPANS,
+        spans=span_summary(tables, tables.until) if "spans" in run.streams() else NO_SPANS,
         failures=failures.summary(),
         artifacts=outputs,
         cost=cost.summary(used),
         completeness=run.completeness(reading),
         overhead=overhead(run.writers(), facts.duration_s),
     )
-    return summary, workers
 
 
 def _failed_attempts(tables: RunTables) -> Iterator[TaskFailed]:

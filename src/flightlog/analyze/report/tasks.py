@@ -254,69 +254,6 @@ def _in_flight(tables: RunTables, until: int | None) -> list[TaskInFlight]:
     ]
 
 
-class WorkerLoad:
-    """What the workers had to do, from `attempt_intervals`. Workers that no task names are left out."""
-
-    def __init__(self, tables: RunTables) -> None:
-        self._tables = tables
-        self.attempts: dict[str, int] = dict(
-            tables.execute(
-                "SELECT worker, count(*) FROM attempt_intervals "
-                "WHERE state <> 'pending' AND worker IS NOT NULL GROUP BY worker"
-            ).fetchall()
-        )
-        """How many each executed, those in flight included."""
-        done = tables.scalar(
-            f"SELECT {total_sql('duration_s')} FROM attempt_intervals "  # noqa: S608 - constants
-            "WHERE state = 'completed' AND worker IS NOT NULL",
-        )
-        self.completed_s = float(done or 0.0)
-        """Execution time of all completed tasks whose worker is known."""
-
-    def bounds(self) -> dict[str, tuple[int, int] | None]:
-        """The first start and the last end on each worker; None where no time is known."""
-        rows = self._tables.execute(
-            f"SELECT worker, min(since), max(until) FROM ({_OCCUPIED}) GROUP BY worker"  # noqa: S608 - ours
-        ).fetchall()
-        known = {worker: (since, until) for worker, since, until in rows}
-        return {**dict.fromkeys(self.attempts), **known}
-
-    def busy(self, ups: Mapping[str, list[tuple[int, int]]]) -> tuple[dict[str, int], int]:
-        """For how many nanoseconds each worker was held while it was up, and how many were at once at
-        most.
-        """
-        lives = [(name, since, until) for name, spans in ups.items() for since, until in spans]
-        columns: list[list[Any]] = [list(column) for column in zip(*lives, strict=True)] or [[], [], []]
-        self._tables.execute(_BUSY, columns)
-        rows = self._tables.execute("SELECT worker, sum(until - since) FROM busy GROUP BY worker").fetchall()
-        most = most_at_once(self._tables, "SELECT since, until FROM busy")
-        busy = {worker: int(time) for worker, time in rows}
-        return {**dict.fromkeys(ups, 0), **busy}, most[0] if most is not None else 0
-
-
-_OCCUPIED = """
-SELECT worker, began AS since, stopped AS until FROM attempt_intervals
-WHERE worker IS NOT NULL AND began IS NOT NULL AND stopped IS NOT NULL
-"""
-
-_BUSY = f"""
-CREATE OR REPLACE TEMP TABLE busy AS
-WITH lives AS (
-    SELECT unnest($1::VARCHAR[]) AS worker, unnest($2::BIGINT[]) AS since, unnest($3::BIGINT[]) AS until
-), held AS (
-    SELECT worker, greatest(occupied.since, lives.since) AS since, least(occupied.until, lives.until) AS until
-    FROM ({_OCCUPIED}) AS occupied JOIN lives USING (worker)
-), fresh AS (
-    SELECT worker, until, greatest(since, coalesce(max(until) OVER (
-        PARTITION BY worker ORDER BY since, until ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-    ), since)) AS since
-    FROM held WHERE since < until
-)
-SELECT worker, since, until FROM fresh WHERE since < until
-"""  # noqa: S608 - constants
-"""What the attempts on each worker cover while it is up, in pieces that do not overlap."""
-
-
 def task_row(task: str, task_id: str, args: str | None, duration_s: float, worker: str | None) -> TaskRow:
     """One completed task, with its arguments as JSON."""
     found: Json = msgspec.json.decode(args or "{}")

@@ -4,13 +4,10 @@ idle.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from msgspec import Struct
 
-from flightlog.analyze.report.workers import WorkerTally
-from flightlog.core.intervals import length, overlap, union
 from flightlog.core.time import seconds
 from flightlog.store.tables.intervals import merge
 
@@ -79,47 +76,35 @@ class Measured(NamedTuple):
     without_worker: int
 
 
-def shares(tables: RunTables, workers: WorkerTally, window: tuple[int | None, int | None]) -> Shares | None:
-    """The split of one run's time, from its `attempt_intervals` and `span_intervals` tables; None where
-    nothing was recorded to split.
+def shares(tables: RunTables, window: tuple[int | None, int | None]) -> Shares | None:
+    """The split of one run's time, from its `attempt_intervals`, `span_intervals` and the relations of
+    workers; None where nothing was recorded to split.
 
     `window` is the run's start, and its end or last sign of life, in nanoseconds. Without workers the clock
     time between them is split: attempts and spans are work, the rest is scheduler or idle.
     """
-    measured = measure(tables, workers, window)
+    measured = measure(tables, window)
     return None if measured is None else shares_of(measured)
 
 
-def measure(
-    tables: RunTables, workers: WorkerTally, window: tuple[int | None, int | None]
-) -> Measured | None:
+def measure(tables: RunTables, window: tuple[int | None, int | None]) -> Measured | None:
     """As `shares`, of each worker in nanoseconds."""
     start, until = window
-    ups = workers.uptimes(worked(tables), until)
-    basis: Literal["workers", "wall"] = "workers" if ups else "wall"
-    if not ups:
+    workers = tables.execute("SELECT worker, up, lived FROM worker_facts ORDER BY worker").fetchall()
+    basis: Literal["workers", "wall"] = "workers" if workers else "wall"
+    if workers:
+        tables.execute(_UPTIMES)
+    else:
         if start is None or until is None or start >= until or not _anything(tables):
             return None
-        ups = {"": [(start, until)]}
-    launches = workers.launches()
-    lay_out(tables, ups, launches, workers.components(), until)
+        tables.execute(_WALL.format(start=start, until=until))
+        workers = [("", until - start, until - start)]
+    lay_out(tables, until)
     measured = sweep(tables, wall=basis == "wall")
-    lives = {name: WorkerLife(ups[name], launches.get(name, []), measured.get(name)) for name in ups}
+    lives = {name: WorkerLife(up, lived, measured.get(name)) for name, up, lived in workers}
     known = bool(tables.scalar("SELECT count(*) FROM timeline_items WHERE layer = 0"))
     lost = tables.scalar("SELECT count(*) FROM attempt_intervals WHERE worker IS NULL AND began IS NOT NULL")
     return Measured(basis, lives, known, lost if basis == "workers" else 0)
-
-
-def worked(tables: RunTables) -> dict[str, tuple[int, int] | None]:
-    """The first start and the last end of the attempts on each worker; None where no time is known."""
-    return {
-        name: (began, stopped) if began is not None else None
-        for name, began, stopped in tables.execute(
-            "SELECT worker, min(began), max(stopped) FROM attempt_intervals WHERE worker IS NOT NULL AND "
-            "state <> "
-            "'pending' GROUP BY ALL"
-        ).fetchall()
-    }
 
 
 def shares_of(measured: Measured) -> Shares:
@@ -139,15 +124,8 @@ def shares_of(measured: Measured) -> Shares:
 class WorkerLife:
     """One worker's time in nanoseconds, by part; `failed` holds `retried`, `idle` holds `behind`."""
 
-    def __init__(
-        self,
-        ups: list[tuple[int, int]],
-        launches: list[tuple[int, int | None]],
-        measured: tuple[int, ...] | None,
-    ) -> None:
-        starting = union((launched, ready) for launched, ready in launches if ready is not None)
-        before = length(starting) - length(overlap(starting, ups))
-        self.up = length(ups)
+    def __init__(self, up: int, lived: int, measured: tuple[int, ...] | None) -> None:
+        self.up = up
         (
             self.transfer,
             run,
@@ -162,10 +140,10 @@ class WorkerLife:
         ) = measured or (0,) * 10
         self.run, self.unfinished, self.failed = run - self.transfer, unfinished - run, failed - unfinished
         self.retried = retried - unfinished
-        self.startup = before + unready
+        self.startup = lived - up + unready
         self.scheduler, self.behind = queued, others - queued
         self.idle = self.up - failed - unready - queued
-        self.total = self.up + before
+        self.total = lived
 
 
 def _split(lives: list[WorkerLife], transfer_known: bool) -> TimeSplit:
@@ -196,32 +174,19 @@ TRANSFER = r"(^|\.)(transfer|serialize|deserialize)$"
 """Names of spans, directly inside a task, that are its transfer: moving and (de)serializing its data."""
 
 
-def lay_out(
-    tables: RunTables,
-    ups: Mapping[str, list[tuple[int, int]]],
-    launches: Mapping[str, list[tuple[int, int | None]]],
-    components: Mapping[str, str | None],
-    until: int | None,
-) -> None:
-    """`uptimes`: when each worker was up; `waiting` and `astir`: when tasks waited for it, or something
-    stirred at all.
+_UPTIMES = "CREATE OR REPLACE TEMP VIEW uptimes AS FROM worker_lives"
+"""When each worker was up."""
+_WALL = """
+CREATE OR REPLACE TEMP VIEW uptimes AS
+SELECT '' AS worker, '' AS component, {start}::BIGINT AS since, {until}::BIGINT AS until, true AS ready,
+    0 AS lane
+"""
+
+
+def lay_out(tables: RunTables, until: int | None) -> None:
+    """Make `waiting` and `astir` from `uptimes`: when tasks waited for workers, or something stirred at
+    all.
     """
-    rows = [
-        (name, components.get(name) or "", since, to, _said_ready(since, to, launches.get(name, [])))
-        for name, lives in ups.items()
-        for since, to in lives
-    ]
-    columns: list[list[object]] = [list(column) for column in zip(*rows, strict=True)] or [[]] * 5
-    columns.append(list(range(len(rows))))
-    tables.execute(
-        """
-        CREATE OR REPLACE TEMP TABLE uptimes AS
-        SELECT unnest($1::VARCHAR[]) AS worker, unnest($2::VARCHAR[]) AS component,
-            unnest($3::BIGINT[]) AS since,
-            unnest($4::BIGINT[]) AS until, unnest($5::BOOLEAN[]) AS ready, unnest($6::INTEGER[]) AS lane
-        """,
-        columns,
-    )
     tables.execute(
         """
         CREATE OR REPLACE TEMP TABLE spells AS
@@ -242,10 +207,6 @@ def lay_out(
     merge(tables, "waiting", "component", "FROM spells")
     stirring = f"SELECT component, since, until FROM waiting UNION ALL {busy}"  # noqa: S608 - ours
     merge(tables, "astir", "component", stirring)
-
-
-def _said_ready(since: int, until: int, launches: list[tuple[int, int | None]]) -> bool:
-    return not any(launched == since and (ready is None or ready >= until) for launched, ready in launches)
 
 
 _PIECES = """

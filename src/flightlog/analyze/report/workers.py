@@ -4,30 +4,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from itertools import chain
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from flightlog.analyze.report.metrics import total_sql
 from flightlog.analyze.tallies import copied
-from flightlog.core.intervals import length, peak, union
 from flightlog.core.stats import Distribution, distribution
-from flightlog.core.time import moment, nanoseconds, seconds
-from flightlog.events import (
-    Event,
-    JobAccounted,
-    JobStarted,
-    WorkerEvent,
-    WorkerLaunched,
-    WorkerLost,
-    WorkerReady,
-    WorkerRemoved,
-)
+from flightlog.core.time import moment, seconds
+from flightlog.events import Event, JobAccounted, JobStarted, WorkerEvent, WorkerLaunched
+from flightlog.events.base import kind_of
 from flightlog.events.rates import Sizes
+from flightlog.store.tables.intervals import most_at_once
+from flightlog.store.tables.workers import STEPS, WorkerStep, launches_of, lifetime, uptimes_of
 
 if TYPE_CHECKING:
-    from flightlog.analyze.report.tasks import WorkerLoad
     from flightlog.store.run import Run
+    from flightlog.store.tables.run_tables import RunTables
 
 LISTED_WORKERS = 1000
 """How many workers a summary lists; `count` is of all."""
@@ -69,168 +62,63 @@ class WorkerSummary(Struct, frozen=True, kw_only=True):
     by_worker: dict[str, Worker]
 
 
-class WorkerTally:
-    """Takes the events of the stream `workers`, in any order."""
+_BUSY = """
+CREATE OR REPLACE TEMP TABLE busy AS
+WITH held AS (
+    SELECT worker, greatest(attempt_intervals.began, worker_lives.since) AS since,
+        least(attempt_intervals.stopped, worker_lives.until) AS until
+    FROM attempt_intervals JOIN worker_lives USING (worker)
+    WHERE attempt_intervals.began IS NOT NULL AND attempt_intervals.stopped IS NOT NULL
+), fresh AS (
+    SELECT worker, until, greatest(since, coalesce(max(until) OVER (
+        PARTITION BY worker ORDER BY since, until ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+    ), since)) AS since
+    FROM held WHERE since < until
+)
+SELECT worker, since, until FROM fresh WHERE since < until
+"""
+"""What the attempts on each worker cover while it is up, in pieces that do not overlap."""
 
-    def __init__(self) -> None:
-        self._lives: dict[str, list[tuple[int, int, WorkerEvent]]] = {}
-
-    def add(self, event: Event) -> None:
-        """Take one event; those without a time are passed over."""
-        if isinstance(event, WorkerEvent) and (at := moment(event.timestamp)) is not None:
-            self._lives.setdefault(event.worker, []).append((at, _rank(event), event))
-
-    def summary(self, work: WorkerLoad, until: int | None) -> WorkerSummary:
-        """The result, from the lives of workers and from what tasks say of them."""
-        ups = self.uptimes(work.bounds(), until)
-        busies, at_once = work.busy(ups)
-        up, busy = sum(map(length, ups.values())), sum(busies.values())
-        return WorkerSummary(
-            count=len(ups),
-            peak=peak(chain.from_iterable(ups.values())),
-            peak_busy=at_once,
-            lost=sum(self._lost(name) is not None for name in self._lives),
-            uptime_s=seconds(up),
-            busy_s=seconds(busy),
-            utilization=busy / up if up else None,
-            efficiency=work.completed_s / seconds(up) if up else None,
-            by_worker={
-                name: Worker(
-                    host=self._host(name),
-                    tasks=work.attempts.get(name, 0),
-                    busy_s=seconds(busies[name]),
-                    uptime_s=seconds(length(ups[name])),
-                    utilization=_share(busies[name], length(ups[name])),
-                    lost=self._lost(name),
-                )
-                for name in list(ups)[:LISTED_WORKERS]
-            },
-        )
-
-    def uptimes(
-        self, worked: Mapping[str, tuple[int, int] | None], until: int | None
-    ) -> dict[str, list[tuple[int, int]]]:
-        """When each worker was up, in order of their names; `worked` has the first start and last end of its
-        tasks.
-        """
-        ups: dict[str, list[tuple[int, int]]] = {}
-        for name in sorted({*self._lives, *worked}):
-            life, bounds = self._life(name), worked.get(name)
-            ups[name] = _uptime(life, bounds, until) if life else [bounds] if bounds else []
-        return ups
-
-    def launches(self) -> dict[str, list[tuple[int, int | None]]]:
-        """When each worker was launched and when it was ready, where both are known; None if it never was."""
-        return {name: _launches(self._life(name)) for name in sorted(self._lives)}
-
-    def components(self) -> dict[str, str | None]:
-        """The component that each worker serves, where its events say."""
-        return {
-            name: min((event.component for _, _, event in life if event.component is not None), default=None)
-            for name, life in sorted(self._lives.items())
-        }
-
-    def lifetimes(self, worked: Mapping[str, tuple[int, int] | None], until: int | None) -> dict[str, int]:
-        """For how many nanoseconds each worker lived, from launch to its end or `until`; of those with events
-        alone.
-        """
-        launches = self.launches()
-        return {
-            name: length(union([*ups, *((since, to) for since, to in launches[name] if to is not None)]))
-            for name, ups in self.uptimes(worked, until).items()
-            if name in self._lives
-        }
-
-    def given(self) -> dict[str, Sizes]:
-        """What each worker was given when it was launched, as far as its events say."""
-        found: dict[str, Sizes] = {}
-        for name, life in sorted(self._lives.items()):
-            launched = [event for _, _, event in life if isinstance(event, WorkerLaunched)]
-            for event in sorted(launched, key=lambda event: (event.timestamp, event.seq)):
-                said = Sizes(cpus=event.cpus, memory_bytes=event.memory_bytes, gpus=event.gpus)
-                found[name] = said.else_(found.get(name, Sizes()))
-        return found
-
-    def hosts(self) -> dict[str, str | None]:
-        """Where each worker is, as far as its events say."""
-        return {name: self._host(name) for name in self._lives}
-
-    def losses(self) -> list[tuple[int, str, str]]:
-        """When which worker was lost, and why, in order of time."""
-        return sorted(
-            (at, name, event.reason or event.signal or "unknown")
-            for name, life in self._lives.items()
-            for at, _, event in life
-            if isinstance(event, WorkerLost)
-        )
-
-    def _life(self, name: str) -> list[tuple[int, int, WorkerEvent]]:
-        return sorted(self._lives.get(name, ()), key=lambda step: (step[0], step[1], step[2].seq))
-
-    def _host(self, name: str) -> str | None:
-        hosts = {event.host for _, _, event in self._lives.get(name, ()) if event.host is not None}
-        return min(hosts) if hosts else None
-
-    def _lost(self, name: str) -> str | None:
-        reasons = [
-            (at, event.reason or event.signal or "unknown")
-            for at, _, event in self._lives.get(name, ())
-            if isinstance(event, WorkerLost)
-        ]
-        return max(reasons)[1] if reasons else None
+_WORKERS = """
+SELECT worker, host, executed, lost, up, coalesce(busy, 0)::BIGINT FROM worker_facts
+LEFT JOIN (SELECT worker, sum(until - since) AS busy FROM busy GROUP BY worker) USING (worker) ORDER BY worker
+"""
 
 
-def _rank(event: WorkerEvent) -> int:
-    """The order of steps within one microsecond."""
-    return (WorkerLaunched, WorkerReady, WorkerLost, WorkerRemoved).index(type(event))
-
-
-def _share(part: int, whole: int) -> float | None:
-    return part / whole if whole else None
-
-
-def _uptime(
-    life: list[tuple[int, int, WorkerEvent]], worked: tuple[int, int] | None, until: int | None
-) -> list[tuple[int, int]]:
-    """The times one worker was up, from its steps in order: it may have come back under its old name."""
-    spans: list[tuple[int, int]] = []
-    since: int | None = None
-    for at, _, event in life:
-        if isinstance(event, (WorkerLaunched, WorkerReady)):
-            if since is None or isinstance(event, WorkerReady):
-                since = at
-        else:
-            if since is None and not spans:  # its beginning was not recorded
-                told = event.uptime_s if isinstance(event, WorkerRemoved) else None
-                if told is not None:
-                    since = at - nanoseconds(told)
-                elif worked is not None:
-                    since = worked[0]
-            if since is not None:
-                spans.append((since, max(since, at)))
-            since = None
-    if since is not None and until is not None:
-        spans.append((since, max(since, until)))
-    return union(spans)
-
-
-def _launches(life: list[tuple[int, int, WorkerEvent]]) -> list[tuple[int, int | None]]:
-    """Launches of one worker, from its steps in order, each with the moment it was ready."""
-    found: list[tuple[int, int | None]] = []
-    launched: int | None = None
-    for at, _, event in life:
-        if isinstance(event, WorkerLaunched):
-            launched = at if launched is None else launched
-        elif isinstance(event, WorkerReady):
-            if launched is None and event.launch_s is not None:
-                launched = at - nanoseconds(event.launch_s)
-            if launched is not None:
-                found.append((launched, at))
-            launched = None
-        else:
-            found += [(launched, None)] if launched is not None else []
-            launched = None
-    return found + ([(launched, None)] if launched is not None else [])
+def worker_summary(tables: RunTables) -> WorkerSummary:
+    """All workers, from `worker_facts`, `worker_lives` and `attempt_intervals`."""
+    tables.execute(_BUSY)
+    rows = tables.execute(_WORKERS).fetchall()
+    up, busy = sum(row[4] for row in rows), sum(row[5] for row in rows)
+    done_s = tables.scalar(
+        f"SELECT {total_sql('duration_s')} FROM attempt_intervals "  # noqa: S608 - constants
+        "WHERE state = 'completed' AND worker IS NOT NULL"
+    )
+    peaks = [
+        most_at_once(tables, f"SELECT since, until FROM {name}")  # noqa: S608 - one of two
+        for name in ("worker_lives", "busy")
+    ]
+    return WorkerSummary(
+        count=len(rows),
+        peak=peaks[0][0] if peaks[0] is not None else 0,
+        peak_busy=peaks[1][0] if peaks[1] is not None else 0,
+        lost=sum(row[3] is not None for row in rows),
+        uptime_s=seconds(up),
+        busy_s=seconds(busy),
+        utilization=busy / up if up else None,
+        efficiency=(done_s or 0.0) / seconds(up) if up else None,
+        by_worker={
+            name: Worker(
+                host=host,
+                tasks=attempts,
+                busy_s=seconds(held),
+                uptime_s=seconds(lasted),
+                utilization=held / lasted if lasted else None,
+                lost=lost,
+            )
+            for name, host, attempts, lost, lasted, held in rows[:LISTED_WORKERS]
+        },
+    )
 
 
 LISTED_JOBS = 100
@@ -299,3 +187,50 @@ def job_summary(run: Run) -> JobSummary | None:
 def _order(job: JobAccounted) -> tuple[bool, float, str, int]:
     used = (job.max_rss_bytes or 0) / job.memory_bytes if job.memory_bytes else 0.0
     return job.state == "COMPLETED", -used, job.job_id, job.attempt
+
+
+class WorkerTally:
+    """Takes the events of the stream `workers`, in any order."""
+
+    def __init__(self) -> None:
+        self._lives: dict[str, list[tuple[int, int, int, WorkerEvent]]] = {}
+
+    def add(self, event: Event) -> None:
+        """Take one event; those without a time are passed over."""
+        if isinstance(event, WorkerEvent) and (at := moment(event.timestamp)) is not None:
+            life = self._lives.setdefault(event.worker, [])
+            life.append((at, STEPS.index(kind_of(type(event))), event.seq, event))
+
+    def components(self) -> dict[str, str | None]:
+        """The component that each worker serves, where its events say."""
+        return {
+            name: min((event.component for *_, event in life if event.component is not None), default=None)
+            for name, life in sorted(self._lives.items())
+        }
+
+    def lifetimes(self, worked: Mapping[str, tuple[int, int] | None], until: int | None) -> dict[str, int]:
+        """For how many nanoseconds each worker lived, from launch to its end or `until`; `worked` has the
+        first start and last end of its tasks.
+        """
+        found: dict[str, int] = {}
+        for name, events in sorted(self._lives.items()):
+            life = [
+                WorkerStep(
+                    at, STEPS[rank], getattr(event, "launch_s", None), getattr(event, "uptime_s", None)
+                )
+                for at, rank, _, event in sorted(events, key=lambda one: one[:3])
+            ]
+            bounds = worked.get(name)
+            ups = uptimes_of(life, bounds[0] if bounds is not None else None, until)
+            found[name] = lifetime(ups, launches_of(life))
+        return found
+
+    def given(self) -> dict[str, Sizes]:
+        """What each worker was given when it was launched, as far as its events say."""
+        found: dict[str, Sizes] = {}
+        for name, life in sorted(self._lives.items()):
+            launched = [event for *_, event in life if isinstance(event, WorkerLaunched)]
+            for event in sorted(launched, key=lambda event: (event.timestamp, event.seq)):
+                said = Sizes(cpus=event.cpus, memory_bytes=event.memory_bytes, gpus=event.gpus)
+                found[name] = said.else_(found.get(name, Sizes()))
+        return found

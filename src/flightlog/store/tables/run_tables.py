@@ -15,7 +15,7 @@ from flightlog.core.time import moment
 from flightlog.store.liveness import latest, unix_time
 from flightlog.store.read.completeness import Coverage
 from flightlog.store.read.lines import Scan
-from flightlog.store.tables import attempts, intervals
+from flightlog.store.tables import attempts, intervals, workers
 from flightlog.store.tables.connection import path_text, records
 from flightlog.store.tables.streams import RENAMED, StreamTables, open_streams, stream_of, union, view_names
 from flightlog.store.tables.views import DERIVED, KIND, NEEDS, STORED, attempts_of_one
@@ -38,6 +38,9 @@ _OF_ONE_RUN = {
     "attempt_intervals": "tasks",
     "span_rows": "spans",
     "span_intervals": "spans",
+    "worker_launches": "workers",
+    "worker_lives": "workers",
+    "worker_facts": "workers",
 }
 """Relations of one run alone, and the streams that they are made from."""
 _STAMP = "%Y-%m-%dT%H:%M:%S.%fZ"
@@ -54,6 +57,8 @@ class RunTables:
       the lines of each span say together.
     - `attempt_intervals` and `span_intervals`: when each attempt and span ran, in nanoseconds since 1970, up
       to the last sign of life where it is open (`store.tables.intervals`).
+    - `worker_launches`, `worker_lives` and `worker_facts`: when each worker was launched, ready and up, and a
+      row per worker with what is known of it (`store.tables.workers`).
 
     Of a run that goes on, each stream is read as it was when it was first needed. What is large waits on
     disk.
@@ -121,7 +126,7 @@ class RunTables:
                 "attempt_intervals": self._make_attempt_intervals,
                 "span_rows": self._make_span_rows,
                 "span_intervals": self._make_span_intervals,
-            }[name]()
+            }.get(name, self.make_workers)()
         else:
             self._streams.make([stream_of(name)])
 
@@ -212,6 +217,22 @@ class RunTables:
         if self.scalar('SELECT count(*) FROM span_rows WHERE "open"'):
             self.make(["attempt_intervals"])
             intervals.end_open_spans(self._connection)
+
+    def make_workers(self, *, with_attempts: bool = True) -> None:
+        """Make the relations of workers, if need be from their events alone: tasks are not read then."""
+        self._made.update(name for name, stream in _OF_ONE_RUN.items() if stream == "workers")
+        self.make(["workers"])
+        if with_attempts:
+            self.make(["attempt_intervals"])
+        else:
+            self._connection.execute(intervals.MACROS)
+        events = "FROM workers" if "workers" in self.streams else None
+        workers.make_workers(self._connection, self.until, events, attempts=with_attempts)
+
+    @cached_property
+    def streams(self) -> frozenset[str]:
+        """The streams there are files of."""
+        return frozenset(stream for run in self.runs for stream in run.streams())
 
     @cached_property
     def reading(self) -> RunReading:
