@@ -11,7 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flightlog.store.tables.connection import Executes, text
-from flightlog.store.tables.views import COVERED, HIDDEN, KIND, OF_ONE, ONE, TASKS, attempts_of_one
+from flightlog.store.tables.views import (
+    COLUMNS,
+    COVERED,
+    HIDDEN,
+    KIND,
+    OF_ONE,
+    ONE,
+    TASKS,
+    USED,
+    attempts_of_one,
+)
 
 if TYPE_CHECKING:
     import duckdb
@@ -25,91 +35,18 @@ _BESIDE = "(FORMAT parquet, COMPRESSION lz4_raw, ROW_GROUP_SIZE 40960, DICTIONAR
 """How columns are kept that are read many times and gone after: fast to write and to read, not small."""
 
 _AT_END = (
-    "task",
-    "component",
-    "worker",
-    "span_id",
-    "args",
-    "duration_s",
-    "cpu_s",
-    "cpu_scope",
-    "peak_rss_bytes",
-    "rss_scope",
-    "read_bytes",
-    "write_bytes",
-    "gpu_peak_bytes",
-    "gpu_memory_scope",
-    "gpu_s",
-    "gpu_scope",
-    "result_bytes",
-    "metrics",
-    "error_type",
-    "error_message",
-    "exit_code",
-    "fingerprint",
-    "reason",
+    *("task", "component", "worker", "span_id", "args", "duration_s", *USED, "result_bytes", "metrics"),
+    *("error_type", "error_message", "exit_code", "fingerprint", "reason"),
 )
 """What the end of a regular attempt says."""
 _MORE_AT_END = ("args_digest", "tags", "parent_id", "scheduler_s", "transfer_s", "spill_s", "requests")
 """What else it says, for those who want whole attempts."""
 _READ = ("timestamp", "writer", "seq", "task_id", "queue_s", "depends_on", *_AT_END)
 _JOINED = (
-    "task_id",
-    "attempt",
-    "depends_on",
-    "state",
-    "retried",
-    "submitted_at",
-    "queued_at",
-    "started_at",
-    "ended_at",
-    "queue_s",
+    *("task_id", "attempt", "depends_on", "state", "retried"),
+    *("submitted_at", "queued_at", "started_at", "ended_at", "queue_s"),
 )
 """Columns of attempts that are not those of one line."""
-
-COLUMNS = (
-    "task",
-    "task_id",
-    "attempt",
-    "component",
-    "state",
-    "retried",
-    "worker",
-    "submitted_at",
-    "queued_at",
-    "started_at",
-    "ended_at",
-    "queue_s",
-    "duration_s",
-    "cpu_s",
-    "cpu_scope",
-    "peak_rss_bytes",
-    "rss_scope",
-    "read_bytes",
-    "write_bytes",
-    "gpu_peak_bytes",
-    "gpu_memory_scope",
-    "gpu_s",
-    "gpu_scope",
-    "scheduler_s",
-    "transfer_s",
-    "spill_s",
-    "requests",
-    "result_bytes",
-    "args",
-    "args_digest",
-    "metrics",
-    "error_type",
-    "error_message",
-    "exit_code",
-    "fingerprint",
-    "span_id",
-    "parent_id",
-    "depends_on",
-    "tags",
-    "reason",
-)
-"""The columns of `attempts`, after `run_id`."""
 
 _PAIRED = """
 CREATE OR REPLACE TEMP TABLE paired AS

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from flightlog.core.time import FIRST_YEAR, LAST_YEAR, LONGEST, LONGEST_S
 from flightlog.store.tables.attempts import keep_rows
+from flightlog.store.tables.views import USED
 
 if TYPE_CHECKING:
     from flightlog.store.tables.connection import Executes
@@ -23,15 +24,14 @@ CREATE OR REPLACE TEMP MACRO in_ns(s) AS
 """
 """Moments and durations in nanoseconds, as `core.time` reads them."""
 
-_ATTEMPTS = """
+_ATTEMPTS = f"""
 WITH moments AS (
     SELECT task, task_id, attempt, component, worker, state, retried, span_id, depends_on,
         depends_on IS NOT NULL AS was_submitted, -- submissions alone have it, if only as an empty list
         at_ns(submitted_at) AS submitted, at_ns(queued_at) AS queued, at_ns(started_at) AS started,
         at_ns(ended_at) AS ended, in_ns(queue_s) AS queued_for,
-        queue_s, duration_s, cpu_s, cpu_scope, peak_rss_bytes, rss_scope, read_bytes, write_bytes,
-        gpu_peak_bytes, gpu_memory_scope, gpu_s, gpu_scope, result_bytes, metrics, error_type, args
-    FROM ({attempts})
+        queue_s, duration_s, {", ".join(USED)}, result_bytes, metrics, error_type, args
+    FROM ({{attempts}})
 )
 SELECT * EXCLUDE (queued_for),
     CASE WHEN ended IS NOT NULL AND duration_s IS NOT NULL THEN ended - in_ns(duration_s)
@@ -42,7 +42,7 @@ SELECT * EXCLUDE (queued_for),
     coalesce(queued, CASE WHEN queued_for IS NOT NULL THEN began - queued_for END,
              CASE WHEN attempt = 1 THEN submitted END) AS waits,
 FROM moments
-"""
+"""  # noqa: S608 - constants
 
 _DEPENDENTS = """
 WITH needs AS (

@@ -8,6 +8,7 @@ the greatest is taken.
 
 from __future__ import annotations
 
+from flightlog.events import Usage
 from flightlog.store.tables.connection import text
 
 HIDDEN = "hidden"
@@ -150,6 +151,31 @@ END
 _SUBMITTED, _QUEUED, _STARTED, _RETRIED, _ENDED = "kind = 1", "kind = 2", "kind = 3", "kind = 4", "kind >= 5"
 
 
+USED = Usage.__struct_fields__
+"""The columns of what an attempt used."""
+VALUES = ("duration_s", *USED, "scheduler_s", "transfer_s", "spill_s", "requests", "result_bytes")
+"""Columns of attempts that are numbers, or say what a number is of."""
+_TEXTS = (
+    "metrics",
+    "tags",
+    "error_type",
+    "error_message",
+    "exit_code",
+    "fingerprint",
+    "reason",
+    "depends_on",
+)
+_LATEST = ", ".join(f"arg_max({name}, moment) AS {name}" for name in (*VALUES, *_TEXTS))
+COLUMNS = (
+    *("task", "task_id", "attempt", "component", "state", "retried", "worker"),
+    *("submitted_at", "queued_at", "started_at", "ended_at", "queue_s"),
+    *VALUES,
+    *("args", "args_digest", "metrics", "error_type", "error_message", "exit_code", "fingerprint"),
+    *("span_id", "parent_id", "depends_on", "tags", "reason"),
+)
+"""The columns of `attempts`, after `run_id`."""
+
+
 def _attempts(run: str, keys: str, events: str = "hidden.for_attempts") -> str:
     return f"""
 SELECT
@@ -173,22 +199,7 @@ SELECT
     started_at,
     CASE WHEN ended_as IS NULL THEN retried_at ELSE ended_at END AS ended_at,
     coalesce(queue_at_end, queue_at_start) AS queue_s,
-    duration_s,
-    cpu_s,
-    cpu_scope,
-    peak_rss_bytes,
-    rss_scope,
-    read_bytes,
-    write_bytes,
-    gpu_peak_bytes,
-    gpu_memory_scope,
-    gpu_s,
-    gpu_scope,
-    scheduler_s,
-    transfer_s,
-    spill_s,
-    requests,
-    result_bytes,
+    {", ".join(VALUES)},
     coalesce(args_at_end, args_before) AS args,
     coalesce(digest_at_end, digest_before) AS args_digest,
     metrics,
@@ -223,38 +234,15 @@ FROM (
         arg_max(worker, moment) FILTER (WHERE {_ENDED}) AS worker_at_end,
         arg_max(queue_s, moment) FILTER (WHERE {_STARTED}) AS queue_at_start,
         arg_max(queue_s, moment) FILTER (WHERE {_ENDED}) AS queue_at_end,
-        arg_max(duration_s, moment) AS duration_s,
-        arg_max(cpu_s, moment) AS cpu_s,
-        arg_max(cpu_scope, moment) AS cpu_scope,
-        arg_max(peak_rss_bytes, moment) AS peak_rss_bytes,
-        arg_max(rss_scope, moment) AS rss_scope,
-        arg_max(read_bytes, moment) AS read_bytes,
-        arg_max(write_bytes, moment) AS write_bytes,
-        arg_max(gpu_peak_bytes, moment) AS gpu_peak_bytes,
-        arg_max(gpu_memory_scope, moment) AS gpu_memory_scope,
-        arg_max(gpu_s, moment) AS gpu_s,
-        arg_max(gpu_scope, moment) AS gpu_scope,
-        arg_max(scheduler_s, moment) AS scheduler_s,
-        arg_max(transfer_s, moment) AS transfer_s,
-        arg_max(spill_s, moment) AS spill_s,
-        arg_max(requests, moment) AS requests,
-        arg_max(result_bytes, moment) AS result_bytes,
+        {_LATEST},
         arg_max(args, moment) FILTER (WHERE {_ENDED}) AS args_at_end,
         arg_max(args, moment) AS args_before,
         arg_max(args_digest, moment) FILTER (WHERE {_ENDED}) AS digest_at_end,
         arg_max(args_digest, moment) AS digest_before,
-        arg_max(metrics, moment) AS metrics,
-        arg_max(tags, moment) AS tags,
-        arg_max(error_type, moment) AS error_type,
-        arg_max(error_message, moment) AS error_message,
-        arg_max(exit_code, moment) AS exit_code,
-        arg_max(fingerprint, moment) AS fingerprint,
-        arg_max(reason, moment) AS reason,
         arg_max(span_id, moment) FILTER (WHERE {_ENDED}) AS span_at_end,
         arg_max(span_id, moment) FILTER (WHERE {_STARTED}) AS span_at_start,
         arg_max(span_id, moment) AS span_before,
-        max(parent_id) AS parent_id,
-        arg_max(depends_on, moment) AS depends_on
+        max(parent_id) AS parent_id
     FROM (
         SELECT *, {KIND} AS kind, {MOMENT} AS moment
         FROM {events}
