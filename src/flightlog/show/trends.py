@@ -5,14 +5,15 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Callable
+from functools import partial
 
 from flightlog.analyze.history.change_points import LEAST
 from flightlog.analyze.history.trends import LevelChange, Trend, TrendPoint, parse_metric
 from flightlog.core.text import plural
-from flightlog.core.units import format_bytes, format_duration, format_percent
+from flightlog.core.units import format_percent
 from flightlog.show.document import table
-from flightlog.show.phrases import moment_text, money_text
+from flightlog.show.figures.trends import number_text, trend_scale, trend_value
+from flightlog.show.phrases import moment_text
 from flightlog.show.plot import LevelLine, plot, scale_of
 from flightlog.show.terminal import Ink, clean, width_of, wrap
 
@@ -93,7 +94,7 @@ def _title(trend: Trend) -> str:
 
 
 def _answer(trend: Trend, width: int, ink: Ink) -> list[str]:
-    show = _value_text(trend)
+    show = partial(trend_value, trend)
     if trend.changes:
         shown = list(enumerate(trend.changes, 1))[-STEPS:]
         lines = [
@@ -115,7 +116,7 @@ def _answer(trend: Trend, width: int, ink: Ink) -> list[str]:
 
 
 def _step(trend: Trend, number: int, change: LevelChange, width: int, ink: Ink) -> list[str]:
-    show = _value_text(trend)
+    show = partial(trend_value, trend)
     by = _by(trend, change.change) if change.change is not None else "another level"
     commit = f"commit {_commit(change)}, " if change.git_commit else ""
     where = f"since {clean(change.run_id)} ({commit}{_minute(change.start_time)} UTC)"
@@ -183,17 +184,10 @@ def _between(trend: Trend, low: float, high: float) -> str:
 def _size(trend: Trend, size: float) -> str:
     """How much more or less: `18%`, `25 times`, or the number itself."""
     if trend.unit == "count":
-        return _number(size)
+        return number_text(size)
     if trend.unit == "share":
-        return _number(size * 100)
+        return number_text(size * 100)
     return format_percent(size) if size < 10 else f"{size + 1:.3g} times"
-
-
-def _number(value: float) -> str:
-    """Two digits of small numbers, whole large ones."""
-    if value >= 10 or value == int(value):
-        return f"{value:,.0f}"
-    return f"{value:.1f}" if value >= 1 else f"{value:.2g}"
 
 
 def _odds(chance: float) -> str:
@@ -202,23 +196,12 @@ def _odds(chance: float) -> str:
     return f"1 of {round(1 / chance):,} histories"
 
 
-def _value_text(trend: Trend) -> Callable[[float], str]:
-    if trend.unit == "money":
-        return lambda value: money_text(value, trend.currency)
-    texts: dict[str, Callable[[float], str]] = {
-        "seconds": format_duration,
-        "bytes": format_bytes,
-        "share": format_percent,
-        "count": _number,
-    }
-    return texts[trend.unit]
-
-
 def _plot(trend: Trend, width: int, ascii_only: bool) -> list[str]:
     values = [point.value for point in trend.points]
     levels = [level.typical for level in trend.levels]
     low, high = scale_of(values, levels)
-    factor, suffix = _axis(trend, high)
+    factor, suffix, unit = trend_scale(trend, high)
+    suffix = f" {unit}" if trend.unit == "money" and unit else suffix
 
     def label(value: float, gap: float) -> str:
         decimals = max(0, -math.floor(math.log10(gap) + 1e-9))
@@ -241,29 +224,13 @@ def _plot(trend: Trend, width: int, ascii_only: bool) -> list[str]:
     )
     outside = [value for value in values if not low <= value <= high]
     if outside:
-        show, far = _value_text(trend), max(outside, key=lambda value: abs(value - high))
-        rows.append(f"Off the scale: {plural(len(outside), 'run')}, up to {show(far)}.")
+        far = trend_value(trend, max(outside, key=lambda value: abs(value - high)))
+        rows.append(f"Off the scale: {plural(len(outside), 'run')}, up to {far}.")
     return rows
 
 
-def _axis(trend: Trend, high: float) -> tuple[float, str]:
-    """The factor of values on the axis, and their unit."""
-    if trend.unit == "seconds":
-        steps = [(3600.0, " h"), (60.0, " min"), (1.0, " s"), (1e-3, " ms"), (1e-6, " µs")]
-        size, suffix = next((step for step in steps if high >= 2 * step[0]), steps[-1])
-        return 1 / size, suffix
-    if trend.unit == "bytes":
-        power = min(max(int(math.log2(high) // 10), 0), 6) if high >= 1 else 0
-        return 1 / 1024**power, f" {('', 'K', 'M', 'G', 'T', 'P', 'E')[power]}{'iB' if power else 'B'}"
-    return (
-        (100.0, "%")
-        if trend.unit == "share"
-        else (1.0, f" {clean(trend.currency)}" if trend.currency else "")
-    )
-
-
 def _levels(trend: Trend, width: int, ink: Ink) -> list[str]:
-    show = _value_text(trend)
+    show = partial(trend_value, trend)
     rows: list[tuple[str, ...]] = []
     for number, level in enumerate(trend.levels):
         point, change = trend.points[level.first], trend.changes[number - 1] if number else None
@@ -285,7 +252,7 @@ def _levels(trend: Trend, width: int, ink: Ink) -> list[str]:
 
 
 def _newest(trend: Trend, width: int, ink: Ink) -> list[str]:
-    show = _value_text(trend)
+    show = partial(trend_value, trend)
     rows: list[tuple[str, ...]] = []
     for point in reversed(trend.points[-NEWEST:]):
         usual = trend.levels[point.level].typical

@@ -20,6 +20,7 @@ from flightlog.show.figures.style import (
     value_text,
 )
 from flightlog.show.phrases import moment_text, money_text
+from flightlog.show.terminal import brief
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -37,7 +38,7 @@ def trends_figure(trend: Trend) -> Figure | None:
     if not trend.points:
         return None
     values = [point.value for point in trend.points]
-    scale = _scale(trend, max(values))
+    scale = trend_scale(trend, max(values))
     traces = [*_band(trend, scale), _levels(trend, scale), _points(trend, scale), *_changes(trend, scale)]
     count = len(values)
     named = sorted({round(n * (count - 1) / max(1, TICKS - 1)) for n in range(TICKS)})
@@ -58,7 +59,22 @@ def trends_figure(trend: Trend) -> Figure | None:
     )
 
 
-def _scale(trend: Trend, most: float) -> Scale:
+def number_text(value: float) -> str:
+    """Two digits of small numbers, whole large ones."""
+    if value >= 10 or value == int(value):
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 1 else f"{value:.2g}"
+
+
+def trend_value(trend: Trend, value: float) -> str:
+    """A value of the trend in words."""
+    if trend.unit == "money":
+        return money_text(value, trend.currency)
+    return number_text(value) if trend.unit == "count" else value_text(value, trend.unit)
+
+
+def trend_scale(trend: Trend, most: float) -> Scale:
+    """The unit of the trend's axis, up to this value."""
     match trend.unit:
         case "seconds":
             return time_scale(most)
@@ -67,20 +83,18 @@ def _scale(trend: Trend, most: float) -> Scale:
         case "share":
             return Scale(100.0, "%", "percent")
         case "money":
-            return Scale(1.0, "", plain(trend.currency or "", 12))
+            return Scale(1.0, "", brief(trend.currency, 12))
         case _:
             return Scale(1.0, "", "a run")
 
 
 def _title(trend: Trend, scale: Scale) -> str:
-    return f"{plain(trend.metric, 40)}, {scale.words}" if scale.words else plain(trend.metric, 40)
+    return f"{plain(trend.metric, 40)}, {plain(scale.words)}" if scale.words else plain(trend.metric, 40)
 
 
 def _text(trend: Trend, value: float) -> str:
     """A value for Plotly: that of a small share, `<0.1%`, begins as a tag does."""
-    return plain(
-        money_text(value, trend.currency) if trend.unit == "money" else value_text(value, trend.unit)
-    )
+    return plain(trend_value(trend, value))
 
 
 def _points(trend: Trend, scale: Scale) -> dict[str, Any]:

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
+from flightlog.core.units import format_count, format_duration
 from flightlog.show import figures
 from flightlog.show.document import TableBlock
 from flightlog.show.figures import CONFIG, DARK, LIGHT
+from flightlog.show.figures.style import value_text
 from flightlog.show.html.blocks import table_of
 from flightlog.show.html.elements import Child, Element, data, html_text, said, script, style, tag, way
 
@@ -215,30 +216,11 @@ def chart_numbers(chart: Chart) -> list[Element]:
     for series in chart.series:
         known = [value for value in series.value if value is not None]
         ends = (min(known), max(known), known[-1]) if known else (None, None, None)
-        shown = (value_text(value, chart.unit) for value in (*ends, series.limit))
+        shown = ("" if value is None else value_text(value, chart.unit) for value in (*ends, series.limit))
         rows.append((series.label, *shown))
     return list(
         table_of(TableBlock(("Line", "Least", "Most", "Last", "Limit"), rows), "Each line of the figure")
     )
-
-
-def value_text(value: float | None, unit: str) -> str:
-    """A value with its unit; nothing where it is unknown."""
-    if value is None:
-        return ""
-    match unit:
-        case "bytes":
-            return format_bytes(value)
-        case "share":
-            return format_percent(value)
-        case "percent":
-            return format_percent(value / 100)
-        case "watts":
-            return f"{value:,.0f} W"
-        case "cores":
-            return f"{value:.2f}"
-        case _:
-            return format_count(value) if value == int(value) else f"{value:,.2f}"
 
 
 def spread_numbers(spreads: Sequence[DurationSpread]) -> list[Element]:

@@ -105,19 +105,25 @@ def report_page(
     colors = figures.colors_of(_names(report, drawn))
     named = {section.title: section for section in report_sections(report)}
     parts = [
-        _timeline(report, drawn.timeline, colors),
+        PagePart(
+            "timeline",
+            "Timeline",
+            timeline_plot("timeline", drawn.timeline, colors, of="tasks" if report.tasks.names else "spans"),
+        ),
         _metrics(report, drawn.metrics),
         _concurrency(drawn, named),
-        _shares(report, named),
-        _load(drawn, named),
-        _devices(drawn),
+        PagePart("time", "Where the time went", [*_shares(report), *_of(named, "Where the time went")]),
+        PagePart("load", "CPU and memory", [*_charts(drawn, _LOAD), *_of(named, "Resources")]),
+        PagePart("devices", "GPU memory", _charts(drawn, _DEVICES)),
         _durations(report, drawn, named, colors),
-        _waits(report, drawn, colors),
-        _critical(report, named, colors),
-        _spans(report, colors),
-        _cache(drawn, named),
+        PagePart("waits-part", "Queueing against running", _waits(report, drawn, colors)),
+        PagePart(
+            "critical-part", "Critical path", [*_critical(report, colors), *_of(named, "Critical path")]
+        ),
+        PagePart("spans-part", "Spans", _spans(report, colors)),
+        PagePart("cache-part", "Cache", [*_charts(drawn, _CACHE), *_of(named, "Cache")]),
         failures_part(report, diagnosis),
-        _cost(report, named),
+        PagePart("cost-part", "Cost", [*_cost(report), *_of(named, COST)]),
         *_others(named),
         environment_part(report, environment),
         PagePart("recording", "Completeness", _of(named, "Recording")),
@@ -191,11 +197,6 @@ def timeline_plot(
     return plot(identity, figure, caption, notes=timeline_notes(timeline), numbers=mark_numbers(timeline))
 
 
-def _timeline(report: Report, timeline: Timeline | None, colors: Mapping[str, str]) -> PagePart:
-    drawn = timeline_plot("timeline", timeline, colors, of="tasks" if report.tasks.names else "spans")
-    return PagePart("timeline", "Timeline", drawn)
-
-
 def _metrics(report: Report, found: Curves | None) -> PagePart:
     """A curve for each metric, and all of them in a table."""
     drawn = found.curves if found is not None else []
@@ -217,14 +218,34 @@ def _metrics(report: Report, found: Curves | None) -> PagePart:
     return PagePart("metrics", "Metrics", content)
 
 
-def _chart(
-    identity: str, chart: Chart | None, caption: str, title: str = "", *, whose: bool = False
-) -> list[Element]:
-    """A chart with its caption, which names the owner of a single line (`whose`)."""
+_LOAD = {
+    "worker_cpu": ("CPU by worker", "Cores used by each worker's processes."),
+    "worker_memory": ("Memory by worker", "Memory used by each worker's processes."),
+    "host_cpu": ("CPU by host", "Share of all cores of each host in use, by anyone."),
+    "host_memory": ("Memory by host", "Memory in use on each host, by anyone."),
+}
+_DEVICES = {
+    "device_memory": ("", "Memory in use on the GPU of each rank, or on each device."),
+    "device_use": ("GPU use", "How busy each GPU was."),
+}
+_CACHE = {"cache": ("", "Lookups that found a result and lookups that did not, over the time of the run.")}
+"""Charts of a run by name, with their titles and captions."""
+
+
+def _charts(drawn: RunCharts, charts: Mapping[str, tuple[str, str]]) -> list[Element]:
+    return [
+        element
+        for name, (title, caption) in charts.items()
+        for element in _chart(name, getattr(drawn, name), caption, title)
+    ]
+
+
+def _chart(identity: str, chart: Chart | None, caption: str, title: str = "") -> list[Element]:
+    """A chart with its caption, which names the owner of a single line."""
     if chart is None:
         return []
     figure = figures.chart_figure(chart, notes=False)
-    if whose and len(chart.series) == 1:  # which has no legend
+    if chart.unit != "count" and len(chart.series) == 1:  # which has no legend
         caption += f" The line is {said(chart.series[0].label, 80)}."
     beyond = limit_note(chart)
     notes = [*chart.notes, *([beyond] if beyond else [])]
@@ -252,63 +273,13 @@ def _concurrency(drawn: RunCharts, named: Mapping[str, Section]) -> PagePart:
     return PagePart("concurrency-part", "Concurrency and utilization", content)
 
 
-def _shares(report: Report, named: Mapping[str, Section]) -> PagePart:
+def _shares(report: Report) -> list[Element]:
+    if report.time is None:
+        return []
     caption = "The time of all workers from launch to removal, every moment of every worker counted once."
-    if report.time is not None and report.time.basis == "wall":
+    if report.time.basis == "wall":
         caption = "The wall time of the run, split; no worker is known."
-    content = [
-        *(plot("shares", figures.shares_figure(report.time), caption) if report.time is not None else []),
-        *_of(named, "Where the time went"),
-    ]
-    return PagePart("time", "Where the time went", content)
-
-
-def _load(drawn: RunCharts, named: Mapping[str, Section]) -> PagePart:
-    content = [
-        *_chart(
-            "worker_cpu",
-            drawn.worker_cpu,
-            "Cores used by each worker's processes.",
-            "CPU by worker",
-            whose=True,
-        ),
-        *_chart(
-            "worker_memory",
-            drawn.worker_memory,
-            "Memory used by each worker's processes.",
-            "Memory by worker",
-            whose=True,
-        ),
-        *_chart(
-            "host_cpu",
-            drawn.host_cpu,
-            "Share of all cores of each host in use, by anyone.",
-            "CPU by host",
-            whose=True,
-        ),
-        *_chart(
-            "host_memory",
-            drawn.host_memory,
-            "Memory in use on each host, by anyone.",
-            "Memory by host",
-            whose=True,
-        ),
-        *_of(named, "Resources"),
-    ]
-    return PagePart("load", "CPU and memory", content)
-
-
-def _devices(drawn: RunCharts) -> PagePart:
-    content = [
-        *_chart(
-            "device_memory",
-            drawn.device_memory,
-            "Memory in use on the GPU of each rank, or on each device.",
-            whose=True,
-        ),
-        *_chart("device_use", drawn.device_use, "How busy each GPU was.", "GPU use", whose=True),
-    ]
-    return PagePart("devices", "GPU memory", content)
+    return plot("shares", figures.shares_figure(report.time), caption)
 
 
 def _durations(
@@ -327,14 +298,14 @@ def _durations(
     return PagePart("durations-part", "Durations", content)
 
 
-def _waits(report: Report, drawn: RunCharts, colors: Mapping[str, str]) -> PagePart:
-    waits, content = drawn.waits, list[Element]()
-    if waits is not None:
-        shown = "Each point is an attempt" if waits.queue_s else "Each cell counts attempts"
-        caption = f"{shown}: how long it waited to start against how long it then ran. {_longer(waits)}"
-        figure = figures.waits_figure(waits, colors=colors, notes=False)
-        content = plot("waits", figure, caption, notes=waits.notes, numbers=wait_numbers(report))
-    return PagePart("waits-part", "Queueing against running", content)
+def _waits(report: Report, drawn: RunCharts, colors: Mapping[str, str]) -> list[Element]:
+    waits = drawn.waits
+    if waits is None:
+        return []
+    shown = "Each point is an attempt" if waits.queue_s else "Each cell counts attempts"
+    caption = f"{shown}: how long it waited to start against how long it then ran. {_longer(waits)}"
+    figure = figures.waits_figure(waits, colors=colors, notes=False)
+    return plot("waits", figure, caption, notes=waits.notes, numbers=wait_numbers(report))
 
 
 def _longer(waits: Waits) -> str:
@@ -347,52 +318,34 @@ def _longer(waits: Waits) -> str:
     return "Above the dashed line it waited longer than it ran."
 
 
-def _critical(report: Report, named: Mapping[str, Section], colors: Mapping[str, str]) -> PagePart:
-    path, content = report.critical_path, list[Element]()
-    if path is not None:
-        caption = (
-            f"The chain of {path.of} from the start of the run to its end in which each segment waited for "
-            "the one before: only what is on it can shorten the run."
-        )
-        content = plot("critical", figures.critical_figure(path, colors=colors), caption)
-    content += _of(named, "Critical path")
-    return PagePart("critical-part", "Critical path", content)
-
-
-def _spans(report: Report, colors: Mapping[str, str]) -> PagePart:
-    tree, content = report.details.span_tree if report.details is not None else None, list[Element]()
-    if tree is not None and tree.nodes:
-        caption = (
-            "Spans by name, inside what they ran in; the width is the time of a span and of everything "
-            "inside it."
-        )
-        [section, *_] = all_spans(report)
-        content = [
-            *plot("spans", figures.spans_figure(tree, colors=colors), caption),
-            tag("details", tag("summary", "Numbers"), blocks_of(section)),
-        ]
-    return PagePart("spans-part", "Spans", content)
-
-
-def _cache(drawn: RunCharts, named: Mapping[str, Section]) -> PagePart:
-    chart = _chart(
-        "cache",
-        drawn.cache,
-        "Lookups that found a result and lookups that did not, over the time of the run.",
+def _critical(report: Report, colors: Mapping[str, str]) -> list[Element]:
+    path = report.critical_path
+    if path is None:
+        return []
+    caption = (
+        f"The chain of {path.of} from the start of the run to its end in which each segment waited for "
+        "the one before: only what is on it can shorten the run."
     )
-    section = named.get("Cache")
-    content = [*chart, *(blocks_of(section) if section is not None else [])]
-    return PagePart("cache-part", "Cache", content)
+    return plot("critical", figures.critical_figure(path, colors=colors), caption)
 
 
-def _cost(report: Report, named: Mapping[str, Section]) -> PagePart:
-    caption = "What the time of workers was paid for."
+def _spans(report: Report, colors: Mapping[str, str]) -> list[Element]:
+    tree = report.details.span_tree if report.details is not None else None
+    if tree is None or not tree.nodes:
+        return []
+    caption = (
+        "Spans by name, inside what they ran in; the width is the time of a span and of everything inside it."
+    )
+    [section, *_] = all_spans(report)
+    numbers = tag("details", tag("summary", "Numbers"), blocks_of(section))
+    return [*plot("spans", figures.spans_figure(tree, colors=colors), caption), numbers]
+
+
+def _cost(report: Report) -> list[Element]:
     split = report.cost_split
-    content = [
-        *(plot("cost", figures.cost_figure(split), caption) if split is not None else []),
-        *_of(named, COST),
-    ]
-    return PagePart("cost-part", "Cost", content)
+    if split is None:
+        return []
+    return plot("cost", figures.cost_figure(split), "What the time of workers was paid for.")
 
 
 _PLACED = {

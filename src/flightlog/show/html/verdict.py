@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -91,7 +92,7 @@ def verdict_element(report: Report, diagnosis: RunDiagnosis | None) -> Element:
         tag("p", found.lead, class_="lead"),
         tag("p", tag("strong", f"{TITLE}: "), coded(line)) if line else None,
         error,
-        tag("dl", (_tile(*tile) for tile in _tiles(report)), class_="tiles"),
+        tag("dl", _tiles(report), class_="tiles"),
         advice_list(_failed(diagnosis), ("What went wrong", "What to do")),
         advice_list(_limited(report), ("What limited it", "What to do")),
         id="verdict",
@@ -105,73 +106,64 @@ def sign(style: str) -> Element:
     return tag("svg", circle, path, viewBox="0 0 24 24", aria_hidden="true", focusable="false")
 
 
-def _tiles(report: Report) -> list[tuple[str, str, str, str, Any]]:
-    """Label, path in the report's JSON, value in words, a word below it, and the value itself."""
-    run, tasks, workers, cache, cost = report.run, report.tasks, report.workers, report.cache, report.cost
-    use = report.resources.process
+def _tiles(report: Report) -> list[Element]:
+    """The key figures there are: label, path in the report's JSON, and a word below it."""
+    tasks, cache, cost = report.tasks, report.cache, report.cost
+    process, gpu = report.resources.process, report.resources.gpu
+    adopted = bool(
+        tasks.names and not tasks.submitted
+    )  # another tool recorded it, which knows no submissions
+    hits = f"{format_count(cache.hits)} of {format_count(cache.lookups)}"
     tiles = [
-        ("Status", "run.status", said(run.status, 40), _ended(report), run.status),
-        ("Wall time", "run.duration_s", format_duration(run.duration_s), "", run.duration_s),
-        ("Tasks submitted", "tasks.submitted", _submitted(report), "", tasks.submitted),
-        ("Completed", "tasks.completed", format_count(tasks.completed), _mean(report), tasks.completed),
+        ("Status", "run.status", _ended(report), True),
+        ("Wall time", "run.duration_s", "", True),
+        ("Tasks submitted", "tasks.submitted", "", True),
+        ("Completed", "tasks.completed", _mean(report), True),
+        ("Failed", "tasks.failed", "for good" if tasks.failed else "", True),
+        ("Spans", "spans.count", "", report.spans.count and not tasks.names),
+        ("Retried", "tasks.retried", "attempts", tasks.retried),
+        ("Workers", "workers.peak", "at most", report.workers.count),
+        ("Utilization", "workers.utilization", "of worker time", report.workers.count),
+        ("Cache hits", "cache.hit_rate", hits, cache.lookups),
         (
-            "Failed",
-            "tasks.failed",
-            format_count(tasks.failed),
-            "for good" if tasks.failed else "",
-            tasks.failed,
+            "Peak memory",
+            "resources.process.peak_rss_bytes",
+            "of its processes",
+            process is not None and process.peak_rss_bytes is not None,
         ),
+        (
+            "Peak GPU memory",
+            "resources.gpu.memory_peak_bytes",
+            "on one device",
+            gpu is not None and gpu.memory_peak_bytes is not None,
+        ),
+        ("Estimated cost", "cost.total", "at least" if cost.at_least else "", cost.total is not None),
     ]
-    if report.spans.count and not tasks.names:
-        tiles.append(("Spans", "spans.count", format_count(report.spans.count), "", report.spans.count))
-    if tasks.retried:
-        tiles.append(("Retried", "tasks.retried", format_count(tasks.retried), "attempts", tasks.retried))
-    if workers.count:
-        tiles += [
-            ("Workers", "workers.peak", format_count(workers.peak), "at most", workers.peak),
-            (
-                "Utilization",
-                "workers.utilization",
-                format_percent(workers.utilization),
-                "of worker time",
-                workers.utilization,
-            ),
-        ]
-    if cache.lookups:
-        tiles.append(
-            (
-                "Cache hits",
-                "cache.hit_rate",
-                format_percent(cache.hit_rate),
-                f"{format_count(cache.hits)} of {format_count(cache.lookups)}",
-                cache.hit_rate,
+    found = []
+    for label, path, below, shown in tiles:
+        if shown:
+            value = attrgetter(path)(report)
+            text = (
+                "not recorded" if path == "tasks.submitted" and adopted else _text(path, value, cost.currency)
             )
-        )
-    if use is not None and use.peak_rss_bytes is not None:
-        tiles.append(
-            (
-                "Peak memory",
-                "resources.process.peak_rss_bytes",
-                format_bytes(use.peak_rss_bytes),
-                "of its processes",
-                use.peak_rss_bytes,
+            figure = tag("span", said(text, 60), data_path=path, data_value=raw(value))
+            found.append(
+                tag("div", tag("dt", label), tag("dd", figure, tag("small", below) if below else None))
             )
-        )
-    gpu = report.resources.gpu
-    if gpu is not None and gpu.memory_peak_bytes is not None:
-        tiles.append(
-            (
-                "Peak GPU memory",
-                "resources.gpu.memory_peak_bytes",
-                format_bytes(gpu.memory_peak_bytes),
-                "on one device",
-                gpu.memory_peak_bytes,
-            )
-        )
-    if cost.total is not None:
-        words = money_text(cost.total, cost.currency or "USD")
-        tiles.append(("Estimated cost", "cost.total", words, "at least" if cost.at_least else "", cost.total))
-    return tiles
+    return found
+
+
+def _text(path: str, value: Any, currency: str | None) -> str:
+    """A value of the report in words; how follows from its path."""
+    if path == "cost.total":
+        return money_text(value, currency or "USD")
+    if path in {"workers.utilization", "cache.hit_rate"}:
+        return format_percent(value)
+    if path.endswith("_s"):
+        return format_duration(value)
+    if path.endswith("_bytes"):
+        return format_bytes(value)
+    return said(value, 40) if isinstance(value, str) else format_count(value)
 
 
 def _ended(report: Report) -> str:
@@ -181,27 +173,9 @@ def _ended(report: Report) -> str:
     return f"exit code {run.exit_code}" if run.exit_code else ""
 
 
-def _submitted(report: Report) -> str:
-    """Tasks as in the text report: adopted runs may have no submissions."""
-    tasks = report.tasks
-    return format_count(tasks.submitted) if tasks.submitted or not tasks.names else "not recorded"
-
-
 def _mean(report: Report) -> str:
     mean = report.tasks.duration_s.mean
     return "" if mean is None else f"{format_duration(mean)} on average"
-
-
-def _tile(label: str, path: str, words: str, below: str, value: Any) -> Element:
-    return tag(
-        "div",
-        tag("dt", label),
-        tag(
-            "dd",
-            tag("span", said(words, 60), data_path=path, data_value=raw(value)),
-            tag("small", below) if below else None,
-        ),
-    )
 
 
 def raw(value: Any) -> str:
