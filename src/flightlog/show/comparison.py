@@ -424,7 +424,7 @@ def _parts(comparison: Comparison) -> tuple[list[str], list[str]]:
     changed = [change for change in comparison.durations if change.verdict in {"slower", "faster"}]
     if any(change.kind == "task" for change in comparison.durations):
         changed = [change for change in changed if change.kind == "task"]  # spans are what tasks consist of
-    against = {_against(comparison.wall_s)}
+    against = {opposite(comparison.wall_s)}
     parts = [_said(change) for change in changed[:NAMED] if change.verdict not in against]
     others = [_said(change) for change in changed[:NAMED] if change.verdict in against]
     reason = _reason(comparison)
@@ -440,7 +440,7 @@ def _parts(comparison: Comparison) -> tuple[list[str], list[str]]:
     return parts, others
 
 
-def _against(wall: Change) -> str | None:
+def opposite(wall: Change) -> str | None:
     """The verdict that does not go with how the wall time changed, where that changed at all."""
     if wall.ratio is None or abs(wall.ratio - 1) < ALIKE or _is_noise(wall):
         return None

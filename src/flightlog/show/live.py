@@ -651,51 +651,26 @@ def _table_lines(pane: Pane, width: int, ink: Ink) -> list[str]:
 
 
 _LABELS = {
-    "task": "Task",
-    "name": "Task",
     "task_id": "Id",
+    "span_id": "Id",
     "args": "Arguments",
-    "attempt": "Attempt",
-    "worker": "Worker",
     "host": "Machine",
-    "state": "State",
-    "at": "At",
-    "since": "Since",
-    "since_s": "At it for",
     "elapsed_s": "Running for",
+    "since_s": "At it for",
     "usual_s": "p95",
+    "p95_s": "p95",
     "stuck": "May be stuck",
     "duration_s": "Took",
     "queue_s": "Queued",
     "error_type": "Error",
-    "retried": "Retried",
-    "fingerprint": "Fingerprint",
-    "submitted": "Submitted",
-    "completed": "Completed",
-    "failed": "Failed",
-    "running": "Running",
-    "mean_s": "Mean",
-    "max_s": "Max",
-    "ended": "Ended",
     "cpu_cores": "Cores",
-    "memory_bytes": "Memory",
-    "seen_s": "Seen",
     "cpu_percent": "CPU",
-    "memory_used_bytes": "Memory",
-    "memory_total_bytes": "Of",
     "percent": "Busy",
     "scope": "Counts",
     "label": "Device",
     "kind": "Event",
-    "level": "Level",
-    "cancelled": "Cancelled",
-    "p95_s": "p95",
-    "total_s": "Together",
-    "span_id": "Id",
-    "tags": "Tags",
-    "errors": "Errors",
-    "open": "Open",
 }
+"""What fields are called; others by their own names."""
 _LONG = ("message", "text", "traceback")
 
 
@@ -705,9 +680,7 @@ def details_lines(about: Struct) -> list[str]:
     Unknown values are shown as unknown. A text of more than `LINES` lines is cut, with a note.
     """
     fields: Mapping[str, object] = msgspec.structs.asdict(about)
-    facts = [
-        (_LABELS.get(name, name), _value(name, value)) for name, value in fields.items() if name not in _LONG
-    ]
+    facts = [(_label(name), _value(name, value)) for name, value in fields.items() if name not in _LONG]
     longest = max((len(label) for label, _ in facts), default=0) + 1
     lines = [f"{pad(f'{label}:', longest)}  {value}" for label, value in facts]
     for name in _LONG:
@@ -715,6 +688,11 @@ def details_lines(about: Struct) -> list[str]:
         if isinstance(text, str) and text:
             lines += ["", *_text_lines(text)]
     return lines
+
+
+def _label(field: str) -> str:
+    words = field.removesuffix("_s").removesuffix("_bytes").replace("_", " ")
+    return _LABELS.get(field, words.capitalize())
 
 
 def _text_lines(text: str) -> list[str]:

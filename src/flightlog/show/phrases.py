@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from flightlog.core.text import last_line
+from flightlog.core.text import first_line, last_line
 from flightlog.core.units import format_duration, format_percent
 from flightlog.show.terminal import clean, fit
 
@@ -89,6 +89,11 @@ def known_duration(seconds: float | None) -> str:
 def capitalized(text: str) -> str:
     """The text with its first letter in upper case, the rest unchanged."""
     return text[:1].upper() + text[1:]
+
+
+def error_text(kind: str, message: str | None) -> str:
+    """`ValueError: no data`, of a message its first line; not clean."""
+    return f"{kind}: {first_line(message)}" if message else kind
 
 
 def innermost(traceback: str | None) -> str:

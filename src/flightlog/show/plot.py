@@ -123,57 +123,69 @@ def _ticks(low: float, high: float, height: int) -> list[tuple[int, float, float
     return list(found.values())
 
 
+class _Dots:
+    """Characters of two by four dots each, in ASCII of one; y counts from the top."""
+
+    def __init__(self, columns: int, height: int, ascii_only: bool, full: str) -> None:
+        self.wide, self.tall = (1, 1) if ascii_only else (2, 4)
+        self.columns, self.height = columns, height
+        self._ascii, self._full = ascii_only, full
+        self.bits = [[0] * columns for _ in range(height)]
+
+    def set(self, x: int, y: int) -> None:
+        """Set a dot."""
+        self.bits[y // self.tall][x // self.wide] |= _DOTS[x % self.wide][y % self.tall]
+
+    def sign(self, bits: int) -> str:
+        """The character of these dots."""
+        return " " if not bits else self._full if self._ascii else chr(_BRAILLE + bits)
+
+
 class _DotGrid:
-    """Characters, and the dots in them."""
+    """Points, lines behind them, and arrows where a point lies outside."""
 
     def __init__(
         self, columns: int, height: int, count: int, low: float, high: float, ascii_only: bool
     ) -> None:
-        self._fine = (1, 1) if ascii_only else (2, 4)
-        self._columns, self._height, self._count = columns, height, count
-        self._low, self._high = low, high
-        self._signs = [[" "] * columns for _ in range(height)]
-        self._dots = [[0] * columns for _ in range(height)]
+        self._dots = _Dots(columns, height, ascii_only, "*")
+        self._count, self._low, self._high = count, low, high
+        self._behind = [[" "] * columns for _ in range(height)]
+        self._arrows: dict[tuple[int, int], str] = {}
 
     def column(self, number: int) -> int:
         """The column of a point."""
-        return self._x(number) // self._fine[0]
+        return self._x(number) // self._dots.wide
 
     def _x(self, number: int) -> int:
-        cells = self._columns * self._fine[0]
+        cells = self._dots.columns * self._dots.wide
         return (cells - 1) // 2 if self._count < 2 else round(number * (cells - 1) / (self._count - 1))
 
     def _y(self, value: float) -> int:
-        cells = self._height * self._fine[1]
+        cells = self._dots.height * self._dots.tall
         return cells - 1 - round((value - self._low) / (self._high - self._low) * (cells - 1))
 
     def put(self, number: int, value: float, signs: Signs) -> None:
         """Draw a point, or an arrow where it lies outside."""
-        x, column = self._x(number), self.column(number)
-        if not self._low <= value <= self._high:
-            row, sign = (0, signs.above) if value > self._high else (self._height - 1, signs.below)
-            self._dots[row][column], self._signs[row][column] = -1, sign
-            return
-        wide, tall = self._fine
-        y = self._y(value)
-        if self._dots[y // tall][column] >= 0:
-            self._dots[y // tall][column] |= _DOTS[x % wide][y % tall]
+        if self._low <= value <= self._high:
+            self._dots.set(self._x(number), self._y(value))
+        else:
+            row, sign = (0, signs.above) if value > self._high else (self._dots.height - 1, signs.below)
+            self._arrows[row, self.column(number)] = sign
 
     def draw(self, line: LevelLine, sign: str) -> None:
         """Draw a line where there are no points."""
-        row = self._signs[self._y(line.value) // self._fine[1]]
+        row = self._behind[self._y(line.value) // self._dots.tall]
         for column in range(self.column(line.first), self.column(line.last) + 1):
             row[column] = sign
 
     def rows(self) -> list[str]:
-        """The text, from the top."""
-        coarse = self._fine == (1, 1)
+        """The text, from the top; arrows hide points, and points hide lines."""
         return [
             "".join(
-                sign if bits <= 0 else "*" if coarse else chr(_BRAILLE + bits)
-                for bits, sign in zip(dots, signs, strict=True)
+                self._arrows.get((row, column)) or (self._dots.sign(bits) if bits else behind)
+                for column, (bits, behind) in enumerate(zip(dots, self._behind[row], strict=True))
             )
-            for dots, signs in zip(self._dots, self._signs, strict=True)
+            for row, dots in enumerate(self._dots.bits)
         ]
 
 
@@ -192,8 +204,6 @@ def _marks(columns: Sequence[int], width: int, sign: str) -> str:
 HEIGHT = 4
 """Rows of the area of one plot."""
 GAP = "   "
-_LEFT, _RIGHT = (0x40, 0x04, 0x02, 0x01), (0x80, 0x20, 0x10, 0x08)
-"""The bits of a Braille character's dots, from the bottom up, in its left and its right column."""
 BLOCKS, _BLOCKS_ASCII = "▁▂▃▄▅▆▇█", ".:-=+*#@"
 
 
@@ -205,32 +215,18 @@ def area(
     `values` are spread over the columns evenly: of several that fall together the highest is drawn. Where
     nothing is known, nothing is drawn.
     """
-    wide, tall = (1, 1) if ascii_only else (2, 4)
-    cells = spread(values, columns * wide)
-    levels = [_level(value, top, height * tall) for value in cells]
-    rows = []
-    for row in range(height):
-        floor = (height - 1 - row) * tall
-        rows.append(
-            "".join(_sign(levels[at : at + wide], floor, ascii_only) for at in range(0, len(cells), wide))
-        )
-    return rows
+    dots = _Dots(columns, height, ascii_only, "#")
+    bottom = height * dots.tall
+    for x, value in enumerate(spread(values, columns * dots.wide)):
+        for level in range(_level(value, top, bottom)):
+            dots.set(x, bottom - 1 - level)
+    return ["".join(map(dots.sign, row)) for row in dots.bits]
 
 
 def _level(value: float | None, top: float, most: int) -> int:
     if value is None or value <= 0 or top <= 0 or math.isnan(value):
         return 0
     return max(1, min(most, round(min(value / top, 1.0) * most)))
-
-
-def _sign(levels: Sequence[int], floor: int, ascii_only: bool) -> str:
-    if ascii_only:
-        return "#" if levels[0] > floor else " "
-    bits = 0
-    for level, dots in zip(levels, (_LEFT, _RIGHT), strict=False):
-        for bit in dots[: max(0, min(4, level - floor))]:
-            bits |= bit
-    return chr(_BRAILLE + bits) if bits else " "
 
 
 def spread(values: Sequence[float | None], cells: int) -> list[float | None]:

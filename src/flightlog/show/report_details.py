@@ -6,11 +6,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flightlog.core.text import first_line, last_line, plural
+from flightlog.core.text import last_line, plural
 from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
 from flightlog.show.document import FactsBlock, Item, Items, Remarks, Section, TableBlock
-from flightlog.show.phrases import call_text, innermost, known_duration, moment_text
-from flightlog.show.report_sections import calibration_sections, few, names_table, why
+from flightlog.show.phrases import call_text, error_text, innermost, known_duration, moment_text
+from flightlog.show.report_sections import (
+    calibration_sections,
+    few,
+    names_table,
+    slowest_table,
+    spans_note,
+    why,
+)
 from flightlog.show.terminal import Ink, clean
 
 if TYPE_CHECKING:
@@ -90,8 +97,7 @@ def failures_section(report: Summary, shown: int = FEW) -> Section:
     items = []
     for group in failures.by_cause[:shown]:
         example = group.example
-        kind = group.error_type or ", ".join(group.scopes)
-        cause = f"{kind}: {first_line(group.message)}" if group.message else kind
+        cause = error_text(group.error_type or ", ".join(group.scopes), group.message)
         who = call_text(example.task, example.args) if example.task else " and ".join(group.scopes)
         where = f" on {clean(example.worker)}" if example.worker else ""
         place = innermost(example.traceback) or last_line(example.output_tail)
@@ -106,13 +112,10 @@ def _by_name(report: Report) -> Section:
 
 
 def _slowest(report: Report) -> Section:
-    rows = [
-        (call_text(task.task, task.args), format_duration(task.duration_s), task.worker or "")
-        for task in report.tasks.slowest[:SLOWEST]
-    ]
-    if report.tasks.completed <= SLOWEST or not rows:
+    found = report.tasks.slowest[:SLOWEST]
+    if report.tasks.completed <= SLOWEST or not found:
         return Section("Slowest")
-    return Section("Slowest", "", [TableBlock(("Task", "Duration", "Worker"), rows, left=("Worker",))])
+    return Section("Slowest", "", [slowest_table(found)])
 
 
 def _spans(report: Report) -> Section:
@@ -133,12 +136,9 @@ def _spans(report: Report) -> Section:
     ]
     if not rows:
         return Section("Spans")
-    note = (
-        f"{format_count(spans.count)}, {format_duration(spans.busy_s)} busy in "
-        f"{format_duration(spans.wall_s)} of wall time"
-    )
     head = ("Name", "Count", "Errors", "Self", "Total", "Wall", "p50", "p95")
-    return Section("Spans", note, [TableBlock(head, rows, more=few(spans.names - len(rows), "name"))])
+    table = TableBlock(head, rows, more=few(spans.names - len(rows), "name"))
+    return Section("Spans", spans_note(report), [table])
 
 
 def metrics_section(report: Report, shown: int = FEW) -> Section:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from flightlog.analyze.cost.prices import is_old
 from flightlog.analyze.report.critical_path import Kind
 from flightlog.analyze.report.metrics import MetricStats, metric_stats
-from flightlog.core.text import first_line, plural
+from flightlog.core.text import plural
 from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
 from flightlog.show.document import FactsBlock, Item, Items, Remarks, Section, TableBlock
-from flightlog.show.phrases import call_text, known_duration, moment_text, money_text
+from flightlog.show.phrases import call_text, error_text, known_duration, moment_text, money_text
 from flightlog.show.plot import levels_line
 from flightlog.show.terminal import clean
 from flightlog.store.layout import ELAPSED
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from flightlog.analyze.report.report import Report
     from flightlog.analyze.report.spans import CalibrationLoop
     from flightlog.analyze.report.summary import Summary
-    from flightlog.analyze.report.tasks import TaskName
+    from flightlog.analyze.report.tasks import TaskName, TaskRow
     from flightlog.analyze.report.time_shares import Shares, TimeSplit
 
 FRAMES, COUNTED = 4, 5
@@ -130,15 +130,26 @@ def all_tasks(report: Report) -> list[Section]:
     found = [Section("By task", "", [names_table(report)])]
     slowest = report.details.slowest if report.details is not None else {}
     order = sorted(slowest, key=lambda name: (-slowest[name][0].duration_s, name))
-    rows = [
-        (call_text(task.task, task.args, 70), format_duration(task.duration_s), task.worker or "")
-        for name in order
-        for task in slowest[name]
-    ]
-    if rows:
-        table = TableBlock(("Task", "Duration", "Worker"), rows, left=("Worker",))
-        found.append(Section("Slowest of each name", "", [table]))
+    tasks = [task for name in order for task in slowest[name]]
+    if tasks:
+        found.append(Section("Slowest of each name", "", [slowest_table(tasks, 70)]))
     return found
+
+
+def slowest_table(tasks: Sequence[TaskRow], width: int = 60) -> TableBlock:
+    """Tasks with their arguments, durations and workers."""
+    rows = [
+        (call_text(task.task, task.args, width), format_duration(task.duration_s), task.worker or "")
+        for task in tasks
+    ]
+    return TableBlock(("Task", "Duration", "Worker"), rows, left=("Worker",))
+
+
+def spans_note(report: Report) -> str:
+    """How many spans there were, and how long."""
+    spans = report.spans
+    busy, wall = format_duration(spans.busy_s), format_duration(spans.wall_s)
+    return f"{format_count(spans.count)}, {busy} busy in {wall} of wall time"
 
 
 def all_spans(report: Report) -> list[Section]:
@@ -167,16 +178,12 @@ def all_spans(report: Report) -> list[Section]:
                 format_duration(node.total_s),
             )
         )
-    spans = report.spans
-    note = (
-        f"{format_count(spans.count)}, {format_duration(spans.busy_s)} busy in"
-        f" {format_duration(spans.wall_s)} of wall time"
-    )
     head = ("Name", "Count", "Open", "Errors", "Wall", "Self", "Busy", "Total")
     more = few(tree.paths - len(tree.nodes), "path")
     if tree.unplaced:
         more = f"{more}{'; ' if more else 'and '}{plural(tree.unplaced, 'span')} without an outermost one"
-    return [Section("Spans", note, [TableBlock(head, rows, more=more)]), *calibration_sections(report)]
+    table = TableBlock(head, rows, more=more)
+    return [Section("Spans", spans_note(report), [table]), *calibration_sections(report)]
 
 
 def all_workers(report: Report, width: int) -> list[Section]:
@@ -236,8 +243,7 @@ def all_failures(report: Report) -> list[Section]:
         return [Section("Failures", "none")]
     items = []
     for cause in causes:
-        kind = cause.error_type or "failure"
-        text = f"{kind}: {first_line(cause.message)}" if cause.message else kind
+        text = error_text(cause.error_type or "failure", cause.message)
         frames = [
             line.strip() for line in (cause.traceback or "").splitlines() if line.strip().startswith("File ")
         ]

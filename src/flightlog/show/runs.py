@@ -34,8 +34,8 @@ def runs_text(entries: Sequence[RunEntry], *, width: int | None = None, color: b
         "Run": [clean(entry.run_id) for entry in entries],
         "Status": [_status(entry) for entry in entries],
         "Started": [moment_text(entry.start_time) for entry in entries],
-        "Duration": [_duration(entry) for entry in entries],
-        "Tasks": [_tasks(entry) for entry in entries],
+        "Duration": [run_duration(entry) for entry in entries],
+        "Tasks": [run_tasks(entry) for entry in entries],
         "Size": ["" if e.size_bytes is None else format_bytes(e.size_bytes) for e in entries],
     }
     ink = Ink(color)
@@ -71,11 +71,13 @@ def _at_least(entry: RunEntry) -> str:
     return "≥ " if entry.status == "crashed" and entry.end_time is None else ""
 
 
-def _duration(entry: RunEntry) -> str:
+def run_duration(entry: RunEntry) -> str:
+    """How long a run took; empty where that is unknown."""
     return "" if entry.duration_s is None else f"{_at_least(entry)}{format_duration(entry.duration_s)}"
 
 
-def _tasks(entry: RunEntry) -> str:
+def run_tasks(entry: RunEntry) -> str:
+    """`11 of 12, 1 failed`; empty without tasks."""
     if not entry.tasks_submitted and not entry.tasks_completed and not entry.tasks_failed:
         return ""
     # The tasks of other processes are not counted yet.

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
 
 from msgspec import Struct
 
+from flightlog.show.runs import run_duration, run_tasks
 from flightlog.show.terminal import brief
 from flightlog.store import layout
 from flightlog.store.catalogue import PastRun, past_runs
@@ -292,8 +293,10 @@ class RunRow(Struct, frozen=True, kw_only=True):
     start_time: str | None
     started: float | None
     """The same, in seconds since 1970."""
-    ended: bool
     duration_s: float | None
+    duration: str
+    """In words, as `tasks`."""
+    tasks: str
     submitted: int | None
     completed: int | None
     failed: int | None
@@ -366,8 +369,9 @@ def _row(one: PastRun) -> RunRow:
         status=brief(entry.status, 40),
         start_time=entry.start_time,
         started=unix_time(entry.start_time),
-        ended=entry.end_time is not None,
         duration_s=entry.duration_s,
+        duration=run_duration(entry),
+        tasks=run_tasks(entry),
         submitted=entry.tasks_submitted,
         completed=entry.tasks_completed,
         failed=entry.tasks_failed,

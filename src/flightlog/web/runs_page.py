@@ -11,7 +11,6 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 from nicegui import events, ui
 
-from flightlog.core.units import format_count, format_duration
 from flightlog.show.phrases import moment_text
 from flightlog.show.terminal import brief
 from flightlog.web.dashboard import FRESH_S, Dashboard, Listing, RunRow
@@ -70,28 +69,19 @@ def shown(row: RunRow) -> dict[str, Any]:
         if goes_on and row.submitted
         else None
     )
-    at_least = "≥ " if row.status == "crashed" and not row.ended else ""
     return {
         "key": row.key,
         "run": row.run_id,
         "project": brief(row.project, 80),
         "status": row.status if row.status in STATUSES else "unknown",
         "started": moment_text(row.start_time)[:16] if row.start_time else "unknown",
-        "duration": "" if row.duration_s is None else at_least + format_duration(row.duration_s),
-        "tasks": _tasks(row, at_least),
+        "duration": row.duration,
+        "tasks": row.tasks,
         "done": None if done is None else round(done, 1),
         "host": row.host or "",
         "error": row.problem or row.error or "",
         "tags": [brief(tag, 40) for tag in row.tags[:6]] or None,
     }
-
-
-def _tasks(row: RunRow, at_least: str) -> str:
-    if not row.submitted and not row.completed and not row.failed:
-        return ""
-    failed = f", {at_least}{format_count(row.failed)} failed" if row.failed else ""
-    of = f" of {at_least}{format_count(row.submitted)}" if row.submitted else ""
-    return f"{at_least}{format_count(row.completed)}{of}{failed}"
 
 
 class RunsPage:
@@ -337,21 +327,11 @@ class RunSelection(Struct, frozen=True, kw_only=True):
 
 def wanted_of(query: Mapping[str, str]) -> RunFilter:
     """The filter of an address's query; unknown names and invalid values are ignored."""
-
-    def text(name: str) -> str:
-        return query.get(name, "")[:200]
-
+    texts = ("project", "status", "tag", "text", "since", "until")
     order = query.get("order", "started")
-    return RunFilter(
-        project=text("project"),
-        status=text("status"),
-        tag=text("tag"),
-        text=text("text"),
-        since=text("since"),
-        until=text("until"),
-        order=order if order in _ORDERS else "started",  # type: ignore[arg-type]
-        descending=query.get("descending", "1") != "0",
-    )
+    wanted: dict[str, Any] = {name: query.get(name, "")[:200] for name in texts}
+    wanted["order"] = order if order in _ORDERS else "started"
+    return RunFilter(**wanted, descending=query.get("descending", "1") != "0")
 
 
 def choose(rows: Sequence[RunRow], wanted: RunFilter) -> RunSelection:

@@ -14,7 +14,14 @@ from flightlog.core.text import plural
 from flightlog.core.units import format_count, format_duration
 from flightlog.show import figures
 from flightlog.show.bounded import bounded
-from flightlog.show.comparison import WHY, answer_text, comparison_sections, percent_text, wall_text
+from flightlog.show.comparison import (
+    WHY,
+    answer_text,
+    comparison_sections,
+    opposite,
+    percent_text,
+    wall_text,
+)
 from flightlog.show.figures.timeline import span_names
 from flightlog.show.html.blocks import blocks_of
 from flightlog.show.html.elements import Child, Element, coded, said, tag
@@ -29,8 +36,6 @@ if TYPE_CHECKING:
     from flightlog.analyze.compare.run_groups import Reference
     from flightlog.analyze.compare.thresholds import Threshold, ThresholdOutcome
 
-ALIKE = 0.02
-"""Wall times that differ by less are as good as the same."""
 REASONS = 3
 
 
@@ -161,17 +166,7 @@ def _checked(outcomes: Sequence[ThresholdOutcome]) -> Element | None:
 
 
 def _style(wall: Change) -> str:
-    if wall.ratio is None or abs(wall.ratio - 1) < ALIKE:
-        return "plain"
-    noise = wall.interval
-    if (
-        noise is not None
-        and noise.low is not None
-        and noise.high is not None
-        and noise.low <= 1 <= noise.high
-    ):
-        return "plain"
-    return "bad" if wall.ratio > 1 else "good"
+    return {None: "plain", "faster": "bad", "slower": "good"}[opposite(wall)]
 
 
 def _tiles(comparison: Comparison) -> list[Element]:

@@ -12,11 +12,11 @@ from msgspec.structs import replace
 from flightlog.analyze.charts.report_with_charts import report_with_charts
 from flightlog.analyze.compare.runs import environment_of
 from flightlog.core.errors import FlightlogError
-from flightlog.core.text import first_line, plural
+from flightlog.core.text import plural
 from flightlog.core.units import format_count
 from flightlog.show import figures
 from flightlog.show.bounded import bounded
-from flightlog.show.diagnosis import cause_parts, cause_title
+from flightlog.show.diagnosis import cause_parts
 from flightlog.show.document import FactsBlock, Labelled, Section, TableBlock
 from flightlog.show.figures.lines import limit_note
 from flightlog.show.figures.timeline import OUTSIDE, span_names, timeline_notes
@@ -32,8 +32,8 @@ from flightlog.show.html.page import (
     spread_numbers,
     wait_numbers,
 )
-from flightlog.show.html.verdict import raw, verdict_element
-from flightlog.show.phrases import args_text, call_text, capitalized, moment_text
+from flightlog.show.html.verdict import cause_heading, raw, verdict_element
+from flightlog.show.phrases import args_text, call_text, error_text, moment_text
 from flightlog.show.report import TITLE as WALL_TIME
 from flightlog.show.report import not_recorded, report_sections
 from flightlog.show.report_details import metrics_section
@@ -461,15 +461,7 @@ def failures_part(report: Report, diagnosis: RunDiagnosis | None) -> PagePart:
 
 
 def _diagnosed(cause: Cause) -> Element:
-    style = "warn" if cause.failure_class == "unknown" else "bad"
-    name, _, headline = cause_title(cause).partition(": ")
-    title = tag(
-        "h3",
-        tag("span", said(capitalized(name.replace("_", " ")), 200), class_=style),
-        ": ",
-        coded(headline, 600),
-    )
-    return tag("div", title, block_of(cause_block(cause)), class_="cause")
+    return tag("div", tag("h3", cause_heading(cause)), block_of(cause_block(cause)), class_="cause")
 
 
 def cause_block(cause: Cause) -> Labelled:
@@ -487,8 +479,7 @@ def _command(text: str) -> Element:
 
 
 def _group(cause: FailureCause) -> Element:
-    kind = cause.error_type or "failure"
-    message = f"{kind}: {first_line(cause.message)}" if cause.message else kind
+    message = error_text(cause.error_type or "failure", cause.message)
     pairs = [
         ("When", f"first {moment_text(cause.first)}, last {moment_text(cause.last)}"),
         ("Tasks", _counts(cause.tasks)),

@@ -10,12 +10,13 @@ import msgspec
 
 from flightlog.core.text import plural
 from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
+from flightlog.show.diagnosis import cause_title
 from flightlog.show.html.elements import Child, Element, coded, said, tag
 from flightlog.show.phrases import capitalized, moment_text, money_text
 from flightlog.show.report import TITLE, findings_section, wall_time_text
 
 if TYPE_CHECKING:
-    from flightlog.analyze.diagnosis.results import RunDiagnosis
+    from flightlog.analyze.diagnosis.results import Cause, RunDiagnosis
     from flightlog.analyze.report.report import Report
 
 FINDINGS, CAUSES = 3, 2
@@ -212,19 +213,21 @@ def _failed(diagnosis: RunDiagnosis | None) -> list[AdviceRow]:
     """The causes that explain most, with the first remedies of each."""
     if diagnosis is None:
         return []
-    rows = []
-    for cause in diagnosis.causes[:CAUSES]:
-        known = cause.failure_class != "unknown"
-        name = capitalized(said(cause.failure_class, 80)).replace("_", " ") if known else "Cause unknown"
-        sure = f" ({said(cause.certainty, 40)})" if known else ""
-        what = tag(
-            "p",
-            tag("strong", f"{name}{sure}: ", class_="bad" if known else "warn"),
-            coded(cause.headline, 600),
+    return [
+        AdviceRow(
+            tag("p", cause_heading(cause)),
+            [tag("p", coded(capitalized(text), 600)) for text in cause.suggestions[:2] or cause.missing[:1]],
         )
-        advice = cause.suggestions[:2] or cause.missing[:1]
-        rows.append(AdviceRow(what, [tag("p", coded(capitalized(text), 600)) for text in advice]))
-    return rows
+        for cause in diagnosis.causes[:CAUSES]
+    ]
+
+
+def cause_heading(cause: Cause) -> list[Child]:
+    """What went wrong, and how sure that is."""
+    style = "warn" if cause.failure_class == "unknown" else "bad"
+    name, _, headline = cause_title(cause).partition(": ")
+    sure = said(capitalized(name.replace("_", " ")), 200)
+    return [tag("strong", f"{sure}: ", class_=style), *coded(headline, 600)]
 
 
 def _limited(report: Report) -> list[AdviceRow]:
