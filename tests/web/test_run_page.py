@@ -41,8 +41,6 @@ from flightlog.web.run_view import (
     FIGURES_S,
     SHOWN,
     RunParts,
-    figure_notes,
-    figure_titles,
     run_figures,
     run_parts,
 )
@@ -162,8 +160,10 @@ def test_what_is_to_be_said_of_a_figure_stands_beside_it_and_not_in_it(state: Li
     said = msgspec.structs.replace(
         state, memory=msgspec.structs.replace(state.memory, notes=["Two hosts are left out."])
     )
-    assert figure_notes(said)["memory"] == "Two hosts are left out."
-    assert "left out" not in msgspec.json.encode(run_figures(said)["memory"]).decode()
+    memory = run_figures(said)["memory"]
+    assert memory is not None
+    assert memory["note"] == "Two hosts are left out."
+    assert "left out" not in msgspec.json.encode(memory["figure"]).decode()
 
 
 def test_the_curves_of_metrics_are_drawn_those_with_the_most_values_first(tmp_path: Path) -> None:
@@ -173,11 +173,9 @@ def test_the_curves_of_metrics_are_drawn_those_with_the_most_values_first(tmp_pa
         for step in range(steps)
     ]
     state = FollowedRun(make_run(tmp_path, values), now=lambda: NOW).update()
-    figures, titles = run_figures(state), figure_titles(state)
-    drawn = [name for name in CURVES if figures[name] is not None]
-    assert [titles[name] for name in drawn] == ["loss", "accuracy"]
-    loss = figures[drawn[0]]
-    assert loss is not None
+    drawn = [found for name in CURVES if (found := run_figures(state)[name]) is not None]
+    assert [found["title"] for found in drawn] == ["loss", "accuracy"]
+    loss = drawn[0]["figure"]
     assert (list(loss["data"][0]["x"]), loss["layout"]["xaxis"]["title"]["text"]) == (list(range(9)), "step")
 
 
@@ -186,8 +184,8 @@ def test_a_curve_over_time_begins_with_the_run_and_is_none_where_that_is_unknown
     state = FollowedRun(make_run(tmp_path, values), now=lambda: NOW).update()
     drawn = run_figures(state)[CURVES[0]]
     assert drawn is not None
-    assert list(drawn["data"][0]["x"]) == pytest.approx([1, 2, 3])
-    assert "since" in drawn["layout"]["xaxis"]["title"]["text"]
+    assert list(drawn["figure"]["data"][0]["x"]) == pytest.approx([1, 2, 3])
+    assert "since" in drawn["figure"]["layout"]["xaxis"]["title"]["text"]
     unknown = msgspec.structs.replace(state, start_time="some day")
     assert run_figures(unknown)[CURVES[0]] is None
 

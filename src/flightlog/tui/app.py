@@ -426,30 +426,22 @@ class PaneView(Vertical):
         self.query_one(".plots", Static).display = False
         say(self.query_one(".empty", Static), Text())
 
-    def sort_next(self) -> str:
-        """Sort by the next column, after the last one as it comes; says which."""
+    def sort_next(self) -> None:
+        """Sort by the next column, after the last one as it comes."""
         columns = self._pane.columns if self._pane else ()
         by = 0 if self._by is None else self._by + 1
-        return self._sort(by if by < len(columns) else None)
+        self._sort(by if by < len(columns) else None)
 
-    def sort_by(self, by: int) -> str:
-        """Sort by a column, reversed the second time; returns a description."""
-        if by == self._by:
-            return self.turn_around()
-        return self._sort(by)
-
-    def _sort(self, by: int | None) -> str:
+    def _sort(self, by: int | None) -> None:
         columns = self._pane.columns if self._pane else ()
         self._by = by
         self._reverse = by is not None and columns[by].right  # of numbers the largest first
         self._fill()
-        return "as it comes" if by is None else columns[by].title
 
-    def turn_around(self) -> str:
+    def turn_around(self) -> None:
         """The other way round."""
         self._reverse = not self._reverse
         self._fill()
-        return "the other way round"
 
     def narrow(self, having: str) -> None:
         """Only rows that have this text in them; all for none."""
@@ -461,9 +453,12 @@ class PaneView(Vertical):
         self._fill()
 
     def on_data_table_header_selected(self, event: DataTable.HeaderSelected) -> None:
-        """A click on a title sorts."""
+        """A click on a title sorts; the second one the other way round."""
         event.stop()
-        self.sort_by(event.column_index)
+        if event.column_index == self._by:
+            self.turn_around()
+        else:
+            self._sort(event.column_index)
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
         """Enter, or a click on the row that is marked, opens it."""

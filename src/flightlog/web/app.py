@@ -70,7 +70,10 @@ def _of(request: Request) -> Dashboard:
 def _pages() -> FastAPI:
     """All addresses; made once in a process."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-    add_to(app, _of)
+    app.add_route("/run/{key}/report", _report_page)
+    app.add_route("/compare", _compare_page)
+    app.add_route("/metrics", _metrics_text)
+    app.add_route("/health", _health)
 
     @ui.page("/", response_timeout=PATIENCE_S)
     async def runs(request: Request) -> None:
@@ -122,7 +125,7 @@ _ICON = (
 
 async def _nothing_there(_request: Request, _error: Exception) -> Response:
     """NiceGUI's own 404 keeps a page in memory for each, and logs the address as sent."""
-    return no_such_page()
+    return _said("There is no such page", "", 404)
 
 
 async def _run_page(request: Request, key: str, page: str) -> None:
@@ -142,57 +145,40 @@ async def _run_page(request: Request, key: str, page: str) -> None:
 log = logging.getLogger("flightlog")
 
 LONGEST_ACCEPT = 1000
-DashboardOf = Callable[[Request], "Dashboard"]
 
 
-def ways_of(key: str) -> dict[str, str]:
-    """Links from a run's report to its other pages in the dashboard."""
-    here = f"/run/{key}"
-    return {"All runs": "/", "Live": here, "Diagnosis": f"{here}/diagnosis", "Advice": f"{here}/advice"}
+async def _report_page(request: Request) -> Response:
+    dashboard = _of(request)
+    row = await dashboard.find(request.path_params["key"])
+    if row is None:
+        return _no_such_run()
+    here = f"/run/{row.key}"
+    ways = {"All runs": "/", "Live": here, "Diagnosis": f"{here}/diagnosis", "Advice": f"{here}/advice"}
+    return await _page(request, lambda: dashboard.of_run("report", row, lambda run: _report(run, ways)))
 
 
-def add_to(app: FastAPI, dashboard_of: DashboardOf) -> None:
-    """Give the application these addresses."""
+async def _compare_page(request: Request) -> Response:
+    dashboard = _of(request)
+    rows = [await dashboard.find(request.query_params.get(side, "")) for side in ("a", "b")]
+    found = tuple(row for row in rows if row is not None)
+    if len(found) < 2:
+        return _no_such_run()
+    return await _page(request, lambda: dashboard.of_runs("compare", found, _compare))
 
-    async def report(request: Request) -> Response:
-        dashboard = dashboard_of(request)
-        row = await dashboard.find(request.path_params["key"])
-        if row is None:
-            return _no_such_run()
-        ways = ways_of(row.key)
-        return await _page(
-            request,
-            dashboard.patience_s,
-            lambda: dashboard.of_run("report", row, lambda run: _report(run, ways)),
+
+async def _metrics_text(request: Request) -> Response:
+    dashboard, accept = _of(request), request.headers.get("accept", "")[:LONGEST_ACCEPT]
+    try:
+        body, kind = await dashboard.results.get(
+            ("metrics", accept), lambda: _metrics(dashboard, accept), max_age_s=1.0
         )
+    except FlightlogError as error:
+        return PlainTextResponse(f"{error}\n", status_code=501)
+    return Response(body, headers={"content-type": kind})
 
-    async def compare(request: Request) -> Response:
-        dashboard = dashboard_of(request)
-        rows = [await dashboard.find(request.query_params.get(side, "")) for side in ("a", "b")]
-        found = tuple(row for row in rows if row is not None)
-        if len(found) < 2:
-            return _no_such_run()
-        return await _page(
-            request, dashboard.patience_s, lambda: dashboard.of_runs("compare", found, _compare)
-        )
 
-    async def metrics(request: Request) -> Response:
-        dashboard, accept = dashboard_of(request), request.headers.get("accept", "")[:LONGEST_ACCEPT]
-        try:
-            body, kind = await dashboard.results.get(
-                ("metrics", accept), lambda: _metrics(dashboard, accept), max_age_s=1.0
-            )
-        except FlightlogError as error:
-            return PlainTextResponse(f"{error}\n", status_code=501)
-        return Response(body, headers={"content-type": kind})
-
-    async def health(_: Request) -> Response:
-        return PlainTextResponse("ok\n")
-
-    app.add_route("/run/{key}/report", report)
-    app.add_route("/compare", compare)
-    app.add_route("/metrics", metrics)
-    app.add_route("/health", health)
+async def _health(_: Request) -> Response:
+    return PlainTextResponse("ok\n")
 
 
 def _report(run: Run, ways: Mapping[str, str]) -> bytes:
@@ -215,12 +201,10 @@ def _packed(page: str) -> bytes:
     return gzip.compress(page.encode(), 4)
 
 
-async def _page(request: Request, patience_s: float, work: Callable[[], Awaitable[bytes]]) -> Response:
+async def _page(request: Request, work: Callable[[], Awaitable[bytes]]) -> Response:
     try:
-        packed, headers = (
-            await _in_time(request, patience_s, work),
-            {"cache-control": "no-store", "vary": "accept-encoding"},
-        )
+        packed = await _in_time(request, work)
+        headers = {"cache-control": "no-store", "vary": "accept-encoding"}
         if packed is None:
             return _said("The page is being made", "It appears here automatically.", 200, refresh=True)
         if "gzip" in request.headers.get("accept-encoding", ""):
@@ -233,21 +217,16 @@ async def _page(request: Request, patience_s: float, work: Callable[[], Awaitabl
         return _said("This cannot be shown", f"{type(error).__name__}: {error}", 500)
 
 
-async def _in_time(request: Request, patience_s: float, work: Callable[[], Awaitable[bytes]]) -> bytes | None:
+async def _in_time(request: Request, work: Callable[[], Awaitable[bytes]]) -> bytes | None:
     """The result; None where it takes long and the window would stay empty: the work continues."""
     if request.headers.get("sec-fetch-dest") != "document":
         return await work()
     waiting = asyncio.ensure_future(work())
-    await asyncio.wait({waiting}, timeout=patience_s)
+    await asyncio.wait({waiting}, timeout=_of(request).patience_s)
     if not waiting.done():
         waiting.cancel()
         return None
     return waiting.result()
-
-
-def no_such_page() -> Response:
-    """The answer at an address that there is none of."""
-    return _said("There is no such page", "", 404)
 
 
 def _no_such_run() -> Response:

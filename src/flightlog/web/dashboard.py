@@ -12,7 +12,7 @@ import re
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
@@ -345,17 +345,13 @@ class RunsFolder:
         with self._looking:
             self.looks += 1
             folder = self.place.folder()
-            rows = _rows(past_runs(folder, headlines=False))
+            rows = tuple(map(_row, past_runs(folder, headlines=False)))
             named: dict[str, RunRow] = {}
             for row in rows:
                 named.setdefault(row.key, row)
             return Listing(
                 place=place(folder), folder=folder, rows=rows, notes=self.place.notes, by_key=named
             )
-
-
-def _rows(found: Iterable[PastRun]) -> tuple[RunRow, ...]:
-    return tuple(_row(one) for one in found)
 
 
 def _row(one: PastRun) -> RunRow:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
@@ -29,30 +29,13 @@ def _css() -> str:
     return files("flightlog.web").joinpath("run_page.css").read_text("utf-8")
 
 
-def run_page(
-    state_of: Callable[[], LiveState | None],
-    shown: RunParts,
-    *,
-    address: str,
-    problem_of: Callable[[], str | None] = lambda: None,
-) -> RunPage:
-    """The content of a run's page, within its frame; updated with new states while it is open.
+class RunPage:
+    """The page of one viewer, of few elements, because each costs the server something per viewer.
 
     `state_of` returns the latest state without waiting, None before the first; `shown` is shared by all
     viewers of the run. `address` is the prefix of the run's other pages; `problem_of` says why there is no
     newer state.
     """
-    ui.add_css(_css())
-    page = RunPage(state_of, shown, address=address, problem_of=problem_of)
-    state_of()  # whoever reads the run begins now
-    # The page goes out without data, which comes by the socket at once: within HTML it costs three times as
-    # much.
-    ui.timer(EVERY_S, page.tick)
-    return page
-
-
-class RunPage:
-    """The page of one viewer, of few elements, because each costs the server something per viewer."""
 
     def __init__(
         self,
@@ -176,12 +159,15 @@ def _columns(name: str) -> str:
 
 
 async def live_page(dashboard: Dashboard, row: RunRow) -> None:
-    """The content of `/run/<key>`."""
-
-    def state_of() -> LiveState | None:
-        return dashboard.live.state(row.path)
-
-    def problem_of() -> str | None:
-        return dashboard.live.problem(row.path)
-
-    run_page(state_of, run_parts(row.path), address=f"/run/{row.key}", problem_of=problem_of)
+    """The content of `/run/<key>`; updated with new states while it is open."""
+    ui.add_css(_css())
+    page = RunPage(
+        partial(dashboard.live.state, row.path),
+        run_parts(row.path),
+        address=f"/run/{row.key}",
+        problem_of=partial(dashboard.live.problem, row.path),
+    )
+    dashboard.live.state(row.path)  # whoever reads the run begins now
+    # The page goes out without data, which comes by the socket at once: within HTML it costs three times as
+    # much.
+    ui.timer(EVERY_S, page.tick)

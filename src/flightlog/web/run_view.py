@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
@@ -251,13 +251,7 @@ def _key(row: LiveRow) -> str:
 
 
 def _figures(state: LiveState) -> dict[str, str]:
-    notes, titles = figure_notes(state), figure_titles(state)
-    return {
-        name: ""
-        if figure is None
-        else json.dumps({"title": titles[name], "note": notes[name], "figure": figure})
-        for name, figure in run_figures(state).items()
-    }
+    return {name: json.dumps(found) if found else "" for name, found in run_figures(state).items()}
 
 
 def _json(value: Any) -> str:
@@ -279,48 +273,33 @@ _CONFIG = {**CONFIG, "displayModeBar": False}
 
 
 def run_figures(state: LiveState) -> dict[str, dict[str, Any] | None]:
-    """Each figure by its name; None where there is nothing to draw. What a viewer has zoomed stays zoomed."""
-    timeline = state.timeline
-    names = colors_of(timeline.names) if timeline is not None else {}
-    found: dict[str, dict[str, Any] | None] = {
-        "timeline": None
-        if timeline is None
-        else _ready(timeline_figure(timeline, colors=names, notes=False), timeline.since)
-    }
+    """Each figure by its name with its title and note, which stands beside the title, where a phone has room
+    for it; None where there is nothing to draw.
+    """
+    found: dict[str, dict[str, Any] | None] = {}
+    timeline, start = state.timeline, state.start_time
+    if timeline is not None:
+        drawn = timeline_figure(timeline, colors=colors_of(timeline.names), notes=False)
+        found["timeline"] = _ready(TITLES["timeline"], drawn, timeline.since, timeline.notes)
     for name, chart in _charts(state).items():
-        found[name] = None if chart is None else _ready(chart_figure(chart, notes=False), chart.since)
-    for name, curve in _curves(state).items():
-        length_s, since = state.elapsed_s or 0.0, state.start_time
-        figure = None if curve is None else curve_figure(curve, length_s=length_s, since=since, notes=False)
-        found[name] = _ready(figure, since if curve is not None and curve.by == "time" else None)
-    return found
+        if chart is not None:
+            notes = [*chart.notes, limit_note(chart) or ""]
+            found[name] = _ready(TITLES[name], chart_figure(chart, notes=False), chart.since, notes)
+    for name, curve in zip(CURVES, _curves(state), strict=False):
+        drawn = curve_figure(curve, length_s=state.elapsed_s or 0.0, since=start, notes=False)
+        since = start if curve.by == "time" else None
+        found[name] = _ready(brief(curve.name, 80), drawn, since, curve_notes(curve))
+    return {name: found.get(name) for name in (*TITLES, *CURVES)}
 
 
-def figure_titles(state: LiveState) -> dict[str, str]:
-    """Titles of the figures, by name."""
-    curves = {name: "" if curve is None else brief(curve.name, 80) for name, curve in _curves(state).items()}
-    return {**TITLES, **curves}
-
-
-def figure_notes(state: LiveState) -> dict[str, str]:
-    """Notes on the figures, by name; they are beside the title, where a phone has room for them."""
-    said = {"timeline": " ".join(state.timeline.notes) if state.timeline is not None else ""}
-    for name, chart in _charts(state).items():
-        said[name] = "" if chart is None else " ".join([*chart.notes, limit_note(chart) or ""]).strip()
-    for name, curve in _curves(state).items():
-        said[name] = "" if curve is None else " ".join(curve_notes(curve))
-    return said
-
-
-def _curves(state: LiveState) -> dict[str, Curve | None]:
+def _curves(state: LiveState) -> list[Curve]:
     """A curve over time needs a start of the run."""
     started = moment(state.start_time)
-    drawn = [
+    return [
         _curve(one.name, one.points, 0.0 if one.points.by == "step" else (started or 0) / SECOND)
         for one in sorted(state.metrics, key=lambda one: -one.count)
         if one.points is not None and (one.points.by == "step" or started is not None)
     ]
-    return {name: drawn[n] if n < len(drawn) else None for n, name in enumerate(CURVES)}
 
 
 def _curve(name: str, points: MetricPoints, began: float) -> Curve:
@@ -362,7 +341,10 @@ def _without_crowd(chart: Chart) -> Chart:
     )
 
 
-def _ready(figure: Figure | None, since: str | None) -> dict[str, Any] | None:
+def _ready(
+    title: str, figure: Figure | None, since: str | None, notes: Sequence[str]
+) -> dict[str, Any] | None:
+    """A figure for the browser; what a viewer has zoomed stays zoomed."""
     if figure is None:
         return None
     drawn = figure.to_plotly_json()
@@ -373,4 +355,5 @@ def _ready(figure: Figure | None, since: str | None) -> dict[str, Any] | None:
         unit = str(axis["title"]["text"]).rpartition(", ")[2]
         # The page says the day, and a phone has no room for it.
         axis["title"]["text"] = f"{unit} since {moment_text(since)[11:]}"
-    return {"data": drawn["data"], "layout": layout, "config": dict(_CONFIG)}
+    ready = {"data": drawn["data"], "layout": layout, "config": dict(_CONFIG)}
+    return {"title": title, "note": " ".join(note for note in notes if note), "figure": ready}
