@@ -11,7 +11,8 @@ from builders.runs import make_run
 from dashboards import dashboard, status_of
 
 from flightlog.core.errors import MissingExtra, UsageError
-from flightlog.web.serving import MOST_HEADERS, PORT, CleanLines, ServerAddress, is_loopback, listen, needs_ui
+from flightlog.web.access import is_loopback
+from flightlog.web.serving import MOST_HEADERS, PORT, CleanLines, ServerAddress, listen, needs_ui
 
 TOKEN = "a-token-that-is-long-enough"
 

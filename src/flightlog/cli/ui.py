@@ -62,8 +62,8 @@ def ui(
     Example: flightlog ui --open
     """
     from flightlog.store.runs_folder import place as name_of
-    from flightlog.web.access import token_for
-    from flightlog.web.serving import ServerAddress, is_loopback, listen, needs_ui, serve
+    from flightlog.web.access import is_loopback, token_for
+    from flightlog.web.serving import ServerAddress, listen, needs_ui, serve
 
     asked = token_for(token, none=no_token, loopback=is_loopback(host))
     folder = readable_runs_folder(runs_dir)

@@ -309,18 +309,12 @@ def _shrink(widths: list[int], right: Sequence[bool], heads: Sequence[str], widt
         have if number else min(have, max(NARROWEST, min(width_of(head), 2 * NARROWEST)))
         for have, number, head in zip(widths, right, heads, strict=True)
     ]
-    excess = sum(widths) + len(GAP) * (len(widths) - 1) - width
-    while excess > 0:
-        widest = max(range(len(widths)), key=lambda n: widths[n] - least[n])
-        room = widths[widest] - least[widest]
-        if room <= 0:
+    widths[:] = [max(low, min(have, width)) for have, low in zip(widths, least, strict=True)]
+    while sum(widths) + len(GAP) * (len(widths) - 1) > width:
+        widest = max(range(len(widths)), key=lambda n: widths[n] if widths[n] > least[n] else 0)
+        if widths[widest] <= least[widest]:
             return False
-        others = sorted(
-            (widths[n] for n in range(len(widths)) if n != widest and widths[n] > least[n]), reverse=True
-        )
-        step = max(1, min(room, excess, widths[widest] - (others[0] if others else 0)))
-        widths[widest] -= step
-        excess -= step
+        widths[widest] -= 1
     return True
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 import msgspec
 from msgspec import Struct
@@ -17,7 +17,7 @@ from flightlog.analyze.predict.eta import Eta
 from flightlog.core.text import plural
 from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
 from flightlog.session.progress import eta_text
-from flightlog.show.document import GAP, TableBlock
+from flightlog.show.document import GAP, TableBlock, facts
 from flightlog.show.phrases import moment_text, money_text
 from flightlog.show.plot import levels_line, spread, summed, unit_label
 from flightlog.show.terminal import LONGEST, Ink, brief, clean, cut_middle, fit, pad, width_of, wrap
@@ -441,18 +441,9 @@ def arranged(pane: Pane, *, by: int | None = None, reverse: bool = False, having
     ]
     if by is None:
         return rows[::-1] if reverse else rows
-    unknown = [row for row in rows if row.cells[by].order is None]
-    numbers: list[tuple[float, LiveRow]] = []
-    texts: list[tuple[str, LiveRow]] = []
-    for row in rows:
-        order = row.cells[by].order
-        if isinstance(order, str):
-            texts.append((order, row))
-        elif order is not None:
-            numbers.append((order, row))
-    numbers.sort(key=lambda one: one[0], reverse=reverse)
-    texts.sort(key=lambda one: one[0], reverse=reverse)
-    return [*(row for _, row in numbers), *(row for _, row in texts), *unknown]
+    known = [row for row in rows if row.cells[by].order is not None]
+    known.sort(key=lambda row: cast("Any", row.cells[by].order), reverse=reverse)  # of one kind in a column
+    return [*known, *(row for row in rows if row.cells[by].order is None)]
 
 
 def widths(pane: Pane, rows: Sequence[LiveRow], room: int, gap: int) -> list[int]:
@@ -680,9 +671,8 @@ def details_lines(about: Struct) -> list[str]:
     Unknown values are shown as unknown. A text of more than `LINES` lines is cut, with a note.
     """
     fields: Mapping[str, object] = msgspec.structs.asdict(about)
-    facts = [(_label(name), _value(name, value)) for name, value in fields.items() if name not in _LONG]
-    longest = max((len(label) for label, _ in facts), default=0) + 1
-    lines = [f"{pad(f'{label}:', longest)}  {value}" for label, value in facts]
+    pairs = [(_label(name), _value(name, value)) for name, value in fields.items() if name not in _LONG]
+    lines = facts(pairs, ink=Ink(False), indent="")
     for name in _LONG:
         text = fields.get(name)
         if isinstance(text, str) and text:

@@ -100,7 +100,7 @@ class AccessControl:
 
     def _is_here(self, host: str) -> bool:
         name = _name_of(host)
-        return name in {"localhost", self._host} or _is_loopback(name)
+        return name == self._host or is_loopback(name)
 
     def _is_known(self, scope: Scope, headers: Mapping[str, str]) -> bool:
         assert self._token is not None
@@ -221,9 +221,12 @@ def _name_of(host: str) -> str:
         return ""
 
 
-def _is_loopback(name: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address."""
+    if host.lower() == "localhost":
+        return True
     try:
-        return ipaddress.ip_address(name).is_loopback
+        return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
+STATUSES = ("running", "completed", "failed", "interrupted", "crashed", "unknown")
 FRESH_S = 2.0
 """Minimum age of the list of runs before it is read again; reading takes at most a fifth of the time."""
 RUNNING_S = 5.0

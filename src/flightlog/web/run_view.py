@@ -22,6 +22,7 @@ from flightlog.show.figures.lines import curve_figure, curve_notes
 from flightlog.show.live import NOTHING, TABLES, LiveRow, Pane, call_text, error_text, left_text
 from flightlog.show.phrases import doing_title, moment_text, money_text
 from flightlog.show.terminal import brief
+from flightlog.web.dashboard import STATUSES
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -35,7 +36,6 @@ SHOWN = ("running", "workers", "resources", "gpu", "tasks", "slowest", "spans", 
 """The tables of the page, in its order."""
 FAILURES, LOG_LINES = 20, 80
 """Maximum of newest items on the page."""
-STATUSES = frozenset({"running", "completed", "failed", "interrupted", "crashed", "unknown"})
 _WORDS = {"crashed": "exited unexpectedly", "unknown": "of unknown status"}
 _encode = msgspec.json.Encoder().encode
 

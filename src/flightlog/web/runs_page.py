@@ -13,10 +13,9 @@ from nicegui import events, ui
 
 from flightlog.show.phrases import moment_text
 from flightlog.show.terminal import brief
-from flightlog.web.dashboard import FRESH_S, Dashboard, Listing, RunRow
+from flightlog.web.dashboard import FRESH_S, STATUSES, Dashboard, Listing, RunRow
 from flightlog.web.layout import heading, page_layout, words
 
-STATUSES = ("running", "completed", "failed", "interrupted", "crashed", "unknown")
 OFFERED = 500
 """Projects and tags that can be chosen from a list; others are found by their words."""
 NOTE = 1000

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import errno
-import ipaddress
 import logging
 import os
 import socket
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -53,16 +52,6 @@ class ServerAddress(Struct, frozen=True, kw_only=True):
         host = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104
         shown = f"[{host}]" if ":" in host else host
         return f"http://{shown}:{self.port}/{f'?token={self.token}' if self.token else ''}"
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address."""
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def listen(host: str, port: int | None) -> socket.socket:
@@ -150,14 +139,14 @@ def _log_cleanly() -> None:
     logging.basicConfig(level=logging.WARNING, handlers=[shown])
 
 
-class needs_ui:  # noqa: N801 - reads as a sentence: with needs_ui()
+@contextmanager
+def needs_ui() -> Iterator[None]:
     """Within it, a library that is not installed is a `MissingExtra` that names what to install."""
-
-    def __enter__(self) -> None:
-        """Nothing beforehand."""
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, ImportError) and (error.name or "").partition(".")[0] != "flightlog":
-            raise MissingExtra(
-                f"the dashboard needs what is not installed here ({error}): pip install 'flightlog[ui]'"
-            ) from error
+    try:
+        yield
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] == "flightlog":
+            raise
+        raise MissingExtra(
+            f"the dashboard needs what is not installed here ({error}): pip install 'flightlog[ui]'"
+        ) from error
