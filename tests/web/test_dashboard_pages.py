@@ -255,7 +255,7 @@ def test_the_diagnosis_of_a_run_names_the_cause_and_what_to_do(tmp_path):
         user = viewer(client)
         await user.open(f"/run/{RUN}/diagnosis")
         await user.should_see("out_of_memory", retries=SETTLES)
-        await user.should_see("because")
+        await user.should_see("Because")
 
     look(two_runs(tmp_path), doing)
 

@@ -26,7 +26,15 @@ from flightlog.show.terminal import Ink, clean, fit, width_of, wrap
 
 if TYPE_CHECKING:
     from flightlog.analyze.compare.bootstrap import Interval
-    from flightlog.analyze.compare.results import Change, Comparison, DurationChange, ResourceChange, Side
+    from flightlog.analyze.compare.results import (
+        Change,
+        Comparison,
+        DurationChange,
+        ResourceChange,
+        Share,
+        Side,
+        WallExplained,
+    )
     from flightlog.analyze.compare.thresholds import ThresholdOutcome
 
 WIDTH = 100
@@ -113,8 +121,7 @@ def _explained(comparison: Comparison) -> Section:
     found = comparison.explained
     if found is None:
         return Section(WHY)
-    least = TOLD * max(abs(found.difference_s), *(abs(share.seconds) for share in found.shares), 0.0)
-    told = [share for share in found.shares if abs(share.seconds) >= least]
+    told = main_shares(found)
     rows = [(share.what, signed_duration(share.seconds), _detail(clean(share.detail))) for share in told]
     rest = math.fsum(share.seconds for share in found.shares[len(told) :])
     if len(told) < len(found.shares):
@@ -127,6 +134,12 @@ def _explained(comparison: Comparison) -> Section:
         f"{signed_duration(found.difference_s)}{means}",
         [TableBlock(("Share", "Wall time", "From A to B"), rows, left=("From A to B",))],
     )
+
+
+def main_shares(found: WallExplained) -> list[Share]:
+    """The shares of the wall time's difference that are worth a line each."""
+    least = TOLD * max(abs(found.difference_s), *(abs(share.seconds) for share in found.shares), 0.0)
+    return [share for share in found.shares if abs(share.seconds) >= least]
 
 
 def _detail(text: str) -> str:

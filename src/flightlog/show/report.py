@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from flightlog.core.text import plural
 from flightlog.core.units import format_count, format_duration, format_percent
 from flightlog.show.document import FactsBlock, Remarks, Section, facts, markdown_text, sections_text
-from flightlog.show.phrases import args_text, capitalized, moment_text
+from flightlog.show.phrases import args_text, capitalized, moment_text, split_advice
 from flightlog.show.report_details import details
 from flightlog.show.report_sections import (
     NO_RATE,
@@ -340,8 +340,8 @@ def _name(part: PathPart) -> str:
 def _limited(report: Report) -> str:
     """The costliest finding and its advice; or that nothing stands out."""
     for finding in report.findings:
-        _, found, advice = finding.sentence.rpartition("; try ")
-        if found:
+        _, advice = split_advice(finding.sentence)
+        if advice:
             return (
                 f"Limited most by {_LIMITS.get(finding.kind, finding.kind.replace('_', ' '))}: try {advice}"
             )

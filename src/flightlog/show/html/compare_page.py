@@ -18,8 +18,10 @@ from flightlog.show.comparison import (
     WHY,
     answer_text,
     comparison_sections,
+    main_shares,
     opposite,
     percent_text,
+    signed_duration,
     wall_text,
 )
 from flightlog.show.figures.timeline import span_names
@@ -195,18 +197,17 @@ def _reasons(comparison: Comparison) -> list[AdviceRow]:
     found = comparison.explained
     if found is None:
         return []
-    least = 0.01 * max(abs(found.difference_s), *(abs(share.seconds) for share in found.shares), 0.0)
     return [
         AdviceRow(
             tag(
                 "p",
-                tag("strong", f"{'+' if share.seconds >= 0 else ''}{format_duration(share.seconds)}"),
+                tag("strong", signed_duration(share.seconds)),
                 f" {said(share.what, 80)}",
             ),
             tag("p", said(share.detail, 400)) if share.detail else None,
         )
-        for share in found.shares[:REASONS]
-        if abs(share.seconds) >= least and share.seconds
+        for share in main_shares(found)[:REASONS]
+        if share.seconds
     ]
 
 

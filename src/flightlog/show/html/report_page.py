@@ -33,7 +33,7 @@ from flightlog.show.html.page import (
     wait_numbers,
 )
 from flightlog.show.html.verdict import cause_heading, raw, verdict_element
-from flightlog.show.phrases import args_text, call_text, error_text, moment_text
+from flightlog.show.phrases import args_text, call_text, capitalized, error_text, moment_text
 from flightlog.show.report import TITLE as WALL_TIME
 from flightlog.show.report import not_recorded, report_sections
 from flightlog.show.report_details import metrics_section
@@ -468,7 +468,7 @@ def cause_block(cause: Cause) -> Labelled:
     """All that is known of a cause, by label; commands as code."""
     return Labelled(
         [
-            (label, [f"`{text}`" if label == "check" else text for text in texts if text])
+            (capitalized(label), [f"`{text}`" if label == "check" else text for text in texts if text])
             for label, texts in cause_parts(cause)
         ]
     )
@@ -492,15 +492,10 @@ def _group(cause: FailureCause) -> Element:
         ("Fingerprint", cause.fingerprint or ""),
     ]
     traceback = tag("pre", lines_said(cause.traceback), tabindex="0") if cause.traceback else None
-    shown = tag(
-        "dl",
-        (tag("div", tag("dt", label), tag("dd", said(text, 1000))) for label, text in pairs if text),
-        class_="facts",
-    )
     return tag(
         "details",
         tag("summary", tag("span", f"{format_count(cause.count)}x {said(message, 300)}", class_="bad")),
-        shown,
+        block_of(FactsBlock([(label, text) for label, text in pairs if text])),
         traceback or tag("p", "No traceback was recorded.", class_="note"),
     )
 

@@ -12,7 +12,7 @@ from flightlog.core.text import plural
 from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
 from flightlog.show.diagnosis import cause_title
 from flightlog.show.html.elements import Child, Element, coded, said, tag
-from flightlog.show.phrases import capitalized, moment_text, money_text
+from flightlog.show.phrases import capitalized, moment_text, money_text, split_advice
 from flightlog.show.report import TITLE, findings_section, wall_time_text
 
 if TYPE_CHECKING:
@@ -234,9 +234,7 @@ def _limited(report: Report) -> list[AdviceRow]:
     """What took the most time beside the work itself; that nothing did, where nothing did."""
     rows = []
     for finding in report.findings[:FINDINGS]:
-        what, found, advice = finding.sentence.rpartition("; try ")
-        if not found:
-            what, advice = finding.sentence, ""
+        what, advice = split_advice(finding.sentence)
         rows.append(
             AdviceRow(
                 tag("p", coded(f"{capitalized(what).rstrip('.')}.", 1000)),
