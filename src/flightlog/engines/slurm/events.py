@@ -61,6 +61,11 @@ _OWN_STEPS = frozenset({"batch", "extern", "interactive"})
 """Steps that are the job itself; all others are spans inside it."""
 
 
+_OF_JOB = {*SlurmJob.__struct_fields__} & {*JobAccounted.__struct_fields__} - {"reason", "elapsed_s", "steps"}
+"""What is said of a job by the names that accounting has it under."""
+_OF_TASK = tuple(name for name in TaskEvent.__struct_fields__ if name not in Event.__struct_fields__)
+"""What tells one attempt of a task from others."""
+
 ACCOUNTING = "accounting"
 """The target of a run that was made from accounting alone."""
 
@@ -111,34 +116,18 @@ def iso(moment: float | None) -> str | None:
 
 def _account(job: SlurmJob, number: int, ruling: Verdict) -> JobAccounted:
     return JobAccounted(
+        **{name: getattr(job, name) for name in _OF_JOB},
         timestamp=iso(job.end or job.start or job.submit) or "",
         job_id=job.job_id,
-        cluster=job.cluster,
         raw_job_id=job.raw_id,
         array_job_id=job.array_id,
-        array_index=job.array_index,
-        name=job.name,
-        user=job.user,
-        partition=job.partition,
-        account=job.account,
-        qos=job.qos,
-        nodes=job.nodes,
-        cpus=job.cpus,
-        memory_bytes=job.memory_bytes,
-        gpus=job.gpus,
-        walltime_s=job.walltime_s,
-        state=job.state,
         attempt=number,
         reason=job.reason or (None if ruling.end == "completed" else ruling.message),
-        exit_code=job.exit_code,
-        signal=job.signal,
         submitted=iso(job.submit),
         started=iso(job.start),
         ended=iso(job.end),
         queue_s=_between(job.submit, job.start),
         elapsed_s=_elapsed(job),
-        cpu_s=job.cpu_s,
-        max_rss_bytes=job.max_rss_bytes,
         steps=len(job.steps),
     )
 
@@ -176,17 +165,8 @@ def _ends(
 
 def _end_task(task: OpenTask, job: SlurmJob, ruling: Verdict, *, whole: bool) -> Iterator[Event]:
     start, sent = task.started, task.submitted
-    ids: dict[str, Any] = {
-        "task": start.task,
-        "task_id": start.task_id,
-        "attempt": start.attempt,
-        "component": start.component,
-        "trace_id": start.trace_id,
-        "span_id": start.span_id,
-        "parent_id": start.parent_id,
-    }
-    facts = {
-        **ids,
+    facts: dict[str, Any] = {
+        **{name: getattr(start, name) for name in _OF_TASK},
         **_used(job, whole=whole),
         "timestamp": iso(job.end) or "",
         "worker": start.worker,
