@@ -63,7 +63,7 @@ class WorkerRecording:
         if self._relays:
             settle(SETTLE_S)
 
-    def leave(self) -> None:
+    def leave(self, timeout_s: float = 10.0) -> None:
         """Close what this process records into: the last samples are taken, files closed, chunks sent."""
         with self._lock:
             places, self._places = self._places, {}
@@ -72,7 +72,7 @@ class WorkerRecording:
             ticking = sampling.get(path)
             if ticking is not None:
                 ticking.stop()
-            depart(place)
+            depart(place, timeout_s)
             leave_run(path)
 
 

@@ -36,11 +36,10 @@ from flightlog.engines.dask.messages import hand_over
 from flightlog.engines.execute import Started, execute
 from flightlog.engines.processes import descendants, end_all, is_running
 from flightlog.engines.program import dumps
+from flightlog.engines.worker_recording import SampledFrom, WorkerRecording
 from flightlog.events import JobStarted
 from flightlog.record.clock import Clock
-from flightlog.record.context import RUN
 from flightlog.record.environment import job_here
-from flightlog.record.joining import leave_run
 from flightlog.record.span import current
 from flightlog.store.liveness import this_host
 
@@ -173,9 +172,8 @@ class Station:
         self._clock = Clock()
         self._may_end = False
         self._job = job_here(os.environ, worker=worker.address, host=this_host())
-        self._place: tuple[dict[str, str], dict[str, str]] = ({}, {})
-        self.relays = False
-        """Whether the run directory is not to be seen from here."""
+        nothing = SampledFrom(host="", pid=0, interval_s=None)  # the observer's plugin samples this worker
+        self.recording = WorkerRecording(worker.address, nothing, self._send_home)
 
     async def run(self, order: DaskOrder) -> bytes | None:
         """One attempt, from its thread's start to its end or until it is written off."""
@@ -254,10 +252,7 @@ class Station:
                 self._loop.call_soon_threadsafe(self._limit, order, over, started)
 
         if work.place:
-            try:
-                work = msgspec.structs.replace(work, place=self._place_here(work.place))
-            except Exception:  # recording is not to keep a task from running
-                log.warning("the run of %s cannot be recorded from here", work.task, exc_info=True)
+            work = msgspec.structs.replace(work, place=self.recording.at(work.place))
         outcome = context.run(
             execute, work, worker=self._worker.address, alone=self._alone, started=begun, dumps=dumps
         )
@@ -266,25 +261,9 @@ class Station:
         except RuntimeError:
             log.info("a task ended after its worker had: %s", work.task)  # the loop is closed: nobody listens
 
-    def _place_here(self, place: dict[str, str]) -> dict[str, str]:
-        known, here = self._place
-        if known != place:
-            from flightlog.engines.relay.recording import place_here
-
-            here = place_here(place, self._send_home)
-            self._place = (place, here)
-            self.relays = self.relays or here != place
-        return here
-
-    def place(self) -> dict[str, str]:
-        """Where the last attempt came from."""
-        return self._place[0]
-
-    def _send_home(self, parcel: bytes) -> None:
-        """Hand a parcel to the scheduler, which passes it on; waits until it did. On the relay's own
-        thread.
-        """
-        hand_over(self._worker, self._relay_topic, parcel)
+    def _send_home(self, chunk: bytes) -> None:
+        """Hand a chunk to the scheduler, which passes it on; waits for that. On the relay's own thread."""
+        hand_over(self._worker, self._relay_topic, chunk)
 
     # --- timeouts
 
@@ -341,19 +320,8 @@ async def leave(engine: str, timeout_s: float, dask_worker: Any = None) -> bytes
     station = _stations.get(dask_worker, {}).pop(engine, None)
     if station is not None:
         station.close()
-        if station.place():
-            await asyncio.to_thread(_leave_run, station.place(), station.relays, timeout_s)
+        await asyncio.to_thread(station.recording.leave, timeout_s)
     return encode(job_here(os.environ, worker=dask_worker.address, host=this_host()))
-
-
-def _leave_run(place: dict[str, str], relays: bool, timeout_s: float) -> None:
-    """Record no more into a run: a worker that outlives many sessions is not to hold the files of all."""
-    if relays:
-        from flightlog.engines.relay.recording import depart
-
-        depart(place, timeout_s)
-    elif RUN in place:
-        leave_run(place[RUN])
 
 
 async def end_process(grace_s: float) -> None:
