@@ -49,11 +49,11 @@ INSTALL_S = 30.0
 class ClusterObserver:
     """Everything that happens in a cluster, as events, from now until `stop`.
 
-    `client` is a `distributed.Client`, synchronous or not. `emit` gets every event, on a thread of the
-    observer's; where `emit_all` is given, it gets them many at a time instead. Emitted are worker events,
-    resource samples, transfers (spans called `dask.transfer`), and the task events of what this client
-    submits, but for keys that begin with `own_prefix`. `place`, a carrier, is the run that spans inside those
-    tasks belong to: without it they are left alone. `sampled_host` is a host that somebody else samples.
+    `client` is a `distributed.Client`, synchronous or not. `emit` gets all events, many at a time, on a
+    thread of the observer's. Emitted are worker events, resource samples, transfers (spans called
+    `dask.transfer`), and the task events of what this client submits, but for keys that begin with
+    `own_prefix`. `place`, a carrier, is the run that spans inside those tasks belong to: without it they are
+    left alone. `sampled_host` is a host that somebody else samples.
 
     Made on the event loop of an asynchronous client, it is installed by and by: `await observer.installed()`
     before submitting, or the first tasks are missed. Everywhere else it is installed when it is made.
@@ -62,14 +62,13 @@ class ClusterObserver:
     def __init__(
         self,
         client: Any,
-        emit: Callable[[Event], None],
+        emit: Callable[[Iterable[Event]], None],
         *,
         own_prefix: str | None = None,
-        emit_all: Callable[[Iterable[Event]], None] | None = None,
         place: dict[str, str] | None = None,
         sampled_host: str | None = None,
     ) -> None:
-        self._client, self._emit, self._emit_all = client, emit, emit_all
+        self._client, self._emit = client, emit
         token = os.urandom(4).hex()
         self.name = f"flightlog-watch-{token}"
         _, self._down, self._heard, self._parcels = topics(self.name)
@@ -243,20 +242,20 @@ class ClusterObserver:
             try:
                 parcel = self._arrived.get(timeout=IDLE_S)
             except Empty:
-                self._tell(self._workers.due())
+                self._emit(self._workers.due())
                 self._look_for_scheduler(self._client.status)
                 continue
             try:
                 if parcel is None:
                     break
-                self._tell(self._events(parcel))
-                self._tell(self._workers.due())
+                self._emit(self._events(parcel))
+                self._emit(self._workers.due())
             except Exception:
                 log.warning("what a Dask cluster told could not be recorded", exc_info=True)
         try:
             self._look_for_scheduler(self._status)
-            self._tell(self._workers.end(time.time(), self._reason))
-            self._tell(self._late_requests())
+            self._emit(self._workers.end(time.time(), self._reason))
+            self._emit(self._late_requests())
             if self._receiver is not None:
                 self._receiver.close(LATE_S)
         except Exception:
@@ -277,7 +276,7 @@ class ClusterObserver:
             f"{'no task was' if not left else 'one task was' if left == 1 else f'{left:,} tasks were'} in "
             "flight"
         )
-        self._tell(
+        self._emit(
             [
                 Failure(
                     scope="run",
@@ -314,13 +313,6 @@ class ClusterObserver:
         for key, number in self._hooks.left():
             fields = {"task_id": self._lives.task_id_of(key), "requests": number}
             yield UserEvent(name="dask.requested_again", fields=fields)
-
-    def _tell(self, events: Iterable[Event]) -> None:
-        if self._emit_all is not None:
-            self._emit_all(events)
-            return
-        for event in events:
-            self._emit(event)
 
     def _iso(self, unix_s: float) -> str:
         return self._clock.iso(int(unix_s * 1e9) - self._clock.anchor_ns)

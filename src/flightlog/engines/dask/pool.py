@@ -253,12 +253,13 @@ class DaskCluster(Worker):
 
     # --- what is heard
 
-    def _observed(self, event: Event) -> None:
+    def _observed(self, events: Iterable[Event]) -> None:
         """Something happened on the cluster; from any thread."""
-        if isinstance(event, WorkerEvent):
-            self._loop.post(self._on_worker, event)
-        elif self._run is not None:
-            self._run.emit(event)
+        for event in events:
+            if isinstance(event, WorkerEvent):
+                self._loop.post(self._on_worker, event)
+            elif self._run is not None:
+                self._run.emit(event)
 
     def _on_event(self, event: tuple[float, Any]) -> None:
         """A message by way of the scheduler; on the client's event loop."""

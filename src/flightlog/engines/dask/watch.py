@@ -75,9 +75,7 @@ class Watched:
         if place.get(RUN) != str(run.path):
             place = {RUN: str(run.path), TRACEPARENT: f"00-{run.info.trace_id}-{run.root.span_id}-01"}
         sampled = run.recorder.host if run.info.sample_interval_s is not None else None
-        self._observer = ClusterObserver(
-            client, run.emit, emit_all=run.recorder.emit_all, place=place, sampled_host=sampled
-        )
+        self._observer = ClusterObserver(client, run.recorder.emit_all, place=place, sampled_host=sampled)
 
     def close(self) -> Awaitable[None] | None:
         """Watch no more, and end the run if it was made for this. Never raises; once.
