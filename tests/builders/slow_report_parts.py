@@ -3,7 +3,6 @@ shared."""
 
 from __future__ import annotations
 
-from collections import Counter
 from math import floor, fsum
 from pathlib import Path
 from typing import Any
@@ -38,7 +37,7 @@ def spans(path: Path) -> dict[str, Row]:
     return found
 
 
-# --- the slowest, in flight, failures ---
+# --- the slowest, in flight ---
 
 
 def slowest(path: Path) -> dict[str, list[tuple[Any, ...]]]:
@@ -93,61 +92,6 @@ def in_flight(path: Path) -> list[tuple[Any, ...]]:
             stuck = elapsed > 3 * usual[2] and elapsed > usual[3]
         found.append((kind, name, given, worker, since, elapsed, usual, ratio, stuck))
     return sorted(found, key=lambda one: (not one[8], -one[5], one[4], one[1]))
-
-
-def cause_of(line: Row) -> tuple[str, ...]:
-    message = line.get("message" if line["event"] == "failure" else "error_message") or ""
-    return (
-        (line["fingerprint"],)
-        if line.get("fingerprint")
-        else (line["error_type"] or "", message.split("\n")[0])
-    )
-
-
-def failures(path: Path) -> dict[tuple[str, ...], Row]:
-    """By cause: the count, the first and last time, who, where, at which attempt, and the first three."""
-    every = [line for line in lines(path, "failures") if line["event"] == "failure"]
-    every += [line for line in lines(path, "tasks") if line["event"] == "task_failed"]
-    args = {(one["task_id"], one["attempt"]): one["args"] for one in slow_report.attempts(path)}
-    groups: dict[tuple[str, ...], list[Row]] = {}
-    for line in every:
-        groups.setdefault(cause_of(line), []).append(line)
-    found = {}
-    for cause, some in groups.items():
-        told = [line for line in some if line["event"] == "failure"]
-        accounts = (
-            sum(line.get("task_id") is not None for line in told),
-            sum(line["event"] == "task_failed" for line in some),
-        )
-        loose = [line for line in told if line.get("task_id") is None]
-        outside = [line for line in loose if line["scope"] != "run"]
-        cases: dict[Any, Row] = {}
-        for line in some:
-            if line.get("task_id") is not None:
-                key = (line["task_id"], line.get("attempt") or 1)
-                case = cases.setdefault(key, {"at": line["timestamp"], "task": None, "worker": None})
-                case["at"] = min(case["at"], line["timestamp"])
-                case["task"] = max(filter(None, (case["task"], line.get("task"))), default=None)
-                case["worker"] = max(filter(None, (case["worker"], line.get("worker"))), default=None)
-        # an error that ended a task and then the run, too, is one failure
-        for place, line in enumerate(outside if cases or outside else loose):
-            cases[place] = {"at": line["timestamp"], "task": line.get("task"), "worker": line.get("worker")}
-        listed = []
-        for key in sorted(cases, key=lambda key: (cases[key]["at"], isinstance(key, int), key)):
-            task_id, attempt = key if isinstance(key, tuple) else (None, None)
-            known = [args[one] for one in sorted(args) if one[0] == task_id and args[one] is not None]
-            case = cases[key]
-            listed.append((case["at"], case["task"], task_id, (known or [None])[0], case["worker"], attempt))
-        found[cause] = {
-            "count": max(accounts) + len(outside) or len(loose),
-            "cases": listed[:3],
-            "first": listed[0][0],
-            "last": max(case[0] for case in listed),
-            "tasks": Counter(case[1] for case in listed if case[1] is not None),
-            "workers": Counter(case[4] for case in listed if case[4] is not None),
-            "attempts": Counter(str(case[5]) for case in listed if case[5] is not None),
-        }
-    return found
 
 
 # --- calibration ---

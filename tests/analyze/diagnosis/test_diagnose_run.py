@@ -103,6 +103,18 @@ def test_dependents_stand_under_the_failure_that_they_came_of_however_far_away(t
     assert cause.explains.dependents == 5
 
 
+def test_what_came_of_a_failure_that_is_not_in_the_record_stands_below_a_failure_that_is(tmp_path):
+    said = "load (load-7), which sim depends on, failed: AttributeError: no rows"
+    events = [failed("a", 1, 0.5, error_type="AttributeError", error_message="no rows")]
+    events += [
+        failed(f"t{n}", 2, 0.0, error_type="DependencyFailed", error_message=said, fingerprint=None)
+        for n in range(3)
+    ]
+    found = flightlog.diagnose(make_run(tmp_path, events, status="failed"))
+    assert [cause.count for cause in found.causes] == [1, 3]
+    assert found.causes[0].headline == "`sim` failed: AttributeError: no rows"
+
+
 def test_a_failure_that_retries_mended_is_said_as_such_and_stands_last(tmp_path):
     events: list[Event] = []
     for n in range(9):

@@ -150,11 +150,9 @@ def test_the_demo_is_what_its_report_says(tmp_path: Path) -> None:
 def test_a_hostile_run_is_what_its_report_says_and_stays_small(tmp_path: Path) -> None:
     path = hostile_run(tmp_path, name_bytes=1_000_000)
     state, report = FollowedRun(path).update(), report_on(Run(path), details=False)
-    assert (state.progress.completed, state.progress.failed, state.failures_all) == (
-        report.tasks.completed,
-        report.tasks.failed,
-        report.failures.count,
-    )
+    assert (state.progress.completed, state.progress.failed) == (report.tasks.completed, report.tasks.failed)
+    # Where two lines of one attempt name different causes, the report alone knows that they are of one.
+    assert state.failures_all >= report.failures.count
     assert len(msgspec.json.encode(state)) < 2_000_000
 
 

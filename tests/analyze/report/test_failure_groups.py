@@ -7,8 +7,16 @@ from pathlib import Path
 from builders.runs import at, make_run
 from builders.task_events import failed, started, submitted
 
-from flightlog.analyze.report.failures import FailureCase
+from flightlog.analyze.failures import cause_of
+from flightlog.analyze.report.failures import (
+    TRACEBACK_CHARS,
+    FailureCase,
+    FailureExample,
+    FailureGroup,
+    FailureSummary,
+)
 from flightlog.analyze.report.report import report_on
+from flightlog.analyze.report.summary import summarize
 from flightlog.events import Event, Failure, TaskRetried, TaskStarted
 from flightlog.store.run import Run
 
@@ -48,3 +56,104 @@ def test_one_cause_tells_when_where_of_what_and_at_which_attempt(tmp_path: Path)
     ]
     assert (bad.fingerprint, bad.error_type, bad.count, bad.tasks) == (None, "ValueError", 1, {"sim": 1})
     assert sum(cause.count for cause in report.details.failures) == report.failures.count
+
+
+def summed_up(tmp_path: Path, *events: Event) -> FailureSummary:
+    return summarize(Run(make_run(tmp_path, list(events)))).failures
+
+
+def of_sim(task_id: str, when: float, **more: object) -> Event:
+    return failure(task_id, when, None, **{"traceback": f"trace {task_id}", **more})
+
+
+def test_failures_of_one_cause_are_one_group_with_the_earliest_as_its_example(tmp_path: Path) -> None:
+    summary = summed_up(
+        tmp_path,
+        of_sim("b", 5),
+        of_sim("a", 3),
+        failed("a", 3, 1.0, fingerprint="f1", args={"seed": 3}),
+        failed("b", 5, 1.0, fingerprint="f1"),
+        of_sim("z", 1, fingerprint="f2", scope="worker", error_type=None, message=None),
+    )
+    example = FailureExample(
+        timestamp=at(3),
+        task="sim",
+        task_id="a",
+        args={"seed": 3},
+        worker="w1",
+        exit_code=None,
+        signal=None,
+        traceback="trace a",
+        output_tail=None,
+    )
+    assert (summary.count, summary.groups) == (3, 2)
+    assert summary.by_cause[0] == FailureGroup(
+        fingerprint="f1", scopes=["task"], error_type="OSError", message="gone", count=2, example=example
+    )
+
+
+def test_a_failed_task_whose_failure_line_is_missing_still_counts(tmp_path: Path) -> None:
+    summary = summed_up(tmp_path, failed("a", 3, 1.0, args={"seed": 3}), failed("b", 4, 1.0))
+    assert (summary.count, summary.groups) == (2, 1)
+    assert summary.by_cause[0].example.args == {"seed": 3}
+    assert summary.by_cause[0].example.traceback is None
+
+
+def test_an_error_that_ended_a_task_and_then_the_run_is_one_failure(tmp_path: Path) -> None:
+    of_run = Failure(
+        timestamp=at(4), scope="run", error_type="OSError", message="gone", traceback=None, fingerprint="f1"
+    )
+    passed_on = summed_up(tmp_path, of_sim("a", 3), failed("a", 3, 1.0, fingerprint="f1"), of_run)
+    assert (passed_on.count, passed_on.by_cause[0].example.task_id) == (1, "a")
+    assert summed_up(tmp_path / "alone", of_run).count == 1
+
+
+def test_a_failed_command_is_one_failure_though_it_is_a_task_too(tmp_path: Path) -> None:
+    events = [of_sim("a", 3, scope="command"), failed("a", 3, 1.0, fingerprint="f1")]
+    assert summed_up(tmp_path, *events).count == 1
+
+
+def test_failures_without_a_fingerprint_group_by_kind_and_first_line_whatever_numbers_and_ids_it_names(
+    tmp_path: Path,
+) -> None:
+    messages = [f"bad seed {n} of run-{n:x}f3a90c2 at 0x{n:08x}\ndetail {n}" for n in range(3)]
+    events = [of_sim(str(n), n, fingerprint=None, message=text) for n, text in enumerate(messages)]
+    assert summed_up(tmp_path, *events).groups == 1
+    assert {cause_of(None, "OSError", text) for text in messages} == {"OSError\nbad seed # of run# at #"}
+
+
+def test_tasks_that_depend_on_a_failed_one_count_with_its_cause(tmp_path: Path) -> None:
+    events = [of_sim("root-1", 1), failed("root-1", 1, 1.0, fingerprint="f1")]
+    above = "root-1"
+    for n in range(30):
+        said = f"sim ({above}), which sim depends on, failed: OSError: gone"
+        above = f"next-{n}-x{n % 7}"
+        events.append(failed(above, 2 + n, 0.0, error_type="DependencyFailed", error_message=said))
+    run = Run(make_run(tmp_path, events))
+    report = report_on(run)
+    assert (report.failures.count, report.failures.groups) == (31, 1)
+    [group] = report.failures.by_cause
+    assert (group.error_type, group.count, group.example.task_id) == ("OSError", 31, "root-1")
+    assert report.details is not None
+    assert report.details.failures[0].cases[0].task_id == "root-1"
+
+
+def test_dependents_of_what_is_not_in_the_record_are_one_cause(tmp_path: Path) -> None:
+    said = "sim (gone-{}), which sim depends on, failed: OSError: gone"
+    events = [
+        failed(f"t{n}", n, 0.0, error_type="DependencyFailed", error_message=said.format("abc"[n]))
+        for n in range(3)
+    ]
+    assert summed_up(tmp_path, *events).groups == 1
+
+
+def test_no_failure_is_no_group(tmp_path: Path) -> None:
+    assert summed_up(tmp_path, submitted("a")) == FailureSummary(count=0, groups=0, by_cause=[])
+
+
+def test_a_long_traceback_keeps_its_end(tmp_path: Path) -> None:
+    summary = summed_up(tmp_path, of_sim("a", 1, traceback="x" * 50_000 + "the end"))
+    kept = summary.by_cause[0].example.traceback
+    assert kept is not None
+    assert len(kept) == TRACEBACK_CHARS + 1
+    assert kept.endswith("the end")

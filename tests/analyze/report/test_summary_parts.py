@@ -1,10 +1,9 @@
-"""Cache, cost, artifacts, failures, resources and overhead."""
+"""Cache, cost, artifacts, resources and overhead."""
 
 from __future__ import annotations
 
 import pytest
 from builders.runs import at
-from builders.task_events import failed
 
 from flightlog.analyze.cost.cost import CostTally
 from flightlog.analyze.report.cache import (
@@ -15,16 +14,9 @@ from flightlog.analyze.report.cache import (
     CacheSummary,
     CacheTally,
 )
-from flightlog.analyze.report.failures import (
-    TRACEBACK_CHARS,
-    FailureExample,
-    FailureGroup,
-    FailureSummary,
-    FailureTally,
-)
 from flightlog.analyze.report.resources import CgroupUse, Load, NodeUse, ProcessUse, ResourceTally
 from flightlog.analyze.report.summary import OverheadSummary, overhead
-from flightlog.events import ArtifactRecorded, CacheLookup, CostEstimate, Failure, ResourceSample
+from flightlog.events import ArtifactRecorded, CacheLookup, CostEstimate, ResourceSample
 from flightlog.store.layout import WriterInfo
 
 
@@ -117,82 +109,6 @@ def test_an_artifact_recorded_again_counts_once_as_it_was_then() -> None:
             for name, size, when in listed
         ],
     )
-
-
-def failure(task_id: str, when: float, **more) -> Failure:
-    fields = {"scope": "task", "error_type": "ValueError", "message": "bad seed", "fingerprint": "f1"}
-    return Failure(
-        timestamp=at(when), task="sim", task_id=task_id, **{**fields, "traceback": f"trace {task_id}", **more}
-    )
-
-
-def test_failures_of_one_cause_are_one_group_with_the_earliest_as_its_example() -> None:
-    summary = collected(
-        FailureTally(),
-        failure("b", 5),
-        failure("a", 3),
-        failed("a", 3, 1.0, fingerprint="f1", args={"seed": 3}),
-        failed("b", 5, 1.0, fingerprint="f1"),
-        failure("z", 1, fingerprint="f2", scope="worker", error_type=None, message=None),
-    )
-    example = FailureExample(
-        timestamp=at(3),
-        task="sim",
-        task_id="a",
-        args={"seed": 3},
-        worker="w1",
-        exit_code=None,
-        signal=None,
-        traceback="trace a",
-        output_tail=None,
-    )
-    assert (summary.count, summary.groups) == (3, 2)
-    assert summary.by_cause[0] == FailureGroup(
-        fingerprint="f1",
-        scopes=["task"],
-        error_type="ValueError",
-        message="bad seed",
-        count=2,
-        example=example,
-    )
-
-
-def test_a_failed_task_whose_failure_line_is_missing_still_counts() -> None:
-    summary = collected(FailureTally(), failed("a", 3, 1.0, args={"seed": 3}), failed("b", 4, 1.0))
-    assert (summary.count, summary.groups) == (2, 1)
-    assert summary.by_cause[0].example.args == {"seed": 3}
-    assert summary.by_cause[0].example.traceback is None
-
-
-def test_an_error_that_ended_a_task_and_then_the_run_is_one_failure() -> None:
-    of_the_run = Failure(
-        timestamp=at(4), scope="run", error_type="ValueError", message="bad", traceback=None, fingerprint="f1"
-    )
-    passed_on = collected(FailureTally(), failure("a", 3), failed("a", 3, 1.0, fingerprint="f1"), of_the_run)
-    assert (passed_on.count, passed_on.by_cause[0].scopes) == (1, ["run", "task"])
-    assert collected(FailureTally(), of_the_run).count == 1
-
-
-def test_a_failed_command_is_one_failure_though_it_is_a_task_too() -> None:
-    events = [failure("a", 3, scope="command"), failed("a", 3, 1.0, fingerprint="f1")]
-    assert collected(FailureTally(), *events).count == 1
-
-
-def test_failures_without_a_fingerprint_group_by_kind_and_first_line() -> None:
-    events = [failure(str(n), n, fingerprint=None, message=f"bad seed\ndetail {n}") for n in range(3)]
-    assert collected(FailureTally(), *events).groups == 1
-
-
-def test_no_failure_is_no_group() -> None:
-    assert collected(FailureTally()) == FailureSummary(count=0, groups=0, by_cause=[])
-
-
-def test_a_long_traceback_keeps_its_end() -> None:
-    summary = collected(FailureTally(), failure("a", 1, traceback="x" * 50_000 + "the end"))
-    kept = summary.by_cause[0].example.traceback
-    assert kept is not None
-    assert len(kept) == TRACEBACK_CHARS + 1
-    assert kept.endswith("the end")
 
 
 def sample(when: float, scope: str, **more) -> ResourceSample:

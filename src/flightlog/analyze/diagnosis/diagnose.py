@@ -302,14 +302,15 @@ def lay_cancelled(causes: Sequence[Cause], reasons: Sequence[tuple[str, int]]) -
 
 
 def in_order(causes: Sequence[Cause]) -> list[Cause]:
-    """Root causes first: those of which most came, then the most frequent; what retries mended, and values,
-    last.
+    """Root causes first: those of which most came, then the most frequent; what retries mended, what came of
+    a failure that is not in the record, and values last.
     """
     return sorted(
         causes,
         key=lambda cause: (
             cause.scope in UNFAILED,
             cause.recovered > 0 and cause.failed == 0,
+            cause.example is not None and cause.example.error_type == "DependencyFailed",
             -(cause.explains.count + cause.count),
             cause.first or "",
             cause.headline,

@@ -1,9 +1,7 @@
-"""Everything of a run that went wrong, once each, in tables: `ended` and `failure_records`.
+"""The failures of a run with the same root put together: a lost host, worker or job, the failure that others
+depend on, or the cause that they share.
 
-`ended` has one row for each line that ends an attempt, without the large texts. `failure_records` has one row
-for each failed attempt, whichever of its accounts are there, and for each failure of a run, worker or command
-without a task. `task_name(task)` is the base name, `sim` of `sim[3]`. Failures that came of a lost host,
-worker or job are attributed to it.
+`ended` has one row for each line that ends an attempt, without the large texts.
 
 `find_groups` puts failures with the same root together: counts, an example and its texts; lost workers, ended
 jobs and the run's own end are groups, too.
@@ -18,7 +16,7 @@ from msgspec import Struct
 
 from flightlog.analyze.diagnosis.read import ENDED_BY_SCHEDULER, Incident, WorkerHosts
 from flightlog.analyze.diagnosis.results import Evidence
-from flightlog.core.text import INDEX
+from flightlog.analyze.failures import collect_failures, counts_by_root, find_roots, list_roots, texts_of
 from flightlog.events.base import Json
 from flightlog.store.liveness import latest, unix_time
 
@@ -47,8 +45,6 @@ LOST_TYPES = (
     "WorkerCrashedError",
 )
 """What attempts end with that did nothing wrong: their worker or their job was ended."""
-LONGEST = 64
-"""Rounds in which chains of dependents are followed; each doubles the distance."""
 
 
 def collect(tables: RunTables, workers: WorkerHosts) -> None:
@@ -58,101 +54,32 @@ def collect(tables: RunTables, workers: WorkerHosts) -> None:
     under what they depend on; the table `given_up` has, by root, how many tasks were cancelled for that
     reason.
     """
-    for statement in (_MACROS, _ENDED, _RECORDS, _FOLD_RUN):
-        tables.execute(statement)
+    tables.execute(_ENDED)
+    collect_failures(tables, _ENDS)
     _lay_to_incidents(tables, workers)
-    tables.execute(_CLIMBS)
-    for _ in range(LONGEST):
-        row = tables.execute(_CLIMB).fetchone()
-        if not row or not row[0]:
-            break
-    tables.execute(_ROOTS)
+    find_roots(tables, "UNION ALL SELECT task_id, words FROM ended WHERE event = 'task_cancelled'")
     tables.execute(_GIVEN_UP)
 
 
-_MACROS = f"""
-CREATE OR REPLACE TEMP MACRO task_name(task) AS regexp_replace(task, '{INDEX}', '\\1');
-CREATE OR REPLACE TEMP MACRO needed(words) AS
-    nullif(regexp_extract(words, '^[^\\n]*? \\(([^()\\s]+)\\), which [^\\n]*? depends on, ', 1), '');
-CREATE OR REPLACE TEMP MACRO cause_of(fingerprint, error_type, message) AS
-    CASE WHEN fingerprint <> '' THEN fingerprint ELSE coalesce(error_type, '') || chr(10) || regexp_replace(
-        left(split_part(coalesce(message, ''), chr(10), 1), 300), '0x[0-9a-fA-F]+|[0-9]+', '#', 'g') END;
-"""
-
 _ENDED = """
 CREATE OR REPLACE TEMP TABLE ended AS
-SELECT event, task_name(task) AS task, task_id, attempt, component, worker, "timestamp" AS moment, duration_s,
-    peak_rss_bytes, CASE WHEN event = 'task_failed' THEN error_type END AS error_type,
+SELECT event, task, task_id, attempt, component, worker, "timestamp" AS moment, duration_s, peak_rss_bytes,
+    CASE WHEN event = 'task_failed' THEN error_type END AS error_type,
     CASE WHEN event = 'task_failed' THEN left(error_message, 500) ELSE left(reason, 500) END AS words,
     exit_code, fingerprint, nonfinite,
     CASE WHEN event = 'task_failed' THEN left(CAST(args AS VARCHAR), 2000) END AS args
 FROM task_events WHERE event IN ('task_completed', 'task_failed', 'task_cancelled', 'task_retried')
 """
 
-_RECORDS = """
-CREATE OR REPLACE TEMP TABLE failure_records AS
-WITH accounts AS (
-    SELECT 0 AS rank, scope, error_type, left(message, 500) AS words, fingerprint, task_name(task) AS task,
-        task_id,
-        coalesce(attempt, 1) AS attempt, worker, exit_code, signal, "timestamp" AS moment
-    FROM failures
-    UNION ALL
-    SELECT 1, 'task', error_type, words, fingerprint, task, task_id, attempt, worker, exit_code, NULL, moment
-    FROM ended WHERE event = 'task_failed'
-    UNION ALL
-    SELECT 2, 'task', nullif(regexp_extract(words, '^((?:[A-Za-z0-9_]+[.])*[A-Z][A-Za-z0-9_]*)(?:: |$)', 1),
-        ''), words,
-        NULL, task, task_id, attempt, worker, NULL, NULL, moment
-    FROM ended WHERE event = 'task_retried'
-), told AS (
-    SELECT arg_min(scope, rank) AS scope, arg_min(error_type, rank) AS error_type,
-        arg_min(words, rank) AS words,
-        arg_min(fingerprint, rank) AS fingerprint, max(task) AS task, task_id, attempt, max(worker) AS worker,
-        max(exit_code) AS exit_code, max(signal) AS signal, min(moment) AS moment
-    FROM accounts WHERE task_id IS NOT NULL GROUP BY task_id, attempt, scope = 'worker'
-    UNION ALL
-    SELECT scope, error_type, words, fingerprint, task, NULL, attempt, worker, exit_code, signal, moment
-    FROM accounts WHERE task_id IS NULL
-)
-SELECT cause_of(fingerprint, error_type, words) AS cause, *, CAST(NULL AS VARCHAR) AS incident FROM told
+_ENDS = """
+SELECT 1 AS rank, task, task_id, attempt, worker, error_type, words, exit_code, fingerprint, moment
+FROM ended WHERE event = 'task_failed'
+UNION ALL
+SELECT 2, task, task_id, attempt, worker,
+    nullif(regexp_extract(words, '^((?:[A-Za-z0-9_]+[.])*[A-Z][A-Za-z0-9_]*)(?:: |$)', 1), ''), words, NULL,
+    NULL, moment
+FROM ended WHERE event = 'task_retried'
 """
-"""Of the accounts of one attempt that in `failures` comes first: it knows most. What a batch system says of
-an attempt that has its own account (scope `worker`) stands beside it."""
-
-_FOLD_RUN = """
-DELETE FROM failure_records WHERE scope = 'run' AND task_id IS NULL AND EXISTS (
-    SELECT 1 FROM failure_records AS others WHERE others.task_id IS NOT NULL
-        AND (others.cause = failure_records.cause
-        OR (others.error_type = failure_records.error_type AND others.words = failure_records.words)))
-"""
-"""An error that ended a task and then, raised again, the run is that task's."""
-
-_CLIMBS = """
-CREATE OR REPLACE TEMP TABLE climbs AS
-SELECT task_id, any_value(needed(words)) AS above FROM (
-    SELECT task_id, words FROM failure_records WHERE error_type = 'DependencyFailed'
-    UNION ALL SELECT task_id, words FROM ended WHERE event = 'task_cancelled'
-) WHERE needed(words) <> task_id GROUP BY task_id
-"""
-
-_CLIMB = """
-UPDATE climbs SET above = higher.above FROM climbs AS higher
-WHERE climbs.above = higher.task_id AND higher.above <> climbs.above AND higher.above <> climbs.task_id
-"""
-
-_ROOTS = """
-CREATE OR REPLACE TEMP TABLE rooted AS
-WITH own AS (
-    SELECT task_id, arg_max(coalesce(incident, cause), attempt) AS root FROM failure_records
-    WHERE task_id IS NOT NULL AND error_type IS DISTINCT FROM 'DependencyFailed' GROUP BY task_id
-)
-SELECT failure_records.*, coalesce(own.root, incident, cause) AS root, own.root IS NOT NULL AS dependent
-FROM failure_records LEFT JOIN climbs ON climbs.task_id = failure_records.task_id
-    AND failure_records.error_type = 'DependencyFailed'
-LEFT JOIN own ON own.task_id = climbs.above
-"""
-"""Only where the failure of what they depend on is in the record; other dependents stay a cause of their
-own."""
 
 _GIVEN_UP = """
 CREATE OR REPLACE TEMP TABLE given_up AS
@@ -282,11 +209,12 @@ def find_groups(run: Run, tables: RunTables, workers: WorkerHosts) -> tuple[list
     """The groups that hit most, from `rooted`, `ended` and `failures`, in the order of their size; then lost
     workers and jobs that no failure belongs to, and the run's own end.
     """
-    tables.execute(_TOP, {"listed": MOST_CAUSES})
+    list_roots(tables, MOST_CAUSES)
     groups = {row["root"]: Group(**row) for row in tables.records(_GROUPS)}
-    for column, field in (("task", "tasks"), ("worker", "workers")):
-        for root, value, number in tables.execute(_COUNTS.format(column=column), {"names": NAMES}).fetchall():
-            getattr(groups[root], field)[value] = number
+    for root, counts_of in counts_by_root(tables, "name", NAMES, "NOT dependent").items():
+        groups[root].tasks = counts_of
+    for root, counts_of in counts_by_root(tables, "worker", NAMES, "NOT dependent").items():
+        groups[root].workers = counts_of
     for root, recovered, failed, lost in tables.execute(_RECOVERED).fetchall():
         groups[root].recovered, groups[root].failed, groups[root].lost_tasks = recovered, failed, lost
     for root, task, task_id, many in tables.execute(_SUSPECTS).fetchall():
@@ -343,19 +271,13 @@ def _add_attempts(tables: RunTables, groups: dict[str, Group]) -> None:
 
 
 def _add_texts(tables: RunTables, groups: dict[str, Group]) -> None:
-    """Tracebacks and outputs of the examples, from `failures`; those of tasks from `tasks` have none."""
-    by_task = {(group.task_id, group.attempt): group for group in groups.values() if group.task_id}
-    by_cause = {group.root: group for group in groups.values() if not group.task_id}
-    rows = tables.execute(_TEXTS, {"ids": [task_id for task_id, _ in by_task]}).fetchall()
-    for cause, task_id, attempt, message, traceback, output in rows:
-        group = by_task.get((task_id, attempt)) if task_id else by_cause.get(cause)
-        if group is None:
-            continue
-        group.message = message or group.message
-        group.traceback, group.output_tail = traceback or group.traceback, output or group.output_tail
-        by_cause.pop(cause, None) if not task_id else by_task.pop((task_id, attempt))
-    for group in by_task.values():  # no line of theirs is in `failures`
-        group.recorded_in = "tasks.jsonl"
+    found = texts_of(tables, {root: (group.task_id, group.attempt) for root, group in groups.items()})
+    for root, group in groups.items():
+        if texts := found.get(root):
+            group.message, group.traceback = texts.message or group.message, texts.traceback
+            group.output_tail = texts.output_tail
+        elif group.task_id is not None:  # no line of it is in `failures`
+            group.recorded_in = "tasks.jsonl"
 
 
 def _decoded(text: str | None) -> dict[str, Any]:
@@ -367,34 +289,14 @@ def _decoded(text: str | None) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-_TOP = """
-CREATE OR REPLACE TEMP TABLE top AS
-SELECT rooted.root, any_value(incident) AS incident, count(*) FILTER (NOT dependent) AS number,
-    count(*) FILTER (dependent) AS dependents, min(moment) FILTER (NOT dependent) AS first,
-        max(moment) AS last,
-    arg_min(rooted, (coalesce(moment, TIMESTAMP '9999-01-01'), coalesce(task_id, ''), attempt))
-        FILTER (NOT dependent)
-        AS example
-FROM rooted GROUP BY rooted.root
-ORDER BY count(*) DESC, first, rooted.root LIMIT $listed
-"""
-
 _GROUPS = """
 SELECT root, incident, number AS count, dependents, strftime(first, '%Y-%m-%dT%H:%M:%S.%fZ') AS first,
     strftime(last, '%Y-%m-%dT%H:%M:%S.%fZ') AS last, epoch(top.first) AS at, epoch(top.last) AS last_at,
     coalesce(example.scope, 'task') AS scope, example.error_type AS error_type, example.words AS message,
-    nullif(example.fingerprint, '') AS fingerprint, example.task AS task, example.task_id AS task_id,
+    nullif(example.fingerprint, '') AS fingerprint, example.name AS task, example.task_id AS task_id,
     example.attempt AS attempt, example.worker AS worker, example.exit_code AS exit_code,
     example.signal AS signal
-FROM top WHERE number > 0 ORDER BY number + dependents DESC, top.first, root
-"""
-
-_COUNTS = """
-SELECT root, {column}, count(*) AS number FROM rooted
-WHERE {column} IS NOT NULL AND NOT dependent AND root IN (SELECT root FROM top WHERE number > 0)
-    GROUP BY root, {column}
-QUALIFY row_number() OVER (PARTITION BY root ORDER BY count(*) DESC, {column}) <= $names
-ORDER BY root, number DESC, {column}
+FROM top ORDER BY number + dependents DESC, top.first, root
 """
 
 _RECOVERED = """
@@ -403,13 +305,13 @@ SELECT root, count(DISTINCT rooted.task_id) FILTER (done.task_id IS NOT NULL),
     count(DISTINCT rooted.task_id) FILTER (rooted.incident IS NOT NULL)
 FROM rooted LEFT JOIN (SELECT DISTINCT task_id FROM ended WHERE event = 'task_completed') AS done
     USING (task_id)
-WHERE NOT dependent AND root IN (SELECT root FROM top WHERE number > 0) GROUP BY root
+WHERE NOT dependent AND root IN (SELECT root FROM top) GROUP BY root
 """
 
 _SUSPECTS = """
-SELECT root, any_value(task), task_id, count(DISTINCT worker) AS workers FROM rooted
-WHERE incident IS NOT NULL AND task_id IS NOT NULL AND task IS NOT NULL AND NOT dependent
-    AND root IN (SELECT root FROM top WHERE number > 0)
+SELECT root, any_value(name), task_id, count(DISTINCT worker) AS workers FROM rooted
+WHERE incident IS NOT NULL AND task_id IS NOT NULL AND name IS NOT NULL AND NOT dependent
+    AND root IN (SELECT root FROM top)
 GROUP BY root, task_id HAVING count(DISTINCT worker) > 1
 QUALIFY row_number() OVER (PARTITION BY root ORDER BY count(DISTINCT worker) DESC, task_id) = 1
     AND count(*) OVER (PARTITION BY root, count(DISTINCT worker)) = 1
@@ -424,20 +326,11 @@ FROM (
     SELECT rooted.root, rooted.task_id, rooted.attempt,
         (rooted.task_id, rooted.attempt) IS NOT DISTINCT
             FROM (top.example.task_id, top.example.attempt) AS is_example
-    FROM rooted JOIN top USING (root) WHERE NOT rooted.dependent AND number > 0
+    FROM rooted JOIN top USING (root) WHERE NOT rooted.dependent
 ) AS rooted
 JOIN ended ON ended.task_id = rooted.task_id AND ended.attempt = rooted.attempt
     AND ended.event = 'task_failed'
 GROUP BY rooted.root
-"""
-
-_TEXTS = """
-SELECT cause_of(fingerprint, error_type, message), task_id, coalesce(attempt, 1), message, traceback,
-    output_tail
-FROM failures WHERE task_id IS NULL OR task_id IN (SELECT unnest($ids::VARCHAR[]))
-QUALIFY row_number() OVER (PARTITION BY task_id, attempt, cause_of(fingerprint, error_type, message)
-    ORDER BY "timestamp") <= 1
-ORDER BY scope = 'worker', "timestamp" LIMIT 10000
 """
 
 _WHOLE = """

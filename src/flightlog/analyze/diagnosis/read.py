@@ -230,8 +230,8 @@ def read_successes(tables: RunTables, tasks: Collection[str]) -> dict[str, Succe
 
 
 _SUCCESSES = """
-SELECT task, count(*), max(peak_rss_bytes, 3), max(duration_s) FROM ended
-WHERE event = 'task_completed' AND task IN (SELECT unnest($tasks::VARCHAR[])) GROUP BY task
+SELECT task_name(task) AS name, count(*), max(peak_rss_bytes, 3), max(duration_s) FROM ended
+WHERE event = 'task_completed' AND name IN (SELECT unnest($tasks::VARCHAR[])) GROUP BY name
 """
 
 
@@ -374,13 +374,13 @@ ORDER BY number, sampled
 
 _RUNNING = """
 WITH beside AS (
-    SELECT number, ended.task, count(*) AS times FROM ended
+    SELECT number, task_name(ended.task) AS task, count(*) AS times FROM ended
     LEFT JOIN lives_on USING (worker) JOIN places ON coalesce(lives_on.host, $home) = places.host
     WHERE ended.worker IS NOT NULL AND ended.duration_s IS NOT NULL AND event <> 'task_retried'
         AND epoch(ended.moment) >= places.gone_at - 0.02
             AND epoch(ended.moment) - ended.duration_s < places.gone_at
         AND ended.task_id IS DISTINCT FROM places.task_id
-    GROUP BY number, ended.task
+    GROUP BY number, task_name(ended.task)
 )
 SELECT number, CAST(sum(times) AS BIGINT), list(task ORDER BY times DESC, task) FROM beside GROUP BY number
 """

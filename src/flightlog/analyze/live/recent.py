@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from flightlog.analyze.charts.results import Bars, Timeline, TimelineMark, TimelineRow
+from flightlog.analyze.failures import cause_of
 from flightlog.analyze.live.results import LINE, NAME, TRACEBACK, Failed, LogLine, args_text
 from flightlog.analyze.live.tasks import EndedAttempt, LiveAttempt
-from flightlog.analyze.report.failures import cause_of
 from flightlog.analyze.tallies import Newest
 from flightlog.core.text import cut, cut_end, first_line
 from flightlog.core.time import SECOND, timestamp_of
@@ -216,7 +216,7 @@ class LiveFailures:
             if event.task_id
         }
         found: list[tuple[str, Failed]] = []
-        causes: set[tuple[str, ...]] = set()
+        causes: set[str] = set()
         taken: set[tuple[str | None, int]] = set()
         for task in self._tasks.items():
             same = (task.task_id, task.attempt)

@@ -7,8 +7,16 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from flightlog.analyze.tallies import Least, copied
-from flightlog.events import Event, Failure, TaskFailed
+from flightlog.analyze.failures import (
+    Texts,
+    collect_failures,
+    counts_by_root,
+    find_roots,
+    list_roots,
+    texts_of,
+)
+from flightlog.analyze.tallies import copied
+from flightlog.core.text import cut_end
 from flightlog.events.base import Json
 
 if TYPE_CHECKING:
@@ -49,9 +57,9 @@ class FailureGroup(Struct, frozen=True, kw_only=True):
 class FailureSummary(Struct, frozen=True, kw_only=True):
     """All failures, the most frequent cause first.
 
-    A failed task stands in `failures` and, without its traceback, in `tasks`. Each counts once, wherever it
-    was found: a group has as many task failures as the longer of its two accounts. An error that ended a task
-    and then the run, too, is one failure.
+    A failed attempt stands in `failures` and, without its traceback, in `tasks`. Each counts once, wherever
+    it was found. An error that ended a task and then the run, too, is one failure. Failures of tasks that
+    depend on a failed one count with the cause of that one.
     """
 
     count: int
@@ -59,97 +67,64 @@ class FailureSummary(Struct, frozen=True, kw_only=True):
     by_cause: list[FailureGroup]
 
 
-class FailureTally:
-    """Takes the events of the streams `failures` and `tasks`, in any order."""
-
-    def __init__(self) -> None:
-        self._groups: dict[tuple[str, ...], _CauseGroup] = {}
-
-    def add(self, event: Event) -> None:
-        """Take one event; other kinds are ignored."""
-        if isinstance(event, Failure):
-            key = cause_of(event.fingerprint, event.error_type, event.message)
-            group = self._groups.setdefault(key, _CauseGroup())
-            group.scopes.add(event.scope)
-            if event.task_id is not None:
-                group.in_tasks += 1
-            elif event.scope == "run":
-                group.in_run += 1
-            else:
-                group.elsewhere += 1
-            group.failures.add(
-                (event.timestamp, event.writer, event.seq, event.task_id or "", event.message or ""), event
-            )
-        elif isinstance(event, TaskFailed):
-            key = cause_of(event.fingerprint, event.error_type, event.error_message)
-            group = self._groups.setdefault(key, _CauseGroup())
-            group.scopes.add("task")
-            group.failed_tasks.add((event.timestamp, event.writer, event.seq, event.task_id), event)
-
-    def summary(self) -> FailureSummary:
-        """The result."""
-        groups = [group.summary(key) for key, group in self._groups.items()]
-        groups.sort(
-            key=lambda group: (
-                -group.count,
-                group.example.timestamp,
-                group.fingerprint or "",
-                group.error_type or "",
-                group.message or "",
+def failure_summary(tables: RunTables) -> FailureSummary:
+    """The failures of one run, by cause."""
+    collect_failures(tables, _ENDS)
+    find_roots(tables)
+    list_roots(tables, LISTED)
+    rows = tables.records(_GROUPS)
+    texts = texts_of(tables, {row["root"]: (row["task_id"], row["attempt"]) for row in rows})
+    found = []
+    for row in rows:
+        said = texts.get(row["root"], Texts(None, None, None))
+        example = FailureExample(
+            timestamp=row["first"],
+            task=row["task"],
+            task_id=row["task_id"],
+            args=_object(row["args"]),
+            worker=row["worker"],
+            exit_code=row["exit_code"],
+            signal=row["signal"],
+            traceback=cut_end(said.traceback, TRACEBACK_CHARS + 1),
+            output_tail=cut_end(said.output_tail, TRACEBACK_CHARS + 1),
+        )
+        found.append(
+            FailureGroup(
+                fingerprint=row["fingerprint"],
+                scopes=row["scopes"],
+                error_type=row["error_type"],
+                message=said.message or row["message"],
+                count=row["count"],
+                example=example,
             )
         )
-        return FailureSummary(
-            count=sum(group.count for group in groups), groups=len(groups), by_cause=groups[:LISTED]
-        )
+    [(count, groups)] = tables.execute("SELECT count(*), count(DISTINCT root) FROM rooted").fetchall()
+    return FailureSummary(count=count, groups=groups, by_cause=found)
 
 
-class _CauseGroup:
-    def __init__(self) -> None:
-        self.scopes: set[str] = set()
-        self.in_tasks = self.in_run = self.elsewhere = 0
-        self.failures: Least[Failure] = Least(1)
-        self.failed_tasks: Least[TaskFailed] = Least(1)
-
-    def summary(self, key: tuple[str, ...]) -> FailureGroup:
-        failure = next(iter(self.failures.items()), None)
-        task = next(iter(self.failed_tasks.items()), None)
-        earliest: Failure | TaskFailed
-        if failure is not None:
-            same = task if task is not None and task.task_id == failure.task_id else None
-            earliest, message = failure, failure.message
-            example = copied(
-                FailureExample,
-                failure,
-                args=same.args if same else None,
-                worker=failure.worker or (same.worker if same else None),
-                traceback=_end(failure.traceback),
-                output_tail=_end(failure.output_tail),
-            )
-        else:
-            assert task is not None
-            earliest, message = task, task.error_message
-            example = copied(FailureExample, task, signal=None, traceback=None, output_tail=None)
-        return FailureGroup(
-            fingerprint=key[0] if len(key) == 1 else None,
-            scopes=sorted(self.scopes),
-            error_type=earliest.error_type,
-            message=message,
-            count=max(self.in_tasks, self.failed_tasks.count) + self.elsewhere or self.in_run,
-            example=example,
-        )
+def _object(text: str | None) -> Json | None:
+    found = msgspec.json.decode(text) if text else None
+    return found if isinstance(found, dict) else None
 
 
-def cause_of(fingerprint: str | None, error_type: str | None, message: str | None) -> tuple[str, ...]:
-    """What failures with one cause share: the fingerprint, or else the kind of error and its first line."""
-    if fingerprint:
-        return (fingerprint,)
-    return (error_type or "", (message or "").partition("\n")[0])
+_ENDS = """
+SELECT 1 AS rank, task, task_id, attempt, worker, error_type, left(error_message, 500) AS words, exit_code,
+    fingerprint, "timestamp" AS moment
+FROM task_lines WHERE kind = 6
+"""
 
-
-def _end(text: str | None) -> str | None:
-    if text is None or len(text) <= TRACEBACK_CHARS:
-        return text
-    return "…" + text[-TRACEBACK_CHARS:]
+_GROUPS = """
+WITH arguments AS (
+    SELECT task_id, arg_min(args, attempt) AS args FROM attempt_intervals
+    WHERE task_id IN (SELECT example.task_id FROM top) GROUP BY task_id
+)
+SELECT root, number + dependents AS count, strftime(example.moment, '%Y-%m-%dT%H:%M:%S.%fZ') AS first,
+    scopes, nullif(example.fingerprint, '') AS fingerprint, example.error_type AS error_type,
+    example.words AS message, example.task AS task, example.task_id AS task_id, example.attempt AS attempt,
+    example.worker AS worker, example.exit_code AS exit_code, example.signal AS signal, args
+FROM top LEFT JOIN arguments ON arguments.task_id = example.task_id
+ORDER BY count DESC, top.first, root
+"""
 
 
 EXAMPLES = 3
@@ -189,112 +164,59 @@ class FailureCause(Struct, frozen=True, kw_only=True):
 
 
 def failure_groups(tables: RunTables, summary: FailureSummary) -> list[FailureCause]:
-    """The causes that the summary lists, in its order, from the run's `failures`, `task_events` and
-    `attempt_intervals`.
-
-    A failed attempt stands in `failures` and in `tasks`; here it counts once, and the count is the summary's.
-    An error that ended a task and then the run, too, is that task's.
-    """
+    """The causes that the summary lists, in its order, with when, where, of what and at which attempt."""
     if not summary.count:
         return []
-    tables.execute(_CASES)
-    spans = {cause: (first, last) for cause, first, last in tables.execute(_BOUNDS).fetchall()}
-    counts = {column: _counts(tables, column) for column in ("task", "worker", "attempt")}
-    cases: dict[str, list[FailureCase]] = {}
-    for cause, *case in tables.execute(_EXAMPLES, {"few": EXAMPLES}).fetchall():
-        cases.setdefault(cause, []).append(_case(*case))
-    found = []
-    for group in summary.by_cause:
-        key = group.fingerprint or f"{group.error_type or ''}\n{(group.message or '').partition(chr(10))[0]}"
-        first, last = spans.get(key, (None, None))
-        found.append(
-            copied(
-                FailureCause,
-                group,
-                first=first,
-                last=last,
-                tasks=counts["task"].get(key, {}),
-                workers=counts["worker"].get(key, {}),
-                attempts=counts["attempt"].get(key, {}),
-                cases=cases.get(key, []),
-                traceback=group.example.traceback,
-            )
-        )
-    return found
-
-
-def _counts(tables: RunTables, column: str) -> dict[str, dict[str, int]]:
-    """By cause how often each value occurs, the most frequent first."""
-    rows = tables.execute(
-        f"""
-        SELECT cause, {column}::VARCHAR AS value, count(*) AS number FROM cases WHERE {column} IS NOT NULL
-        GROUP BY cause, value
-        QUALIFY row_number() OVER (PARTITION BY cause ORDER BY count(*) DESC, value) <= $listed
-        ORDER BY cause, number DESC, value
-        """,  # noqa: S608 - the column is one of three
-        {"listed": LISTED_IN_DETAIL},
-    ).fetchall()
-    found: dict[str, dict[str, int]] = {}
-    for cause, value, number in rows:
-        found.setdefault(cause, {})[value] = number
-    return found
-
-
-def _case(
-    moment: str | None,
-    task: str | None,
-    task_id: str | None,
-    attempt: int | None,
-    worker: str | None,
-    args: str | None,
-) -> FailureCase:
-    known = msgspec.json.decode(args) if args else None
-    return FailureCase(
-        timestamp=moment,
-        task=task,
-        task_id=task_id,
-        attempt=attempt,
-        worker=worker,
-        args=known if isinstance(known, dict) else None,
+    collect_failures(tables, _ENDS)
+    find_roots(tables)
+    list_roots(tables, LISTED)
+    tasks, workers, attempts = (
+        counts_by_root(tables, column, LISTED_IN_DETAIL) for column in ("task", "worker", "of_attempt")
     )
+    cases: dict[str, list[FailureCase]] = {}
+    for root, moment, task, task_id, attempt, worker, args in tables.execute(
+        _EXAMPLES, {"few": EXAMPLES}
+    ).fetchall():
+        case = FailureCase(
+            timestamp=moment,
+            task=task,
+            task_id=task_id,
+            args=_object(args),
+            worker=worker,
+            attempt=attempt,
+        )
+        cases.setdefault(root, []).append(case)
+    bounds = tables.execute(_BOUNDS).fetchall()
+    return [
+        copied(
+            FailureCause,
+            group,
+            first=first,
+            last=last,
+            tasks=tasks.get(root, {}),
+            workers=workers.get(root, {}),
+            attempts=attempts.get(root, {}),
+            cases=cases.get(root, []),
+            traceback=group.example.traceback,
+        )
+        for group, (root, first, last) in zip(summary.by_cause, bounds, strict=False)
+    ]
 
-
-_CASES = """
-CREATE OR REPLACE TEMP TABLE cases AS
-WITH accounts AS (
-    SELECT fingerprint, error_type, message, "timestamp" AS moment, task, task_id, attempt, worker,
-        scope = 'run' AND task_id IS NULL AS of_run FROM failures
-    UNION ALL
-    SELECT fingerprint, error_type, error_message, "timestamp", task, task_id, attempt, worker, false
-    FROM task_events WHERE event = 'task_failed'
-), told AS (
-    SELECT CASE WHEN fingerprint <> '' THEN fingerprint
-        ELSE coalesce(error_type, '') || chr(10) || split_part(coalesce(message, ''), chr(10), 1)
-            END AS cause, *
-    FROM accounts
-)
-SELECT cause, min(moment) AS moment, max(task) AS task, task_id, coalesce(attempt, 1) AS attempt,
-    max(worker) AS worker
-FROM told WHERE task_id IS NOT NULL GROUP BY cause, task_id, coalesce(attempt, 1)
-UNION ALL
-SELECT cause, moment, task, NULL, attempt, worker FROM told WHERE task_id IS NULL
-    AND (NOT of_run OR cause NOT IN (SELECT cause FROM told WHERE NOT of_run))
-"""
 
 _BOUNDS = """
-SELECT cause, strftime(min(moment), '%Y-%m-%dT%H:%M:%S.%fZ'), strftime(max(moment), '%Y-%m-%dT%H:%M:%S.%fZ')
-FROM cases GROUP BY cause
+SELECT root, strftime(min(moment), '%Y-%m-%dT%H:%M:%S.%fZ'), strftime(max(moment), '%Y-%m-%dT%H:%M:%S.%fZ')
+FROM rooted JOIN top USING (root) GROUP BY root, number, dependents, top.first
+ORDER BY number + dependents DESC, top.first, root
 """
 
 _EXAMPLES = """
 WITH few AS (
-    SELECT * FROM cases QUALIFY row_number() OVER (PARTITION BY cause
-        ORDER BY moment, task_id, attempt) <= $few
+    SELECT * FROM rooted WHERE root IN (SELECT root FROM top)
+    QUALIFY row_number() OVER (PARTITION BY root ORDER BY dependent, moment, task_id, attempt) <= $few
 ), arguments AS (
     SELECT task_id, arg_min(args, attempt) AS args FROM attempt_intervals
-        WHERE task_id IN (SELECT task_id FROM few)
-        GROUP BY task_id
+    WHERE task_id IN (SELECT task_id FROM few) GROUP BY task_id
 )
-SELECT cause, strftime(moment, '%Y-%m-%dT%H:%M:%S.%fZ'), task, few.task_id, attempt, worker, args
-FROM few LEFT JOIN arguments USING (task_id) ORDER BY cause, moment, few.task_id, attempt
+SELECT root, strftime(moment, '%Y-%m-%dT%H:%M:%S.%fZ'), task, few.task_id, of_attempt, worker, args
+FROM few LEFT JOIN arguments USING (task_id) ORDER BY root, moment, few.task_id, attempt
 """

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from flightlog.analyze.cost.cost import CostSummary, CostTally, used_by
 from flightlog.analyze.report.cache import ArtifactSummary, ArtifactTally, CacheSummary, CacheTally
-from flightlog.analyze.report.failures import FailureSummary, FailureTally
+from flightlog.analyze.report.failures import FailureSummary, failure_summary
 from flightlog.analyze.report.metrics import MetricStats, statistics_of
 from flightlog.analyze.report.resources import ResourceSummary, ResourceTally
 from flightlog.analyze.report.spans import NO_SPANS, SpanSummary, span_summary
@@ -24,7 +24,7 @@ from flightlog.analyze.tallies import copied
 from flightlog.core.displayed import Displayed
 from flightlog.core.stats import exact_sum
 from flightlog.core.time import moment
-from flightlog.events import Event, TaskFailed
+from flightlog.events import Event
 from flightlog.store.layout import WriterInfo
 from flightlog.store.liveness import latest
 from flightlog.store.read.events import Completeness
@@ -117,14 +117,11 @@ def _summarize(run: Run, tables: RunTables) -> Summary:
     """Count everything; makes the tables of intervals on the way, once it is known when the run ended."""
     tables.make(["task_lines", "span_rows"])
     reading = tables.reading
-    failures, resources, cache = FailureTally(), ResourceTally(), CacheTally()
+    resources, cache = ResourceTally(), CacheTally()
     artifacts, cost = ArtifactTally(), CostTally()
-    for failed in _failed_attempts(tables):
-        failures.add(failed)
     for stream, tally in (
         ("resources", resources),
         ("cache", cache),
-        ("failures", failures),
         ("artifacts", artifacts),
         ("cost", cost),
     ):
@@ -141,32 +138,12 @@ def _summarize(run: Run, tables: RunTables) -> Summary:
         resources=sampled,
         cache=lookups,
         spans=span_summary(tables, tables.until) if "spans" in run.streams() else NO_SPANS,
-        failures=failures.summary(),
+        failures=failure_summary(tables),
         artifacts=outputs,
         cost=cost.summary(used),
         completeness=run.completeness(reading),
         overhead=overhead(run.writers(), facts.duration_s),
     )
-
-
-def _failed_attempts(tables: RunTables) -> Iterator[TaskFailed]:
-    """The failed attempts, in no particular order, with what tells their causes apart."""
-    found = tables.execute(
-        """
-        SELECT strftime("timestamp", '%Y-%m-%dT%H:%M:%S.%fZ') AS timestamp, writer, seq, task, task_id,
-            attempt, args, worker, duration_s, error_type, error_message, exit_code, fingerprint
-        FROM task_lines WHERE kind = 6
-        """
-    )
-    names = [column[0] for column in found.description or ()]
-    while batch := found.fetchmany(1000):
-        for row in batch:
-            fields = dict(zip(names, row, strict=True))
-            fields["args"] = msgspec.json.decode(fields["args"] or "{}")
-            for name in ("timestamp", "writer", "seq"):
-                if fields[name] is None:  # a line that does not say it
-                    del fields[name]
-            yield TaskFailed(**fields)
 
 
 def _series(tables: RunTables) -> dict[str, MetricStats]:

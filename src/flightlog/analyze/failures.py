@@ -1,0 +1,192 @@
+"""The failures of a run, each once, and what each came of: one grouping for reports and diagnoses.
+
+A failed attempt stands in `failures` and, without its traceback, in `tasks`. `collect_failures` makes one row
+of both in `failure_records`, and one for each failure of a run, worker or command without a task.
+`find_roots` makes `rooted` of them, with the `root` that each stands under: its cause, or that of the task
+that it depends on, however far away.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from flightlog.core.text import INDEX
+
+if TYPE_CHECKING:
+    from flightlog.store.tables.run_tables import RunTables
+
+LONGEST = 64
+"""Rounds in which chains of dependents are followed; each doubles the distance."""
+_NAMED_TASK = r" \([^()\s]+\), which "
+_VARIABLE = r"0x[0-9a-fA-F]+|\b[0-9a-fA-F-]*[0-9][0-9a-fA-F-]{7,}\b|[0-9]+"
+"""What differs each time: addresses, ids and numbers."""
+
+
+def cause_of(fingerprint: str | None, error_type: str | None, message: str | None) -> str:
+    """What failures with one cause share: the fingerprint, or else the kind of error and its first line,
+    without addresses, ids and numbers. The macro `cause_of` is the same.
+    """
+    line = re.sub(_NAMED_TASK, " (#), which ", (message or "").partition("\n")[0][:300])
+    return fingerprint or f"{error_type or ''}\n{re.sub(_VARIABLE, '#', line, flags=re.ASCII)}"
+
+
+def collect_failures(tables: RunTables, ends: str) -> None:
+    """Make `failure_records`; `ends` selects the lines in `tasks` that end a failed attempt: task, task_id,
+    attempt, worker, error_type, words, exit_code, fingerprint, moment, and their rank.
+
+    Goes through `failures` once; keeps no tracebacks.
+    """
+    tables.execute(_MACROS)
+    tables.execute(_RECORDS.format(ends=ends))
+    tables.execute(_FOLD_RUN)
+
+
+def find_roots(tables: RunTables, others: str = "") -> None:
+    """Make `rooted`, and `climbs`: of each task that failed for another one, which; `others` selects more of
+    those.
+    """
+    tables.execute(_CLIMBS.format(others=others))
+    for _ in range(LONGEST):
+        row = tables.execute(_CLIMB).fetchone()
+        if not row or not row[0]:
+            break
+    tables.execute(_ROOTS)
+
+
+def list_roots(tables: RunTables, listed: int) -> None:
+    """Make `top`: the roots that most failures stand under, each with an example that is no dependent's."""
+    tables.execute(_TOP, {"listed": listed})
+
+
+def counts_by_root(
+    tables: RunTables, column: str, most: int, where: str = "true"
+) -> dict[str, dict[str, int]]:
+    """By root of `top` how often each value of a column of `rooted` occurs, the most frequent first."""
+    found: dict[str, dict[str, int]] = {}
+    statement = _COUNTS.format(column=column, where=where)
+    for root, value, number in tables.execute(statement, {"most": most}).fetchall():
+        found.setdefault(root, {})[value] = number
+    return found
+
+
+class Texts(NamedTuple):
+    """What `failures` holds of an example."""
+
+    message: str | None
+    traceback: str | None
+    output_tail: str | None
+
+
+def texts_of(tables: RunTables, examples: Mapping[str, tuple[str | None, int | None]]) -> dict[str, Texts]:
+    """The texts of examples, which are task id and attempt by root; those of tasks in `tasks` have none."""
+    by_task = {task: root for root, task in examples.items() if task[0] is not None}
+    found: dict[str, Texts] = {}
+    rows = tables.execute(_TEXTS, {"ids": [task_id for task_id, _ in by_task]}).fetchall()
+    root: str
+    for cause, task_id, attempt, *texts in rows:
+        root = by_task.get((task_id, attempt), "") if task_id else cause
+        if root in examples and (task_id or examples[root][0] is None):
+            found.setdefault(root, Texts(*texts))
+    return found
+
+
+_MACROS = rf"""
+CREATE OR REPLACE TEMP MACRO task_name(task) AS regexp_replace(task, '{INDEX}', '\1');
+CREATE OR REPLACE TEMP MACRO needed(words) AS
+    nullif(regexp_extract(words, '^[^\n]*? \(([^()\s]+)\), which [^\n]*? depends on, ', 1), '');
+CREATE OR REPLACE TEMP MACRO cause_of(fingerprint, error_type, message) AS
+    CASE WHEN fingerprint <> '' THEN fingerprint ELSE coalesce(error_type, '') || chr(10) || regexp_replace(
+        regexp_replace(left(split_part(coalesce(message, ''), chr(10), 1), 300), '{_NAMED_TASK}',
+            ' (#), which ', 'g'), '{_VARIABLE}', '#', 'g') END;
+"""
+
+_RECORDS = """
+CREATE OR REPLACE TEMP TABLE failure_records AS
+WITH accounts AS (
+    SELECT 0 AS rank, scope, error_type, left(message, 500) AS words, fingerprint, task, task_id,
+        coalesce(attempt, 1) AS attempt, worker, exit_code, signal, "timestamp" AS moment
+    FROM failures
+    UNION ALL
+    SELECT rank, 'task', error_type, words, fingerprint, task, task_id, attempt, worker, exit_code, NULL,
+        moment
+    FROM ({ends})
+), told AS (
+    SELECT min(rank) AS rank, arg_min(scope, rank) AS scope, arg_min(error_type, rank) AS error_type,
+        arg_min(words, rank) AS words, arg_min(fingerprint, rank) AS fingerprint, max(task) AS task, task_id,
+        attempt, max(worker) AS worker, max(exit_code) AS exit_code, max(signal) AS signal,
+        min(moment) AS moment
+    FROM accounts WHERE task_id IS NOT NULL GROUP BY task_id, attempt, scope = 'worker'
+    UNION ALL
+    SELECT rank, scope, error_type, words, fingerprint, task, NULL, attempt, worker, exit_code, signal, moment
+    FROM accounts WHERE task_id IS NULL
+)
+SELECT cause_of(fingerprint, error_type, words) AS cause, *, task_name(task) AS name,
+    CASE WHEN task_id IS NOT NULL THEN attempt END AS of_attempt,
+    CAST(NULL AS VARCHAR) AS incident
+FROM told
+"""
+"""Of the accounts of one attempt that in `failures` comes first: it knows most. What a batch system says of
+an attempt that has its own account (scope `worker`) stands beside it."""
+
+_FOLD_RUN = """
+DELETE FROM failure_records WHERE scope = 'run' AND task_id IS NULL AND EXISTS (
+    SELECT 1 FROM failure_records AS others WHERE others.task_id IS NOT NULL
+        AND (others.cause = failure_records.cause
+        OR (others.error_type = failure_records.error_type AND others.words = failure_records.words)))
+"""
+"""An error that ended a task and then, raised again, the run is that task's."""
+
+_CLIMBS = """
+CREATE OR REPLACE TEMP TABLE climbs AS
+SELECT task_id, any_value(needed(words)) AS above FROM (
+    SELECT task_id, words FROM failure_records WHERE error_type = 'DependencyFailed' {others}
+) WHERE needed(words) <> task_id GROUP BY task_id
+"""
+
+_CLIMB = """
+UPDATE climbs SET above = higher.above FROM climbs AS higher
+WHERE climbs.above = higher.task_id AND higher.above <> climbs.above AND higher.above <> climbs.task_id
+"""
+
+_ROOTS = """
+CREATE OR REPLACE TEMP TABLE rooted AS
+WITH own AS (
+    SELECT task_id, arg_max(coalesce(incident, cause), attempt) AS root FROM failure_records
+    WHERE task_id IS NOT NULL AND error_type IS DISTINCT FROM 'DependencyFailed' GROUP BY task_id
+)
+SELECT failure_records.*, coalesce(own.root, incident, cause) AS root, own.root IS NOT NULL AS dependent
+FROM failure_records LEFT JOIN climbs ON climbs.task_id = failure_records.task_id
+    AND failure_records.error_type = 'DependencyFailed'
+LEFT JOIN own ON own.task_id = climbs.above
+"""
+"""Only where the failure of what they depend on is in the record; other dependents stay a cause of their
+own."""
+
+_TOP = """
+CREATE OR REPLACE TEMP TABLE top AS
+SELECT rooted.root, any_value(incident) AS incident, count(*) FILTER (NOT dependent) AS number,
+    count(*) FILTER (dependent) AS dependents, min(moment) FILTER (NOT dependent) AS first,
+    max(moment) AS last, list_sort(list_distinct(list(scope))) AS scopes,
+    arg_min(rooted, (coalesce(moment, TIMESTAMP '9999-01-01'), coalesce(task_id, ''), attempt))
+        FILTER (NOT dependent) AS example
+FROM rooted GROUP BY rooted.root HAVING number > 0
+ORDER BY count(*) DESC, first, rooted.root LIMIT $listed
+"""
+
+_COUNTS = """
+SELECT root, {column}::VARCHAR AS value, count(*) AS number FROM rooted
+WHERE value IS NOT NULL AND {where} AND root IN (SELECT root FROM top) GROUP BY root, value
+QUALIFY row_number() OVER (PARTITION BY root ORDER BY count(*) DESC, value) <= $most
+ORDER BY root, number DESC, value
+"""
+
+_TEXTS = """
+SELECT cause_of(fingerprint, error_type, message), task_id, coalesce(attempt, 1), message, traceback,
+    output_tail
+FROM failures WHERE task_id IS NULL OR task_id IN (SELECT unnest($ids::VARCHAR[]))
+QUALIFY row_number() OVER (PARTITION BY task_id, attempt, cause_of(fingerprint, error_type, message)
+    ORDER BY "timestamp") <= 1
+ORDER BY scope = 'worker', "timestamp" LIMIT 10000
+"""
