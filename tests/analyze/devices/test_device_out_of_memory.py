@@ -128,6 +128,7 @@ LEAK = Leak(
             [LEAK],
             ["leak", "fragmentation", "other_process"],
         ),
+        ({"tried": 5, "free": 4, "unallocated": 2}, [], ["full"]),
         ({"free": 1}, [], ["unknown"]),
     ],
 )

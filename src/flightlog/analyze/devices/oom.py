@@ -96,6 +96,9 @@ def _error_of(bundle: Bundle, track: Track) -> ErrorSeen | None:
     return min(near, key=lambda error: abs(error.time_ns - (bundle.time_ns or 0)), default=None)
 
 
+_WHO = ("rank", "host", "pid", "device_id", "session_id")
+
+
 def _explained(
     bundle: Bundle | None,
     error: ErrorSeen | None,
@@ -116,11 +119,7 @@ def _explained(
     return OutOfMemory(
         at_ns=at_ns,
         after_s=None if session is None or time_ns is None else (time_ns - session.start_ns) / 1e9,
-        rank=session.rank if session else bundle.rank if bundle else None,
-        host=session.host if session else bundle.host if bundle else None,
-        pid=session.pid if session else bundle.pid if bundle else None,
-        device_id=session.device_id if session else bundle.device_id if bundle else None,
-        session_id=session.session_id if session else bundle.session_id if bundle else None,
+        **{name: getattr(session or bundle, name, None) for name in _WHO},
         phase=(bundle.phase if bundle else None) or (error.phase if error else None),
         span_path=(bundle.span_path if bundle else []) or (error.span_path if error else []),
         bundle=bundle.folder if bundle else None,
@@ -177,7 +176,7 @@ def causes(request: Request, leaks: Sequence[Leak], capacity: int | None) -> lis
             f"Memory grew by {format_bytes(leak.bytes_per_repetition)} with each `{leak.phase}`,"
             f" {format_bytes(leak.growth_bytes)} over {leak.tested} of them: a leak used it up.",
         )
-    if tried is not None and short is not None and unused is not None and unused >= short:
+    if tried is not None and unused is not None and unused >= tried:
         add(
             "fragmentation",
             f"{format_bytes(unused)} were reserved but unused, and {asked} did not fit into any piece:"
@@ -290,18 +289,18 @@ def _number(name: str) -> tuple[int, str]:
 
 
 def _bundle(folder: str, said: Mapping[str, Any]) -> Bundle:
-    error, where = _part(said, "error"), _part(said, "identity")
+    error, who = _part(said, "error"), {**_part(said, "identity"), **said}
     message = text_in(said, "message", "error", "error_message") or text_in(error, "message")
     path = path_in(said)
     context = text_in(said, "context", "phase") or (path[-1] if path else None)
     return Bundle(
         folder=folder,
         time_ns=_time(said),
-        session_id=text_in(said, "session_id") or text_in(where, "session_id"),
-        rank=_either(said, where, "rank"),
-        host=text_in(said, "host") or text_in(where, "host"),
-        pid=_either(said, where, "pid"),
-        device_id=_either(said, where, "device_id"),
+        session_id=text_in(who, "session_id"),
+        rank=whole_in(who, "rank"),
+        host=text_in(who, "host"),
+        pid=whole_in(who, "pid"),
+        device_id=whole_in(who, "device_id"),
         phase=phase_of(context),
         span_path=path,
         message=message,
@@ -333,11 +332,6 @@ def _request(said: Mapping[str, Any], message: str | None) -> Request:
 def _part(said: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     part = said.get(name)
     return part if isinstance(part, Mapping) else {}
-
-
-def _either(said: Mapping[str, Any], where: Mapping[str, Any], name: str) -> int | None:
-    found = whole_in(said, name)
-    return whole_in(where, name) if found is None else found
 
 
 def _time(said: Mapping[str, Any]) -> int | None:
@@ -399,27 +393,19 @@ def stragglers(sessions: Sequence[SessionUse], alignment: Alignment | None) -> l
             memory[session.rank] = max(float(peak.bytes), memory.get(session.rank, 0.0))
     step = 2 * max((session.sampling_interval_ms for session in sessions), default=0) / 1e3
     least = max(LEAST_S, step)
-    found = [
-        Straggler(rank=rank, kind="late", phase=name, value=values[rank] - middle, median=0.0)
-        for name, values in starts.items()
-        for rank, middle in _far(values, 1.0, least)
-    ]
-    found += _ratios("long", lasted, LONGER, least)
-    found += [
-        Straggler(rank=rank, kind="memory", phase=None, value=memory[rank], median=middle)
-        for rank, middle in _far(memory, MORE, LEAST_BYTES)
-    ]
+    kinds: tuple[tuple[StragglerKind, Mapping[Any, Mapping[int, float]], float, float], ...] = (
+        ("late", starts, 1.0, least),
+        ("long", lasted, LONGER, least),
+        ("memory", {None: memory}, MORE, LEAST_BYTES),
+    )
+    found = []
+    for kind, by_phase, times, difference in kinds:
+        for phase_name, values in by_phase.items():
+            for rank, middle in _far(values, times, difference):
+                since = middle if kind == "late" else 0.0
+                value, usual = values[rank] - since, middle - since
+                found.append(Straggler(rank=rank, kind=kind, phase=phase_name, value=value, median=usual))
     return sorted(found, key=lambda one: (one.rank, one.kind, one.phase or ""))
-
-
-def _ratios(
-    kind: StragglerKind, by_phase: Mapping[str, Mapping[int, float]], times: float, least: float
-) -> list[Straggler]:
-    return [
-        Straggler(rank=rank, kind=kind, phase=name, value=values[rank], median=middle)
-        for name, values in by_phase.items()
-        for rank, middle in _far(values, times, least)
-    ]
 
 
 def _far(values: Mapping[int, float], times: float, least: float) -> list[tuple[int, float]]:

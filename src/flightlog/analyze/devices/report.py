@@ -42,11 +42,11 @@ from flightlog.analyze.devices.track import (
 from flightlog.core.errors import UsageError
 from flightlog.core.stats import rising_chance, theil_sen
 from flightlog.core.units import format_bytes, format_duration, format_percent
-from flightlog.events import ResourceSample
 from flightlog.events.devices import DeviceMemory
 from flightlog.events.devices.event import COMPLETED, INCOMPLETE, INTERRUPTED, RUNNING
 from flightlog.store.devices.reading import TelemetryReading
 from flightlog.store.tables.connection import path_text
+from flightlog.store.tables.run_tables import open_tables, read_again
 
 if TYPE_CHECKING:
     from flightlog.analyze.devices.oom import Bundle
@@ -61,6 +61,7 @@ NOTHING = (
 )
 
 
+@read_again
 def devices_of_run(run: Run) -> DeviceReport:
     """What the run's device events, GPU samples and bundles say; a `UsageError` where it has none of them.
 
@@ -68,9 +69,9 @@ def devices_of_run(run: Run) -> DeviceReport:
     """
     bundles, problems = read_bundles(run.path)
     tracks = _tracks(lambda: _run_events(run))
-    gpus = gpu_samples(run.events("resources"))
     if not tracks and not bundles:
         raise UsageError(f"{run.run_id}: {NOTHING}")
+    gpus = gpu_samples(run)
     unstopped = {"running": RUNNING, "crashed": INTERRUPTED, "interrupted": INTERRUPTED}
     status = unstopped.get(run.status, INCOMPLETE)
     return _report(run.run_id, tracks, {}, status, bundles, gpus, [*problems, *run.problems])
@@ -211,13 +212,12 @@ def _session(track: Track, status: str, gap: HiddenGap | None) -> SessionUse:
     groups = track.heights.groups
     phases = [_phase(name, phase) for name, phase in track.phases.items()]
     named = "session_id rank local_rank world_size host pid device_id job_id collector sampling_interval_ms"
+    counted = "events start_ns end_ns warnings criticals errors"
     return SessionUse(
         **{name: getattr(first, name) for name in named.split()},
+        **{name: getattr(track, name) for name in counted.split()},
         device_uuid=track.uuid,
         status=status,
-        events=track.events,
-        start_ns=track.start_ns,
-        end_ns=track.end_ns,
         duration_s=(track.end_ns - track.start_ns) / 1e9,
         clock_offset_ns=track.offset_ns,
         capacity_bytes=track.capacity,
@@ -230,9 +230,6 @@ def _session(track: Track, status: str, gap: HiddenGap | None) -> SessionUse:
         fragmentation=fragmentation(track),
         hidden=gap,
         leaks=leaks(track, headroom(track)),
-        warnings=track.warnings,
-        criticals=track.criticals,
-        errors=track.errors,
         curve=MemoryCurve(
             after_s=[(at - track.start_ns) / 1e9 for at, _ in groups],
             allocated_bytes=[highest[0] for _, highest in groups],
@@ -269,61 +266,29 @@ def _in_phase(session: SessionUse, phase: str) -> SessionUse:
     )
 
 
-class _Gpu:
-    def __init__(self) -> None:
-        self.samples = 0
-        self.highest: dict[str, float] = {}
-        self.sums = {"gpu_percent": [0.0, 0.0], "gpu_power_w": [0.0, 0.0]}
-        """By figure: values times the seconds they cover, and the seconds; a first sample covers one."""
-
-    def add(self, sample: ResourceSample) -> None:
-        self.samples += 1
-        for name in ("gpu_memory_used_bytes", "gpu_memory_total_bytes", "gpu_percent", "gpu_power_w"):
-            value = getattr(sample, name)
-            if value is None:
-                continue
-            self.highest[name] = max(value, self.highest.get(name, value))
-            if name in self.sums:
-                weight = 1.0 if sample.interval_s is None else sample.interval_s
-                self.sums[name][0] += value * weight
-                self.sums[name][1] += weight
-
-    def mean(self, name: str) -> float | None:
-        weighed, weight = self.sums[name]
-        return weighed / weight if weight > 0 else None
-
-    def whole(self, name: str) -> int | None:
-        return int(self.highest[name]) if name in self.highest else None
-
-
-def gpu_samples(events: Iterable[object]) -> list[GpuSamples]:
+def gpu_samples(run: Run) -> list[GpuSamples]:
     """Every GPU, or instance of one, that was sampled, by host and index; what the driver did not say is
     None.
     """
-    gpus: dict[tuple[str | None, int | None, str | None, str | None], _Gpu] = {}
-    for event in events:
-        if isinstance(event, ResourceSample) and event.scope == "gpu":
-            key = (event.host, event.gpu_index, event.gpu_uuid, event.gpu_mig)
-            gpus.setdefault(key, _Gpu()).add(event)
-    order = sorted(
-        gpus, key=lambda key: (key[0] or "", -1 if key[1] is None else key[1], key[2] or "", key[3] or "")
-    )
-    return [
-        GpuSamples(
-            host=host,
-            gpu_index=index,
-            gpu_uuid=uuid,
-            gpu_mig=mig,
-            samples=(gpu := gpus[host, index, uuid, mig]).samples,
-            memory_peak_bytes=gpu.whole("gpu_memory_used_bytes"),
-            memory_total_bytes=gpu.whole("gpu_memory_total_bytes"),
-            gpu_percent_mean=gpu.mean("gpu_percent"),
-            gpu_percent_max=gpu.highest.get("gpu_percent"),
-            power_mean_w=gpu.mean("gpu_power_w"),
-            power_max_w=gpu.highest.get("gpu_power_w"),
-        )
-        for host, index, uuid, mig in order
-    ]
+    if "resources" not in run.streams():
+        return []
+    with open_tables([run]) as tables:
+        return [GpuSamples(**row) for row in tables.records(_GPUS)]
+
+
+_GPUS = """
+SELECT host, gpu_index, gpu_uuid, gpu_mig, count(*) AS samples,
+    max(gpu_memory_used_bytes) AS memory_peak_bytes, max(gpu_memory_total_bytes) AS memory_total_bytes,
+    sum(gpu_percent * covered_s) / nullif(sum(covered_s) FILTER (gpu_percent IS NOT NULL), 0)
+        AS gpu_percent_mean,
+    max(gpu_percent) AS gpu_percent_max,
+    sum(gpu_power_w * covered_s) / nullif(sum(covered_s) FILTER (gpu_power_w IS NOT NULL), 0) AS power_mean_w,
+    max(gpu_power_w) AS power_max_w
+FROM (SELECT *, coalesce(interval_s, 1.0) AS covered_s FROM resources WHERE scope = 'gpu')
+GROUP BY host, gpu_index, gpu_uuid, gpu_mig
+ORDER BY coalesce(host, ''), coalesce(gpu_index, -1), coalesce(gpu_uuid, ''), coalesce(gpu_mig, '')
+"""
+"""A sample counts for the seconds that it covers; a first one covers one."""
 
 
 NEARLY_FULL, UNUSED, HIDDEN = 0.9, 0.25, 0.1
@@ -337,14 +302,19 @@ def advice(report: DeviceReport) -> list[str]:
     many = len({session.rank for session in report.sessions}) > 1
     lines = [line for out in report.out_of_memory[:SHOWN] for line in _ran_out(out, many)]
     told = {out.session_id for out in report.out_of_memory if out.causes[0].kind == "leak"}
-    leaking = [session for session in report.sessions if session.session_id not in told]
-    lines += [line for session in leaking for line in _leaks(session, many)][:SHOWN]
-    lines += [line for session in report.sessions for line in _tight(session, many)][:SHOWN]
-    lines += [line for session in report.sessions for line in _hidden(session, many)][:SHOWN]
-    lines += _stragglers(report)[:SHOWN]
     highest = max(report.sessions, key=_highest_use, default=None)
+    leaking = [session for session in report.sessions if session.session_id not in told]
+
+    def each(sessions: Iterable[SessionUse], says: Callable[[SessionUse], str | None]) -> list[str]:
+        """Sentences on sessions, which name the rank where there are several."""
+        said = [(session.rank, text) for session in sessions if (text := says(session)) is not None]
+        return [f"Rank {rank}: {text}" if many else text[0].upper() + text[1:] for rank, text in said[:SHOWN]]
+
+    lines += each(leaking, _leaks) + each(report.sessions, _tight) + each(report.sessions, _hidden)
+    lines += _stragglers(report)[:SHOWN]
     if highest is not None:
-        lines += _peak(highest, many)
+        unknown = highest.peak_allocated is None and highest.peak_device_used is None
+        lines += [_UNKNOWN] if unknown else each([highest], _peak)
     if report.sessions and not any(phase.phase for one in report.sessions for phase in one.phases):
         lines.append(
             "No phases were recorded, so leaks cannot be told from growth that is meant: "
@@ -353,14 +323,12 @@ def advice(report: DeviceReport) -> list[str]:
     return lines
 
 
+_UNKNOWN = "The recording knows neither allocated memory nor the device's use."
+
+
 def _highest_use(session: SessionUse) -> int:
     peak = session.peak_allocated or session.peak_device_used
     return peak.bytes if peak is not None else -1
-
-
-def _of(session: SessionUse, many: bool, text: str) -> str:
-    """A sentence on a session, which names its rank where there are several."""
-    return f"Rank {session.rank}: {text}" if many else text[0].upper() + text[1:]
 
 
 def _place(session: SessionUse) -> str:
@@ -371,12 +339,12 @@ def _in_words(phase: str | None) -> str:
     return "outside of any phase" if phase is None else f"in `{phase}`"
 
 
-def _peak(session: SessionUse, many: bool) -> list[str]:
+def _peak(session: SessionUse) -> str | None:
     peak, what = session.peak_allocated, "allocated"
     if peak is None:
         peak, what = session.peak_device_used, "in use on the device"
     if peak is None:
-        return ["The recording knows neither allocated memory nor the device's use."]
+        return None
     capacity = session.capacity_bytes
     of = f" ({format_percent(peak.bytes / capacity)} of {_place(session)})" if capacity else ""
     unused = session.fragmentation
@@ -385,11 +353,10 @@ def _peak(session: SessionUse, many: bool) -> list[str]:
         if unused is not None and unused.at_peak > 0
         else ""
     )
-    text = (
+    return (
         f"the peak of {format_bytes(peak.bytes)} {what}{of} was reached {format_duration(peak.after_s)} in,"
         f" {_in_words(peak.phase)}{lay}."
     )
-    return [_of(session, many, text)]
 
 
 def _ran_out(out: OutOfMemory, many: bool) -> list[str]:
@@ -420,10 +387,10 @@ def _remedy(out: OutOfMemory) -> str:
     }[out.causes[0].kind]
 
 
-def _leaks(session: SessionUse, many: bool) -> list[str]:
-    """One sentence a session: a leak shows in every phase that comes after it."""
+def _leaks(session: SessionUse) -> str | None:
+    """One sentence per session: a leak shows in every phase that comes after it."""
     if not session.leaks:
-        return []
+        return None
     leak = max(session.leaks, key=lambda one: one.growth_bytes)
     others = [f"`{one.phase}`" for one in session.leaks if one is not leak]
     also = f" (seen in {', '.join(others)}, too)" if others else ""
@@ -432,38 +399,32 @@ def _leaks(session: SessionUse, many: bool) -> list[str]:
         if leak.full_in_s is not None
         else ""
     )
-    text = (
+    return (
         f"memory may leak: {format_bytes(leak.bytes_per_repetition)} more with each `{leak.phase}`,"
         f" {format_bytes(leak.growth_bytes)} over {leak.tested} of them{also}{full}."
     )
-    return [_of(session, many, text)]
 
 
-def _tight(session: SessionUse, many: bool) -> list[str]:
+def _tight(session: SessionUse) -> str | None:
     unused, capacity, held = session.fragmentation, session.capacity_bytes, session.peak_reserved
     if unused is None or not unused.tight_events or held is None or not capacity:
-        return []
-    text = (
+        return None
+    return (
         f"the allocator held {format_percent(held.bytes / capacity)} of the device while"
         f" {format_bytes(unused.most_bytes)} lay unused: fragmentation may end the run before memory does."
         " Try PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True."
     )
-    return [_of(session, many, text)]
 
 
-def _hidden(session: SessionUse, many: bool) -> list[str]:
+def _hidden(session: SessionUse) -> str | None:
     gap, capacity = session.hidden, session.capacity_bytes
-    if gap is None:
-        return []
-    large = capacity is not None and gap.max_bytes >= HIDDEN * capacity
-    if not large and not gap.growing:
-        return []
+    if gap is None or not (gap.growing or (capacity is not None and gap.max_bytes >= HIDDEN * capacity)):
+        return None
     grew = f", and it grew by {format_bytes(gap.growth_bytes)}" if gap.growing else ""
-    text = (
+    return (
         f"up to {format_bytes(gap.max_bytes)} on the device were not the allocator's"
         f" ({format_bytes(gap.median_bytes)} in the middle{grew}): contexts, libraries or other processes."
     )
-    return [_of(session, many, text)]
 
 
 def _stragglers(report: DeviceReport) -> list[str]:
