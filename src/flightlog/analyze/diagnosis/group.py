@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from flightlog.analyze.diagnosis.read import ENDED_BY_SCHEDULER, Incident, WorkerHosts
 from flightlog.analyze.diagnosis.results import Evidence
+from flightlog.analyze.diagnosis.text import names
 from flightlog.analyze.failures import collect_failures, counts_by_root, find_roots, list_roots, texts_of
 from flightlog.events.base import Json
 from flightlog.store.liveness import latest, unix_time
@@ -25,24 +26,10 @@ if TYPE_CHECKING:
     from flightlog.store.tables.run_tables import RunTables
 
 
-LOST_TYPES = (
-    "WorkerLost",
-    "KilledWorker",
-    "distributed.scheduler.KilledWorker",
-    "SchedulerLost",
-    "OUT_OF_MEMORY",
-    "TIMEOUT",
-    "PREEMPTED",
-    "REQUEUED",
-    "NODE_FAIL",
-    "BOOT_FAIL",
-    "DEADLINE",
-    "REVOKED",
-    "ray.exceptions.ActorDiedError",
-    "ray.exceptions.WorkerCrashedError",
-    "ray.exceptions.NodeDiedError",
-    "ActorDiedError",
-    "WorkerCrashedError",
+LOST_TYPES = names(
+    "WorkerLost KilledWorker distributed.scheduler.KilledWorker SchedulerLost OUT_OF_MEMORY TIMEOUT",
+    "PREEMPTED REQUEUED NODE_FAIL BOOT_FAIL DEADLINE REVOKED ray.exceptions.ActorDiedError ActorDiedError",
+    "ray.exceptions.WorkerCrashedError WorkerCrashedError ray.exceptions.NodeDiedError",
 )
 """What attempts end with that did nothing wrong: their worker or their job was ended."""
 
@@ -111,8 +98,8 @@ def _lay_to_incidents(tables: RunTables, workers: WorkerHosts) -> None:
             cells = [list(column) for column in zip(*found, strict=True)]
             places = ", ".join(f"unnest(${n + 1})" for n in range(columns))
             tables.execute(f"INSERT INTO {table} SELECT {places}", cells)
-    tables.execute(_LAY, {"types": list(LOST_TYPES)})
-    tables.execute(_LAY_TASKS, {"types": list(LOST_TYPES)})
+    tables.execute(_LAY, {"types": sorted(LOST_TYPES)})
+    tables.execute(_LAY_TASKS, {"types": sorted(LOST_TYPES)})
 
 
 _LAY = """

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec import Struct
 
 from flightlog.analyze.devices.oom import read_bundles
+from flightlog.analyze.diagnosis.text import names
 from flightlog.analyze.history.attempts import Requests
 from flightlog.events import JobAccounted, JobStarted, WorkerEvent, WorkerLost
 from flightlog.store import layout
@@ -27,18 +28,8 @@ if TYPE_CHECKING:
 
 MOMENT_S = 10.0
 """Workers of one host that go within so long went together."""
-ENDED_BY_SCHEDULER = frozenset(
-    {
-        "TIMEOUT",
-        "OUT_OF_MEMORY",
-        "PREEMPTED",
-        "REQUEUED",
-        "NODE_FAIL",
-        "BOOT_FAIL",
-        "DEADLINE",
-        "CANCELLED",
-        "REVOKED",
-    }
+ENDED_BY_SCHEDULER = names(
+    "TIMEOUT OUT_OF_MEMORY PREEMPTED REQUEUED NODE_FAIL BOOT_FAIL DEADLINE CANCELLED REVOKED"
 )
 """States of a job that its program did not choose."""
 

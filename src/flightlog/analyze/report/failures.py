@@ -69,9 +69,7 @@ class FailureSummary(Struct, frozen=True, kw_only=True):
 
 def failure_summary(tables: RunTables) -> FailureSummary:
     """The failures of one run, by cause."""
-    collect_failures(tables, _ENDS)
-    find_roots(tables)
-    list_roots(tables, LISTED)
+    _group(tables)
     rows = tables.records(_GROUPS)
     texts = texts_of(tables, {row["root"]: (row["task_id"], row["attempt"]) for row in rows})
     found = []
@@ -100,6 +98,14 @@ def failure_summary(tables: RunTables) -> FailureSummary:
         )
     [(count, groups)] = tables.execute("SELECT count(*), count(DISTINCT root) FROM rooted").fetchall()
     return FailureSummary(count=count, groups=groups, by_cause=found)
+
+
+def _group(tables: RunTables) -> None:
+    """Make `rooted` and `top`, unless they are there."""
+    if not tables.scalar("SELECT count(*) FROM duckdb_tables() WHERE table_name = 'top'"):
+        collect_failures(tables, _ENDS)
+        find_roots(tables)
+        list_roots(tables, LISTED)
 
 
 def _object(text: str | None) -> Json | None:
@@ -167,9 +173,7 @@ def failure_groups(tables: RunTables, summary: FailureSummary) -> list[FailureCa
     """The causes that the summary lists, in its order, with when, where, of what and at which attempt."""
     if not summary.count:
         return []
-    collect_failures(tables, _ENDS)
-    find_roots(tables)
-    list_roots(tables, LISTED)
+    _group(tables)
     tasks, workers, attempts = (
         counts_by_root(tables, column, LISTED_IN_DETAIL) for column in ("task", "worker", "of_attempt")
     )
