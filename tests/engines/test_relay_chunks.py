@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flightlog.engines.relay.chunks import (
+    MAX_CHUNK_BYTES,
     MAX_HOLES_BYTES,
-    MAX_PARCEL_BYTES,
     ROOM_BYTES,
     Chunk,
     NotAChunk,
@@ -132,7 +132,7 @@ def test_a_parcel_is_at_most_a_mebibyte_and_holds_whole_lines(spool):
     record(files, 300, size=20_000)
     sent = [p for p in SpooledFiles(spool.run, TRACE, spool.name).chunks() if p.kind == "lines"]
     assert len(sent) > 5
-    assert all(len(pack(chunk)) <= MAX_PARCEL_BYTES for chunk in sent)
+    assert all(len(pack(chunk)) <= MAX_CHUNK_BYTES for chunk in sent)
     assert {chunk.data[-1:] for chunk in sent} == {b"\n"}
 
 

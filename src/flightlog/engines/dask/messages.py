@@ -74,56 +74,56 @@ def text_of_key(key: object) -> str:
 
 
 WINDOW = 16
-"""Parcels, of a MiB at most, that the client has not yet said to have."""
+"""Chunks, of a MiB at most, that the client has not yet said to have."""
 ACKNOWLEDGE = 4
-"""Parcels between two words of the client that they are here."""
+"""Chunks between two words of the client that they are here."""
 WAIT_S = 20.0
-"""How long a parcel may wait on the scheduler; then its worker keeps it, and tries again later."""
+"""How long a chunk may wait on the scheduler; then its worker keeps it, and tries again later."""
 HANDOVER_S = 30.0
 """How long a worker waits for the scheduler's answer."""
 _LOOK_S = 0.05
-_OP = "flightlog_parcel"
+_OP = "flightlog_chunk"
 
-_gates: WeakKeyDictionary[Any, WeakValueDictionary[str, ParcelGate]] = WeakKeyDictionary()
+_gates: WeakKeyDictionary[Any, WeakValueDictionary[str, ChunkGate]] = WeakKeyDictionary()
 """By scheduler and topic; a gate is there for as long as the plugin that holds it."""
 
 
-class ParcelGate:
-    """On the scheduler: the way of parcels of one `topic`, which `send` passes on to the client. On its event
+class ChunkGate:
+    """On the scheduler: the way of chunks of one `topic`, which `send` passes on to the client. On its event
     loop alone.
     """
 
     def __init__(self, scheduler: Any, topic: str, send: Callable[[bytes], None]) -> None:
         self.sent = 0
-        """Parcels that were passed on."""
+        """Chunks that were passed on."""
         self._heard = 0
         self._send = send
         _gates.setdefault(scheduler, WeakValueDictionary())[topic] = self
 
-        async def flightlog_parcel(topic: str, parcel: bytes) -> bool:
+        async def flightlog_chunk(topic: str, chunk: bytes) -> bool:
             gate = _gates[scheduler].get(topic)
-            return gate is None or await gate.take(parcel)  # without a gate nobody is left to take it
+            return gate is None or await gate.take(chunk)  # without a gate nobody is left to take it
 
-        scheduler.handlers.setdefault(_OP, flightlog_parcel)
+        scheduler.handlers.setdefault(_OP, flightlog_chunk)
 
     def hear(self, number: int) -> None:
         """The client has received this many in total."""
         self._heard = max(self._heard, number)
 
-    async def take(self, parcel: bytes, wait_s: float = WAIT_S) -> bool:
-        """Pass a parcel on as soon as there is room; False where there was none within `wait_s`."""
+    async def take(self, chunk: bytes, wait_s: float = WAIT_S) -> bool:
+        """Pass a chunk on as soon as there is room; False where there was none within `wait_s`."""
         until = time.monotonic() + wait_s
         while self.sent - self._heard >= WINDOW:
             if time.monotonic() >= until:
                 return False
             await asyncio.sleep(_LOOK_S)
         self.sent += 1
-        self._send(parcel)
+        self._send(chunk)
         return True
 
 
 class Arrivals:
-    """In the client: hands parcels of a topic to `take`, and says from time to time that they are here. On
+    """In the client: hands chunks of a topic to `take`, and says from time to time that they are here. On
     its event loop.
     """
 
@@ -132,7 +132,7 @@ class Arrivals:
         self.number = 0
 
     def on_event(self, event: tuple[float, bytes]) -> None:
-        """A parcel came."""
+        """A chunk came."""
         self._take(event[1])
         self.number += 1
         if self.number % ACKNOWLEDGE == 0:
@@ -141,14 +141,14 @@ class Arrivals:
 
 
 def heard_topic(topic: str) -> str:
-    """What the client says on that it has parcels of a topic."""
+    """What the client says on that it has chunks of a topic."""
     return f"{topic}-heard"
 
 
-def hand_over(worker: Any, topic: str, parcel: bytes) -> None:
-    """Give a parcel to the scheduler for good, on a thread that is not the worker's event loop; raises where
+def hand_over(worker: Any, topic: str, chunk: bytes) -> None:
+    """Give a chunk to the scheduler for good, on a thread that is not the worker's event loop; raises where
     that fails.
     """
-    asking = worker.scheduler.flightlog_parcel(topic=topic, parcel=parcel)
+    asking = worker.scheduler.flightlog_chunk(topic=topic, chunk=chunk)
     if not asyncio.run_coroutine_threadsafe(asking, worker.loop.asyncio_loop).result(HANDOVER_S):
         raise TimeoutError("the client of the Dask cluster does not take what workers have recorded")

@@ -18,7 +18,7 @@ from distributed.metrics import time
 
 from flightlog.engines.dask import messages as m
 from flightlog.engines.dask.attempt import relay_topic_of, topic_of
-from flightlog.engines.dask.messages import ParcelGate, heard_topic
+from flightlog.engines.dask.messages import ChunkGate, heard_topic
 from flightlog.store.liveness import this_host
 
 CAPACITY = 50_000
@@ -64,14 +64,14 @@ class SchedulerWatch(SchedulerPlugin):
         self._seen: dict[str, float] = {}
         self._flushing: asyncio.Task[None] | None = None
         self._scheduler: Any = None
-        self._gate: ParcelGate | None = None
+        self._gate: ChunkGate | None = None
 
     # --- the life of the plugin
 
     async def start(self, scheduler: Any) -> None:
         """Begin: the workers that are there are the first news."""
         self._scheduler = scheduler
-        self._gate = ParcelGate(scheduler, self.parcels, lambda parcel: self._send(self.parcels, parcel))
+        self._gate = ChunkGate(scheduler, self.parcels, lambda parcel: self._send(self.parcels, parcel))
         self._put((m.SCHEDULER, time(), this_host()))
         for address in list(scheduler.workers):
             self._put(self._worker(address))
@@ -380,14 +380,14 @@ class Once(SchedulerPlugin):
         self._topic = topic_of(engine)
         self._relay_topic = relay_topic_of(engine)
         self._scheduler: Any = None
-        self._gate: ParcelGate | None = None
+        self._gate: ChunkGate | None = None
         self._places: dict[str, Any] = {}
         """The workers that our tasks were given to."""
 
     async def start(self, scheduler: Any) -> None:
         """Registered."""
         self._scheduler = scheduler
-        self._gate = ParcelGate(scheduler, self._relay_topic, self._pass_on)
+        self._gate = ChunkGate(scheduler, self._relay_topic, self._pass_on)
 
     def update_graph(self, scheduler: Any, *, tasks: list[Any], **_more: Any) -> None:
         """New tasks: the first loss of a worker is one too many for ours."""

@@ -27,9 +27,9 @@ from flightlog.store.read.files import folder_parts
 
 log = logging.getLogger("flightlog")
 
-MAX_PARCEL_BYTES = 1 << 20
+MAX_CHUNK_BYTES = 1 << 20
 """A chunk as it travels, whole."""
-ROOM_BYTES = MAX_PARCEL_BYTES - (1 << 12)
+ROOM_BYTES = MAX_CHUNK_BYTES - (1 << 12)
 """What fits into one; the rest is for names."""
 
 _MARK = b"flp1"
@@ -71,7 +71,7 @@ def pack(chunk: Chunk) -> bytes:
     """A chunk as bytes; `NotAChunk` for one that nobody would take."""
     check_name(chunk)
     body = _encode(chunk)
-    if len(_MARK) + 4 + len(body) > MAX_PARCEL_BYTES:
+    if len(_MARK) + 4 + len(body) > MAX_CHUNK_BYTES:
         raise NotAChunk(f"{chunk.name}: {len(chunk.data):,} bytes do not fit into a chunk")
     return _MARK + zlib.crc32(body).to_bytes(4, "big") + body
 
@@ -80,7 +80,7 @@ def unpack(data: bytes) -> Chunk:
     """The chunk that these bytes are; `NotAChunk` where they are none, were damaged, or name a file they may
     not.
     """
-    if len(data) > MAX_PARCEL_BYTES:
+    if len(data) > MAX_CHUNK_BYTES:
         raise NotAChunk(f"{len(data):,} bytes are too many for a chunk")
     if data[:4] != _MARK:
         raise NotAChunk("it does not begin as a chunk of this version does")

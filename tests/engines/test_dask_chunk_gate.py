@@ -1,10 +1,10 @@
-"""Parcels of files pass the scheduler so many at a time; those behind them wait in their workers' spools."""
+"""Chunks of files pass the scheduler so many at a time; those behind them wait in their workers' spools."""
 
 from __future__ import annotations
 
 import asyncio
 
-from flightlog.engines.dask.messages import ACKNOWLEDGE, WINDOW, Arrivals, ParcelGate
+from flightlog.engines.dask.messages import ACKNOWLEDGE, WINDOW, Arrivals, ChunkGate
 
 
 class Server:
@@ -24,10 +24,10 @@ class Client:
         self.said.append((topic, msg))
 
 
-def test_a_client_that_takes_nothing_leaves_no_more_than_a_window_of_parcels_on_the_scheduler():
+def test_a_client_that_takes_nothing_leaves_no_more_than_a_window_of_chunks_on_the_scheduler():
     async def run():
         sent = []
-        gate = ParcelGate(Server(), "files", sent.append)
+        gate = ChunkGate(Server(), "files", sent.append)
         taken = [await gate.take(b"%d" % number, wait_s=0.0) for number in range(WINDOW + 5)]
         return taken, sent
 
@@ -36,10 +36,10 @@ def test_a_client_that_takes_nothing_leaves_no_more_than_a_window_of_parcels_on_
     assert sent == [b"%d" % number for number in range(WINDOW)]
 
 
-def test_a_parcel_that_waits_is_passed_on_when_the_client_has_taken_others():
+def test_a_chunk_that_waits_is_passed_on_when_the_client_has_taken_others():
     async def run():
         sent = []
-        gate = ParcelGate(Server(), "files", sent.append)
+        gate = ChunkGate(Server(), "files", sent.append)
         for _ in range(WINDOW):
             await gate.take(b"first")
         waiting = asyncio.create_task(gate.take(b"last"))
@@ -54,16 +54,16 @@ def test_a_parcel_that_waits_is_passed_on_when_the_client_has_taken_others():
 def test_what_is_handed_over_when_nobody_watches_any_more_is_taken_and_kept_by_nobody():
     async def run():
         server, sent = Server(), []
-        gate = ParcelGate(server, "files", sent.append)
+        gate = ChunkGate(server, "files", sent.append)
         [take] = server.handlers.values()
-        there = await take(topic="files", parcel=b"1")
+        there = await take(topic="files", chunk=b"1")
         del gate
-        return there, await take(topic="files", parcel=b"2"), sent
+        return there, await take(topic="files", chunk=b"2"), sent
 
     assert asyncio.run(run()) == (True, True, [b"1"])
 
 
-def test_the_client_says_from_time_to_time_how_many_parcels_it_has():
+def test_the_client_says_from_time_to_time_how_many_chunks_it_has():
     async def run():
         client, taken = Client(), []
         arrivals = Arrivals(client, "files", taken.append)
