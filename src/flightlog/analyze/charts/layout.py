@@ -8,11 +8,13 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
 
 from flightlog.analyze.charts.results import TimelineRow
+from flightlog.analyze.report.tasks import work_until
 from flightlog.core.text import cut
 from flightlog.core.time import SECOND, timestamp_of
 
 if TYPE_CHECKING:
     from flightlog.analyze.report.summary import ReportContext
+    from flightlog.store.tables.connection import Executes
     from flightlog.store.tables.run_tables import RunTables
 
 NAMES = 12
@@ -233,32 +235,14 @@ def frame_of(context: ReportContext) -> TimeWindow | None:
     return TimeWindow(start, max(1, until - start if until is not None else 1))
 
 
-def means(tables: RunTables, intervals: str, stretches: Stretches) -> list[float]:
+def means(tables: Executes, intervals: str, stretches: Stretches) -> list[float]:
     """How many of these intervals run at once, on average over each stretch.
 
     `intervals` is a select statement of `since` and `until`, nanoseconds from 0 to the end of the stretches.
-    Up to a moment t an interval has run for t - since, less t - until once it is over: so sums by stretch are
-    enough.
     """
-    found = {
-        number: (int(running), int(total))
-        for number, running, total in tables.execute(
-            f"""
-            SELECT moment // {stretches.width} AS number, sum(step), sum(step * moment::HUGEINT) FROM (
-                SELECT unnest([since, until]) AS moment, unnest([1, -1]) AS step FROM ({intervals})
-            ) GROUP BY number
-            """  # noqa: S608 - a number, and a statement of ours
-        ).fetchall()
-    }
-    values, running, total, before = [], 0, 0, 0
-    for number in range(stretches.number):
-        steps, moments = found.get(number, (0, 0))
-        running, total = running + steps, total + moments
-        end = stretches.begins(number + 1)
-        done = running * end - total
-        values.append((done - before) / (end - stretches.begins(number)))
-        before = done
-    return values
+    bounds = [stretches.begins(n) for n in range(stretches.number + 1)]
+    done = work_until(tables, intervals, bounds, f"moment // {stretches.width}")
+    return [(done[n + 1] - done[n]) / (bounds[n + 1] - bounds[n]) for n in range(stretches.number)]
 
 
 LANES = 64

@@ -211,14 +211,6 @@ def bin_of(column: str, found: Sequence[float]) -> str:
     return within(0, len(found) - 1)
 
 
-VIEWS = {"resources", "devices", "metrics"}
-"""What is read beside what a report reads."""
-
-
-TIMELINE_VIEWS = {"failures"}
-"""What a timeline alone reads beside attempts and spans."""
-
-
 class ReportWithCharts(Struct, frozen=True, kw_only=True):
     """What a page shows of a run."""
 
@@ -375,8 +367,6 @@ OVERVIEW_STRETCHES = 120
 """At most so many points a line."""
 PRINTED_NAMES, PRINTED_BINS = 5, 40
 """Number of names (those with the largest total), and the largest number of bins."""
-OVERVIEW_VIEWS = frozenset({"resources"})
-"""What is read beside what a report reads."""
 
 
 class OverviewDurations(Struct, frozen=True, kw_only=True):

@@ -122,7 +122,7 @@ def prepare(tables: RunTables, sides: Sequence[Sequence[Run]]) -> None:
 
     They are there for every cursor of the tables, so that the runs' times can be taken side by side.
     """
-    tables.make(["attempts", "spans", "resources", "task_events", "workers"])
+    tables.make(["attempts", "spans", "resources", "task_events"])
     rows = [(run.run_id, side, number) for side, runs in enumerate(sides) for number, run in enumerate(runs)]
     columns = [list(column) for column in zip(*rows, strict=True)]
     tables.execute(
@@ -210,28 +210,21 @@ def _time(whole: RunTables, run: Run, wall_s: float | None) -> Shares | None:
     start = moment(run.info.start_time)
     until = None if start is None or wall_s is None else start + round(wall_s * SECOND)
     one = text(run.run_id)
-    known = _is_so(
-        tables,
-        f"""
-        SELECT EXISTS (FROM compared WHERE run_id = {one} AND worker IS NOT NULL)
-            OR EXISTS (FROM workers WHERE run_id = {one})
-        """,
-    )
-    source = "transfers" if known else "compared_spans"
     tables.execute(f"""
         CREATE OR REPLACE TEMP VIEW attempts AS
         SELECT *, NULL::VARCHAR AS parent_id, NULL::VARCHAR AS cpu_scope, NULL::BIGINT AS result_bytes,
             NULL::JSON AS args, NULL::VARCHAR AS error_type, NULL::VARCHAR AS rss_scope,
             NULL::BIGINT AS gpu_peak_bytes, NULL::VARCHAR AS gpu_memory_scope, NULL::DOUBLE AS gpu_s,
             NULL::VARCHAR AS gpu_scope, NULL::JSON AS metrics
-        FROM compared WHERE run_id = {one};
-        CREATE OR REPLACE TEMP VIEW spans AS
-        SELECT *, duration_s AS self_s, false AS open FROM {source} WHERE run_id = {one}
+        FROM compared WHERE run_id = {one}
     """)  # noqa: S608 - quoted, and ours
     try:
         make_attempt_intervals(tables, until, "FROM attempts")
-        make_span_intervals(tables, "FROM spans")
-        make_workers(tables, until, f"FROM workers WHERE run_id = {one}")
+        make_workers(tables, until, run.events("workers"))
+        # Where workers are known, their time is split, and of spans only transfers matter.
+        source = "transfers" if _is_so(tables, "SELECT count(*) > 0 FROM worker_facts") else "compared_spans"
+        spans = f"SELECT *, duration_s AS self_s, false AS open FROM {source} WHERE run_id = {one}"  # noqa: S608
+        make_span_intervals(tables, spans)
         return shares(tables, (start, until))
     finally:
         tables.close()

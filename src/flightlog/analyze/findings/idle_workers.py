@@ -23,10 +23,10 @@ def idle_workers(facts: FindingFacts) -> Iterable[Finding]:
     """Idle time behind tasks of ordinary length, and idle time in which no task ran anywhere."""
     if facts.shares is None or facts.shares.basis != "workers":
         return
-    unused = [name for (name,) in facts.tables.execute(_UNUSED).fetchall()]
     ordinary = [one for one in facts.behind if not one.is_straggler]
     ends = exact_sum(one.idle_s for one in ordinary)
     if matters(facts, ends):
+        unused = [name for (name,) in facts.tables.execute(_UNUSED).fetchall()]
         many = f" ({plural(len(unused), 'worker')} never had any)" if unused else ""
         yield facts.finding(
             "idle_workers",

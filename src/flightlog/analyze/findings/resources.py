@@ -32,8 +32,9 @@ def memory_pressure(facts: FindingFacts) -> Iterable[Finding]:
     if cgroup is not None and cgroup.oom_kills:
         evidence["oom_kills"] = cgroup.oom_kills
         said.append(f"the kernel killed {plural(cgroup.oom_kills, 'process', 'processes')} for memory")
-    row = facts.tables.execute(_FAILED).fetchone()
-    failed, ns = (int(row[0]), int(row[1])) if row is not None else (0, 0)
+    failed = ns = 0
+    if facts.summary.tasks.failed or facts.summary.tasks.retried:
+        [(failed, ns)] = facts.tables.execute(_FAILED).fetchall()
     if failed:
         evidence["tasks_out_of_memory"] = failed
         said.append(f"{plural(failed, 'task')} failed for lack of memory")
@@ -46,7 +47,7 @@ def memory_pressure(facts: FindingFacts) -> Iterable[Finding]:
             said.append(f"{format_percent(peak / total)} of {what} of {format_bytes(total)} was in use")
     if not said:
         return
-    lost = seconds(ns) if failed else None
+    lost = seconds(int(ns)) if failed else None
     cost = (
         f"{cost_text(facts, lost)} went to tasks that ran out of memory, because "
         if lost
@@ -96,9 +97,10 @@ def oversubscription(facts: FindingFacts) -> Iterable[Finding]:
     """Time of completed tasks off the processor, while the host was full; and what a CPU quota held back."""
     node, cgroup = facts.summary.resources.node, facts.summary.resources.cgroup
     busy = node.cpu_percent.mean if node is not None else None
-    row = facts.tables.execute(_WAITED).fetchone()
-    ran, waited = (seconds(int(row[0])), seconds(int(row[1]))) if row is not None else (0.0, 0.0)
-    if busy is not None and busy >= FULL_PERCENT and ran and matters(facts, waited):
+    ran = waited = 0.0
+    if busy is not None and busy >= FULL_PERCENT:
+        ran, waited = (seconds(int(ns)) for ns in facts.tables.execute(_WAITED).fetchall()[0])
+    if ran and matters(facts, waited):
         cores = f" of {format_count(node.cpus)} cores" if node is not None and node.cpus else ""
         yield facts.finding(
             "oversubscription",

@@ -100,7 +100,13 @@ FROM span_rows WHERE NOT "open"
 
 def span_summary(tables: RunTables, until: int | None) -> SpanSummary:
     """All spans, from `span_intervals` and `span_rows`; `until` is the run's end, or its last heartbeat."""
-    measured = metrics_by_owner(tables, _MEASURED)
+    [(unfinished, has_metrics)] = tables.execute(
+        """
+        SELECT count(*) FILTER ("open"), coalesce(bool_or(NOT "open" AND metrics <> '{}'), false)
+        FROM span_rows
+        """
+    ).fetchall()
+    measured = metrics_by_owner(tables, _MEASURED) if has_metrics else {}
     merge(
         tables,
         "open_by_name",
@@ -120,14 +126,14 @@ def span_summary(tables: RunTables, until: int | None) -> SpanSummary:
     return SpanSummary(
         count=sum(name.count for name in names.values()),
         errors=sum(name.errors for name in names.values()),
-        open_in_flight=tables.scalar('SELECT count(*) FROM span_rows WHERE "open"'),
+        open_in_flight=unfinished,
         wall_s=seconds(int(wall)),
         busy_s=seconds(sum(int(row["own"]) for row in rows)),
         names=len(names),
         by_name={
             name: names[name] for name in sorted(sorted(names, key=lambda n: (-names[n].count, n))[:NAMES])
         },
-        in_flight=_in_flight(tables, until),
+        in_flight=_in_flight(tables, until) if unfinished else [],
     )
 
 

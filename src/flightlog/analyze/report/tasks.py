@@ -4,7 +4,7 @@ the workers had to do, and concurrency; all from the table `attempt_intervals`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -27,6 +27,7 @@ from flightlog.store.tables.intervals import most_at_once
 if TYPE_CHECKING:
     from flightlog.analyze.report.spans import SpanName
     from flightlog.analyze.report.summary import Summary
+    from flightlog.store.tables.connection import Executes
     from flightlog.store.tables.run_tables import RunTables
 
 SLOWEST = 10
@@ -123,6 +124,8 @@ SELECT * REPLACE ({picked("durations")}, {picked("queued")}) FROM (
         count(*) FILTER (state = 'cancelled') AS cancelled,
         count(*) FILTER (retried) AS retried,
         count(*) FILTER (state = 'running') AS running,
+        count(*) FILTER (state = 'pending') AS not_begun,
+        coalesce(bool_or(metrics <> '{{}}'), false) AS measured,
         {distribution_sql("duration_s", "state = 'completed'", "durations")},
         {distribution_sql("queue_s", "state <> 'pending'", "queued")},
         coalesce({total_sql("duration_s", "state IN ('failed', 'cancelled')")}, 0.0) AS failed_s,
@@ -157,25 +160,25 @@ WHERE state NOT IN ('pending', 'running')
 
 def task_summary(tables: RunTables, until: int | None) -> TaskSummary:
     """All tasks, from `attempt_intervals`; `until` is the end of the run, or its last heartbeat."""
-    measured = metrics_by_owner(tables, _MEASURED)
     scopes = _scopes(tables)
     rows = tables.records(_BY_NAME)
+    [row] = [row for row in rows if row["of_all"]]
+    measured = metrics_by_owner(tables, _MEASURED) if row["measured"] else {}
     names = {
         row["task"]: _task_name(row, scopes[row["task"]], measured.get(row["task"], {}))
         for row in rows
         if not row["of_all"]
     }
-    [row] = [row for row in rows if row["of_all"]]
     whole = _task_name(row, {}, {})
     listed = sorted(names, key=lambda name: (-_size(names[name]), name))[:NAMES]
     return TaskSummary(
         **{name: getattr(whole, name) for name in (*_COUNTS, "duration_s", "failed_s")},
-        pending=tables.scalar(_PENDING),
+        pending=tables.scalar(_PENDING) if row["not_begun"] else 0,
         queue_s=distribution_from(row, "queued"),
         names=len(names),
         by_name={name: names[name] for name in sorted(listed)},
-        slowest=_slowest(tables),
-        in_flight=_in_flight(tables, until),
+        slowest=_slowest(tables) if whole.completed else [],
+        in_flight=_in_flight(tables, until) if whole.running else [],
     )
 
 
@@ -298,48 +301,50 @@ def concurrency(
     )
     if most is None:
         return None
-    bounds = [start + (until - start) * n // buckets for n in range(buckets + 1)]
-    done = _work_until(tables, bounds)
+    lasted = until - start
+    bounds = [lasted * n // buckets for n in range(buckets + 1)]
+    intervals = f"""
+        SELECT least(greatest(began - {start}, 0), {lasted}) AS since,
+            least(greatest(stopped - {start}, 0), {lasted}) AS until
+        FROM attempt_intervals WHERE began IS NOT NULL
+    """  # noqa: S608 - numbers
+    done = work_until(tables, intervals, bounds, f"moment::HUGEINT * {buckets} // {lasted}")
     running = [
         (done[n + 1] - done[n]) / (bounds[n + 1] - bounds[n]) if bounds[n + 1] > bounds[n] else 0.0
         for n in range(buckets)
     ]
     return Concurrency(
         since=timestamp_of(start),
-        bucket_s=(until - start) / buckets / SECOND,
+        bucket_s=lasted / buckets / SECOND,
         running=running,
-        mean=seconds(done[-1] - done[0]) / seconds(until - start),
+        mean=seconds(done[-1]) / seconds(lasted),
         peak=most[0],
         peak_at=timestamp_of(most[1]),
     )
 
 
-def _work_until(tables: RunTables, bounds: list[int]) -> list[int]:
-    """Nanoseconds of execution done up to each bound.
+def work_until(tables: Executes, intervals: str, bounds: Sequence[int], number: str) -> list[int]:
+    """For how long these intervals have run up to each bound, all together.
 
-    Up to a moment t an attempt has done t - began, less t - stopped once it has stopped: sums over those that
-    began and stopped in each bucket are enough, however many attempts there are.
+    `intervals` is a select statement of `since` and `until`, none of them beyond the bounds; `number` an
+    expression: between which bounds a `moment` lies. Up to a moment t an interval has run for t - since, less
+    t - until once it is over: so sums by number are enough, however many intervals there are.
     """
-    start, until, buckets = bounds[0], bounds[-1], len(bounds) - 1
-    done = [0] * len(bounds)
-    for column, sign in (("began", 1), ("stopped", -1)):
-        count = total = 0
-        found = {
-            int(bucket): (int(number), int(sum_))
-            for bucket, number, sum_ in tables.execute(
-                f"""
-                SELECT (greatest(0, {column} - $start)::HUGEINT * $buckets // ($until - $start)) + 1 AS
-                    bucket,
-                    count(*), sum(greatest(0, {column} - $start))
-                FROM attempt_intervals WHERE began IS NOT NULL AND {column} < $until GROUP BY bucket
-                """,  # noqa: S608 - the column is one of two
-                {"start": start, "until": until, "buckets": buckets},
-            ).fetchall()
-        }
-        for n in range(1, len(bounds)):
-            number, sum_ = found.get(n, (0, 0))
-            count, total = count + number, total + sum_
-            done[n] += sign * (count * (bounds[n] - start) - total)
+    found = {
+        int(place): (int(running), int(total))
+        for place, running, total in tables.execute(
+            f"""
+            SELECT {number} AS number, sum(step), sum(step * moment::HUGEINT) FROM (
+                SELECT unnest([since, until]) AS moment, unnest([1, -1]) AS step FROM ({intervals})
+            ) GROUP BY number
+            """  # noqa: S608 - numbers, and a statement of ours
+        ).fetchall()
+    }
+    done, running, total = [0], 0, 0
+    for place, bound in enumerate(bounds[1:]):
+        steps, moments = found.get(place, (0, 0))
+        running, total = running + steps, total + moments
+        done.append(running * bound - total)
     return done
 
 

@@ -11,12 +11,18 @@ from msgspec import Struct
 from flightlog.analyze.report.metrics import total_sql
 from flightlog.analyze.tallies import copied
 from flightlog.core.stats import Distribution, distribution
-from flightlog.core.time import moment, seconds
-from flightlog.events import Event, JobAccounted, JobStarted, WorkerEvent, WorkerLaunched
-from flightlog.events.base import kind_of
+from flightlog.core.time import seconds
+from flightlog.events import Event, JobAccounted, JobStarted
 from flightlog.events.rates import Sizes
 from flightlog.store.tables.intervals import most_at_once
-from flightlog.store.tables.workers import STEPS, WorkerStep, launches_of, lifetime, uptimes_of
+from flightlog.store.tables.workers import (
+    component_of,
+    given_to,
+    launches_of,
+    lifetime,
+    steps_of,
+    uptimes_of,
+)
 
 if TYPE_CHECKING:
     from flightlog.store.run import Run
@@ -193,33 +199,22 @@ class WorkerTally:
     """Takes the events of the stream `workers`, in any order."""
 
     def __init__(self) -> None:
-        self._lives: dict[str, list[tuple[int, int, int, WorkerEvent]]] = {}
+        self._events: list[Event] = []
 
     def add(self, event: Event) -> None:
-        """Take one event; those without a time are passed over."""
-        if isinstance(event, WorkerEvent) and (at := moment(event.timestamp)) is not None:
-            life = self._lives.setdefault(event.worker, [])
-            life.append((at, STEPS.index(kind_of(type(event))), event.seq, event))
+        """Take one event."""
+        self._events.append(event)
 
     def components(self) -> dict[str, str | None]:
         """The component that each worker serves, where its events say."""
-        return {
-            name: min((event.component for *_, event in life if event.component is not None), default=None)
-            for name, life in sorted(self._lives.items())
-        }
+        return {name: component_of(life) for name, life in steps_of(self._events).items()}
 
     def lifetimes(self, worked: Mapping[str, tuple[int, int] | None], until: int | None) -> dict[str, int]:
         """For how many nanoseconds each worker lived, from launch to its end or `until`; `worked` has the
         first start and last end of its tasks.
         """
         found: dict[str, int] = {}
-        for name, events in sorted(self._lives.items()):
-            life = [
-                WorkerStep(
-                    at, STEPS[rank], getattr(event, "launch_s", None), getattr(event, "uptime_s", None)
-                )
-                for at, rank, _, event in sorted(events, key=lambda one: one[:3])
-            ]
+        for name, life in sorted(steps_of(self._events).items()):
             bounds = worked.get(name)
             ups = uptimes_of(life, bounds[0] if bounds is not None else None, until)
             found[name] = lifetime(ups, launches_of(life))
@@ -227,10 +222,4 @@ class WorkerTally:
 
     def given(self) -> dict[str, Sizes]:
         """What each worker was given when it was launched, as far as its events say."""
-        found: dict[str, Sizes] = {}
-        for name, life in sorted(self._lives.items()):
-            launched = [event for *_, event in life if isinstance(event, WorkerLaunched)]
-            for event in sorted(launched, key=lambda event: (event.timestamp, event.seq)):
-                said = Sizes(cpus=event.cpus, memory_bytes=event.memory_bytes, gpus=event.gpus)
-                found[name] = said.else_(found.get(name, Sizes()))
-        return found
+        return {name: given_to(life) for name, life in steps_of(self._events).items()}

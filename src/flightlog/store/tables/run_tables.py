@@ -38,11 +38,10 @@ _OF_ONE_RUN = {
     "attempt_intervals": "tasks",
     "span_rows": "spans",
     "span_intervals": "spans",
-    "worker_launches": "workers",
-    "worker_lives": "workers",
-    "worker_facts": "workers",
 }
 """Relations of one run alone, and the streams that they are made from."""
+_OF_WORKERS = {"worker_launches", "worker_lives", "worker_facts"}
+"""Relations of one run alone that are made together, from the events of workers and from attempts."""
 _STAMP = "%Y-%m-%dT%H:%M:%S.%fZ"
 
 
@@ -118,6 +117,8 @@ class RunTables:
             create_runs(self._connection, self.runs)
         elif name in DERIVED:
             self._make_derived(name)
+        elif name in _OF_WORKERS and len(self.runs) == 1:
+            self.make_workers()
         elif name in _OF_ONE_RUN and len(self.runs) == 1:
             self._streams.make([_OF_ONE_RUN[name]])
             self._connection.execute(intervals.MACROS)
@@ -126,7 +127,7 @@ class RunTables:
                 "attempt_intervals": self._make_attempt_intervals,
                 "span_rows": self._make_span_rows,
                 "span_intervals": self._make_span_intervals,
-            }.get(name, self.make_workers)()
+            }[name]()
         else:
             self._streams.make([stream_of(name)])
 
@@ -220,13 +221,10 @@ class RunTables:
 
     def make_workers(self, *, with_attempts: bool = True) -> None:
         """Make the relations of workers, if need be from their events alone: tasks are not read then."""
-        self._made.update(name for name, stream in _OF_ONE_RUN.items() if stream == "workers")
-        self.make(["workers"])
+        self._made |= _OF_WORKERS
         if with_attempts:
             self.make(["attempt_intervals"])
-        else:
-            self._connection.execute(intervals.MACROS)
-        events = "FROM workers" if "workers" in self.streams else None
+        events = self.runs[0].events("workers")
         workers.make_workers(self._connection, self.until, events, attempts=with_attempts)
 
     @cached_property

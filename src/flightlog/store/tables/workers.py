@@ -8,27 +8,21 @@ its last end. Moments and durations are nanoseconds.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flightlog.core.intervals import length, union
-from flightlog.core.time import nanoseconds
+from flightlog.core.time import moment, nanoseconds
+from flightlog.events import WorkerEvent, WorkerLaunched, WorkerLost, WorkerReady, WorkerRemoved
+from flightlog.events.rates import Sizes
 
 if TYPE_CHECKING:
     from flightlog.store.tables.connection import Executes
 
 Interval = tuple[int, int]
-STEPS = ("worker_launched", "worker_ready", "worker_lost", "worker_removed")
-"""The events of a worker, in the order in which they count at one moment."""
-
-_STEPS = f"""
-SELECT worker, at_ns("timestamp") AS moment, event, launch_s, uptime_s, host, component, cpus, memory_bytes,
-    gpus, {{reason}} AS reason
-FROM ({{events}}) WHERE moment IS NOT NULL AND event IN {STEPS}
-ORDER BY worker, moment, list_position({list(STEPS)}, event), seq
-"""  # noqa: S608 - constants
+_ORDER = (WorkerLaunched, WorkerReady, WorkerLost, WorkerRemoved)
+"""The order of events at one moment."""
 LOST_FOR = "coalesce(nullif(reason, ''), nullif(signal, ''), 'unknown')"
-"""Why a worker was lost, as its event says."""
+"""Why a worker was lost, as its event says, in SQL."""
 
 _WORKED = """
 SELECT worker, count(*), min(began), max(stopped) FROM attempt_intervals
@@ -37,16 +31,28 @@ WHERE worker IS NOT NULL AND state <> 'pending' GROUP BY worker
 
 
 class WorkerStep(NamedTuple):
-    """What an event says of the life of its worker."""
+    """One event of a worker; those of one worker are in order if they are sorted."""
 
     moment: int
-    event: str
-    launch_s: float | None = None
-    uptime_s: float | None = None
+    place: int
+    seq: int
+    event: WorkerEvent
 
 
-def make_workers(tables: Executes, until: int | None, events: str | None, *, attempts: bool = True) -> None:
-    """Make the relations of workers from a statement that gives their events; None where there are none.
+def steps_of(events: Iterable[object]) -> dict[str, list[WorkerStep]]:
+    """The events of each worker whose time is known, in order."""
+    found: dict[str, list[WorkerStep]] = {}
+    for event in events:
+        if isinstance(event, WorkerEvent) and (at := moment(event.timestamp)) is not None:
+            step = WorkerStep(at, _ORDER.index(type(event)), event.seq, event)
+            found.setdefault(event.worker, []).append(step)
+    return {worker: sorted(steps, key=lambda step: step[:3]) for worker, steps in found.items()}
+
+
+def make_workers(
+    tables: Executes, until: int | None, events: Iterable[object], *, attempts: bool = True
+) -> None:
+    """Make the relations of workers from the events of their stream.
 
     - `worker_launches`: `worker`, `launched`, and when it was `ready` after that, null if it never was.
     - `worker_lives`: `worker`, its `component` ('' where unknown), `since` and `until`, when it was up, in
@@ -57,27 +63,24 @@ def make_workers(tables: Executes, until: int | None, events: str | None, *, att
       the time from launch to ready.
 
     `until` is when the run ended, or its last sign of life. With `attempts`, `attempt_intervals` is asked
-    what each worker executed. There are few workers: one pass over their events costs less than it takes to
-    plan the statements that would do the same.
+    what each worker executed. There are few workers: to go through their events takes less time than to
+    plan statements that would do the same.
     """
     worked: dict[str, list[Any]] = {}
     if attempts:
         worked = {worker: rest for worker, *rest in tables.execute(_WORKED).fetchall()}
-    steps: dict[str, list[tuple[Any, ...]]] = {}
-    if events is not None:
-        rows = tables.execute(_STEPS.format(events=events, reason=LOST_FOR)).fetchall()
-        steps = {worker: [row[1:] for row in of] for worker, of in groupby(rows, lambda row: row[0])}
+    steps = steps_of(events)
     launched: list[tuple[Any, ...]] = []
     lived: list[tuple[Any, ...]] = []
     facts: list[tuple[Any, ...]] = []
     for worker in sorted({*steps, *worked}):
         count, began, stopped = worked.get(worker, [0, None, None])
-        life = [WorkerStep(*row[:4]) for row in steps.get(worker, ())]
+        life = steps.get(worker, [])
         launches = launches_of(life)
         ups = uptimes_of(life, began, until)
         if not life and began is not None and stopped is not None:
             ups = [(began, stopped)]
-        said = _facts(steps.get(worker, ()))
+        said = _facts(life)
         launched += [(worker, *one) for one in launches]
         lived += [(worker, said[1] or "", *up, _said_ready(up, launches)) for up in ups]
         facts.append((worker, bool(life), *said, count, length(ups), lifetime(ups, launches)))
@@ -119,34 +122,48 @@ def _create(tables: Executes, name: str, columns: dict[str, str], rows: Sequence
     tables.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT {listed}", values)
 
 
-def _facts(steps: Iterable[tuple[Any, ...]]) -> tuple[Any, ...]:
-    """Host, component, CPUs, memory, GPUs and why it was lost, of the steps of one worker in order."""
-    hosts, components, losses = set(), set(), []
-    given: list[Any] = [None, None, None]
-    for moment, event, _, _, host, component, *sizes, reason in steps:
-        hosts.add(host)
-        components.add(component)
-        if event == "worker_launched":
-            given = [old if new is None else new for old, new in zip(given, sizes, strict=True)]
-        elif event == "worker_lost":
-            losses.append((moment, reason))
-    known = (min(found - {None}, default=None) for found in (hosts, components))
-    return (*known, *given, max(losses)[1] if losses else None)
+def _facts(life: Sequence[WorkerStep]) -> tuple[Any, ...]:
+    """Host, component, CPUs, memory, GPUs and why it was lost, of one worker."""
+    given = given_to(life)
+    losses = [
+        (step.moment, step.event.reason or step.event.signal or "unknown")
+        for step in life
+        if isinstance(step.event, WorkerLost)
+    ]
+    host = min((step.event.host for step in life if step.event.host is not None), default=None)
+    sizes = (given.cpus, given.memory_bytes, given.gpus)
+    return (host, component_of(life), *sizes, max(losses)[1] if losses else None)
+
+
+def component_of(life: Iterable[WorkerStep]) -> str | None:
+    """The component that a worker serves, where its events say."""
+    return min((step.event.component for step in life if step.event.component is not None), default=None)
+
+
+def given_to(life: Iterable[WorkerStep]) -> Sizes:
+    """What a worker was given when it was launched, as far as its events say."""
+    found = Sizes()
+    for *_, event in life:
+        if isinstance(event, WorkerLaunched):
+            found = Sizes(cpus=event.cpus, memory_bytes=event.memory_bytes, gpus=event.gpus).else_(found)
+    return found
 
 
 def uptimes_of(life: Iterable[WorkerStep], began: int | None, until: int | None) -> list[Interval]:
     """When a worker was up, from its steps in order; `began` is when its first attempt did, where known."""
     found: list[Interval] = []
     since: int | None = None
-    for step in life:
-        if step.event == "worker_ready" or (step.event == "worker_launched" and since is None):
-            since = step.moment
-        elif step.event != "worker_launched":
-            if since is None and not found:  # its beginning was not recorded
-                since = began if step.uptime_s is None else step.moment - nanoseconds(step.uptime_s)
-            if since is not None:
-                found.append((since, max(since, step.moment)))
-            since = None
+    for at, _, _, event in life:
+        if isinstance(event, WorkerLaunched | WorkerReady):
+            if since is None or isinstance(event, WorkerReady):
+                since = at
+            continue
+        if since is None and not found:  # its beginning was not recorded
+            up_s = event.uptime_s if isinstance(event, WorkerRemoved) else None
+            since = began if up_s is None else at - nanoseconds(up_s)
+        if since is not None:
+            found.append((since, max(since, at)))
+        since = None
     if since is not None and until is not None:
         found.append((since, max(since, until)))
     return union(found)
@@ -156,15 +173,15 @@ def launches_of(life: Iterable[WorkerStep]) -> list[tuple[int, int | None]]:
     """When a worker was launched, each time with the moment it was ready; None if it never was."""
     found: list[tuple[int, int | None]] = []
     launched: int | None = None
-    for step in life:
-        if step.event == "worker_launched":
-            launched = step.moment if launched is None else launched
+    for at, _, _, event in life:
+        if isinstance(event, WorkerLaunched):
+            launched = at if launched is None else launched
             continue
-        ready = step.moment if step.event == "worker_ready" else None
-        if launched is None and ready is not None and step.launch_s is not None:
-            launched = ready - nanoseconds(step.launch_s)
+        is_ready = isinstance(event, WorkerReady)
+        if launched is None and isinstance(event, WorkerReady) and event.launch_s is not None:
+            launched = at - nanoseconds(event.launch_s)
         if launched is not None:
-            found.append((launched, ready))
+            found.append((launched, at if is_ready else None))
         launched = None
     return found if launched is None else [*found, (launched, None)]
 
