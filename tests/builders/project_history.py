@@ -8,7 +8,7 @@ from typing import Any
 
 from builders.runs import at, make_run
 
-from flightlog.analyze.history.attempts import PastAttempt
+from flightlog.analyze.history.attempts import PastAttempt, Requested
 from flightlog.events import Event, ResourceRequest, TaskCompleted, TaskFailed
 
 GB = 10**9
@@ -70,41 +70,29 @@ def attempt(number: int = 0, **fields: Any) -> PastAttempt:
     """An attempt of `sim` that completed, in memory alone."""
     given: dict[str, Any] = {
         "run_id": "r0",
-        "task": "sim",
         "name": "sim",
         "task_id": f"t{number}",
         "attempt": 1,
         "component": "model",
-        "target": None,
-        "provider": None,
         "host": None,
         "worker": "w1",
         "args": {},
         "state": "completed",
-        "started": float(number),
         "ended": number + 10.0,
         "duration_s": 10.0,
-        "queue_s": 0.0,
         "cpu_s": 10.0,
         "cpu_scope": "tree",
         "peak_rss_bytes": 2 * GB,
         "rss_scope": "tree",
         "gpu_peak_bytes": None,
         "gpu_memory_scope": None,
-        "result_bytes": None,
-        "error_type": None,
-        "error_message": None,
-        "exit_code": None,
-        "signal": None,
         "memory_killed": False,
         "gpu_memory_killed": False,
         "timed_out": False,
-        "requested_cpus": 4.0,
-        "requested_memory_bytes": 16 * GB,
-        "requested_gpus": None,
-        "requested_walltime_s": None,
+        "requested": Requested(cpus=4.0, memory_bytes=16 * GB),
         "node_memory_bytes": None,
+        "node_cpu_percent": None,
+        "saved_s": None,
         "timeout_s": None,
-        "fingerprint": None,
     }
     return PastAttempt(**(given | fields))

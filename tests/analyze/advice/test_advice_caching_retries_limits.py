@@ -12,16 +12,14 @@ from flightlog.analyze.advice.caching import DuplicateCalls, Mended, advise_cach
 from flightlog.analyze.advice.retries import TRANSIENT, advise_retries
 from flightlog.analyze.advice.statistics import (
     CacheUse,
-    ComponentPlan,
     Job,
-    Planned,
     Retried,
     RunStatistics,
-    TaskPlan,
     TaskStatistics,
     TimedOut,
 )
 from flightlog.analyze.advice.walltime import advise_walltime
+from flightlog.analyze.history.attempts import Planned, Requested, TaskPlan
 from flightlog.events import CacheLookup
 
 COMMIT = {"git_commit": "4bf92f35", "git_dirty": False}
@@ -367,7 +365,7 @@ def test_so_is_one_whose_calls_completed_in_other_runs_of_the_same_code(tmp_path
 
 # --- time limits
 
-SLURM = Planned(target="cluster", provider="slurm", components={"sim": ComponentPlan(walltime_s=86400.0)})
+SLURM = Planned(target="cluster", provider="slurm", components={"sim": Requested(walltime_s=86400.0)})
 
 
 def with_jobs(number, *jobs, planned=SLURM):
@@ -402,7 +400,7 @@ def test_a_job_gets_the_longest_limit_of_all_components_so_those_beyond_are_chan
     parts = {"sim": 86400.0, "fit": 43200.0, "plot": 600.0, "load": None}
     planned = Planned(
         target="cluster",
-        components={name: ComponentPlan(walltime_s=limit) for name, limit in parts.items()},
+        components={name: Requested(walltime_s=limit) for name, limit in parts.items()},
     )
     shorter = [with_jobs(n, *[("COMPLETED", 3000.0)] * 3, planned=planned) for n in range(2)]
     longer = [with_jobs(0, ("TIMEOUT", 86400.0), planned=planned)]

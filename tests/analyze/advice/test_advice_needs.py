@@ -11,6 +11,7 @@ from builders.project_history import GB, attempt
 
 from flightlog.analyze.advice.needs import Need, find_need
 from flightlog.analyze.advice.observations import ObservedUse, memory_had, uses
+from flightlog.analyze.history.attempts import Requested
 
 RUNS = [f"r{n}" for n in range(20)]
 
@@ -33,8 +34,8 @@ def test_a_completed_attempt_counts_alone_and_a_killed_one_says_more_than_its_re
         [
             attempt(1),
             attempt(1, attempt=2, **dead),
-            attempt(2, requested_memory_bytes=8 * GB, **dead),
-            attempt(2, attempt=2, requested_memory_bytes=12 * GB, **dead),
+            attempt(2, requested=Requested(memory_bytes=8 * GB), **dead),
+            attempt(2, attempt=2, requested=Requested(memory_bytes=12 * GB), **dead),
             attempt(3, state="failed", peak_rss_bytes=GB),
             attempt(4, state="cancelled", peak_rss_bytes=GB // 2),
             attempt(5, state="running"),
@@ -67,13 +68,15 @@ def test_a_completed_attempt_counts_alone_and_a_killed_one_says_more_than_its_re
 def test_what_a_killed_attempt_had_is_its_request_as_far_as_its_host_had_so_much(
     asked: int | None, peak: int | None, room: int | None, had: int | None
 ) -> None:
-    one = attempt(requested_memory_bytes=asked, peak_rss_bytes=peak, node_memory_bytes=room)
+    one = attempt(requested=Requested(memory_bytes=asked), peak_rss_bytes=peak, node_memory_bytes=room)
     assert memory_had(one) == had
 
 
 def test_no_bound_is_below_what_any_attempt_had_when_it_was_killed_though_it_completed_later() -> None:
-    first = attempt(0, state="failed", memory_killed=True, peak_rss_bytes=GB, requested_memory_bytes=6 * GB)
-    again = [attempt(n, attempt=2, requested_memory_bytes=8 * GB) for n in range(100)]
+    first = attempt(
+        0, state="failed", memory_killed=True, peak_rss_bytes=GB, requested=Requested(memory_bytes=6 * GB)
+    )
+    again = [attempt(n, attempt=2, requested=Requested(memory_bytes=8 * GB)) for n in range(100)]
     for order in ([first, *again], [*again, first]):
         need = find_need("memory", uses(order, "memory"), 0.95, ["r0"])
         assert (need.bound, need.killed, need.killed_at, need.at_least) == (6 * GB, 1, 6 * GB, 0)

@@ -9,11 +9,12 @@ from pathlib import Path
 import msgspec
 import pytest
 from builders.project_history import GB, KILLED, completed, killed, request, run_id, write_run
-from builders.runs import at, make_run
+from builders.runs import make_run
 
 from flightlog.analyze.history.attempts import (
     PastAttempt,
     ProjectHistory,
+    Requested,
     gpu_memory_killed,
     memory_killed,
     read_past,
@@ -62,46 +63,33 @@ def test_an_attempt_is_told_with_all_that_is_known_of_it(tmp_path: Path) -> None
     assert past.attempts == [
         PastAttempt(
             run_id=run_id(0),
-            task="sim[3]",
             name="sim",
             task_id="sim[3]-1",
             attempt=1,
             component="model",
-            target="cluster",
-            provider="slurm",
             host="n7",
             worker="w1",
             args={"n": 4},
             state="completed",
-            started=1779249121.0,
             ended=1779249131.0,
             duration_s=10.0,
-            queue_s=0.5,
             cpu_s=10.0,
             cpu_scope="tree",
             peak_rss_bytes=2 * GB,
             rss_scope="tree",
             gpu_peak_bytes=5,
             gpu_memory_scope="process",
-            result_bytes=7,
-            error_type=None,
-            error_message=None,
-            exit_code=None,
-            signal=None,
             memory_killed=False,
             gpu_memory_killed=False,
             timed_out=False,
-            requested_cpus=4.0,
-            requested_memory_bytes=16 * GB,
-            requested_gpus=1.0,
-            requested_walltime_s=None,
+            requested=Requested(cpus=4.0, memory_bytes=16 * GB, gpus=1.0),
             node_memory_bytes=48 * GB,
+            node_cpu_percent=50.0,
+            saved_s=None,
             timeout_s=None,
-            fingerprint=None,
         )
     ]
     assert (past.project, [run.run_id for run in past.runs], past.problems) == ("demo", [run_id(0)], [])
-    assert past.node_cpu_percent == {run_id(0): 50.0}
 
 
 def test_attempts_that_failed_say_what_of(tmp_path: Path) -> None:
@@ -155,7 +143,7 @@ def test_attempts_that_failed_say_what_of(tmp_path: Path) -> None:
             TaskSubmitted(task="never begun", task_id="h", args={}),
         ],
     )
-    found = {one.task: one for one in read_past(tmp_path, project="demo").attempts}
+    found = {one.name: one for one in read_past(tmp_path, project="demo").attempts}
     assert {name: (one.state, one.memory_killed, one.timed_out) for name, one in found.items()} == {
         "sim": ("failed", True, False),
         "b": ("failed", False, True),
@@ -165,7 +153,7 @@ def test_attempts_that_failed_say_what_of(tmp_path: Path) -> None:
         "f": ("cancelled", False, False),
         "g": ("running", False, False),
     }
-    assert (found["sim"].signal, found["b"].timeout_s, found["b"].fingerprint) == ("SIGKILL", 2.5, "g")
+    assert found["b"].timeout_s == 2.5
 
 
 @pytest.mark.parametrize(
@@ -233,10 +221,7 @@ def test_what_is_said_of_the_narrowest_thing_counts_and_a_plan_fills_in(tmp_path
     plan = {"components": {"model": {"walltime_s": 60.0}}, "tasks": {"sim": {"timeout_s": 5.0}}, "more": [1]}
     (path / "plan.json").write_bytes(msgspec.json.encode(plan))
     found = {one.task_id: one for one in read_past(tmp_path, project="demo").attempts}
-    assert {
-        name: (one.requested_cpus, one.requested_memory_bytes, one.requested_gpus, one.requested_walltime_s)
-        for name, one in found.items()
-    } == {
+    assert {name: msgspec.structs.astuple(one.requested) for name, one in found.items()} == {
         "sim-1": (1.0, 2, 2.0, 60.0),
         "sim-2": (1.0, 3, 2.0, 60.0),
         "other-3": (1.0, 1, 2.0, 60.0),
@@ -244,7 +229,7 @@ def test_what_is_said_of_the_narrowest_thing_counts_and_a_plan_fills_in(tmp_path
     }
     assert (found["sim-1"].timeout_s, found["other-3"].timeout_s) == (5.0, None)
     (path / "plan.json").write_text('{"components": [')
-    assert {one.requested_walltime_s for one in read_past(tmp_path, project="demo").attempts} == {None}
+    assert {one.requested.walltime_s for one in read_past(tmp_path, project="demo").attempts} == {None}
 
 
 def test_the_newest_runs_and_attempts_count(tmp_path: Path) -> None:
@@ -330,17 +315,3 @@ def test_a_file_in_place_of_a_folder_spoils_no_other_run(tmp_path: Path) -> None
     (odd / "resources.jsonl").mkdir()
     past = read_past(tmp_path, project="demo")
     assert {one.run_id for one in past.attempts} >= {run_id(0)}
-
-
-def test_the_moment_of_a_start_is_told_by_the_start_or_by_the_end(tmp_path: Path) -> None:
-    write_run(
-        tmp_path,
-        0,
-        [
-            TaskStarted(timestamp=at(3), task="sim", task_id="sim-1", worker="w1", queue_s=None),
-            completed(1),
-            completed(5),
-        ],
-    )
-    found = {one.task_id: one for one in read_past(tmp_path, project="demo").attempts}
-    assert [(one.ended or 0) - (one.started or 0) for one in found.values()] == [10.0, 8.0]

@@ -11,7 +11,7 @@ import pytest
 from builders.histories import make_history
 
 import flightlog
-from flightlog.analyze.history.attempts import PastAttempt, read_past
+from flightlog.analyze.history.attempts import PastAttempt, Requested, read_past
 from flightlog.analyze.predict.baseline import Logs
 from flightlog.analyze.predict.evaluation import PredictionOutcome, evaluate, score
 from flightlog.analyze.predict.features import (
@@ -20,7 +20,6 @@ from flightlog.analyze.predict.features import (
     duration_examples,
     flatten,
     memory_examples,
-    saved_by_cache,
 )
 from flightlog.analyze.predict.predict import (
     FORMAT,
@@ -67,10 +66,10 @@ def attempt(**changes: object) -> PastAttempt:
     plain: dict[str, object] = dict.fromkeys(PastAttempt.__struct_fields__)
     plain |= {
         "run_id": "r",
-        "task": "sim",
         "name": "sim",
         "task_id": "t",
         "attempt": 1,
+        "requested": Requested(),
         "args": {},
         "state": "completed",
     }
@@ -108,7 +107,12 @@ def attempt(**changes: object) -> PastAttempt:
         ({"state": "cancelled", "duration_s": 2.0}, "cancelled", "cancelled"),
         ({"state": "running"}, "never ended", "never ended"),
         (
-            {"state": "failed", "memory_killed": True, "requested_memory_bytes": 64, "duration_s": 2.0},
+            {
+                "state": "failed",
+                "memory_killed": True,
+                "requested": Requested(memory_bytes=64),
+                "duration_s": 2.0,
+            },
             "killed for memory",
             (64.0, True),
         ),
@@ -154,13 +158,9 @@ def test_attempts_that_a_cache_spared_their_work_are_no_examples(tmp_path):
         )
     )
     past = read_past(tmp_path, project="demo")
-    saved = saved_by_cache(past)
-    assert saved == {(run, "t0"): 9.0, (run, "t2"): 0.5, (run, "t3"): 3.0}
-    assert (
-        duration_examples(past, saved).left_out
-        == memory_examples(past, saved).left_out
-        == {"spared by the cache": 2}
-    )
+    saved = {one.task_id: one.saved_s for one in past.attempts if one.saved_s is not None}
+    assert saved == {"t0": 9.0, "t2": 0.5, "t3": 3.0}
+    assert duration_examples(past).left_out == memory_examples(past).left_out == {"spared by the cache": 2}
     found = flightlog.predict("sim", {"n": 300}, runs_dir=tmp_path)
     assert (found.duration_s.examples, "as if nothing were found in the cache" in found.notes[-1]) == (
         18,

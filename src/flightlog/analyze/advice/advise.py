@@ -126,8 +126,7 @@ def advise_on(
         by_name.setdefault(attempt.name, []).append(attempt)
     order = [run.run_id for run in reversed(past.runs)]
     prices = _prices(past.runs)
-    busy = past.node_cpu_percent
-    found = [recommend(name, these, order, confidence, prices, busy) for name, these in by_name.items()]
+    found = [recommend(name, these, order, confidence, prices) for name, these in by_name.items()]
     found.sort(key=lambda one: (-(one.worker_s or 0.0), one.task))
     resources = _of_resources(found)
     others = advise_on_work(past.runs, task=task) if shape else None

@@ -263,7 +263,7 @@ SELECT run_id, name, hash(coalesce(own.code, whole.code), name, args_digest) AS 
     result_bytes,
     write_bytes, error_type
 FROM (
-    SELECT run_id, event, regexp_replace(task, '(.)\[[^\[\]]*\]$', '\1') AS name, args_digest, duration_s,
+    SELECT run_id, event, base_name(task) AS name, args_digest, duration_s,
         result_bytes,
         write_bytes, error_type
     FROM task_events
@@ -335,10 +335,5 @@ def _note_code(tables: RunTables, runs: Sequence[Run]) -> None:
             name.rpartition(".")[2]: it.sha256 for name, it in lock.functions.items() if it.sha256 is not None
         }
         own += [(run.run_id, name, sha256) for name, sha256 in found.items()]
-    for table, names, rows in (
-        ("whole", ("run_id", "code"), whole),
-        ("own", ("run_id", "name", "code"), own),
-    ):
-        columns = [[row[number] for row in rows] for number in range(len(names))]
-        made = ", ".join(f"unnest(${number + 1}::VARCHAR[]) AS {name}" for number, name in enumerate(names))
-        tables.execute(f"CREATE OR REPLACE TEMP TABLE {table} AS SELECT {made}", columns)
+    tables.keep("whole", {"run_id": "VARCHAR", "code": "VARCHAR"}, whole)
+    tables.keep("own", {"run_id": "VARCHAR", "name": "VARCHAR", "code": "VARCHAR"}, own)

@@ -116,7 +116,7 @@ def memory_had(attempt: PastAttempt) -> float | None:
     Its request, however little it was seen with: the last moments are not seen. No more than there was on its
     host or in its cgroup, and no less than it was seen with.
     """
-    asked, peak, room = attempt.requested_memory_bytes, attempt.peak_rss_bytes, attempt.node_memory_bytes
+    asked, peak, room = attempt.requested.memory_bytes, attempt.peak_rss_bytes, attempt.node_memory_bytes
     if asked is None:
         return peak
     return max(asked if room is None else min(asked, room), peak or 0)

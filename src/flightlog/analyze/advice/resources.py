@@ -5,7 +5,7 @@ saves.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import median
 
 from msgspec import Struct
@@ -104,12 +104,11 @@ def recommend(
     runs: Sequence[str],
     share: float,
     prices: Prices | None = None,
-    busy: Mapping[str, float] | None = None,
 ) -> Recommendation:
     """What to ask for so that this share of later attempts has enough; attempts are of one task, the newest
     first.
 
-    `runs` are the ids of the runs, the oldest first; `busy` is how busy the hosts were in each, in percent.
+    `runs` are the ids of the runs, the oldest first.
     """
     current = _current(attempts)
     scopes = sorted({one.cpu_scope for one in attempts if one.cpu_scope is not None})
@@ -127,15 +126,11 @@ def recommend(
             "tasks shared their process, so that only the CPU time of the thread that ran each is known: "
             "what other threads used for it is not in there"
         )
-    full = (
-        [busy[run_id] for run_id in {one.run_id for one in attempts} if run_id in (busy or {})]
-        if busy
-        else []
-    )
-    if full and median(full) >= _BUSY and "cpus" not in problems:
+    busy = {one.run_id: one.node_cpu_percent for one in attempts if one.node_cpu_percent is not None}
+    if busy and median(busy.values()) >= _BUSY and "cpus" not in problems:
         problems["cpus"] = (
-            f"the hosts' CPUs were busy ({median(full):.0f} % on average), so that tasks used what they got "
-            "and not what they could have used"
+            f"the hosts' CPUs were busy ({median(busy.values()):.0f} % on average), so that tasks used what "
+            "they got and not what they could have used"
         )
     cpus, memory = needs.get("cpus"), needs.get("memory")
     recommended = Requested(
@@ -169,14 +164,7 @@ def _current(attempts: Sequence[PastAttempt]) -> Requested:
     component = attempts[0].component
     for one in attempts:
         if one.component == component:
-            found = found.else_(
-                Requested(
-                    cpus=one.requested_cpus,
-                    memory_bytes=one.requested_memory_bytes,
-                    gpus=one.requested_gpus,
-                    walltime_s=one.requested_walltime_s,
-                )
-            )
+            found = found.else_(one.requested)
         if None not in (found.cpus, found.memory_bytes):
             break
     return found

@@ -10,20 +10,17 @@ of workers can be replayed; how long the program takes between two of them does 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 from msgspec import Struct
 
 from flightlog.analyze.advice.base import Advice
-from flightlog.analyze.history.attempts import timed_out, timeout_of
+from flightlog.analyze.history.attempts import Planned, read_plan, timed_out, timeout_of
 from flightlog.analyze.predict.schedule import replay
 from flightlog.analyze.report.time_shares import TimeSplit, shares
 from flightlog.core.time import SECOND, moment, seconds
 from flightlog.events import JobAccounted, WorkerEvent
-from flightlog.store import layout
-from flightlog.store.documents import read_document
 from flightlog.store.liveness import unix_time
 from flightlog.store.tables.connection import records
 from flightlog.store.tables.intervals import most_at_once
@@ -221,17 +218,17 @@ def _overall_handover(tasks: dict[str, TaskStatistics]) -> float:
     return sum(each * number for each, number in known) / times if times else 0.0
 
 
-_ENDS = r"""
+_ENDS = """
 CREATE OR REPLACE TEMP VIEW ends AS
-SELECT kind, regexp_replace(task, '(.)\[[^\[\]]*\]$', '\1') AS name, error_type,
+SELECT kind, base_name(task) AS name, error_type,
     coalesce(error_message, reason) AS said,
     gpu_s, gpu_memory_scope
 FROM task_lines WHERE kind >= 4
 """
 """Ends and retries of attempts, as they were written."""
 
-_NAMED = r"""
-CREATE OR REPLACE TEMP VIEW named AS SELECT *, regexp_replace(task, '(.)\[[^\[\]]*\]$', '\1') AS name
+_NAMED = """
+CREATE OR REPLACE TEMP VIEW named AS SELECT *, base_name(task) AS name
     FROM attempt_intervals
 """
 
@@ -372,48 +369,6 @@ def _jobs(run: Run) -> list[Job]:
         for event in run.events("jobs")
         if isinstance(event, JobAccounted) and event.elapsed_s is not None and event.walltime_s
     ]
-
-
-class TaskPlan(Struct, frozen=True):
-    """How tasks of a name were run; None is "not said"."""
-
-    component: str | None = None
-    retries: int | None = None
-    timeout_s: float | None = None
-    cache: Any = None
-    """A switch, or a table with `ttl_s` and others."""
-    outputs: tuple[str, ...] = ()
-
-
-class ComponentPlan(Struct, frozen=True):
-    """What its workers were given."""
-
-    walltime_s: float | None = None
-
-
-class Planned(Struct, frozen=True):
-    """The plan of a run; empty where it was made without a manifest, or its plan cannot be read."""
-
-    target: str | None = None
-    provider: str | None = None
-    options: dict[str, Any] = {}
-    """The provider's own, sizes in bytes and durations in seconds."""
-    tasks: dict[str, TaskPlan] = {}
-    components: dict[str, ComponentPlan] = {}
-
-    def whole(self, option: str) -> int | None:
-        """An option that is a whole number; None where it is not said."""
-        value = self.options.get(option)
-        return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-    def task(self, name: str) -> TaskPlan:
-        """What was said of a task; nothing where it is not named."""
-        return self.tasks.get(name, TaskPlan())
-
-
-def read_plan(run: Path) -> Planned:
-    """The plan in a run's folder; fields of another type than expected are passed over."""
-    return read_document(run / layout.PLAN, Planned).value or Planned()
 
 
 KINDS = 1000

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from flightlog.analyze.devices.oom import read_bundles
 from flightlog.analyze.diagnosis.text import names
-from flightlog.analyze.history.attempts import Requests
+from flightlog.analyze.history.attempts import Requested, read_requests
 from flightlog.events import JobAccounted, JobStarted, WorkerEvent, WorkerLost
 from flightlog.store import layout
 from flightlog.store.documents import read_document
@@ -386,6 +386,7 @@ class PlannedTask(Struct, frozen=True):
 
     component: str | None = None
     retries: int | None = None
+    timeout_s: float | None = None
 
 
 class RunPlan(Struct, frozen=True):
@@ -396,6 +397,10 @@ class RunPlan(Struct, frozen=True):
     target: str | None = None
     components: dict[str, Any] = {}
     tasks: dict[str, PlannedTask] = {}
+
+    def task(self, group: Group) -> PlannedTask:
+        """What it says of the task of a group."""
+        return self.tasks.get(group.task or "", PlannedTask())
 
 
 class Machine(Struct, frozen=True):
@@ -428,7 +433,8 @@ class RunRecord(Struct, kw_only=True):
     workers: WorkerHosts
     plan: RunPlan
     machine: Machine
-    requests: Requests
+    requests: dict[str, Requested]
+    """What the tasks of the groups asked for, by their roots."""
     successes: dict[str, Success]
     values: list[Nonfinite]
     bundles: list[tuple[float | None, str, str]]
@@ -449,18 +455,16 @@ class RunRecord(Struct, kw_only=True):
 
     def requested(self, group: Group) -> RequestedResources:
         """What the task of a group could use."""
-        task, run_id = group.task or "", self.run.run_id
-        planned = self.plan.tasks.get(task, PlannedTask())
+        planned, asked = self.plan.task(group), self.requests.get(group.root, Requested())
         component = group.component or planned.component
-        asked = self.requests.of(run_id, group.task_id or "", (task, task), component, None)
         return RequestedResources(
             component=component,
             memory_bytes=asked.memory_bytes,
             walltime_s=asked.walltime_s,
-            timeout_s=self.requests.timeout_s(run_id, task),
+            timeout_s=planned.timeout_s,
             retries=planned.retries,
             in_manifest=component in self.plan.components,
-            task_in_manifest=task in self.plan.tasks,
+            task_in_manifest=group.task in self.plan.tasks,
         )
 
 
@@ -468,18 +472,21 @@ def read_record(
     run: Run, ref: str, tables: RunTables, workers: WorkerHosts, groups: Sequence[Group]
 ) -> RunRecord:
     """The record, as far as these groups need it."""
-    plan = read_document(run.path / layout.PLAN, RunPlan)
+    document = read_document(run.path / layout.PLAN, RunPlan)
+    plan = document.value or RunPlan()
+    tasks = [(one.task_id, one.task, one.component or plan.task(one).component) for one in groups]
+    requests = read_requests(tables, run, tasks)
     bundles, problems = read_bundles(run.path) if (run.path / layout.OOM).is_dir() else ([], [])
-    if plan.problem and (run.path / layout.PLAN).exists():
-        why = plan.problem.partition(": ")[2]
+    if document.problem and (run.path / layout.PLAN).exists():
+        why = document.problem.partition(": ")[2]
         problems.append(f"{layout.PLAN} cannot be read, so what was asked for is known in part: {why}")
     return RunRecord(
         run=run,
         ref=ref,
         workers=workers,
-        plan=plan.value or RunPlan(),
+        plan=plan,
         machine=read_document(run.path / layout.ENVIRONMENT, Machine).value or Machine(),
-        requests=Requests(tables, [run], {group.task_id for group in groups if group.task_id}),
+        requests={group.root: asked for group, asked in zip(groups, requests, strict=True)},
         successes=read_successes(tables, {group.task for group in groups if group.task}),
         values=read_nonfinite(tables),
         bundles=[

@@ -1,13 +1,13 @@
 """The attempts of a project's newest runs: what each used, what it had requested, and how it ended.
 
-What advice, prediction and diagnosis learn from. Runs that are damaged give what can be read of them; those
-of which nothing can are named in `problems`. `EarlierRuns` has what tasks usually took, from summaries alone.
+What advice and prediction learn from. Runs that are damaged give what can be read of them; those of which
+nothing can are named in `problems`. `EarlierRuns` has what tasks usually took, from summaries alone.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from statistics import median_low
@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from flightlog.core.errors import FlightlogError
 from flightlog.core.stats import Distribution
-from flightlog.core.text import base_name
+from flightlog.core.text import first_line
 from flightlog.store import layout
 from flightlog.store.catalogue import RunEntry, list_runs, project_of, run_paths
 from flightlog.store.completing import open_run
@@ -30,7 +30,6 @@ from flightlog.store.runs_folder import fetch_documents
 
 if TYPE_CHECKING:
     from flightlog.store.headline import Headline, NameHeadline
-    from flightlog.store.run import Run
     from flightlog.store.tables.run_tables import RunTables
 
 RUNS = 50
@@ -40,41 +39,43 @@ NAMED = 20
 """How many unreadable runs are named, at most; the rest is counted."""
 
 
+class Requested(Struct, frozen=True, kw_only=True):
+    """What was asked for, or given; None is "not said"."""
+
+    cpus: float | None = None
+    memory_bytes: int | None = None
+    gpus: float | None = None
+    walltime_s: float | None = None
+
+    def else_(self, other: Requested) -> Requested:
+        """What the two say; this one counts where both say something."""
+        said = {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
+        return msgspec.structs.replace(other, **said)
+
+
 class PastAttempt(Struct, frozen=True, kw_only=True):
     """One attempt of a task that began; None is unknown."""
 
     run_id: str
-    task: str
-    """As recorded: `sim[3]`."""
     name: str
-    """Without an index: `sim`."""
+    """Of its task, without an index: `sim` of `sim[3]`."""
     task_id: str
     attempt: int
     component: str | None
-    target: str | None
-    provider: str | None
     host: str | None
     worker: str | None
     args: dict[str, Any]
     state: str
     """`completed`, `failed`, `cancelled`, or `running`: it began, and no end of it was seen."""
-    started: float | None
-    """When it began, as told by its start, or else by its end and its duration: Unix seconds."""
     ended: float | None
     """Unix seconds."""
     duration_s: float | None
-    queue_s: float | None
     cpu_s: float | None
     cpu_scope: str | None
     peak_rss_bytes: int | None
     rss_scope: str | None
     gpu_peak_bytes: int | None
     gpu_memory_scope: str | None
-    result_bytes: int | None
-    error_type: str | None
-    error_message: str | None
-    exit_code: int | None
-    signal: str | None
     memory_killed: bool | None
     """Ended for the host's memory, as kernel, cgroup, engine, batch system or MemoryError say; None: killed,
     why is unknown."""
@@ -82,16 +83,17 @@ class PastAttempt(Struct, frozen=True, kw_only=True):
     """Ended because a device had no memory left."""
     timed_out: bool
     """Ended at its timeout, or at the time limit of its job."""
-    requested_cpus: float | None
-    requested_memory_bytes: int | None
-    requested_gpus: float | None
-    requested_walltime_s: float | None
+    requested: Requested
+    """What it had. What is said of one submission counts before its task's, that before its component's, and
+    all of them before what its worker was given; a plan fills in where events are lost."""
     node_memory_bytes: int | None
     """What its host had, or the cgroup that it was in allowed, whichever is less."""
+    node_cpu_percent: float | None
+    """How busy the CPUs of the run's hosts were on average, 0 to 100."""
     timeout_s: float | None
     """The longest it might run, where the plan or its own end says."""
-    fingerprint: str | None
-    """The same for failures with the same cause."""
+    saved_s: float | None
+    """What a cache spared its task."""
 
 
 class ProjectHistory(Struct, frozen=True, kw_only=True):
@@ -105,9 +107,6 @@ class ProjectHistory(Struct, frozen=True, kw_only=True):
     """Sentences on what could not be read."""
     older_runs: int = 0
     """Runs of the project that are there and were not looked at."""
-    node_cpu_percent: dict[str, float] = {}
-    """How busy the CPUs of the hosts were on average, 0 to 100, by run; runs without samples of a node are
-    left out."""
 
 
 def read_past(
@@ -153,8 +152,7 @@ def read_past(
         except (FlightlogError, OSError) as error:
             problems.append(f"{entry.run_id}: {error}")
     opened = _each_id_once(opened, problems)
-    busy: dict[str, float] = {}
-    readable, found = _read(opened, task, attempts, problems, busy)
+    readable, found = _read(opened, task, attempts, problems)
     if len(problems) > NAMED:
         problems = [*problems[:NAMED], f"and {len(problems) - NAMED} more like these"]
     return ProjectHistory(
@@ -163,7 +161,6 @@ def read_past(
         attempts=found,
         problems=problems,
         older_runs=len(chosen) - looked_at,
-        node_cpu_percent=busy,
     )
 
 
@@ -187,7 +184,7 @@ def _each_id_once(runs: list[Run], problems: list[str]) -> list[Run]:
 
 
 def _read(
-    runs: list[Run], task: str | None, limit: int, problems: list[str], busy: dict[str, float]
+    runs: list[Run], task: str | None, limit: int, problems: list[str]
 ) -> tuple[list[Run], list[PastAttempt]]:
     """The attempts of all runs at once; run by run where one of them cannot be read, so that it spoils no
     other.
@@ -199,70 +196,71 @@ def _read(
 
     unreadable = (OSError, FlightlogError, duckdb.Error)
     try:
-        return runs, _attempts(runs, task, limit, busy)
+        return runs, _attempts(runs, task, limit)
     except unreadable:
         pass  # one of them spoils it; which one shows below
     readable: list[Run] = []
     found: list[PastAttempt] = []
     for run in runs:
         try:
-            found += _attempts([run], task, limit - len(found), busy) if len(found) < limit else []
+            found += _attempts([run], task, limit - len(found)) if len(found) < limit else []
             readable.append(run)
         except unreadable as error:
-            problems.append(f"{run.run_id}: cannot be read: {str(error).partition(chr(10))[0]}")
+            problems.append(f"{run.run_id}: cannot be read: {first_line(str(error))}")
     return readable, found
 
 
-def _attempts(runs: list[Run], task: str | None, limit: int, busy: dict[str, float]) -> list[PastAttempt]:
-    from flightlog.store.tables.connection import records
+def _attempts(runs: list[Run], task: str | None, limit: int) -> list[PastAttempt]:
     from flightlog.store.tables.run_tables import open_tables
 
-    by_id = {run.run_id: run for run in runs}
     with open_tables(runs) as tables:
-        rows = records(tables.execute(_ATTEMPTS, {"runs": list(by_id), "task": task, "limit": limit}))
-        if not rows:
-            return []
-        requests, lost = Requests(tables, runs), _lost(tables)
-        signals, rooms = _signals(tables), _rooms(tables)
-        busy |= dict(tables.execute(_BUSY).fetchall())
-    return [_attempt(row, by_id[row["run_id"]], requests, lost, signals, rooms) for row in rows]
+        tables.execute(_CHOSEN, {"runs": [run.run_id for run in runs], "task": task, "limit": limit})
+        tables.execute("CREATE TEMP VIEW requesters AS FROM chosen")
+        plans = _make_requested(tables, runs)
+        limits = [(run_id, name, one.timeout_s) for run_id, plan in plans for name, one in plan.tasks.items()]
+        tables.keep("plan_timeouts", _TIMEOUTS, limits)
+        tables.keep("run_hosts", _RUN_HOSTS, [(run.run_id, run.info.host or None) for run in runs])
+        return [_attempt(row) for row in tables.records(_ATTEMPTS)]
 
 
-def _attempt(
-    row: dict[str, Any],
-    run: Run,
-    requests: Requests,
-    lost: dict[tuple[str, str], str],
-    signals: dict[tuple[str, str, int], str],
-    rooms: dict[tuple[str, str | None], int],
-) -> PastAttempt:
-    row["args"] = _args(row["args"])
-    run_id, task, worker = row["run_id"], row["task"], row["worker"]
-    name = base_name(task)
+def read_requests(
+    tables: RunTables, run: Run, tasks: Sequence[tuple[str | None, str | None, str | None]]
+) -> list[Requested]:
+    """What tasks of a run asked for, each given by its id, its name and its component."""
+    rows = [(place, run.run_id, *task, task[1], None) for place, task in enumerate(tasks)]
+    tables.keep("requesters", _REQUESTERS, rows)
+    _make_requested(tables, [run])
+    return [Requested(**one) for (one,) in tables.rows("SELECT requested FROM requested ORDER BY place")]
+
+
+def _make_requested(tables: RunTables, runs: Sequence[Run]) -> list[tuple[str, Planned]]:
+    """Make `requested`, what each of the `requesters` had; gives the runs' plans, by their ids."""
+    plans = [(run.run_id, read_plan(run.path)) for run in runs]
+    said = [(run_id, "plan", *each) for run_id, plan in plans for each in plan.components.items()]
+    said += [
+        (run_id, "task", name, plan.components[planned.component])
+        for run_id, plan in plans
+        for name, planned in plan.tasks.items()
+        if planned.component in plan.components
+    ]
+    rows = [(*about, *msgspec.structs.astuple(asked)) for *about, asked in said]
+    tables.keep("plan_requests", _PLANNED, rows)
+    tables.execute(_REQUESTED)
+    return plans
+
+
+def _attempt(row: dict[str, Any]) -> PastAttempt:
+    """An attempt of a row, with what the words of its error say."""
+    kind, message, signal, lost = (row.pop(name) for name in ("error_type", "message", "signal", "lost"))
     failed = row["state"] == "failed"
-    error_type, message = row["error_type"], row["error_message"]
-    reason = (
-        lost.get((run_id, worker)) if failed and error_type in _BY_WORKER and worker is not None else None
-    )
-    signal = signals.get((run_id, row["task_id"], row["attempt"])) if failed else None
-    host = requests.host(run_id, worker) or run.info.host or None
-    asked = requests.of(run_id, row["task_id"], (task, name), row["component"], worker)
-    timeout_s = (timeout_of(message) if failed else None) or requests.timeout_s(run_id, name)
+    lost = lost if kind in _BY_WORKER else None
+    row["timeout_s"] = (timeout_of(message) if failed else None) or row["timeout_s"]
     return PastAttempt(
-        name=name,
-        target=run.info.target,
-        provider=run.info.provider,
-        host=host,
-        signal=signal,
-        memory_killed=memory_killed(error_type, message, signal, reason) if failed else False,
-        gpu_memory_killed=failed and gpu_memory_killed(error_type, message),
-        timed_out=failed and timed_out(error_type, message, reason),
-        requested_cpus=asked.cpus,
-        requested_memory_bytes=asked.memory_bytes,
-        requested_gpus=asked.gpus,
-        requested_walltime_s=asked.walltime_s,
-        node_memory_bytes=rooms.get((run_id, host)),
-        timeout_s=timeout_s,
+        args=_args(row.pop("args")),
+        requested=Requested(**row.pop("requested")),
+        memory_killed=memory_killed(kind, message, signal, lost) if failed else False,
+        gpu_memory_killed=failed and gpu_memory_killed(kind, message),
+        timed_out=failed and timed_out(kind, message, lost),
         **row,
     )
 
@@ -275,50 +273,83 @@ def _args(text: str | None) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _lost(tables: RunTables) -> dict[tuple[str, str], str]:
-    """Why workers were lost, by run and worker."""
-    rows = tables.execute(
-        "SELECT run_id, worker, reason FROM workers WHERE event = 'worker_lost' AND reason IS NOT NULL"
-    ).fetchall()
-    return {(run_id, worker): reason for run_id, worker, reason in rows}
-
-
-def _signals(tables: RunTables) -> dict[tuple[str, str, int], str]:
-    """The signals that ended attempts, by run, task and attempt."""
-    rows = tables.execute(
-        "SELECT run_id, task_id, attempt, signal FROM failures WHERE signal IS NOT NULL AND task_id IS NOT "
-        "NULL"
-    ).fetchall()
-    return {(run_id, task_id, attempt or 1): signal for run_id, task_id, attempt, signal in rows}
-
-
-def _rooms(tables: RunTables) -> dict[tuple[str, str | None], int]:
-    """The memory of the hosts, or what the cgroup there allows, by run and host."""
-    rows = tables.execute(_ROOMS).fetchall()
-    return {(run_id, host): room for run_id, host, room in rows}
-
-
-_BUSY = (
-    "SELECT run_id, avg(cpu_percent) FROM resources WHERE scope = 'node' AND cpu_percent IS NOT NULL GROUP "
-    "BY run_id"
-)
-_ROOMS = """
-SELECT run_id, host, min(memory_total_bytes) FROM resources
-WHERE scope IN ('node', 'cgroup') AND memory_total_bytes > 0 GROUP BY run_id, host
-"""
 _BY_WORKER = frozenset({None, "WorkerLost", "KilledWorker"})
 """Errors behind which the end of a worker stands."""
-_ATTEMPTS = r"""
-SELECT
-    run_id, task, task_id, attempt, component, worker, args, state,
-    coalesce(epoch(started_at), epoch(ended_at) - duration_s) AS started, epoch(ended_at) AS ended,
-    duration_s, queue_s, cpu_s, cpu_scope, peak_rss_bytes, rss_scope, gpu_peak_bytes, gpu_memory_scope,
-    result_bytes, error_type, error_message, exit_code, fingerprint
+_NAMES = {"run_id": "VARCHAR", "task_id": "VARCHAR", "task": "VARCHAR", "component": "VARCHAR"}
+_REQUESTERS = {"place": "BIGINT", **_NAMES, "name": "VARCHAR", "worker": "VARCHAR"}
+_AMOUNTS = {"cpus": "DOUBLE", "memory_bytes": "BIGINT", "gpus": "DOUBLE", "walltime_s": "DOUBLE"}
+_PLANNED = {"run_id": "VARCHAR", "kind": "VARCHAR", "key": "VARCHAR", **_AMOUNTS}
+_TIMEOUTS = {"run_id": "VARCHAR", "name": "VARCHAR", "timeout_s": "DOUBLE"}
+_RUN_HOSTS = {"run_id": "VARCHAR", "host": "VARCHAR"}
+_REQUESTED = """
+CREATE OR REPLACE TEMP TABLE requested AS
+WITH launched AS (
+    SELECT run_id, 'worker' AS kind, worker AS key, arg_max(cpus, "timestamp") AS cpus,
+        arg_max(memory_bytes, "timestamp") AS memory_bytes, arg_max(gpus, "timestamp") AS gpus
+    FROM workers WHERE worker IS NOT NULL GROUP BY ALL
+), last AS ( -- the last request for a thing counts, and one of a plan where there is none
+    SELECT * FROM (
+        SELECT *, NULL AS moment FROM plan_requests
+        UNION ALL BY NAME SELECT run_id, "timestamp" AS moment, coalesce(task_id, task, component) AS key,
+            CASE WHEN task_id IS NOT NULL THEN 'task_id' WHEN task IS NOT NULL THEN 'task'
+                ELSE 'component' END AS kind, cpus, memory_bytes, gpus, walltime_s
+        FROM resources WHERE event = 'resource_request'
+            AND (task_id IS NULL OR task_id IN (SELECT task_id FROM requesters))
+    ) QUALIFY row_number() OVER (PARTITION BY run_id, kind, key ORDER BY moment DESC NULLS LAST) = 1
+), keys AS (
+    SELECT place, run_id, unnest([task_id, task, name, component, worker, component]) AS key,
+        unnest(['task_id', 'task', 'task', 'component', 'worker', 'plan']) AS kind, unnest(range(6)) AS rank
+    FROM requesters
+)
+SELECT place, struct_pack( -- nobody asks for no CPU, or no memory
+    cpus := arg_min(cpus, rank) FILTER (cpus > 0 OR kind = 'plan'),
+    memory_bytes := arg_min(memory_bytes, rank) FILTER (memory_bytes > 0 OR kind = 'plan'),
+    gpus := arg_min(gpus, rank),
+    walltime_s := arg_min(walltime_s, rank) FILTER (walltime_s > 0 OR kind = 'plan')
+) AS requested
+FROM keys LEFT JOIN (FROM last UNION ALL BY NAME FROM launched) USING (run_id, kind, key) GROUP BY place
+"""
+_CHOSEN = """
+CREATE TEMP TABLE chosen AS
+SELECT *, base_name(task) AS name, row_number() OVER (
+    ORDER BY list_position($runs, run_id), ended_at DESC NULLS FIRST, task_id, attempt
+) AS place
 FROM attempts
-WHERE state <> 'pending' AND task IS NOT NULL
-    AND ($task IS NULL OR task = $task OR regexp_replace(task, '\[[^\[\]]*\]$', '') = $task)
-ORDER BY list_position($runs, run_id), ended_at DESC NULLS FIRST, task_id, attempt
-LIMIT $limit
+WHERE state <> 'pending' AND task IS NOT NULL AND ($task IS NULL OR task = $task OR base_name(task) = $task)
+QUALIFY place <= $limit
+"""
+_ATTEMPTS = """
+WITH launched AS (
+    SELECT run_id, worker, nullif(arg_max(host, "timestamp"), '') AS host,
+        arg_max(reason, "timestamp") FILTER (event = 'worker_lost') AS lost
+    FROM workers WHERE worker IS NOT NULL GROUP BY ALL
+), signals AS (
+    SELECT run_id, task_id, coalesce(nullif(attempt, 0), 1) AS attempt, arg_max(signal, "timestamp") AS signal
+    FROM failures WHERE signal IS NOT NULL AND task_id IS NOT NULL GROUP BY ALL
+), hosts AS (
+    SELECT run_id, host, min(memory_total_bytes) AS room FROM resources
+    WHERE scope IN ('node', 'cgroup') AND memory_total_bytes > 0 GROUP BY ALL
+), busy AS (
+    SELECT run_id, avg(cpu_percent) AS busy FROM resources
+    WHERE scope = 'node' AND cpu_percent IS NOT NULL GROUP BY ALL
+), spared AS (
+    SELECT run_id, task_id, sum(saved_s) AS saved_s FROM cache
+    WHERE result = 'hit' AND task_id IS NOT NULL AND saved_s > 0 GROUP BY ALL
+)
+SELECT chosen.run_id, chosen.name, chosen.task_id, chosen.attempt, component, chosen.worker, args, state,
+    epoch(ended_at) AS ended, duration_s, cpu_s, cpu_scope, peak_rss_bytes, rss_scope, gpu_peak_bytes,
+    gpu_memory_scope, error_type, error_message AS message, signal, lost, requested, timeout_s, saved_s,
+    coalesce(launched.host, run_hosts.host) AS host, room AS node_memory_bytes, busy AS node_cpu_percent
+FROM chosen JOIN requested USING (place) JOIN run_hosts ON run_hosts.run_id = chosen.run_id
+LEFT JOIN launched ON launched.run_id = chosen.run_id AND launched.worker = chosen.worker
+LEFT JOIN hosts ON hosts.run_id = chosen.run_id
+    AND hosts.host IS NOT DISTINCT FROM coalesce(launched.host, run_hosts.host)
+LEFT JOIN signals ON signals.run_id = chosen.run_id AND signals.task_id = chosen.task_id
+    AND signals.attempt = chosen.attempt
+LEFT JOIN busy ON busy.run_id = chosen.run_id
+LEFT JOIN spared ON spared.run_id = chosen.run_id AND spared.task_id = chosen.task_id
+LEFT JOIN plan_timeouts ON plan_timeouts.run_id = chosen.run_id AND plan_timeouts.name = chosen.name
+ORDER BY place
 """
 
 
@@ -383,121 +414,41 @@ def timeout_of(message: str | None) -> float | None:
     return float(found[1]) if found and found[1] else None
 
 
-class Requested(Struct, frozen=True, kw_only=True):
-    """What was asked for, or given; None is "not said"."""
+class TaskPlan(Struct, frozen=True):
+    """How tasks of a name were run; None is "not said"."""
 
-    cpus: float | None = None
-    memory_bytes: int | None = None
-    gpus: float | None = None
-    walltime_s: float | None = None
-
-    def else_(self, other: Requested) -> Requested:
-        """What the two say; this one counts where both say something."""
-        said = {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
-        return msgspec.structs.replace(other, **said)
-
-
-NOTHING = Requested()
-
-
-class _Limit(Struct, frozen=True):
-    timeout_s: float | None = None
     component: str | None = None
+    retries: int | None = None
+    timeout_s: float | None = None
+    cache: Any = None
+    """A switch, or a table with `ttl_s` and others."""
+    outputs: tuple[str, ...] = ()
 
 
-class _Plan(Struct, frozen=True):
-    """`plan.json`, as far as it is needed; fields of another type are passed over."""
+class Planned(Struct, frozen=True):
+    """The plan of a run; empty where it was made without a manifest, or its plan cannot be read."""
 
+    target: str | None = None
+    provider: str | None = None
+    options: dict[str, Any] = {}
+    """The provider's own, sizes in bytes and durations in seconds."""
+    tasks: dict[str, TaskPlan] = {}
     components: dict[str, Requested] = {}
-    tasks: dict[str, _Limit] = {}
+    """What workers of each were given."""
+
+    def whole(self, option: str) -> int | None:
+        """An option that is a whole number; None where it is not said."""
+        value = self.options.get(option)
+        return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+    def task(self, name: str) -> TaskPlan:
+        """What was said of a task; nothing where it is not named."""
+        return self.tasks.get(name, TaskPlan())
 
 
-class Requests:
-    """The requests of several runs. What is said of one submission counts before its task's, that before its
-    component's, and all of them before what its worker was given; a plan fills in where events are lost.
-    """
-
-    def __init__(self, tables: RunTables, runs: list[Run], task_ids: Collection[str] | None = None) -> None:
-        """Read `resources` and `workers` of the tables, and the runs' plans; of single submissions those
-        of `task_ids` alone, by default all. Raises `duckdb.Error`.
-        """
-        self._said: dict[tuple[str, str, str], Requested] = {}
-        self._timeouts: dict[tuple[str, str], float] = {}
-        self._hosts: dict[tuple[str, str], str] = {}
-        for run in runs:
-            self._read_plan(run.run_id, run.path)
-        for run_id, worker, host, *given in tables.execute(_LAUNCHED).fetchall():
-            self._said[run_id, "worker", worker] = _requested(*given)
-            if host is not None:
-                self._hosts[run_id, worker] = host
-        for run_id, task_id, task, component, *asked in tables.execute(
-            _REQUESTED, {"ids": None if task_ids is None else list(task_ids)}
-        ).fetchall():
-            kind = "task_id" if task_id is not None else "task" if task is not None else "component"
-            name = task_id or task or component
-            if name is not None:
-                self._said[run_id, kind, name] = _requested(*asked)
-
-    def of(
-        self, run_id: str, task_id: str, names: tuple[str, str], component: str | None, worker: str | None
-    ) -> Requested:
-        """What one attempt had; `names` are its task's as recorded, and without an index."""
-        found = NOTHING
-        for kind, name in (
-            ("task_id", task_id),
-            ("task", names[0]),
-            ("task", names[1]),
-            ("component", component),
-            ("worker", worker),
-            ("plan", component),
-        ):
-            said = None if name is None else self._said.get((run_id, kind, name))
-            found = found if said is None else found.else_(said)
-        return found
-
-    def timeout_s(self, run_id: str, name: str) -> float | None:
-        """The longest an attempt of this task might run by the plan; None where it does not say."""
-        return self._timeouts.get((run_id, name))
-
-    def host(self, run_id: str, worker: str | None) -> str | None:
-        """Where a worker ran; None where nobody said."""
-        return None if worker is None else self._hosts.get((run_id, worker))
-
-    def _read_plan(self, run_id: str, folder: Path) -> None:
-        plan = read_document(folder / layout.PLAN, _Plan).value
-        if plan is None:
-            return
-        for name, need in plan.components.items():
-            self._said[run_id, "plan", name] = need
-        for name, limit in plan.tasks.items():
-            if limit.timeout_s is not None:
-                self._timeouts[run_id, name] = limit.timeout_s
-            if limit.component in plan.components:
-                self._said.setdefault((run_id, "task", name), plan.components[limit.component])
-
-
-def _requested(cpus: Any, memory_bytes: Any, gpus: Any, walltime_s: Any = None) -> Requested:
-    """As the events have it; 0 and less is no amount of CPU or memory that anybody asks for."""
-    return Requested(
-        cpus=cpus if cpus is not None and cpus > 0 else None,
-        memory_bytes=memory_bytes if memory_bytes is not None and memory_bytes > 0 else None,
-        gpus=gpus,
-        walltime_s=walltime_s if walltime_s is not None and walltime_s > 0 else None,
-    )
-
-
-_REQUESTED = """
-SELECT run_id, task_id, task, component, cpus, memory_bytes, gpus, walltime_s
-FROM resources WHERE event = 'resource_request'
-    AND ($ids IS NULL OR task_id IS NULL OR task_id IN (SELECT unnest($ids::VARCHAR[])))
-ORDER BY timestamp
-"""
-_LAUNCHED = """
-SELECT
-    run_id, worker, arg_max(host, timestamp), arg_max(cpus, timestamp), arg_max(memory_bytes, timestamp),
-    arg_max(gpus, timestamp)
-FROM workers WHERE worker IS NOT NULL GROUP BY run_id, worker
-"""
+def read_plan(run: Path) -> Planned:
+    """The plan in a run's folder; fields of another type than expected are passed over."""
+    return read_document(run / layout.PLAN, Planned).value or Planned()
 
 
 SUMMARIES = 20

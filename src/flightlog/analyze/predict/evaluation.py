@@ -16,7 +16,6 @@ from flightlog.analyze.predict.features import (
     duration_examples,
     gaps,
     memory_examples,
-    saved_by_cache,
 )
 from flightlog.analyze.predict.training import (
     Boosting,
@@ -108,8 +107,7 @@ def evaluate(past: ProjectHistory, *, find: Callable[[], Boosting] = find_boosti
             f"{LEAST_RUNS} are the least"
         )
     scores = []
-    saved = saved_by_cache(past)
-    for examples in (duration_examples(past, saved), memory_examples(past, saved)):
+    for examples in (duration_examples(past), memory_examples(past)):
         try:
             scores.append(_scores(examples, runs, tested, fit))
         except (BoostingFailed, ImportError) as error:

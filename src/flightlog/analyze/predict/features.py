@@ -21,7 +21,6 @@ from msgspec import Struct
 
 from flightlog.analyze.history.attempts import PastAttempt, ProjectHistory
 from flightlog.analyze.predict.baseline import Quantity
-from flightlog.core.errors import FlightlogError
 
 Value = float | str
 """A number, or a word."""
@@ -227,49 +226,25 @@ def gaps(past: ProjectHistory) -> list[str]:
     return [*past.problems, said]
 
 
-Saved = Mapping[tuple[str, str], float]
-"""Seconds that a cache spared a task, by run and task id."""
-
-
-def duration_examples(past: ProjectHistory, saved: Saved = {}) -> Examples:  # noqa: B006 - it is only read
+def duration_examples(past: ProjectHistory) -> Examples:
     """How long attempts took to complete, in seconds.
 
     One that a cache spared more than half of its work is left out: it tells nothing of what the work takes.
     """
-    return _examples("duration_s", past, saved)
+    return _examples("duration_s", past)
 
 
-def memory_examples(past: ProjectHistory, saved: Saved = {}) -> Examples:  # noqa: B006 - it is only read
+def memory_examples(past: ProjectHistory) -> Examples:
     """The peak of memory of attempts that completed, in bytes, whoever's it is: see `rss_scope`."""
-    return _examples("peak_memory_bytes", past, saved)
+    return _examples("peak_memory_bytes", past)
 
 
-def saved_by_cache(past: ProjectHistory) -> dict[tuple[str, str], float]:
-    """What caches spared the tasks of these runs; nothing where the files of lookups cannot be read."""
-    import duckdb
-
-    from flightlog.store.tables.run_tables import open_tables
-
-    if not past.runs:
-        return {}
-    try:
-        with open_tables(past.runs) as tables:
-            rows = tables.execute(
-                "SELECT run_id, task_id, sum(saved_s) FROM cache "
-                "WHERE result = 'hit' AND task_id IS NOT NULL AND saved_s > 0 GROUP BY run_id, task_id"
-            ).fetchall()
-    except (OSError, FlightlogError, duckdb.Error):
-        return {}
-    return {(run_id, task_id): saved_s for run_id, task_id, saved_s in rows}
-
-
-def _examples(quantity: Quantity, past: ProjectHistory, saved: Saved) -> Examples:
+def _examples(quantity: Quantity, past: ProjectHistory) -> Examples:
     order = {run.run_id: number for number, run in enumerate(reversed(past.runs))}
     left_out: Counter[str] = Counter()
     found: list[Example] = []
     for attempt in in_order(past.attempts, order):
-        spared = saved.get((attempt.run_id, attempt.task_id))
-        if spared is not None and spared > (attempt.duration_s or math.inf):
+        if attempt.saved_s is not None and attempt.saved_s > (attempt.duration_s or math.inf):
             left_out["spared by the cache"] += 1
             continue
         amount, above, why = _measured(quantity, attempt)
@@ -303,7 +278,7 @@ def _measured(quantity: Quantity, attempt: PastAttempt) -> tuple[float | None, b
         unmeasured, impossible = "nobody measured how long it took", "with a duration that is 0 or cannot be"
         unknown_limit = "ended at an unknown time limit"
     else:
-        amount, limit, bounds = attempt.peak_rss_bytes, attempt.requested_memory_bytes, PEAKS
+        amount, limit, bounds = attempt.peak_rss_bytes, attempt.requested.memory_bytes, PEAKS
         at_limit = bool(attempt.memory_killed)
         unmeasured, impossible = "nobody measured memory", "with a peak that is 0 or cannot be"
         unknown_limit = "killed at an unknown memory limit"

@@ -30,7 +30,6 @@ from flightlog.analyze.predict.features import (
     flatten,
     gaps,
     memory_examples,
-    saved_by_cache,
 )
 from flightlog.analyze.predict.training import (
     TO_JUDGE,
@@ -108,8 +107,7 @@ def train(
         version, fit = find()
     except MissingExtra as missing:
         notes.append(f"{missing}.")
-    saved = saved_by_cache(past)
-    durations, memory = duration_examples(past, saved), memory_examples(past, saved)
+    durations, memory = duration_examples(past), memory_examples(past)
     try:
         models = [train_quantity(examples, fit=fit) for examples in (durations, memory)]
     except (BoostingFailed, ImportError) as error:

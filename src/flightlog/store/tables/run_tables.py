@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from flightlog.core.errors import DamagedSnapshot
-from flightlog.core.text import first_line
+from flightlog.core.text import INDEX, first_line
 from flightlog.core.time import moment
 from flightlog.store.liveness import latest, unix_time
 from flightlog.store.read.completeness import Coverage
@@ -42,6 +42,8 @@ _OF_ONE_RUN = {
 """Relations of one run alone, and the streams that they are made from."""
 _OF_WORKERS = {"worker_launches", "worker_lives", "worker_facts"}
 """Relations of one run alone that are made together, from the events of workers and from attempts."""
+BASE_NAME = f"CREATE MACRO base_name(task) AS regexp_replace(task, '{INDEX}', '\\1')"
+"""The name of a task without an index, as `core.text.base_name` has it."""
 _STAMP = "%Y-%m-%dT%H:%M:%S.%fZ"
 
 
@@ -50,7 +52,8 @@ class RunTables:
 
     Streams, with every event once: `task_events`, `span_events`, `workers`, `resources`, `cache`, `failures`,
     …; users' streams under their names with `_` for `.`. Made from them: `attempts`, `tasks`, `spans`,
-    `concurrency`, `runs`. Every one has `run_id` first, and timestamps in UTC. Of one run, also:
+    `concurrency`, `runs`. Every one has `run_id` first, and timestamps in UTC. The macro `base_name(task)`
+    gives `sim` of `sim[3]`. Of one run, also:
 
     - `task_lines` and `span_rows`: the lines of tasks as columns, with the number of their `kind`, and what
       the lines of each span say together.
@@ -91,6 +94,14 @@ class RunTables:
         found = self.execute(statement, parameters)
         while batch := found.fetchmany(2000):
             yield from batch
+
+    def keep(self, name: str, columns: Mapping[str, str], rows: Sequence[Sequence[Any]]) -> None:
+        """Make a temporary table of rows that the caller has; `columns` are their names with their types."""
+        values = zip(*rows, strict=True) if rows else ((),) * len(columns)
+        lists = ", ".join(f"unnest(CAST(? AS {kind}[])) AS {column}" for column, kind in columns.items())
+        self._connection.execute(
+            f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT {lists}", [list(value) for value in values]
+        )
 
     def cursor(self) -> RunTables:
         """The tables of several runs for another thread: what was made so far, and nothing more."""
@@ -300,6 +311,7 @@ def open_tables(runs: Sequence[Run]) -> Iterator[RunTables]:
     while it is read: the next reading takes the lines (`read_again`).
     """
     with open_streams(runs) as streams, _blaming(streams.sources):
+        streams.connection.execute(BASE_NAME)
         yield RunTables(streams, runs)
 
 
