@@ -56,12 +56,9 @@ def task(completed, longest_s):
         attempts=completed,
         completed=completed,
         total_s=completed * longest_s / 2,
-        median_s=longest_s / 2,
         longest_s=longest_s,
         handover_s=None,
         handovers=0,
-        cpu_s=None,
-        cpu_of_s=0.0,
         result_bytes=None,
         on_gpu=False,
     )
@@ -166,7 +163,7 @@ def test_functions_that_are_not_safe_or_not_worth_caching_are_left_alone(change,
         "write_bytes": 0.0,
     }
     look = advise_caching([shape()], [DuplicateCalls(**{**found, **change})])
-    assert (look.advice, look.silent) == ([], f"sim: {why}")
+    assert look == f"sim: {why}"
 
 
 def test_a_manifest_that_says_no_is_not_asked_again():
@@ -182,9 +179,9 @@ def test_a_manifest_that_says_no_is_not_asked_again():
         write_bytes=0.0,
     )
     told = shape(planned=Planned(target="here", tasks={"sim": TaskPlan(cache=False)}))
-    assert advise_caching([told], [one]).advice == []
+    assert isinstance(advise_caching([told], [one]), str)
     asked = shape(cached_tasks=frozenset({"sim"}))
-    assert advise_caching([asked], [one]).advice == []
+    assert isinstance(advise_caching([asked], [one]), str)
 
 
 # --- caches that never hit
@@ -207,7 +204,7 @@ def test_a_cache_that_is_asked_for_something_new_every_time_is_in_vain():
     runs = [
         shape(n, cache=asked({"arguments changed": 9, "never seen": 1}), planned=planned) for n in range(3)
     ]
-    [advice] = advise_caching(runs, []).advice
+    [advice] = advise_caching(runs, [])
     assert (advice.sentence, advice.gain, advice.changes) == (
         "The cache of sim never had what it was asked for: 30 lookups in 3 runs, no hit: arguments changed "
         "(27), never seen (3). Every call is a new one: do without the cache, or name arguments that do not "
@@ -220,7 +217,7 @@ def test_a_cache_that_is_asked_for_something_new_every_time_is_in_vain():
 def test_results_that_expire_between_two_runs_should_live_longer():
     planned = Planned(target="here", tasks={"sim": TaskPlan(cache={"ttl_s": 600.0})})
     runs = [shape(n, cache=asked({"expired": 10}), planned=planned) for n in range(3)]
-    [advice] = advise_caching(runs, []).advice
+    [advice] = advise_caching(runs, [])
     assert advice.sentence.endswith(
         "Runs are 1h 00m apart, and its `ttl` of 10m 00s is over by then: set 3h, only if its results stay "
         "right for that long."
@@ -241,7 +238,7 @@ def test_results_that_expire_between_two_runs_should_live_longer():
     ids=["two runs", "few lookups", "hits"],
 )
 def test_a_cache_is_given_time_to_fill(runs):
-    assert advise_caching(runs, []).advice == []
+    assert isinstance(advise_caching(runs, []), str)
 
 
 def test_lookups_of_a_run_are_read_with_their_reasons(tmp_path):
@@ -296,7 +293,7 @@ def test_retries_of_an_error_that_comes_every_time_are_in_vain(tmp_path):
 
 
 def failures(name="load", error="ConnectionError", **counts):
-    rest = {"tasks": 0, "tried_again": 0, "rescued": 0, "same_again": 0, "again_s": 0.0, "first_s": 0.0}
+    rest = {"tasks": 0, "tried_again": 0, "rescued": 0, "same_again": 0, "again_s": 0.0}
     return Retried(name=name, error_type=error, **{**rest, **counts})
 
 
@@ -314,7 +311,7 @@ def failures(name="load", error="ConnectionError", **counts):
     ids=["few", "one helped", "cheap", "transient", "memory", "dependents", "never retried"],
 )
 def test_retries_that_may_help_are_left_alone(row):
-    assert advise_retries([shape(retried=[row])]).advice == []
+    assert isinstance(advise_retries([shape(retried=[row])]), str)
 
 
 def test_retries_that_help_with_another_error_are_kept():
@@ -323,7 +320,7 @@ def test_retries_that_help_with_another_error_are_kept():
         failures(error="ConnectionError", tasks=3, tried_again=3, rescued=3),
     ]
     planned = Planned(target="here", tasks={"load": TaskPlan(retries=2)})
-    [advice] = advise_retries([shape(retried=rows, planned=planned)]).advice
+    [advice] = advise_retries([shape(retried=rows, planned=planned)])
     assert advice.changes == {}
     assert advice.sentence.endswith(
         "; keep them for ConnectionError, where they helped, and let ValueError end the task at once in "
@@ -333,7 +330,7 @@ def test_retries_that_help_with_another_error_are_kept():
 
 def test_an_error_that_a_second_attempt_mended_elsewhere_is_worth_one():
     rows = [failures(tasks=8, tried_again=4, rescued=4)]
-    [advice] = advise_retries([shape(0, retried=[failures(tasks=3)]), shape(1, retried=rows)]).advice
+    [advice] = advise_retries([shape(0, retried=[failures(tasks=3)]), shape(1, retried=rows)])
     assert (advice.sentence, advice.gain, advice.changes) == (
         "Retry load up to 2 times: 7 tasks failed for good of ConnectionError in 2 of 2 runs, and 4 of 4 "
         "tasks that were retried after it completed. Only if it may be run twice.",
@@ -375,7 +372,7 @@ def with_jobs(number, *jobs, planned=SLURM):
 
 def test_jobs_that_end_long_before_their_limit_should_ask_for_less():
     runs = [with_jobs(n, *[("COMPLETED", 3000.0 + 100 * n)] * 3) for n in range(2)]
-    [advice] = advise_walltime(runs).advice
+    [advice] = advise_walltime(runs)
     assert advice == Advice(
         kind="walltime",
         about="cluster",
@@ -404,7 +401,7 @@ def test_a_job_gets_the_longest_limit_of_all_components_so_those_beyond_are_chan
     )
     shorter = [with_jobs(n, *[("COMPLETED", 3000.0)] * 3, planned=planned) for n in range(2)]
     longer = [with_jobs(0, ("TIMEOUT", 86400.0), planned=planned)]
-    assert [advise_walltime(runs).advice[0].changes for runs in (shorter, longer)] == [
+    assert [advise_walltime(runs)[0].changes for runs in (shorter, longer)] == [
         {"components.fit.walltime": "90m", "components.sim.walltime": "90m"},
         {"components.sim.walltime": "2d"},
     ]
@@ -418,7 +415,7 @@ def test_a_job_that_a_local_session_ran_in_is_not_the_manifests_to_change():
             planned=SLURM,
         )
     ]
-    [advice] = advise_walltime(runs).advice
+    [advice] = advise_walltime(runs)
     assert (advice.about, advice.changes) == ("cluster", {})
 
 
@@ -428,13 +425,13 @@ def test_long_tasks_say_nothing_of_the_life_of_a_worker():
         shape(n, target="cluster", provider="slurm", planned=SLURM, tasks={"sim": task(50, 40.0)})
         for n in range(5)
     ]
-    assert advise_walltime(runs).advice == []
+    assert isinstance(advise_walltime(runs), str)
 
 
 def test_jobs_that_ran_into_their_limit_should_ask_for_more():
     planned = Planned(target="cluster", options={"walltime_s": 86400.0})
     runs = [with_jobs(0, ("COMPLETED", 40000.0), ("TIMEOUT", 86400.0), planned=planned)]
-    [advice] = advise_walltime(runs).advice
+    [advice] = advise_walltime(runs)
     assert (advice.sentence, advice.gain, advice.changes) == (
         "Ask for jobs of 2d instead of 1d 00h: 1 of 2 jobs of 1 run ran into it, and what they would have "
         "needed is not known.",
@@ -444,14 +441,14 @@ def test_jobs_that_ran_into_their_limit_should_ask_for_more():
 
 
 def test_so_should_jobs_that_nearly_did():
-    [advice] = advise_walltime([with_jobs(0, ("COMPLETED", 80000.0))]).advice
+    [advice] = advise_walltime([with_jobs(0, ("COMPLETED", 80000.0))])
     assert advice.sentence == (
         "Ask for jobs of 2d instead of 1d 00h: the longest of 1 job of 1 run took 22h 13m, 93% of it."
     )
 
 
 def test_few_jobs_far_below_their_limit_say_nothing():
-    assert advise_walltime([with_jobs(0, *[("COMPLETED", 3000.0)] * 4)]).advice == []
+    assert isinstance(advise_walltime([with_jobs(0, *[("COMPLETED", 3000.0)] * 4)]), str)
 
 
 def limited(number, timeout_s, over=0, **tasks):
@@ -462,7 +459,7 @@ def limited(number, timeout_s, over=0, **tasks):
 
 def test_attempts_that_reach_a_timeout_far_beyond_all_others_are_stuck():
     runs = [limited(n, 3600.0, over=1, tasks={"sim": task(50, 40.0)}) for n in range(2)]
-    [advice] = advise_walltime(runs).advice
+    [advice] = advise_walltime(runs)
     assert (advice.sentence, advice.gain_s, advice.changes) == (
         "Give sim a timeout of 2m instead of 1h 00m: 2 attempts ran into it, while the longest of 100 "
         "completed tasks of 2 runs took 40.0s; they look stuck, not slow.",
@@ -473,7 +470,7 @@ def test_attempts_that_reach_a_timeout_far_beyond_all_others_are_stuck():
 
 def test_attempts_that_reach_a_timeout_just_beyond_others_need_more_time():
     runs = [limited(n, 60.0, over=2, tasks={"sim": task(50, 55.0)}) for n in range(2)]
-    [advice] = advise_walltime(runs).advice
+    [advice] = advise_walltime(runs)
     assert (advice.sentence, advice.changes) == (
         "Give sim a timeout of 2m instead of 1m 00s: 4 attempts ran into it, beside 100 completed tasks of "
         "2 runs of which the longest took 55.0s.",
@@ -482,7 +479,7 @@ def test_attempts_that_reach_a_timeout_just_beyond_others_need_more_time():
 
 
 def test_a_timeout_that_was_nearly_reached_should_be_longer():
-    [advice] = advise_walltime([limited(0, 60.0, tasks={"sim": task(50, 57.0)})]).advice
+    [advice] = advise_walltime([limited(0, 60.0, tasks={"sim": task(50, 57.0)})])
     assert (advice.sentence, advice.changes) == (
         "Give sim a timeout of 2m instead of 1m 00s: the longest of 50 completed tasks of 1 run took "
         "57.0s, 95% of it.",
@@ -492,7 +489,7 @@ def test_a_timeout_that_was_nearly_reached_should_be_longer():
 
 def test_a_timeout_that_nothing_comes_near_is_fine():
     look = advise_walltime([limited(0, 3600.0, tasks={"sim": task(50, 40.0)})])
-    assert (look.advice, look.silent) == ([], "time limits suit the work")
+    assert look == "time limits suit the work"
 
 
 def test_timeouts_are_told_by_what_the_engine_says_and_not_by_the_type_of_the_error(tmp_path):

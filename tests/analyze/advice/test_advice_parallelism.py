@@ -195,7 +195,7 @@ def test_worker_processes_whose_threads_take_turns_should_have_one_each(tmp_path
         )
         for run in runs
     ]
-    [advice] = advise_threads(shapes).advice
+    [advice] = advise_threads(shapes)
     assert advice.sentence.startswith(
         "Use 4 workers with 1 thread each instead of 2 with 2: a concurrency of 2.0 kept 1.0 cores"
     )

@@ -16,7 +16,7 @@ from flightlog.analyze.advice.parallelism import advise_chunks, advise_threads, 
 from flightlog.analyze.advice.resources import Prices, Recommendation, component_settings, recommend
 from flightlog.analyze.advice.retries import TRANSIENT, advise_retries, is_transient
 from flightlog.analyze.advice.statistics import (
-    AdviceOutcome,
+    Outcome,
     RunStatistics,
     gather,
     is_uneventful,
@@ -292,9 +292,10 @@ def advise_on_work(runs: Sequence[Run], *, task: str | None = None) -> WorkAdvic
         ("retries", advise_retries(shapes, mended)),
         ("walltime", advise_walltime(shapes)),
     ):
-        found += look.advice
-        if look.silent is not None:
-            silent[kind] = look.silent
+        if isinstance(look, str):
+            silent[kind] = look
+        else:
+            found += look
     if any(
         one.kind == "threads" for one in found
     ):  # with another kind of workers another number of them is right
@@ -307,15 +308,14 @@ def advise_on_work(runs: Sequence[Run], *, task: str | None = None) -> WorkAdvic
 
 
 def _by_target(
-    look: Callable[[Sequence[RunStatistics]], AdviceOutcome], shapes: Sequence[RunStatistics]
-) -> AdviceOutcome:
+    look: Callable[[Sequence[RunStatistics]], Outcome], shapes: Sequence[RunStatistics]
+) -> Outcome:
     """What a look at the runs of each target gives; the reason for silence is the newest run's target's."""
     targets: dict[str | None, list[RunStatistics]] = {}
     for shape in shapes:
         targets.setdefault(shape.target, []).append(shape)
     looks = [look(of_one) for of_one in targets.values()]
-    advice = [one for each in looks for one in each.advice]
-    return AdviceOutcome(advice=advice) if advice else looks[0]
+    return [one for each in looks if not isinstance(each, str) for one in each] or looks[0]
 
 
 def read_statistics(runs: Sequence[Run], problems: list[str]) -> tuple[list[Run], list[RunStatistics]]:

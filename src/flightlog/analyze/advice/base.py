@@ -90,34 +90,9 @@ def number_text(value: float | str) -> str:
     return f"{int(value):,}" if value == int(value) and abs(value) < 1e15 else f"{value:g}"
 
 
-_DURATIONS = (
-    1,
-    2,
-    5,
-    10,
-    15,
-    20,
-    30,
-    45,
-    60,
-    120,
-    300,
-    600,
-    900,
-    1200,
-    1800,
-    2700,
-    3600,
-    5400,
-    7200,
-    10800,
-    14400,
-    21600,
-    28800,
-    43200,
-    64800,
-    86400,
-)
+_STEPS = (1, 2, 5, 10, 15, 20, 30, 45)
+_HOURS = (1, 1.5, 2, 3, 4, 6, 8, 12, 18, 24)
+_DURATIONS = (*_STEPS, *(60 * minutes for minutes in _STEPS), *(round(3600 * hours) for hours in _HOURS))
 _DAY = 86_400
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from flightlog.analyze.advice.base import Advice, manifest_duration, round_duration, worker_time
-from flightlog.analyze.advice.statistics import AdviceOutcome, CacheUse, RunStatistics
+from flightlog.analyze.advice.statistics import CacheUse, Outcome, RunStatistics
 from flightlog.core.units import format_bytes, format_duration, format_percent
 from flightlog.store import layout
 from flightlog.store.documents import read_document
@@ -44,7 +44,7 @@ LASTS = "its results stay right for that long"
 _NEW = ("never seen", "arguments changed")
 
 
-def advise_caching(shapes: Sequence[RunStatistics], repeats: Sequence[DuplicateCalls]) -> AdviceOutcome:
+def advise_caching(shapes: Sequence[RunStatistics], repeats: Sequence[DuplicateCalls]) -> Outcome:
     """Functions worth caching, by what was called again; and caches without a hit, by the reasons they
     gave.
     """
@@ -63,11 +63,8 @@ def advise_caching(shapes: Sequence[RunStatistics], repeats: Sequence[DuplicateC
         found = _never_hits(name, shapes)
         if found is not None:
             advice.append(found)
-    if advice:
-        return AdviceOutcome(advice=advice)
-    return AdviceOutcome(
-        silent="; ".join(why[:3]) or f"no call took long and was made again in {len(shapes)} runs"
-    )
+    silent = "; ".join(why[:3]) or f"no call took long and was made again in {len(shapes)} runs"
+    return advice or silent
 
 
 def _why_not(one: DuplicateCalls, shapes: Sequence[RunStatistics]) -> str | None:

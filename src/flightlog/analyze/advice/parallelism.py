@@ -10,18 +10,19 @@ import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from statistics import median
+from typing import NamedTuple
 
 from msgspec import Struct
 
 from flightlog.analyze.advice.base import Advice, round_count, worker_time
 from flightlog.analyze.advice.statistics import (
     LEAST_RUNS,
-    AdviceOutcome,
-    Machine,
-    ProcessSharing,
+    Outcome,
     RunStatistics,
     TaskStatistics,
 )
+from flightlog.analyze.report.time_shares import TimeSplit
+from flightlog.core.text import plural
 from flightlog.core.units import format_bytes, format_duration, format_percent
 
 AGREES = 0.15
@@ -55,12 +56,24 @@ class Replayed(Struct, frozen=True, kw_only=True):
     """One run, and how long its work takes on other numbers of workers."""
 
     shape: RunStatistics
+    time: TimeSplit
     at_once: int
     """Tasks that a worker runs at once."""
-    measured_s: float
-    """Wall time in which there was work, all waves together."""
-    lived_s: float
-    """How long a worker was up, on average."""
+
+    @property
+    def measured_s(self) -> float:
+        """Wall time in which there was work, all waves together."""
+        return math.fsum(wave.wall_s for wave in self.shape.waves or ())
+
+    @property
+    def lived_s(self) -> float:
+        """How long a worker was up, on average."""
+        return self.time.total_s / self.shape.workers
+
+    @property
+    def error(self) -> float:
+        """How far the replay on the workers that there were is off, as a share of what was measured."""
+        return abs(self.wall_s(self.shape.workers) / self.measured_s - 1)
 
     def wall_s(self, workers: int) -> float:
         """Wall time in which there would be work."""
@@ -71,14 +84,14 @@ class Replayed(Struct, frozen=True, kw_only=True):
         return workers * max(0.0, self.lived_s + self.wall_s(workers) - base_s)
 
 
-def advise_workers(shapes: Sequence[RunStatistics]) -> AdviceOutcome:
+def advise_workers(shapes: Sequence[RunStatistics]) -> Outcome:
     """Fewer workers where some have little to do, more where tasks wait and there is room.
 
     Looks at those of the runs that had the newest one's target and number of workers.
     """
     known = [s for s in shapes if s.status == "completed" and s.time is not None and s.workers]
     if not known:
-        return AdviceOutcome(silent="no completed run tells when its workers were up")
+        return "no completed run tells when its workers were up"
     newest = known[0]
     alike = [
         s
@@ -86,46 +99,38 @@ def advise_workers(shapes: Sequence[RunStatistics]) -> AdviceOutcome:
         if (s.target, s.provider, s.workers) == (newest.target, newest.provider, newest.workers)
     ]
     if len(alike) < LEAST_RUNS:
-        return AdviceOutcome(
-            silent=f"{len(alike)} completed run{'s' * (len(alike) != 1)} with {newest.workers} workers"
-            f"{f' on target {newest.target}' if newest.target else ''}; {LEAST_RUNS} are needed"
-        )
+        where = f" on target {newest.target}" if newest.target else ""
+        completed = plural(len(alike), "completed run")
+        return f"{completed} with {newest.workers} workers{where}; {LEAST_RUNS} are needed"
     if median(shape.wall_s or 0.0 for shape in alike) < LEAST_WALL_S:
-        return AdviceOutcome(silent=f"runs are shorter than {format_duration(LEAST_WALL_S)}")
+        return f"runs are shorter than {format_duration(LEAST_WALL_S)}"
     runs = [run for run in map(_replayable, alike) if run is not None]
     if not any(shape.waves for shape in alike):
-        return AdviceOutcome(silent="too many tasks depend on each other, or come one at a time")
+        return "too many tasks depend on each other, or come one at a time"
     if len(runs) < max(LEAST_RUNS, math.ceil(len(alike) / 2)):
-        return AdviceOutcome(
-            silent="how long the work takes on other numbers of workers cannot be told: replayed on"
+        return (
+            "how long the work takes on other numbers of workers cannot be told: replayed on"
             f" {newest.workers} workers it does not take as long as it did"
         )
     advice = _fewer(runs) or _more(runs)
     if advice is None:
-        return AdviceOutcome(silent=f"{newest.workers} workers suit the work of {len(runs)} runs")
-    return AdviceOutcome(advice=[advice])
+        return f"{newest.workers} workers suit the work of {len(runs)} runs"
+    return [advice]
 
 
 def _replayable(shape: RunStatistics) -> Replayed | None:
-    """The run, if replaying it on its own workers takes as long as it did."""
-    at_once = _at_once(shape)
-    if not shape.waves or shape.time is None or at_once is None:
+    """The run, if replaying it on its own workers takes as long as it did, and no more tasks ran side by side
+    on them than the plan says.
+    """
+    if not shape.waves or shape.time is None:
         return None
-    measured = math.fsum(wave.wall_s for wave in shape.waves)
-    run = Replayed(
-        shape=shape, at_once=at_once, measured_s=measured, lived_s=shape.time.total_s / shape.workers
-    )
-    return run if abs(run.wall_s(shape.workers) - measured) <= AGREES * measured else None
-
-
-def _at_once(shape: RunStatistics) -> int | None:
-    """Tasks that a worker runs at once, by the plan; None where more ran side by side than it says."""
-    assert shape.time is not None
     threads = shape.planned.whole("threads_per_worker") or 1
     if shape.planned.options.get("processes") is False and shape.provider == "local":
         threads = 1  # each thread is a worker of its own
     held = shape.side_by_side.held_s if shape.side_by_side is not None else 0.0
-    return threads if held <= 1.05 * threads * shape.time.busy_s else None
+    run = Replayed(shape=shape, time=shape.time, at_once=threads)
+    off = abs(run.wall_s(shape.workers) - run.measured_s)
+    return run if held <= 1.05 * threads * run.time.busy_s and off <= AGREES * run.measured_s else None
 
 
 def _fewer(runs: Sequence[Replayed]) -> Advice | None:
@@ -146,7 +151,7 @@ def _fewer(runs: Sequence[Replayed]) -> Advice | None:
     local = runs[0].shape.provider == "local"
     if share < (LEAST_SAVED_LOCALLY if local else LEAST_SAVED):
         return None
-    idle = median(_idle(run) for run in runs)
+    idle = median(_share(run.time.idle_s, run.time.total_s) for run in runs)
     slower = max(0.0, *walls)
     takes = f"{format_percent(slower)} longer at most" if slower >= 0.005 else "no longer"
     name, changes = _change(runs[0].shape, enough)
@@ -166,7 +171,7 @@ def _fewer(runs: Sequence[Replayed]) -> Advice | None:
             "wall_change_share": max(walls),
             "worker_s": median(before),
             "worker_s_after": median(after),
-            "replay_error_share": _error(runs),
+            "replay_error_share": max(run.error for run in runs),
         },
         gain=f"{worker_time(saved)} of {worker_time(median(before))} a run ({format_percent(share)})",
         gain_s=saved,
@@ -185,7 +190,7 @@ def _enough(run: Replayed, workers: int) -> int:
 def _more(runs: Sequence[Replayed]) -> Advice | None:
     shape = runs[0].shape
     workers = shape.workers
-    if any(run.shape.time is None or run.shape.time.busy_s < BUSY * run.shape.time.uptime_s for run in runs):
+    if any(run.time.busy_s < BUSY * run.time.uptime_s for run in runs):
         return None
     if any(task.on_gpu for run in runs for task in run.shape.tasks.values()):
         return None  # they may share the devices that there are
@@ -203,7 +208,9 @@ def _more(runs: Sequence[Replayed]) -> Advice | None:
     after = median(run.lived_s * (1 - share) for run, share in zip(runs, faster, strict=True))
     queued = median(run.shape.queue_s or 0.0 for run in runs)
     name, changes = _change(shape, wanted)
-    room = _room_text(runs) if local else " for about the same worker time"
+    room = " for about the same worker time"
+    if local and (machine := shape.machine) is not None:
+        room = f" ({machine.cpu_percent:.0f}% of {machine.cpus:g} cores were in use)"
     return Advice(
         kind="workers",
         about=name,
@@ -219,8 +226,8 @@ def _more(runs: Sequence[Replayed]) -> Advice | None:
             "queue_s": queued,
             "wall_s": walls,
             "wall_s_after": after,
-            "busy_share": median(_busy(run) for run in runs),
-            "replay_error_share": _error(runs),
+            "busy_share": median(_share(run.time.busy_s, run.time.uptime_s) for run in runs),
+            "replay_error_share": max(run.error for run in runs),
         },
         gain=(
             f"{format_duration(walls - after)} of {format_duration(walls)} a run "
@@ -255,13 +262,6 @@ def _room(shape: RunStatistics, workers: int) -> int:
     return max(workers, min(by_cores, by_memory))
 
 
-def _room_text(runs: Sequence[Replayed]) -> str:
-    machine = runs[0].shape.machine
-    assert machine is not None
-    assert machine.cpu_percent is not None
-    return f" ({machine.cpu_percent:.0f}% of {machine.cpus:g} cores were in use)"
-
-
 def _change(shape: RunStatistics, workers: int) -> tuple[str, dict[str, str]]:
     """What the advice is about, and the manifest's key; none where the workers are not the manifest's to
     say.
@@ -279,19 +279,8 @@ def _change(shape: RunStatistics, workers: int) -> tuple[str, dict[str, str]]:
     return target, {f"targets.{target}.{key}": str(workers)}
 
 
-def _idle(run: Replayed) -> float:
-    assert run.shape.time is not None
-    return run.shape.time.idle_s / run.shape.time.total_s if run.shape.time.total_s else 0.0
-
-
-def _busy(run: Replayed) -> float:
-    assert run.shape.time is not None
-    return run.shape.time.busy_s / run.shape.time.uptime_s if run.shape.time.uptime_s else 0.0
-
-
-def _error(runs: Sequence[Replayed]) -> float:
-    """How far replays were off, at most."""
-    return max(abs(run.wall_s(run.shape.workers) / run.measured_s - 1) for run in runs)
+def _share(part: float, of: float) -> float:
+    return part / of if of else 0.0
 
 
 LEAST_SIMILAR_RUNS = 2
@@ -311,7 +300,7 @@ LARGE_BYTES = 1 << 20
 """Results from which on their travel is worth a word."""
 
 
-def advise_threads(shapes: Sequence[RunStatistics]) -> AdviceOutcome:
+def advise_threads(shapes: Sequence[RunStatistics]) -> Outcome:
     """Processes for threads that wait for each other's lock; threads for processes that hardly work once they
     are up.
 
@@ -325,16 +314,16 @@ def advise_threads(shapes: Sequence[RunStatistics]) -> AdviceOutcome:
         and shape.provider in {"local", "dask"}
     ]
     if not known:
-        return AdviceOutcome(silent="no completed run of the engines that have both threads and processes")
+        return "no completed run of the engines that have both threads and processes"
     newest = known[0]
     alike = [s for s in known if (s.target, _threaded(s)) == (newest.target, _threaded(newest))]
     if len(alike) < LEAST_SIMILAR_RUNS:
-        return AdviceOutcome(silent=f"1 completed run of this kind; {LEAST_SIMILAR_RUNS} are needed")
+        return f"1 completed run of this kind; {LEAST_SIMILAR_RUNS} are needed"
     advice = _processes(alike) if _threaded(newest) else _threads(alike)
     if advice is None:
         kind = "threads" if _threaded(newest) else "processes"
-        return AdviceOutcome(silent=f"nothing in {len(alike)} runs speaks against {kind}")
-    return AdviceOutcome(advice=[advice])
+        return f"nothing in {len(alike)} runs speaks against {kind}"
+    return [advice]
 
 
 def _threaded(shape: RunStatistics) -> bool:
@@ -344,41 +333,32 @@ def _threaded(shape: RunStatistics) -> bool:
 
 
 def _processes(shapes: Sequence[RunStatistics]) -> Advice | None:
-    if not all(map(_locked, shapes)):
+    found = [locked for shape in shapes if (locked := _locked(shape)) is not None]
+    machine = shapes[0].machine
+    if len(found) < len(shapes) or machine is None:
         return None
-    cores, at_once, saved, times = [], [], [], []
-    for shape in shapes:
-        shared, machine = shape.side_by_side, shape.machine
-        assert shared is not None
-        assert shared.cpu_s is not None
-        assert machine is not None
-        cores.append(shared.cpu_s / shared.covered_s)
-        at_once.append(shared.held_s / shared.covered_s)
-        times.append(_times(shared, machine))
-        saved.append(shared.held_s * (1 - 1 / times[-1]))
-    moved, processors = median(_result_bytes(shape) for shape in shapes), shapes[0].machine
-    assert processors is not None
+    cores, at_once, times, saved = (median(values) for values in zip(*found, strict=True))
+    moved = median(_result_bytes(shape) for shape in shapes)
     name, changes, what = _apart(shapes[0])
     return Advice(
         kind="threads",
         about=name,
         sentence=(
-            f"{what}: a concurrency of {median(at_once):.1f} kept {median(cores):.1f} cores busy together, "
-            "as "
-            f"Python code does that holds the interpreter's lock, while {processors.cpus:g} cores were "
+            f"{what}: a concurrency of {at_once:.1f} kept {cores:.1f} cores busy together, as "
+            f"Python code does that holds the interpreter's lock, while {machine.cpus:g} cores were "
             f"there ({len(shapes)} runs). Results then travel as pickles, {format_bytes(moved)} each."
         ),
         evidence={
             "runs": len(shapes),
-            "tasks_at_once": median(at_once),
-            "cores_busy": median(cores),
-            "cores": processors.cpus,
-            "cpu_percent": processors.cpu_percent,
+            "tasks_at_once": at_once,
+            "cores_busy": cores,
+            "cores": machine.cpus,
+            "cpu_percent": machine.cpu_percent,
             "result_bytes": moved,
-            "waited_s": median(saved),
+            "waited_s": saved,
         },
-        gain=f"tasks about {median(times):.1f} times as fast; {worker_time(median(saved))} a run less",
-        gain_s=median(saved),
+        gain=f"tasks about {times:.1f} times as fast; {worker_time(saved)} a run less",
+        gain_s=saved,
         changes=changes,
     )
 
@@ -388,8 +368,7 @@ def _apart(shape: RunStatistics) -> tuple[str, dict[str, str], str]:
     own.
     """
     shared = shape.side_by_side
-    assert shared is not None
-    if shared.processes < shape.workers:  # each worker is a thread
+    if shared is None or shared.processes < shape.workers:  # each worker is a thread
         return *_changed_options(shape, {"processes": "true"}), "Use processes instead of threads"
     threads = shape.planned.whole("threads_per_worker") or round(shared.held_s / shared.covered_s)
     number = shape.workers * threads
@@ -401,28 +380,33 @@ def _apart(shape: RunStatistics) -> tuple[str, dict[str, str], str]:
     return *_changed_options(shape, changes), said
 
 
-def _locked(shape: RunStatistics) -> bool:
-    """Whether threads took turns at one core, while others were free and nothing else held them up."""
+class _Locked(NamedTuple):
+    """Threads of one process that took turns at one core."""
+
+    cores: float
+    """That they kept busy together."""
+    at_once: float
+    times: float
+    """How many times as fast tasks are, each on a core of its own, as far as there were free ones."""
+    waited_s: float
+
+
+def _locked(shape: RunStatistics) -> _Locked | None:
+    """What threads took turns at, while other cores were free and nothing else held them up; None where they
+    did not.
+    """
     shared, machine = shape.side_by_side, shape.machine
     if shared is None or shared.cpu_s is None or machine is None or machine.hosts != 1:
-        return False
+        return None
     if machine.cpus is None or machine.cpu_percent is None or shared.held_s - shared.cpu_s < LEAST_S:
-        return False
+        return None
     low, high = ONE_CORE
-    each = shared.cpu_s / shared.covered_s  # what processes cover adds up, so that this is of one of them
-    if not low <= each <= high or any(task.on_gpu for task in shape.tasks.values()):
-        return False
-    return _times(shared, machine) >= LEAST_TIMES
-
-
-def _times(shared: ProcessSharing, machine: Machine) -> float:
-    """How many times as fast tasks are, each on a core of its own, as far as there were free ones."""
-    assert shared.cpu_s is not None
-    assert machine.cpus is not None
-    assert machine.cpu_percent is not None
-    busy = shared.cpu_s / shared.covered_s
-    free = machine.cpus * (1 - machine.cpu_percent / 100)
-    return min(shared.held_s / shared.covered_s, busy + free / shared.processes) / busy
+    cores = shared.cpu_s / shared.covered_s  # what processes cover adds up, so that this is of one of them
+    if not low <= cores <= high or any(task.on_gpu for task in shape.tasks.values()):
+        return None
+    at_once, free = shared.held_s / shared.covered_s, machine.cpus * (1 - machine.cpu_percent / 100)
+    times = min(at_once, cores + free / shared.processes) / cores
+    return _Locked(cores, at_once, times, shared.held_s * (1 - 1 / times)) if times >= LEAST_TIMES else None
 
 
 def _threads(shapes: Sequence[RunStatistics]) -> Advice | None:
@@ -501,7 +485,7 @@ CHUNKS_A_WORKER = 8
 LONGEST_CHUNK_S = 10.0
 
 
-def advise_chunks(shapes: Sequence[RunStatistics]) -> AdviceOutcome:
+def advise_chunks(shapes: Sequence[RunStatistics]) -> Outcome:
     """Names whose tasks are worth putting together, in the newest runs that have enough of them."""
     names: dict[str, list[tuple[RunStatistics, TaskStatistics]]] = {}
     for shape in shapes:
@@ -509,18 +493,11 @@ def advise_chunks(shapes: Sequence[RunStatistics]) -> AdviceOutcome:
             if task.handovers >= LEAST_TASKS and shape.workers:
                 names.setdefault(name, []).append((shape, task))
     if not names:
-        return AdviceOutcome(
-            silent=f"no task has {LEAST_TASKS} or more handovers in a run whose workers are known"
-        )
+        return f"no task has {LEAST_TASKS} or more handovers in a run whose workers are known"
     advice = [one for name in sorted(names) if (one := _chunk(name, names[name])) is not None]
-    if not advice:
-        few = all(len(found) < LEAST_SIMILAR_RUNS for found in names.values())
-        return AdviceOutcome(
-            silent=f"1 run has tasks enough to tell; {LEAST_SIMILAR_RUNS} are needed"
-            if few
-            else "dispatch latency is small"
-        )
-    return AdviceOutcome(advice=advice)
+    if not advice and all(len(found) < LEAST_SIMILAR_RUNS for found in names.values()):
+        return f"1 run has tasks enough to tell; {LEAST_SIMILAR_RUNS} are needed"
+    return advice or "dispatch latency is small"
 
 
 def _chunk(name: str, found: Sequence[tuple[RunStatistics, TaskStatistics]]) -> Advice | None:

@@ -8,7 +8,8 @@ from msgspec import Struct
 
 from flightlog.analyze.advice.base import Advice, worker_time
 from flightlog.analyze.advice.caching import Mended
-from flightlog.analyze.advice.statistics import AdviceOutcome, RunStatistics
+from flightlog.analyze.advice.statistics import Outcome, RunStatistics
+from flightlog.core.text import words
 from flightlog.core.units import format_percent
 
 LEAST_RETRIED, LEAST_UNSURE = 5, 10
@@ -24,55 +25,21 @@ RETRIES = 2
 TWICE = "it may be run twice"
 """What has to hold for a retry: half of what a failed attempt did may be there already."""
 
-TRANSIENT = frozenset(
-    {
-        "BrokenPipeError",
-        "CommClosedError",
-        "ConnectTimeout",
-        "ConnectionAbortedError",
-        "ConnectionError",
-        "ConnectionRefusedError",
-        "ConnectionResetError",
-        "IncompleteRead",
-        "KilledWorker",
-        "NODE_FAIL",
-        "ReadTimeout",
-        "RemoteDisconnected",
-        "SSLError",
-        "TimeoutError",
-        "URLError",
-        "WorkerLost",
-        "gaierror",
-    }
+TRANSIENT = words(
+    """
+    BrokenPipeError CommClosedError ConnectTimeout ConnectionAbortedError ConnectionError
+    ConnectionRefusedError ConnectionResetError IncompleteRead KilledWorker NODE_FAIL ReadTimeout
+    RemoteDisconnected SSLError TimeoutError URLError WorkerLost gaierror
+    """
 )
 """Errors that come from outside of the task and may be gone at the next attempt."""
-LASTING = frozenset(
-    {
-        "AssertionError",
-        "AttributeError",
-        "FileNotFoundError",
-        "FloatingPointError",
-        "ImportError",
-        "IndexError",
-        "IsADirectoryError",
-        "KeyError",
-        "LinAlgError",
-        "ModuleNotFoundError",
-        "NameError",
-        "NotADirectoryError",
-        "NotImplementedError",
-        "OverflowError",
-        "PermissionError",
-        "PicklingError",
-        "RecursionError",
-        "SyntaxError",
-        "TypeError",
-        "UnboundLocalError",
-        "UnicodeDecodeError",
-        "UnicodeEncodeError",
-        "ValueError",
-        "ZeroDivisionError",
-    }
+LASTING = words(
+    """
+    AssertionError AttributeError FileNotFoundError FloatingPointError ImportError IndexError
+    IsADirectoryError KeyError LinAlgError ModuleNotFoundError NameError NotADirectoryError
+    NotImplementedError OverflowError PermissionError PicklingError RecursionError SyntaxError
+    TypeError UnboundLocalError UnicodeDecodeError UnicodeEncodeError ValueError ZeroDivisionError
+    """
 )
 """Errors of the code or of what it is given: they come again by their nature."""
 _OTHERS = frozenset({"DependencyFailed", "MemoryError", "OUT_OF_MEMORY", "OutOfMemoryError", "TIMEOUT"})
@@ -95,7 +62,7 @@ def is_transient(error_type: str | None) -> bool:
     return (error_type or "").rpartition(".")[2] in TRANSIENT
 
 
-def advise_retries(shapes: Sequence[RunStatistics], mended: Sequence[Mended] = ()) -> AdviceOutcome:
+def advise_retries(shapes: Sequence[RunStatistics], mended: Sequence[Mended] = ()) -> Outcome:
     """What to retry and what not, by task. `mended` are failed calls that completed when made again
     elsewhere.
     """
@@ -107,15 +74,13 @@ def advise_retries(shapes: Sequence[RunStatistics], mended: Sequence[Mended] = (
             for field in ("tasks", "tried_again", "rescued", "same_again", "again_s"):
                 setattr(total, field, getattr(total, field) + getattr(row, field))
     if not totals:
-        return AdviceOutcome(silent=f"no attempt failed in {len(shapes)} runs")
+        return f"no attempt failed in {len(shapes)} runs"
     advice = [
         one
         for (name, error), total in sorted(totals.items())
         if (one := _useless(name, error, total, totals, shapes) or _worth(name, error, total, shapes, mended))
     ]
-    return AdviceOutcome(
-        advice=advice, silent=None if advice else "no retries were in vain, and none are missing for certain"
-    )
+    return advice or "no retries were in vain, and none are missing for certain"
 
 
 def _useless(

@@ -9,8 +9,7 @@ of workers can be replayed; how long the program takes between two of them does 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
@@ -19,10 +18,9 @@ from flightlog.analyze.advice.base import Advice
 from flightlog.analyze.history.attempts import Planned, read_plan, timed_out, timeout_of
 from flightlog.analyze.predict.schedule import replay
 from flightlog.analyze.report.time_shares import TimeSplit, shares
-from flightlog.core.time import SECOND, moment, seconds
+from flightlog.core.time import SECOND, moment
 from flightlog.events import JobAccounted, WorkerEvent
 from flightlog.store.liveness import unix_time
-from flightlog.store.tables.connection import records
 from flightlog.store.tables.intervals import most_at_once
 from flightlog.store.tables.run_tables import open_tables
 
@@ -46,17 +44,12 @@ class TaskStatistics(Struct, frozen=True, kw_only=True):
     completed: int
     total_s: float
     """Execution time of completed ones, all together."""
-    median_s: float | None
     longest_s: float | None
     handover_s: float | None
     """Median time between the end of a worker's task and the start of its next one, where that was
     waiting."""
     handovers: int
     """How many times that was seen."""
-    cpu_s: float | None
-    """CPU time of completed ones that know it."""
-    cpu_of_s: float
-    """Their execution time."""
     result_bytes: float | None
     """Size of a serialized result, the mean."""
     on_gpu: bool
@@ -138,11 +131,8 @@ class RunStatistics(Struct, frozen=True, kw_only=True):
     jobs: list[Job] = []
 
 
-class AdviceOutcome(Struct, frozen=True, kw_only=True):
-    """What one look at the runs gave: advice, or why there is none where there might be some."""
-
-    advice: list[Advice] = []
-    silent: str | None = None
+Outcome = list[Advice] | str
+"""What one look at the runs gave: advice, or why there is none where there might be some."""
 
 
 def gather(run: Run) -> RunStatistics:
@@ -153,25 +143,29 @@ def gather(run: Run) -> RunStatistics:
         if isinstance(event, WorkerEvent) and event.pid is not None:
             processes[event.worker] = f"{event.host} {event.pid}"
     with open_tables([run]) as tables:
-        tables.execute(_ENDS)
         tables.execute(_NAMED)
         split = shares(tables, window)
         by_workers = split is not None and split.basis == "workers"
-        tasks = _tasks(tables)
-        each_s = _overall_handover(tasks)
+        tasks = {row.pop("name"): TaskStatistics(**row) for row in tables.records(_TASKS)}
+        [machine] = tables.records(_MACHINE)
+        tables.keep("processes", {"worker": "VARCHAR", "process": "VARCHAR"}, list(processes.items()))
+        [sharing] = tables.records(_SHARING)
         troubled = any(task.attempts > task.completed for task in tasks.values())
+        most = most_at_once(tables, "SELECT since, until FROM uptimes") if by_workers else None
         return msgspec.structs.replace(
             uneventful(run),
-            workers=_at_once(tables) if by_workers else 0,
+            workers=most[0] if most is not None else 0,
             time=split.whole if split is not None and by_workers else None,
-            queue_s=_queued(tables),
-            waves=waves(tables, each_s) if by_workers else None,
-            machine=_machine(tables),
-            side_by_side=_side_by_side(tables, processes),
+            queue_s=tables.scalar(_QUEUED),
+            waves=waves(tables, _overall_handover(tasks)) if by_workers else None,
+            machine=Machine(**machine) if machine["hosts"] else None,
+            side_by_side=ProcessSharing(**sharing) if sharing["processes"] else None,
             tasks=tasks,
-            cache=_cache(tables),
-            cached_tasks=frozenset(name for (name,) in tables.execute(_CACHED).fetchall()),
-            retried=retried(tables) if troubled else [],
+            cache={row.pop("task"): CacheUse(**row) for row in tables.records(_CACHE, {"few": REASONS})},
+            cached_tasks=frozenset(name for (name,) in tables.rows(_CACHED)),
+            retried=[Retried(**row) for row in tables.records(_RETRIED, {"kinds": KINDS})]
+            if troubled
+            else [],
             timed_out=timed_out_attempts(tables) if troubled else [],
             jobs=_jobs(run),
         )
@@ -198,19 +192,6 @@ def uneventful(run: Run) -> RunStatistics:
     )
 
 
-def _at_once(tables: RunTables) -> int:
-    most = most_at_once(tables, "SELECT since, until FROM uptimes")
-    return most[0] if most is not None else 0
-
-
-def _queued(tables: RunTables) -> float | None:
-    [(waited,)] = tables.execute(
-        "SELECT avg(greatest(0, began - waits)) FROM attempt_intervals WHERE began IS NOT NULL AND waits "
-        "IS NOT NULL"
-    ).fetchall()
-    return None if waited is None else seconds(round(waited))
-
-
 def _overall_handover(tasks: dict[str, TaskStatistics]) -> float:
     """What handing over one task takes, of all names together; 0 where it was never seen."""
     known = [(task.handover_s, task.handovers) for task in tasks.values() if task.handover_s is not None]
@@ -218,149 +199,76 @@ def _overall_handover(tasks: dict[str, TaskStatistics]) -> float:
     return sum(each * number for each, number in known) / times if times else 0.0
 
 
-_ENDS = """
-CREATE OR REPLACE TEMP VIEW ends AS
-SELECT kind, base_name(task) AS name, error_type,
-    coalesce(error_message, reason) AS said,
-    gpu_s, gpu_memory_scope
-FROM task_lines WHERE kind >= 4
+_NAMED = "CREATE OR REPLACE TEMP VIEW named AS SELECT *, base_name(task) AS name FROM attempt_intervals"
+_QUEUED = """
+SELECT round_even(avg(greatest(0, began - waits)), 0) / 1e9 FROM attempt_intervals
+WHERE began IS NOT NULL AND waits IS NOT NULL
 """
-"""Ends and retries of attempts, as they were written."""
-
-_NAMED = """
-CREATE OR REPLACE TEMP VIEW named AS SELECT *, base_name(task) AS name
-    FROM attempt_intervals
-"""
-
 # Times are added as whole nanoseconds: sums of fractions would depend on the order that rows happen to come
 # in.
 _TASKS = """
 WITH lined AS (
     SELECT name, state, CASE WHEN duration_s BETWEEN 0 AND 2e9 THEN duration_s END AS duration_s,
-        CASE WHEN duration_s BETWEEN 0 AND 2e9 THEN round(duration_s * 1e9)::BIGINT END AS lasted,
-        CASE WHEN cpu_s BETWEEN 0 AND 2e9 THEN round(cpu_s * 1e9)::BIGINT END AS cpu, result_bytes, began,
-            stopped, waits, max(stopped) OVER (
-        PARTITION BY worker ORDER BY began, stopped ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-    ) AS free FROM named WHERE began IS NOT NULL AND stopped IS NOT NULL AND name IS NOT NULL
+        result_bytes, began, stopped, waits, max(stopped) OVER (
+            PARTITION BY worker ORDER BY began, stopped ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        ) AS free
+    FROM named WHERE began IS NOT NULL AND stopped IS NOT NULL AND name IS NOT NULL
+), on_gpu AS (
+    SELECT DISTINCT base_name(task) AS name FROM task_lines
+    WHERE kind = 5 AND (gpu_s > 0 OR gpu_memory_scope IN ('allocator', 'process'))
 )
 SELECT name, count(*) AS attempts, count(*) FILTER (state = 'completed') AS completed,
-    coalesce(sum(lasted) FILTER (state = 'completed'), 0) / 1e9 AS total_s,
-    median(duration_s) FILTER (state = 'completed') AS median_s,
+    coalesce(sum(round(duration_s * 1e9)::BIGINT) FILTER (state = 'completed'), 0) / 1e9 AS total_s,
     max(duration_s) FILTER (state = 'completed') AS longest_s,
-    median(began - free) FILTER (waits <= free AND began >= free) AS handover_s,
+    round_even(median(began - free) FILTER (waits <= free AND began >= free), 0) / 1e9 AS handover_s,
     count(*) FILTER (waits <= free AND began >= free) AS handovers,
-    sum(cpu) FILTER (state = 'completed' AND lasted IS NOT NULL) / 1e9 AS cpu_s,
-    coalesce(sum(lasted) FILTER (state = 'completed' AND cpu IS NOT NULL), 0) / 1e9 AS cpu_of_s,
-    avg(result_bytes) FILTER (state = 'completed') AS result_bytes
+    avg(result_bytes) FILTER (state = 'completed') AS result_bytes, name IN (FROM on_gpu) AS on_gpu
 FROM lined GROUP BY name ORDER BY name
 """
-_ON_GPU = """
-SELECT DISTINCT name FROM ends WHERE kind = 5 AND (gpu_s > 0 OR gpu_memory_scope IN ('allocator', 'process'))
-"""
-
-
-def _tasks(tables: RunTables) -> dict[str, TaskStatistics]:
-    on_gpu = {name for (name,) in tables.execute(_ON_GPU).fetchall()}
-    found = {}
-    for values in tables.records(_TASKS):
-        name, handover = values.pop("name"), values.pop("handover_s")
-        found[name] = TaskStatistics(
-            **values,
-            handover_s=None if handover is None else seconds(round(handover)),
-            on_gpu=name in on_gpu,
-        )
-    return found
-
-
 _MACHINE = """
-SELECT count(DISTINCT host) FILTER (scope = 'node'), max(cpus) FILTER (scope = 'node'), min(cpus)
-    FILTER (scope = 'cgroup'),
+SELECT count(DISTINCT host) FILTER (scope = 'node') AS hosts,
+    least(nullif(max(cpus) FILTER (scope = 'node'), 0), nullif(min(cpus) FILTER (scope = 'cgroup'), 0))
+        AS cpus,
     sum(cpu_percent * coalesce(interval_s, 1)) FILTER (scope = 'node')
-        / nullif(sum(coalesce(interval_s, 1)) FILTER (scope = 'node' AND cpu_percent IS NOT NULL), 0),
-    max(memory_used_bytes) FILTER (scope = 'node'), max(memory_total_bytes) FILTER (scope = 'node')
+        / nullif(sum(coalesce(interval_s, 1)) FILTER (scope = 'node' AND cpu_percent IS NOT NULL), 0)
+        AS cpu_percent,
+    max(memory_used_bytes) FILTER (scope = 'node') AS memory_peak_bytes,
+    max(memory_total_bytes) FILTER (scope = 'node') AS memory_total_bytes
 FROM resources WHERE event = 'resource_sample'
 """
-
-
-def _machine(tables: RunTables) -> Machine | None:
-    [(hosts, cpus, quota, percent, peak, total)] = tables.execute(_MACHINE).fetchall()
-    if not hosts:
-        return None
-    known = [number for number in (cpus, quota) if number]
-    return Machine(
-        hosts=hosts,
-        cpus=min(known) if known else None,
-        cpu_percent=percent,
-        memory_peak_bytes=peak,
-        memory_total_bytes=total,
-    )
-
-
-_SIDE_BY_SIDE = """
+_SHARING = """
 WITH placed AS (
-    SELECT coalesce(processes.process, attempt_intervals.worker) AS process, began, stopped,
+    SELECT coalesce(process, attempt_intervals.worker) AS process, began, stopped,
         CASE WHEN cpu_s BETWEEN 0 AND 2e9 THEN round(cpu_s * 1e9)::BIGINT END AS cpu
-    FROM attempt_intervals LEFT JOIN (SELECT unnest($1::VARCHAR[]) AS worker, unnest($2::VARCHAR[]) AS
-        process) AS
-        processes USING (worker)
+    FROM attempt_intervals LEFT JOIN processes USING (worker)
     WHERE attempt_intervals.worker IS NOT NULL AND began < stopped
 ), swept AS (
     SELECT *, max(stopped) OVER (
         PARTITION BY process ORDER BY began, stopped ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
     ) AS reached FROM placed
 )
-SELECT count(DISTINCT process), coalesce(sum(greatest(0, stopped - greatest(began, coalesce(reached,
-    began)))), 0),
-    coalesce(sum(stopped - began), 0), sum(cpu) / 1e9, coalesce(sum(stopped - began)
-        FILTER (cpu IS NOT NULL), 0)
+SELECT count(DISTINCT process) AS processes, coalesce(sum(stopped - began), 0) / 1e9 AS held_s,
+    coalesce(sum(greatest(0, stopped - greatest(began, coalesce(reached, began)))), 0) / 1e9 AS covered_s,
+    CASE WHEN sum(stopped - began) FILTER (cpu IS NOT NULL) >= 0.95 * sum(stopped - began)
+        THEN sum(cpu) / 1e9 END AS cpu_s
 FROM swept
 """
-
-
-def _side_by_side(tables: RunTables, processes: dict[str, str]) -> ProcessSharing | None:
-    rows = tables.execute(_SIDE_BY_SIDE, [list(processes), list(processes.values())]).fetchall()
-    [(number, covered, held, cpu_s, known)] = rows
-    if not number:
-        return None
-    return ProcessSharing(
-        processes=number,
-        covered_s=seconds(int(covered)),
-        held_s=seconds(int(held)),
-        cpu_s=cpu_s if int(known) >= 0.95 * int(held) else None,
-    )
-
-
 _CACHE = """
-SELECT task, count(*) FILTER (result = 'hit'), count(*) FILTER (result = 'miss'), count(*)
-    FILTER (result = 'bypass'),
-    coalesce(sum(round(duration_s * 1e9)::BIGINT) FILTER (duration_s BETWEEN 0 AND 2e9), 0) / 1e9,
-    coalesce(sum(size_bytes) FILTER (result = 'miss'), 0)
-FROM cache WHERE task IS NOT NULL GROUP BY task ORDER BY task
-"""
-_REASONS = """
-SELECT task, reason, count(*) AS number FROM cache WHERE result <> 'hit' AND reason IS NOT NULL GROUP BY task,
-    reason
-QUALIFY row_number() OVER (PARTITION BY task ORDER BY number DESC, reason) <= $few ORDER BY task, number DESC,
-    reason
+WITH counted AS (
+    SELECT task, reason, count(*) AS number FROM cache
+    WHERE result <> 'hit' AND reason IS NOT NULL GROUP BY ALL
+), reasons AS (
+    SELECT task, list({'reason': reason, 'number': number} ORDER BY number DESC, reason)[:$few] AS reasons
+    FROM counted GROUP BY task
+)
+SELECT task, count(*) FILTER (result = 'hit') AS hits, count(*) FILTER (result = 'miss') AS misses,
+    count(*) FILTER (result = 'bypass') AS bypassed,
+    coalesce(sum(round(duration_s * 1e9)::BIGINT) FILTER (duration_s BETWEEN 0 AND 2e9), 0) / 1e9 AS lookup_s,
+    coalesce(sum(size_bytes) FILTER (result = 'miss'), 0)::BIGINT AS kept_bytes,
+    coalesce(map_from_entries(any_value(reasons.reasons)), MAP {}) AS reasons
+FROM cache LEFT JOIN reasons USING (task) WHERE task IS NOT NULL GROUP BY task ORDER BY task
 """
 _CACHED = "SELECT DISTINCT named.name FROM cache JOIN named USING (task_id) WHERE named.name IS NOT NULL"
-
-
-def _cache(tables: RunTables) -> dict[str, CacheUse]:
-    reasons: dict[str, dict[str, int]] = {}
-    for task, reason, number in tables.execute(_REASONS, {"few": REASONS}).fetchall():
-        reasons.setdefault(task, {})[reason] = number
-    return {
-        task: CacheUse(
-            hits=hits,
-            misses=misses,
-            bypassed=bypassed,
-            lookup_s=lookup_s,
-            kept_bytes=int(kept),
-            reasons=reasons.get(task, {}),
-        )
-        for task, hits, misses, bypassed, lookup_s, kept in tables.execute(_CACHE).fetchall()
-    }
 
 
 def _jobs(run: Run) -> list[Job]:
@@ -390,8 +298,6 @@ class Retried(Struct, frozen=True, kw_only=True):
     """Those of them that failed for good, every time with the same type of error."""
     again_s: float
     """Time that further attempts took which came to nothing."""
-    first_s: float
-    """Time that the first attempts took."""
 
 
 class TimedOut(Struct, frozen=True, kw_only=True):
@@ -420,37 +326,30 @@ WITH troubled AS (
 SELECT name, error_type, count(*) AS tasks, count(*) FILTER (last > first) AS tried_again,
     count(*) FILTER (last > first AND state = 'completed') AS rescued,
     count(*) FILTER (last > first AND state = 'failed' AND kinds = 1) AS same_again,
-    coalesce(sum(ns - first_ns) FILTER (state = 'failed'), 0) AS again_ns,
-    coalesce(sum(first_ns), 0) AS first_ns
+    coalesce(sum(ns - first_ns) FILTER (state = 'failed'), 0) / 1e9 AS again_s
 FROM tasks WHERE first = 1 AND began_as = 'failed' GROUP BY name, error_type
 ORDER BY count(*) DESC, name, error_type LIMIT $kinds
 """
 _MESSAGES = """
-SELECT name, error_type, said, count(*) FROM ends
+SELECT base_name(task) AS name, error_type, coalesce(error_message, reason) AS said, count(*) FROM task_lines
 WHERE kind IN (4, 6) AND regexp_matches(said, 'timeout of|did not end|time limit')
-GROUP BY name, error_type, said ORDER BY count(*) DESC, name, said LIMIT $kinds
+GROUP BY ALL ORDER BY count(*) DESC, name, said LIMIT $kinds
 """
 
 
-def retried(tables: RunTables) -> list[Retried]:
-    """Of tasks whose first attempt failed, from the view `named`: a row for each name and type of error."""
-    return [
-        Retried(again_s=seconds(int(row.pop("again_ns"))), first_s=seconds(int(row.pop("first_ns"))), **row)
-        for row in records(tables.execute(_RETRIED, {"kinds": KINDS}))
-    ]
-
-
 def timed_out_attempts(tables: RunTables) -> list[TimedOut]:
-    """Attempts ended at their timeout, from the view `ends`; a TimeoutError of the program's own is none."""
-    found: dict[str, tuple[int, list[float]]] = {}
-    for name, error_type, said, number in tables.execute(_MESSAGES, {"kinds": KINDS}).fetchall():
+    """Attempts ended at their timeout; a TimeoutError of the program's own is none."""
+    found: dict[str, list[tuple[int, float | None]]] = {}
+    for name, error_type, said, number in tables.rows(_MESSAGES, {"kinds": KINDS}):
         if timed_out(error_type, said, None):
-            attempts, limits = found.get(name, (0, []))
-            limit = timeout_of(said)
-            found[name] = attempts + number, [*limits, limit] if limit is not None else limits
+            found.setdefault(name, []).append((number, timeout_of(said)))
     return [
-        TimedOut(name=name, attempts=attempts, limit_s=min(limits) if limits else None)
-        for name, (attempts, limits) in sorted(found.items())
+        TimedOut(
+            name=name,
+            attempts=sum(number for number, _ in ends),
+            limit_s=min((limit for _, limit in ends if limit is not None), default=None),
+        )
+        for name, ends in sorted(found.items())
     ]
 
 
@@ -483,16 +382,6 @@ class WorkBatch(Struct, frozen=True, kw_only=True):
         return replay(self.releases, self.durations, ready, self.needs)
 
 
-class BatchTask(NamedTuple):
-    """One task, or several neighbours: nanoseconds."""
-
-    release: int
-    lasted: int
-    began: int
-    task_id: str
-    needed: Sequence[str]
-
-
 _JOBS = """
 CREATE OR REPLACE TEMP TABLE jobs AS
 WITH jobs AS (
@@ -509,15 +398,19 @@ SELECT * EXCLUDE (reached), sum(CASE WHEN release < reached THEN 0 ELSE 1 END) O
     ORDER BY release, began, task_id, attempt ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
 ) AS wave FROM reached
 """
-_BOUNDS = "SELECT wave, min(release), max(stopped) FROM jobs GROUP BY wave ORDER BY wave"
-_PIECES = """
+_WAVES = """
 WITH numbered AS (
     SELECT *, row_number() OVER (PARTITION BY wave ORDER BY release, began, task_id, attempt) - 1 AS number
-        FROM jobs
+    FROM jobs
+), pieces AS (
+    SELECT wave, min(release) AS release, sum(stopped - began + $handover)::BIGINT AS lasted,
+        min(began) AS began, max(stopped) AS stopped, max(task_id) AS task_id,
+        coalesce(any_value(needed), []) AS needed, number // $together AS number
+    FROM numbered GROUP BY wave, number // $together
 )
-SELECT wave, min(release), sum(stopped - began + $handover), min(began), max(task_id), any_value(needed)
-FROM numbered GROUP BY wave, number // $together, CASE WHEN $together = 1 THEN number END
-ORDER BY wave, min(number)
+SELECT min(release), max(stopped), list(release ORDER BY number), list(lasted ORDER BY number),
+    list(began ORDER BY number), list(task_id ORDER BY number), list(needed ORDER BY number)
+FROM pieces GROUP BY wave ORDER BY wave
 """
 
 
@@ -528,39 +421,36 @@ def waves(tables: RunTables, handover_s: float) -> list[WorkBatch] | None:
     None where there are too many of them, or too many tasks that depend on each other.
     """
     tables.execute(_JOBS)
-    bounds = {wave: (since, until) for wave, since, until in tables.execute(_BOUNDS).fetchall()}
-    [(jobs, dependent)] = tables.execute("SELECT count(*), count(needed) FROM jobs").fetchall()
-    lives = tables.execute("SELECT since, until FROM uptimes ORDER BY since").fetchall()
-    together = -(-jobs // max(MOST_JOBS, 50 * len(lives)))
-    if len(bounds) > MOST_WAVES or (dependent and together > 1):
-        return None
-    pieces: dict[int, list[BatchTask]] = {}
-    parameters = {"handover": round(handover_s * SECOND), "together": max(1, together)}
-    for wave, release, lasted, began, task_id, needed in tables.execute(_PIECES, parameters).fetchall():
-        pieces.setdefault(wave, []).append(BatchTask(release, int(lasted), began, task_id, needed or ()))
-    tables.execute("DROP TABLE jobs")
-    return [_wave(pieces[wave], since, until, lives) for wave, (since, until) in bounds.items()]
-
-
-def _wave(pieces: list[BatchTask], since: int, until: int, lives: list[tuple[int, int]]) -> WorkBatch:
-    return WorkBatch(
-        wall_s=(until - since) / SECOND,
-        releases=[(piece.release - since) / SECOND for piece in pieces],
-        durations=[piece.lasted / SECOND for piece in pieces],
-        needs=_needs(pieces) if any(piece.needed for piece in pieces) else [],
-        ready=[max(0, begun - since) / SECOND for begun, ended in lives if begun < until and ended > since],
+    [(number, jobs, dependent)] = tables.rows(
+        "SELECT count(DISTINCT wave), count(*), count(needed) FROM jobs"
     )
+    lives = list(tables.rows("SELECT since, until FROM uptimes ORDER BY since"))
+    together = max(1, -(-jobs // max(MOST_JOBS, 50 * len(lives))))
+    if number > MOST_WAVES or (dependent and together > 1):
+        return None
+    parameters = {"handover": round(handover_s * SECOND), "together": together}
+    return [
+        WorkBatch(
+            wall_s=(until - since) / SECOND,
+            releases=[(release - since) / SECOND for release in releases],
+            durations=[lasted / SECOND for lasted in durations],
+            needs=_needs(*tasks) if dependent else [],
+            ready=[max(0, up - since) / SECOND for up, down in lives if up < until and down > since],
+        )
+        for since, until, releases, durations, *tasks in tables.rows(_WAVES, parameters)
+    ]
 
 
-def _needs(pieces: list[BatchTask]) -> list[list[int]]:
+def _needs(began: list[int], task_ids: list[str], needed: list[list[str]]) -> list[list[int]]:
     """What each piece waits for, of those that began before it: what a damaged line says may be a circle."""
-    numbers = {piece.task_id: number for number, piece in enumerate(pieces)}  # of several attempts the last
+    if not any(needed):
+        return []
+    numbers = {task_id: number for number, task_id in enumerate(task_ids)}  # of several attempts the last
     return [
         [
             other
-            for needed in piece.needed
-            if (other := numbers.get(needed)) is not None
-            and (pieces[other].began, other) < (piece.began, number)
+            for task_id in wanted
+            if (other := numbers.get(task_id)) is not None and (began[other], other) < (began[number], number)
         ]
-        for number, piece in enumerate(pieces)
+        for number, wanted in enumerate(needed)
     ]

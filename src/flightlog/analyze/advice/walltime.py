@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from flightlog.analyze.advice.base import Advice, manifest_duration, round_duration, worker_time
-from flightlog.analyze.advice.statistics import AdviceOutcome, Job, RunStatistics
+from flightlog.analyze.advice.statistics import Job, Outcome, RunStatistics
 from flightlog.core.units import format_duration, format_percent
 
 LEAST_JOBS = 5
@@ -28,16 +28,16 @@ LEAST_WALLTIME_S = 1800
 """Shorter limits gain nothing in a batch system's queue."""
 
 
-def advise_walltime(shapes: Sequence[RunStatistics]) -> AdviceOutcome:
+def advise_walltime(shapes: Sequence[RunStatistics]) -> Outcome:
     """On the time limit of jobs, and on the timeout of each task."""
     advice = [*_jobs(shapes), *_timeouts(shapes)]
     if advice:
-        return AdviceOutcome(advice=advice)
+        return advice
     limited = any(
         shape.jobs or shape.timed_out or any(t.timeout_s for t in shape.planned.tasks.values())
         for shape in shapes
     )
-    return AdviceOutcome(silent="time limits suit the work" if limited else "no time limit is known")
+    return "time limits suit the work" if limited else "no time limit is known"
 
 
 def _jobs(shapes: Sequence[RunStatistics]) -> list[Advice]:
