@@ -4,7 +4,6 @@ tasks.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,15 +13,16 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from flightlog.analyze.history.attempts import decoded_args
 from flightlog.analyze.predict.baseline import Estimate
 from flightlog.analyze.predict.predict import Model, estimate
 from flightlog.analyze.predict.schedule import ScheduleSpread, makespan, mean_of, simulate
 from flightlog.core.errors import UsageError
 from flightlog.core.text import base_name
-from flightlog.events import TaskEnded, TaskSubmitted
 from flightlog.session.plan import ExpectedCost, Plan
-from flightlog.store.liveness import unix_time
 from flightlog.store.run import Run
+from flightlog.store.tables.intervals import most_at_once
+from flightlog.store.tables.run_tables import open_tables
 
 UNSURE = 0.1
 """By how much whole runs differ, if there are too few to measure it: standard deviation of the logarithm."""
@@ -307,53 +307,46 @@ class Workload(Struct, frozen=True, kw_only=True):
     """What that run took before and after."""
 
 
+_CALLS = """
+SELECT task_id, base_name(task) AS task, args, component, depends_on FROM task_lines WHERE kind = 1
+QUALIFY row_number() OVER (PARTITION BY task_id ORDER BY "timestamp", writer, seq) = 1
+ORDER BY "timestamp", writer, seq LIMIT $most
+"""
+_ENDS = """
+CREATE TEMP TABLE ends AS
+SELECT task_id, attempt, duration_s, began AS since, stopped AS until,
+    ($all OR task_id IN (FROM looked_at)) AS looked_at
+FROM attempt_intervals WHERE ended IS NOT NULL AND duration_s >= 0 AND isfinite(duration_s)
+"""
+
+
 def calls_of_run(run: Run, *, most: int = MOST) -> Workload:
     """The first `most` calls that a run submitted, in their order, each once however often it was tried."""
-    places: dict[str, int] = {}
-    calls: list[PlannedCall] = []
-    waits: list[list[str]] = []
-    took: dict[str, float] = {}
-    ends: list[tuple[str, float, float]] = []
-    first, last = math.inf, -math.inf
-    cut = 0
-    for event in run.events("tasks"):
-        if isinstance(event, TaskSubmitted):
-            if event.task_id in places:
-                continue
-            if len(calls) == most:
-                cut += 1
-                continue
-            places[event.task_id] = len(calls)
-            calls.append(PlannedCall(task=base_name(event.task), args=event.args, component=event.component))
-            waits.append(list(event.depends_on))
-        elif isinstance(event, TaskEnded) and event.duration_s is not None:
-            ended = unix_time(event.timestamp)
-            if ended is None or not 0 <= event.duration_s < math.inf:
-                continue
-            first, last = min(first, ended - event.duration_s), max(last, ended)
-            # A worker's file may be read before that of the submissions.
-            if event.task_id in places or len(calls) < most:
-                took[event.task_id] = event.duration_s
-                ends.append((event.task_id, ended - event.duration_s, ended))
-    after = [[places[other] for other in before if other in places] for before in waits]
-    # Of a run with too many calls, what is compared with the calls that are looked at are these alone.
-    moments = [
-        moment
-        for task_id, began, ended in ends
-        if not cut or task_id in places
-        for moment in ((began, 1), (ended, -1))
-    ]
-    span = max(when for when, _ in moments) - min(when for when, _ in moments) if moments else None
-    whole = run.info.duration_s
+    with open_tables([run]) as tables:
+        rows = tables.records(_CALLS, {"most": most})
+        places = {row["task_id"]: place for place, row in enumerate(rows)}
+        cut = tables.scalar("SELECT count(DISTINCT task_id) FROM task_lines WHERE kind = 1") - len(rows)
+        # Of a run with too many calls, what is compared with the calls that are looked at are these alone.
+        tables.keep("looked_at", {"task_id": "VARCHAR"}, [(task_id,) for task_id in places])
+        tables.execute(_ENDS, {"all": not cut})
+        took = dict(tables.rows("SELECT task_id, arg_max(duration_s, attempt) FROM ends GROUP BY task_id"))
+        lasted = "SELECT (max(until) - min(since)) / 1e9 FROM ends"
+        span, whole = tables.scalar(f"{lasted} WHERE looked_at"), tables.scalar(lasted)
+        at_once = most_at_once(tables, "SELECT since, until FROM ends WHERE looked_at")
+    after = [[places[other] for other in row["depends_on"] or () if other in places] for row in rows]
+    wall = run.info.duration_s
     return Workload(
-        source=f"the {len(calls):,} calls of {run.run_id}",
-        calls=calls,
+        source=f"the {len(rows):,} calls of {run.run_id}",
+        calls=[
+            PlannedCall(task=row["task"], args=decoded_args(row["args"]), component=row["component"])
+            for row in rows
+        ],
         after=after if any(after) else [],
         cut=cut,
         durations=[took.get(task_id) for task_id in places],
-        workers=_peak_concurrency(moments),
+        workers=at_once[0] if at_once is not None else 0,
         span_s=span,
-        around_s=max(0.0, whole - (last - first)) if whole is not None and first <= last else None,
+        around_s=max(0.0, wall - whole) if wall is not None and whole is not None else None,
     )
 
 
@@ -381,12 +374,3 @@ def calls_of_file(file: Path) -> Workload:
         calls=calls[:MOST],
         cut=max(0, len(calls) - MOST),
     )
-
-
-def _peak_concurrency(moments: list[tuple[float, int]]) -> int:
-    """How many ran at once, at most; an end comes before a start at the same moment."""
-    most = now = 0
-    for _, step in sorted(moments):
-        now += step
-        most = max(most, now)
-    return most

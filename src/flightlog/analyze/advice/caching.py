@@ -7,6 +7,7 @@ alike and differ.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from itertools import pairwise
 from statistics import median
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from flightlog.analyze.advice.base import Advice, manifest_duration, round_duration, worker_time
-from flightlog.analyze.advice.statistics import CacheUse, Outcome, RunStatistics
+from flightlog.analyze.advice.statistics import Outcome, RunStatistics
 from flightlog.core.units import format_bytes, format_duration, format_percent
 from flightlog.store import layout
 from flightlog.store.documents import read_document
@@ -119,7 +120,8 @@ def _never_hits(name: str, shapes: Sequence[RunStatistics]) -> Advice | None:
     lookups = sum(use.hits + use.misses + use.bypassed for use in uses)
     if len(used) < LEAST_RUNS or lookups < LEAST_LOOKUPS or any(use.hits for use in uses):
         return None
-    reasons = _reasons(uses)
+    counted = sum((Counter(use.reasons) for use in uses), Counter[str]())
+    reasons = dict(sorted(counted.items(), key=lambda one: (-one[1], one[0])))
     if not reasons:
         return None
     main = next(iter(reasons))
@@ -183,15 +185,14 @@ def _mend(
             f"only if {LASTS}."
         )
         return text, {f"tasks.{name}.cache.ttl": longer} if lives else {}, None
-    if reason == "code changed":
-        return (
-            "Its code, or code that it calls, changes between runs; `flightlog cache explain` names it.",
-            {},
-            None,
-        )
-    if reason == "damaged":
-        return "What is kept cannot be read: look at the disk, and clear it with `flightlog cache`.", {}, None
-    return "`flightlog cache explain` says more.", {}, None
+    return _REMEDIES.get(reason, "`flightlog cache explain` says more."), {}, None
+
+
+_REMEDIES = {
+    "code changed": "Its code, or code that it calls, changes between runs; `flightlog cache explain` names "
+    "it.",
+    "damaged": "What is kept cannot be read: look at the disk, and clear it with `flightlog cache`.",
+}
 
 
 def _apart(shapes: Sequence[RunStatistics]) -> float | None:
@@ -200,15 +201,6 @@ def _apart(shapes: Sequence[RunStatistics]) -> float | None:
     between = [later - earlier for earlier, later in pairwise(begun)]
     found = median(between) if between else 0.0
     return found if found > 0 else None
-
-
-def _reasons(uses: Sequence[CacheUse]) -> dict[str, int]:
-    """All reasons, the most frequent first."""
-    found: dict[str, int] = {}
-    for use in uses:
-        for reason, number in use.reasons.items():
-            found[reason] = found.get(reason, 0) + number
-    return dict(sorted(found.items(), key=lambda one: (-one[1], one[0])))
 
 
 MEMORY = "512MB"

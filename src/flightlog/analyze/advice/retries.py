@@ -103,7 +103,7 @@ def _useless(
     if each_s < LEAST_S or (each_s < MUCH_S and total.again_s < LEAST_SHARE * spent):
         return None
     helped = sorted(other for (task, other), it in totals.items() if task == name and it.rescued)
-    planned = next((s.planned.tasks[name].retries for s in shapes if name in s.planned.tasks), None)
+    planned = _planned(name, shapes)
     # 0 of n says that fewer than 3 in n help (95 % CI).
     bound = min(1.0, 3 / total.tried_again)
     changes = {f"tasks.{name}.retries": "0"} if planned and not helped else {}
@@ -136,6 +136,11 @@ def _useless(
     )
 
 
+def _planned(name: str, shapes: Sequence[RunStatistics]) -> int | None:
+    """The retries of a task in the newest plan that names it."""
+    return next((s.planned.tasks[name].retries for s in shapes if name in s.planned.tasks), None)
+
+
 def _worth(
     name: str, error: str, total: _Total, shapes: Sequence[RunStatistics], mended: Sequence[Mended]
 ) -> Advice | None:
@@ -143,7 +148,7 @@ def _worth(
     kind = error.rpartition(".")[2]
     if kind in _OTHERS or not error:
         return None
-    planned = next((s.planned.tasks[name].retries for s in shapes if name in s.planned.tasks), None)
+    planned = _planned(name, shapes)
     given_up = total.tasks - total.tried_again
     if planned or not given_up:
         return None

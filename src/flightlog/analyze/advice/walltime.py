@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from statistics import median
 
 from flightlog.analyze.advice.base import Advice, manifest_duration, round_duration, worker_time
-from flightlog.analyze.advice.statistics import Job, Outcome, RunStatistics
+from flightlog.analyze.advice.statistics import Outcome, RunStatistics
+from flightlog.core.text import plural
 from flightlog.core.units import format_duration, format_percent
 
 LEAST_JOBS = 5
@@ -52,71 +53,45 @@ def _jobs(shapes: Sequence[RunStatistics]) -> list[Advice]:
     jobs = [job for shape in alike for job in shape.jobs if job.walltime_s == limit]
     over = [job for job in jobs if job.state == "TIMEOUT"]
     longest = max(job.elapsed_s for job in jobs)
-    runs = f"{len(jobs)} job{'s' * (len(jobs) != 1)} of {len(alike)} run{'s' * (len(alike) != 1)}"
+    runs = f"{plural(len(jobs), 'job')} of {plural(len(alike), 'run')}"
+    needed = MARGIN * longest
     if over:
-        return [
-            _longer_job(
-                newest,
-                limit,
-                2 * limit,
-                jobs,
-                len(alike),
-                (f"{len(over)} of {runs} ran into it, and what they would have needed is not known"),
-                f"{worker_time(sum(job.elapsed_s for job in over) / len(alike))} a run of work cut short",
-            )
-        ]
-    if longest >= NEAR * limit:
+        needed = 2 * limit
+        why = f"{len(over)} of {runs} ran into it, and what they would have needed is not known"
+        cut_short = sum(job.elapsed_s for job in over) / len(alike)
+        gain = f"{worker_time(cut_short)} a run of work cut short"
+    elif longest >= NEAR * limit:
+        share = format_percent(longest / limit)
+        why = f"the longest of {runs} took {format_duration(longest)}, {share} of it"
+        gain = "jobs that are not cut short"
+    else:
+        far = limit >= FAR * longest and limit >= LEAST_WALLTIME_S and round_duration(needed) <= limit / 2
+        if not far or len(jobs) < LEAST_JOBS or len(alike) < LEAST_RUNS:
+            return []
         why = (
-            f"the longest of {runs} took {format_duration(longest)}, {format_percent(longest / limit)} of it"
+            f"the longest of {runs} took {format_duration(longest)}, and a batch system fits short jobs in "
+            "sooner. Runs with more work than these take longer"
         )
-        return [
-            _longer_job(newest, limit, MARGIN * longest, jobs, len(alike), why, "jobs that are not cut short")
-        ]
-    shorter = round_duration(MARGIN * longest)
-    far = limit >= FAR * longest and limit >= LEAST_WALLTIME_S and shorter <= limit / 2
-    if not far or len(jobs) < LEAST_JOBS or len(alike) < LEAST_RUNS:
-        return []
-    name, changes = _job_change(newest, limit, shorter)
+        gain = "jobs that may start sooner"
+    name, changes = _job_change(newest, limit, round_duration(needed))
+    wanted = manifest_duration(round_duration(needed))
     return [
         Advice(
             kind="walltime",
             about=name,
-            sentence=(
-                f"Ask for jobs of {manifest_duration(shorter)} instead of {format_duration(limit)}: the "
-                f"longest of {runs} took {format_duration(longest)}, and a batch system fits short jobs in "
-                "sooner. Runs with more work than these take longer."
-            ),
-            evidence=_job_evidence(jobs, len(alike), limit, longest),
-            gain="jobs that may start sooner",
+            sentence=f"Ask for jobs of {wanted} instead of {format_duration(limit)}: {why}.",
+            evidence={
+                "runs": len(alike),
+                "jobs": len(jobs),
+                "walltime_s": limit,
+                "longest_s": longest,
+                "median_s": median(job.elapsed_s for job in jobs),
+                "cut_short": len(over),
+            },
+            gain=gain,
             changes=changes,
         )
     ]
-
-
-def _longer_job(
-    shape: RunStatistics, limit: float, needed: float, jobs: Sequence[Job], runs: int, why: str, gain: str
-) -> Advice:
-    longer = round_duration(needed)
-    name, changes = _job_change(shape, limit, longer)
-    return Advice(
-        kind="walltime",
-        about=name,
-        sentence=f"Ask for jobs of {manifest_duration(longer)} instead of {format_duration(limit)}: {why}.",
-        evidence=_job_evidence(jobs, runs, limit, max(job.elapsed_s for job in jobs)),
-        gain=gain,
-        changes=changes,
-    )
-
-
-def _job_evidence(jobs: Sequence[Job], runs: int, limit: float, longest: float) -> dict[str, float]:
-    return {
-        "runs": runs,
-        "jobs": len(jobs),
-        "walltime_s": limit,
-        "longest_s": longest,
-        "median_s": median(job.elapsed_s for job in jobs),
-        "cut_short": sum(job.state == "TIMEOUT" for job in jobs),
-    }
 
 
 def _job_change(shape: RunStatistics, limit: float, seconds: int) -> tuple[str, dict[str, str]]:
@@ -159,62 +134,43 @@ def _timeout(name: str, shapes: Sequence[RunStatistics]) -> Advice | None:
     completed = sum(task.completed for task in tasks)
     longest = max((task.longest_s for task in tasks if task.longest_s is not None), default=None)
     over = sum(one.attempts for shape in alike for one in shape.timed_out if one.name == name)
-    evidence = {
-        "runs": len(alike),
-        "completed": completed,
-        "timed_out": over,
-        "timeout_s": limit,
-        "longest_s": longest,
-    }
-    many = (
-        f"{completed:,} completed task{'s' * (completed != 1)} of {len(alike)} run{'s' * (len(alike) != 1)}"
-    )
-    planned = (
-        alike[0].planned.task(name).timeout_s is not None
-    )  # else it was said in the code, which comes first
+    many = f"{plural(completed, 'completed task')} of {plural(len(alike), 'run')}"
+    hit = f"{over} attempt{'s' * (over != 1)} ran into it"
+    took = None if longest is None else format_duration(longest)
+    saved = None
     if over and longest is not None and completed >= LEAST_TASKS and longest < HUNG * limit:
-        shorter = round_duration(2 * longest)
-        if shorter > limit / 2:
+        wanted = round_duration(2 * longest)
+        if wanted > limit / 2:
             return None
-        saved = over * (limit - shorter) / len(alike)
-        return Advice(
-            kind="walltime",
-            about=name,
-            sentence=(
-                f"Give {name} a timeout of {manifest_duration(shorter)} instead of "
-                f"{format_duration(limit)}: {over} attempt"
-                f"{'s' * (over != 1)} ran into it, while the longest of {many} took "
-                f"{format_duration(longest)}; they"
-                " look stuck, not slow."
-            ),
-            evidence=evidence,
-            gain=f"{worker_time(saved)} a run",
-            gain_s=saved,
-            changes={f"tasks.{name}.timeout": manifest_duration(shorter)} if planned else {},
-        )
-    reached = longest is not None and longest >= NEAR * limit and completed >= LEAST_RUNS
-    if not over and not reached:
+        why = f"{hit}, while the longest of {many} took {took}; they look stuck, not slow"
+        saved = over * (limit - wanted) / len(alike)
+        gain = f"{worker_time(saved)} a run"
+    elif over:
+        wanted = round_duration(2 * limit)
+        why = f"{hit}, beside {many}" + ("" if took is None else f" of which the longest took {took}")
+        gain = "attempts that are not cut short"
+    elif longest is not None and longest >= NEAR * limit and completed >= LEAST_RUNS:
+        wanted = round_duration(MARGIN * longest)
+        why = f"the longest of {many} took {took}, {format_percent(longest / limit)} of it"
+        gain = "attempts that are not cut short"
+    else:
         return None
-    longer = round_duration(2 * limit if over else MARGIN * (longest or limit))
-    why = (
-        f"{over} attempt{'s' * (over != 1)} ran into it, beside {many}"
-        + (f" of which the longest took {format_duration(longest)}" if longest is not None else "")
-        if over
-        else (
-            f"the longest of {many} took {format_duration(longest)}, "
-            f"{format_percent((longest or 0) / limit)} of it"
-        )
-    )
+    text = manifest_duration(wanted)
+    planned = alike[0].planned.task(name).timeout_s  # else it was said in the code, which comes first
     return Advice(
         kind="walltime",
         about=name,
-        sentence=(
-            f"Give {name} a timeout of {manifest_duration(longer)} instead of {format_duration(limit)}: "
-            f"{why}."
-        ),
-        evidence=evidence,
-        gain="attempts that are not cut short",
-        changes={f"tasks.{name}.timeout": manifest_duration(longer)} if planned else {},
+        sentence=f"Give {name} a timeout of {text} instead of {format_duration(limit)}: {why}.",
+        evidence={
+            "runs": len(alike),
+            "completed": completed,
+            "timed_out": over,
+            "timeout_s": limit,
+            "longest_s": longest,
+        },
+        gain=gain,
+        gain_s=saved,
+        changes={f"tasks.{name}.timeout": text} if planned is not None else {},
     )
 
 

@@ -9,7 +9,8 @@ from flightlog.analyze.advice.needs import ASSURANCE, Need, enough_for
 from flightlog.analyze.advice.observations import AHEAD
 from flightlog.analyze.advice.resources import THREAD, Recommendation, is_same
 from flightlog.analyze.history.attempts import Requested
-from flightlog.core.units import format_count, format_duration, format_percent
+from flightlog.core.text import plural
+from flightlog.core.units import format_duration, format_percent
 
 _NAMES = {"cpus": "CPUs", "memory": "memory", "gpu_memory": "GPU memory", "walltime": "run time"}
 
@@ -63,8 +64,7 @@ def reason(found: Recommendation) -> str:
 
 def history_text(found: Recommendation) -> str:
     """`in 1,200 attempts of 20 runs`."""
-    attempts = f"{found.attempts:,} attempt{'s' * (found.attempts != 1)}"
-    return f"in {attempts} of {found.runs:,} run{'s' * (found.runs != 1)}"
+    return f"in {plural(found.attempts, 'attempt')} of {plural(found.runs, 'run')}"
 
 
 def sentence(found: Recommendation) -> str:
@@ -128,7 +128,7 @@ def notes(found: Recommendation) -> list[str]:
         if need is not None and need.bound is not None and what not in found.problems:
             said += _notes(found, need)
     if found.killed_unseen:
-        many = f"{found.killed_unseen:,} attempt{'s were' if found.killed_unseen != 1 else ' was'}"
+        many = plural(found.killed_unseen, "attempt was", "attempts were")
         said.insert(
             0,
             f"{many} killed for memory, and nobody knows with how much: the advice on memory may be too low.",
@@ -190,7 +190,7 @@ def _notes(found: Recommendation, need: Need) -> list[str]:
             "Memory is that of whole processes, in which tasks ran side by side: one alone may need less."
         )
     if need.killed and need.killed_at is not None:
-        many = f"{need.killed:,} task{'s were' if need.killed != 1 else ' was'}"
+        many = plural(need.killed, "task was", "tasks were")
         at = amount(need, need.killed_at, binary=binary)
         they = "it counts" if need.killed == 1 else "they count"
         said.append(f"{many} killed with {at}: {they} as needing more, and the advice is not below that.")
@@ -281,9 +281,7 @@ def unadvised(found: Recommendation) -> str:
     """Why a task has no recommendation, in a line; with what is known all the same, where tasks were
     killed.
     """
-    said = (
-        f"{found.task} ({format_count(found.attempts)} attempt{'s' * (found.attempts != 1)}): {reason(found)}"
-    )
+    said = f"{found.task} ({plural(found.attempts, 'attempt')}): {reason(found)}"
     memory = found.needs.get("memory")
     if memory is None or not memory.killed or memory.killed_at is None:
         return said

@@ -6,6 +6,7 @@ nothing can are named in `problems`. `EarlierRuns` has what tasks usually took, 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -130,14 +131,9 @@ def read_past(
     entries = list_runs(runs_dir, observer=observer)
     if project is None and entries:
         project = entries[0].project
-    limit = _moment(before, entries)
-    chosen = [
-        entry
-        for entry in entries
-        if entry.project == project
-        and entry.run_id != before
-        and (limit is None or (unix_time(entry.start_time) or 0.0) < limit)
-    ]
+    named = next((entry for entry in entries if entry.run_id == before), None)
+    limit = unix_time(before if named is None else named.start_time)
+    chosen = [entry for entry in runs_of(entries, project, before=limit) if entry is not named]
     problems: list[str] = []
     opened: list[Run] = []
     looked_at = 0
@@ -164,11 +160,22 @@ def read_past(
     )
 
 
-def _moment(before: str | None, entries: Sequence[RunEntry]) -> float | None:
-    if before is None:
-        return None
-    run = next((entry for entry in entries if entry.run_id == before), None)
-    return unix_time(run.start_time if run is not None else before)
+def runs_of(
+    entries: Iterable[RunEntry],
+    project: str | None,
+    *,
+    since: float | None = None,
+    before: float | None = None,
+) -> list[RunEntry]:
+    """The runs of a project in a list of runs, in its order: those that started since one time, and before
+    another (Unix seconds). A run whose start is unknown is the oldest.
+    """
+    first, end = -math.inf if since is None else since, math.inf if before is None else before
+    return [
+        entry
+        for entry in entries
+        if entry.project == project and first <= (unix_time(entry.start_time) or 0.0) < end
+    ]
 
 
 def _each_id_once(runs: list[Run], problems: list[str]) -> list[Run]:
@@ -256,7 +263,7 @@ def _attempt(row: dict[str, Any]) -> PastAttempt:
     lost = lost if kind in _BY_WORKER else None
     row["timeout_s"] = (timeout_of(message) if failed else None) or row["timeout_s"]
     return PastAttempt(
-        args=_args(row.pop("args")),
+        args=decoded_args(row.pop("args")),
         requested=Requested(**row.pop("requested")),
         memory_killed=memory_killed(kind, message, signal, lost) if failed else False,
         gpu_memory_killed=failed and gpu_memory_killed(kind, message),
@@ -265,7 +272,8 @@ def _attempt(row: dict[str, Any]) -> PastAttempt:
     )
 
 
-def _args(text: str | None) -> dict[str, Any]:
+def decoded_args(text: str | None) -> dict[str, Any]:
+    """The arguments of a call from a column of a table; none where they cannot be read."""
     try:
         found = msgspec.json.decode(text) if text else {}
     except (msgspec.DecodeError, UnicodeDecodeError):

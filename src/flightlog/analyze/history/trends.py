@@ -20,6 +20,7 @@ import msgspec
 from msgspec import Struct
 
 from flightlog.analyze.cost.cost import run_cost
+from flightlog.analyze.history.attempts import runs_of
 from flightlog.analyze.history.change_points import LEAST, LevelStep, change_points
 from flightlog.analyze.report.summary import open_context
 from flightlog.core.displayed import Displayed
@@ -141,11 +142,7 @@ def trends(
     def of_the_project(entries: list[RunEntry]) -> list[RunEntry]:
         nonlocal name
         name = _project(project, entries, folder)
-        found = [
-            entry
-            for entry in entries
-            if entry.project == name and (begin is None or (unix_time(entry.start_time) or 0.0) >= begin)
-        ]
+        found = runs_of(entries, name, since=begin)
         compared.update([entry.path for entry in found if entry.status == "completed"][:last])
         return found
 
@@ -242,16 +239,17 @@ def trend_of(project: str, metric: RunMetric, past: Sequence[PastRun], *, last: 
 
 
 def _point(run: PastRun, value: float, level: int) -> TrendPoint:
-    entry, info = run.entry, run.info
-    return TrendPoint(
-        run_id=entry.run_id,
-        start_time=entry.start_time,
-        status=entry.status,
-        value=value,
-        git_commit=info.git_commit if info else None,
-        git_dirty=info.git_dirty if info else None,
-        level=level,
-    )
+    return TrendPoint(status=run.entry.status, value=value, level=level, **_origin(run))
+
+
+def _origin(run: PastRun) -> dict[str, Any]:
+    """Which run it is, and of which code."""
+    return {
+        "run_id": run.entry.run_id,
+        "start_time": run.entry.start_time,
+        "git_commit": run.info.git_commit if run.info else None,
+        "git_dirty": run.info.git_dirty if run.info else None,
+    }
 
 
 def _level(metric: RunMetric, values: Sequence[float], first: int, end: int) -> TrendLevel:
@@ -292,22 +290,15 @@ def _change(
     else:  # there are zeros among the values
         change = after.typical / before.typical - 1.0 if before.typical > 0 else None
         low = high = None
-    info = run.info
     return LevelChange(
-        at=step.at,
-        earliest=step.earliest,
-        latest=step.latest,
-        run_id=run.entry.run_id,
-        start_time=run.entry.start_time,
-        git_commit=info.git_commit if info else None,
-        git_dirty=info.git_dirty if info else None,
         before=before.typical,
         after=after.typical,
         change=change,
         low=low,
         high=high,
-        chance=step.chance,
         differences=_differences(previous, run),
+        **msgspec.structs.asdict(step),
+        **_origin(run),
     )
 
 

@@ -163,27 +163,30 @@ def score(outcomes: Sequence[PredictionOutcome]) -> Score | None:
     whole = [each for each in outcomes if not each.above]
     if not whole:
         return None
+    ours = _measures([(each.predicted, each) for each in outcomes])
+    plain = _measures([(each.plain, each) for each in outcomes])
     return Score(
         attempts=len(whole),
         boosted=sum(each.method == "boosting" for each in whole),
-        error=median(_off(each.predicted.mid, each.actual) for each in whole),
-        baseline_error=median(_off(each.plain.mid, each.actual) for each in whole),
-        loss=fmean(pinball(each.predicted, each.actual) for each in whole),
-        baseline_loss=fmean(pinball(each.plain, each.actual) for each in whole),
-        coverage=_coverage([(each.predicted, each) for each in outcomes]),
-        baseline_coverage=_coverage([(each.plain, each) for each in outcomes]),
-        ratio=math.exp(min(700.0, median(each.predicted.high - each.predicted.low for each in whole))),
-        baseline_ratio=math.exp(min(700.0, median(each.plain.high - each.plain.low for each in whole))),
+        **ours,
+        **{f"baseline_{name}": value for name, value in plain.items()},
     )
 
 
-def _coverage(pairs: Sequence[tuple[Logs, PredictionOutcome]]) -> float:
-    told = [
+def _measures(pairs: Sequence[tuple[Logs, PredictionOutcome]]) -> dict[str, float]:
+    """Error, loss, coverage and ratio of one method's predictions."""
+    whole = [(logs, each.actual) for logs, each in pairs if not each.above]
+    held = [
         logs.low <= each.actual <= logs.high and not each.above
         for logs, each in pairs
         if not each.above or each.actual > logs.high
     ]
-    return fmean(told)
+    return {
+        "error": median(_off(logs.mid, actual) for logs, actual in whole),
+        "loss": fmean(pinball(logs, actual) for logs, actual in whole),
+        "coverage": fmean(held),
+        "ratio": math.exp(min(700.0, median(logs.high - logs.low for logs, _ in whole))),
+    }
 
 
 def _off(predicted: float, actual: float) -> float:

@@ -41,6 +41,7 @@ from flightlog.analyze.predict.training import (
     find_boosting,
     sklearn_version,
     train_quantity,
+    weighted_quantile,
 )
 from flightlog.core.errors import MissingExtra, UsageError
 from flightlog.core.plugins import did_you_mean
@@ -171,13 +172,7 @@ def _over_hosts(model: QuantityModel, of: OfName, example: Example) -> Logs | No
         for host, count in often
         if (logs := model.logs(replace(example, host=host))) is not None
     ]
-    mids = sorted((logs.mid, count) for logs, count in each)
-    reached, mid = 0, mids[-1][0]
-    for value, count in mids:
-        reached += count
-        if 2 * reached >= sum(count for _, count in mids):
-            mid = value
-            break
+    mid = weighted_quantile([(logs.mid, count) for logs, count in each], 0.5 * sum(n for _, n in each))
     return Logs(min(logs.low for logs, _ in each), mid, max(logs.high for logs, _ in each))
 
 
