@@ -16,6 +16,7 @@ LOW, MID, HIGH = 0.05, 0.5, 0.95
 
 Method = Literal["boosting", "baseline"]
 Quantity = Literal["duration_s", "peak_memory_bytes"]
+QUANTITIES: tuple[Quantity, Quantity] = ("duration_s", "peak_memory_bytes")
 
 
 class Estimate(Struct, frozen=True, kw_only=True):

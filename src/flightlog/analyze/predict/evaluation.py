@@ -10,12 +10,11 @@ from statistics import fmean, median
 from msgspec import Struct
 
 from flightlog.analyze.history.attempts import ProjectHistory
-from flightlog.analyze.predict.baseline import Logs, Method, Quantity
+from flightlog.analyze.predict.baseline import QUANTITIES, Logs, Method, Quantity
 from flightlog.analyze.predict.features import (
     Examples,
-    duration_examples,
+    examples_of,
     gaps,
-    memory_examples,
 )
 from flightlog.analyze.predict.training import (
     Boosting,
@@ -107,7 +106,7 @@ def evaluate(past: ProjectHistory, *, find: Callable[[], Boosting] = find_boosti
             f"{LEAST_RUNS} are the least"
         )
     scores = []
-    for examples in (duration_examples(past), memory_examples(past)):
+    for examples in (examples_of(past, quantity) for quantity in QUANTITIES):
         try:
             scores.append(_scores(examples, runs, tested, fit))
         except (BoostingFailed, ImportError) as error:

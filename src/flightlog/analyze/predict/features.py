@@ -226,24 +226,18 @@ def gaps(past: ProjectHistory) -> list[str]:
     return [*past.problems, said]
 
 
-def duration_examples(past: ProjectHistory) -> Examples:
-    """How long attempts took to complete, in seconds.
+def examples_of(past: ProjectHistory, quantity: Quantity) -> Examples:
+    """How long attempts took to complete, in seconds, or their peak of memory, in bytes, whoever's it is: see
+    `rss_scope`.
 
     One that a cache spared more than half of its work is left out: it tells nothing of what the work takes.
     """
-    return _examples("duration_s", past)
-
-
-def memory_examples(past: ProjectHistory) -> Examples:
-    """The peak of memory of attempts that completed, in bytes, whoever's it is: see `rss_scope`."""
-    return _examples("peak_memory_bytes", past)
-
-
-def _examples(quantity: Quantity, past: ProjectHistory) -> Examples:
     order = {run.run_id: number for number, run in enumerate(reversed(past.runs))}
     left_out: Counter[str] = Counter()
     found: list[Example] = []
-    for attempt in in_order(past.attempts, order):
+    for attempt in sorted(
+        past.attempts, key=lambda one: (order.get(one.run_id, 0), one.ended or 0.0, one.task_id)
+    ):
         if attempt.saved_s is not None and attempt.saved_s > (attempt.duration_s or math.inf):
             left_out["spared by the cache"] += 1
             continue
@@ -264,11 +258,6 @@ def _examples(quantity: Quantity, past: ProjectHistory) -> Examples:
             )
         )
     return Examples(quantity, found, dict(sorted(left_out.items())))
-
-
-def in_order(attempts: Iterable[PastAttempt], order: dict[str, int]) -> Sequence[PastAttempt]:
-    """Attempts in order of their runs, and of their ends within a run."""
-    return sorted(attempts, key=lambda each: (order.get(each.run_id, 0), each.ended or 0.0, each.task_id))
 
 
 def _measured(quantity: Quantity, attempt: PastAttempt) -> tuple[float | None, bool, str]:

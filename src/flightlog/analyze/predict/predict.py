@@ -22,14 +22,22 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from flightlog.analyze.history.attempts import ProjectHistory, read_past
-from flightlog.analyze.predict.baseline import CONFIDENCE, ENOUGH, LEAST, Estimate, Logs, Prediction, Quantity
+from flightlog.analyze.predict.baseline import (
+    CONFIDENCE,
+    ENOUGH,
+    LEAST,
+    QUANTITIES,
+    Estimate,
+    Logs,
+    Prediction,
+    Quantity,
+)
 from flightlog.analyze.predict.features import (
     Example,
     Value,
-    duration_examples,
+    examples_of,
     flatten,
     gaps,
-    memory_examples,
 )
 from flightlog.analyze.predict.training import (
     TO_JUDGE,
@@ -108,12 +116,12 @@ def train(
         version, fit = find()
     except MissingExtra as missing:
         notes.append(f"{missing}.")
-    durations, memory = duration_examples(past), memory_examples(past)
+    examples = [examples_of(past, quantity) for quantity in QUANTITIES]
     try:
-        models = [train_quantity(examples, fit=fit) for examples in (durations, memory)]
+        models = [train_quantity(each, fit=fit) for each in examples]
     except (BoostingFailed, ImportError) as error:
         notes.append(f"there is no prediction by arguments: {error}")
-        version, models = None, [train_quantity(examples, fit=None) for examples in (durations, memory)]
+        version, models = None, [train_quantity(each, fit=None) for each in examples]
     return Model(
         format=FORMAT,
         flightlog=__version__,
@@ -201,13 +209,6 @@ NEW_SHARE, NEW_RUNS = 0.2, 10
 """A model is stale when newer runs hold more than this share of the tasks it learnt from, or are so many."""
 
 
-class Loaded(Struct, frozen=True):
-    """A model that can be used, or the reason why there is none."""
-
-    model: Model | None
-    reason: str | None = None
-
-
 class _Head(Struct):
     """What has to match before the rest is read."""
 
@@ -242,30 +243,30 @@ def save_model(model: Model, runs_dir: Path) -> str | None:
 
 def load_model(
     runs_dir: Path, project: str | None, *, installed: Callable[[], str] = sklearn_version
-) -> Loaded:
-    """The model of a project that was kept, if it can be trusted; never raises."""
+) -> Model | str:
+    """The model of a project that was kept, if it can be trusted, or why there is none; never raises."""
     file = model_file(runs_dir, project)
     try:
         with file.open("rb") as source:
             about = os.fstat(source.fileno())
             if hasattr(os, "geteuid") and about.st_uid != os.geteuid():
-                return Loaded(None, f"{file.name} belongs to another user")
+                return f"{file.name} belongs to another user"
             if about.st_size > LARGEST:
-                return Loaded(None, f"{file.name} is larger than any model")
+                return f"{file.name} is larger than any model"
             data = source.read()
     except FileNotFoundError:
-        return Loaded(None, "there was none")
+        return "there was none"
     except OSError as error:
-        return Loaded(None, f"{file.name} cannot be read: {error.strerror or error}")
+        return f"{file.name} cannot be read: {error.strerror or error}"
     try:
         head = msgspec.json.decode(data, type=_Head)
         if (other := _other(head, project, installed)) is not None:
-            return Loaded(None, other)
+            return other
         model = msgspec.json.decode(data, type=Model)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        return Loaded(None, f"{file.name} is damaged ({error})")
+        return f"{file.name} is damaged ({error})"
     wrong = _problem(model.duration_s) or _problem(model.peak_memory_bytes)
-    return Loaded(None, f"{file.name} is damaged ({wrong})") if wrong is not None else Loaded(model)
+    return f"{file.name} is damaged ({wrong})" if wrong is not None else model
 
 
 def staleness(model: Model, entries: list[RunEntry]) -> str | None:
@@ -369,15 +370,14 @@ def open_model(runs_dir: Path, project: str | None = None, *, train_anew: bool =
         raise UsageError(
             f"there are no runs of project {project!r} in {place(runs_dir)}; there are runs of {known}"
         )
-    why: str | None = "as asked for"
+    why = "as asked for"
     if not train_anew:
         kept = load_model(runs_dir, project)
-        if kept.model is None:
-            why = kept.reason
+        if isinstance(kept, str):
+            why = kept
+        elif (old := staleness(kept, entries)) is None:
+            return Opened(kept, False, None, list(kept.notes))
         else:
-            old = staleness(kept.model, entries)
-            if old is None:
-                return Opened(kept.model, False, None, list(kept.model.notes))
             why = f"there are {old}"
     model = train(read_past(runs_dir, project=project))
     notes = list(model.notes)

@@ -460,20 +460,13 @@ def train_quantity(examples: Examples, *, fit: Fit | None = fit_quantile) -> Qua
         plain = plain_before.get(example.name)
         if plain is None:
             continue
-        result = (example.name, example.run)
-        seen["baseline"].append(JudgedPrediction(*result, plain, example.log, example.above))
+        seen["baseline"].append(_judged(example, plain))
         if boosted is not None:
-            logs = boosted.logs(example, centers[example.name])
-            seen["boosting"].append(JudgedPrediction(*result, logs, example.log, example.above))
+            seen["boosting"].append(_judged(example, boosted.logs(example, centers[example.name])))
     learnt: list[JudgedPrediction] = []
     if boosted is not None and len({example.run for example in newer}) < LINE_RUNS:
-        learnt = [
-            JudgedPrediction(
-                each.name, each.run, boosted.logs(each, centers[each.name]), each.log, each.above
-            )
-            for each in older
-            if each.name in centers
-        ]
+        known = [each for each in older if each.name in centers]
+        learnt = [_judged(each, boosted.logs(each, centers[each.name])) for each in known]
     overall = _compare(seen["boosting"], seen["baseline"])
     judged = {method: _by_name(all_of) for method, all_of in seen.items()}
     names = {
@@ -497,6 +490,10 @@ def train_quantity(examples: Examples, *, fit: Fit | None = fit_quantile) -> Qua
         boosted=boosted if any(of.method == "boosting" for of in names.values()) else None,
     )
     return replace(model, between_runs=_between_runs(model, newer))
+
+
+def _judged(example: Example, predicted: Logs) -> JudgedPrediction:
+    return JudgedPrediction(example.name, example.run, predicted, example.log, example.above)
 
 
 def _boost(older: Sequence[Example], centers: dict[str, float], fit: Fit) -> Boosted | None:
