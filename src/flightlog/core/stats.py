@@ -1,4 +1,5 @@
-"""Statistics in plain Python: distributions and quantiles, ranks and trends, intervals and tests.
+"""Statistics in plain Python: distributions and quantiles, ranks and trends, intervals and tests, and values
+that are only known to be larger than something.
 
 The same values give the same figures, in whatever order they came.
 """
@@ -7,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from statistics import NormalDist, fmean, median, variance
+from statistics import NormalDist, fmean, median, pstdev, stdev, variance
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -187,3 +188,110 @@ def shift_interval(before: Sequence[float], after: Sequence[float]) -> tuple[flo
     outside = m * n / 2 - _SURE * math.sqrt(m * n * (m + n + 1) / 12)
     cut = max(0, math.floor(outside))
     return shifts[cut], shifts[len(shifts) - 1 - cut]
+
+
+class Observation(NamedTuple):
+    """One value; where it is not exact the true one is larger. Positive and finite."""
+
+    value: float
+    exact: bool = True
+
+
+def order_rank(count: int, share: float, assurance: float) -> int | None:
+    """Which of `count` ascending values, from 1, is the bound; None where there are too few."""
+    if (1.0 - share**count) < assurance:
+        return None
+    # The rank r is enough when at least r-1 values lie below the true quantile with the assurance: P(Bin <=
+    # r-1).
+    total, term = 0.0, count * math.log1p(-share)  # P(Bin(count, share) = 0), as a logarithm
+    odds = math.log(share) - math.log1p(-share)
+    for rank in range(1, count + 1):
+        total += math.exp(term)
+        if total >= assurance:
+            return rank
+        term += math.log(count - rank + 1) - math.log(rank) + odds
+    return count
+
+
+def tolerance_factor(count: float, share: float, assurance: float) -> float:
+    """How many standard deviations above the mean of `count` normal values the bound lies; for 2 at least.
+
+    Natrella's closed form, which is good to a few hundredths of the exact one from five values on.
+    """
+    z_share, z_sure = _NORMAL.inv_cdf(share), _NORMAL.inv_cdf(assurance)
+    a = max(0.05, 1.0 - z_sure**2 / (2.0 * (max(count, 2.0) - 1.0)))
+    b = z_share**2 - z_sure**2 / max(count, 2.0)
+    return (z_share + math.sqrt(max(0.0, z_share**2 - a * b))) / a
+
+
+def censored_quantile(values: Sequence[Observation], share: float) -> float | None:
+    """The smallest exact value that at least this share lies at or below: the Kaplan-Meier estimate.
+
+    None where more of the largest values than that are known only in part.
+    """
+    ordered = sorted(values, key=lambda one: (one.value, not one.exact))
+    surviving, left = 1.0, len(ordered)
+    wanted = 1.0 - share + 1e-12
+    for value, exact in ordered:
+        if exact:
+            surviving *= 1.0 - 1.0 / left
+            if surviving <= wanted:
+                return value
+        left -= 1
+    return None
+
+
+def fit_lognormal(values: Sequence[Observation]) -> tuple[float, float]:
+    """Mean and standard deviation of the logarithms; values known in part count as what lies beyond them.
+
+    Two exact ones at least.
+    """
+    exact = [math.log(one.value) for one in values if one.exact]
+    limits = [math.log(one.value) for one in values if not one.exact]
+    mean, spread = fmean(exact), stdev(exact)
+    if not limits or spread == 0.0:
+        return mean, spread
+    for _ in range(60):
+        guesses = [beyond(limit, mean, spread) for limit in limits]
+        means = [*exact, *(first for first, _ in guesses)]
+        new_mean = fmean(means)
+        new_spread = math.sqrt(pstdev(means) ** 2 + math.fsum(rest for _, rest in guesses) / len(means))
+        moved = abs(new_mean - mean) + abs(new_spread - spread)
+        mean, spread = new_mean, new_spread
+        if moved < 1e-6:
+            break
+    return mean, spread * math.sqrt(len(values) / (len(values) - 1))
+
+
+def beyond(limit: float, mean: float, spread: float) -> tuple[float, float]:
+    """Mean and variance of a normal value that is known to lie above a limit."""
+    z = (limit - mean) / spread
+    tail = 1.0 - _NORMAL.cdf(z)
+    if tail < 1e-9:  # far out, the mean excess of a normal tail is spread / z
+        return limit + spread / max(z, 1.0), (spread / max(z, 1.0)) ** 2
+    ratio = _NORMAL.pdf(z) / tail
+    return mean + spread * ratio, spread**2 * max(0.0, 1.0 + z * ratio - ratio * ratio)
+
+
+def effective_count(groups: Sequence[Sequence[float]]) -> float:
+    """What values in groups are worth as independent ones: fewer where those of a group resemble each other.
+
+    By the share of the variance that lies between groups, where that is more than chance; the number of
+    values where it is not. Give logarithms where ratios count.
+    """
+    groups = [group for group in groups if group]
+    count, many = sum(map(len, groups)), len(groups)
+    if many < 2 or count <= many:
+        return float(count)
+    mean = math.fsum(math.fsum(group) for group in groups) / count
+    means = [fmean(group) for group in groups]
+    between = math.fsum(len(g) * (m - mean) ** 2 for g, m in zip(groups, means, strict=True)) / (many - 1)
+    within = math.fsum((x - m) ** 2 for g, m in zip(groups, means, strict=True) for x in g) / (count - many)
+    if within <= 0.0:
+        return float(count) if between <= 0.0 else float(many)
+    size = (count - math.fsum(len(g) ** 2 for g in groups) / count) / (many - 1)
+    chance = 1.0 + 3.0 * math.sqrt(2.0 / (many - 1))
+    if between / within <= chance or size <= 1.0:
+        return float(count)
+    alike = (between - within) / (between + (size - 1.0) * within)
+    return max(float(many), count / (1.0 + (size - 1.0) * alike))

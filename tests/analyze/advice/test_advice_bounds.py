@@ -10,17 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.analyze.advice.needs import (
-    LEAST,
-    Bound,
+from flightlog.analyze.advice.needs import ASSURANCE, LEAST, Bound, enough_for, upper_bound
+from flightlog.core.stats import (
     Observation,
+    censored_quantile,
     effective_count,
-    enough_for,
-    lognormal,
+    fit_lognormal,
     order_rank,
-    quantile_seen,
     tolerance_factor,
-    upper_bound,
 )
 
 VALUES = st.lists(st.floats(0.001, 1e12), min_size=LEAST, max_size=60)
@@ -57,21 +54,22 @@ def test_the_rank_is_the_smallest_with_the_wanted_assurance(n: int, share: float
 
 def test_factors_agree_with_the_tables_of_one_sided_normal_tolerance_bounds() -> None:
     assert [round(tolerance_factor(n, 0.95, 0.95), 1) for n in (5, 10, 20, 50)] == [4.2, 2.9, 2.4, 2.1]
-    assert tolerance_factor(1e6, 0.95) == pytest.approx(1.645, abs=0.01)
+    assert tolerance_factor(1e6, 0.95, ASSURANCE) == pytest.approx(1.645, abs=0.01)
 
 
 def test_without_values_known_in_part_the_quantile_is_that_of_the_values() -> None:
     values = exact(*range(1, 101))
-    assert [quantile_seen(values, share) for share in (0.01, 0.5, 0.95, 1.0)] == [1, 50, 95, 100]
+    assert [censored_quantile(values, share) for share in (0.01, 0.5, 0.95, 1.0)] == [1, 50, 95, 100]
 
 
 def test_a_value_known_in_part_passes_its_weight_on_to_larger_ones() -> None:
     assert (
-        quantile_seen([Observation(1), Observation(2, exact=False), Observation(3), Observation(4)], 0.6) == 3
+        censored_quantile([Observation(1), Observation(2, exact=False), Observation(3), Observation(4)], 0.6)
+        == 3
     )
-    assert quantile_seen([Observation(1), Observation(2), Observation(3), Observation(4)], 0.6) == 3
+    assert censored_quantile([Observation(1), Observation(2), Observation(3), Observation(4)], 0.6) == 3
     assert (
-        quantile_seen(
+        censored_quantile(
             [Observation(1), Observation(1, exact=False), Observation(1, exact=False), Observation(4)], 0.3
         )
         == 4
@@ -79,7 +77,7 @@ def test_a_value_known_in_part_passes_its_weight_on_to_larger_ones() -> None:
 
 
 def test_where_the_largest_values_are_known_in_part_there_is_no_such_quantile() -> None:
-    assert quantile_seen([Observation(1), Observation(2), Observation(3, exact=False)], 0.9) is None
+    assert censored_quantile([Observation(1), Observation(2), Observation(3, exact=False)], 0.9) is None
 
 
 def test_fewer_than_five_exact_values_give_no_bound() -> None:
@@ -114,7 +112,7 @@ def test_what_lies_beyond_a_limit_is_estimated_from_what_lies_below() -> None:
     needs = [draw.lognormvariate(1.0, 0.4) for _ in range(400)]
     limit = sorted(needs)[340]  # 15 % are killed there
     seen = [Observation(need) if need < limit else Observation(limit, exact=False) for need in needs]
-    mean, spread = lognormal(seen)
+    mean, spread = fit_lognormal(seen)
     assert (mean, spread) == (pytest.approx(1.0, abs=0.05), pytest.approx(0.4, abs=0.05))
     bound = upper_bound(seen, 0.95)
     assert bound is not None

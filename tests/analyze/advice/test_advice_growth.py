@@ -11,8 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.analyze.advice.needs import LEAST_FOR_GROWTH, Growth, argument_of, find_growth
-from flightlog.analyze.advice.observations import Recent, what_is_recent
+from flightlog.analyze.advice.needs import (
+    LEAST_FOR_GROWTH,
+    Growth,
+    Recent,
+    argument_of,
+    find_growth,
+    what_is_recent,
+)
 
 Args = dict[str, Any]
 

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from builders.project_history import GB, attempt
 
-from flightlog.analyze.advice.needs import Need, find_need
-from flightlog.analyze.advice.observations import ObservedUse, memory_had, uses
+from flightlog.analyze.advice.needs import Need, ObservedUse, find_need, memory_had, uses
 from flightlog.analyze.history.attempts import Requested
 
 RUNS = [f"r{n}" for n in range(20)]

@@ -11,8 +11,7 @@ from statistics import median
 from msgspec import Struct
 
 from flightlog.analyze.advice.base import is_binary, memory_text, round_cpus, round_memory
-from flightlog.analyze.advice.needs import Need, find_need
-from flightlog.analyze.advice.observations import RESOURCES, memory_had, uses
+from flightlog.analyze.advice.needs import RESOURCES, Need, find_need, memory_had, uses
 from flightlog.analyze.history.attempts import PastAttempt, Requested
 
 LESS, MORE = 0.10, 0.02

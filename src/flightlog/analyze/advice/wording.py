@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from flightlog.analyze.advice.base import amount_text, cpus_text, memory_text, number_text, round_memory
-from flightlog.analyze.advice.needs import ASSURANCE, Need, enough_for
-from flightlog.analyze.advice.observations import AHEAD
+from flightlog.analyze.advice.needs import AHEAD, ASSURANCE, Need, enough_for
 from flightlog.analyze.advice.resources import THREAD, Recommendation, is_same
 from flightlog.analyze.history.attempts import Requested
 from flightlog.core.text import plural
