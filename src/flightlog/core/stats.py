@@ -106,9 +106,12 @@ def exact_sum(values: Iterable[float]) -> float:
         return math.inf
 
 
-def theil_sen(values: Sequence[float]) -> float:
-    """The median of the slopes between all pairs of evenly spaced values; there must be two at least."""
-    return median((values[b] - values[a]) / (b - a) for b in range(1, len(values)) for a in range(b))
+def theil_sen(values: Sequence[float], places: Sequence[float] | None = None) -> float:
+    """The median of the slopes between all pairs of values, of which there must be two at least; they are
+    evenly spaced unless their places are given, which rise.
+    """
+    at = range(len(values)) if places is None else places
+    return median((values[b] - values[a]) / (at[b] - at[a]) for b in range(1, len(values)) for a in range(b))
 
 
 def rising_chance(values: Sequence[float]) -> float:

@@ -42,6 +42,8 @@ from flightlog.core.stats import (
     fit_lognormal,
     order_rank,
     ranks,
+    rising_chance,
+    theil_sen,
     tolerance_factor,
 )
 
@@ -200,9 +202,9 @@ LEAST_RUNS = 6
 """Runs that it takes to see a drift."""
 _LEAST_CHANGE = 0.05
 """Changes of the level by less are not worth leaving out, or changing, history for."""
-_SURE = 2.6
-"""Standard deviations of chance that the order of the runs has to lie beyond: six that all go one way are
-enough."""
+_CHANCE = 0.5 * math.erfc(2.6 / math.sqrt(2.0))
+"""How often a random order of the runs may look like a drift: 2.6 standard deviations, so that six runs that
+all go one way are enough."""
 
 
 class Recent(Struct, frozen=True, kw_only=True):
@@ -266,15 +268,12 @@ def _drift(there: Sequence[int], levels: Sequence[float]) -> float | None:
     """By how much the logarithm moves from run to run; None where that may be chance, or is hardly
     anything.
     """
-    count = len(levels)
-    if count < LEAST_RUNS:
+    if len(levels) < LEAST_RUNS:
         return None
-    pairs = [(there[b] - there[a], levels[b] - levels[a]) for a, b in combinations(range(count), 2)]
-    score = abs(sum((rise > 0) - (rise < 0) for _, rise in pairs)) - 1
-    chance = math.sqrt(count * (count - 1) * (2 * count + 5) / 18.0)
-    each = median(rise / apart for apart, rise in pairs)
+    each = theil_sen(levels, there)
+    chance = min(rising_chance(levels), rising_chance([-level for level in levels]))
     moved = abs(each) * (there[-1] - there[0])
-    return each if score / chance >= _SURE and moved >= math.log1p(_LEAST_CHANGE) else None
+    return each if chance <= _CHANCE and moved >= math.log1p(_LEAST_CHANGE) else None
 
 
 def _split(levels: Sequence[float]) -> int:

@@ -13,6 +13,8 @@ CONFIDENCE = 0.9
 """The share of later values that an interval holds."""
 LOW, MID, HIGH = 0.05, 0.5, 0.95
 """The quantiles that are learnt."""
+Z90 = 1.6449
+"""The 95 % point of the normal distribution: the ends of a 90 % interval."""
 
 Method = Literal["boosting", "baseline"]
 Quantity = Literal["duration_s", "peak_memory_bytes"]

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
+from flightlog.analyze.predict.baseline import Z90
+
 if TYPE_CHECKING:
     from flightlog.core.stats import Distribution
 
@@ -34,7 +36,6 @@ NAMES, QUEUED, FLYING, SEEN = 20, 240, 400, 500
 the last; so many that run stand for all of them; and so many that were seen are heard, the last of each name.
 They bound the work.
 """
-Z90 = 1.6449
 _QUANTILES = 20
 
 

@@ -12,10 +12,8 @@ from statistics import NormalDist, fmean
 
 from msgspec import Struct
 
-from flightlog.analyze.predict.baseline import CONFIDENCE, Estimate
+from flightlog.analyze.predict.baseline import CONFIDENCE, Z90, Estimate
 
-Z90 = 1.6449
-"""The 95 % point of the normal distribution: the ends of a 90 % interval."""
 WORK = 200_000
 DRAWS = 20, 400
 """Tasks drawn in all rounds together, and the fewest and most rounds."""
