@@ -19,7 +19,7 @@ from flightlog.analyze.history.attempts import Planned, read_plan, timed_out, ti
 from flightlog.analyze.predict.schedule import replay
 from flightlog.analyze.report.time_shares import TimeSplit, shares
 from flightlog.core.time import SECOND, moment
-from flightlog.events import JobAccounted, WorkerEvent
+from flightlog.events import JobAccounted
 from flightlog.store.liveness import unix_time
 from flightlog.store.tables.intervals import most_at_once
 from flightlog.store.tables.run_tables import open_tables
@@ -138,17 +138,12 @@ Outcome = list[Advice] | str
 def gather(run: Run) -> RunStatistics:
     """The shape of a run. Raises `OSError` or `duckdb.Error` where its files cannot be read."""
     window = moment(run.info.start_time), moment(run.ending().end_time)
-    processes: dict[str, str] = {}
-    for event in run.events("workers"):
-        if isinstance(event, WorkerEvent) and event.pid is not None:
-            processes[event.worker] = f"{event.host} {event.pid}"
     with open_tables([run]) as tables:
         tables.execute(_NAMED)
         split = shares(tables, window)
         by_workers = split is not None and split.basis == "workers"
         tasks = {row.pop("name"): TaskStatistics(**row) for row in tables.records(_TASKS)}
         [machine] = tables.records(_MACHINE)
-        tables.keep("processes", {"worker": "VARCHAR", "process": "VARCHAR"}, list(processes.items()))
         [sharing] = tables.records(_SHARING)
         troubled = any(task.attempts > task.completed for task in tasks.values())
         most = most_at_once(tables, "SELECT since, until FROM uptimes") if by_workers else None
@@ -237,7 +232,10 @@ SELECT count(DISTINCT host) FILTER (scope = 'node') AS hosts,
 FROM resources WHERE event = 'resource_sample'
 """
 _SHARING = """
-WITH placed AS (
+WITH processes AS (
+    SELECT worker, arg_max(concat(host, ' ', pid), "timestamp") AS process FROM workers
+    WHERE worker IS NOT NULL AND pid IS NOT NULL GROUP BY worker
+), placed AS (
     SELECT coalesce(process, attempt_intervals.worker) AS process, began, stopped,
         CASE WHEN cpu_s BETWEEN 0 AND 2e9 THEN round(cpu_s * 1e9)::BIGINT END AS cpu
     FROM attempt_intervals LEFT JOIN processes USING (worker)
