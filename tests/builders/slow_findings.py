@@ -58,22 +58,26 @@ class Findings:
         return [piece for piece in found if piece[0] < piece[1]]
 
     def _span_times(self) -> dict[str, tuple[int, int]]:
-        """From when to when; open ones go on for as long as the run did, but for those in attempts that are
-        over."""
+        """From when to when; open ones stop with the attempt that they are in, if it is over."""
         known = self.spans
-        ended = {one["span_id"] for one in self.every if one["state"] != "running"}
-        goes_on = slow_report.info(self.path)["end_time"] is None
+        ended = {
+            one["span_id"]: one["stopped"]
+            for one in sorted(self.every, key=lambda one: one["stopped"] or 0)
+            if one["state"] != "running" and one["stopped"] is not None
+        }
 
-        def is_over(span: Row) -> bool:
-            parent = span.get("parent_id")
-            return parent in ended or (parent in known and known[parent]["open"] and is_over(known[parent]))
+        def attempt_end(key: str) -> int | None:
+            if key in ended:
+                return ended[key]
+            parent = known[key].get("parent_id") if key in known and known[key]["open"] else None
+            return None if parent is None else attempt_end(parent)
 
         times = {}
         for key, span in known.items():
             began = ns(span["timestamp"])
             stopped = began + round(span["duration_s"] * 1e9)
-            lasts = span["open"] and goes_on and not is_over(span)
-            times[key] = began, max(stopped, self.until) if lasts else stopped
+            end = attempt_end(key) if span["open"] else None
+            times[key] = began, stopped if end is None else max(began, min(stopped, end))
         return times
 
     def _live(self, name: str) -> None:

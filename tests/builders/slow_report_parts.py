@@ -26,14 +26,18 @@ def quantile(values: list[float], q: float) -> float:
 
 
 def spans(path: Path) -> dict[str, Row]:
-    """Every span once by its id: its end, or else when it was seen open for the longest time."""
+    """Every span once by its id: its end, or else how long it had been open at the run's last sign of
+    life."""
     found: dict[str, Row] = {}
+    known_of_run = slow_report.info(path)
+    sign = ns(known_of_run["end_time"] or known_of_run.get("heartbeat"))
     for line in lines(path, "spans"):
         known = found.get(line["span_id"])
         if line["event"] == "span":
             found[line["span_id"]] = line | {"open": False}
         elif known is None or (known["open"] and line["elapsed_s"] > known["elapsed_s"]):
-            found[line["span_id"]] = line | {"open": True, "duration_s": line["elapsed_s"]}
+            age_s = 0.0 if sign is None else (sign - (ns(line["timestamp"]) or 0)) / 1e9
+            found[line["span_id"]] = line | {"open": True, "duration_s": max(line["elapsed_s"], age_s)}
     return found
 
 
