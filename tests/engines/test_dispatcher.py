@@ -10,12 +10,12 @@ from contextlib import contextmanager
 
 from flightlog.engines.attempts import TRIES
 from flightlog.engines.contract import Outcome
-from flightlog.engines.dispatcher import LAUNCHES, Dispatcher, Worker
+from flightlog.engines.dispatcher import LAUNCHES, DispatchedWorker, Dispatcher
 from flightlog.events import WorkerLaunched, WorkerLost, WorkerRemoved
 from flightlog.testing.engines import Reported, make_work
 
 
-class FakeWorker(Worker):
+class FakeWorker(DispatchedWorker):
     """Gives what it is sent to its backend, and is over as soon as it is asked to be."""
 
     def __init__(self, backend, number):

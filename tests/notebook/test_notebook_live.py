@@ -23,7 +23,7 @@ from flightlog.notebook.elements import display_html
 from flightlog.notebook.live import PRINT_EVERY_S, PrintedDisplay, _NotebookDisplay, state_html, words_of
 from flightlog.notebook.sessions import displayed
 from flightlog.session.tracking import Counts
-from flightlog.show.document import Headline, Paragraph, TableBlock
+from flightlog.show.document import Paragraph, StatusLine, TableBlock
 
 
 class Page:
@@ -212,7 +212,7 @@ def test_a_console_prints_all_once_then_a_line_now_and_then_and_one_for_each_sta
     said, now = [], [0.0]
 
     def at_count(status: str, done: int) -> str:
-        return display_html(Headline([status, f"{done} of 9 tasks"], "good"), Paragraph("two workers"))
+        return display_html(StatusLine([status, f"{done} of 9 tasks"], "good"), Paragraph("two workers"))
 
     shown = PrintedDisplay(at_count("running", 0), write=said.append, clock=lambda: now[0])
     shown.update(at_count("running", 1))

@@ -41,7 +41,7 @@ WRITE_OFF_S = 5.0
 """A process that has not ended this long after SIGKILL hangs in the kernel, and is written off."""
 
 
-class Worker:
+class DispatchedWorker:
     """Something that executes attempts, as the dispatcher knows it. On the dispatcher's thread alone."""
 
     slots = 1
@@ -160,7 +160,7 @@ class Backend(Protocol):
         """Begin. What it raises is in `Dispatcher.opened`, and the reason that all attempts are lost."""
         ...
 
-    def launch(self) -> Worker:
+    def launch(self) -> DispatchedWorker:
         """Another worker. It is ready when it says so, or has set `ready_at`. Raises where there is none."""
         ...
 
@@ -253,7 +253,7 @@ class Dispatcher:
 
     # --- what workers say
 
-    def hear(self, worker: Worker, messages: Iterable[Frame]) -> None:
+    def hear(self, worker: DispatchedWorker, messages: Iterable[Frame]) -> None:
         """Take what a worker has said; one that cannot be understood is ended. `review` it then."""
         if worker not in self._workers:
             return
@@ -264,7 +264,7 @@ class Dispatcher:
             log.warning("worker %s cannot be understood: %s", worker.facts[0]["worker"], error)
             self.force(worker, f"it cannot be understood: {error}")
 
-    def _take(self, worker: Worker, message: Frame) -> None:
+    def _take(self, worker: DispatchedWorker, message: Frame) -> None:
         attempt = worker.held.get(message.serial)
         if message.kind == STARTED:
             if attempt is not None:
@@ -278,7 +278,7 @@ class Dispatcher:
             if message.kind == READY:
                 self._on_ready(worker)
 
-    def _on_ready(self, worker: Worker) -> None:
+    def _on_ready(self, worker: DispatchedWorker) -> None:
         worker.ready_at, self._failures = time.monotonic(), 0
         if not worker.named:
             worker.named = True
@@ -303,13 +303,13 @@ class Dispatcher:
     def release(self, attempt: Attempt) -> None:
         """No worker holds an attempt any more."""
         worker, attempt.holder = attempt.holder, None
-        if isinstance(worker, Worker):
+        if isinstance(worker, DispatchedWorker):
             worker.held.pop(attempt.serial, None)
         if attempt.timer is not None:
             attempt.timer.cancel()
             attempt.timer = None
 
-    def died(self, worker: Worker, exit_code: int | None = None) -> None:
+    def died(self, worker: DispatchedWorker, exit_code: int | None = None) -> None:
         """A worker is over, and everything it had said was heard: say what became of it, and go on."""
         if worker not in self._workers:
             return
@@ -333,7 +333,7 @@ class Dispatcher:
         if not expected and worker.ready_at is None and not worker.lost:
             self._launch_failed(f"worker processes die before they are ready: {death.reason}")
 
-    def _tell_of_death(self, worker: Worker, death: ExitReason, expected: bool) -> None:
+    def _tell_of_death(self, worker: DispatchedWorker, death: ExitReason, expected: bool) -> None:
         if expected and not worker.named:
             return  # nobody has heard of it
         up_s = None if worker.ready_at is None else time.monotonic() - worker.ready_at
@@ -344,13 +344,13 @@ class Dispatcher:
                 else WorkerLost(reason=death.reason, exit_code=death.exit_code, signal=death.signal, **facts)
             )
 
-    def remove(self, worker: Worker) -> None:
+    def remove(self, worker: DispatchedWorker) -> None:
         """A worker is gone."""
         self._workers.remove(worker)
         self._more_force_after(worker, None)
         worker.removed()
 
-    def review(self, worker: Worker) -> None:
+    def review(self, worker: DispatchedWorker) -> None:
         """Keep the books on what a worker could take; end it if it has nothing left to do, or cannot be
         reached.
         """
@@ -391,12 +391,12 @@ class Dispatcher:
         ) is not None:
             self._hand(roomy, attempt)
 
-    def _take_back(self, worker: Worker) -> None:
+    def _take_back(self, worker: DispatchedWorker) -> None:
         """Let what a worker has not read wait again, in its order."""
         for attempt in reversed(worker.recall()):
             self.attempts.put_back(attempt)
 
-    def _hand(self, worker: Worker, attempt: Attempt) -> None:
+    def _hand(self, worker: DispatchedWorker, attempt: Attempt) -> None:
         worker.held[attempt.serial], attempt.holder = attempt, worker
         try:
             worker.send(attempt)
@@ -439,7 +439,7 @@ class Dispatcher:
     def _end_attempt(self, attempt: Attempt, why: str) -> None:
         """End one attempt that a worker holds, and as little else as possible."""
         worker = attempt.holder
-        if attempt.over or not isinstance(worker, Worker):
+        if attempt.over or not isinstance(worker, DispatchedWorker):
             return
         self._take_back(worker)  # where it ends, if it is the one
         if worker.schedules and attempt.serial in worker.held:
@@ -452,7 +452,7 @@ class Dispatcher:
 
     def _time_out(self, attempt: Attempt) -> None:
         worker, reason = attempt.holder, attempt.overrun
-        if not isinstance(worker, Worker):
+        if not isinstance(worker, DispatchedWorker):
             return
         if worker.schedules or worker.slots == 1:
             if self.attempts.judge(attempt, "timed_out", reason):
@@ -482,7 +482,7 @@ class Dispatcher:
             if worker.why_ended is None:
                 self._end_held(worker, list(worker.held.values()), worker.closed)
 
-    def _end_held(self, worker: Worker, attempts: Sequence[Attempt], reason: str) -> None:
+    def _end_held(self, worker: DispatchedWorker, attempts: Sequence[Attempt], reason: str) -> None:
         """Cancel these attempts: one by one, or with the process that holds them."""
         for attempt in attempts:
             if self.attempts.judge(attempt, "cancelled", reason) and worker.schedules:
@@ -490,19 +490,19 @@ class Dispatcher:
         if attempts and not worker.schedules:
             self.force(worker, CLOSED)
 
-    def stop(self, worker: Worker, why: str, patience_s: float) -> None:
+    def stop(self, worker: DispatchedWorker, why: str, patience_s: float) -> None:
         """Ask a worker to end in good order; if it does not, force is due after `patience_s`."""
         if worker.why_ended is None:
             worker.why_ended = why
             self._more_force_after(worker, patience_s)
             worker.stop()
 
-    def force(self, worker: Worker, why: str) -> None:
+    def force(self, worker: DispatchedWorker, why: str) -> None:
         """End a worker with what it executes: SIGTERM now, and SIGKILL if that is not enough."""
         if worker.force == "no":
             self._use_more_force(worker, why)
 
-    def _use_more_force(self, worker: Worker, why: str) -> None:
+    def _use_more_force(self, worker: DispatchedWorker, why: str) -> None:
         worker.why_ended = worker.why_ended or why
         if worker.force == "no":
             worker.force = "SIGTERM"
@@ -517,7 +517,7 @@ class Dispatcher:
             self.died(worker)
         self._workers.review(worker)
 
-    def _more_force_after(self, worker: Worker, patience_s: float | None) -> None:
+    def _more_force_after(self, worker: DispatchedWorker, patience_s: float | None) -> None:
         if worker.force_timer is not None:
             worker.force_timer.cancel()
             worker.force_timer = None
@@ -545,33 +545,33 @@ class WorkerSet:
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._all: dict[Worker, None] = {}
-        self._idle: dict[Worker, None] = {}
-        self._roomy: dict[Worker, None] = {}
-        self._queued: dict[Worker, None] = {}
-        self._leaving: dict[Worker, None] = {}
-        self._coming: dict[Worker, None] = {}
+        self._all: dict[DispatchedWorker, None] = {}
+        self._idle: dict[DispatchedWorker, None] = {}
+        self._roomy: dict[DispatchedWorker, None] = {}
+        self._queued: dict[DispatchedWorker, None] = {}
+        self._leaving: dict[DispatchedWorker, None] = {}
+        self._coming: dict[DispatchedWorker, None] = {}
 
-    def __iter__(self) -> Iterator[Worker]:
+    def __iter__(self) -> Iterator[DispatchedWorker]:
         return iter(list(self._all))
 
     def __len__(self) -> int:
         return len(self._all)
 
-    def __contains__(self, worker: Worker) -> bool:
+    def __contains__(self, worker: DispatchedWorker) -> bool:
         return worker in self._all
 
-    def add(self, worker: Worker) -> None:
+    def add(self, worker: DispatchedWorker) -> None:
         """A worker that was launched."""
         self._all[worker] = None
         self.review(worker)
 
-    def remove(self, worker: Worker) -> None:
+    def remove(self, worker: DispatchedWorker) -> None:
         """A worker that is gone."""
         for books in (self._all, self._idle, self._roomy, self._queued, self._leaving, self._coming):
             books.pop(worker, None)
 
-    def review(self, worker: Worker) -> None:
+    def review(self, worker: DispatchedWorker) -> None:
         """Bring the books up to date on one worker."""
         if worker in self._all:
             leaving = worker.is_leaving
@@ -581,11 +581,11 @@ class WorkerSet:
             _keep(self._leaving, worker, leaving)
             _keep(self._coming, worker, not leaving and worker.ready_at is None)
 
-    def idle(self) -> Worker | None:
+    def idle(self) -> DispatchedWorker | None:
         """A worker that has nothing to do."""
         return next(iter(self._idle), None)
 
-    def roomy(self) -> Worker | None:
+    def roomy(self) -> DispatchedWorker | None:
         """A worker that is busy, and could have the next attempt queued in its socket.
 
         None while others are coming: what waited there behind a long attempt would be overtaken by later
@@ -593,7 +593,7 @@ class WorkerSet:
         """
         return None if self._coming else next(iter(self._roomy), None)
 
-    def with_next(self) -> list[Worker]:
+    def with_next(self) -> list[DispatchedWorker]:
         """Workers that may have an unread attempt queued."""
         return list(self._queued)
 
@@ -611,7 +611,7 @@ class WorkerSet:
         return waiting > sum(worker.slots for worker in self._coming)
 
 
-def _keep(books: dict[Worker, None], worker: Worker, belongs: bool) -> None:
+def _keep(books: dict[DispatchedWorker, None], worker: DispatchedWorker, belongs: bool) -> None:
     if belongs:
         books[worker] = None
     else:

@@ -20,7 +20,7 @@ from typing import Any, Literal, cast
 
 from flightlog.core.descriptors import Descriptor
 from flightlog.engines.attempts import Attempt
-from flightlog.engines.dispatcher import CLOSED_BY_PROGRAM, Dispatcher, Worker
+from flightlog.engines.dispatcher import CLOSED_BY_PROGRAM, DispatchedWorker, Dispatcher
 from flightlog.engines.processes import (
     Leftovers,
     descendants,
@@ -183,7 +183,7 @@ class ProcessBackend:
         self._linger()
 
 
-class WorkerProcess(Worker):
+class WorkerProcess(DispatchedWorker):
     """One process. `Exception` of any kind where it cannot be launched."""
 
     def __init__(self, backend: ProcessBackend, inherited: Sequence[Descriptor]) -> None:

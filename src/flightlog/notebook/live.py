@@ -21,7 +21,7 @@ from flightlog.core.units import format_count, format_duration, format_percent
 from flightlog.notebook.elements import STATUS, display_html
 from flightlog.notebook.runs import count_bar
 from flightlog.record.context import active_runs
-from flightlog.show.document import Headline, Item, Items, Paragraph, Section
+from flightlog.show.document import Item, Items, Paragraph, Section, StatusLine
 from flightlog.show.live import TABLES, Follower
 from flightlog.show.phrases import doing_title
 
@@ -214,7 +214,7 @@ def state_html(state: LiveState) -> str:
         if (pane := TABLES[name].pane(state)).rows
     ]
     return display_html(
-        Headline(words, STATUS.get(state.status, "quiet")),
+        StatusLine(words, STATUS.get(state.status, "quiet")),
         *([Items([Item(state.error, style="bad")])] if state.error else []),
         count_bar(counts, over=state.over),
         *tables,

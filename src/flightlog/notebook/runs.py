@@ -23,11 +23,11 @@ from flightlog.show.document import (
     BarPart,
     Block,
     Folded,
-    Headline,
     Item,
     Items,
     Paragraph,
     Section,
+    StatusLine,
     TableBlock,
     Verbatim,
 )
@@ -90,7 +90,7 @@ def run_display(read: Report | Summary | CountsOnly) -> Display:
     names = names_table(summary, NAMES)
     cut = [[brief(cell, NAME) for cell in row] for row in names.rows]
     found: list[Section | Block] = [
-        Headline(words, STATUS.get(run.status, "quiet")),
+        StatusLine(words, STATUS.get(run.status, "quiet")),
         *([Items([Item(run.error, style="bad")])] if run.error else []),
         count_bar(
             {
@@ -143,7 +143,7 @@ def _counted(run: Run) -> Display:
     ]
     size = format_bytes(run.size_bytes())
     return [
-        Headline(words, STATUS.get(run.status, "quiet")),
+        StatusLine(words, STATUS.get(run.status, "quiet")),
         Bar(parts),
         Paragraph(f"{size} were recorded: `flightlog report` goes through all of it.", "aside"),
         _foot(run.run_id, info.start_time, info.host or "unknown"),

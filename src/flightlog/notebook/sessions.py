@@ -16,7 +16,7 @@ from flightlog.notebook.elements import STATUS, display_html
 from flightlog.notebook.live import DisplayHandle, show_from_here, show_here
 from flightlog.notebook.runs import Display, count_bar
 from flightlog.session.progress import eta_text
-from flightlog.show.document import Block, FactsBlock, Headline, Item, Items, Paragraph, Section
+from flightlog.show.document import Block, FactsBlock, Item, Items, Paragraph, Section, StatusLine
 from flightlog.show.terminal import brief
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def session_display(session: Session) -> Display:
     seen = session.seen()
     failed = Items([Item(one) for one in seen.failures])
     return [
-        Headline([seen.state, seen.project, f"on {session.target}"], STATUS.get(seen.state, "quiet")),
+        StatusLine([seen.state, seen.project, f"on {session.target}"], STATUS.get(seen.state, "quiet")),
         *(counts_display(seen.counts, seen.eta) if seen.counts is not None else []),
         Section("Failed for good", blocks=[failed] if failed.items else []),
         FactsBlock([(label, brief(value, VALUE)) for label, value in session_facts(session, seen)]),
@@ -63,7 +63,7 @@ def future_display(future: TaskFuture) -> Display:
     """What became of a task so far; its result only where that is a number, a text or nothing."""
     state = future.state()
     return [
-        Headline([state, future.task], STATUS.get(state, "quiet")),
+        StatusLine([state, future.task], STATUS.get(state, "quiet")),
         FactsBlock([(label, brief(value, VALUE)) for label, value in future_facts(future, state)]),
     ]
 

@@ -58,7 +58,7 @@ def shown(
     from rich.console import Console
     from rich.live import Live
 
-    bar = Bar(counts, eta)
+    bar = ProgressBar(counts, eta)
     console = Console(stderr=True)
     # The program's own output is its own: it is not redirected through the display.
     with Live(
@@ -72,7 +72,7 @@ def shown(
         yield
 
 
-class Bar:
+class ProgressBar:
     """The counts as a line: how many of how many, what went wrong, and how long it still takes."""
 
     def __init__(self, counts: Callable[[], Counts], eta: Callable[[], Eta | None] | None = None) -> None:

@@ -63,7 +63,7 @@ class Remarks(NamedTuple):
     more: str = ""
 
 
-class Headline(NamedTuple):
+class StatusLine(NamedTuple):
     """The answer, in a few words side by side; the first is a status where `style` is one of `STYLES`."""
 
     words: Sequence[str]
@@ -124,7 +124,9 @@ class Section(NamedTuple):
         return bool(self.note or self.blocks)
 
 
-Block = FactsBlock | Labelled | TableBlock | Items | Remarks | Headline | Paragraph | Bar | Verbatim | Folded
+Block = (
+    FactsBlock | Labelled | TableBlock | Items | Remarks | StatusLine | Paragraph | Bar | Verbatim | Folded
+)
 
 
 def section_text(section: Section, *, width: int, ink: Ink) -> str:
@@ -167,7 +169,7 @@ def _block(block: Block, width: int, ink: Ink, indent: str = "  ") -> list[str]:
         case Remarks(sentences, more):
             lines = (wrap(clean(text), width, first="  - ", rest="    ") for text in sentences)
             return [line for wrapped in lines for line in wrapped] + _more(more)
-        case Headline(words):
+        case StatusLine(words):
             return wrap(" · ".join(map(brief, words)), width)
         case Paragraph(text):
             return [line for one in text.splitlines() for line in wrap(clean(one), width)]
@@ -403,7 +405,7 @@ def _markdown_block(block: Block) -> str:
             return "\n".join(lines_) + _markdown_more(more)
         case Remarks(sentences, more):
             return "\n".join(f"- {escaped(text)}" for text in sentences) + _markdown_more(more)
-        case Headline() | Paragraph() | Bar() | Verbatim() | Folded():
+        case StatusLine() | Paragraph() | Bar() | Verbatim() | Folded():
             return "\n".join(map(escaped, _block(block, sys.maxsize, Ink(False))))
 
 

@@ -381,7 +381,7 @@ _NOT_ENFORCED = frozenset({"local", None})
 """Providers that give no worker a limit of its own; None is a run without a session."""
 
 
-class PlannedTask(Struct, frozen=True):
+class ManifestTask(Struct, frozen=True):
     """What the manifest says of a task."""
 
     component: str | None = None
@@ -396,14 +396,14 @@ class RunPlan(Struct, frozen=True):
     """Name of the manifest's file; None where the run had none."""
     target: str | None = None
     components: dict[str, Any] = {}
-    tasks: dict[str, PlannedTask] = {}
+    tasks: dict[str, ManifestTask] = {}
 
-    def task(self, group: Group) -> PlannedTask:
+    def task(self, group: Group) -> ManifestTask:
         """What it says of the task of a group."""
-        return self.tasks.get(group.task or "", PlannedTask())
+        return self.tasks.get(group.task or "", ManifestTask())
 
 
-class Machine(Struct, frozen=True):
+class MachineMemory(Struct, frozen=True):
     """`environment.json`, as far as it tells of memory; of the run's own process when it began."""
 
     memory_bytes: int | None = None
@@ -424,7 +424,7 @@ class RequestedResources(Struct, frozen=True, kw_only=True):
     task_in_manifest: bool
 
 
-class RunRecord(Struct, kw_only=True):
+class RunContext(Struct, kw_only=True):
     """What a run's record says beside its failures."""
 
     run: Run
@@ -432,7 +432,7 @@ class RunRecord(Struct, kw_only=True):
     """What names the run to a command."""
     workers: WorkerHosts
     plan: RunPlan
-    machine: Machine
+    machine: MachineMemory
     requests: dict[str, Requested]
     """What the tasks of the groups asked for, by their roots."""
     successes: dict[str, Success]
@@ -470,7 +470,7 @@ class RunRecord(Struct, kw_only=True):
 
 def read_record(
     run: Run, ref: str, tables: RunTables, workers: WorkerHosts, groups: Sequence[Group]
-) -> RunRecord:
+) -> RunContext:
     """The record, as far as these groups need it."""
     document = read_document(run.path / layout.PLAN, RunPlan)
     plan = document.value or RunPlan()
@@ -480,12 +480,12 @@ def read_record(
     if document.problem and (run.path / layout.PLAN).exists():
         why = document.problem.partition(": ")[2]
         problems.append(f"{layout.PLAN} cannot be read, so what was asked for is known in part: {why}")
-    return RunRecord(
+    return RunContext(
         run=run,
         ref=ref,
         workers=workers,
         plan=plan,
-        machine=read_document(run.path / layout.ENVIRONMENT, Machine).value or Machine(),
+        machine=read_document(run.path / layout.ENVIRONMENT, MachineMemory).value or MachineMemory(),
         requests={group.root: asked for group, asked in zip(groups, requests, strict=True)},
         successes=read_successes(tables, {group.task for group in groups if group.task}),
         values=read_nonfinite(tables),

@@ -25,7 +25,7 @@ from flightlog.analyze.diagnosis.read import (
     FailureContext,
     Nonfinite,
     RequestedResources,
-    RunRecord,
+    RunContext,
     Success,
     WorkerHosts,
 )
@@ -212,7 +212,7 @@ class Origin(NamedTuple):
 class GroupCase(Struct, kw_only=True):
     """All there is to say of a group before it is explained."""
 
-    record: RunRecord
+    record: RunContext
     group: Group
     case: Case
     facts: RunFacts
@@ -229,7 +229,7 @@ class GroupCase(Struct, kw_only=True):
     became NaN."""
 
 
-def case_of(record: RunRecord, group: Group, around: FailureContext) -> GroupCase:
+def case_of(record: RunContext, group: Group, around: FailureContext) -> GroupCase:
     """Put the case of a group together: its text, its facts, and where each of them stands in the run."""
     run, machine, success = record.run, record.machine, record.successes.get(group.task or "")
     job, asked = _job(group, record.workers), record.requested(group)

@@ -44,7 +44,7 @@ from flightlog.engines.dask.attempt import (
 from flightlog.engines.dask.cluster import Connection
 from flightlog.engines.dask.messages import Arrivals
 from flightlog.engines.dask.scheduler_plugin import Once
-from flightlog.engines.dispatcher import CLOSED, Dispatcher, Worker
+from flightlog.engines.dispatcher import CLOSED, DispatchedWorker, Dispatcher
 from flightlog.engines.execute import Started
 from flightlog.engines.exit_reason import ExitReason
 from flightlog.engines.relay.chunks import ChunkReceiver
@@ -85,7 +85,7 @@ SETTLE_S = 10.0
 """How long workers that do not see the run directory may take to send what they have recorded."""
 
 
-class DaskCluster(Worker):
+class DaskCluster(DispatchedWorker):
     """A Dask cluster that this process has a client on: backend of the dispatcher, and its one worker, for
     Dask schedules attempts itself. Everything happens on the dispatcher's thread, but for what is said to be
     from any.

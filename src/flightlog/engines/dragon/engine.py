@@ -21,7 +21,7 @@ from flightlog.core.errors import MissingExtra, UsageError
 from flightlog.engines import program
 from flightlog.engines.attempts import Attempt
 from flightlog.engines.contract import PooledEngine, check_counts
-from flightlog.engines.dispatcher import Dispatcher, Worker
+from flightlog.engines.dispatcher import DispatchedWorker, Dispatcher
 from flightlog.engines.execute import Started, execute
 from flightlog.engines.processes import descendants, end_all
 from flightlog.engines.program import add_paths, main_program, refuse_while_main_is_imported, with_main
@@ -249,7 +249,7 @@ dumps = partial(program.dumps, main_is_there=True)
 """Pickles calls for workers, and results for the program."""
 
 
-class DragonProcess(Worker):
+class DragonProcess(DispatchedWorker):
     """One process that Dragon runs on a node. `Exception` of any kind where it cannot be launched.
 
     What it says is posted by a thread of its own, and in the end a frame of kind `GONE`. Each worker has two

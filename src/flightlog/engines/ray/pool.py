@@ -19,7 +19,7 @@ from msgspec import Struct
 from flightlog.core.units import format_bytes
 from flightlog.engines.attempts import Attempt
 from flightlog.engines.contract import Outcome, Resources, WorkerView
-from flightlog.engines.dispatcher import CLOSED, Dispatcher, Worker
+from flightlog.engines.dispatcher import CLOSED, DispatchedWorker, Dispatcher
 from flightlog.engines.exit_reason import ExitReason, OomKills, WatchedProcess, describe_exit
 from flightlog.engines.local_channel import ChannelServer
 from flightlog.engines.processes import descendants, end_all
@@ -64,7 +64,7 @@ _NAMES = {"num_cpus": "CPU", "num_gpus": "GPU", "memory": "memory"}
 """Ray's names of resources, by those of a task's options."""
 
 
-class RayCluster(Worker):
+class RayCluster(DispatchedWorker):
     """A Ray that this process is connected to: backend of the dispatcher, and its one worker, for Ray
     schedules attempts itself.
 

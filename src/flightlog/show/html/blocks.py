@@ -10,12 +10,12 @@ from flightlog.show.document import (
     Block,
     FactsBlock,
     Folded,
-    Headline,
     Items,
     Labelled,
     Paragraph,
     Remarks,
     Section,
+    StatusLine,
     TableBlock,
     Verbatim,
 )
@@ -58,7 +58,7 @@ def blocks_of(section: Section, limits: Limits = PAGE) -> list[Element]:
 def block_of(block: Block, limits: Limits = PAGE) -> Iterable[Element]:
     """One block, and below it how much is not shown."""
     match block:
-        case Headline(words, style):
+        case StatusLine(words, style):
             first, *rest = [said(word) for word in words]
             status = tag("b", first, class_=style) if style else first
             yield tag("div", status, [f" · {word}" for word in rest], class_="headline")
