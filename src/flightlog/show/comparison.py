@@ -5,7 +5,7 @@ differences.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from flightlog.core.text import first_line, plural
@@ -365,6 +365,9 @@ NAMED = 3
 def answer_text(comparison: Comparison) -> str:
     """What changed, in a sentence that ends in a full stop; names of tasks are in backticks."""
     head, (reasons, others) = wall_text(comparison), _parts(comparison)
+    lost = [f"{side} lost {_lines(of)}" for side, of in zip("AB", comparison.lost, strict=True) if of]
+    if lost:
+        return f"{head}; {' and '.join(lost)}, so what changed in them is unknown."
     if not reasons and not others:
         compared = [change for change in comparison.durations if change.verdict != "inconclusive"]
         if compared:
@@ -378,6 +381,12 @@ def answer_text(comparison: Comparison) -> str:
         return f"{head}; {tail}."
     said = f"{head}: {', '.join(reasons)}" if reasons else head
     return f"{said}{'; but ' if reasons else ', but '}{', '.join(others)}." if others else f"{said}."
+
+
+def _lines(lost: Mapping[str, int]) -> str:
+    """`1,037 lines of tasks and 3 of spans`."""
+    number, *others = (f"{number:,} of {stream}" for stream, number in lost.items())
+    return " and ".join([number.replace(" of ", " lines of ", 1), *others])
 
 
 def _share_tasks(comparison: Comparison) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -107,6 +108,11 @@ def _compared(before: RunGroup, after: RunGroup, told: Sequence[str]) -> Compari
         elapsed = elapsed_notes(tables, runs)
         figures = reading.result()
     old, new = ([figures[run.run_id] for run in side] for side in sides)
+    lost = (_lost(before), _lost(after))
+    whole = {kind for kind in ("task", "span") if not any(f"{kind}s" in side for side in lost)}
+    if "task" not in whole:
+        whole.clear()  # tasks say which of their spans a cache spared
+    matched = {key: one for key, one in matched.items() if key[0] in whole}
     currencies = _currencies(old, new)
     one_currency = len(currencies) == 1
     return Comparison(
@@ -116,12 +122,14 @@ def _compared(before: RunGroup, after: RunGroup, told: Sequence[str]) -> Compari
         worker_s=_change(
             old, new, lambda run: run.time.whole.total_s if run.time and run.time.workers else None
         ),
-        explained=explain(old, new),
-        tasks={kind: _change(old, new, _counter(kind)) for kind in old[0].counts},
+        explained=explain(old, new) if "task" in whole else None,
+        tasks={
+            kind: _change(old, new, _counter(kind) if "task" in whole else _unknown) for kind in old[0].counts
+        },
         durations=judge(_worth_telling(matched, old, new)),
-        appeared=[count for count, side in names if side == 1],
-        vanished=[count for count, side in names if side == 0],
-        arguments=arguments,
+        appeared=[count for count, side in names if side == 1 and count.kind in whole],
+        vanished=[count for count, side in names if side == 0 and count.kind in whole],
+        arguments=arguments if "task" in whole else [],
         resources=[_run_resources(old, new), *by_task],
         failures=failures,
         cache=CacheChange(
@@ -134,6 +142,7 @@ def _compared(before: RunGroup, after: RunGroup, told: Sequence[str]) -> Compari
         currency=currencies.pop() if one_currency else None,
         environment=compare_environments(*sides),
         notes=[*told, *elapsed, *_notes(before, after, old, new)],
+        lost=lost,
     )
 
 
@@ -387,9 +396,6 @@ def _notes(
         if run.status != "completed":
             how = "may have ended early" if run.status == "unknown" else f"is {run.status}"
             notes.append(f"{run.run_id} {how}: it tells of less than a whole run")
-        lost = _lost(run)
-        if lost:
-            notes.append(f"{run.run_id} lost {lost:,} lines, whose tasks are not counted")
     for group in (before, after):
         asked = group.asked.rpartition(":last")[2]
         if (
@@ -412,8 +418,19 @@ def _currencies(old: Sequence[ComparedRunFigures], new: Sequence[ComparedRunFigu
     return {run.currency for run in (*old, *new) if run.cost is not None and run.currency is not None}
 
 
-def _lost(run: Run) -> int:
-    return sum(sum(writer.lost.values()) for writer in run.writers())
+def _unknown(_: ComparedRunFigures) -> None:
+    """What a lost line would have said."""
+
+
+def _lost(group: RunGroup) -> dict[str, int]:
+    """Lines that could not be written, and those of files that are missing, by stream."""
+    lost: Counter[str] = Counter()
+    for run in group.runs:
+        there = run.streams()
+        for writer in run.writers():
+            lost.update(writer.lost)
+            lost.update({stream: n for stream, n in writer.lines.items() if stream not in there})
+    return {stream: number for stream, number in sorted(lost.items()) if number}
 
 
 NAMED = 5

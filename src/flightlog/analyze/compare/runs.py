@@ -223,7 +223,8 @@ def _time(whole: RunTables, run: Run, wall_s: float | None) -> Shares | None:
         make_workers(tables, until, run.events("workers"))
         # Where workers are known, their time is split, and of spans only transfers matter.
         source = "transfers" if _is_so(tables, "SELECT count(*) > 0 FROM worker_facts") else "compared_spans"
-        spans = f"SELECT *, duration_s AS self_s, false AS open FROM {source} WHERE run_id = {one}"  # noqa: S608
+        of_run = f"{source} WHERE run_id = {one}"
+        spans = f"SELECT *, duration_s AS self_s, false AS open FROM {of_run}"  # noqa: S608 - quoted
         make_span_intervals(tables, spans)
         return shares(tables, (start, until))
     finally:

@@ -248,7 +248,8 @@ FROM attempts ANTI JOIN again USING (task_id)
 
 def with_run_id(run_id: str, statement: str) -> str:
     """The attempts that a statement gives, with the columns of the view `attempts`."""
-    return f"SELECT CAST({text(run_id)} AS VARCHAR) AS run_id, {', '.join(COLUMNS)} FROM ({statement})"  # noqa: S608 - ours
+    run, names = f"CAST({text(run_id)} AS VARCHAR) AS run_id", ", ".join(COLUMNS)
+    return f"SELECT {run}, {names} FROM ({statement})"  # noqa: S608 - ours
 
 
 def tasks_of_one(connection: duckdb.DuckDBPyConnection) -> str:
