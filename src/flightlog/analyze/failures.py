@@ -12,8 +12,6 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from flightlog.core.text import INDEX
-
 if TYPE_CHECKING:
     from flightlog.store.tables.run_tables import RunTables
 
@@ -93,7 +91,6 @@ def texts_of(tables: RunTables, examples: Mapping[str, tuple[str | None, int | N
 
 
 _MACROS = rf"""
-CREATE OR REPLACE TEMP MACRO task_name(task) AS regexp_replace(task, '{INDEX}', '\1');
 CREATE OR REPLACE TEMP MACRO needed(words) AS
     nullif(regexp_extract(words, '^[^\n]*? \(([^()\s]+)\), which [^\n]*? depends on, ', 1), '');
 CREATE OR REPLACE TEMP MACRO cause_of(fingerprint, error_type, message) AS
@@ -122,7 +119,7 @@ WITH accounts AS (
     SELECT rank, scope, error_type, words, fingerprint, task, NULL, attempt, worker, exit_code, signal, moment
     FROM accounts WHERE task_id IS NULL
 )
-SELECT cause_of(fingerprint, error_type, words) AS cause, *, task_name(task) AS name,
+SELECT cause_of(fingerprint, error_type, words) AS cause, *, base_name(task) AS name,
     CASE WHEN task_id IS NOT NULL THEN attempt END AS of_attempt,
     CAST(NULL AS VARCHAR) AS incident
 FROM told

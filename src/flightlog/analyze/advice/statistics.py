@@ -313,7 +313,7 @@ WITH troubled AS (
         FROM named
     WHERE name IS NOT NULL AND state IN ('completed', 'failed')
         AND task_id IN (SELECT task_id FROM attempt_intervals WHERE state = 'failed')
-), tasks AS (
+), troubled_tasks AS (
     SELECT any_value(name) AS name, task_id, arg_min_null(error_type, attempt) AS error_type,
         min(attempt) AS first, max(attempt) AS last, arg_min(state, attempt) AS began_as,
             arg_max(state, attempt) AS state,
@@ -325,7 +325,7 @@ SELECT name, error_type, count(*) AS tasks, count(*) FILTER (last > first) AS tr
     count(*) FILTER (last > first AND state = 'completed') AS rescued,
     count(*) FILTER (last > first AND state = 'failed' AND kinds = 1) AS same_again,
     coalesce(sum(ns - first_ns) FILTER (state = 'failed'), 0) / 1e9 AS again_s
-FROM tasks WHERE first = 1 AND began_as = 'failed' GROUP BY name, error_type
+FROM troubled_tasks WHERE first = 1 AND began_as = 'failed' GROUP BY name, error_type
 ORDER BY count(*) DESC, name, error_type LIMIT $kinds
 """
 _MESSAGES = """

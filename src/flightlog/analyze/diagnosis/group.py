@@ -373,7 +373,7 @@ SELECT strftime(max(moment), '%Y-%m-%dT%H:%M:%S.%fZ') FROM (
 """
 
 _FLYING = """
-SELECT task_name(task) AS name, count(*) AS number FROM (
+SELECT base_name(task) AS name, count(*) AS number FROM (
     SELECT task_id, attempt, any_value(task) AS task FROM task_events WHERE event = 'task_started'
         GROUP BY task_id, attempt
 ) AS begun ANTI JOIN ended ON ended.task_id = begun.task_id AND ended.attempt = begun.attempt

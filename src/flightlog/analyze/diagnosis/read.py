@@ -221,7 +221,7 @@ def read_successes(tables: RunTables, tasks: Collection[str]) -> dict[str, Succe
 
 
 _SUCCESSES = """
-SELECT task_name(task) AS name, count(*), max(peak_rss_bytes, 3), max(duration_s) FROM ended
+SELECT base_name(task) AS name, count(*), max(peak_rss_bytes, 3), max(duration_s) FROM ended
 WHERE event = 'task_completed' AND name IN (SELECT unnest($tasks::VARCHAR[])) GROUP BY name
 """
 
@@ -365,13 +365,13 @@ ORDER BY number, sampled
 
 _RUNNING = """
 WITH beside AS (
-    SELECT number, task_name(ended.task) AS task, count(*) AS times FROM ended
+    SELECT number, base_name(ended.task) AS task, count(*) AS times FROM ended
     LEFT JOIN lives_on USING (worker) JOIN places ON coalesce(lives_on.host, $home) = places.host
     WHERE ended.worker IS NOT NULL AND ended.duration_s IS NOT NULL AND event <> 'task_retried'
         AND epoch(ended.moment) >= places.gone_at - 0.02
             AND epoch(ended.moment) - ended.duration_s < places.gone_at
         AND ended.task_id IS DISTINCT FROM places.task_id
-    GROUP BY number, task_name(ended.task)
+    GROUP BY number, base_name(ended.task)
 )
 SELECT number, CAST(sum(times) AS BIGINT), list(task ORDER BY times DESC, task) FROM beside GROUP BY number
 """

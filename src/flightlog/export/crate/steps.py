@@ -36,7 +36,7 @@ USED = (
 
 _ATTEMPTS = f"""
 SELECT
-    coalesce(nullif(regexp_replace(task, '\\[[^\\]]*\\]$', ''), ''), 'task') AS step,
+    coalesce(nullif(base_name(task), ''), 'task') AS step,
     task || CASE WHEN attempt > 1 THEN ', attempt ' || attempt ELSE '' END AS name, 'task' AS kind,
     task_id AS id, attempt, state, worker, started_at, ended_at, error_type, error_message,
     left(args::VARCHAR, {MAX_ARGS + 1}) AS arguments, {", ".join(USED)}

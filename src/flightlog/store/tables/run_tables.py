@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_NAMED = re.compile(r"(?:\b(?:FROM|JOIN|UPDATE|INTO|DESCRIBE)|,)\s+\"?(\w+)", re.IGNORECASE)
-"""Where a statement of ours names a relation."""
+_NAMED = re.compile(r"\b(?:FROM|JOIN|UPDATE|INTO|DESCRIBE)\s+\"?(\w+)", re.IGNORECASE)
+"""Where a statement of ours names a relation; none stands behind a comma, as columns do."""
 _OF_ONE_RUN = {
     "task_lines": "tasks",
     "attempt_intervals": "tasks",
