@@ -118,7 +118,7 @@ def run_command(
     (output, output_writer), (errors, errors_writer) = make_pipe(), make_pipe()
     said = {output: bytearray(), errors: bytearray()}
     try:
-        pid = os.posix_spawnp(
+        pid = posix.posix_spawnp(
             arguments[0],
             arguments,
             environ,

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import os
+import posix
 import signal
 import sys
 import time
@@ -317,7 +318,7 @@ def _bury(followers: Collection[FollowerProcess]) -> None:
             if one.pid_start != float(fields[17]):
                 _to_bury.remove(one)
             elif state == b"Z" and int(parent) == os.getpid():
-                os.waitpid(one.pid, os.WNOHANG)
+                posix.waitpid(one.pid, os.WNOHANG)
                 _to_bury.remove(one)
         except (OSError, ValueError):  # gone, somebody else's, or no such system
             if one in _to_bury:
