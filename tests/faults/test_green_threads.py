@@ -139,6 +139,22 @@ def test_a_patched_program_runs_and_is_recorded_whenever_it_patches(library, whe
     assert all(list(run.events("resources")) for run in found)
 
 
+HUBS = """
+import gc, gevent.hub, subprocess
+os.chdir(runs)
+subprocess.run(["git", "init", "-q"], check=True)  # that its work is committed is asked of git
+with flightlog.record("green", runs_dir=runs, sample_interval_s=None) as run:
+    deadline = time.monotonic() + 30
+    while not (run.path / "environment.json").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    print(sum(isinstance(one, gevent.hub.Hub) for one in gc.get_objects()))
+"""
+
+
+def test_threads_of_the_recorder_make_no_hub_in_a_patched_program(tmp_path):
+    assert outcome(HUBS, "gevent", "before", tmp_path) == (0, "1\n", "")
+
+
 INTERRUPTED = """
 def wait():
     with flightlog.span("waits"):
