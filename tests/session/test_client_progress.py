@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from flightlog.session.progress import Bar, shown
+from flightlog.session.progress import ProgressBar, shown
 from flightlog.session.tracking import Counts
 
 
@@ -20,7 +20,7 @@ COUNTS = Counts(submitted=1200, completed=1100, failed=3, cancelled=0, retried=1
 
 
 def test_the_counts_are_put_into_words():
-    assert Bar(lambda: COUNTS).text() == "1,103/1,200 · 3 failed · 12 retried"
+    assert ProgressBar(lambda: COUNTS).text() == "1,103/1,200 · 3 failed · 12 retried"
 
 
 def test_on_a_terminal_a_bar_is_drawn_on_standard_error(monkeypatch: pytest.MonkeyPatch):

@@ -7,7 +7,7 @@ from sessions import THREADS, session_in
 
 from flightlog.analyze.predict.eta import Eta
 from flightlog.core.stats import Distribution
-from flightlog.session.progress import EVERY_S, RECENT, Bar, TaskPace, eta_text
+from flightlog.session.progress import EVERY_S, RECENT, ProgressBar, TaskPace, eta_text
 from flightlog.session.tracking import Counts
 
 
@@ -137,10 +137,11 @@ def test_what_is_left_is_put_into_words(eta, text):
 def test_the_bar_says_it_until_everything_has_ended():
     eta = Eta(expected=180, low=120, high=300)
     assert (
-        Bar(lambda: Counts(submitted=9, completed=3), lambda: eta).text() == "3/9 · about 3 min left (2 to 5)"
+        ProgressBar(lambda: Counts(submitted=9, completed=3), lambda: eta).text()
+        == "3/9 · about 3 min left (2 to 5)"
     )
-    assert Bar(lambda: Counts(submitted=9, completed=9), lambda: eta).text() == "9/9"
-    assert Bar(lambda: Counts(submitted=9, completed=3), lambda: None).text() == "3/9"
+    assert ProgressBar(lambda: Counts(submitted=9, completed=9), lambda: eta).text() == "9/9"
+    assert ProgressBar(lambda: Counts(submitted=9, completed=3), lambda: None).text() == "3/9"
 
 
 def test_every_task_of_a_session_is_counted_to_its_end_however_it_ends(tmp_path):

@@ -64,7 +64,7 @@ def make_lock(
     environment: Environment,
     *,
     contents: Contents | None = None,
-    environ: Mapping[str, str] = os.environ,
+    environ: Mapping[str, str] | None = None,
 ) -> Lock:
     """The lock of what runs now.
 
@@ -72,6 +72,7 @@ def make_lock(
     with the variables in `environ`; give it as `for_target` does, for a target's overlay may name other
     images.
     """
+    environ = os.environ if environ is None else environ
     folder = manifest.path.parent
     locked = dict(lock_function(function, folder) for function in functions)
     return Lock(
@@ -86,11 +87,12 @@ def make_lock(
 
 
 def relock(
-    manifest: Manifest, before: Lock, environment: Environment, *, environ: Mapping[str, str] = os.environ
+    manifest: Manifest, before: Lock, environment: Environment, *, environ: Mapping[str, str] | None = None
 ) -> Lock:
     """A lock of now to hold against an earlier one: its functions are looked up in their files, not
     imported.
     """
+    environ = os.environ if environ is None else environ
     folder = manifest.path.parent
     fresh = make_lock(manifest, (), environment, environ=environ)
     functions = {name: relock_function(name, found, folder) for name, found in before.functions.items()}

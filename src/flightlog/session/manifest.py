@@ -247,7 +247,7 @@ LOCAL = "local"
 def pick_target(
     manifest: Manifest,
     argument: str | None = None,
-    environ: Mapping[str, str] = os.environ,
+    environ: Mapping[str, str] | None = None,
     slurm_present: bool | None = None,
 ) -> str:
     """The target to run on, a name in the manifest.
@@ -256,6 +256,7 @@ def pick_target(
     is; the target called `local`; the only target there is. A name that is not there, and no answer at all,
     are a `UsageError` that lists the targets. `slurm_present` is looked up where it is None.
     """
+    environ = os.environ if environ is None else environ
     if argument is not None:
         return _checked(manifest, argument, "")
     wanted = read_settings(environ).target
@@ -273,8 +274,9 @@ def pick_target(
     )
 
 
-def slurm_here(environ: Mapping[str, str] = os.environ) -> bool:
+def slurm_here(environ: Mapping[str, str] | None = None) -> bool:
     """Whether this is a Slurm job, or a machine that can submit one."""
+    environ = os.environ if environ is None else environ
     if environ.get("SLURM_JOB_ID"):
         return True
     from shutil import which  # brings every compression module along

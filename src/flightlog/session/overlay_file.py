@@ -38,7 +38,7 @@ def pick_overlay(
     manifest: Manifest,
     target: str,
     overlay: str | os.PathLike[str] | None = None,
-    environ: Mapping[str, str] = os.environ,
+    environ: Mapping[str, str] | None = None,
 ) -> Manifest:
     """The manifest with what was picked laid over it and over the target's own overlay; as it is where
     nothing was.
@@ -47,6 +47,7 @@ def pick_overlay(
     folder. Without it, `FLIGHTLOG_OVERLAY` says. One that is not there is a `UsageError`, one that makes no
     sense a `ManifestError`.
     """
+    environ = os.environ if environ is None else environ
     wanted = os.fspath(overlay) if overlay is not None else read_settings(environ).overlay
     if wanted is None:
         return manifest

@@ -62,7 +62,7 @@ class TaskDefaults(Struct, frozen=True, kw_only=True):
         cls,
         contents: Contents,
         folder: Path,
-        environ: Mapping[str, str] = os.environ,
+        environ: Mapping[str, str] | None = None,
         written: Contents | None = None,
     ) -> TaskDefaults:
         """Those of a manifest that lies in a folder. `FLIGHTLOG_CACHE_DIR` comes before its `local_cache`.
@@ -70,6 +70,7 @@ class TaskDefaults(Struct, frozen=True, kw_only=True):
         `written` is the same manifest with its variables unexpanded: outputs are recorded as they stand
         there. Without it they are recorded as they stand in `contents`.
         """
+        environ = os.environ if environ is None else environ
         return cls(
             tasks=contents.tasks,
             written={} if written is None else written.tasks,
@@ -142,12 +143,13 @@ class TaskDefaults(Struct, frozen=True, kw_only=True):
         )
 
 
-def local_cache(contents: Contents, folder: Path, environ: Mapping[str, str] = os.environ) -> str | None:
+def local_cache(contents: Contents, folder: Path, environ: Mapping[str, str] | None = None) -> str | None:
     """Where `cacheable` functions keep their results by the environment, else by a manifest in a folder;
     absolute.
 
     None where neither says.
     """
+    environ = os.environ if environ is None else environ
     chosen = cache_folder(environ)
     if chosen is not None:
         return str(chosen.absolute())

@@ -338,10 +338,13 @@ class Draft:
             self.path.unlink()
 
 
-def index_file(runs_dir: Path, environ: Mapping[str, str] = os.environ, writable: bool | None = None) -> Path:
+def index_file(
+    runs_dir: Path, environ: Mapping[str, str] | None = None, writable: bool | None = None
+) -> Path:
     """Where the index of a folder of runs is, or would be: in it, or in the user's cache where it is
     read-only.
     """
+    environ = os.environ if environ is None else environ
     user = os.geteuid() if hasattr(os, "geteuid") else 0
     name = f".index-v{VERSION}-{user}.json"
     if os.access(runs_dir, os.W_OK | os.X_OK) if writable is None else writable:

@@ -599,8 +599,9 @@ def _shrink(cache: RemoteCache, run_id: str) -> int:
         return before - kept.size_bytes
 
 
-def cache_root(environ: Mapping[str, str] = os.environ) -> Path:
+def cache_root(environ: Mapping[str, str] | None = None) -> Path:
     """The folder that holds the copies of all addresses: in the user's cache."""
+    environ = os.environ if environ is None else environ
     return user_cache(environ) / "remote"
 
 
