@@ -41,7 +41,10 @@ class FakeWorker(DispatchedWorker):
 class FakeBackend:
     def __init__(self):
         self.sent, self.signals, self.removed, self.launches = [], [], [], 0
-        self.launch_error = None
+        self.launch_error, self.places = None, 100
+
+    def has_room(self):
+        return self.launches - len(self.removed) < self.places
 
     def can_end(self, attempt):
         return True
@@ -99,6 +102,28 @@ def test_an_attempt_whose_worker_dies_before_it_began_is_given_to_another_one_a_
     assert (outcome.end, outcome.signal, outcome.pid) == ("lost", "SIGKILL", TRIES + 1)
     assert backend.sent == [work.task_id] * (TRIES + 1)
     assert [r.event.signal for r in reported.reports if isinstance(r.event, WorkerLost)] == ["SIGKILL"] * 4
+
+
+def test_what_waits_while_a_worker_that_is_ended_holds_its_place_is_not_lost():
+    backend = FakeBackend()
+    backend.places = 1
+    backend.on_sent = lambda worker, attempt: backend.held.append((worker, attempt))
+    backend.held = []
+    with running(backend) as (dispatcher, reported):
+        first, second = make_work(abs, 1), make_work(abs, 2)
+        dispatcher.submit(first)
+        deadline = time.monotonic() + 30
+        while not backend.held and time.monotonic() < deadline:
+            time.sleep(0.01)
+        dispatcher.submit(second)
+        dispatcher.cancel(first.task_id, "because")
+        time.sleep(0.6)  # three launches would have failed by now
+        assert backend.launches == 1
+        [(worker, _)] = backend.held
+        backend.on_sent = lambda _worker, attempt: dispatcher.ended(attempt, Outcome(end="completed"))
+        dispatcher.loop.post(dispatcher.died, worker, -9)
+        assert reported.outcome(second).end == "completed"
+        assert reported.outcome(first).end == "cancelled"
 
 
 def test_when_no_worker_can_be_launched_a_few_times_in_a_row_what_waits_is_lost(caplog):

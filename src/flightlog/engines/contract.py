@@ -138,7 +138,7 @@ class Engine(Protocol):
 class PooledEngine:
     """An engine over a pool, which does the work: most often a `Dispatcher`. `_make_pool` is the engine's."""
 
-    _pool: Any
+    _pool: Any = None
 
     def __init__(self) -> None:
         self._pid: int | None = None
@@ -158,17 +158,17 @@ class PooledEngine:
 
     def submit(self, work: Work) -> None:
         """Take an attempt; its end will be reported, in whatever thread it comes about."""
-        if self._pid is None:
+        if self._pool is None:
             raise UsageError("the engine has not been started")
         self._pool.submit(work)
 
     def cancel(self, task_id: str, reason: str) -> bool:
         """Give an attempt up; whether it will be reported as cancelled."""
-        return self._pid is not None and bool(self._pool.cancel(task_id, reason))
+        return self._pool is not None and bool(self._pool.cancel(task_id, reason))
 
     def workers(self) -> Sequence[WorkerView]:
         """The workers there are."""
-        found: Sequence[WorkerView] = self._pool.workers() if self._pid is not None else ()
+        found: Sequence[WorkerView] = self._pool.workers() if self._pool is not None else ()
         return found
 
     def close(self, timeout_s: float = 10.0) -> None:
@@ -177,7 +177,7 @@ class PooledEngine:
 
         May be called twice. In a forked child it does nothing: the workers are its parent's.
         """
-        if self._pid != os.getpid():
+        if self._pid != os.getpid() or self._pool is None:
             return
         self._pool.close(timeout_s)
         atexit.unregister(self._at_exit)

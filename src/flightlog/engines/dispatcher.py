@@ -160,6 +160,12 @@ class Backend(Protocol):
         """Begin. What it raises is in `Dispatcher.opened`, and the reason that all attempts are lost."""
         ...
 
+    def has_room(self) -> bool:
+        """Whether another worker can be launched now: one that is leaving may hold its place until it is
+        gone.
+        """
+        ...
+
     def launch(self) -> DispatchedWorker:
         """Another worker. It is ready when it says so, or has set `ready_at`. Raises where there is none."""
         ...
@@ -407,7 +413,8 @@ class Dispatcher:
         self.review(worker)
 
     def _wants_worker(self) -> bool:
-        return not self._closing and self._workers.wants(self.attempts.waiting)
+        wanted = not self._closing and self._workers.wants(self.attempts.waiting)
+        return wanted and self._backend.has_room()
 
     def launch(self) -> None:
         """Have another worker."""

@@ -59,6 +59,8 @@ class LocalEngine(PooledEngine):
         start_method: Literal["spawn", "forkserver", "fork"] = "spawn",
         kill_grace_s: float = 2.0,
     ) -> None:
+        if threads_per_worker is None:
+            raise UsageError("threads_per_worker is None; it must be a whole number, 1 or more")
         check_counts(threads_per_worker=threads_per_worker, max_workers=max_workers)
         if start_method not in START_METHODS:
             raise UsageError(f"start_method is {start_method!r}; it may be {', '.join(START_METHODS)}")

@@ -69,6 +69,10 @@ class ProcessBackend:
         """Whether an attempt can be ended: with its process, if it is the only one there."""
         return self.threads == 1
 
+    def has_room(self) -> bool:
+        """Whether another worker can be launched now."""
+        return True
+
     def launch(self) -> WorkerProcess:
         """A new process. `Exception` of any kind: none is to be had, or the main module does not pickle."""
         others = [end for worker in self._workers for end in worker.end.descriptors()]

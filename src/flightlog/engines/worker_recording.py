@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import tempfile
 import threading
@@ -24,6 +25,8 @@ from flightlog.samplers.process import ProcessSampler
 from flightlog.store import layout
 from flightlog.store.documents import read_document
 from flightlog.store.liveness import this_host
+
+log = logging.getLogger("flightlog")
 
 SETTLE_S = 30.0
 """How long what was recorded may take to be home before the end of its task is told without waiting for
@@ -51,11 +54,17 @@ class WorkerRecording:
         if path is None:
             return here
         self._relays = self._relays or here != place
-        with self._lock:
-            if path not in self._places:
-                self._places[path] = here
-                run = join(path)
-                self._sampling[path] = None if run is None else sample_worker(run, self._worker, self._home)
+        try:
+            with self._lock:
+                if path not in self._places:
+                    self._places[path] = here
+                    run = join(path)
+                    self._sampling[path] = (
+                        None if run is None else sample_worker(run, self._worker, self._home)
+                    )
+        # Recording never keeps a task from running.
+        except Exception as error:  # noqa: BLE001
+            log.warning("this worker records nothing: %s: %s", type(error).__name__, error)
         return here
 
     def settle(self) -> None:

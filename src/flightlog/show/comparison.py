@@ -384,9 +384,8 @@ def answer_text(comparison: Comparison) -> str:
 
 
 def _lines(lost: Mapping[str, int]) -> str:
-    """`1,037 lines of tasks and 3 of spans`."""
-    number, *others = (f"{number:,} of {stream}" for stream, number in lost.items())
-    return " and ".join([number.replace(" of ", " lines of ", 1), *others])
+    """`1,037 lines of tasks and 1 line of spans`."""
+    return " and ".join(f"{plural(number, 'line')} of {stream}" for stream, number in lost.items())
 
 
 def _share_tasks(comparison: Comparison) -> bool:

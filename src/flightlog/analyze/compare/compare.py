@@ -36,6 +36,7 @@ from flightlog.analyze.compare.runs import (
 )
 from flightlog.analyze.compare.thresholds import ThresholdOutcome
 from flightlog.core.stats import stand_out
+from flightlog.core.text import plural
 from flightlog.core.units import format_count, format_duration
 from flightlog.store.layout import ELAPSED, Adopted
 from flightlog.store.read.snapshot import held_still
@@ -108,7 +109,7 @@ def _compared(before: RunGroup, after: RunGroup, told: Sequence[str]) -> Compari
         elapsed = elapsed_notes(tables, runs)
         figures = reading.result()
     old, new = ([figures[run.run_id] for run in side] for side in sides)
-    lost = (_lost(before), _lost(after))
+    lost = (_much_lost(before), _much_lost(after))
     whole = {kind for kind in ("task", "span") if not any(f"{kind}s" in side for side in lost)}
     if "task" not in whole:
         whole.clear()  # tasks say which of their spans a cache spared
@@ -396,6 +397,8 @@ def _notes(
         if run.status != "completed":
             how = "may have ended early" if run.status == "unknown" else f"is {run.status}"
             notes.append(f"{run.run_id} {how}: it tells of less than a whole run")
+        for stream, number in _lost(run).items():
+            notes.append(f"{run.run_id} lost {plural(number, 'line')} of {stream}, which are not counted")
     for group in (before, after):
         asked = group.asked.rpartition(":last")[2]
         if (
@@ -422,15 +425,33 @@ def _unknown(_: ComparedRunFigures) -> None:
     """What a lost line would have said."""
 
 
-def _lost(group: RunGroup) -> dict[str, int]:
+MUCH_LOST = 0.01
+"""Of a stream that lost a larger share of its lines, what they recorded is not compared."""
+
+
+def _lost(run: Run) -> dict[str, int]:
     """Lines that could not be written, and those of files that are missing, by stream."""
     lost: Counter[str] = Counter()
-    for run in group.runs:
-        there = run.streams()
-        for writer in run.writers():
-            lost.update(writer.lost)
-            lost.update({stream: n for stream, n in writer.lines.items() if stream not in there})
+    there = run.streams()
+    for writer in run.writers():
+        lost.update(writer.lost)
+        lost.update({stream: n for stream, n in writer.lines.items() if stream not in there})
     return {stream: number for stream, number in sorted(lost.items()) if number}
+
+
+def _much_lost(group: RunGroup) -> dict[str, int]:
+    """Those of tasks and spans of which a run of the group lost so many that the rest cannot stand for
+    them.
+    """
+    found: Counter[str] = Counter()
+    for run in group.runs:
+        recorded = Counter[str]()
+        for writer in run.writers():
+            recorded.update(writer.lines)
+        for stream, number in _lost(run).items():
+            if stream in {"tasks", "spans"} and number > MUCH_LOST * recorded[stream]:
+                found[stream] += number
+    return dict(found)
 
 
 NAMED = 5

@@ -202,5 +202,5 @@ class Comparison(Displayed, Struct, frozen=True, kw_only=True):
     notes: list[str]
     """What to bear in mind: runs that did not complete, lines lost, too few runs to know their noise."""
     lost: tuple[dict[str, int], dict[str, int]] = ({}, {})
-    """Lines that each side is known to have lost, by stream. What those recorded is not compared: a loss is
-    no change."""
+    """Lines of tasks and spans that each side is known to have lost, where they are more than a hundredth of
+    their stream. What those recorded is not compared: a loss is no change."""

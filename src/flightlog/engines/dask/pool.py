@@ -175,6 +175,10 @@ class DaskCluster(DispatchedWorker):
         dispatcher.launch()
         self._look_at_the_scheduler()
 
+    def has_room(self) -> bool:
+        """Whether another worker can be launched now."""
+        return True
+
     def launch(self) -> DaskCluster:
         """The cluster, which is there."""
         self.ready_at = time.monotonic()

@@ -175,6 +175,10 @@ class DragonBackend:
         """Any attempt can be ended, with its process."""
         return True
 
+    def has_room(self) -> bool:
+        """Whether a slot is free: that of a process that is being ended is its own until it is gone."""
+        return bool(self.free)
+
     def launch(self) -> DragonProcess:
         """A new process. `Exception` of any kind: whatever Dragon says to it."""
         worker = DragonProcess(self, self.free[0])

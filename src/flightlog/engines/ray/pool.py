@@ -117,6 +117,10 @@ class RayCluster(DispatchedWorker):
         """Any attempt can be ended, with its process."""
         return True
 
+    def has_room(self) -> bool:
+        """Whether another worker can be launched now."""
+        return True
+
     def launch(self) -> RayCluster:
         """The cluster, which is there."""
         self.ready_at = time.monotonic()

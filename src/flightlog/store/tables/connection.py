@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -17,6 +18,7 @@ from flightlog.core.errors import UsageError
 from flightlog.events import Event
 from flightlog.events.base import classes_in
 from flightlog.events.columns import columns, event_columns, projection, quoted
+from flightlog.store.liveness import unix_time
 from flightlog.store.read.files import MAX_LINE_BYTES
 
 if TYPE_CHECKING:
@@ -59,6 +61,35 @@ def records(found: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
     """The rows that a query has found, each by the names of its columns."""
     names = [column[0] for column in found.description or ()]
     return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+
+
+def create_table(
+    tables: Executes, name: str, columns: Mapping[str, str], rows: Sequence[Sequence[Any]]
+) -> None:
+    """Make a temporary table of these rows; `columns` are their names with their types.
+
+    Whole numbers that a column of 64 bits cannot hold are null.
+    """
+    values = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in columns]
+    for number, kind in enumerate(columns.values()):
+        if kind == "BIGINT":
+            values[number] = [within_64_bits(value) for value in values[number]]
+    lists = ", ".join(f"unnest(CAST(? AS {kind}[])) AS {column}" for column, kind in columns.items())
+    tables.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT {lists}", values)
+
+
+def utc_time(timestamp: str | None) -> datetime | None:
+    """A timestamp of a document as a column takes it; None where it is none."""
+    found = unix_time(timestamp)
+    try:
+        return None if found is None else datetime.fromtimestamp(found, UTC).replace(tzinfo=None)
+    except (OverflowError, ValueError, OSError):
+        return None
+
+
+def within_64_bits(number: int | None) -> int | None:
+    """A number that a column can hold; None for any other, which a document may claim."""
+    return number if number is not None and -(1 << 63) <= number < 1 << 63 else None
 
 
 _MISREAD = frozenset("*?[]{}\\")

@@ -350,6 +350,7 @@ def partition_of(project: str, start_time: str | None) -> str:
 
 def _write(tables: RunTables, table: str, target: Path, aside: Path) -> WrittenFile | None:
     """Write a table's rows, if it has any; what the folders say is left out of the file."""
+    tables.make([table])
     # One of ours.
     (count,) = tables.execute(f'SELECT count(*) FROM "{table}"').fetchone() or (0,)  # noqa: S608
     if not count:

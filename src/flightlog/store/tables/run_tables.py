@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from flightlog.core.errors import DamagedSnapshot
 from flightlog.core.text import INDEX, first_line
 from flightlog.core.time import moment
-from flightlog.store.liveness import latest, unix_time
+from flightlog.store.liveness import latest
 from flightlog.store.read.completeness import Coverage
 from flightlog.store.read.lines import Scan
 from flightlog.store.tables import attempts, intervals, workers
-from flightlog.store.tables.connection import path_text, records
+from flightlog.store.tables.connection import create_table, path_text, records, utc_time, within_64_bits
 from flightlog.store.tables.streams import RENAMED, StreamTables, open_streams, stream_of, union, view_names
 from flightlog.store.tables.views import DERIVED, KIND, NEEDS, STORED, attempts_of_one
 
@@ -33,6 +33,8 @@ T = TypeVar("T")
 
 _NAMED = re.compile(r"\b(?:FROM|JOIN|UPDATE|INTO|DESCRIBE)\s+\"?(\w+)", re.IGNORECASE)
 """Where a statement of ours names a relation; none stands behind a comma, as columns do."""
+_CREATED = re.compile(r"\bCREATE\s+(?:OR\s+REPLACE\s+)?(?:TEMP\s+)?(?:TABLE|VIEW)\s+(\w+)", re.IGNORECASE)
+"""Where it makes a table of the caller's own, which no stream of that name stands for."""
 _OF_ONE_RUN = {
     "task_lines": "tasks",
     "attempt_intervals": "tasks",
@@ -77,6 +79,7 @@ class RunTables:
 
         It may make temporary tables, which are the caller's own. Raises OSError where files cannot be read.
         """
+        self._made.update(_CREATED.findall(statement))
         self.make(_NAMED.findall(statement))
         return self._connection.execute(statement, parameters)
 
@@ -97,11 +100,7 @@ class RunTables:
 
     def keep(self, name: str, columns: Mapping[str, str], rows: Sequence[Sequence[Any]]) -> None:
         """Make a temporary table of rows that the caller has; `columns` are their names with their types."""
-        values = zip(*rows, strict=True) if rows else ((),) * len(columns)
-        lists = ", ".join(f"unnest(CAST(? AS {kind}[])) AS {column}" for column, kind in columns.items())
-        self._connection.execute(
-            f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT {lists}", [list(value) for value in values]
-        )
+        create_table(self._connection, name, columns, rows)
 
     def cursor(self) -> RunTables:
         """The tables of several runs for another thread: what was made so far, and nothing more."""
@@ -417,26 +416,16 @@ def _row(run: Run) -> list[Any]:
         run.run_id,
         info.project,
         run.status,
-        _time(info.start_time),
-        _time(ending.end_time),
+        utc_time(info.start_time),
+        utc_time(ending.end_time),
         ending.duration_s,
         info.target,
         info.provider,
         info.host or None,
         info.python,
         info.git_commit,
-        _count(info.tasks_submitted),
-        _count(info.tasks_completed),
-        _count(info.tasks_failed),
+        within_64_bits(info.tasks_submitted),
+        within_64_bits(info.tasks_completed),
+        within_64_bits(info.tasks_failed),
         path_text(run.path),
     ]
-
-
-def _count(number: int) -> int | None:
-    """A number that the column can hold; None for any other, which a document may claim."""
-    return number if -(1 << 63) <= number < 1 << 63 else None
-
-
-def _time(timestamp: str | None) -> str | None:
-    """A timestamp as DuckDB takes it; None where it is none."""
-    return None if unix_time(timestamp) is None else timestamp

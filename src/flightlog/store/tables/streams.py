@@ -15,7 +15,7 @@ import msgspec
 from flightlog.core.errors import UsageError
 from flightlog.events import streams
 from flightlog.events.columns import columns, projection, quoted
-from flightlog.store.liveness import latest, unix_time
+from flightlog.store.liveness import latest
 from flightlog.store.read.lines import watched
 from flightlog.store.tables.connection import (
     LONGEST_LINE_BYTES,
@@ -26,6 +26,7 @@ from flightlog.store.tables.connection import (
     private_connection,
     text,
     users_table,
+    utc_time,
 )
 from flightlog.store.tables.sources import Sources
 from flightlog.store.tables.views import HIDDEN, NEEDS, STORED
@@ -67,10 +68,11 @@ class StreamTables:
         Every stream that is declared has a view, empty where no run has it; of users' streams those that are
         there. Raises OSError where the files of a run cannot be read.
         """
+        wanted_names = {*streams, *(one.casefold() for one in streams)}
         wanted = [
             stream
             for stream, name in self.names.items()
-            if stream not in self._made and (stream in streams or name.casefold() in streams)
+            if stream not in self._made and (stream in wanted_names or name.casefold() in wanted_names)
         ]
         self._made.update(wanted)
         if self._names_alone:
@@ -94,13 +96,13 @@ class StreamTables:
         )
         for run in self._runs:
             beats = {
-                one.writer: one.heartbeat for one in run.writers() if unix_time(one.heartbeat) is not None
+                one.writer: one.heartbeat for one in run.writers() if utc_time(one.heartbeat) is not None
             }
-            of_run = run.info.end_time or latest(run.info.heartbeat, *beats.values())
+            of_run = run.info.end_time or latest(run.info.heartbeat, *beats.values()) or run.read().span()[1]
             self.connection.execute(
                 f"INSERT INTO {HIDDEN}.last_signs VALUES "  # noqa: S608 - a constant
-                "($1, $2, map($3::VARCHAR[], $4::VARCHAR[]::TIMESTAMP[]))",
-                [run.run_id, of_run if unix_time(of_run) is not None else None, [*beats], [*beats.values()]],
+                "($1, $2, map($3::VARCHAR[], $4::TIMESTAMP[]))",
+                [run.run_id, utc_time(of_run), [*beats], [*map(utc_time, beats.values())]],
             )
 
     def largest(self) -> list[str]:

@@ -14,6 +14,7 @@ from flightlog.core.intervals import length, union
 from flightlog.core.time import moment, nanoseconds
 from flightlog.events import WorkerEvent, WorkerLaunched, WorkerLost, WorkerReady, WorkerRemoved
 from flightlog.events.rates import Sizes
+from flightlog.store.tables.connection import create_table
 
 if TYPE_CHECKING:
     from flightlog.store.tables.connection import Executes
@@ -84,11 +85,11 @@ def make_workers(
         launched += [(worker, *one) for one in launches]
         lived += [(worker, said[1] or "", *up, _said_ready(up, launches)) for up in ups]
         facts.append((worker, bool(life), *said, count, length(ups), lifetime(ups, launches)))
-    _create(
+    create_table(
         tables, "worker_launches", {"worker": "VARCHAR", "launched": "BIGINT", "ready": "BIGINT"}, launched
     )
-    _create(tables, "worker_lives", _LIVES, [(*row, number) for number, row in enumerate(lived)])
-    _create(tables, "worker_facts", _FACTS, facts)
+    create_table(tables, "worker_lives", _LIVES, [(*row, number) for number, row in enumerate(lived)])
+    create_table(tables, "worker_facts", _FACTS, facts)
 
 
 _LIVES = {
@@ -112,14 +113,6 @@ _FACTS = {
     "up": "BIGINT",
     "lived": "BIGINT",
 }
-
-
-def _create(tables: Executes, name: str, columns: dict[str, str], rows: Sequence[tuple[Any, ...]]) -> None:
-    values = [list(column) for column in zip(*rows, strict=True)] or [[]] * len(columns)
-    listed = ", ".join(
-        f"unnest(${number}::{kind}[]) AS {column}" for number, (column, kind) in enumerate(columns.items(), 1)
-    )
-    tables.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT {listed}", values)
 
 
 def _facts(life: Sequence[WorkerStep]) -> tuple[Any, ...]:
