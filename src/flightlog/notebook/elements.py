@@ -11,7 +11,7 @@ from flightlog.show.document import Block, Section
 from flightlog.show.html.blocks import Limits, block_of, sections_of
 from flightlog.show.html.elements import Child, Element, html_text, tag
 
-SMALL = Limits(rows=20, cell=80)
+SMALL = Limits(rows=20, cell=80, drawings=True)
 """What a display shows of a table or list."""
 _COLORS = {"good": "#2f9e6e", "bad": "#d1495b", "warn": "#c98a1b", "name": "#3d7fc1", "quiet": "#8a8f98"}
 _OUTER = "font-family:system-ui,sans-serif;font-size:13px;line-height:1.45;max-width:100%;overflow-x:auto"

@@ -127,7 +127,7 @@ log = logging.getLogger("flightlog")
 EVERY_S = 0.5
 LOOK_S = 0.5
 """So long a large run is read before it is shown how far that is."""
-SHOWN = ("failures", "running", "resources", "gpu")
+SHOWN = ("failures", "running", "workers", "resources", "gpu")
 """The tables below the counts."""
 ROWS, FAILURES = 6, 3
 

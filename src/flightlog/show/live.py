@@ -104,14 +104,17 @@ class Pane(Struct, frozen=True, kw_only=True):
     """Which rows these are, where there are more."""
     one: str = ""
     """What a row is."""
+    count: int = 0
+    """How many there are, where the rows may be some of them."""
 
     def table(self, most: int) -> TableBlock:
         """The first rows, to be shown once."""
+        left = max(self.count, len(self.rows)) - most
         return TableBlock(
             [column.title for column in self.columns],
             [["" if cell is NOTHING else cell.text for cell in row.cells] for row in self.rows[:most]],
             left=[column.title for column in self.columns if not column.right],
-            more=f"and {format_count(len(self.rows) - most)} more" if len(self.rows) > most else "",
+            more=f"and {format_count(left)} more" if left > 0 else "",
         )
 
 
@@ -162,6 +165,7 @@ class LiveTable(Struct, frozen=True, kw_only=True):
             empty=self.empty,
             note=_note(len(rows), count, self.which, at_least=self.name == "tasks" and state.names_at_least),
             one=self.one,
+            count=count,
         )
 
 

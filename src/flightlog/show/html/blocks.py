@@ -33,6 +33,8 @@ class Limits(NamedTuple):
     """Of a table, and items of a list."""
     cell: int
     """Characters."""
+    drawings: bool = False
+    """Whether bars and curves made of text are shown: where there are no figures."""
 
 
 PAGE = Limits(rows=200, cell=160)
@@ -51,7 +53,7 @@ def sections_of(sections: Iterable[Section], limits: Limits = PAGE) -> list[Elem
 
 def blocks_of(section: Section, limits: Limits = PAGE) -> list[Element]:
     """What is in a section, without its title; its note first."""
-    note = [tag("p", _words(section.note), class_="note")] if section.note else []
+    note = [tag("p", _words(section.note, limits), class_="note")] if section.note else []
     return [*note, *(element for block in section.blocks for element in block_of(block, limits))]
 
 
@@ -73,7 +75,10 @@ def block_of(block: Block, limits: Limits = PAGE) -> Iterable[Element]:
         case FactsBlock(pairs):
             yield tag(
                 "dl",
-                (tag("div", tag("dt", said(label)), tag("dd", _words(value))) for label, value in pairs),
+                (
+                    tag("div", tag("dt", said(label)), tag("dd", _words(value, limits)))
+                    for label, value in pairs
+                ),
                 class_="facts",
             )
         case Labelled(pairs):
@@ -108,11 +113,12 @@ def block_of(block: Block, limits: Limits = PAGE) -> Iterable[Element]:
 
 
 def table_of(table: TableBlock, caption: str = "", *, limits: Limits = PAGE) -> Iterable[Element]:
-    """A table in a box that scrolls by itself where it is wider than the page; bars of text and empty columns
-    are left out.
+    """A table in a box that scrolls by itself where it is wider than the page; empty columns are left out,
+    and bars of text where there are figures.
     """
     head, rows = table.head, table.rows[: limits.rows]
-    shown = [n for n in range(len(head)) if n == 0 or (head[n] and any(row[n] for row in rows))]
+    named = [bool(title) or limits.drawings for title in head]
+    shown = [n for n in range(len(head)) if n == 0 or (named[n] and any(row[n] for row in rows))]
     left = {n for n in shown if n == 0 or head[n] in table.left}
 
     def cell(kind: str, n: int, text: str, **more: str) -> Element:
@@ -151,9 +157,10 @@ def _first(text: str, limits: Limits) -> Element:
     )
 
 
-def _words(text: str) -> Child:
-    """A value without the sparkline before it, which is for terminals."""
-    return said(text.lstrip(f"{BLOCKS} ") if text[:1] in {*BLOCKS, " "} else text, 2000)
+def _words(text: str, limits: Limits) -> Child:
+    """A value, without the sparkline before it where there are figures."""
+    drawn = not limits.drawings and text[:1] in {*BLOCKS, " "}
+    return said(text.lstrip(f"{BLOCKS} ") if drawn else text, 2000)
 
 
 def _lines(texts: Sequence[str], limits: Limits) -> Iterable[Element]:
