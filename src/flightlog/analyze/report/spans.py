@@ -382,10 +382,10 @@ def calibration_loops(tables: RunTables) -> list[CalibrationLoop]:
             by_id[span_id].measured(_json(metrics), "total_trials")
     for name, _, parent, _, at, duration_s, opened, _, metrics in rows:
         if name in PHASES and parent in by_id:
-            turn = by_id[parent]
+            turn, lasted = by_id[parent], duration_s
             if opened and turn.at is not None:  # what has no end on record ended with its iteration
-                duration_s = min(duration_s, max(0.0, turn.duration_s - (at - turn.at) / 1e9))  # noqa: PLW2901
-            turn.phases.setdefault(PHASES[name], []).append(duration_s)
+                lasted = min(duration_s, max(0.0, turn.duration_s - (at - turn.at) / 1e9))
+            turn.phases.setdefault(PHASES[name], []).append(lasted)
             turn.measured(_json(metrics), "n_trials")
     loops = [(found[0].started_at, _loop(found, jobs.get(parent))) for parent, found in turns.items()]
     return [loop for _, loop in sorted(loops, key=lambda one: (one[0], one[1].job or ""))]
