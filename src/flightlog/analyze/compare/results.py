@@ -201,6 +201,6 @@ class Comparison(Displayed, Struct, frozen=True, kw_only=True):
     environment: list[EnvironmentChange]
     notes: list[str]
     """What to bear in mind: runs that did not complete, lines lost, too few runs to know their noise."""
-    lost: tuple[dict[str, int], dict[str, int]] = ({}, {})
+    lost: tuple[dict[str, int], dict[str, int]]
     """Lines of tasks and spans that each side is known to have lost, where they are more than a hundredth of
     their stream. What those recorded is not compared: a loss is no change."""
