@@ -354,6 +354,7 @@ def comparison(**changes: Any) -> Comparison:
         "currency": None,
         "environment": [],
         "notes": [],
+        "lost": ({}, {}),
     }
     return Comparison(**{**fields, **changes})
 

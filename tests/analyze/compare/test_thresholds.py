@@ -88,6 +88,7 @@ def comparison(**fields):
         "currency": None,
         "environment": [],
         "notes": [],
+        "lost": ({}, {}),
     }
     return Comparison(**{**standard, **fields})
 
