@@ -101,6 +101,12 @@ def in_flight(path: Path) -> list[tuple[Any, ...]]:
 # --- calibration ---
 
 
+def within(span: Row, around: Row) -> float:
+    """How long a span lasted; one without an end on record ended with the span around it at the latest."""
+    until_s = around["duration_s"] - (ns(span["timestamp"]) - ns(around["timestamp"])) / 1e9
+    return min(span["duration_s"], max(0.0, until_s)) if span["open"] else span["duration_s"]
+
+
 def loops(path: Path) -> list[Row]:
     """Each loop with its turns: every phase of a turn is added up, every metric looked for, one by one."""
     every = [span for span in spans(path).values() if span["duration_s"] is not None]
@@ -112,7 +118,7 @@ def loops(path: Path) -> list[Row]:
         inside = [other for other in order if other.get("parent_id") == span["span_id"]]
         turn: Row = {"at": span["timestamp"], "lasted": span["duration_s"], "open": span["open"]}
         for phase, name in PHASES.items():
-            spent = [other["duration_s"] for other in inside if other["name"] == name]
+            spent = [within(other, span) for other in inside if other["name"] == name]
             turn[phase] = fsum(spent) if spent else None
         measured = [other for other in inside if other["name"] in PHASES.values()]
         trials = [span.get("metrics", {}).get("total_trials")]

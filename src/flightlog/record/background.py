@@ -101,7 +101,7 @@ class Sampling:
         self._make, self._samplers = samplers, list[Sampler]()
         self._emit, self._trouble = emit, trouble
         self._made = False
-        self._lock = threads.Lock()
+        self._lock, self._emitting = threads.Lock(), threads.Lock()
         self._began: float | None = None
         self._over = False
         self._ticker = Ticker("flightlog-sampler", interval_s, self._sample, trouble, self._close)
@@ -115,7 +115,8 @@ class Sampling:
         """Take the final sample and end, which the sampling thread does by itself; whether there is a final
         sample.
 
-        One that is being taken is waited for so long. After that nothing is emitted any more.
+        One that is being taken is waited for so long, and as long again where it is just being emitted. After
+        that nothing is emitted any more.
         """
         in_time = self._lock.acquire(timeout=wait_s)
         try:
@@ -126,7 +127,10 @@ class Sampling:
                 if began is not None and time.monotonic() - began > HANGS_S:
                     self._trouble("sampling", "a sampler hangs: there is no final sample")
         finally:
+            emitted = self._emitting.acquire(timeout=wait_s)
             self._over = True
+            if emitted:
+                self._emitting.release()
             if in_time:
                 self._lock.release()
         self._ticker.tell()
@@ -166,8 +170,9 @@ class Sampling:
                 take = getattr(sampler, "last_sample", sampler.sample) if final else sampler.sample
                 for sample in take():
                     sample.final = final
-                    if not self._over:
-                        self._emit(sample)
+                    with self._emitting:  # busy threads may come between the question and what follows
+                        if not self._over:
+                            self._emit(sample)
                 for text in getattr(sampler, "notes", ()):
                     self._trouble(text, text)
             # A sampler that fails is left out, the others go on.
