@@ -6,10 +6,12 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -20,6 +22,7 @@ from flightlog.analyze.report.report import report_on
 from flightlog.events import TaskFailed, kind_of
 from flightlog.events.codec import UnknownEvent
 from flightlog.store.liveness import Observer, unix_time
+from flightlog.store.read import snapshot
 from flightlog.store.read.snapshot import HELD, PREFIX, held_still, remove_leftovers
 from flightlog.store.run import Run
 
@@ -97,6 +100,23 @@ def test_all_streams_agree_of_a_run_that_is_written_at_full_speed(tmp_path: Path
             assert (whole.lost, whole.torn, whole.foreign) == ({}, 0, 0)
     assert notes == []
     assert list(tmp_path.glob(f"{PREFIX}*")) == []
+
+
+def test_no_later_line_is_taken_though_the_reader_stood_still_in_the_middle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped_s = 10.0
+    noted: list[float] = []
+
+    def clock() -> float:
+        noted.append(time.time() - (0.0 if noted else stopped_s))
+        return noted[-1]
+
+    with ExitStack() as copies:
+        with being_written(tmp_path / "runs") as path:
+            monkeypatch.setattr(snapshot, "time", SimpleNamespace(time=clock))
+            still = copies.enter_context(held_still(Run(path), folder=tmp_path))
+        assert counts(still).total() == 0  # all of it was written after the moment that the reader noted
 
 
 def test_a_report_of_a_running_run_adds_up(tmp_path: Path) -> None:

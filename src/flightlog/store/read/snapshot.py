@@ -34,7 +34,7 @@ _TRIES = 3
 _CHUNK = 1 << 20
 _LEFT = {layout.PARQUET, layout.FOLLOWERS, layout.SUMMARY, layout.CHECKSUMS}
 """What is made of the lines, and is not current while they grow, or concerns the place and not the run."""
-_LOOKED, _YOUNG_S = 2 << 20, 2.0
+_LOOKED, _YOUNG_S = 2 << 20, 5.0
 """The last bytes of a file that are looked at line by line, where it was written to so lately."""
 _FIRST = 50
 """Lines: the numbers below the highest of the first that are looked at stand before them, or come too late to
@@ -218,6 +218,7 @@ def _copy_lines(run: Path, to: Path, room: int) -> None:
     now = time.time()
     tails = {part.path: (part, read_tail(part.path)) for part in _parts(run, tails=True)}
     after = _sizes(run)
+    read = time.time()  # much later than `now` where the machine stood still meanwhile
     if not before.keys() <= after.keys():
         raise _MovedError
     if sum(size for _, size, _ in after.values()) + sum(len(text) for _, text in tails.values()) > room:
@@ -233,7 +234,7 @@ def _copy_lines(run: Path, to: Path, room: int) -> None:
     for part, text in tails.values():
         in_tail = (_look(part, line) for line in _lines(text))
         looked += [one for one in in_tail if (one.key, one.seq) not in moved]
-    ends = _ends(looked, _stamp(now), young=_stamp(now - _YOUNG_S), ahead=_stamp(now + _YOUNG_S))
+    ends = _ends(looked, _stamp(now), young=_stamp(now - _YOUNG_S), ahead=_stamp(read + _YOUNG_S))
     reached: dict[_Key, int] = {}
     for one in looked:
         reached[one.key] = max(one.seq + 1, reached.get(one.key, 0))
