@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import asdict, replace
 from operator import attrgetter
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import Any
 
 import msgspec
-from msgspec import Meta
 
-from flightlog.compat.stormlog.session import SessionSummary, now_ns, session_summary_from_dict
+from flightlog.compat.stormlog.session import now_ns, session_summary_from_dict, session_summary_to_dict
 from flightlog.compat.stormlog.telemetry import LoadedTelemetrySession
 from flightlog.compat.stormlog.telemetry_sink import (
     MANIFEST_FILENAME,
@@ -21,145 +20,29 @@ from flightlog.compat.stormlog.telemetry_sink import (
     resolve_telemetry_sink_manifest_path,
 )
 from flightlog.store.devices.manifest import ROLLUPS
-from flightlog.store.devices.rollups import ROLLUPS_FORMAT, ROLLUPS_SCHEMA_VERSION, SessionTotals
+from flightlog.store.devices.rollups import (
+    ROLLUPS_FORMAT,
+    ROLLUPS_SCHEMA_VERSION,
+    AlertSummary,
+    CollectorHealthSummary,
+    CounterSummary,
+    OomSummary,
+    PeakValue,
+    RankRollup,
+    RollupCoverage,
+    SessionRollup,
+    SessionTotals,
+    TelemetryRollupFile,
+    WindowRollup,
+    coverage_of,
+    rollup_file,
+)
 from flightlog.store.documents import write_document
 
 TELEMETRY_ROLLUP_SCHEMA_VERSION = ROLLUPS_SCHEMA_VERSION
 ROLLUP_FILENAME = ROLLUPS
 DEFAULT_ROLLUP_WINDOW_SECONDS = 60
 DEFAULT_ROLLUP_WINDOW_NS = DEFAULT_ROLLUP_WINDOW_SECONDS * 1_000_000_000
-
-_Count = Annotated[int, Meta(ge=0)]
-_Least1 = Annotated[int, Meta(ge=1)]
-
-
-@dataclass(frozen=True)
-class PeakValue:
-    """The peak of a counter, and where it was seen first; None without events."""
-
-    value: int | None = None
-    timestamp_ns: _Count | None = None
-    rank: _Count | None = None
-    device_id: int | None = None
-
-
-@dataclass(frozen=True)
-class CounterSummary:
-    """The peaks of a session, a rank or a window, in bytes."""
-
-    allocator_allocated_bytes: PeakValue = field(default_factory=PeakValue)
-    allocator_reserved_bytes: PeakValue = field(default_factory=PeakValue)
-    device_used_bytes: PeakValue = field(default_factory=PeakValue)
-
-
-@dataclass(frozen=True)
-class AlertSummary:
-    """How many alerts, by severity and by type of event."""
-
-    total_count: _Count = 0
-    severity_counts: dict[str, _Count] = field(default_factory=dict)
-    event_type_counts: dict[str, _Count] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class CollectorHealthSummary:
-    """How often the collector lost and recovered its source, and the time in between."""
-
-    transition_count: _Count = 0
-    degraded_count: _Count = 0
-    recovered_count: _Count = 0
-    degraded_time_ns: _Count = 0
-    last_status: str | None = None
-
-
-@dataclass(frozen=True)
-class OomSummary:
-    """How often memory ran out."""
-
-    marker_count: _Count = 0
-    event_count: _Count = 0
-    bundle_path_count: _Count = 0
-
-
-@dataclass(frozen=True)
-class RollupCoverage:
-    """The segments that the rollups cover, and what was pruned before; None is unknown."""
-
-    retained_segment_filenames: list[str] = field(default_factory=list)
-    retained_segment_count: _Count = 0
-    retained_event_count: _Count = 0
-    retained_bytes: _Count = 0
-    pruned_segment_count: _Count | None = None
-    pruned_bytes: _Count | None = None
-
-
-@dataclass(frozen=True)
-class RankRollup:
-    """One rank; its hidden gap is the device memory in use beyond what the rank's allocator reserved."""
-
-    rank: _Count
-    local_rank: _Count
-    world_size: _Least1
-    event_count: _Count
-    sample_count: _Count
-    first_timestamp_ns: _Count | None
-    last_timestamp_ns: _Count | None
-    counters: CounterSummary
-    hidden_gap_first_bytes: int | None = None
-    hidden_gap_latest_bytes: int | None = None
-    hidden_gap_peak_bytes: int | None = None
-    hidden_gap_delta_bytes: int | None = None
-    hidden_gap_drift_bytes_per_second: float | None = None
-
-
-@dataclass(frozen=True)
-class WindowRollup:
-    """One window of time, counted from the session's start."""
-
-    index: _Count
-    start_ns: _Count
-    end_ns: _Count
-    event_count: _Count
-    sample_count: _Count
-    rank_count: _Count
-    counters: CounterSummary
-    alert_count: _Count = 0
-    collector_transition_count: _Count = 0
-    oom_count: _Count = 0
-
-
-@dataclass(frozen=True)
-class SessionRollup:
-    """One session, its ranks and its windows."""
-
-    session: SessionSummary
-    event_count: _Count
-    sample_count: _Count
-    first_timestamp_ns: _Count | None
-    last_timestamp_ns: _Count | None
-    source_count: _Count
-    sources_loaded: list[str]
-    warnings: list[str]
-    counters: CounterSummary
-    alerts: AlertSummary
-    collector_health: CollectorHealthSummary
-    oom: OomSummary
-    ranks: list[RankRollup] = field(default_factory=list)
-    windows: list[WindowRollup] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class TelemetryRollupFile:
-    """The content of `rollups.json`."""
-
-    schema_version: _Least1
-    format: str
-    generated_at_ns: _Count
-    source_manifest: str | None
-    source_manifest_schema_version: _Least1 | None
-    window_duration_ns: _Least1
-    coverage: RollupCoverage
-    sessions: list[SessionRollup] = field(default_factory=list)
 
 
 def build_telemetry_rollups(
@@ -172,20 +55,13 @@ def build_telemetry_rollups(
     """The rollups of sessions, the earliest first; the coverage is the manifest's unless it is given."""
     if window_duration_ns <= 0:
         raise ValueError("window_duration_ns must be >= 1")
-    return TelemetryRollupFile(
-        schema_version=TELEMETRY_ROLLUP_SCHEMA_VERSION,
-        format=ROLLUPS_FORMAT,
+    ordered = sorted(sessions, key=lambda one: (one.summary.started_at_ns, one.summary.session_id))
+    return rollup_file(
+        [_session_rollup(loaded, window_duration_ns) for loaded in ordered],
+        manifest,
+        window_ns=window_duration_ns,
         generated_at_ns=now_ns(),
-        source_manifest=None if manifest is None else MANIFEST_FILENAME,
-        source_manifest_schema_version=None if manifest is None else manifest.schema_version,
-        window_duration_ns=window_duration_ns,
-        coverage=coverage or rollup_coverage_from_manifest(manifest),
-        sessions=[
-            _session_rollup(loaded, window_duration_ns)
-            for loaded in sorted(
-                sessions, key=lambda one: (one.summary.started_at_ns, one.summary.session_id)
-            )
-        ],
+        coverage=coverage,
     )
 
 
@@ -196,15 +72,7 @@ def rollup_coverage_from_manifest(
     pruned_bytes: int | None = None,
 ) -> RollupCoverage:
     """The coverage of a manifest's segments."""
-    segments = manifest.segments if manifest is not None else []
-    return RollupCoverage(
-        retained_segment_filenames=[segment.filename for segment in segments],
-        retained_segment_count=len(segments),
-        retained_event_count=sum(segment.event_count for segment in segments),
-        retained_bytes=sum(segment.size_bytes for segment in segments),
-        pruned_segment_count=pruned_segment_count,
-        pruned_bytes=pruned_bytes,
-    )
+    return coverage_of(manifest, pruned_segment_count, pruned_bytes)
 
 
 def write_telemetry_rollups(root_dir: str | Path, rollups: TelemetryRollupFile) -> Path:
@@ -248,33 +116,31 @@ def telemetry_rollup_file_from_dict(payload: Mapping[str, Any]) -> TelemetryRoll
     """
     if not isinstance(payload, Mapping):
         raise ValueError("telemetry rollups must be an object")  # noqa: TRY004 - one error for bad documents
-    _require_fields(TelemetryRollupFile, payload)
-    if payload["schema_version"] != TELEMETRY_ROLLUP_SCHEMA_VERSION:
+    if payload.get("schema_version") != TELEMETRY_ROLLUP_SCHEMA_VERSION:
         raise ValueError("unsupported telemetry rollup schema_version")
-    if payload["format"] != ROLLUPS_FORMAT:
+    if payload.get("format") != ROLLUPS_FORMAT:
         raise ValueError("unsupported telemetry rollup format")
-    sessions = [
-        {**session, "session": session_summary_from_dict(session["session"])}
-        for session in payload["sessions"]
-    ]
+    if not isinstance(payload.get("sessions"), list):
+        raise ValueError("sessions must be a list")
     try:
-        return msgspec.convert({**payload, "sessions": sessions}, TelemetryRollupFile)
-    except msgspec.ValidationError as error:
-        raise ValueError(str(error)) from error
+        summaries = [session_summary_from_dict(session["session"]) for session in payload["sessions"]]
+        sessions = [
+            {**session, "session": session_summary_to_dict(summary)}
+            for session, summary in zip(payload["sessions"], summaries, strict=True)
+        ]
+        found = msgspec.convert({**payload, "sessions": sessions}, TelemetryRollupFile)
+    except (msgspec.ValidationError, TypeError, KeyError) as error:
+        raise ValueError(f"invalid telemetry rollups: {error}") from error
+    _require_fields(telemetry_rollup_file_to_dict(found), {**payload, "sessions": sessions})
+    whole = [replace(one, session=of) for one, of in zip(found.sessions, summaries, strict=True)]
+    return replace(found, sessions=whole)
 
 
 def _session_rollup(loaded: LoadedTelemetrySession, window_ns: int) -> SessionRollup:
-    totals = SessionTotals(loaded.summary.started_at_ns, window_ns)
+    totals = SessionTotals(loaded.summary, window_ns)
     for event in sorted(loaded.events, key=attrgetter("timestamp_ns")):
         totals.add(event)
-    document = {
-        **totals.document(loaded.summary.ended_at_ns),
-        "session": loaded.summary,
-        "source_count": len(loaded.sources_loaded),
-        "sources_loaded": sorted(loaded.sources_loaded),
-        "warnings": list(loaded.warnings),
-    }
-    return msgspec.convert(document, SessionRollup)
+    return totals.rollup(loaded.sources_loaded, list(loaded.warnings))
 
 
 def _matches(rollups: TelemetryRollupFile, manifest: TelemetrySinkManifest) -> bool:
@@ -287,24 +153,16 @@ def _matches(rollups: TelemetryRollupFile, manifest: TelemetrySinkManifest) -> b
     )
 
 
-def _require_fields(kind: Any, value: object) -> None:
-    """Raise ValueError unless an object, and all objects in it, have every field: files have no defaults."""
-    if not isinstance(value, Mapping):
-        raise ValueError(f"{kind.__name__} must be an object")  # noqa: TRY004 - one error for bad documents
-    hints = get_type_hints(kind)
-    for name in (one.name for one in fields(kind)):
-        if name not in value:
-            raise ValueError(f"missing required {name}")
-        inner = hints[name]
-        if inner is SessionSummary:
-            continue
-        if is_dataclass(inner):
-            _require_fields(inner, value[name])
-        elif args := [arg for arg in get_args(inner) if is_dataclass(arg)]:
-            if not isinstance(value[name], list):
-                raise ValueError(f"{name} must be a list")
-            for item in value[name]:
-                _require_fields(args[0], item)
+def _require_fields(whole: Any, given: Any) -> None:
+    """Raise ValueError unless what was given has every field of the whole: files have no defaults."""
+    if isinstance(whole, dict):
+        for name, value in whole.items():
+            if name not in given:
+                raise ValueError(f"missing required {name}")
+            _require_fields(value, given[name])
+    elif isinstance(whole, list):
+        for part, of in zip(whole, given, strict=True):
+            _require_fields(part, of)
 
 
 __all__ = [

@@ -44,7 +44,7 @@ from flightlog.store.devices.manifest import (
     segment_paths,
 )
 from flightlog.store.devices.reading import TelemetryReading, load_telemetry_sessions
-from flightlog.store.devices.rollups import rollups
+from flightlog.store.devices.rollups import rollups_of_folder
 from flightlog.store.documents import is_leftover, write_document
 from flightlog.store.liveness import is_same, process_start, this_host
 from flightlog.store.read.files import last_newline
@@ -186,7 +186,7 @@ class TelemetrySink:
             if self._window_s is not None:
                 write_document(
                     self.folder / ROLLUPS,
-                    rollups(
+                    rollups_of_folder(
                         self.folder,
                         self._manifest,
                         window_ns=int(self._window_s * 1e9),
