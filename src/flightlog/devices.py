@@ -4,7 +4,6 @@
 through one in bounded memory; `TelemetrySink` writes one.
 """
 
-from flightlog.events.devices.checks import telemetry_event_to_dict, validate_telemetry_record
 from flightlog.events.devices.event import (
     SCHEMA_VERSION_LATEST,
     SCHEMA_VERSION_V2,
@@ -15,7 +14,6 @@ from flightlog.events.devices.event import (
     TelemetryEventV2,
     TelemetryEventV3,
     TelemetryEventV4,
-    resolve_distributed_identity,
     stable_legacy_session_id,
 )
 from flightlog.events.devices.projection import (
@@ -23,7 +21,12 @@ from flightlog.events.devices.projection import (
     project_telemetry_event,
     project_telemetry_events,
 )
-from flightlog.events.devices.records import telemetry_event_from_record
+from flightlog.events.devices.records import (
+    resolve_distributed_identity,
+    telemetry_event_from_record,
+    telemetry_event_to_dict,
+    validate_telemetry_record,
+)
 from flightlog.store.devices.reading import (
     LoadedTelemetrySession,
     TelemetryReading,

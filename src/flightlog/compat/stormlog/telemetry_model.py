@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any, Literal
 
-from flightlog.events.devices.event import is_whole
 from flightlog.events.devices.projection import ProjectedTelemetryRecord, project_record, thawed, unique
+from flightlog.events.devices.records import is_whole
 
 TELEMETRY_PROJECTION_SCHEMA_VERSION: Literal[1] = 1
 

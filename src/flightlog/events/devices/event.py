@@ -7,7 +7,7 @@ one process.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from operator import or_
 from types import UnionType
@@ -51,7 +51,7 @@ class _CheckedWhenBuilt(StructMeta):
             return made
 
         def __call__(self, *args: Any, **values: Any) -> Any:
-            from flightlog.events.devices.checks import check_event
+            from flightlog.events.devices.records import check_event
 
             if args:
                 values = _by_position(self, args, values)
@@ -195,145 +195,11 @@ else:
     )
 
 
-def is_whole(value: Any) -> bool:
-    """Whether a value is an integer; True and False are none."""
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def whole(value: Any, field: str) -> int:
-    """An integer."""
-    if is_whole(value):
-        return int(value)
-    raise ValueError(f"{field} must be an integer")
-
-
-def optional_whole(value: Any, field: str) -> int | None:
-    """An integer or None."""
-    return None if value is None else whole(value, field)
-
-
-def at_least(least: int, value: int | None, field: str, when: str = "") -> None:
-    """Refuse a number that is too small; None is unknown, and fine."""
-    if value is not None and value < least:
-        raise ValueError(f"{field} must be >= {least}{when}")
-
-
-def whole_from(least: int, value: Any, field: str) -> int:
-    """An integer that is not too small."""
-    number = whole(value, field)
-    at_least(least, number, field)
-    return number
-
-
-def text(value: Any, field: str) -> str:
-    """Text that is not blank."""
-    if value is not None and not isinstance(value, str):
-        raise ValueError(f"{field} must be a string")
-    if value is None or not value.strip():
-        raise ValueError(f"{field} must be a non-empty string")
-    return value
-
-
-def optional_text(value: Any, field: str) -> str | None:
-    """Text that is not blank, or None."""
-    return None if value is None else text(value, field)
-
-
-def any_text(value: Any, field: str) -> str | None:
-    """Text, which may be blank, or None."""
-    if value is None or isinstance(value, str):
-        return value
-    raise ValueError(f"{field} must be a string")
-
-
-def json_object(value: Any) -> dict[str, Any]:
-    """A copy of a record's metadata."""
-    if not isinstance(value, dict):
-        raise ValueError("metadata must be an object")  # noqa: TRY004 - one error type for all bad records
-    return dict(value)
-
-
-_RANK_VARIABLES = (
-    ("RANK", "LOCAL_RANK", "WORLD_SIZE"),  # torchrun
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE"),  # Open MPI
-    ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS"),  # Slurm
-)
-_JOB_VARIABLES = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")
-
-
 def stable_legacy_session_id(*parts: object) -> str:
     """A session id for records that name none: the same parts give the same id. Parts that are None are left
     out.
     """
     return f"legacy-{uuid5(NAMESPACE_URL, '::'.join(str(part) for part in parts if part is not None))}"
-
-
-def resolve_distributed_identity(
-    *,
-    job_id: Any = None,
-    rank: Any = None,
-    local_rank: Any = None,
-    world_size: Any = None,
-    metadata: Mapping[str, Any] | None = None,
-    env: Mapping[str, str] | None = None,
-) -> dict[str, Any]:
-    """`job_id`, `rank`, `local_rank` and `world_size` of a process.
-
-    What is given counts before what `metadata` says, and that before the launcher's variables in `env`:
-    torchrun, Open MPI or Slurm, the first of them that sets both rank and size. What nobody says is one
-    process alone; a local rank that nobody says is the rank. Raises ValueError for what cannot be.
-    """
-    given = {"job_id": job_id, "rank": rank, "local_rank": local_rank, "world_size": world_size}
-    said = metadata or {}
-    found = {name: value if value is not None else said.get(name) for name, value in given.items()}
-    if env is not None:
-        ranks_known = all(found[name] is not None for name in ("rank", "local_rank", "world_size"))
-        inferred = {"job_id": _job_of(env)} | ({} if ranks_known else _ranks_of(env))
-        found |= {name: value for name, value in inferred.items() if found[name] is None}
-    if found["world_size"] is None:
-        found["world_size"] = 1
-    if found["rank"] is None:
-        found["rank"] = 0
-    if found["local_rank"] is None:
-        found["local_rank"] = found["rank"]
-    return _checked(**found)
-
-
-def _checked(job_id: Any, rank: Any, local_rank: Any, world_size: Any) -> dict[str, Any]:
-    job = optional_text(job_id, "job_id")
-    ranks = {"rank": whole_from(0, rank, "rank"), "local_rank": whole_from(0, local_rank, "local_rank")}
-    size = whole_from(1, world_size, "world_size")
-    for name, number in ranks.items():
-        if number >= size:
-            raise ValueError(f"{name} must be < world_size")
-    return {"job_id": job, **ranks, "world_size": size}
-
-
-def _job_of(env: Mapping[str, str]) -> str | None:
-    named = (env.get(variable, "").strip() for variable in _JOB_VARIABLES)
-    return next((job for job in named if job), None)
-
-
-def _ranks_of(env: Mapping[str, str]) -> dict[str, int]:
-    for rank, local_rank, world_size in _RANK_VARIABLES:
-        if rank in env and world_size in env:
-            local = env.get(local_rank, "")
-            found = {
-                "rank": _number(env[rank], "rank"),
-                "local_rank": _number(local if local.strip() else env[rank], "local_rank"),
-                "world_size": _number(env[world_size], "world_size"),
-            }
-            for name, least in (("rank", 0), ("local_rank", 0), ("world_size", 1)):
-                whole_from(least, found[name], name)
-            return found
-    return {}
-
-
-def _number(value: str, field: str) -> int:
-    try:
-        return int(value)
-    except ValueError as error:
-        raise ValueError(f"{field} must be an integer") from error
 
 
 COMPLETED, INTERRUPTED, INCOMPLETE, RUNNING = "completed", "interrupted", "incomplete", "running"
@@ -374,11 +240,6 @@ def summary_of_events(events: Sequence[TelemetryEvent], *, source: str) -> Sessi
         source=source,
         **{name: getattr(first, name) for name in same},
     )
-
-
-def sort_session_summaries(summaries: Iterable[SessionSummary]) -> list[SessionSummary]:
-    """The preferred session first: by status, then the latest, then by id."""
-    return sorted(summaries, key=preference)
 
 
 def preference(summary: SessionSummary) -> tuple[int, int, int, str]:

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from flightlog.events.devices.checks import telemetry_event_to_dict
 from flightlog.events.devices.event import TelemetryEvent, TelemetryEventV3
-from flightlog.events.devices.records import telemetry_event_from_record
+from flightlog.events.devices.records import telemetry_event_from_record, telemetry_event_to_dict
 
 PROJECTION_SCHEMA_VERSION = 1
 

@@ -1,35 +1,160 @@
-"""Records of files to device-memory events: of any schema version, of older tools, one by one and in bulk."""
+"""Records of device memory made into events: what a record must hold, of whatever schema version, legacy
+records, one by one and in bulk; and which rank of a job a process is.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import groupby
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, Struct, StructMeta, UnsetType
+from msgspec import UNSET, Struct, StructMeta, UnsetType, inspect
 
-from flightlog.events.devices.checks import validate_telemetry_record, validate_v4_record
 from flightlog.events.devices.event import (
     ENVELOPE_FIELDS,
     OPTIONAL_FIELDS,
+    RECORD_FIELDS,
+    REQUIRED_V2_FIELDS,
+    REQUIRED_V3_FIELDS,
     SCHEMA_VERSION_V2,
     SCHEMA_VERSION_V3,
     SCHEMA_VERSION_V4,
     DeviceMemory,
     TelemetryEvent,
+    TelemetryEventV2,
     TelemetryEventV3,
     TelemetryEventV4,
-    any_text,
-    is_whole,
-    json_object,
-    optional_whole,
-    resolve_distributed_identity,
     stable_legacy_session_id,
-    text,
-    whole,
 )
 
 _KIND_IN_A_RUN = DeviceMemory.__struct_config__.tag
+
+
+def is_whole(value: Any) -> bool:
+    """Whether a value is an integer; True and False are none."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def whole(value: Any, field: str, *, optional: bool = False, least: int | None = None) -> Any:
+    """An integer that is not too small; None where that is fine."""
+    if value is None and optional:
+        return None
+    if not is_whole(value):
+        raise ValueError(f"{field} must be an integer")
+    if least is not None and value < least:
+        raise ValueError(f"{field} must be >= {least}{' when provided' if optional else ''}")
+    return value
+
+
+def text(value: Any, field: str, *, optional: bool = False, blank: bool = False) -> Any:
+    """Text, which says something unless it may be blank; None where that is fine."""
+    if value is None and optional:
+        return None
+    if value is not None and not isinstance(value, str):
+        raise ValueError(f"{field} must be a string")
+    if value is None or not (blank or value.strip()):
+        raise ValueError(f"{field} must be a non-empty string")
+    return value
+
+
+def json_object(value: Any, field: str = "metadata") -> dict[str, Any]:
+    """A copy of a record's metadata."""
+    if not isinstance(value, dict):
+        raise ValueError(f"{field} must be an object")  # noqa: TRY004 - one error type for all bad records
+    return dict(value)
+
+
+_Rule = tuple[Callable[..., Any], int | None]
+"""What checks a value's type, and the least that it may be."""
+
+
+def _rule(declared: inspect.Type) -> _Rule:
+    """What a field's declaration asks of a value."""
+    kind, optional = declared, False
+    while isinstance(kind, inspect.Metadata | inspect.UnionType):
+        optional = optional or isinstance(kind, inspect.UnionType)
+        kind = kind.type if isinstance(kind, inspect.Metadata) else kind.types[0]
+    if isinstance(kind, inspect.IntType):
+        return partial(whole, optional=optional), kind.ge
+    if isinstance(kind, inspect.StrType):
+        return partial(text, optional=optional, blank=kind.min_length is None), None
+    return json_object, None
+
+
+def _rules_of(kind: type[Struct]) -> dict[str, _Rule]:
+    return {field.name: _rule(field.type) for field in inspect.type_info(kind).fields}  # type: ignore[attr-defined]
+
+
+_RULES = {
+    SCHEMA_VERSION_V2: _rules_of(TelemetryEventV2),
+    SCHEMA_VERSION_V3: _rules_of(TelemetryEventV3),
+    SCHEMA_VERSION_V4: _rules_of(TelemetryEventV4),
+}
+_GROUPS = [
+    tuple(names)
+    for _, names in groupby(
+        RECORD_FIELDS[1:], lambda name: name.partition("_")[0] if name.endswith("_bytes") else name
+    )
+]
+"""The fields in the order of their checks; the allocator's counters are one group, and so are the
+device's."""
+
+
+def validate_telemetry_record(record: Mapping[str, Any]) -> None:
+    """Raise ValueError unless the record is a whole and valid one of schema v2 or v3.
+
+    Rules are checked in a fixed order: the first violation is the error.
+    """
+    _check(record, (SCHEMA_VERSION_V2, SCHEMA_VERSION_V3))
+
+
+def telemetry_event_to_dict(event: TelemetryEventV3 | TelemetryEventV2) -> dict[str, Any]:
+    """The event as the record that files hold, in the schema's order; `metadata` is a copy."""
+    of_v2 = isinstance(event, TelemetryEventV2)
+    record = {name: getattr(event, name) for name in RECORD_FIELDS if not (of_v2 and name == "session_id")}
+    record["metadata"] = dict(event.metadata)
+    return record
+
+
+def check_event(event: TelemetryEventV3 | TelemetryEventV2) -> None:
+    """Raise ValueError unless the event is a valid one of its version."""
+    of_v4 = isinstance(event, TelemetryEventV4)
+    versions = (SCHEMA_VERSION_V4,) if of_v4 else (SCHEMA_VERSION_V2, SCHEMA_VERSION_V3)
+    _check(telemetry_event_to_dict(event), versions)
+
+
+def _check(record: Mapping[str, Any], versions: tuple[int, ...]) -> None:
+    """Of each group of fields first the types, then the ranges."""
+    version = whole(record.get("schema_version"), "schema_version")
+    if version not in versions:
+        raise ValueError(f"Unsupported schema_version: {version}")
+    required = REQUIRED_V2_FIELDS if version == SCHEMA_VERSION_V2 else REQUIRED_V3_FIELDS
+    missing = [name for name in required if name not in record]
+    if missing:
+        raise ValueError(f"Missing required telemetry fields: {', '.join(missing)}")
+    rules = _RULES[version]
+    unknown = sorted(str(name) for name in record if name not in rules)
+    if unknown:
+        raise ValueError(f"Unknown telemetry fields: {', '.join(unknown)}")
+    for group in _GROUPS:
+        given = [(name, record[name], *rules[name]) for name in group if name in record]
+        for name, value, check, _ in given:
+            check(value, name)
+        for name, value, check, least in given:
+            if least is not None:
+                check(value, name, least=least)
+        if "device_total_bytes" in group:
+            _check_total(record)
+    resolve_distributed_identity(**{name: record.get(name) for name in OPTIONAL_FIELDS})
+
+
+def _check_total(record: Mapping[str, Any]) -> None:
+    total = record["device_total_bytes"]
+    for name in ("device_used_bytes", "device_free_bytes"):
+        if total is not None and record[name] is not None and record[name] > total:
+            raise ValueError(f"{name} cannot exceed device_total_bytes")
 
 
 def telemetry_event_from_record(
@@ -54,9 +179,7 @@ def telemetry_event_from_record(
         version = whole(record["schema_version"], "schema_version")
         if version not in {SCHEMA_VERSION_V2, SCHEMA_VERSION_V3}:
             raise ValueError(f"Unsupported schema_version: {version}")
-        fields = _complete(record, SCHEMA_VERSION_V3, default_session_id)
-        validate_telemetry_record({**record, **_named(fields)})
-        return _build(TelemetryEventV3, fields)
+        return _of_version(record, SCHEMA_VERSION_V3, default_session_id)
     if not permissive_legacy:
         raise ValueError("Legacy record conversion is disabled")
     fields = fields_of_legacy_record(
@@ -78,26 +201,25 @@ def telemetry_event_from_file_record(
     version = record.get("schema_version")
     if is_whole(version) and version == SCHEMA_VERSION_V4:
         try:
-            fields = _complete(record, SCHEMA_VERSION_V4, default_session_id)
-            validate_v4_record({**record, **_named(fields)})
+            return _of_version(record, SCHEMA_VERSION_V4, default_session_id)
         except ValueError as error:
             raise ValueError(f"Unsupported schema_version: 4, for it is not whole: {error}") from error
-        return _build(TelemetryEventV4, fields)
     return telemetry_event_from_record(
         record, permissive_legacy=permissive_legacy, default_session_id=default_session_id
     )
 
 
-def _complete(record: Mapping[str, Any], version: int, default_session_id: str | None) -> dict[str, Any]:
-    """The record with its version, its session and its place among the ranks."""
+def _of_version(record: Mapping[str, Any], version: int, default_session_id: str | None) -> TelemetryEvent:
+    """The event of a record with its version, its session and its place among the ranks."""
     metadata = json_object(record.get("metadata", {}))
     identity = resolve_distributed_identity(**{name: record.get(name) for name in OPTIONAL_FIELDS})
-    session_id = _session_id(record, metadata, default_session_id)
-    return {**record, **identity, "schema_version": version, "session_id": session_id, "metadata": metadata}
-
-
-def _named(fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: fields[name] for name in ("schema_version", "session_id")}
+    named = {
+        "schema_version": version,
+        "session_id": _session_id(record, metadata, default_session_id),
+    }
+    _check({**record, **named}, (version,))
+    kind = TelemetryEventV4 if version == SCHEMA_VERSION_V4 else TelemetryEventV3
+    return _build(kind, {**record, **identity, **named, "metadata": metadata})
 
 
 def _session_id(record: Mapping[str, Any], metadata: Mapping[str, Any], default: str | None) -> str:
@@ -154,10 +276,11 @@ def fields_of_legacy_record(
     )
     fields["allocator_change_bytes"] = _first(record, ("allocator_change_bytes", "memory_change"), 0)
     for name in ("allocator_active_bytes", "allocator_inactive_bytes"):
-        fields[name] = optional_whole(record.get(name), name)
+        fields[name] = whole(record.get(name), name, optional=True)
     used = fields["device_used_bytes"] = _first(record, ("device_used_bytes",), allocated)
     total = fields["device_total_bytes"] = _total(record, metadata)
-    fields["device_free_bytes"] = _free(record, used, total)
+    free = None if total is None else max(total - used, 0)
+    fields["device_free_bytes"] = _first(record, ("device_free_bytes",), free, optional=True)
     fields["event_type"] = text(record.get("event_type", record.get("type", "sample")), "event_type")
     interval = record.get("sampling_interval_ms", default_sampling_interval_ms)
     fields["sampling_interval_ms"] = whole(interval, "sampling_interval_ms")
@@ -167,7 +290,9 @@ def fields_of_legacy_record(
     fields |= resolve_distributed_identity(
         **{name: record.get(name) for name in OPTIONAL_FIELDS}, metadata=metadata
     )
-    fields["context"] = any_text(record.get("context", record.get("message")), "context")
+    fields["context"] = text(
+        record.get("context", record.get("message")), "context", optional=True, blank=True
+    )
     fields["metadata"] = {name: value for name, value in metadata.items() if name not in OPTIONAL_FIELDS}
     return fields
 
@@ -186,19 +311,27 @@ def _metadata(record: Record) -> dict[str, Any]:
 
 def _timestamp_ns(record: Record) -> int:
     if "timestamp_ns" in record:
-        return whole(record["timestamp_ns"], "timestamp_ns")
-    seconds = record.get("timestamp")
-    if isinstance(seconds, int | float) and not isinstance(seconds, bool):
-        try:
-            return int(float(seconds) * 1_000_000_000)
-        except (OverflowError, ValueError) as error:  # infinite, no number, or beyond any clock
-            raise ValueError("Legacy record is missing a valid timestamp") from error
-    raise ValueError("Legacy record is missing a valid timestamp")
+        return int(whole(record["timestamp_ns"], "timestamp_ns"))
+    said = "Legacy record is missing a valid timestamp"
+    found = _scaled(record.get("timestamp"), 1_000_000_000, said)
+    if found is None:
+        raise ValueError(said)
+    return found
+
+
+def _scaled(value: Any, factor: int, said: str) -> int | None:
+    """A number in a smaller unit, None for no number; ValueError for one that is infinite or none."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    try:
+        return int(float(value) * factor)
+    except (OverflowError, ValueError) as error:
+        raise ValueError(said) from error
 
 
 def _device_id(record: Record) -> int:
     if "device_id" in record:
-        return whole(record["device_id"], "device_id")
+        return int(whole(record["device_id"], "device_id"))
     device = record.get("device")
     if isinstance(device, str):
         if "cpu" in device.lower():
@@ -211,41 +344,25 @@ def _device_id(record: Record) -> int:
     return 0 if "memory_mb" in record else -1
 
 
-def _first(record: Record, names: tuple[str, ...], default: int) -> int:
-    """The first of the fields that is there; null is there, and no integer."""
-    for name in names:
-        if name in record:
-            return whole(record[name], name)
-    return default
+def _first(record: Record, names: tuple[str, ...], default: Any, *, optional: bool = False) -> Any:
+    """The first of the fields that is there; null is there, and no integer unless it may be unknown."""
+    return next((whole(record[name], name, optional=optional) for name in names if name in record), default)
 
 
 def _allocated(record: Record) -> int:
-    for name in ("allocator_allocated_bytes", "memory_allocated"):
-        if name in record:
-            return whole(record[name], name)
-    megabytes = record.get("memory_mb")
-    if isinstance(megabytes, int | float) and not isinstance(megabytes, bool):
-        try:
-            return int(float(megabytes) * 1024**2)
-        except (OverflowError, ValueError) as error:
-            raise ValueError("memory_mb must be a finite number") from error
-    return _first(record, ("device_used_bytes",), 0)
+    found = _first(record, ("allocator_allocated_bytes", "memory_allocated"), None)
+    if found is None:
+        found = _scaled(record.get("memory_mb"), 1024**2, "memory_mb must be a finite number")
+    return int(_first(record, ("device_used_bytes",), 0) if found is None else found)
 
 
 def _total(record: Record, metadata: Record) -> int | None:
-    if "device_total_bytes" in record:
-        return optional_whole(record["device_total_bytes"], "device_total_bytes")
-    for source in (record, metadata):
-        for name in _TOTALS:
+    for source, names in ((record, ("device_total_bytes", *_TOTALS)), (metadata, _TOTALS)):
+        for name in names:
             if name in source:
-                return optional_whole(source[name], name)
+                total: int | None = whole(source[name], name, optional=True)
+                return total
     return None
-
-
-def _free(record: Record, used: int, total: int | None) -> int | None:
-    if "device_free_bytes" in record:
-        return optional_whole(record["device_free_bytes"], "device_free_bytes")
-    return None if total is None else max(total - used, 0)
 
 
 def _said(name: str, record: Record, metadata: Record, default: Any) -> Any:
@@ -264,6 +381,83 @@ def _collector(record: Record, metadata: Record, device_id: int, default: str) -
     if "memory_allocated" in record:
         return _COLLECTORS["cpu" if device_id == -1 else "cuda"]
     return default
+
+
+_RANK_VARIABLES = (
+    ("RANK", "LOCAL_RANK", "WORLD_SIZE"),  # torchrun
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE"),  # Open MPI
+    ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS"),  # Slurm
+)
+_JOB_VARIABLES = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")
+
+
+def resolve_distributed_identity(
+    *,
+    job_id: Any = None,
+    rank: Any = None,
+    local_rank: Any = None,
+    world_size: Any = None,
+    metadata: Mapping[str, Any] | None = None,
+    env: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """`job_id`, `rank`, `local_rank` and `world_size` of a process.
+
+    What is given counts before what `metadata` says, and that before the launcher's variables in `env`:
+    torchrun, Open MPI or Slurm, the first of them that sets both rank and size. What nobody says is one
+    process alone; a local rank that nobody says is the rank. Raises ValueError for what cannot be.
+    """
+    given = {"job_id": job_id, "rank": rank, "local_rank": local_rank, "world_size": world_size}
+    said = metadata or {}
+    found: dict[str, Any] = {
+        name: value if value is not None else said.get(name) for name, value in given.items()
+    }
+    if env is not None:
+        ranks_known = all(found[name] is not None for name in ("rank", "local_rank", "world_size"))
+        inferred = {"job_id": _job_of(env)} | ({} if ranks_known else _ranks_of(env))
+        found |= {name: value for name, value in inferred.items() if found[name] is None}
+    if found["world_size"] is None:
+        found["world_size"] = 1
+    if found["rank"] is None:
+        found["rank"] = 0
+    if found["local_rank"] is None:
+        found["local_rank"] = found["rank"]
+    text(found["job_id"], "job_id", optional=True)
+    _check_ranks(found)
+    for name in ("rank", "local_rank"):
+        if found[name] >= found["world_size"]:
+            raise ValueError(f"{name} must be < world_size")
+    return found
+
+
+def _check_ranks(found: Mapping[str, Any]) -> None:
+    for name in OPTIONAL_FIELDS[1:]:
+        whole(found[name], name, least=_RULES[SCHEMA_VERSION_V3][name][1])
+
+
+def _job_of(env: Mapping[str, str]) -> str | None:
+    named = (env.get(variable, "").strip() for variable in _JOB_VARIABLES)
+    return next((job for job in named if job), None)
+
+
+def _ranks_of(env: Mapping[str, str]) -> dict[str, int]:
+    for rank, local_rank, world_size in _RANK_VARIABLES:
+        if rank in env and world_size in env:
+            local = env.get(local_rank, "")
+            found = {
+                "rank": _number(env[rank], "rank"),
+                "local_rank": _number(local if local.strip() else env[rank], "local_rank"),
+                "world_size": _number(env[world_size], "world_size"),
+            }
+            _check_ranks(found)
+            return found
+    return {}
+
+
+def _number(value: str, field: str) -> int:
+    try:
+        return int(value)
+    except ValueError as error:
+        raise ValueError(f"{field} must be an integer") from error
 
 
 _REFUSED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)

@@ -11,7 +11,7 @@ from uuid import uuid4
 from msgspec import Struct
 
 from flightlog.events import DeviceMemory
-from flightlog.events.devices.event import resolve_distributed_identity
+from flightlog.events.devices.records import resolve_distributed_identity
 from flightlog.record.clock import monotonic_ns
 from flightlog.record.recorder import Recorder
 from flightlog.record.span import RootSpan, Span

@@ -28,7 +28,7 @@ import msgspec
 from flightlog.core import threads
 from flightlog.core.descriptors import folder_names, read_bytes
 from flightlog.events import DeviceMemory
-from flightlog.events.devices.checks import telemetry_event_to_dict
+from flightlog.events.devices.records import telemetry_event_to_dict
 from flightlog.record.clock import monotonic_ns
 from flightlog.record.failure import describe
 from flightlog.record.recorder import Recorder

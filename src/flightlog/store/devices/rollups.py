@@ -262,7 +262,7 @@ class _Group:
             "counters": CounterSummary(**self.peaks),
         }
 
-    def times(self) -> dict[str, int | None]:
+    def times(self) -> dict[str, Any]:
         return {"first_timestamp_ns": self.first, "last_timestamp_ns": self.last}
 
 

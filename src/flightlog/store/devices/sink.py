@@ -20,7 +20,6 @@ from flightlog.core import threads
 from flightlog.core.descriptors import Descriptor
 from flightlog.core.errors import UsageError
 from flightlog.core.locks import holder_of, try_lock
-from flightlog.events.devices.checks import check_event
 from flightlog.events.devices.event import (
     COMPLETED,
     INCOMPLETE,
@@ -32,7 +31,7 @@ from flightlog.events.devices.event import (
     TelemetryEventV4,
     summary_of_events,
 )
-from flightlog.events.devices.records import telemetry_event_from_record
+from flightlog.events.devices.records import check_event, telemetry_event_from_record
 from flightlog.store.devices.manifest import (
     MANIFEST,
     ROLLUPS,
