@@ -90,7 +90,7 @@ def test_a_path_that_fits_two_kinds_asks_which(tmp_path: Path) -> None:
     shutil.copytree(PEERS / "modelops" / "telemetry" / "jobs" / "job-abc123", tmp_path / "both" / "job-1")
     shutil.copy(RHAPSODY, tmp_path / "both")
     with pytest.raises(
-        UsageError, match=r"fits several kinds: rhapsody .*; modelops .*Say which with --kind"
+        UsageError, match=r"fits several kinds: modelops .*; rhapsody .*Say which with --kind"
     ):
         kind_of_path(tmp_path / "both")
     assert kind_of_path(tmp_path / "both", "modelops") == "modelops"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from flightlog.adopt.run_maker import Adopter, RunMaker, SourceRecording
-from flightlog.adopt.scratch import NestedInterval, ScratchStore, nest
+from flightlog.adopt.scratch import NestedInterval, nest
 from flightlog.adopt.source_files import DocumentItems, head
 from flightlog.adopt.values import moment_ns, number, text, whole
 from flightlog.core.errors import UsageError
@@ -51,19 +51,21 @@ class ChromeTraces(Adopter):
 
     def adopt(self, source: SourceRecording, maker: RunMaker) -> None:
         """Sort everything on disk first: slices come in any order, and nest."""
-        with ScratchStore(maker.scratch) as scratch:
-            trace = _ChromeTrace(maker, scratch)
-            items = DocumentItems(source.path, "traceEvents")
-            for item in items:
-                trace.take(item)
-            trace.finish(items, source.path)
+        trace = _ChromeTrace(maker)
+        items = DocumentItems(source.path, "traceEvents")
+        for item in items:
+            trace.take(item)
+        trace.finish(items, source.path)
+
+
+adopter = ChromeTraces()
 
 
 class _ChromeTrace:
     """Turns one trace into the events of a run."""
 
-    def __init__(self, maker: RunMaker, scratch: ScratchStore) -> None:
-        self._maker, self._scratch, self._account = maker, scratch, maker.account
+    def __init__(self, maker: RunMaker) -> None:
+        self._maker, self._scratch, self._account = maker, maker.store, maker.account
         self._open: dict[str, list[tuple[int, dict[str, Any]]]] = {}
         self._async: dict[str, list[tuple[int, dict[str, Any]]]] = {}
         self._names: dict[str, str] = {}
@@ -189,12 +191,9 @@ class _ChromeTrace:
                 **args,
                 **({"flow": record.get("id"), "phase": record["ph"], "name": record["name"]} if flow else {}),
             }
-            self._maker.add(UserEvent(name=name, fields=fields, span_id=inside), at_ns)
-            self._account.map(
-                "ends of flows → user_event chrome.flow, with the span they are in"
-                if flow
-                else "instants → user_event"
-            )
+            what = "ends of flows → user_event chrome.flow, with the span they are in"
+            event = UserEvent(name=name, fields=fields, span_id=inside)
+            self._maker.add(event, at_ns, mapped=what if flow else "instants → user_event")
         else:
             ended = not record.get("open")
             self._maker.add_span(
@@ -207,11 +206,9 @@ class _ChromeTrace:
                 ended=ended,
                 thread=whole(record.get("tid")),
                 nonfinite=record.get("nonfinite", {}),
-            )
-            self._account.map(
-                "slices → span"
+                mapped="slices → span"
                 if ended
-                else "slices without an end → span_open, up to the last moment of the trace"
+                else "slices without an end → span_open, up to the last moment of the trace",
             )
 
     def _where(self, record: dict[str, Any]) -> dict[str, Any]:
@@ -232,8 +229,8 @@ class _ChromeTrace:
                 self._account.drop("values of counters that are no numbers")
                 continue
             name = record["name"] if len(series) == 1 else f"{record['name']}.{key}"
-            self._maker.add(Metric(name=f"{of} {name}" if of else name, value=float(value)), at_ns)
-            self._account.map("values of counters → metric")
+            metric = Metric(name=f"{of} {name}" if of else name, value=float(value))
+            self._maker.add(metric, at_ns, mapped="values of counters → metric")
 
 
 def _slim(item: dict[str, Any], kind: str) -> dict[str, Any]:

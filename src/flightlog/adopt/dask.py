@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from flightlog.adopt.run_maker import Adopter, RunMaker, SourceRecording
-from flightlog.adopt.scratch import ScratchStore
 from flightlog.adopt.source_files import DocumentItems, head
 from flightlog.adopt.values import moment_ns, number, text, whole, whole_ns
 from flightlog.core.errors import UsageError
-from flightlog.events import TaskCompleted, TaskStarted
+from flightlog.events import TaskStarted
 from flightlog.record.values import bounded, clean
 
 _HASH = re.compile(r"-[0-9a-f]{8,}(?:-[0-9a-f]{4,})*$")
@@ -66,10 +65,8 @@ class DaskStreams(Adopter):
     def adopt(self, source: SourceRecording, maker: RunMaker) -> None:
         """Read record by record; a report is held in memory as a whole."""
         report = source.path.name.endswith(_HTML)
-        with ScratchStore(maker.scratch) as scratch:
-            stream = _TaskStream(maker, scratch)
-            for record in report_records(source.path) if report else _records(source.path, maker):
-                stream.take(record)
+        for record in report_records(source.path) if report else _records(source.path, maker):
+            _add_record(record, maker)
         if not maker.counts:
             raise UsageError(f"{source.path} holds no record of a task: is it a task stream of Dask?")
         maker.describe(project=source.path.name.split(".")[0], provider="dask")
@@ -81,6 +78,9 @@ class DaskStreams(Adopter):
         if report:
             maker.account.drop("profiles, bandwidths and system charts of the report")
             maker.account.note("A performance report does not say why a task failed.")
+
+
+adopter = DaskStreams()
 
 
 def _records(file: Path, maker: RunMaker) -> Iterator[dict[str, Any]]:
@@ -100,67 +100,63 @@ def key_name(key: str) -> str:
     return _HASH.sub("", bare) or bare
 
 
-class _TaskStream:
-    """Turns the records of a task stream into the events of a run."""
-
-    def __init__(self, maker: RunMaker, scratch: ScratchStore) -> None:
-        self._maker, self._scratch, self._account = maker, scratch, maker.account
-
-    def take(self, record: dict[str, Any]) -> None:
-        """Add one task that ended; a key that is computed again is a task of its own."""
-        spent: dict[str, float] = {}
-        began = ended = None
-        parts = record.get("startstops")
-        for part in parts if isinstance(parts, list) else []:
-            begin, end = (
-                number(part.get(name)) if isinstance(part, dict) else None for name in ("start", "stop")
-            )
-            if begin is None or end is None or moment_ns(max(begin, end)) is None:
-                continue
-            action = str(part.get("action"))
-            spent[action] = spent.get(action, 0.0) + max(0.0, end - begin)
-            if action == "compute":
-                began = begin if began is None else min(began, begin)
-                ended = end if ended is None else max(ended, end)
-        if record.get("key") is None or began is None or ended is None:
-            self._account.drop("records without a key or a computation")
-            return
-        key = record["key"]
-        words = key if isinstance(key, str) else str(tuple(key) if isinstance(key, list) else key)
-        name = bounded(key_name(words), 500)
-        times = (self._scratch.get(words) or 0) + 1
-        self._scratch.put(words, times)
-        if times > 1:
-            self._account.map("keys computed again → tasks of their own, `#2` behind the key")
-        worker = text(record.get("worker"))
-        task_id = bounded(words if times == 1 else f"{words}#{times}", 1000)
-        common: dict[str, Any] = {"task": name, "task_id": task_id, "parent_id": self._maker.span_id}
-        start, stop = whole_ns(began), whole_ns(ended)
-        self._maker.add(TaskStarted(worker=worker, queue_s=None, **common), start)
-        spill = [spent[one] for one in ("disk-read", "disk-write") if one in spent]
-        metrics = {"deserialize_s": spent["deserialize"]} if "deserialize" in spent else {}
-        tags = {name: record.get(name) for name in ("thread", "typename") if record.get(name) is not None}
-        last: dict[str, Any] = {
-            **common,
-            "args": {},
-            "worker": worker,
-            "duration_s": spent["compute"],
-            "transfer_s": spent.get("transfer"),
-            "spill_s": sum(spill) if spill else None,
-            "metrics": metrics,
-            "tags": clean(tags)[0],
-        }
-        if record.get("status") in ("error", "erred"):
-            said = text(record.get("exception_text"))
-            kind = said.partition("(")[0] if said is not None and "(" in said else None
-            message = "the recording does not say why" if said is None else bounded(said, 2000)
-            trace = text(record.get("traceback_text"))
-            trace = None if trace is None else bounded(trace, 8000)
-            self._maker.add_failed_task(last, stop, error_type=kind, message=message, traceback=trace)
-            self._account.keep("tasks that failed")
-        else:
-            self._maker.add(TaskCompleted(result_bytes=whole(record.get("nbytes")), **last), stop)
-            self._account.keep("tasks that completed")
+def _add_record(record: dict[str, Any], maker: RunMaker) -> None:
+    """Add one task that ended; a key that is computed again is a task of its own."""
+    spent: dict[str, float] = {}
+    began = ended = None
+    parts = record.get("startstops")
+    for part in parts if isinstance(parts, list) else []:
+        begin, end = (
+            number(part.get(name)) if isinstance(part, dict) else None for name in ("start", "stop")
+        )
+        if begin is None or end is None or moment_ns(max(begin, end)) is None:
+            continue
+        action = str(part.get("action"))
+        spent[action] = spent.get(action, 0.0) + max(0.0, end - begin)
+        if action == "compute":
+            began = begin if began is None else min(began, begin)
+            ended = end if ended is None else max(ended, end)
+    if record.get("key") is None or began is None or ended is None:
+        maker.account.drop("records without a key or a computation")
+        return
+    key = record["key"]
+    words = key if isinstance(key, str) else str(tuple(key) if isinstance(key, list) else key)
+    times = (maker.store.get(words) or 0) + 1
+    maker.store.put(words, times)
+    if times > 1:
+        maker.account.map("keys computed again → tasks of their own, `#2` behind the key")
+    common: dict[str, Any] = {
+        "task": bounded(key_name(words), 500),
+        "task_id": bounded(words if times == 1 else f"{words}#{times}", 1000),
+        "parent_id": maker.span_id,
+        "worker": text(record.get("worker")),
+    }
+    maker.add(TaskStarted(queue_s=None, **common), whole_ns(began))
+    spill = [spent[one] for one in ("disk-read", "disk-write") if one in spent]
+    tags = {name: record.get(name) for name in ("thread", "typename") if record.get(name) is not None}
+    last: dict[str, Any] = {
+        **common,
+        "args": {},
+        "duration_s": spent["compute"],
+        "transfer_s": spent.get("transfer"),
+        "spill_s": sum(spill) if spill else None,
+        "metrics": {"deserialize_s": spent["deserialize"]} if "deserialize" in spent else {},
+        "tags": clean(tags)[0],
+    }
+    if record.get("status") in ("error", "erred"):
+        said, trace = text(record.get("exception_text")), text(record.get("traceback_text"))
+        maker.add_end(
+            "failed",
+            last,
+            whole_ns(ended),
+            kept="tasks that failed",
+            error_type=said.partition("(")[0] if said is not None and "(" in said else None,
+            message="the recording does not say why" if said is None else bounded(said, 2000),
+            traceback=None if trace is None else bounded(trace, 8000),
+        )
+    else:
+        last["result_bytes"] = whole(record.get("nbytes"))
+        maker.add_end("completed", last, whole_ns(ended), kept="tasks that completed")
 
 
 def report_records(file: Path) -> Iterator[dict[str, Any]]:

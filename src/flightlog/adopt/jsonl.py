@@ -24,14 +24,7 @@ from flightlog.adopt.run_maker import Adopter, RunMaker, SourceRecording
 from flightlog.adopt.source_files import SourceLines
 from flightlog.adopt.values import hex_id, moment_ns, seconds, text, whole
 from flightlog.core.errors import UsageError
-from flightlog.events import (
-    Metric,
-    TaskCancelled,
-    TaskCompleted,
-    TaskStarted,
-    TaskSubmitted,
-    UserEvent,
-)
+from flightlog.events import Metric, TaskStarted, TaskSubmitted, UserEvent
 from flightlog.record.values import bounded, clean
 from flightlog.store.layout import ELAPSED
 
@@ -72,6 +65,9 @@ class MappedLines(Adopter):
             maker.account.note(
                 f"{mapping.elapsed} includes waiting, by the mapping: it is recorded as the metric elapsed_s."
             )
+
+
+adopter = MappedLines()
 
 
 class _MappedRecords:
@@ -137,11 +133,8 @@ class _MappedRecords:
             "tags": self._tags(record),
         }
         how = self._how(record)
-        if how == "failed":
-            error_type, message = self._error(record)
-            self._maker.add_failed_task(ended, end, error_type=error_type, message=message)
-        else:
-            self._maker.add((TaskCancelled if how == "cancelled" else TaskCompleted)(**ended), end)
+        error_type, message = self._error(record) if how == "failed" else (None, None)
+        self._maker.add_end(how, ended, end, error_type=error_type, message=message)
 
     def _span(self, record: dict[str, Any], name: str, at_ns: int) -> None:
         mapping = self._mapping
@@ -183,7 +176,7 @@ class _MappedRecords:
             at_ns,
         )
 
-    def _how(self, record: dict[str, Any]) -> str:
+    def _how(self, record: dict[str, Any]) -> Literal["completed", "failed", "cancelled"]:
         mapping = self._mapping
         said = look_up(record, mapping.status)
         if mapping.status is None:

@@ -3,42 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 
+from flightlog import adopt
 from flightlog.adopt.run_maker import Adopter, AdoptOptions, make_runs
 from flightlog.adopt.source_files import document, head
 from flightlog.core.errors import UsageError
 from flightlog.store import layout
 from flightlog.store.layout import Adoption
 
-SLURM = "slurm"
-"""Accounting saved with `sacct --json`, which is merged into runs rather than made into one: see
-`adopt.slurm`."""
-_SLURM_TITLE = "Slurm accounting saved with sacct --json"
 
-
+@cache
 def adopters() -> dict[str, Adopter]:
-    """Every kind by name, in the order in which they are listed and tried."""
-    from flightlog.adopt.chrome import ChromeTraces
-    from flightlog.adopt.dask import DaskStreams
-    from flightlog.adopt.jsonl import MappedLines
-    from flightlog.adopt.modelops import ModelOpsJobs
-    from flightlog.adopt.nextflow import NextflowTraces
-    from flightlog.adopt.rhapsody import RhapsodyCheckpoints
-    from flightlog.adopt.scalable import ScalableRuns
-    from flightlog.adopt.stormlog import StormlogSinks
-
-    every: list[Adopter] = [
-        ScalableRuns(),
-        RhapsodyCheckpoints(),
-        StormlogSinks(),
-        ModelOpsJobs(),
-        NextflowTraces(),
-        ChromeTraces(),
-        DaskStreams(),
-        MappedLines(),
-    ]
-    return {one.name: one for one in every}
+    """Every kind by name: each module of this package that has an `adopter`."""
+    modules = [import_module(f"{adopt.__name__}.{one.name}") for one in iter_modules(adopt.__path__)]
+    found = [getattr(module, "adopter", None) for module in modules]
+    return {one.name: one for one in found if isinstance(one, Adopter)}
 
 
 def kind_of_path(path: Path, kind: str | None = None, options: AdoptOptions | None = None) -> str:
@@ -49,14 +32,12 @@ def kind_of_path(path: Path, kind: str | None = None, options: AdoptOptions | No
     if not path.exists():
         raise UsageError(f"there is no file or folder {path}")
     if kind is not None:
-        if kind not in known and kind != SLURM:
-            raise UsageError(f"there is no kind {kind!r}. The kinds are {', '.join([*known, SLURM])}")
+        if kind not in known:
+            raise UsageError(f"there is no kind {kind!r}. The kinds are {', '.join(known)}")
         return kind
     if options is not None and options.mapping is not None:
         return "jsonl"
     found = {name: why for name, one in known.items() if (why := one.recognize(path)) is not None}
-    if (why := _slurm(path)) is not None:
-        found[SLURM] = why
     if len(found) == 1:
         return next(iter(found))
     if found:
@@ -82,27 +63,16 @@ def adopt_path(
     """
     options = options or AdoptOptions()
     name = kind_of_path(path, kind, options)
-    if name == SLURM:
-        raise UsageError(f"{path} is {_SLURM_TITLE}: it is merged into runs, by flightlog.adopt.slurm")
     if options.mapping is not None and name != "jsonl":
         raise UsageError(f"--mapping is for plain JSONL, and --kind says {name}")
     adopter = adopters()[name]
     return make_runs(adopter, adopter.sources(path), runs_dir, options, refused, progress)
 
 
-def _slurm(path: Path) -> str | None:
-    """By the list of jobs and fields that only Slurm has; its name may come at the very end."""
-    start = head(path)
-    marks = (b'"slurm', b'"het_job', b'"derived_exit_code"')
-    if start.lstrip()[:1] == b"{" and b'"jobs"' in start and any(mark in start.lower() for mark in marks):
-        return "a JSON document with jobs, written by Slurm"
-    return None
-
-
 def _unknown(path: Path, known: dict[str, Adopter]) -> str:
     if path.is_dir() and "flightlog_version" in document(path / layout.RUN):
         return f"{path} is a run of Flightlog already: flightlog report {path}"
-    kinds = "; ".join([f"{name}: {one.title}" for name, one in known.items()] + [f"{SLURM}: {_SLURM_TITLE}"])
+    kinds = "; ".join(f"{name}: {one.title}" for name, one in known.items())
     return (
         f"{path} is nothing that can be recognized: {_glimpse(path)}. "
         f"The kinds are {kinds}. Say which with --kind"

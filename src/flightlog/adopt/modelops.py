@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from flightlog.adopt.run_maker import Adopter, RunMaker, SourceRecording
-from flightlog.adopt.scratch import NestedInterval, ScratchStore, nest
+from flightlog.adopt.scratch import NestedInterval, nest
 from flightlog.adopt.source_files import SourceLines, document, first_objects, first_with
 from flightlog.adopt.values import hex_id, moment_ns, seconds, text, whole
 from flightlog.core.errors import UsageError
@@ -44,41 +44,39 @@ class ModelOpsJobs(Adopter):
 
     def adopt(self, source: SourceRecording, maker: RunMaker) -> None:
         """Add the spans in the order of their starts, so that parents come first."""
-        account = maker.account
+        account, scratch = maker.account, maker.store
         file = source.path / SPANS
         summary = document(source.path / SUMMARY)
         lines = SourceLines(file)
         last = first = None
-        parentless = False
-        with ScratchStore(maker.scratch) as scratch:
-            unended = 0
-            for record in lines:
-                begin, end = _interval(record)
-                if begin is None or not isinstance(record.get("name"), str):
-                    account.drop("lines without a name or a start")
-                    continue
-                first = begin if first is None else min(first, begin)
-                last = max(begin if end is None else end, last or begin)
-                own = hex_id(record.get("span_id"), 16)
-                parentless |= own is None
-                if own is not None:
-                    scratch.put(own, None)
-                if end is None:
-                    unended += 1
-                    scratch.put(f"open {unended}", record)
-                else:
-                    scratch.place("", begin, max(begin, end), record)
-            if first is None or last is None:
-                raise UsageError(f"{file} holds no span")
-            for which in range(1, unended + 1):
-                record = scratch.get(f"open {which}")
-                scratch.place("", _interval(record)[0] or 0, last, record)
-            # Without a time of day one moment is known all the same: the job writes its spans when it ends.
-            offset = 0
-            if first < _UNIX_NS:
-                offset = maker.end_with_file(file, last, "ModelOps' spans have no time of day", SPANS)
-            for one in nest(scratch.placed()):
-                _add(one, offset, maker, scratch)
+        parentless, unended = False, 0
+        for record in lines:
+            begin, end = _interval(record)
+            if begin is None or not isinstance(record.get("name"), str):
+                account.drop("lines without a name or a start")
+                continue
+            first = begin if first is None else min(first, begin)
+            last = max(begin if end is None else end, last or begin)
+            own = hex_id(record.get("span_id"), 16)
+            parentless |= own is None
+            if own is not None:
+                scratch.put(own, None)
+            if end is None:
+                unended += 1
+                scratch.put(f"open {unended}", record)
+            else:
+                scratch.place("", begin, max(begin, end), record)
+        if first is None or last is None:
+            raise UsageError(f"{file} holds no span")
+        for which in range(1, unended + 1):
+            record = scratch.get(f"open {which}")
+            scratch.place("", _interval(record)[0] or 0, last, record)
+        # Without a time of day one moment is known all the same: the job writes its spans when it ends.
+        offset = 0
+        if first < _UNIX_NS:
+            offset = maker.end_with_file(file, last, "ModelOps' spans have no time of day", SPANS)
+        for one in nest(scratch.placed()):
+            _add(one, offset, maker)
         lines.report(account)
         job_type = text(summary.get("job_type"))
         maker.describe(
@@ -89,6 +87,9 @@ class ModelOpsJobs(Adopter):
             tags={"job_id": source.path.name, **({"job_type": job_type} if job_type else {})},
         )
         _note_differences(maker, summary, lines.read, parentless=parentless)
+
+
+adopter = ModelOpsJobs()
 
 
 def _note_differences(maker: RunMaker, summary: dict[str, Any], read: int, *, parentless: bool) -> None:
@@ -105,7 +106,7 @@ def _note_differences(maker: RunMaker, summary: dict[str, Any], read: int, *, pa
         )
 
 
-def _add(one: NestedInterval, offset: int, maker: RunMaker, scratch: ScratchStore) -> None:
+def _add(one: NestedInterval, offset: int, maker: RunMaker) -> None:
     record = one.record
     metrics, tags = record.get("metrics"), record.get("tags")
     made_metrics, marks = clean(metrics, keys_secret=False) if isinstance(metrics, dict) else ({}, {})
@@ -114,7 +115,7 @@ def _add(one: NestedInterval, offset: int, maker: RunMaker, scratch: ScratchStor
     if own is None:
         parent = None if one.parent is None else maker.new_span_id(one.parent)
     else:
-        parent = named if named is not None and named in scratch else None
+        parent = named if named is not None and named in maker.store else None
     ended = record.get("end_time") is not None
     lasted = seconds(record.get("duration")) if ended else None
     error = text(made_tags.get("error"))
@@ -131,12 +132,11 @@ def _add(one: NestedInterval, offset: int, maker: RunMaker, scratch: ScratchStor
         error_type=error,
         error_message=text(made_tags.get("error_msg")),
         nonfinite={**marks, **tag_marks},
+        kept="spans with their durations, tags and metrics" if ended else None,
+        mapped=None if ended else "spans without an end → span_open, up to the last moment known",
     )
     if ended:
         maker.saw(one.end + offset)
-        maker.account.keep("spans with their durations, tags and metrics")
-    else:
-        maker.account.map("spans without an end → span_open, up to the last moment known")
 
 
 def _interval(record: dict[str, Any]) -> tuple[int | None, int | None]:

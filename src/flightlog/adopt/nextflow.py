@@ -6,22 +6,13 @@ import re
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from flightlog.adopt.run_maker import Account, Adopter, RunMaker, SourceRecording
-from flightlog.adopt.scratch import ScratchStore
 from flightlog.adopt.source_files import SourceLines, files, head
 from flightlog.adopt.values import moment_ns
 from flightlog.core.errors import UsageError
-from flightlog.events import (
-    CacheLookup,
-    ResourceRequest,
-    TaskCancelled,
-    TaskCompleted,
-    TaskRetried,
-    TaskStarted,
-    TaskSubmitted,
-)
+from flightlog.events import CacheLookup, ResourceRequest, TaskRetried, TaskStarted, TaskSubmitted
 from flightlog.record.values import bounded, clean
 
 _KNOWN = frozenset(
@@ -49,6 +40,7 @@ _KNOWN = frozenset(
         "memory",
     ]
 )
+_ENDS: dict[str, Literal["completed", "cancelled"]] = {"COMPLETED": "completed", "ABORTED": "cancelled"}
 _UNTIMED = "untimed\0"
 _SUFFIXES = {".txt", ".tsv", ".csv"}
 _SIZES = ("rss", "vmem", "peak_vmem", "rchar", "wchar", "disk")
@@ -107,16 +99,17 @@ class NextflowTraces(Adopter):
                 "Nextflow writes those that trace.fields names"
             )
         account = maker.account
-        rows = _rows(source.path, columns, separator, account)
-        with ScratchStore(maker.scratch) as scratch:
-            table = _Table(maker, scratch)
-            for row in rows:
-                table.take(row)
-            table.finish()
-        unused = [name for name in columns if name not in _USED]
-        for name in unused:
-            account.drop(f"column {name}")
+        table = _Table(maker)
+        for row in _rows(source.path, columns, separator, account):
+            table.take(row)
+        table.finish()
+        for name in columns:
+            if name not in _USED:
+                account.drop(f"column {name}")
         maker.describe(project=source.path.name.split(".")[0], provider="nextflow")
+
+
+adopter = NextflowTraces()
 
 
 def _is_trace(file: Path) -> bool:
@@ -154,8 +147,8 @@ def _rows(file: Path, columns: list[str], separator: str, account: Account) -> I
 class _Table:
     """Turns the rows of one trace into the events of a run."""
 
-    def __init__(self, maker: RunMaker, scratch: ScratchStore) -> None:
-        self._maker, self._scratch, self._account = maker, scratch, maker.account
+    def __init__(self, maker: RunMaker) -> None:
+        self._maker, self._scratch, self._account = maker, maker.store, maker.account
         self._number = self._cached = self._untimed = 0
         self._zoneless = self._derived = False
 
@@ -186,13 +179,13 @@ class _Table:
     ) -> None:
         submit, start, _ = times
         first = next(at for at in times if at is not None)
-        process = bounded(row.get("process") or _process(row.get("name")) or "task", 500)
+        process = _process(row)
         task_id, attempt = self._identity(row, process, first)
         common: dict[str, Any] = {"task": process, "task_id": task_id, "attempt": attempt}
         args = clean({"name": row["name"]} if "name" in row else {})[0]
         if attempt == 1:
-            self._maker.add(TaskSubmitted(args=args, parent_id=self._maker.span_id, **common), first)
-            self._account.keep("tasks submitted")
+            submitted = TaskSubmitted(args=args, parent_id=self._maker.span_id, **common)
+            self._maker.add(submitted, first, kept="tasks submitted")
         queue_s = None if submit is None or start is None else max(0, start - submit) / 1e9
         worker = row.get("hostname")
         if start is not None:
@@ -230,14 +223,10 @@ class _Table:
         if before is not None:
             failed.remove(before)
             own, attempt = before[0], before[1] + 1
-            self._maker.add(
-                TaskRetried(task=process, task_id=own, attempt=attempt - 1, reason=before[2]), at_ns
-            )
-            self._account.map(
-                "rows of a further attempt → the task that failed before"
-                if stated is not None
-                else "rows with the name of one that failed → its next attempt"
-            )
+            further = "rows of a further attempt → the task that failed before"
+            named = "rows with the name of one that failed → its next attempt"
+            retried = TaskRetried(task=process, task_id=own, attempt=attempt - 1, reason=before[2])
+            self._maker.add(retried, at_ns, mapped=named if stated is None else further)
         if row.get("status") == "FAILED":
             failed.append([own, attempt, _reason(row)])
         if before is not None or row.get("status") == "FAILED":
@@ -283,20 +272,16 @@ class _Table:
         if ended["cpu_s"] is not None:
             self._account.map("%cpu over realtime → cpu_s")
         exit_code = whole_of(row.get("exit"))
-        if status == "COMPLETED":
-            self._maker.add(TaskCompleted(**ended), at_ns)
-        elif status == "ABORTED":
-            self._maker.add(TaskCancelled(reason="aborted by Nextflow", **ended), at_ns)
-        else:
-            self._maker.add_failed_task(
-                ended,
-                at_ns,
-                error_type="CommandError",
-                message=_reason(row),
-                exit_code=exit_code,
-                signal=signal_of(exit_code),
-            )
-        self._account.keep(f"tasks {status}")
+        self._maker.add_end(
+            _ENDS.get(status, "failed"),
+            ended,
+            at_ns,
+            kept=f"tasks {status}",
+            error_type="CommandError",
+            message="aborted by Nextflow" if status == "ABORTED" else _reason(row),
+            exit_code=exit_code,
+            signal=signal_of(exit_code),
+        )
 
     def _request(self, row: dict[str, str], common: dict[str, Any], at_ns: int) -> None:
         cpus, memory, time = (
@@ -305,17 +290,14 @@ class _Table:
             seconds_of(row.get("time")),
         )
         if (cpus, memory, time) != (None, None, None):
-            self._maker.add(
-                ResourceRequest(
-                    task=common["task"],
-                    task_id=common["task_id"],
-                    cpus=cpus,
-                    memory_bytes=memory,
-                    walltime_s=time,
-                ),
-                at_ns,
+            asked = ResourceRequest(
+                task=common["task"],
+                task_id=common["task_id"],
+                cpus=cpus,
+                memory_bytes=memory,
+                walltime_s=time,
             )
-            self._account.map("cpus, memory and time → resource_request")
+            self._maker.add(asked, at_ns, mapped="cpus, memory and time → resource_request")
 
     def finish(self) -> None:
         """Add rows that came before any time was known, and cached results, whose times are of an earlier
@@ -330,26 +312,16 @@ class _Table:
         for key, row in self._scratch.named():
             if not key.startswith("cached\0"):
                 continue
-            own = next(
-                (
-                    at
-                    for name in ("submit", "start", "complete")
-                    if (at := time_of(row.get(name))) is not None
-                ),
-                0,
+            times = (time_of(row.get(name)) for name in ("submit", "start", "complete"))
+            hit = CacheLookup(
+                task=_process(row),
+                result="hit",
+                key=row.get("hash"),
+                saved_s=seconds_of(row.get("realtime")),
+                task_id=None,
             )
-            process = row.get("process") or _process(row.get("name")) or "task"
-            self._maker.add(
-                CacheLookup(
-                    task=bounded(process, 500),
-                    result="hit",
-                    key=row.get("hash"),
-                    saved_s=seconds_of(row.get("realtime")),
-                    task_id=None,
-                ),
-                own if at_ns is None else at_ns,
-            )
-            self._account.map("rows CACHED → cache_lookup, a hit")
+            own = next((at for at in (at_ns, *times) if at is not None), 0)
+            self._maker.add(hit, own, mapped="rows CACHED → cache_lookup, a hit")
         if self._cached:
             self._account.note(
                 f"{self._cached:,} {'task was' if self._cached == 1 else 'tasks were'} taken from Nextflow's "
@@ -366,9 +338,11 @@ class _Table:
             self._account.note("The times in the file have no zone, and are taken as UTC.")
 
 
-def _process(name: str | None) -> str | None:
-    """`FASTQC` of `FASTQC (sample_1)`."""
-    return None if name is None else re.sub(r" \([^()]*(?:\([^()]*\)[^()]*)*\)$", "", name) or name
+def _process(row: dict[str, str]) -> str:
+    """The process of a row: as it says, else `FASTQC` of the name `FASTQC (sample_1)`."""
+    name = row.get("name", "")
+    bare = re.sub(r" \([^()]*(?:\([^()]*\)[^()]*)*\)$", "", name) or name
+    return bounded(row.get("process") or bare or "task", 500)
 
 
 def _reason(row: dict[str, str]) -> str:

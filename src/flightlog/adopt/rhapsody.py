@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from flightlog.adopt.run_maker import Adopter, RunMaker, SourceRecording
-from flightlog.adopt.scratch import ScratchStore
 from flightlog.adopt.source_files import SourceLines, files, first_objects
 from flightlog.adopt.values import DurationTotals, hex_id, moment_ns, number, seconds, text, whole
 from flightlog.core.errors import UsageError
@@ -20,22 +19,22 @@ from flightlog.events import (
     Event,
     Metric,
     ResourceSample,
-    TaskCancelled,
-    TaskCompleted,
     TaskQueued,
     TaskStarted,
     TaskSubmitted,
-    UserEvent,
 )
 from flightlog.record.values import bounded, clean
 from flightlog.store.layout import ELAPSED
 
-_ENDS = {
-    "TaskCompleted": "completed",
-    "TaskFailed": "failed",
-    "TaskCanceled": "canceled",
-    "TaskCancelled": "canceled",
+_ENDS: dict[str, tuple[str, Literal["completed", "failed", "cancelled"]]] = {
+    "TaskCompleted": ("completed", "completed"),
+    "TaskFailed": ("failed", "failed"),
+    "TaskCanceled": ("canceled", "cancelled"),
+    "TaskCancelled": ("canceled", "cancelled"),
 }
+"""Events that end a task: what the account calls it, and how it ended."""
+_COMMON = {"event_id", "event_type", "event_time", "emit_time", "session_id", "name", "section", "trace_id"}
+"""Fields of an event that user events do not repeat."""
 _SUFFIXES = (".jsonl", ".jsonl.gz")
 _SUBMITTED = "submitted "
 """Prefix of the keys of submission times, by task id; no span id begins so."""
@@ -64,8 +63,10 @@ class RhapsodyCheckpoints(Adopter):
 
     def adopt(self, source: SourceRecording, maker: RunMaker) -> None:
         """Read in two passes: spans first, because they come after the events they belong to."""
-        with ScratchStore(maker.scratch) as scratch:
-            _Checkpoint(source.path, maker, scratch).adopt()
+        _Checkpoint(source.path, maker).adopt()
+
+
+adopter = RhapsodyCheckpoints()
 
 
 def _is_checkpoint(file: Path) -> bool:
@@ -78,9 +79,8 @@ def _is_checkpoint(file: Path) -> bool:
 class _Checkpoint:
     """Turns one checkpoint file into the events of a run."""
 
-    def __init__(self, file: Path, maker: RunMaker, scratch: ScratchStore) -> None:
-        self._file, self._maker, self._scratch = file, maker, scratch
-        self._account = maker.account
+    def __init__(self, file: Path, maker: RunMaker) -> None:
+        self._file, self._maker, self._scratch, self._account = file, maker, maker.store, maker.account
         self._counted: Counter[str] = Counter()
         self._totals: dict[str, Any] = {}
         self._elapsed = DurationTotals()
@@ -169,16 +169,12 @@ class _Checkpoint:
         if kind == "TaskSubmitted":
             if self._ours is not None:
                 self._scratch.put(f"{_SUBMITTED}{common['task_id']}", at_ns)
-            self._maker.add(TaskSubmitted(args={}, **common), at_ns)
-            self._account.keep("tasks submitted")
+            self._maker.add(TaskSubmitted(args={}, **common), at_ns, kept="tasks submitted")
         elif kind == "TaskStarted" and self._ours is not None:
-            self._maker.add(
-                TaskStarted(worker=None, queue_s=self._waited(common["task_id"], at_ns), **common), at_ns
-            )
-            self._account.keep("tasks started")
+            started = TaskStarted(worker=None, queue_s=self._waited(common["task_id"], at_ns), **common)
+            self._maker.add(started, at_ns, kept="tasks started")
         elif kind == "TaskQueued":
-            self._maker.add(TaskQueued(**common), at_ns)
-            self._account.keep("tasks queued")
+            self._maker.add(TaskQueued(**common), at_ns, kept="tasks queued")
         elif kind in _ENDS:
             self._end(kind, record, attributes, span, common, at_ns)
         else:
@@ -228,16 +224,11 @@ class _Checkpoint:
             "metrics": metrics,
             "tags": clean(tags)[0],
         }
-        self._account.keep(f"tasks {_ENDS[kind]}")
-        if kind == "TaskCompleted":
-            self._maker.add(TaskCompleted(**ended), at_ns)
-        elif kind == "TaskFailed":
-            error = text(record.get("error_type"))
-            error = None if error == "unknown" else error
-            why = "RHAPSODY recorded no reason" if error is None else None
-            self._maker.add_failed_task(ended, at_ns, error_type=error, message=why)
-        else:
-            self._maker.add(TaskCancelled(**ended), at_ns)
+        error = text(record.get("error_type")) if kind == "TaskFailed" else None
+        error = None if error == "unknown" else error
+        why = "RHAPSODY recorded no reason" if kind == "TaskFailed" and error is None else None
+        said, how = _ENDS[kind]
+        self._maker.add_end(how, ended, at_ns, kept=f"tasks {said}", error_type=error, message=why)
 
     def _waited(self, task_id: str, at_ns: int) -> float | None:
         """Seconds from a task's submission to its start; None where the submission is not in the file."""
@@ -274,23 +265,8 @@ class _Checkpoint:
 
     def _other(self, kind: str, record: dict[str, Any], at_ns: int) -> None:
         """Add a user event for what has no event of its own."""
-        known = {
-            "event_id",
-            "event_type",
-            "event_time",
-            "emit_time",
-            "session_id",
-            "name",
-            "section",
-            "trace_id",
-        }
-        fields = {
-            name: value for name, value in record.items() if name not in known and value not in (None, {})
-        }
-        span_id = hex_id(fields.pop("span_id", None), 16)
-        self._maker.add(UserEvent(name=f"rhapsody.{kind}", fields=clean(fields)[0], span_id=span_id), at_ns)
         why = ", written before the backend's queue" if kind == "TaskStarted" else ""
-        self._account.map(f"{kind}{why} → user_event rhapsody.{kind}")
+        self._maker.add_other(f"rhapsody.{kind}", record, at_ns, what=f"{kind}{why}", but=_COMMON)
 
     def _write_spans(self) -> None:
         """Add the spans that belong to no task; the session's is the run itself."""
@@ -317,8 +293,8 @@ class _Checkpoint:
                 parent_id=hex_id(record.get("parent_span_id"), 16),
                 status="error" if error else "ok",
                 error_message=bounded(reason, 2000) if error and reason else None,
+                kept="spans",
             )
-            self._account.keep("spans")
 
     def _describe(self) -> None:
         self._maker.describe(

@@ -14,20 +14,31 @@ import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 
-from flightlog.adopt.values import stamp
+from flightlog.adopt.scratch import ScratchStore
+from flightlog.adopt.values import hex_id, stamp
 from flightlog.core.errors import FlightlogError, UsageError
 from flightlog.core.redaction import redact_command, redact_text
 from flightlog.core.settings import read_settings
-from flightlog.events import Event, Failure, SpanEvent, SpanOpened, TaskFailed, kind_of
+from flightlog.events import (
+    Event,
+    Failure,
+    SpanEvent,
+    SpanOpened,
+    TaskCancelled,
+    TaskCompleted,
+    TaskFailed,
+    UserEvent,
+    kind_of,
+)
 from flightlog.record.closing import close_writer
 from flightlog.record.recorder import Recorder
 from flightlog.record.run import LiveRun
@@ -124,7 +135,8 @@ class RunMaker:
     """Writes the events of one recording and closes them into a run.
 
     Events are written in batches; memory does not grow with their number. Not thread-safe. `trace_id` and
-    `span_id` follow from the digest, and may be set to the recording's own before the first event.
+    `span_id` follow from the digest, and may be set to the recording's own before the first event. `store` is
+    for what has to wait or to be put in order.
     """
 
     def __init__(self, runs_dir: Path, digest: str, options: AdoptOptions) -> None:
@@ -136,6 +148,7 @@ class RunMaker:
         self.last_ns: int | None = None
         self.scratch = Path(tempfile.mkdtemp(prefix=_HIDDEN, dir=runs_dir))
         """A temporary folder, removed when the run is made."""
+        self.store = ScratchStore(self.scratch)
         self._runs_dir = runs_dir
         self._path = self.scratch / "run"
         self._path.mkdir()
@@ -143,12 +156,21 @@ class RunMaker:
         self._waiting: list[Event] = []
         self._about: dict[str, Any] = {}
 
-    def add(self, event: Event, at_ns: int | None = None) -> None:
-        """Add one event; `at_ns` is its Unix time, where the event has no timestamp yet."""
+    def add(
+        self, event: Event, at_ns: int | None = None, *, kept: str | None = None, mapped: str | None = None
+    ) -> None:
+        """Add one event; `at_ns` is its Unix time, where the event has no timestamp yet.
+
+        `kept` or `mapped` says what of the recording it is, for the account.
+        """
         if at_ns is not None:
             event.timestamp = stamp(at_ns)
             self.saw(at_ns)
         self.counts[kind_of(event)] += 1
+        if kept is not None:
+            self.account.keep(kept)
+        if mapped is not None:
+            self.account.map(mapped)
         self._waiting.append(event)
         if len(self._waiting) >= _BATCH:
             self._flush()
@@ -158,21 +180,32 @@ class RunMaker:
         self.first_ns = at_ns if self.first_ns is None else min(self.first_ns, at_ns)
         self.last_ns = at_ns if self.last_ns is None else max(self.last_ns, at_ns)
 
-    def add_failed_task(
+    def add_end(
         self,
+        how: Literal["completed", "failed", "cancelled"],
         ended: Mapping[str, Any],
         at_ns: int,
         *,
-        error_type: str | None,
-        message: str | None,
+        kept: str | None = None,
+        error_type: str | None = None,
+        message: str | None = None,
         exit_code: int | None = None,
         signal: str | None = None,
         traceback: str | None = None,
     ) -> None:
-        """Add the end of a task that failed and its failure; `ended` has the other fields of `TaskFailed`."""
-        self.add(
-            TaskFailed(error_type=error_type, error_message=message, exit_code=exit_code, **ended), at_ns
-        )
+        """Add the end of a task, and the failure of one that failed.
+
+        `ended` has the fields of `TaskEnded`; `message` says why one failed or was cancelled, the others are
+        of a failure.
+        """
+        if how == "completed":
+            self.add(TaskCompleted(**ended), at_ns, kept=kept)
+            return
+        if how == "cancelled":
+            self.add(TaskCancelled(reason=message, **ended), at_ns, kept=kept)
+            return
+        failed = TaskFailed(error_type=error_type, error_message=message, exit_code=exit_code, **ended)
+        self.add(failed, at_ns, kept=kept)
         about: dict[str, Any] = {
             name: ended.get(name) for name in ("task", "task_id", "attempt", "worker", "span_id")
         }
@@ -190,6 +223,24 @@ class RunMaker:
             at_ns,
         )
 
+    def add_other(
+        self, name: str, record: Mapping[str, Any], at_ns: int, *, what: str, but: Collection[str]
+    ) -> None:
+        """Add a user event for a record that has no event of its own, with the fields that it says.
+
+        `what` the record is, for the account; the fields in `but` are left out.
+        """
+        fields = {
+            key: value
+            for key, value in record.items()
+            if key not in but and value is not None and value != {}
+        }
+        span_id = hex_id(fields.get("span_id"), 16)
+        if span_id is not None:
+            del fields["span_id"]
+        event = UserEvent(name=name, fields=clean(fields)[0], span_id=span_id)
+        self.add(event, at_ns, mapped=f"{what} → user_event {name}")
+
     def add_span(
         self,
         begin_ns: int,
@@ -200,6 +251,8 @@ class RunMaker:
         span_id: str,
         parent_id: str | None,
         ended: bool = True,
+        kept: str | None = None,
+        mapped: str | None = None,
         **more: Any,
     ) -> None:
         """Add a span, or one that has not ended and was seen for so long; without a parent it is the run's.
@@ -213,10 +266,10 @@ class RunMaker:
             "span_id": span_id,
             "parent_id": parent_id or self.span_id,
         }
+        event: Event = SpanOpened(elapsed_s=lasted_s or 0.0, **common)
         if ended:
-            self.add(SpanEvent(duration_s=lasted_s, **{"status": "ok", **more}, **common), begin_ns)
-        else:
-            self.add(SpanOpened(elapsed_s=lasted_s or 0.0, **common), begin_ns)
+            event = SpanEvent(duration_s=lasted_s, **{"status": "ok", **more}, **common)
+        self.add(event, begin_ns, kept=kept, mapped=mapped)
 
     def new_span_id(self, number: int) -> str:
         """The id of a span that has none: made from the recording and the span's place in it, so stable."""
@@ -412,7 +465,8 @@ def _adopt(adopter: Adopter, source: SourceRecording, runs_dir: Path, options: A
         return _adoption(*there, made=False, events={})
     maker = RunMaker(runs_dir, digest, options)
     try:
-        adopter.adopt(source, maker)
+        with maker.store:
+            adopter.adopt(source, maker)
         path, made = maker.finish(adopter.name, adopter.title, source.path)
         info = read_document(path / layout.RUN, layout.RunInfo).value
         if info is None:

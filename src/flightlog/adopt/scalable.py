@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from flightlog.adopt.run_maker import Adopter, RunMaker, SourceRecording
-from flightlog.adopt.scratch import ScratchStore
 from flightlog.adopt.source_files import SourceLines, document, first_with
 from flightlog.adopt.values import DurationTotals, moment_ns, number, seconds, text, whole
 from flightlog.core.errors import UsageError
@@ -28,7 +27,6 @@ from flightlog.events import (
     TaskQueued,
     TaskRetried,
     TaskSubmitted,
-    UserEvent,
     WorkerLaunched,
     WorkerLost,
     WorkerReady,
@@ -50,6 +48,11 @@ _WORKERS: dict[str, Callable[..., Any]] = {
     "ready": WorkerReady,
     "lost": WorkerLost,
     "removed": WorkerRemoved,
+}
+_ENDS: dict[str, Callable[..., Any]] = {
+    "succeeded": TaskCompleted,
+    "failed": TaskFailed,
+    "cancelled": TaskCancelled,
 }
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -77,8 +80,10 @@ class ScalableRuns(Adopter):
 
     def adopt(self, source: SourceRecording, maker: RunMaker) -> None:
         """Read stream by stream; tasks first, because failures name them by id alone."""
-        with ScratchStore(maker.scratch) as scratch:
-            _RunDirectory(source.path, maker, scratch).adopt()
+        _RunDirectory(source.path, maker).adopt()
+
+
+adopter = ScalableRuns()
 
 
 def _is_run(folder: Path) -> bool:
@@ -89,9 +94,8 @@ def _is_run(folder: Path) -> bool:
 class _RunDirectory:
     """Turns one run directory into the events of a run."""
 
-    def __init__(self, path: Path, maker: RunMaker, scratch: ScratchStore) -> None:
-        self._path, self._maker, self._scratch = path, maker, scratch
-        self._account = maker.account
+    def __init__(self, path: Path, maker: RunMaker) -> None:
+        self._path, self._maker, self._scratch, self._account = path, maker, maker.store, maker.account
         self._run = document(path / "run.json")
         plan = document(path / "plan.json")
         components = plan.get("task_to_component")
@@ -156,35 +160,30 @@ class _RunDirectory:
         if not isinstance(by_tag, dict):
             return
         for component, asked in by_tag.items():
-            tasks: list[str | None] = [task for task, of in self._components.items() if of == component] or [
-                None
-            ]
-            for task in tasks if isinstance(asked, dict) else []:
-                self._request(asked, "memory", task, component, None, self._start_ns or 0)
-                self._account.map("component's resources in plan.json → resource_request")
+            tasks: list[str | None] = [task for task, of in self._components.items() if of == component]
+            for task in tasks or [None] if isinstance(asked, dict) else []:
+                at_ns = self._start_ns or 0
+                what = "component's resources in plan.json → resource_request"
+                self._request(asked, "", at_ns, task=task, component=component, mapped=what)
 
     def _request(
         self,
         asked: dict[str, Any],
-        memory: str,
-        task: str | None,
-        component: str | None,
-        task_id: str | None,
+        prefix: str,
         at_ns: int,
+        *,
+        kept: str | None = None,
+        mapped: str | None = None,
+        **whose: Any,
     ) -> None:
-        prefix = memory.removesuffix("memory")
-        self._maker.add(
-            ResourceRequest(
-                task=task,
-                component=component,
-                task_id=task_id,
-                cpus=number(asked.get(f"{prefix}cpus")),
-                memory_bytes=_size(asked.get(memory)),
-                gpus=number(asked.get(f"{prefix}gpus")),
-                walltime_s=_seconds(asked.get(f"{prefix}walltime")),
-            ),
-            at_ns,
+        request = ResourceRequest(
+            cpus=number(asked.get(f"{prefix}cpus")),
+            memory_bytes=_size(asked.get(f"{prefix}memory")),
+            gpus=number(asked.get(f"{prefix}gpus")),
+            walltime_s=_seconds(asked.get(f"{prefix}walltime")),
+            **whose,
         )
+        self._maker.add(request, at_ns, kept=kept, mapped=mapped)
 
     def _task(self, record: dict[str, Any], at_ns: int) -> None:
         name = text(record.get("function_name")) or text(record.get("task_name")) or "task"
@@ -194,19 +193,22 @@ class _RunDirectory:
             self._other(record, at_ns)
             return
         common: dict[str, Any] = {"task": bounded(name, 500), "task_id": task_id, "component": component}
-        account = self._account
+        account, message = self._account, text(record.get("error_message"))
         if state == "submitted":
             self._scratch.put(task_id, name)
-            self._maker.add(TaskSubmitted(args={}, parent_id=self._maker.span_id, **common), at_ns)
-            account.keep("tasks submitted")
+            submitted = TaskSubmitted(args={}, parent_id=self._maker.span_id, **common)
+            self._maker.add(submitted, at_ns, kept="tasks submitted")
             return
         if state == "running":
-            self._maker.add(TaskQueued(**common), at_ns)
-            account.map("task lines `running`, written at submission → task_queued")
+            what = "task lines `running`, written at submission → task_queued"
+            self._maker.add(TaskQueued(**common), at_ns, mapped=what)
             return
         if state == "retried":
-            self._maker.add(TaskRetried(reason=text(record.get("error_message")), **common), at_ns)
-            account.keep("tasks retried")
+            self._maker.add(TaskRetried(reason=message, **common), at_ns, kept="tasks retried")
+            return
+        ended = _ENDS.get(str(state))
+        if ended is None:
+            self._other(record, at_ns)
             return
         tags = {"task_name": record.get("task_name"), "key": record.get("worker"), "tag": record.get("tag")}
         elapsed = seconds(record.get("duration_s"))
@@ -217,24 +219,10 @@ class _RunDirectory:
             "tags": clean({name: value for name, value in tags.items() if value is not None})[0],
             "metrics": {} if elapsed is None else {ELAPSED: elapsed},
         }
-        if state == "succeeded":
-            self._maker.add(TaskCompleted(**common), at_ns)
-        elif state == "failed":
-            message = text(record.get("error_message"))
-            self._maker.add(
-                TaskFailed(
-                    error_type=text(record.get("error_type")),
-                    error_message=None if message is None else bounded(message, 2000),
-                    **common,
-                ),
-                at_ns,
-            )
-        elif state == "cancelled":
-            self._maker.add(TaskCancelled(**common), at_ns)
-        else:
-            self._other(record, at_ns)
-            return
-        account.keep(f"tasks {state}")
+        if ended is TaskFailed:  # the failure itself is a line of its own stream
+            common["error_type"] = text(record.get("error_type"))
+            common["error_message"] = None if message is None else bounded(message, 2000)
+        self._maker.add(ended(**common), at_ns, kept=f"tasks {state}")
         if elapsed is not None:
             self._elapsed.add(elapsed)
             account.map("task durations, from submission to end → metric elapsed_s")
@@ -249,17 +237,14 @@ class _RunDirectory:
             self._other(record, at_ns)
             return
         made = self._scratch.get(f"cache\0{key}") if hit and key is not None else None
-        self._maker.add(
-            CacheLookup(
-                task=bounded(name, 500),
-                result="hit" if hit else "miss",
-                key=key,
-                duration_s=took if hit else None,
-                saved_s=made,
-            ),
-            at_ns,
+        lookup = CacheLookup(
+            task=bounded(name, 500),
+            result="hit" if hit else "miss",
+            key=key,
+            duration_s=took if hit else None,
+            saved_s=made,
         )
-        self._account.keep("cache lookups")
+        self._maker.add(lookup, at_ns, kept="cache lookups")
         if not hit and took is not None:
             self._account.map("durations of misses, which include the computation → saved_s of later hits")
             if key is not None:
@@ -267,19 +252,16 @@ class _RunDirectory:
 
     def _failure(self, record: dict[str, Any], at_ns: int) -> None:
         task_id, message = text(record.get("task_id")), text(record.get("message"))
-        self._maker.add(
-            Failure(
-                scope="run" if task_id is None else "task",
-                error_type=text(record.get("failure_class")),
-                message=None if message is None else bounded(message, 2000),
-                traceback=None,
-                fingerprint=None,
-                task_id=task_id,
-                task=None if task_id is None else self._scratch.get(task_id),
-            ),
-            at_ns,
+        failure = Failure(
+            scope="run" if task_id is None else "task",
+            error_type=text(record.get("failure_class")),
+            message=None if message is None else bounded(message, 2000),
+            traceback=None,
+            fingerprint=None,
+            task_id=task_id,
+            task=None if task_id is None else self._scratch.get(task_id),
         )
-        self._account.keep("failures")
+        self._maker.add(failure, at_ns, kept="failures")
 
     def _artifact(self, record: dict[str, Any], at_ns: int) -> None:
         name, uri = text(record.get("artifact_name")), text(record.get("location"))
@@ -288,18 +270,15 @@ class _RunDirectory:
             return
         digest = text(record.get("digest"))
         about = {"task_name": record.get("task_name"), "component": record.get("component"), "digest": digest}
-        self._maker.add(
-            ArtifactRecorded(
-                name=bounded(name or uri, 500),
-                uri=bounded(uri),
-                kind=text(record.get("kind")),
-                size_bytes=whole(record.get("size_bytes")),
-                sha256=digest if digest is not None and _SHA256.fullmatch(digest) else None,
-                metadata=clean({name: value for name, value in about.items() if value is not None})[0],
-            ),
-            at_ns,
+        artifact = ArtifactRecorded(
+            name=bounded(name or uri, 500),
+            uri=bounded(uri),
+            kind=text(record.get("kind")),
+            size_bytes=whole(record.get("size_bytes")),
+            sha256=digest if digest is not None and _SHA256.fullmatch(digest) else None,
+            metadata=clean({name: value for name, value in about.items() if value is not None})[0],
         )
-        self._account.keep("artifacts")
+        self._maker.add(artifact, at_ns, kept="artifacts")
 
     def _resource(self, record: dict[str, Any], at_ns: int) -> None:
         asked = ("requested_cpus", "requested_memory", "requested_walltime", "requested_gpus")
@@ -308,8 +287,8 @@ class _RunDirectory:
         elif any(record.get(name) is not None for name in asked):
             task_id = text(record.get("entity_id")) if record.get("entity_type") == "task" else None
             task = self._scratch.get(task_id) if task_id is not None else None
-            self._request(record, "requested_memory", task, text(record.get("component")), task_id, at_ns)
-            self._account.keep("resource requests")
+            whose = {"task": task, "component": text(record.get("component")), "task_id": task_id}
+            self._request(record, "requested_", at_ns, kept="resource requests", **whose)
         else:
             self._account.drop("resource lines in which every figure is null")
 
@@ -319,22 +298,16 @@ class _RunDirectory:
             self._other(record, at_ns)
             return
         more = {"reason": None} if made in {WorkerLost, WorkerRemoved} else {}
-        self._maker.add(
-            made(worker=worker, host=None, pid=None, component=text(record.get("component")), **more), at_ns
-        )
-        self._account.keep("worker events")
+        event = made(worker=worker, host=None, pid=None, component=text(record.get("component")), **more)
+        self._maker.add(event, at_ns, kept="worker events")
 
     def _other(self, record: dict[str, Any], at_ns: int) -> None:
         """Add a user event for a line that has no event of its own."""
         kind = text(record.get("event_type")) or "line"
         state = text(record.get("state"))
-        fields = {
-            name: value
-            for name, value in record.items()
-            if value is not None and name not in {"event_type", "run_id", "schema_version", "timestamp"}
-        }
-        self._maker.add(UserEvent(name=f"scalable.{kind}", fields=clean(fields)[0]), at_ns)
-        self._account.map(f"{kind} lines{f' `{state}`' if state else ''} → user_event scalable.{kind}")
+        what = f"{kind} lines{f' `{state}`' if state else ''}"
+        common = {"event_type", "run_id", "schema_version", "timestamp"}
+        self._maker.add_other(f"scalable.{kind}", record, at_ns, what=what, but=common)
 
     def _notes(self) -> None:
         self._account.note(self._elapsed.note("Scalable's task durations count from submission"))

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from flightlog.core.errors import FlightlogError
+
+if TYPE_CHECKING:
+    import sqlite3
 
 _CACHE_KIB = 16 << 10
 
@@ -22,6 +26,12 @@ class ScratchStore:
     """
 
     def __init__(self, folder: Path) -> None:
+        self._file = folder / "scratch"
+        self._refusal: type[Exception] | tuple[()] = ()
+
+    @cached_property
+    def _db(self) -> sqlite3.Connection:
+        """Made when it is needed first: most recordings are in order."""
         try:
             import sqlite3
         except ImportError:
@@ -29,14 +39,14 @@ class ScratchStore:
                 "this Python was built without sqlite3, which puts recordings in order on disk: use another "
                 "one to adopt"
             ) from None
-        self._refusal: type[Exception] = sqlite3.Error
-        self._file = folder / "scratch"
-        self._db = sqlite3.connect(self._file, isolation_level=None)
+        self._refusal = sqlite3.Error
+        made = sqlite3.connect(self._file, isolation_level=None)
         for pragma in ("journal_mode=OFF", "synchronous=OFF", f"cache_size=-{_CACHE_KIB}", "temp_store=FILE"):
-            self._db.execute(f"PRAGMA {pragma}")
-        self._db.execute("BEGIN")
-        self._db.execute("CREATE TABLE named (key TEXT PRIMARY KEY, record BLOB) WITHOUT ROWID")
-        self._db.execute("CREATE TABLE placed (lane TEXT, a INTEGER, b INTEGER, record BLOB)")
+            made.execute(f"PRAGMA {pragma}")
+        made.execute("BEGIN")
+        made.execute("CREATE TABLE named (key TEXT PRIMARY KEY, record BLOB) WITHOUT ROWID")
+        made.execute("CREATE TABLE placed (lane TEXT, a INTEGER, b INTEGER, record BLOB)")
+        return made
 
     def __enter__(self) -> ScratchStore:
         return self
@@ -44,7 +54,8 @@ class ScratchStore:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._db.close()
+        if self._refusal:
+            self._db.close()
         with contextlib.suppress(OSError):
             self._file.unlink()
         if isinstance(error, self._refusal):  # a disk that is full, above all

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from flightlog.adopt.run_maker import Adopter, RunMaker, SourceRecording
+from flightlog.adopt.source_files import head
 from flightlog.core.errors import FlightlogError, RunNotFound, UsageError
 from flightlog.core.redaction import redact_text
 from flightlog.engines.slurm.accounting import Sacct, SlurmJob, ask, parse_accounting
@@ -20,6 +22,31 @@ from flightlog.store.documents import write_document
 from flightlog.store.read.files import find_parts
 from flightlog.store.run import Run
 from flightlog.version import __version__
+
+SLURM = "slurm"
+
+
+class SlurmAccounting(Adopter):
+    """Accounting saved with `sacct --json`, which is merged into runs rather than made into one."""
+
+    name = SLURM
+    title = "Slurm accounting saved with sacct --json"
+    any_file = True
+
+    def recognize(self, path: Path) -> str | None:
+        """By the list of jobs and fields that only Slurm has; its name may come at the very end."""
+        start = head(path)
+        marks = (b'"slurm', b'"het_job', b'"derived_exit_code"')
+        if start.lstrip()[:1] == b"{" and b'"jobs"' in start and any(mark in start.lower() for mark in marks):
+            return "a JSON document with jobs, written by Slurm"
+        return None
+
+    def adopt(self, source: SourceRecording, maker: RunMaker) -> None:  # noqa: ARG002 - makes no run
+        """Always a `UsageError`: see `adopt_slurm_file`."""
+        raise UsageError(f"{source.path} is {self.title}: it is merged into runs, by flightlog.adopt.slurm")
+
+
+adopter = SlurmAccounting()
 
 _Key = tuple[str, str]
 """`("job", "15")` or `("array", "14")`: the last element of an array has the array's own number."""

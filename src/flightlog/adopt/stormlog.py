@@ -100,6 +100,9 @@ class StormlogSinks(Adopter):
         )
 
 
+adopter = StormlogSinks()
+
+
 def _describe(
     maker: RunMaker, statuses: dict[str, str], jobs: set[str], ranks: set[int], hosts: set[str]
 ) -> None:

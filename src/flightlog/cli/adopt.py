@@ -137,8 +137,9 @@ def adopt(
     """
     if sum(one is not None for one in (path, slurm, slurm_file)) != 1:
         raise UsageError("say what to adopt: a PATH, --slurm JOBID, or --slurm-file F")
-    from flightlog.adopt.kinds import SLURM, adopt_path, kind_of_path
+    from flightlog.adopt.kinds import adopt_path, kind_of_path
     from flightlog.adopt.run_maker import AdoptOptions
+    from flightlog.adopt.slurm import SLURM, adopt_slurm, adopt_slurm_file
 
     options = AdoptOptions(project=project, mapping=expanded(mapping) if mapping is not None else None)
     if path is not None:
@@ -164,7 +165,6 @@ def adopt(
         return
     if kind not in (None, SLURM) or mapping is not None or project is not None:
         raise UsageError("--kind, --mapping and --project are for a PATH that is not Slurm's accounting")
-    from flightlog.adopt.slurm import adopt_slurm, adopt_slurm_file
     from flightlog.show.outcomes import adoption_text
     from flightlog.store.run import find_run
 
