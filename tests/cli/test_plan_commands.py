@@ -134,7 +134,7 @@ def test_the_output_goes_to_a_file_unless_it_is_a_dry_run(folder: Path, capsys: 
 
 
 def test_check_lists_what_differs_from_the_lock_of_a_run(folder: Path, capsys: Captured) -> None:
-    lock = make_lock(load_manifest(), [], read_environment(cwd=folder))
+    lock = make_lock(load_manifest(), [], read_environment(cwd=folder), {})
     path = make_run(folder / "runs")
     write_document(path / layout.LOCK, lock)
     assert main(["plan", "--check"]) == 0

@@ -250,7 +250,7 @@ def test_a_manifests_target_of_the_runs_name_counts(tmp_path: Path) -> None:
     [
         (b"per_cpu_hour: -1\n", "rates.yaml:1: per_cpu_hour: '-1' is less than 0"),
         (b"{}\n", "names no price"),
-        (b"\xff\xfe", "are no text in UTF-8"),
+        (b"\xff\xfe", "is not UTF-8"),
         (b"- 1\n", "rates.yaml"),
         (b"", "rates.yaml is empty: write `per_worker_hour: 0.05`"),
         (

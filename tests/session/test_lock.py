@@ -116,13 +116,6 @@ def test_a_lock_holds_hashes_versions_commit_and_digests(tmp_path: Path, manifes
     )
 
 
-def test_a_session_locks_the_images_it_has_resolved(tmp_path: Path, manifest: Manifest) -> None:
-    environ = {"IMAGE": f"other@{DIGEST}"}
-    here = environment(tmp_path)
-    lock = make_lock(manifest, [], here, contents=manifest.resolved(environ, "local"))
-    assert lock == make_lock(manifest, [], here, environ=environ)
-
-
 def test_wrapped_partial_and_bound_functions_are_locked_by_their_source(
     tmp_path: Path, manifest: Manifest, monkeypatch: pytest.MonkeyPatch
 ) -> None:

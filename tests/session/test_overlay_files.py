@@ -85,7 +85,9 @@ def test_what_is_not_there_or_makes_no_sense_is_said(manifest: Manifest, tmp_pat
     with pytest.raises(ManifestError, match=r"odd\.yaml:2: .*'lots' is no size"):
         pick_overlay(manifest, "local", "odd.yaml", {})
     (tmp_path / "odd.yaml").write_text("version: 2\n")
-    with pytest.raises(ManifestError, match=r"odd\.yaml:1: 'version' is no key of an overlay"):
+    with pytest.raises(
+        ManifestError, match=r"odd\.yaml:1: overlays\.odd\.yaml\.version: 'version' is no key of an overlay"
+    ):
         pick_overlay(manifest, "local", "odd.yaml", {})
     (tmp_path / "odd.yaml").write_text("# tasks:\n\n")
     with pytest.raises(ManifestError, match=r"odd\.yaml: changes nothing; an overlay says what to change"):

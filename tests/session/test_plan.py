@@ -11,15 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flightlog.core.errors import ManifestError
-from flightlog.events import Event, TaskCompleted, TaskFailed
+from flightlog.events import CostRates, Event, TaskCompleted, TaskFailed
 from flightlog.session.manifest import parse_manifest
 from flightlog.session.plan import (
     ExpectedCost,
     History,
     Plan,
-    PlannedCache,
     PlannedComponent,
-    PlannedTask,
     TaskHistory,
     ValueOrigin,
     expected_cost,
@@ -28,7 +26,7 @@ from flightlog.session.plan import (
     plan_bytes,
     read_history,
 )
-from flightlog.session.schema import Component, Rates
+from flightlog.session.schema import Cache, Component, Task
 from flightlog.show.plan import explanation_text, plan_text
 
 TEXT = """\
@@ -119,14 +117,14 @@ def test_the_plan_holds_everything_of_its_target_and_no_secret() -> None:
             )
         },
         tasks={
-            "simulate": PlannedTask(
+            "simulate": Task(
                 component="model",
                 retries=2,
                 timeout_s=600.0,
                 outputs=(),
-                cache=PlannedCache(version=None, ttl_s=604800.0, ignore=(), store="${STORE}"),
+                cache=Cache(version=None, ttl_s=604800.0, ignore=(), store="${STORE}"),
             ),
-            "plot": PlannedTask(component=None, retries=None, timeout_s=None, cache=False, outputs=()),
+            "plot": Task(component=None, retries=None, timeout_s=None, cache=False, outputs=()),
         },
         cost=ExpectedCost(
             amount=0.6 * 10, currency="EUR", reason=None, worker_hours=10.0, per_worker_hour=0.6
@@ -161,14 +159,18 @@ def test_history_gives_the_workers_where_the_manifest_does_not() -> None:
     assert make_plan(MANIFEST, "local", {}).workers is None
 
 
-RATES = Rates(per_cpu_hour=1.0, per_worker_hour=0.5)
+def rates_of(**named) -> CostRates:
+    return CostRates(**{"currency": "USD", "source": "the manifest", **named})
+
+
+RATES = rates_of(per_cpu_hour=1.0, per_worker_hour=0.5)
 
 
 @pytest.mark.parametrize(
     ("rates", "component", "workers", "history", "reason"),
     [
         (None, Component(), 1, HISTORY, "the target has no rates"),
-        (Rates(), Component(), 1, HISTORY, "the target has no rates"),
+        (rates_of(), Component(), 1, HISTORY, "the target has no rates"),
         (
             RATES,
             Component(),
@@ -189,13 +191,13 @@ def test_without_a_rate_the_machine_at_hand_costs_nothing_and_any_other_somethin
     nothing = ExpectedCost(amount=0.0, currency=None, reason=None, worker_hours=None, per_worker_hour=0.0)
     assert expected_cost(None, {}, None, None, provider="local") == nothing
     assert expected_cost(None, {}, 4, HISTORY, provider="slurm").reason == "the target has no rates"
-    priced = expected_cost(Rates(per_worker_hour=2.0), {}, 4, HISTORY, provider="local")
+    priced = expected_cost(rates_of(per_worker_hour=2.0), {}, 4, HISTORY, provider="local")
     assert priced.amount == 4.0
 
 
 def test_a_worker_is_priced_as_one_of_the_dearest_component() -> None:
     kinds = {"a": Component(cpus=2, memory_bytes=10**10), "b": Component(cpus=1, gpus=1, memory_bytes=10**9)}
-    rates = Rates(currency="CHF", per_worker_hour=1, per_cpu_hour=2, per_gpu_hour=8, per_gb_hour=0.5)
+    rates = rates_of(currency="CHF", per_worker_hour=1, per_cpu_hour=2, per_gpu_hour=8, per_gb_hour=0.5)
     assert expected_cost(rates, kinds, 3, HISTORY) == ExpectedCost(
         amount=11.5 * 1.5, currency="CHF", reason=None, worker_hours=1.5, per_worker_hour=11.5
     )

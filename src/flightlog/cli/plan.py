@@ -142,7 +142,7 @@ def _checked(
     if target is None and ran_on in manifest.targets:
         chosen = ran_on
     whole = pick_overlay(manifest, chosen, overlay).for_target(chosen, os.environ)
-    after = relock(whole, before, read_environment(cwd=manifest.path.parent))
+    after = relock(whole, before, read_environment(cwd=manifest.path.parent), os.environ)
     found = compare_locks(before, after)
     if format_ is Format.json:
         return json_text({"run": path.name, "differences": found}), bool(found)

@@ -67,8 +67,5 @@ def validate(
     if wrong:
         raise typer.Exit(1)
     counts = [plural(len(found.targets), "target")]
-    for key in ("components", "tasks"):
-        node = found.tree.get(key)
-        number = len(node.value) if node is not None and isinstance(node.value, dict) else 0
-        counts.append(plural(number, key.removesuffix("s")))
+    counts += [plural(len(found.tree.entries(f"{kind}s")), kind) for kind in ("component", "task")]
     put(f"{clean(found.name)}: ok, {', '.join(counts)}\n")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
-import os
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,7 +19,6 @@ from flightlog.core.errors import RunNotFound
 from flightlog.record.environment import Environment
 from flightlog.session.expansion import expand
 from flightlog.session.manifest import Manifest
-from flightlog.session.schema import Contents
 from flightlog.store import layout
 from flightlog.store.catalogue import list_runs
 from flightlog.store.documents import read_document
@@ -62,18 +60,19 @@ def make_lock(
     manifest: Manifest,
     functions: Iterable[Callable[..., Any]],
     environment: Environment,
-    *,
-    contents: Contents | None = None,
-    environ: Mapping[str, str] | None = None,
+    environ: Mapping[str, str],
 ) -> Lock:
-    """The lock of what runs now.
+    """The lock of what runs now, with the images that the manifest names with these variables.
 
-    The images are those of `contents`, where a session has resolved it. Else they are read off the manifest
-    with the variables in `environ`; give it as `for_target` does, for a target's overlay may name other
-    images.
+    Give the manifest as `for_target` does: a target's overlay may name other images.
     """
-    environ = os.environ if environ is None else environ
     folder = manifest.path.parent
+    images = {
+        name: component.text("image") for name, component in manifest.tree.entries("components").items()
+    }
+    digests = {
+        name: _DIGEST.search(expand(image, environ).text) for name, image in sorted(images.items()) if image
+    }
     locked = dict(lock_function(function, folder) for function in functions)
     return Lock(
         manifest_sha256=manifest.sha256,
@@ -82,21 +81,17 @@ def make_lock(
         git_commit=environment.git_commit,
         git_dirty=environment.git_dirty,
         functions={name: locked[name] for name in sorted(locked)},
-        images=_digests(_images(manifest, environ) if contents is None else _resolved_images(contents)),
+        images={name: digest.group(1) for name, digest in digests.items() if digest is not None},
     )
 
 
-def relock(
-    manifest: Manifest, before: Lock, environment: Environment, *, environ: Mapping[str, str] | None = None
-) -> Lock:
+def relock(manifest: Manifest, before: Lock, environment: Environment, environ: Mapping[str, str]) -> Lock:
     """A lock of now to hold against an earlier one: its functions are looked up in their files, not
     imported.
     """
-    environ = os.environ if environ is None else environ
     folder = manifest.path.parent
-    fresh = make_lock(manifest, (), environment, environ=environ)
     functions = {name: relock_function(name, found, folder) for name, found in before.functions.items()}
-    return replace(fresh, functions=functions)
+    return replace(make_lock(manifest, (), environment, environ), functions=functions)
 
 
 def compare_locks(before: Lock, after: Lock) -> list[Difference]:
@@ -185,26 +180,6 @@ def _function(name: str, before: LockedFunction | None, after: LockedFunction | 
     else:
         sentence = f"the function {name} changed" + (f" in {after.file}" if after.file else "")
     return [Difference("function", name, old and old[:12], new and new[:12], sentence)]
-
-
-def _resolved_images(contents: Contents) -> dict[str, str]:
-    return {name: each.image for name, each in contents.components.items() if each.image}
-
-
-def _images(manifest: Manifest, environ: Mapping[str, str]) -> dict[str, str]:
-    table = manifest.tree.get("components")
-    names = table.value if table is not None and isinstance(table.value, dict) else {}
-    nodes = {name: component.get("image") for name, component in names.items()}
-    return {
-        name: expand(node.value, environ).text
-        for name, node in nodes.items()
-        if node is not None and isinstance(node.value, str)
-    }
-
-
-def _digests(images: Mapping[str, str]) -> dict[str, str]:
-    found = {name: _DIGEST.search(images[name]) for name in sorted(images)}
-    return {name: digest.group(1) for name, digest in found.items() if digest is not None}
 
 
 class LockedFunction(Struct, frozen=True, kw_only=True):

@@ -11,14 +11,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import msgspec
+
 from flightlog.core.errors import ManifestError, UsageError
 from flightlog.core.settings import expanded, read_settings
 from flightlog.events import CostRates
 from flightlog.session.charges import charges, charges_of
 from flightlog.session.expansion import expand
-from flightlog.session.overlay import OverlayChange, changes, laid_over, shown, with_removals
+from flightlog.session.overlay import OverlayChange, changes, laid_over
 from flightlog.session.schema import OVERLAID, Contents
-from flightlog.session.validation import Checker, Problem, hint_for, nearest
+from flightlog.session.validation import Checker, Problem, hint_for, nearest, problems_in
 from flightlog.session.yaml_tree import Node, read_tree
 
 MANIFEST = "flightlog.yaml"
@@ -52,34 +54,31 @@ class Manifest:
     @property
     def targets(self) -> tuple[str, ...]:
         """The names of the targets, in order; `local` alone where the manifest has none."""
-        return _keys(self.tree.get("targets"))
+        return tuple(self.tree.entries("targets"))
 
     def provider(self, target: str, environ: Mapping[str, str]) -> str | None:
         """The provider of a target; None where that is not said or not known."""
-        node = self.tree.get("targets", target, "provider")
-        return expand(node.value, environ).text if node is not None and isinstance(node.value, str) else None
+        written = self.tree.text("targets", target, "provider")
+        return None if written is None else expand(written, environ).text
 
     def for_target(self, target: str, environ: Mapping[str, str]) -> Manifest:
         """The manifest with the target's own overlay laid over it, and without the other targets.
 
         Doing it twice changes nothing more. A target that is not there is a `UsageError`.
         """
-        node = self.tree.get("targets", target)
-        if node is None:
+        if self.tree.get("targets", target) is None:
             raise UsageError(f"there is no target {target!r} in {self.name}; {known_targets(self)}")
-        overlay = node.get("overlay")
-        wanted = expand(overlay.value, environ).text if overlay and isinstance(overlay.value, str) else ""
+        wanted = expand(self.tree.text("targets", target, "overlay") or "", environ).text
         whole = self
-        if wanted and wanted in _keys(self.tree.get("overlays")) and wanted not in self.overlays:
+        if wanted and wanted in self.tree.entries("overlays") and wanted not in self.overlays:
             whole = with_overlay(self, [wanted])
         chosen = whole.tree.get("targets", target)
-        assert isinstance(whole.tree.value, dict)
         if chosen is None:
             raise UsageError(
                 f"the overlay {wanted!r} of {self.name} removes the target {target!r} it belongs to"
             )
-        targets = replace(whole.tree.value["targets"], value={target: chosen})
-        return replace(whole, tree=replace(whole.tree, value={**whole.tree.value, "targets": targets}))
+        targets = replace(whole.tree.entries()["targets"], value={target: chosen})
+        return replace(whole, tree=whole.tree.with_entry("targets", targets))
 
     def resolved(
         self, environ: Mapping[str, str], target: str | None = None, *, raw: bool = False
@@ -99,9 +98,7 @@ class Manifest:
 
     def problems(self, environ: Mapping[str, str], target: str) -> list[Problem]:
         """What is wrong with one target with these variables; unset ones are marked as such."""
-        checker = Checker(self.for_target(target, environ).tree, environ, folder=self.path.parent)
-        checker.contents()
-        return checker.problems
+        return problems_in(self.for_target(target, environ).tree, environ, folder=self.path.parent)
 
 
 def load_manifest(path: Path | str | None = None, *, cwd: Path | None = None) -> Manifest:
@@ -112,15 +109,21 @@ def load_manifest(path: Path | str | None = None, *, cwd: Path | None = None) ->
     """
     here = (cwd or Path.cwd()).absolute()
     file, name = _find(here) if path is None else _named(here / expanded(path), str(path))
+    return parse_manifest(read_source(file, name), file, name)
+
+
+def read_source(file: Path, name: str) -> str:
+    """The text of a file that messages call `name`. A `ManifestError` where it is not UTF-8, a `UsageError`
+    where it cannot be read.
+    """
     try:
-        source = file.read_bytes().decode()
+        return file.read_bytes().decode()
     except UnicodeDecodeError as error:
         raise ManifestError(
             [f"{name}: is not UTF-8: byte {error.start} is {error.object[error.start]:#04x}"]
         ) from None
     except OSError as error:
         raise UsageError(f"cannot read {name}: {error.strerror or error}") from error
-    return parse_manifest(source, file, name)
 
 
 def parse_manifest(
@@ -133,13 +136,11 @@ def parse_manifest(
     name = name or path.name
     tree = read_tree(source, name)
     tree = _with_target(tree if translate is None else translate(tree))
-    manifest = Manifest(path.absolute(), name, source, tree)
-    problems = _check_all(manifest)
-    if problems:
+    if problems := _check_all(tree):
         raise ManifestError(
             [problem.sentence(name) for problem in sorted(problems, key=lambda each: each.line)]
         )
-    return manifest
+    return Manifest(path.absolute(), name, source, tree)
 
 
 def with_overlay(manifest: Manifest, names: Iterable[str]) -> Manifest:
@@ -149,11 +150,11 @@ def with_overlay(manifest: Manifest, names: Iterable[str]) -> Manifest:
     for name in names:
         over = manifest.tree.get("overlays", name)
         if over is None or not isinstance(over.value, dict):
-            hint = hint_for(name, _keys(manifest.tree.get("overlays")), "it has no overlays")
+            hint = hint_for(name, list(manifest.tree.entries("overlays")), "it has no overlays")
             raise UsageError(f"there is no overlay {name!r} in {manifest.name}; {hint}")
-        made = changes(manifest.tree, over, name)
         laid = laid_over(manifest.tree, over, name)
         assert laid is not None
+        made = changes(manifest.tree, over, name)
         manifest = replace(
             manifest, tree=laid, overlays=(*manifest.overlays, name), changes=(*manifest.changes, *made)
         )
@@ -165,43 +166,44 @@ def known_targets(manifest: Manifest) -> str:
     return f"the targets are {', '.join(manifest.targets)}"
 
 
-def _check_all(manifest: Manifest) -> list[Problem]:
+def overlay_problems(tree: Node, over: Node, name: str, known: Iterable[Problem]) -> list[Problem]:
+    """What is wrong with a manifest once this is laid over it, beyond the problems that are known."""
+    path = f"overlays.{name}"
+    if not isinstance(over.value, dict):
+        return [] if over.value is None else [_no_mapping(over, path, "keys")]
+    found = [
+        Problem(
+            line=node.line,
+            path=f"{path}.{key}",
+            text=f"{key!r} is no key of an overlay; {hint_for(key, OVERLAID)}",
+            overlay=name,
+        )
+        for key, node in over.value.items()
+        if key not in OVERLAID
+    ]
+    part = replace(over, value={key: node for key, node in over.value.items() if key in OVERLAID})
+    laid = laid_over(tree, part, name, mark_removed=True)
+    assert laid is not None
+    said = {(problem.line, problem.path) for problem in known}
+    return found + [one for one in problems_in(laid, None) if (one.line, one.path) not in said]
+
+
+def _check_all(tree: Node) -> list[Problem]:
     """Problems of the manifest by itself, then those that each overlay brings."""
-    checker = Checker(manifest.tree, None)
-    checker.contents()
-    problems = checker.problems
-    overlays = manifest.tree.get("overlays")
-    if overlays is None or overlays.value is None:
-        return problems
-    if not isinstance(overlays.value, dict):
-        return [*problems, _wrong(overlays, "overlays", "names")]
-    for name, over in overlays.value.items():
-        path = f"overlays.{name}"
-        if over.value is None:
-            continue
-        if not isinstance(over.value, dict):
-            problems.append(_wrong(over, path, "keys"))
-            continue
-        for key, node in over.value.items():
-            if key not in OVERLAID:
-                text = f"{key!r} is no key of an overlay; {hint_for(key, OVERLAID)}"
-                problems.append(Problem(line=node.line, path=f"{path}.{key}", text=text))
-        known = {key: node for key, node in over.value.items() if key in OVERLAID}
-        part = replace(over, value=known)
-        laid = laid_over(manifest.tree, part, name)
-        assert laid is not None
-        checker = Checker(with_removals(laid, part, name), None)
-        checker.contents()
-        said = {(problem.line, problem.path) for problem in problems}
-        for problem in checker.problems:
-            if (problem.line, problem.path) not in said:
-                text = problem.text if problem.overlay else f"{problem.text} (with overlay {name!r})"
-                problems.append(Problem(line=problem.line, path=problem.path, text=text, overlay=name))
+    problems = problems_in(tree, None)
+    overlays = tree.get("overlays")
+    if overlays is not None and not isinstance(overlays.value, dict | None):
+        return [*problems, _no_mapping(overlays, "overlays", "names")]
+    for name, over in tree.entries("overlays").items():
+        for problem in overlay_problems(tree, over, name, problems):
+            more = "" if problem.overlay else f" (with overlay {name!r})"
+            problems.append(msgspec.structs.replace(problem, text=problem.text + more))
     return problems
 
 
-def _wrong(node: Node, path: str, of: str) -> Problem:
-    return Problem(line=node.line, path=path, text=f"{shown(node)!r} is no mapping of {of} to values")
+def _no_mapping(node: Node, path: str, of: str) -> Problem:
+    text = f"{str(node)!r} is no mapping of {of} to values"
+    return Problem(line=node.line, path=path, text=text, overlay=path.partition(".")[2] or None)
 
 
 def _with_target(tree: Node) -> Node:
@@ -210,11 +212,7 @@ def _with_target(tree: Node) -> Node:
     if not isinstance(tree.value, dict) or (found is not None and found.value not in (None, {})):
         return tree
     local = Node({"provider": Node("local", ASSUMED)}, ASSUMED)
-    return replace(tree, value={**tree.value, "targets": Node({"local": local}, ASSUMED)})
-
-
-def _keys(node: Node | None) -> tuple[str, ...]:
-    return tuple(node.value) if node is not None and isinstance(node.value, dict) else ()
+    return tree.with_entry("targets", Node({"local": local}, ASSUMED))
 
 
 def _named(path: Path, given: str) -> tuple[Path, str]:
@@ -306,12 +304,7 @@ def read_rates(
     is that of `workers` together, unless the file says otherwise. All that is wrong is one `ManifestError` or
     `UsageError`.
     """
-    try:
-        source = file.read_bytes().decode()
-    except OSError as error:
-        raise UsageError(f"cannot read the rates {file}: {error.strerror or error}") from None
-    except UnicodeDecodeError:
-        raise UsageError(f"the rates {file} are no text in UTF-8") from None
+    source = read_source(file, f"the rates {file}")
     if not source.strip():
         raise UsageError(f"{file} is empty: {_WRITE}")
     tree = read_tree(source, str(file))

@@ -17,10 +17,8 @@ from msgspec import Struct
 
 from flightlog.core.errors import ManifestError, UsageError
 from flightlog.core.settings import expanded, read_settings
-from flightlog.session.manifest import Manifest, with_overlay
-from flightlog.session.overlay import laid_over, shown, with_removals
-from flightlog.session.schema import OVERLAID
-from flightlog.session.validation import Checker, Problem
+from flightlog.session.manifest import Manifest, overlay_problems, read_source, with_overlay
+from flightlog.session.validation import Problem, problems_in
 from flightlog.session.yaml_tree import Node, read_tree
 from flightlog.store.documents import replace_bytes
 
@@ -52,8 +50,7 @@ def pick_overlay(
     if wanted is None:
         return manifest
     whole = manifest.for_target(target, environ)
-    known = whole.tree.get("overlays")
-    if known is not None and known.get(wanted) is not None:
+    if wanted in whole.tree.entries("overlays"):
         return whole if wanted in whole.overlays else with_overlay(whole, [wanted])
     file = expanded(wanted)
     places = [file] if file.is_absolute() else [Path.cwd() / file, manifest.path.parent / file]
@@ -61,13 +58,7 @@ def pick_overlay(
     if found is None:
         said = "" if overlay is not None else ", which FLIGHTLOG_OVERLAY names,"
         raise UsageError(f"there is no overlay {wanted!r}{said} in {manifest.name}, and no file of that name")
-    try:
-        source = found.read_bytes().decode()
-    except UnicodeDecodeError:
-        raise ManifestError([f"{wanted}: is not UTF-8"]) from None
-    except OSError as error:
-        raise UsageError(f"cannot read {wanted}: {error.strerror or error}") from error
-    return lay_text_over(whole, source, wanted)
+    return lay_text_over(whole, read_source(found, wanted), wanted)
 
 
 def lay_text_over(manifest: Manifest, source: str, name: str) -> Manifest:
@@ -80,38 +71,17 @@ def lay_text_over(manifest: Manifest, source: str, name: str) -> Manifest:
             ]
         )
     over = read_tree(source, name)
-    assert isinstance(over.value, dict)
-    strange = [
-        f"{name}:{node.line}: {key!r} is no key of an overlay; known are {', '.join(OVERLAID)}"
-        for key, node in over.value.items()
-        if key not in OVERLAID
-    ]
-    wrong = strange or [
-        problem.sentence(name if problem.overlay else manifest.name)
-        for problem in problems_of(manifest, over, name)
-    ]
-    if wrong:
-        raise ManifestError(wrong)
-    assert isinstance(manifest.tree.value, dict)
-    there = manifest.tree.get("overlays")
-    others = there.value if there is not None and isinstance(there.value, dict) else {}
-    overlays = Node({**others, name: over}, over.line)
-    known = replace(
-        manifest, tree=replace(manifest.tree, value={**manifest.tree.value, "overlays": overlays})
-    )
-    return with_overlay(known, [name])
+    if problems := problems_of(manifest, over, name):
+        raise ManifestError(
+            [problem.sentence(name if problem.overlay else manifest.name) for problem in problems]
+        )
+    overlays = Node({**manifest.tree.entries("overlays"), name: over}, over.line)
+    return with_overlay(replace(manifest, tree=manifest.tree.with_entry("overlays", overlays)), [name])
 
 
 def problems_of(manifest: Manifest, over: Node, name: str) -> list[Problem]:
     """What is wrong with the manifest once this is laid over it, and was not before."""
-    before = Checker(manifest.tree, None)
-    before.contents()
-    laid = laid_over(manifest.tree, over, name)
-    assert laid is not None
-    after = Checker(with_removals(laid, over, name), None)
-    after.contents()
-    known = {(problem.line, problem.path, problem.text) for problem in before.problems}
-    return [one for one in after.problems if (one.line, one.path, one.text) not in known]
+    return overlay_problems(manifest.tree, over, name, problems_in(manifest.tree, None))
 
 
 class WrittenOverlay(Struct, frozen=True, kw_only=True):
@@ -210,8 +180,7 @@ def _is_unsure(value: Any) -> bool:
 def _way(manifest: Manifest, path: str) -> tuple[str, ...]:
     """The keys of a path: names may have dots in them, and the manifest's own names say which do."""
     kind, _, rest = path.partition(".")
-    there = manifest.tree.get(kind)
-    names = list(there.value) if there is not None and isinstance(there.value, dict) else []
+    names = manifest.tree.entries(kind)
     known = max((name for name in names if rest.startswith(f"{name}.")), key=len, default=None)
     if known is not None:
         return kind, known, *rest[len(known) + 1 :].split(".")
@@ -221,7 +190,7 @@ def _way(manifest: Manifest, path: str) -> tuple[str, ...]:
 
 def _there(manifest: Manifest, path: str) -> str | None:
     node = manifest.tree.get(*_way(manifest, path))
-    return None if node is None or node.value is None else shown(node)
+    return None if node is None or node.value is None else str(node)
 
 
 def _problem(manifest: Manifest, path: str, value: str) -> str | None:

@@ -14,19 +14,19 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from flightlog.core.errors import FlightlogError
 from flightlog.core.redaction import REDACTED, is_secret, redact_text
 from flightlog.core.stats import quantile
 from flightlog.events import CostRates, TaskCompleted
 from flightlog.events.rates import Sizes, hourly, names_time, number
-from flightlog.session.charges import charges, charges_of
+from flightlog.session.charges import charges_of
 from flightlog.session.expansion import has_variables, variables
 from flightlog.session.manifest import LOCAL, Manifest
-from flightlog.session.overlay import OverlayChange, shown
-from flightlog.session.schema import Cache, Component, Rates
+from flightlog.session.overlay import OverlayChange
+from flightlog.session.schema import Component, Task
 from flightlog.session.secrets import secret_kind
 from flightlog.store.catalogue import RunEntry, list_runs
 from flightlog.store.documents import document_bytes
@@ -42,53 +42,24 @@ TASKS = 100_000
 """How many runs are looked at, and how many completed tasks of each."""
 
 
-class PlannedComponent(Struct, frozen=True, kw_only=True):
-    """The workers of a component; None is "not said"."""
+class PlannedComponent(Component, frozen=True, kw_only=True):
+    """A component as the manifest has it, with its workers."""
 
     workers: int | None
-    """Most workers at once; the workers of a target are shared by all components."""
-    cpus: float | None
-    memory_bytes: int | None
-    gpus: float | None
-    walltime_s: float | None
-    image: str | None
-    runtime: str | None
-    env: dict[str, str]
-    mounts: dict[str, str]
-    tags: tuple[str, ...]
-    preload_script: str | None
+    """Most workers at once; the workers of a target are shared by all components. None is "not said"."""
     tasks: list[str]
     """The manifest's tasks that run on it."""
-
-
-class PlannedCache(Struct, frozen=True, kw_only=True):
-    """How results are kept."""
-
-    version: str | None
-    ttl_s: float | None
-    ignore: tuple[str, ...]
-    store: str | None
-
-
-class PlannedTask(Struct, frozen=True, kw_only=True):
-    """How tasks of one name are run; None is "not said"."""
-
-    component: str | None
-    retries: int | None
-    timeout_s: float | None
-    cache: bool | PlannedCache | None
-    outputs: tuple[str, ...]
 
 
 class ExpectedCost(Struct, frozen=True, kw_only=True):
     """What a run will likely cost: an amount, or the reason why there is none."""
 
-    amount: float | None
-    currency: str | None
-    reason: str | None
-    worker_hours: float | None
+    amount: float | None = None
+    currency: str | None = None
+    reason: str | None = None
+    worker_hours: float | None = None
     """Workers by the median wall time of earlier runs."""
-    per_worker_hour: float | None
+    per_worker_hour: float | None = None
     """All rates together, for a worker of the component that costs most."""
 
 
@@ -107,7 +78,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     workers_from: str | None
     """`manifest`, or `history` where the manifest does not say."""
     components: dict[str, PlannedComponent]
-    tasks: dict[str, PlannedTask]
+    tasks: dict[str, Task]
     cost: ExpectedCost
     history: History | None
     """What earlier runs of the project say; None where there are none."""
@@ -142,20 +113,11 @@ def make_plan(
             name: PlannedComponent(
                 workers=workers,
                 tasks=[task for task, each in contents.tasks.items() if each.component == name],
-                **{key: storable(value, key) for key, value in msgspec.structs.asdict(component).items()},
+                **storable(asdict(component)),
             )
             for name, component in contents.components.items()
         },
-        tasks={
-            name: PlannedTask(
-                component=task.component,
-                retries=task.retries,
-                timeout_s=task.timeout_s,
-                cache=_cache(task.cache),
-                outputs=storable(task.outputs),
-            )
-            for name, task in contents.tasks.items()
-        },
+        tasks={name: storable(task) for name, task in contents.tasks.items()},
         cost=expected_cost(
             charges_of(contents, target, manifest.path.parent, environ),
             contents.components,
@@ -185,11 +147,13 @@ def storable(value: Any, key: str = "") -> Any:
         return {name: storable(inner, name) for name, inner in value.items()}
     if isinstance(value, (list, tuple)):
         return type(value)(storable(item, key) for item in value)
+    if isinstance(value, Struct):
+        return replace(value, **storable(asdict(value)))
     return value
 
 
 def expected_cost(
-    rates: Rates | CostRates | None,
+    rates: CostRates | None,
     components: Mapping[str, Component],
     workers: int | None,
     history: History | None,
@@ -200,12 +164,10 @@ def expected_cost(
 
     Without a rate the machine of the provider `local` costs nothing, as in a report.
     """
-    if isinstance(rates, Rates):
-        rates = charges(rates, components, None, {})
     if rates is None and provider == LOCAL:
-        return ExpectedCost(amount=0.0, currency=None, reason=None, worker_hours=None, per_worker_hour=0.0)
+        return ExpectedCost(amount=0.0, per_worker_hour=0.0)
     if rates is None or not names_time(rates):
-        return _no_cost("the target has no rates", None, None)
+        return ExpectedCost(reason="the target has no rates")
     kinds = [
         Sizes(cpus=one.cpus, memory_bytes=one.memory_bytes, gpus=one.gpus) for one in components.values()
     ]
@@ -213,22 +175,14 @@ def expected_cost(
     known = [price for price in prices if price is not None]
     if len(known) < len(prices):
         reason = "a rate is by CPU or by memory, and not every component says how much of it a worker has"
-        return _no_cost(reason, rates.currency, None)
-    price = number(max(known))
+        return ExpectedCost(reason=reason, currency=rates.currency)
+    expected = ExpectedCost(currency=rates.currency, per_worker_hour=number(max(known)))
     if history is None or history.duration_s is None:
-        return _no_cost("no earlier run tells how long it takes", rates.currency, price)
+        return replace(expected, reason="no earlier run tells how long it takes")
     if workers is None:
-        return _no_cost("the number of workers is not known", rates.currency, price)
+        return replace(expected, reason="the number of workers is not known")
     hours = workers * history.duration_s / 3600
-    return ExpectedCost(
-        amount=price * hours, currency=rates.currency, reason=None, worker_hours=hours, per_worker_hour=price
-    )
-
-
-def _no_cost(reason: str, currency: str | None, price: float | None) -> ExpectedCost:
-    return ExpectedCost(
-        amount=None, currency=currency, reason=reason, worker_hours=None, per_worker_hour=price
-    )
+    return replace(expected, amount=number(max(known)) * hours, worker_hours=hours)
 
 
 def _workers(options: Mapping[str, Any]) -> int | None:
@@ -236,12 +190,6 @@ def _workers(options: Mapping[str, Any]) -> int | None:
         if isinstance(options.get(name), int):
             return int(options[name])
     return None
-
-
-def _cache(cache: bool | Cache | None) -> bool | PlannedCache | None:
-    if not isinstance(cache, Cache):
-        return cache
-    return PlannedCache(**{key: storable(value) for key, value in msgspec.structs.asdict(cache).items()})
 
 
 class Suggestion(Struct, frozen=True, kw_only=True):
@@ -323,18 +271,16 @@ def explain(manifest: Manifest, target: str, environ: Mapping[str, str]) -> Expl
     origins = [
         ValueOrigin(
             path=".".join(path),
-            text=storable(shown(node), path[-1]),
+            text=storable(str(node), path[-1]),
             line=node.line,
             overlay=node.overlay,
-            is_set={name: bool(environ.get(name)) for name in variables(shown(node))},
+            is_set={name: bool(environ.get(name)) for name in variables(str(node))},
         )
         for path, node in chosen.tree.leaves()
         if path and path[0] != "overlays" and node.value is not None
     ]
     changes = tuple(
-        msgspec.structs.replace(
-            change, before=_safe(change.before, change.path), after=_safe(change.after, change.path)
-        )
+        replace(change, before=_safe(change.before, change.path), after=_safe(change.after, change.path))
         for change in chosen.changes
     )
     return Explanation(name=manifest.name, changes=changes, origins=tuple(origins))

@@ -1,6 +1,7 @@
 """What a manifest may say: every field declared once; and the JSON Schema made from it, for editors.
 
-Attributes bear their units (`memory_bytes`), the file's keys do not (`memory: 16GB`). None is "not said".
+Attributes bear their units (`memory_bytes`), the file's keys do not (`memory: 16GB`); otherwise they are the
+same. None is "not said".
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
-from msgspec import Meta, Struct, field
+from msgspec import Meta, Struct
 
 from flightlog.core.plugins import plugin_points
 from flightlog.core.text import first_line
@@ -32,6 +33,8 @@ Text = str
 Count = Annotated[int, Meta(ge=1)]
 """A whole number of things, one at least."""
 Positive = Annotated[float, Meta(gt=0)]
+_UNITS: dict[Kind, str] = {"size": "_bytes", "duration": "_s"}
+"""How the attributes of such values end, and the keys do not."""
 _VARIABLE = {"type": "string", "pattern": r"\$\{[A-Za-z_]"}
 """A text with a variable, which may stand wherever a value may."""
 _SIZE = r"^\s*\d+(\.\d+)?\s*[kKmMgGtTpPeE]?([iI]?[bB])?\s*$"
@@ -77,7 +80,7 @@ class Target(Struct, frozen=True, kw_only=True):
     ]
     overlay: Annotated[Name | None, doc("overlay that applies whenever this target is picked")] = None
     cost: Annotated[Rates | None, doc("what it costs, in place of the manifest's own cost")] = None
-    options: Annotated[dict[str, Any], computed()] = {}
+    options: dict[str, Any] = {}
     """The provider's own keys that were written, checked and converted: sizes in bytes, durations in
     seconds."""
 
@@ -86,11 +89,9 @@ class Component(Struct, frozen=True, kw_only=True):
     """What a kind of worker is made of."""
 
     cpus: Annotated[Positive | None, doc("CPUs of a worker")] = None
-    memory_bytes: Annotated[Size | None, doc("memory of a worker")] = field(name="memory", default=None)
+    memory_bytes: Annotated[Size | None, doc("memory of a worker")] = None
     gpus: Annotated[float | None, doc("GPUs of a worker")] = None
-    walltime_s: Annotated[Duration | None, doc("longest life of a worker")] = field(
-        name="walltime", default=None
-    )
+    walltime_s: Annotated[Duration | None, doc("longest life of a worker")] = None
     image: Annotated[Text | None, doc("container image")] = None
     runtime: Annotated[Text | None, doc("what runs the image: docker, apptainer, …")] = None
     env: Annotated[dict[str, Text], doc("environment variables of a worker")] = {}
@@ -110,7 +111,7 @@ class Cache(Struct, frozen=True, kw_only=True):
     """How a task's results are kept."""
 
     version: Annotated[Text | None, doc("part of the key: a new one makes old results miss")] = None
-    ttl_s: Annotated[Duration | None, doc("how long a result is good for")] = field(name="ttl", default=None)
+    ttl_s: Annotated[Duration | None, doc("how long a result is good for")] = None
     ignore: Annotated[tuple[Name, ...], doc("arguments that are no part of the key")] = ()
     store: Annotated[Text | None, doc("folder of the results")] = None
 
@@ -121,9 +122,7 @@ class Task(Struct, frozen=True, kw_only=True):
     component: Annotated[Name | None, doc("component whose workers run it")] = None
     cache: Annotated[bool | Cache | None, doc("whether, and how, results are kept")] = None
     retries: Annotated[int | None, doc("further attempts after a failed one")] = None
-    timeout_s: Annotated[Duration | None, doc("longest an attempt may run")] = field(
-        name="timeout", default=None
-    )
+    timeout_s: Annotated[Duration | None, doc("longest an attempt may run")] = None
     outputs: Annotated[tuple[Text, ...], doc("files it makes")] = ()
 
 
@@ -205,23 +204,17 @@ class Field(Struct, frozen=True, kw_only=True):
 
 @cache
 def fields_of(struct: type[Struct]) -> tuple[Field, ...]:
-    """The keys of a declared mapping, in order of declaration; fields marked `computed` are no keys."""
+    """The keys of a declared mapping, in order of declaration; a field without a description is no key."""
+    shapes = [(field, shape_of(field.type)) for field in msgspec.structs.fields(struct)]
     return tuple(
-        Field(key=field.encode_name, name=field.name, shape=shape_of(field.type), required=field.required)
-        for field in msgspec.structs.fields(struct)
-        if not _computed(field.type)
-    )
-
-
-def computed() -> Meta:
-    """Marks a field that is filled in from others and cannot be written."""
-    return Meta(extra={"computed": True})
-
-
-def _computed(declared: Any) -> bool:
-    return any(
-        isinstance(meta, Meta) and (meta.extra or {}).get("computed")
-        for meta in getattr(declared, "__metadata__", ())
+        Field(
+            key=field.name.removesuffix(_UNITS.get(shape.kind, "")),
+            name=field.name,
+            shape=shape,
+            required=field.required,
+        )
+        for field, shape in shapes
+        if shape.doc
     )
 
 
@@ -274,9 +267,7 @@ class DaskOptions(Struct, frozen=True, kw_only=True):
     min_workers: Annotated[int | None, doc("fewest workers, where the cluster adapts")] = None
     threads_per_worker: Annotated[Count | None, doc("tasks that a worker runs at once")] = None
     processes: Annotated[bool | None, doc("whether workers are processes")] = None
-    memory_limit_bytes: Annotated[Size | None, doc("memory of a worker")] = field(
-        name="memory_limit", default=None
-    )
+    memory_limit_bytes: Annotated[Size | None, doc("memory of a worker")] = None
     local_directory: Annotated[Text | None, doc("folder for spilled data")] = None
     interface: Annotated[Text | None, doc("network interface")] = None
     protocol: Annotated[Text | None, doc("tcp, tls, ucx, …")] = None
@@ -298,9 +289,9 @@ class SlurmOptions(Struct, frozen=True, kw_only=True):
     processes: Annotated[Count | None, doc("worker processes in a job; 1 if unset")] = None
     threads_per_worker: Annotated[Count | None, doc("tasks that a worker runs at once")] = None
     cpus: Annotated[Count | None, doc("CPUs of a job")] = None
-    memory_bytes: Annotated[Size | None, doc("memory of a job")] = field(name="memory", default=None)
+    memory_bytes: Annotated[Size | None, doc("memory of a job")] = None
     gpus: Annotated[int | None, doc("GPUs of a job")] = None
-    walltime_s: Annotated[Duration | None, doc("time limit of a job")] = field(name="walltime", default=None)
+    walltime_s: Annotated[Duration | None, doc("time limit of a job")] = None
     interface: Annotated[Text | None, doc("network interface")] = None
     local_directory: Annotated[Text | None, doc("folder for scratch data on the node")] = None
     log_directory: Annotated[Text | None, doc("folder for the jobs' output")] = None
@@ -318,7 +309,7 @@ class RayOptions(Struct, frozen=True, kw_only=True):
     num_gpus: Annotated[int | None, doc("GPUs of a cluster that is started")] = None
     object_store_memory_bytes: Annotated[
         Size | None, doc("memory of the object store of a cluster that is started")
-    ] = field(name="object_store_memory", default=None)
+    ] = None
     include_dashboard: Annotated[bool | None, doc("whether a cluster that is started has its dashboard")] = (
         None
     )

@@ -389,7 +389,8 @@ class RunDocuments:
     def _write_lock(self, functions: Iterable[Callable[..., Any]]) -> None:
         if self._environment is None:
             self._environment = read_environment(cwd=self._manifest.path.parent)
-        lock = make_lock(self._manifest, functions, self._environment, contents=self._contents)
+        whole = self._manifest.for_target(self._target, self._environ)
+        lock = make_lock(whole, functions, self._environment, self._environ)
         write_document(self._run.path / layout.LOCK, lock)
 
     def _guarded(self, what: str, action: Callable[[], None]) -> None:

@@ -19,7 +19,6 @@ from flightlog.core.units import parse_age, parse_size
 from flightlog.session.charges import charge_problems
 from flightlog.session.expansion import expand, has_variables, variables
 from flightlog.session.otel_config import endpoint_problem, endpoint_secret, header_problem
-from flightlog.session.overlay import shown
 from flightlog.session.schema import (
     MANIFEST_VERSION,
     PROVIDERS,
@@ -61,6 +60,15 @@ class Problem(Struct, frozen=True, kw_only=True):
     def sentence(self, name: str) -> str:
         """`flightlog.yaml:12: components.model.memory: '16 Gigs' is no size …`."""
         return f"{name}:{self.line}: {self.path + ': ' if self.path else ''}{self.text}"
+
+
+def problems_in(
+    tree: Node, environ: Mapping[str, str] | None, *, folder: FilePath | None = None
+) -> list[Problem]:
+    """All that is wrong with a manifest's tree; the arguments are those of `Checker`."""
+    checker = Checker(tree, environ, folder=folder)
+    checker.contents()
+    return checker.problems
 
 
 class Checker:
@@ -345,7 +353,7 @@ def _items(table: Any) -> list[tuple[str, Any]]:
 
 
 def _bare(node: Node) -> str:
-    return _cut(shown(node))
+    return _cut(str(node))
 
 
 def _quoted(node: Node) -> str:

@@ -6,7 +6,7 @@ Scalars stay as they were written: what `1:30`, `no` or `1.10` mean is decided b
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from flightlog.core.errors import ManifestError
@@ -27,14 +27,16 @@ _PLAIN_TAGS = {
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A mapping, a list, a scalar's text, or None for null; and where it stands."""
+    """A mapping, a list, a scalar's text, or None for null; and where it stands. Equal are nodes of equal
+    values.
+    """
 
     value: dict[str, Node] | tuple[Node, ...] | str | None
-    line: int
+    line: int = field(compare=False)
     """From 1; of a mapping's value it is the line of its key."""
-    quoted: bool = False
+    quoted: bool = field(default=False, compare=False)
     """Whether a scalar stood in quotes or as a block: then it is text, whatever it looks like."""
-    overlay: str | None = None
+    overlay: str | None = field(default=None, compare=False)
     """The overlay it came from."""
 
     def get(self, *path: str) -> Node | None:
@@ -44,6 +46,20 @@ class Node:
             node = node.value.get(key) if node is not None and isinstance(node.value, dict) else None
         return node
 
+    def entries(self, *path: str) -> dict[str, Node]:
+        """The keys and values of the mapping at this path; none where there is no mapping."""
+        node = self.get(*path)
+        return node.value if node is not None and isinstance(node.value, dict) else {}
+
+    def text(self, *path: str) -> str | None:
+        """The scalar at this path as it was written, variables unexpanded; None where there is none."""
+        node = self.get(*path)
+        return node.value if node is not None and isinstance(node.value, str) else None
+
+    def with_entry(self, key: str, value: Node) -> Node:
+        """The mapping with another value at this key."""
+        return replace(self, value={**self.entries(), key: value})
+
     def leaves(self, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Node]]:
         """Every scalar, null, list and empty mapping with its path, in the order they were written."""
         if isinstance(self.value, dict) and self.value:
@@ -51,6 +67,14 @@ class Node:
                 yield from node.leaves((*path, key))
         else:
             yield path, self
+
+    def __str__(self) -> str:
+        """The node as a person would write it on one line, variables unexpanded."""
+        if isinstance(self.value, dict):
+            return "{" + ", ".join(f"{key}: {node}" for key, node in self.value.items()) + "}"
+        if isinstance(self.value, tuple):
+            return "[" + ", ".join(map(str, self.value)) + "]"
+        return "null" if self.value is None else self.value
 
 
 def read_tree(source: str, name: str) -> Node:

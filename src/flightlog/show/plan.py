@@ -20,12 +20,11 @@ if TYPE_CHECKING:
     from flightlog.session.plan import (
         Explanation,
         Plan,
-        PlannedCache,
         PlannedComponent,
-        PlannedTask,
         Suggestion,
         ValueOrigin,
     )
+    from flightlog.session.schema import Cache, Task
 
 WIDTH = 100
 
@@ -157,7 +156,7 @@ def _size(value: int | None) -> str:
     return "" if value is None else format_bytes(value)
 
 
-def _cached(cache: bool | PlannedCache | None) -> str:
+def _cached(cache: bool | Cache | None) -> str:
     if cache is None:
         return ""
     if isinstance(cache, bool):
@@ -200,7 +199,7 @@ def _sentences(plan: Plan, ink: Ink) -> list[str]:
     ]
 
 
-def _sentence(name: str, task: PlannedTask, components: Mapping[str, PlannedComponent], ink: Ink) -> str:
+def _sentence(name: str, task: Task, components: Mapping[str, PlannedComponent], ink: Ink) -> str:
     said = (
         [f"runs on component {clean(task.component)}{_made_of(components[task.component])}"]
         if task.component

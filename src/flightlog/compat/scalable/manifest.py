@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from flightlog.core.errors import ManifestError, UsageError
+from flightlog.core.errors import UsageError
 from flightlog.core.settings import expanded
-from flightlog.session.manifest import Manifest, parse_manifest
+from flightlog.session.manifest import Manifest, parse_manifest, read_source
 from flightlog.session.yaml_tree import Node
 
 UNSUPPORTED_PROVIDERS = ("kubernetes", "aws", "gcp")
@@ -73,44 +73,36 @@ class Translation:
 
     def __call__(self, tree: Node) -> Node:
         """The tree in Flightlog's form."""
-        providers = {name: _text(each.get("provider")) for name, each in _entries(tree.get("targets"))}
+        providers = {name: each.text("provider") or "" for name, each in tree.entries("targets").items()}
         self.unsupported = {
             name: provider for name, provider in providers.items() if provider in UNSUPPORTED_PROVIDERS
         }
         self.here = len(providers) > len(self.unsupported)
         for name, provider in self.unsupported.items():
-            node = tree.get("targets", name)
-            why = f"there is no engine for {provider}"
-            self.ignored.append(IgnoredOption(f"targets.{name}", node.line if node else 0, why))
+            line = tree.entries("targets")[name].line
+            self.ignored.append(IgnoredOption(f"targets.{name}", line, f"there is no engine for {provider}"))
         tree = self._part(tree, providers, "", base=True)
-        overlays = tree.get("overlays")
-        if overlays is None or not isinstance(overlays.value, dict):
-            return tree
-        laid = {
-            name: self._part(over, providers, f"overlays.{name}.", base=False)
-            for name, over in overlays.value.items()
-        }
-        return _with(tree, "overlays", replace(overlays, value=laid))
+        return _each(
+            tree,
+            "overlays",
+            lambda name, over: self._part(over, providers, f"overlays.{name}.", base=False),
+        )
 
     def _part(self, part: Node, providers: Mapping[str, str], path: str, *, base: bool) -> Node:
         """Translate a manifest or an overlay; `providers` are those of the manifest's targets."""
-        targets, tasks = part.get("targets"), part.get("tasks")
-        if targets is not None and isinstance(targets.value, dict):
-            kept = {
-                name: self._target(node, providers.get(name, ""), f"{path}targets.{name}", base=base)
-                for name, node in targets.value.items()
-                if name not in self.unsupported
-            }
-            part = _with(part, "targets", replace(targets, value=kept))
-        if tasks is not None and isinstance(tasks.value, dict):
-            made = {name: self._task(node, f"{path}tasks.{name}") for name, node in tasks.value.items()}
-            part = _with(part, "tasks", replace(tasks, value=made))
-        return part
+
+        def target(name: str, node: Node) -> Node | None:
+            if name in self.unsupported:
+                return None
+            return self._target(node, providers.get(name, ""), f"{path}targets.{name}", base=base)
+
+        part = _each(part, "targets", target)
+        return _each(part, "tasks", lambda name, node: self._task(node, f"{path}tasks.{name}"))
 
     def _target(self, target: Node, provider: str, path: str, *, base: bool) -> Node:
         if not isinstance(target.value, dict):
             return target
-        provider = _text(target.get("provider")) or provider
+        provider = target.text("provider") or provider
         nothing, renamed = _WITHOUT_MEANING.get(provider, {}), _RENAMED.get(provider, {})
         made: dict[str, Node] = {}
         for key, node in target.value.items():
@@ -119,11 +111,12 @@ class Translation:
                     self.ignored.append(IgnoredOption(f"{path}.{key}", node.line, nothing[key]))
             else:
                 made[renamed.get(key, key)] = node
-        if provider == "slurm" and isinstance(name := getattr(made.get("name"), "value", None), str):
+        if provider == "slurm" and (name := target.text("name")) is not None:
             line = made.pop("name").line
             more = made.get("job_extra_directives", Node((), line))
+            there = more.value if isinstance(more.value, tuple) else (more,)
             job_name = Node(f"--job-name={name}", line, quoted=True)
-            made["job_extra_directives"] = replace(more, value=(*_items(more), job_name))
+            made["job_extra_directives"] = replace(more, value=(*there, job_name))
         if provider == "local" and base:
             made.setdefault("processes", Node("false", target.line))
         return replace(target, value=made)
@@ -132,16 +125,16 @@ class Translation:
         """A task with its output paths as a list, and without options that have no effect in Scalable
         either.
         """
-        cache, outputs = task.get("cache"), task.get("outputs")
-        if cache is not None and isinstance(task.value, dict):
-            if _text(cache).lower() == "true":
-                why = "it has no effect in Scalable; a function that is @cacheable keeps its results"
-                self.ignored.append(IgnoredOption(f"{path}.cache", cache.line, why))
-            if _text(cache).lower() in ("true", "false"):
-                task = replace(task, value={k: node for k, node in task.value.items() if k != "cache"})
-        if outputs is None or not isinstance(outputs.value, dict):
-            return task
-        return _with(task, "outputs", replace(outputs, value=tuple(outputs.value.values())))
+        entries, outputs = dict(task.entries()), task.entries("outputs")
+        cached = (task.text("cache") or "").lower()
+        if cached == "true":
+            why = "it has no effect in Scalable; a function that is @cacheable keeps its results"
+            self.ignored.append(IgnoredOption(f"{path}.cache", entries["cache"].line, why))
+        if cached in ("true", "false"):
+            del entries["cache"]
+        if isinstance(getattr(task.get("outputs"), "value", None), dict):
+            entries["outputs"] = replace(entries["outputs"], value=tuple(outputs.values()))
+        return replace(task, value=entries) if isinstance(task.value, dict) else task
 
 
 def load_scalable(
@@ -156,33 +149,20 @@ def load_scalable(
     file = expanded(given)
     if file.is_dir():
         file, given = file / MANIFEST, os.fspath(Path(given) / MANIFEST)
-    try:
-        source = file.read_bytes().decode()
-    except FileNotFoundError:
-        raise UsageError(f"there is no file {given}; name the manifest, or set {MANIFEST_VARIABLE}") from None
-    except UnicodeDecodeError as error:
-        raise ManifestError([f"{given}: is not UTF-8: byte {error.start}"]) from None
-    except OSError as error:
-        raise UsageError(f"cannot read {given}: {error.strerror or error}") from error
+    if not file.exists():
+        raise UsageError(f"there is no file {given}; name the manifest, or set {MANIFEST_VARIABLE}")
     translation = Translation()
-    return parse_manifest(source, file.absolute(), given, translation), translation
+    return parse_manifest(read_source(file, given), file.absolute(), given, translation), translation
 
 
-def _with(node: Node, key: str, value: Node) -> Node:
-    assert isinstance(node.value, dict)
-    return replace(node, value={**node.value, key: value})
-
-
-def _entries(node: Node | None) -> list[tuple[str, Node]]:
-    return list(node.value.items()) if node is not None and isinstance(node.value, dict) else []
-
-
-def _items(node: Node) -> tuple[Node, ...]:
-    return node.value if isinstance(node.value, tuple) else (node,)
-
-
-def _text(node: Node | None) -> str:
-    return node.value if node is not None and isinstance(node.value, str) else ""
+def _each(tree: Node, key: str, translate: Callable[[str, Node], Node | None]) -> Node:
+    """The tree with each entry of a table translated; those that come to None are left out."""
+    table = tree.get(key)
+    if table is None or not isinstance(table.value, dict):
+        return tree
+    made = {name: translate(name, node) for name, node in table.value.items()}
+    kept = {name: node for name, node in made.items() if node is not None}
+    return tree.with_entry(key, replace(table, value=kept))
 
 
 def translated_variables(environ: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -327,11 +327,7 @@ class DryRunPlan:
 
 def dry_run_plan(plan: Plan, manifest: Manifest) -> DryRunPlan:
     """Flightlog's plan in Scalable's form: one worker per component that a task names."""
-
-    def written(*path: str) -> str | None:
-        node = manifest.tree.get(*path)
-        return node.value if node is not None and isinstance(node.value, str) else None
-
+    written = manifest.tree.text
     used = {name: made for name, made in plan.components.items() if made.tasks}
     return DryRunPlan(
         target_name=plan.target,
