@@ -84,7 +84,8 @@ def _rule(declared: inspect.Type) -> _Rule:
 
 
 def _rules_of(kind: type[Struct]) -> dict[str, _Rule]:
-    return {field.name: _rule(field.type) for field in inspect.type_info(kind).fields}  # type: ignore[attr-defined]
+    declared = inspect.type_info(kind)
+    return {field.name: _rule(field.type) for field in declared.fields}  # type: ignore[attr-defined]
 
 
 _RULES = {

@@ -10,6 +10,7 @@ import gzip
 import json
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from errno import ENOENT
 from functools import partial
@@ -48,14 +49,14 @@ class Tally:
     def __init__(self, *, strict: bool = False) -> None:
         self.strict = strict
         self.read = self.skipped = self.torn = 0
-        self._told: list[str] = []
-        self._met = 0
+        self._listed: list[str] = []
+        self._noted = 0
 
     @property
     def problems(self) -> list[str]:
         """What was skipped and why, in sentences, the first ones one by one."""
-        more = self._met - len(self._told)
-        return [*self._told, f"and {more:,} more"] if more else list(self._told)
+        more = self._noted - len(self._listed)
+        return [*self._listed, f"and {more:,} more"] if more else list(self._listed)
 
     def skip(self, where: str, error: Exception) -> None:
         """Count a bad record and say what is wrong with it; raise the error when strict."""
@@ -76,12 +77,12 @@ class Tally:
     def fail_if_nothing_was_read(self) -> None:
         """Raise the first problem where there were bad records and no others."""
         if self.skipped and not self.read:
-            raise ValueError(self._told[0])
+            raise ValueError(self._listed[0])
 
     def _note(self, problem: str) -> None:
-        self._met += 1
-        if len(self._told) < MAX_PROBLEMS:
-            self._told.append(problem)
+        self._noted += 1
+        if len(self._listed) < MAX_PROBLEMS:
+            self._listed.append(problem)
 
 
 class TelemetryReading(Tally):
@@ -114,9 +115,7 @@ class TelemetryReading(Tally):
 
     def batches(self) -> Iterator[list[TelemetryEvent]]:
         """The events in lists of about a thousand, none of them empty."""
-        for _, batch in self.by_source():
-            if batch:
-                yield batch
+        return (batch for _, batch in self.by_source() if batch)
 
     def by_source(self) -> Iterator[tuple[Path, list[TelemetryEvent]]]:
         """The events with the file they stand in; each file comes at least once, with an empty list if need
@@ -128,6 +127,7 @@ class TelemetryReading(Tally):
                 yield segment, []
                 try:
                     for batch in TelemetryLines(segment, self._reader(segment), self).batches():
+                        self.read += len(batch)
                         yield segment, batch
                 except FileNotFoundError:
                     self.note_gone(segment)
@@ -136,6 +136,7 @@ class TelemetryReading(Tally):
             raise FileNotFoundError(ENOENT, "no telemetry segments in this folder", str(self.path))
         document = TelemetryDocument(self.path, self._key, self._reader(None), self)
         for batch in document.batches():
+            self.read += len(batch)
             yield self.path.resolve(), batch
 
     def session_of(self, segment: Path) -> str:
@@ -281,28 +282,12 @@ def chunks_of(path: Path) -> Iterator[bytes]:
     """
     with open_regular(path) as plain:
         source = gzip.GzipFile(fileobj=plain) if plain.peek(2).startswith(_GZIP) else plain
-        begun = False
-        while True:
-            pieces: list[bytes] = []
-            size, cut = 0, False
-            while size < CHUNK_BYTES and not cut:
-                try:
-                    piece = source.read1(CHUNK_BYTES - size)
-                except (EOFError, zlib.error, gzip.BadGzipFile):
-                    cut = True
-                else:
-                    if not piece:
-                        break
-                    pieces.append(piece)
-                    size += len(piece)
-            if size:
-                chunk = b"".join(pieces)
-                yield chunk if begun else chunk.removeprefix(BOM)
-                begun = True
-            if cut:
-                raise CutShort(f"{path.name} is packed by gzip, and breaks off or is damaged")
-            if size < CHUNK_BYTES:
-                return
+        try:
+            yield source.read1(CHUNK_BYTES).removeprefix(BOM)
+            while chunk := source.read1(CHUNK_BYTES):
+                yield chunk
+        except (EOFError, zlib.error, gzip.BadGzipFile):
+            raise CutShort(f"{path.name} is packed by gzip, and breaks off or is damaged") from None
 
 
 def joined(chunks: Iterable[bytes]) -> bytes:
@@ -323,16 +308,29 @@ def parse(text: bytes) -> Any:
         raise ValueError("its values stand too deep inside one another") from None
 
 
-def in_batches(events: Iterator[TelemetryEvent]) -> Iterator[list[TelemetryEvent]]:
-    """The events in lists of a thousand."""
-    while batch := list(islice(events, 1000)):
-        yield batch
+class _RecordsFile:
+    """A file of records; what is wrong with it goes to the tally."""
+
+    def __init__(self, path: Path, reader: RecordReader, tally: Tally) -> None:
+        self._path, self._reader, self._tally = path, reader, tally
+        self._bulk = BulkDecoder()
+
+    def _event(self, record: Any, where: str, no_object: str) -> TelemetryEvent | None:
+        """The event of a record; None where it was skipped."""
+        error = ValueError(no_object)
+        if isinstance(record, Mapping):
+            try:
+                return self._reader(record)
+            except ValueError as broken:
+                error = broken
+        self._tally.skip(where, error)
+        return None
 
 
 _PADDING = b"\0 \t\r"  # blanks, and what a power cut leaves
 
 
-class TelemetryLines:
+class TelemetryLines(_RecordsFile):
     """The events of one file of lines, in the order of the file; iterate once.
 
     Lines end with a newline and with nothing else. A byte order mark is ignored. The last line may lack its
@@ -340,125 +338,79 @@ class TelemetryLines:
     which every event is valid is decoded in one step, and its records need not stand on lines of their own.
     """
 
-    def __init__(self, path: Path, reader: RecordReader, tally: Tally) -> None:
-        self._path, self._reader, self._tally = path, reader, tally
-        self._bulk = BulkDecoder()
-        self._line = self._offset = 0
+    _line = _offset = 0
 
     def batches(self) -> Iterator[list[TelemetryEvent]]:
-        """Lists of events, none of them empty. Raises OSError."""
-        rest = b""
-        for block, whole in self._blocks():
-            if whole:
-                events = self._events(block)
-                self._offset += len(block)
-                if events:
-                    self._tally.read += len(events)
-                    yield events
-            else:
-                rest = block
-        last = self._last(rest)
-        if last is not None:
-            self._tally.read += 1
-            yield [last]
-
-    def _blocks(self) -> Iterator[tuple[bytes, bool]]:
-        """Blocks of whole lines, newlines included; then what stands behind the last newline, marked
-        False.
-        """
-        rest, skipping = b"", False
+        """Lists of events. Raises OSError."""
+        rest, too_long = b"", False
         try:
             for chunk in chunks_of(self._path):
-                cut = chunk.rfind(b"\n") + 1
-                if skipping and cut:
-                    skipping = False
-                    begin = chunk.index(b"\n") + 1
-                    self._offset += begin
-                    yield chunk[begin:cut], True
-                elif cut:
-                    yield rest + chunk[:cut], True
-                elif skipping or len(rest) + len(chunk) > MAX_LINE_BYTES:
-                    if not skipping:
-                        self._skip_too_long()
-                    self._offset += len(rest) + len(chunk)
-                    skipping = True
+                begin = chunk.find(b"\n") + 1 or len(chunk) if too_long else 0
+                self._offset += begin
+                end = chunk.rfind(b"\n") + 1
+                too_long = too_long and not end
+                if end > begin:
+                    yield self._block(rest + chunk[begin:end])
                     rest = b""
-                    continue
-                rest = chunk[cut:] if cut else rest + chunk
+                rest += chunk[max(begin, end) :]
+                if len(rest) > MAX_LINE_BYTES:
+                    self._line += 1
+                    self._refuse("Malformed telemetry JSONL record", "Malformed telemetry JSONL record {}")
+                    self._offset += len(rest)
+                    rest, too_long = b"", True
         except CutShort:
             self._tally.tear(self._path)
             return
-        yield rest, False
+        if rest.strip(_PADDING):
+            last = self._of_line(rest, is_last=True)
+            yield [last] if last is not None else []
 
-    def _events(self, block: bytes) -> list[TelemetryEvent]:
-        if not self._tally.strict:
-            events = self._bulk.lines(block)
-            if events is not None:
-                return events
+    def _block(self, block: bytes) -> list[TelemetryEvent]:
+        """The events of whole lines."""
+        events = None if self._tally.strict else self._bulk.lines(block)
+        if events is not None:
+            self._offset += len(block)
+            return events
         found: list[TelemetryEvent] = []
-        offset = self._offset
         for line in block.split(b"\n")[:-1]:
-            self._line += 1
-            event = self._event(line, offset)
+            event = self._of_line(line)
             if event is not None:
                 found.append(event)
-            offset += len(line) + 1
+            self._offset += len(line) + 1
         return found
 
-    def _event(self, line: bytes, offset: int) -> TelemetryEvent | None:
+    def _of_line(self, line: bytes, *, is_last: bool = False) -> TelemetryEvent | None:
+        self._line += 1
         bare = line.strip() if self._tally.strict else line.strip(_PADDING)
         if not bare:
             if line.strip():
-                self._tally.skip(self._place(offset), ValueError("zeros where a line was not written"))
+                self._refuse("zeros where a line was not written", "")
             return None
         events = self._bulk.lines(bare)
         if events is not None and len(events) == 1:
             return events[0]
         try:
             record = parse(bare)
-        except UNREADABLE as error:
-            self._refuse_malformed(offset, error)
-            return None
-        if not isinstance(record, Mapping):
-            self._tally.skip(
-                self._place(offset), ValueError(self._complaint("Telemetry record", "must be an object"))
-            )
-            return None
-        try:
-            return self._reader(record)
-        except ValueError as error:
-            self._tally.skip(self._place(offset), error)
-            return None
-
-    def _last(self, line: bytes) -> TelemetryEvent | None:
-        """The event of a last line without newline, if it holds one."""
-        if not line.strip(_PADDING):
-            return None
-        self._line += 1
-        try:
-            parse(line.strip(_PADDING))
         except UNREADABLE:
-            self._tally.tear(self._path)
+            if is_last:
+                self._tally.tear(self._path)
+            else:
+                self._refuse("no JSON object", "Malformed telemetry JSONL record {}")
             return None
-        return self._event(line, self._offset)
+        where = f" {self._place}" if self._tally.strict else ""
+        return self._event(record, self._where, f"Telemetry record{where} must be an object")
 
-    def _refuse_malformed(self, offset: int, cause: Exception) -> None:
-        if self._tally.strict:
-            raise ValueError(self._complaint("Malformed telemetry JSONL record")) from cause
-        self._tally.skip(self._place(offset), ValueError("no JSON object"))
+    def _refuse(self, said: str, said_when_strict: str) -> None:
+        text = said_when_strict.format(self._place) if self._tally.strict else said
+        self._tally.skip(self._where, ValueError(text))
 
-    def _skip_too_long(self) -> None:
-        self._line += 1
-        place = self._place(self._offset)
-        self._tally.skip(place, ValueError(self._complaint("Malformed telemetry JSONL record")))
+    @property
+    def _where(self) -> str:
+        return f"{self._path.name}, byte {self._offset:,}"
 
-    def _complaint(self, what: str, how: str = "") -> str:
-        if self._tally.strict:
-            return f"{what} in {self._path} at line {self._line} {how}".rstrip()
-        return f"{what} {how}".rstrip()
-
-    def _place(self, offset: int) -> str:
-        return f"{self._path.name}, byte {offset:,}"
+    @property
+    def _place(self) -> str:
+        return f"in {self._path} at line {self._line}"
 
 
 _SPACE = b" \t\r\n"
@@ -466,7 +418,7 @@ _TRIES = 4
 _EVENT_KEYS = words("schema_version event_type type memory_allocated memory_mb timestamp timestamp_ns")
 
 
-class TelemetryDocument:
+class TelemetryDocument(_RecordsFile):
     """The events of one JSON document, in its order; iterate once.
 
     A document that is no telemetry raises ValueError, strict or not. When strict, and where the document is
@@ -474,85 +426,74 @@ class TelemetryDocument:
     """
 
     def __init__(self, path: Path, events_key: str | None, reader: RecordReader, tally: Tally) -> None:
-        self._path, self._key, self._reader, self._tally = path, events_key, reader, tally
-        self._bulk = BulkDecoder()
+        super().__init__(path, reader, tally)
+        self._key, self._member = events_key, "events" if events_key is None else events_key
         self._index = 0
 
     def batches(self) -> Iterator[list[TelemetryEvent]]:
-        """Lists of events, none of them empty. Raises OSError."""
-        for events in self._batches():
-            if events:
-                self._tally.read += len(events)
-                yield events
-
-    def _batches(self) -> Iterator[list[TelemetryEvent]]:
+        """Lists of events. Raises OSError."""
         chunks = chunks_of(self._path)
-        if self._tally.strict:
-            document = parse(joined(chunks))
-            yield from in_batches(self._convert(self._records(document, lambda value: value)))
-            return
         head = next(chunks, b"").lstrip(_SPACE)
-        if head.startswith(b"["):
-            yield from self._array(head[1:], chunks)
+        if head.startswith(b"[") and not self._tally.strict:
+            yield from self._array(chain([head[1:]], chunks))
             return
-        members = _members(joined(chain([head], chunks)))
-        records = self._records(members, lambda raw: _value(bytes(raw)))
-        if isinstance(records, _Text):
-            yield from self._array(b"", _pieces(records[1:]))
+        text = joined(chain([head], chunks))
+        array = None if self._tally.strict else self._array_in(text)
+        if array is not None:
+            starts = range(1, len(array), CHUNK_BYTES)
+            yield from self._array(array[at : at + CHUNK_BYTES] for at in starts)
         else:
-            yield from in_batches(self._convert(records))
+            events = self._convert(self._records(parse(text)))
+            yield from iter(lambda: list(islice(events, 1000)), [])
 
-    def _records(self, document: Any, value: Callable[[Any], Any]) -> Any:
-        """The list of records in a document; `value` gives a member's, which may be a text still."""
+    def _array_in(self, text: bytes) -> bytes | None:
+        """The text of the array of events in an object; None where there is none, or only Python can tell."""
+        try:
+            members = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return None
+        array = bytes(members.get(self._member, b""))
+        return array if array.startswith(b"[") else None
+
+    def _records(self, document: Any) -> list[Any]:
+        """The list of records in a document."""
         if isinstance(document, list):
             return document
         if not isinstance(document, Mapping):
             # It is the file.
             raise ValueError("Telemetry payload must be a JSON object or array")  # noqa: TRY004
+        records = document.get(self._member)
+        if isinstance(records, list):
+            return records
         if self._key is not None:
-            records = value(document[self._key]) if self._key in document else None
-            if not isinstance(records, list | _Text):
-                raise ValueError(f"Top-level key '{self._key}' must contain a list of events")
-            return records
-        if "events" in document and isinstance(records := value(document["events"]), list | _Text):
-            return records
+            raise ValueError(f"Top-level key '{self._key}' must contain a list of events")
         if _EVENT_KEYS & document.keys():
-            return [{name: _whole(value(member)) for name, member in document.items()}]
+            return [document]
         raise ValueError("JSON payload does not contain telemetry events")
 
-    def _array(self, window: bytes, chunks: Iterator[bytes]) -> Iterator[list[TelemetryEvent]]:
+    def _array(self, chunks: Iterable[bytes]) -> Iterator[list[TelemetryEvent]]:
         """The events of an array whose bracket has been read, as far as it can be read."""
-        enough, ended = CHUNK_BYTES, False
-        while not ended:
-            pieces, size = [window], len(window)
-            while size < enough and not ended:
-                piece = self._next(chunks)
-                pieces.append(piece)
-                size += len(piece)
-                ended = not piece
-            window = b"".join(pieces)
-            if ended:
-                break
-            cut, events = len(window), None
-            for _ in range(_TRIES):
-                cut = window.rfind(b"},", 0, cut)
-                events = self._window(b"[%b}]" % window[:cut]) if cut >= 0 else None
-                if events is not None or cut < 0:
-                    break
-            if events is None:
-                enough = 2 * len(window)  # a longer window ends elsewhere
-                if enough > HELD_BYTES:
+        window, enough = bytearray(), CHUNK_BYTES
+        with suppress(CutShort):  # what is missing shows at the end of the array
+            for chunk in chunks:
+                window += chunk
+                if len(window) < enough:
+                    continue
+                cut, events = len(window), None
+                for _ in range(_TRIES):
+                    cut = window.rfind(b"},", 0, cut)
+                    events = self._window(b"[%b}]" % window[:cut]) if cut >= 0 else None
+                    if events is not None or cut < 0:
+                        break
+                if events is not None:
+                    yield events
+                    del window[: cut + 2]
+                    enough = CHUNK_BYTES
+                elif 2 * len(window) > HELD_BYTES:
                     raise ValueError(TOO_LARGE)
-                continue
-            yield events
-            window, enough = window[cut + 2 :], CHUNK_BYTES
-        yield self._rest(window)
-
-    def _next(self, chunks: Iterator[bytes]) -> bytes:
-        try:
-            return next(chunks, b"")
-        except CutShort:  # what is missing shows at the end of the array
-            return b""
+                else:
+                    enough = 2 * len(window)  # a longer window ends elsewhere
+        yield self._rest(bytes(window))
 
     def _window(self, text: bytes) -> list[TelemetryEvent] | None:
         events = self._bulk.array(text)
@@ -581,46 +522,10 @@ class TelemetryDocument:
             self._tally.tear(self._path)
         return list(self._convert(found))
 
-    def _convert(self, records: list[Any]) -> Iterator[TelemetryEvent]:
-        if self._tally.strict:
-            for index, record in enumerate(records):
-                if not isinstance(record, Mapping):
-                    raise ValueError(f"Event at index {index} must be an object")  # noqa: TRY004
+    def _convert(self, records: Iterable[Any]) -> Iterator[TelemetryEvent]:
         for record in records:
-            place = f"{self._path.name}, record {self._index}"
-            if isinstance(record, Mapping):
-                try:
-                    yield self._reader(record)
-                except ValueError as error:
-                    self._tally.skip(place, error)
-            else:
-                self._tally.skip(place, ValueError(f"Event at index {self._index} must be an object"))
+            where = f"{self._path.name}, record {self._index}"
+            event = self._event(record, where, f"Event at index {self._index} must be an object")
             self._index += 1
-
-
-class _Text(bytes):
-    """The JSON text of an array."""
-
-
-def _members(text: bytes) -> Any:
-    """A document's members as texts, or its value where it is no object; raises ValueError for no JSON."""
-    try:
-        return msgspec.json.decode(text, type=dict[str, msgspec.Raw])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        value = parse(text)
-    if isinstance(value, dict):
-        return {name: json.dumps(member).encode() for name, member in value.items()}
-    return value
-
-
-def _value(text: bytes) -> Any:
-    bare = text.lstrip(_SPACE)
-    return _Text(bare) if bare.startswith(b"[") else parse(bare)
-
-
-def _pieces(text: bytes) -> Iterator[bytes]:
-    return (text[at : at + CHUNK_BYTES] for at in range(0, len(text), CHUNK_BYTES))
-
-
-def _whole(value: Any) -> Any:
-    return parse(value) if isinstance(value, _Text) else value
+            if event is not None:
+                yield event
