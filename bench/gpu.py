@@ -70,8 +70,8 @@ def _share(work: Callable[[], object], seconds: float) -> float:
 def _questions(driver: GpuDriver, device: Device) -> dict[str, float]:
     """Microseconds of wall time of each kind of reading."""
     return {
-        "memory_us": _each_us(lambda: driver.memory(device)),
-        "busy_us": _each_us(lambda: driver.busy(device)),
+        "memory_us": _each_us(lambda: driver.read(device, Depth.MEMORY)),
+        "busy_us": _each_us(lambda: driver.read(device, Depth.BUSY)),
         "read_often_us": _each_us(lambda: driver.read(device, Depth.OFTEN)),
         "read_second_us": _each_us(lambda: driver.read(device, Depth.SECOND)),
         "read_rare_us": _each_us(lambda: driver.read(device, Depth.RARE), 20),

@@ -273,15 +273,14 @@ class TorchMps(Allocator):
         )
 
 
-def torch_allocator(torch: Any, kind: str | None, *, may_have_gpu: bool) -> Allocator | None:
-    """The allocator that a program with PyTorch uses, of the kind that is named; None while that is open.
+def torch_allocator(torch: Any, kind: str, *, may_have_gpu: bool) -> Allocator | None:
+    """The allocator that a program with PyTorch uses, of the kind that is named, if any; None while that is
+    open.
 
     Where a GPU could be used, it is CUDA's as soon as the program starts CUDA up, and none before.
     """
-    if not is_imported(torch) or not hasattr(torch, "cuda"):
+    if not hasattr(torch, "cuda"):
         return None
-    if kind == "cpu":
-        return HostMemory("torch")
     if kind in ("cuda", "rocm"):
         return TorchCuda(torch)
     if kind == "mps":
@@ -319,7 +318,30 @@ def _current(stats: Mapping[str, Any], name: str) -> int | None:
     return figure(stats, name, "current")
 
 
-class JaxMemory(Allocator):
+class StartedFramework(Allocator):
+    """A framework that must not be asked before the program has started it up: asking would start it up."""
+
+    def __init__(self, framework: Any, modules: Mapping[str, Any] | None = None) -> None:
+        self._framework = framework
+        self._modules = sys.modules if modules is None else modules
+        self._found: dict[int, Any] = {}
+
+    @abstractmethod
+    def has_started(self) -> bool:
+        """Whether the program has made the framework take its devices."""
+
+    @abstractmethod
+    def _accelerators(self) -> dict[int, Any]:
+        """The accelerators of this process by their numbers; listing them starts the framework up."""
+
+    def devices(self) -> Sequence[int]:
+        """The accelerators of this process, once the framework has started."""
+        if not self._found and self.has_started():
+            self._found = self._accelerators()
+        return tuple(self._found)
+
+
+class JaxMemory(StartedFramework):
     """The allocators of the accelerators that JAX has started up on this host; JAX itself is never started
     up.
     """
@@ -327,30 +349,26 @@ class JaxMemory(Allocator):
     name = "jax"
     capabilities = Capabilities(backend="jax", source="jax.Device.memory_stats", active=False, inactive=False)
 
-    def __init__(self, jax: Any, modules: Mapping[str, Any] | None = None) -> None:
-        self._jax = jax
-        self._modules = sys.modules if modules is None else modules
-        self._found: dict[int, Any] = {}
+    def has_started(self) -> bool:
+        """Whether the program has made JAX look for its devices."""
+        bridge = self._modules.get("jax._src.xla_bridge")
+        asked = getattr(bridge, "backends_are_initialized", None)
+        return bool(asked()) if asked is not None else bool(getattr(bridge, "_backends", None))
 
-    def devices(self) -> Sequence[int]:
-        """Those of this process that count their memory."""
-        if not self._found and has_jax_started(self._modules):
-            self._found = {
-                _number(device): device for device in self._jax.local_devices() if device.platform != "cpu"
-            }
-        return tuple(self._found)
+    def _accelerators(self) -> dict[int, Any]:
+        found = self._framework.local_devices()
+        return {_number(device): device for device in found if device.platform != "cpu"}
 
     def read(self, device: int) -> AllocatorReading:
         """What is in use of the pool, and the pool; a backend that counts nothing gives nothing."""
         stats = self._found[device].memory_stats() or {}
-        limit = whole(stats.get("bytes_limit"))
         return AllocatorReading(
             allocated_bytes=whole(stats.get("bytes_in_use")),
             reserved_bytes=whole(stats.get("pool_bytes")) or whole(stats.get("bytes_reserved")) or None,
             largest_free_bytes=whole(stats.get("largest_free_block_bytes")) or None,
             peak_allocated_bytes=whole(stats.get("peak_bytes_in_use")),
             peak_reserved_bytes=whole(stats.get("peak_pool_bytes")),
-            limit_bytes=limit,
+            limit_bytes=whole(stats.get("bytes_limit")),
         )
 
 
@@ -360,28 +378,7 @@ def _number(device: Any) -> int:
     return int(device.id if local is None else local)
 
 
-def jax_allocator(jax: Any, kind: str | None, modules: Mapping[str, Any] | None = None) -> Allocator | None:
-    """The allocator that a program with JAX uses; None while JAX has not started up."""
-    modules = sys.modules if modules is None else modules
-    if kind == "cpu":
-        return HostMemory("jax")
-    if not is_imported(jax) or not has_jax_started(modules):
-        return None
-    if all(device.platform == "cpu" for device in jax.local_devices()):
-        return HostMemory("jax")
-    return JaxMemory(jax, modules)
-
-
-def has_jax_started(modules: Mapping[str, Any]) -> bool:
-    """Whether the program has made JAX look for its devices; asking JAX for them would do so."""
-    bridge = modules.get("jax._src.xla_bridge")
-    if bridge is None:
-        return False
-    asked = getattr(bridge, "backends_are_initialized", None)
-    return bool(asked()) if asked is not None else bool(getattr(bridge, "_backends", None))
-
-
-class TensorFlowMemory(Allocator):
+class TensorFlowMemory(StartedFramework):
     """The GPU allocators of a program whose TensorFlow has started up; it is never started up from here."""
 
     name = "tensorflow"
@@ -393,42 +390,20 @@ class TensorFlowMemory(Allocator):
         inactive=False,
     )
 
-    def __init__(self, tensorflow: Any, modules: Mapping[str, Any] | None = None) -> None:
-        self._tensorflow = tensorflow
-        self._modules = sys.modules if modules is None else modules
-        self._found: tuple[int, ...] = ()
+    def has_started(self) -> bool:
+        """Whether the program has made TensorFlow take its devices."""
+        eager = getattr(self._modules.get("tensorflow.python.eager.context"), "_context", None)
+        return bool(getattr(eager, "_initialized", False))
 
-    def devices(self) -> Sequence[int]:
-        """The logical GPUs of this process."""
-        if not self._found and has_tensorflow_started(self._modules):
-            self._found = tuple(range(len(self._tensorflow.config.list_logical_devices("GPU"))))
-        return self._found
+    def _accelerators(self) -> dict[int, Any]:
+        return dict(enumerate(self._framework.config.list_logical_devices("GPU")))
 
     def read(self, device: int) -> AllocatorReading:
         """What is in use, and the most that was."""
-        found = self._tensorflow.config.experimental.get_memory_info(f"GPU:{device}")
+        found = self._framework.config.experimental.get_memory_info(f"GPU:{device}")
         return AllocatorReading(
             allocated_bytes=whole(found.get("current")), peak_allocated_bytes=whole(found.get("peak"))
         )
-
-
-def tensorflow_allocator(
-    tensorflow: Any, kind: str | None, modules: Mapping[str, Any] | None = None
-) -> Allocator | None:
-    """The allocator that a program with TensorFlow uses; None while TensorFlow has not started up."""
-    modules = sys.modules if modules is None else modules
-    if kind == "cpu":
-        return HostMemory("tensorflow")
-    if not is_imported(tensorflow) or not has_tensorflow_started(modules):
-        return None
-    found = TensorFlowMemory(tensorflow, modules)
-    return found if found.devices() else HostMemory("tensorflow")
-
-
-def has_tensorflow_started(modules: Mapping[str, Any]) -> bool:
-    """Whether the program has made TensorFlow take its devices; listing them would do so."""
-    eager = getattr(modules.get("tensorflow.python.eager.context"), "_context", None)
-    return eager is not None and bool(getattr(eager, "_initialized", False))
 
 
 AUTO = "auto"
@@ -458,19 +433,20 @@ def find_allocator(
     whether a GPU could be used here. May raise what the framework raises.
     """
     modules = sys.modules if modules is None else modules
-    framework, _, kind = wanted.partition(".")
-    names = FRAMEWORKS if wanted == AUTO else (framework,)
+    wanted_framework, _, kind = wanted.partition(".")
+    names = FRAMEWORKS if wanted == AUTO else (wanted_framework,)
     gpu = may_have_gpu() if gpu is None else gpu
     on_host: Allocator | None = None
     for name in names:
         module = modules.get(name)
         if not is_imported(module):
             continue
-        found: Allocator | None
-        if name == "torch":
-            found = torch_allocator(module, kind or None, may_have_gpu=gpu)
-        else:
-            found = (jax_allocator if name == "jax" else tensorflow_allocator)(module, kind or None, modules)
+        found: Allocator | None = HostMemory(name)
+        if kind != "cpu" and name == "torch":
+            found = torch_allocator(module, kind, may_have_gpu=gpu)
+        elif kind != "cpu":
+            framework = (JaxMemory if name == "jax" else TensorFlowMemory)(module, modules)
+            found = None if not framework.has_started() else framework if framework.devices() else found
         if found is not None and not found.name.endswith(".cpu"):
             return found
         on_host = on_host or found

@@ -28,7 +28,7 @@ from flightlog.record.device.tracker import (
 )
 from flightlog.record.device.tracking import NoTracker, Options, checked
 from flightlog.samplers.frameworks import HostMemory, TensorFlowMemory, TorchCuda
-from flightlog.samplers.gpu.driver import Device, DeviceMemoryReading
+from flightlog.samplers.gpu.driver import Depth, Device, DeviceReading
 from flightlog.store.run import Run
 
 MIB = 1 << 20
@@ -42,8 +42,10 @@ class FakeDriver:
     def devices(self) -> list[Device]:
         return [Device(ordinal=n, index=n + 4, vendor="nvidia", uuid=f"GPU-{n}") for n in range(2)]
 
-    def memory(self, device: Device) -> DeviceMemoryReading:
-        return DeviceMemoryReading(used_bytes=3 * GIB, free_bytes=77 * GIB, total_bytes=80 * GIB)
+    def read(self, device: Device, depth: Depth) -> DeviceReading:
+        return DeviceReading(
+            memory_used_bytes=3 * GIB, memory_free_bytes=77 * GIB, memory_total_bytes=80 * GIB
+        )
 
     def close(self) -> None:
         pass

@@ -8,6 +8,7 @@ import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pynvml
 import pytest
@@ -15,10 +16,8 @@ from builders.fake_nvml import CODES, FakeGpu, FakeNvml
 from fake_machine import write
 
 from flightlog.samplers.gpu.driver import (
-    Answers,
     Depth,
     Device,
-    DeviceMemoryReading,
     DeviceReading,
     DriverFound,
     GpuDriver,
@@ -126,10 +125,6 @@ def test_a_reading_holds_all_that_nvml_says(machine: Path) -> None:
         pci_bus_id="00000000:18:00.0",
     )
     assert driver.read(device) == DeviceReading(
-        index=0,
-        uuid=device.uuid,
-        name="NVIDIA H200",
-        pci_bus_id="00000000:18:00.0",
         memory_used_bytes=20_000,
         memory_free_bytes=129_500,
         memory_total_bytes=150_000,
@@ -148,8 +143,11 @@ def test_a_reading_holds_all_that_nvml_says(machine: Path) -> None:
         pcie_sent_bytes=1_000,
         pcie_received_bytes=2_000,
     )
-    assert driver.memory(device) == DeviceMemoryReading(
-        used_bytes=20_000, free_bytes=129_500, total_bytes=150_000, reserved_bytes=500
+    assert driver.read(device, Depth.MEMORY) == DeviceReading(
+        memory_used_bytes=20_000,
+        memory_free_bytes=129_500,
+        memory_total_bytes=150_000,
+        memory_reserved_bytes=500,
     )
     assert nvml.calls["nvmlDeviceGetPcieThroughput"] == 0
 
@@ -166,14 +164,14 @@ def test_a_shallow_reading_asks_for_little_and_a_tasks_for_less(machine: Path) -
         "nvmlDeviceGetPowerUsage": 1,
     }
     nvml.calls.clear()
-    driver.busy(device)
+    driver.read(device, Depth.BUSY)
     assert dict(nvml.calls) == {
         "nvmlDeviceGetMemoryInfo_v2": 1,
         "nvmlDeviceGetUtilizationRates": 1,
         "nvmlDeviceGetComputeRunningProcesses": 1,
     }
     nvml.calls.clear()
-    driver.memory(device)
+    driver.read(device, Depth.MEMORY)
     assert dict(nvml.calls) == {"nvmlDeviceGetMemoryInfo_v2": 1}
 
 
@@ -226,8 +224,8 @@ def test_a_driver_without_the_second_version_of_memory_counts_its_reserve_as_use
     driver = opened(machine, nvml)
     (device,) = driver.devices()
     for _ in range(2):
-        assert driver.memory(device) == DeviceMemoryReading(
-            used_bytes=20_500, free_bytes=129_500, total_bytes=150_000
+        assert driver.read(device, Depth.MEMORY) == DeviceReading(
+            memory_used_bytes=20_500, memory_free_bytes=129_500, memory_total_bytes=150_000
         )
     assert nvml.calls["nvmlDeviceGetMemoryInfo_v2"] == 1
 
@@ -270,10 +268,8 @@ def test_a_gpu_that_is_lost_gives_nothing_but_its_name_and_is_told_once(machine:
     lost.failing["*"] = "GpuIsLost"
     nvml.calls.clear()
     for _ in range(2):
-        assert driver.read(first) == DeviceReading(
-            index=0, uuid="GPU-1", name="NVIDIA H200", pci_bus_id="00000000:18:00.0"
-        )
-        assert driver.memory(first) == DeviceMemoryReading()
+        assert driver.read(first) == DeviceReading()
+        assert driver.read(first, Depth.MEMORY) == DeviceReading()
     assert sum(nvml.calls.values()) == 4  # one question each: there is no more to be had
     assert driver.read(second).power_w == 300.0
     assert driver.notes == ("GPU 0 (NVIDIA H200) does not answer any more: GPU is lost",)
@@ -288,7 +284,7 @@ def test_visible_devices_are_numbered_as_frameworks_number_them(machine: Path) -
         (0, 3, "GPU-3"),
         (1, 1, "GPU-1"),
     ]
-    assert [driver.memory(one).used_bytes for one in driver.devices()] == [3, 1]
+    assert [driver.read(one, Depth.MEMORY).memory_used_bytes for one in driver.devices()] == [3, 1]
 
 
 def test_an_instance_has_its_own_memory_and_its_gpus_uuid(machine: Path) -> None:
@@ -302,7 +298,7 @@ def test_an_instance_has_its_own_memory_and_its_gpus_uuid(machine: Path) -> None
     (device,) = driver.devices()
     assert (device.uuid, device.mig, device.name) == ("GPU-1", "MIG-22", "NVIDIA H200 MIG 1g.18gb")
     reading = driver.read(device)
-    assert (reading.mig, reading.memory_used_bytes) == ("MIG-22", 5)
+    assert (device.mig, reading.memory_used_bytes) == ("MIG-22", 5)
     assert (reading.utilization_percent, reading.power_w, reading.energy_j) == (None, None, None)
 
 
@@ -330,8 +326,8 @@ def test_nvml_shut_down_by_somebody_else_is_opened_again(machine: Path) -> None:
     driver = opened(machine, nvml)
     (device,) = driver.devices()
     nvml.nvmlShutdown()
-    assert driver.memory(device) == DeviceMemoryReading()
-    assert driver.memory(device).used_bytes == 20_000
+    assert driver.read(device, Depth.MEMORY) == DeviceReading()
+    assert driver.read(device, Depth.MEMORY).memory_used_bytes == 20_000
 
 
 def test_a_closed_driver_opens_again_when_it_is_asked(machine: Path) -> None:
@@ -340,7 +336,7 @@ def test_a_closed_driver_opens_again_when_it_is_asked(machine: Path) -> None:
     (device,) = driver.devices()
     driver.close()
     assert nvml.open == 0
-    assert driver.memory(device).used_bytes == 20_000
+    assert driver.read(device, Depth.MEMORY).memory_used_bytes == 20_000
     assert nvml.open == 1
 
 
@@ -354,7 +350,11 @@ def test_a_forked_child_opens_nvml_for_itself_and_never_closes_the_parents(machi
             nvml.calls.clear()
             driver.close()
             closed = nvml.calls["nvmlShutdown"]
-            right = driver.memory(device).used_bytes == 20_000 and nvml.calls["nvmlInit"] == 1 and closed == 0
+            right = (
+                driver.read(device, Depth.MEMORY).memory_used_bytes == 20_000
+                and nvml.calls["nvmlInit"] == 1
+                and closed == 0
+            )
             os._exit(0 if right else 1)
         finally:
             os._exit(2)
@@ -368,33 +368,40 @@ def test_drivers_that_have_dropped_a_name_tell_the_temperature_by_the_next_one(m
     assert driver.read(device).temperature_c == 61.0
 
 
-def test_a_child_forked_in_the_middle_of_a_question_can_ask_by_itself() -> None:
-    answers = Answers(lambda error: "later")
+def test_a_child_forked_in_the_middle_of_a_question_can_ask_by_itself(machine: Path) -> None:
+    nvml = FakeNvml()
+    driver = opened(machine, nvml)
+    (device,) = driver.devices()
     begun, answered = threading.Event(), threading.Event()
+    ask, parent = nvml.nvmlDeviceGetMemoryInfo, os.getpid()
 
-    def hanging() -> bool:
-        begun.set()
-        return answered.wait(60)
+    def hanging(*args: Any) -> Any:
+        if os.getpid() == parent and not answered.is_set():
+            begun.set()
+            answered.wait(60)
+        return ask(*args)
 
-    thread = threading.Thread(target=answers.ask, args=(0, "hanging", hanging))
+    nvml.nvmlDeviceGetMemoryInfo = hanging  # type: ignore[method-assign]
+    thread = threading.Thread(target=driver.read, args=(device,))
     thread.start()
     begun.wait(60)
     child = os.fork()
     if child == 0:
-        os._exit(answers.ask(0, "quick", lambda: 42) or 0)
+        os._exit(42 if driver.read(device, Depth.MEMORY).memory_used_bytes == 20_000 else 0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 42
     answered.set()
     thread.join()
-    assert answers.ask(0, "quick", lambda: 43) == 43
+    assert driver.read(device, Depth.MEMORY).memory_used_bytes == 20_000
 
 
-def test_a_fork_between_questions_leaves_both_sides_able_to_ask() -> None:
-    answers = Answers(lambda error: "later")
+def test_a_fork_between_questions_leaves_both_sides_able_to_ask(machine: Path) -> None:
+    driver = opened(machine, FakeNvml())
+    (device,) = driver.devices()
     child = os.fork()
     if child == 0:
-        os._exit(answers.ask(0, "quick", lambda: 42) or 0)
+        os._exit(42 if driver.read(device, Depth.MEMORY).memory_used_bytes == 20_000 else 0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 42
-    assert answers.ask(0, "quick", lambda: 43) == 43
+    assert driver.read(device, Depth.MEMORY).memory_used_bytes == 20_000
 
 
 class FakeAmd:
@@ -467,10 +474,6 @@ def test_gpus_of_amd_are_read_by_their_own_library(tmp_path: Path) -> None:
         pci_bus_id="0000:05:00.0",
     )
     assert found.driver.read(device) == DeviceReading(
-        index=1,
-        uuid="uuid of second",
-        name="AMD Instinct MI300X",
-        pci_bus_id="0000:05:00.0",
         memory_used_bytes=30,
         memory_free_bytes=70,
         memory_total_bytes=100,
@@ -483,7 +486,7 @@ def test_gpus_of_amd_are_read_by_their_own_library(tmp_path: Path) -> None:
         memory_clock_mhz=1300.0,
     )
     found.driver.close()
-    assert found.driver.memory(device).used_bytes == 30
+    assert found.driver.read(device, Depth.MEMORY).memory_used_bytes == 30
 
 
 @pytest.mark.skipif("amdsmi" in sys.modules, reason="the library is there")

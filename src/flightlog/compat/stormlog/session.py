@@ -144,20 +144,10 @@ def session_summary_from_dict(payload: Mapping[str, Any]) -> SessionSummary:
     if payload.get("started_at_ns") is None:
         raise ValueError("started_at_ns must be present")
     _require_text(payload, "host")
-    ended = payload.get("ended_at_ns")
-    return SessionSummary(
-        session_id=payload["session_id"],
-        status=status,
-        started_at_ns=int(payload["started_at_ns"]),
-        ended_at_ns=None if ended is None else int(ended),
-        host=payload["host"],
-        pid=int(payload.get("pid", -1)),
-        job_id=payload.get("job_id"),
-        rank=int(payload.get("rank", 0)),
-        local_rank=int(payload.get("local_rank", 0)),
-        world_size=max(1, int(payload.get("world_size", 1))),
-        source=payload["source"],
-    )
+    given = {
+        name: payload[name] for name in SessionSummary.__struct_fields__ if payload.get(name) is not None
+    }
+    return create_session_summary(**{"pid": -1, **given, "status": status})
 
 
 def infer_session_summary_from_events(
@@ -171,18 +161,16 @@ def infer_session_summary_from_events(
         return create_session_summary(source=source, status=fallback_status, session_id=session_id)
     first = ordered[0]
     stops = [event for event in ordered if getattr(event, "event_type", "") == "stop"]
+    known = {
+        name: getattr(first, name) for name in ("host", "pid", *core.OPTIONAL_FIELDS) if hasattr(first, name)
+    }
     return create_session_summary(
         source=source,
         status=SESSION_STATUS_COMPLETED if stops else fallback_status,
         session_id=session_id,
         started_at_ns=first.timestamp_ns,
         ended_at_ns=stops[-1].timestamp_ns if stops else None,
-        host=str(getattr(first, "host", "unknown")),
-        pid=int(getattr(first, "pid", -1)),
-        job_id=getattr(first, "job_id", None),
-        rank=getattr(first, "rank", 0),
-        local_rank=getattr(first, "local_rank", 0),
-        world_size=getattr(first, "world_size", 1),
+        **{"host": "unknown", "pid": -1, **known},
     )
 
 

@@ -31,7 +31,7 @@ from flightlog.record.run import LiveRun
 from flightlog.record.span import Span, current
 from flightlog.record.values import bounded, text_of
 from flightlog.samplers.frameworks import AUTO, HOST, Allocator, AllocatorReading, find_allocator
-from flightlog.samplers.gpu.driver import Device, GpuDriver, open_driver
+from flightlog.samplers.gpu.driver import Depth, Device, GpuDriver, open_driver
 
 KEPT_EVENTS = 200
 """The last events, which an out-of-memory bundle holds."""
@@ -438,9 +438,9 @@ class DeviceSource:
                 self._devices = {known.ordinal: known for known in self._driver.devices()}
         known = self._devices.get(device)
         if self._driver is not None and known is not None:
-            memory = self._driver.memory(known)
-            if memory.used_bytes is not None:
-                sizes = memory.used_bytes, memory.free_bytes, memory.total_bytes
+            now = self._driver.read(known, Depth.MEMORY)
+            if now.memory_used_bytes is not None:
+                sizes = now.memory_used_bytes, now.memory_free_bytes, now.memory_total_bytes
                 return DeviceUse(*sizes, "driver", known.mig or known.uuid)
         ask: Any = getattr(allocator, "device_memory", None)
         if ask is not None:

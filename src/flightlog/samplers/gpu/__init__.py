@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from flightlog.core import threads
+from flightlog.core.text import words
 from flightlog.events.declarations import ResourceSample
 from flightlog.samplers.gpu.driver import (
     Depth,
@@ -25,6 +26,11 @@ FIRST_LOOK_S = 0.2
 """How long a sample waits for a driver that has to wake up; later samples find it awake."""
 SECOND_S, RARE_S = 0.9, 10.0
 """How often the costlier questions are asked at most: a little less than a second, and ten seconds."""
+_SAME = words(
+    "memory_used_bytes memory_free_bytes memory_total_bytes memory_bus_percent power_w energy_j temperature_c"
+    " clock_mhz memory_clock_mhz throttle_reasons ecc_corrected ecc_uncorrected"
+)
+"""What a sample holds as the driver says it."""
 
 
 class GpuSampler:
@@ -89,7 +95,7 @@ class GpuSampler:
         if driver is None:
             return []
         at = self._clock()
-        depth = max(at_least, self._depth(at))
+        depth = at_least | self._depth(at)
         interval = None if self._at is None else at - self._at
         self._at = at
         return [
@@ -118,32 +124,20 @@ class GpuSampler:
         self, device: Device, now: DeviceReading, interval: float | None, at: float
     ) -> ResourceSample:
         sent, received = self._traffic(device, now, at)
-        reasons = now.throttle_reasons
         return ResourceSample(
             scope="gpu",
             host=self._host,
             cpu_percent=None,
             interval_s=interval,
-            gpu_index=now.index,
-            gpu_uuid=now.uuid,
-            gpu_name=now.name,
-            gpu_mig=now.mig,
+            gpu_index=device.index,
+            gpu_uuid=device.uuid,
+            gpu_name=device.name,
+            gpu_mig=device.mig,
             gpu_percent=now.utilization_percent,
-            gpu_memory_used_bytes=now.memory_used_bytes,
-            gpu_memory_free_bytes=now.memory_free_bytes,
-            gpu_memory_total_bytes=now.memory_total_bytes,
             gpu_process_memory_bytes=tree_memory(now.processes, self._pid, self._proc).used_bytes,
-            gpu_memory_bus_percent=now.memory_bus_percent,
-            gpu_power_w=now.power_w,
-            gpu_energy_j=now.energy_j,
-            gpu_temperature_c=now.temperature_c,
-            gpu_clock_mhz=now.clock_mhz,
-            gpu_memory_clock_mhz=now.memory_clock_mhz,
-            gpu_throttle_reasons=None if reasons is None else list(reasons),
-            gpu_ecc_corrected=now.ecc_corrected,
-            gpu_ecc_uncorrected=now.ecc_uncorrected,
             gpu_pcie_sent_bytes_per_s=sent,
             gpu_pcie_received_bytes_per_s=received,
+            **{f"gpu_{name}": getattr(now, name) for name in _SAME},
         )
 
     def _traffic(self, device: Device, now: DeviceReading, at: float) -> tuple[float | None, float | None]:

@@ -3,17 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
-from flightlog.samplers.gpu.driver import (
-    Ask,
-    Depth,
-    Device,
-    DeviceMemoryReading,
-    Gpu,
-    GpuDriver,
-    visible_to_hip,
-)
+from flightlog.samplers.gpu.driver import Ask, Depth, Device, Gpu, GpuDriver, visible_to_hip
 
 _NEVER = frozenset({1, 2, 3, 9, 10})
 """Invalid, not supported, not yet implemented, no permission: AMD SMI's status codes."""
@@ -59,38 +51,31 @@ class AmdDriver(GpuDriver):
         except Exception:  # noqa: BLE001 - its errors have several roots; a name that is not known is None
             return None
 
-    def _verdict(self, error: Exception) -> str:
+    def _verdict(self, error: Exception) -> Literal["never", "gone", "later"]:
         return "never" if getattr(error, "err_code", None) in _NEVER else "later"
 
-    def _memory_of(self, device: Device) -> DeviceMemoryReading:
-        smi, handle, ordinal = self._library, self._handles[device.ordinal], device.ordinal
-        kind = smi.AmdSmiMemoryType.VRAM
-        used = _whole(self._answers.ask(ordinal, "used", smi.amdsmi_get_gpu_memory_usage, handle, kind))
-        total = _whole(self._answers.ask(ordinal, "total", smi.amdsmi_get_gpu_memory_total, handle, kind))
-        free = None if used is None or total is None else max(0, total - used)
-        return DeviceMemoryReading(used_bytes=used, free_bytes=free, total_bytes=total)
-
-    def _read_rates(self, ask: Ask, known: dict[str, Any]) -> None:
-        activity = ask("amdsmi_get_gpu_activity") or {}
-        known["utilization_percent"] = _number(activity.get("gfx_activity"))
-        known["memory_bus_percent"] = _number(activity.get("umc_activity"))
-
-    def _read_processes(self, ask: Ask, known: dict[str, Any]) -> None:
-        known["processes"] = _by_pid(ask("amdsmi_get_gpu_process_list"))
-
-    def _read_all(self, ask: Ask, depth: Depth, known: dict[str, Any]) -> None:
+    def _fill(self, ask: Ask, depth: Depth, known: dict[str, Any]) -> None:
         smi = self._library
-        self._read_rates(ask, known)
-        power = ask("amdsmi_get_power_info") or {}
-        known["power_w"] = _first(power, "current_socket_power", "socket_power", "average_socket_power")
-        if depth >= Depth.SECOND:
+        used, total = (
+            _whole(ask(f"amdsmi_get_gpu_memory_{name}", smi.AmdSmiMemoryType.VRAM))
+            for name in ("usage", "total")
+        )
+        known["memory_used_bytes"], known["memory_total_bytes"] = used, total
+        known["memory_free_bytes"] = None if used is None or total is None else max(0, total - used)
+        if depth & Depth.RATES:
+            activity = ask("amdsmi_get_gpu_activity") or {}
+            known["utilization_percent"] = _number(activity.get("gfx_activity"))
+            known["memory_bus_percent"] = _number(activity.get("umc_activity"))
+        if depth & Depth.POWER:
+            power = ask("amdsmi_get_power_info") or {}
+            known["power_w"] = _first(power, "current_socket_power", "socket_power", "average_socket_power")
+        if depth & Depth.PROCESSES:
+            known["processes"] = _by_pid(ask("amdsmi_get_gpu_process_list"))
+        if depth & Depth.COUNTERS:
             energy = ask("amdsmi_get_energy_count") or {}
-            count, step = (
-                _first(energy, "energy_accumulator", "power"),
-                _number(energy.get("counter_resolution")),
-            )
+            count = _first(energy, "energy_accumulator", "power")
+            step = _number(energy.get("counter_resolution"))
             known["energy_j"] = None if count is None or step is None else count * step / 1e6
-            self._read_processes(ask, known)
             known["temperature_c"] = _number(
                 ask(
                     "amdsmi_get_temp_metric",
@@ -98,11 +83,10 @@ class AmdDriver(GpuDriver):
                     smi.AmdSmiTemperatureMetric.CURRENT,
                 )
             )
-            clock = ask("amdsmi_get_clock_info", smi.AmdSmiClkType.GFX) or {}
-            known["clock_mhz"] = _first(clock, "clk", "cur_clk")
-            clock = ask("amdsmi_get_clock_info", smi.AmdSmiClkType.MEM) or {}
-            known["memory_clock_mhz"] = _first(clock, "clk", "cur_clk")
-        if depth >= Depth.RARE:
+            for name, clock in (("clock_mhz", "GFX"), ("memory_clock_mhz", "MEM")):
+                now = ask("amdsmi_get_clock_info", getattr(smi.AmdSmiClkType, clock)) or {}
+                known[name] = _first(now, "clk", "cur_clk")
+        if depth & Depth.ERRORS:
             errors = ask("amdsmi_get_gpu_total_ecc_count") or {}
             known["ecc_corrected"] = _whole(errors.get("correctable_count"))
             known["ecc_uncorrected"] = _whole(errors.get("uncorrectable_count"))

@@ -14,10 +14,11 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from enum import IntEnum
+from enum import Flag, auto
+from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
 
@@ -42,28 +43,14 @@ class Device(Struct, frozen=True, kw_only=True):
     """UUID of the instance, where the device is one (MIG); `uuid` is that of its GPU then."""
 
 
-class DeviceMemoryReading(Struct, frozen=True, kw_only=True):
-    """Memory of a device, by everyone. None is unknown."""
-
-    used_bytes: int | None = None
-    """In use by processes; what the driver keeps for itself is `reserved_bytes`, where it tells the two
-    apart."""
-    free_bytes: int | None = None
-    total_bytes: int | None = None
-    reserved_bytes: int | None = None
-
-
 class DeviceReading(Struct, frozen=True, kw_only=True):
     """A device at one moment. None is unknown: not supported, not permitted, or not asked for at this
-    depth.
+    depth. Memory is that of everyone.
     """
 
-    index: int
-    uuid: str | None = None
-    name: str | None = None
-    pci_bus_id: str | None = None
-    mig: str | None = None
     memory_used_bytes: int | None = None
+    """In use by processes; what the driver keeps for itself is `memory_reserved_bytes`, where it tells the
+    two apart."""
     memory_free_bytes: int | None = None
     memory_total_bytes: int | None = None
     memory_reserved_bytes: int | None = None
@@ -78,7 +65,7 @@ class DeviceReading(Struct, frozen=True, kw_only=True):
     temperature_c: float | None = None
     clock_mhz: float | None = None
     memory_clock_mhz: float | None = None
-    throttle_reasons: Sequence[str] | None = None
+    throttle_reasons: list[str] | None = None
     """What holds the clocks back; empty where nothing does."""
     ecc_corrected: int | None = None
     ecc_uncorrected: int | None = None
@@ -91,15 +78,23 @@ class DeviceReading(Struct, frozen=True, kw_only=True):
     """Rates over 20 ms, of devices without the counters, in deep readings alone."""
 
 
-class Depth(IntEnum):
-    """How much a reading asks for: some questions cost the driver more than others."""
+class Depth(Flag):
+    """What a reading asks for beside memory: some questions cost the driver more than others."""
 
-    OFTEN = 0
-    """Memory, utilization, power."""
-    SECOND = 1
-    """And energy, temperature, clocks, throttling, processes, PCIe counters: worth asking once a second."""
-    RARE = 2
-    """And ECC errors, and PCIe rates where there are no counters, which take 20 ms each."""
+    MEMORY = 0
+    RATES = auto()
+    POWER = auto()
+    PROCESSES = auto()
+    COUNTERS = auto()
+    """Energy, temperature, clocks, throttling, PCIe counters."""
+    ERRORS = auto()
+    """ECC errors, and PCIe rates where there are no counters, which take 20 ms each."""
+    BUSY = RATES | PROCESSES
+    """What a task is measured by."""
+    OFTEN = RATES | POWER
+    SECOND = OFTEN | PROCESSES | COUNTERS
+    """Worth asking once a second."""
+    RARE = SECOND | ERRORS
 
 
 class DriverFound(Struct, frozen=True):
@@ -389,7 +384,8 @@ class GpuDriver(ABC):
 
     def __init__(self, library: Any, environ: Mapping[str, str]) -> None:
         self._library, self._environ = library, environ
-        self._answers = Answers(self._verdict)
+        self._never: set[tuple[int, str]] = set()
+        """Questions that a device will never answer."""
         self._notes: list[str] = []
         self._handles: list[Any] = []
         self._devices: list[Device] = []
@@ -406,24 +402,12 @@ class GpuDriver(ABC):
         """Close the library."""
 
     @abstractmethod
-    def _verdict(self, error: Exception) -> str:
-        """What an error means; see `Answers`."""
+    def _verdict(self, error: Exception) -> Literal["never", "gone", "later"]:
+        """What an error means: not supported or not permitted, the device is lost, or this time alone."""
 
     @abstractmethod
-    def _memory_of(self, device: Device) -> DeviceMemoryReading:
-        """Memory now; `Gone` where the device is lost."""
-
-    @abstractmethod
-    def _read_rates(self, ask: Ask, known: dict[str, Any]) -> None:
-        """How busy the device is."""
-
-    @abstractmethod
-    def _read_processes(self, ask: Ask, known: dict[str, Any]) -> None:
-        """Who is on it."""
-
-    @abstractmethod
-    def _read_all(self, ask: Ask, depth: Depth, known: dict[str, Any]) -> None:
-        """Everything, to this depth."""
+    def _fill(self, ask: Ask, depth: Depth, known: dict[str, Any]) -> None:
+        """Put fields of a `DeviceReading` into `known`: memory first, then what this depth asks for."""
 
     @property
     def notes(self) -> Sequence[str]:
@@ -435,52 +419,38 @@ class GpuDriver(ABC):
         self._be_open()
         return tuple(self._devices)
 
-    def memory(self, device: Device) -> DeviceMemoryReading:
-        """Memory now: one question to the driver."""
-        self._be_open()
-        try:
-            return self._memory_of(device)
-        except Gone as lost:
-            self._note_lost(device, lost)
-            return DeviceMemoryReading()
-
-    def busy(self, device: Device) -> DeviceReading:
-        """Memory, utilization and processes now, and nothing else: what a task is measured by."""
-
-        def fill(ask: Ask, known: dict[str, Any]) -> None:
-            self._read_rates(ask, known)
-            self._read_processes(ask, known)
-
-        return self._reading(device, fill)
-
     def read(self, device: Device, depth: Depth = Depth.RARE) -> DeviceReading:
-        """All there is to know now, to this depth."""
-        return self._reading(device, lambda ask, known: self._read_all(ask, depth, known))
-
-    def _reading(self, device: Device, fill: Callable[[Ask, dict[str, Any]], None]) -> DeviceReading:
-        """What `fill` comes to know; where the device is lost in the middle of it, what it knew until
-        then.
+        """What there is to know now, to this depth; where the device is lost in the middle of it, what was
+        known until then.
         """
         self._be_open()
-        ordinal = device.ordinal
-
-        def ask(name: str, *args: Any) -> Any:
-            question = getattr(self._library, name, None)
-            if question is None:
-                return None
-            return self._answers.ask(ordinal, f"{name}{args}", question, self._handles[ordinal], *args)
-
         known: dict[str, Any] = {}
         try:
-            memory = self._memory_of(device)
-            known |= {
-                f"memory_{name}": getattr(memory, name) for name in DeviceMemoryReading.__struct_fields__
-            }
-            fill(ask, known)
+            self._fill(partial(self._ask, device.ordinal), depth, known)
         except Gone as lost:
-            self._note_lost(device, lost)
-        who = {name: getattr(device, name) for name in ("index", "uuid", "name", "pci_bus_id", "mig")}
-        return DeviceReading(**who, **known)
+            self._note(
+                f"GPU {device.index} ({device.name or 'of unknown name'}) does not answer any more: {lost}"
+            )
+        return DeviceReading(**known)
+
+    def _ask(self, ordinal: int, name: str, *args: Any) -> Any:
+        """The library's answer on a device, or None; `Gone` where the device is lost."""
+        question = getattr(self._library, name, None)
+        key = (ordinal, f"{name}{args}")
+        if question is None or key in self._never:
+            return None
+        try:
+            with asking():
+                return question(self._handles[ordinal], *args)
+        except AttributeError:  # an older library without the question, or a newer one that has dropped it
+            self._never.add(key)
+        except Exception as error:  # noqa: BLE001 - a library's own errors, sorted by what they mean
+            verdict = self._verdict(error)
+            if verdict == "gone":
+                raise Gone(str(error)) from None
+            if verdict == "never":
+                self._never.add(key)
+        return None
 
     def close(self) -> None:
         """Let the library go, if this process opened it."""
@@ -505,17 +475,10 @@ class GpuDriver(ABC):
                 self._pid, self._reopen = os.getpid(), False
                 self._note(f"{self.library_name} could not be opened again: {error}")
 
-    def _note_lost(self, device: Device, lost: Gone) -> None:
-        self._note(
-            f"GPU {device.index} ({device.name or 'of unknown name'}) does not answer any more: {lost}"
-        )
-
     def _note(self, text: str) -> None:
         if text not in self._notes:
             self._notes.append(text)
 
-
-T = TypeVar("T")
 
 asking = ForkGate(waits_s=0.02)
 """Around every call of a driver's library: a child that inherits its locks in the middle of one could never
@@ -524,32 +487,3 @@ ask by itself."""
 
 class Gone(Exception):  # noqa: N818 - what happened to the device, caught where its reading is made
     """The device does not answer any more: asking it for more makes no sense at this moment."""
-
-
-class Answers:
-    """Asks questions and remembers which ones a device will never answer; one thread at a time.
-
-    `verdict` says of an error what it means: `never` (not supported, not permitted), `gone` (the device is
-    lost) or `later` (this time alone).
-    """
-
-    def __init__(self, verdict: Callable[[Exception], str]) -> None:
-        self._verdict = verdict
-        self._never: set[tuple[int, str]] = set()
-
-    def ask(self, ordinal: int, name: str, question: Callable[..., T], *args: Any) -> T | None:
-        """The answer, or None; `Gone` where the device is lost."""
-        if (ordinal, name) in self._never:
-            return None
-        try:
-            with asking():
-                return question(*args)
-        except AttributeError:  # an older library without the question, or a newer one that has dropped it
-            self._never.add((ordinal, name))
-        except Exception as error:  # noqa: BLE001 - a library's own errors, sorted by what they mean
-            verdict = self._verdict(error)
-            if verdict == "gone":
-                raise Gone(str(error)) from None
-            if verdict == "never":
-                self._never.add((ordinal, name))
-        return None

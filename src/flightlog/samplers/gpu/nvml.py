@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Literal
 
-from flightlog.samplers.gpu.driver import Ask, Depth, Device, DeviceMemoryReading, Gpu, GpuDriver, visible
+from flightlog.samplers.gpu.driver import Ask, Depth, Device, Gpu, GpuDriver, visible
 
 _UNINITIALIZED = 1
 _NEVER = frozenset({2, 3, 4, 13, 22, 25, 26})
@@ -110,42 +110,26 @@ class NvmlDriver(GpuDriver):
         except self._library.NVMLError:
             return None
 
-    def _memory_of(self, device: Device) -> DeviceMemoryReading:
-        nvml, handle = self._library, self._handles[device.ordinal]
+    def _fill(self, ask: Ask, depth: Depth, known: dict[str, Any]) -> None:
+        nvml, memory = self._library, None
         if self._memory_version is not None:
             # Version 2 tells what the driver keeps for itself apart from what is in use.
-            found = self._answers.ask(
-                device.ordinal, "memory v2", nvml.nvmlDeviceGetMemoryInfo, handle, self._memory_version
-            )
-            if found is not None:
-                return DeviceMemoryReading(
-                    used_bytes=found.used,
-                    free_bytes=found.free,
-                    total_bytes=found.total,
-                    reserved_bytes=found.reserved,
-                )
-        found = self._answers.ask(device.ordinal, "memory", nvml.nvmlDeviceGetMemoryInfo, handle)
-        if found is None:
-            return DeviceMemoryReading()
-        return DeviceMemoryReading(used_bytes=found.used, free_bytes=found.free, total_bytes=found.total)
-
-    def _read_rates(self, ask: Ask, known: dict[str, Any]) -> None:
-        rates = ask("nvmlDeviceGetUtilizationRates")
-        if rates is not None:
+            memory = ask("nvmlDeviceGetMemoryInfo", self._memory_version)
+        if memory is None:
+            memory = ask("nvmlDeviceGetMemoryInfo")
+        for name in ("used", "free", "total", "reserved"):
+            known[f"memory_{name}_bytes"] = getattr(memory, name, None)
+        if depth & Depth.RATES and (rates := ask("nvmlDeviceGetUtilizationRates")) is not None:
             known["utilization_percent"] = float(rates.gpu)
             known["memory_bus_percent"] = float(rates.memory)
-
-    def _read_processes(self, ask: Ask, known: dict[str, Any]) -> None:
-        known["processes"] = _by_pid(ask("nvmlDeviceGetComputeRunningProcesses"))
-
-    def _read_all(self, ask: Ask, depth: Depth, known: dict[str, Any]) -> None:
-        nvml = self._library
-        self._read_rates(ask, known)
-        known["power_w"] = _scaled(ask("nvmlDeviceGetPowerUsage"))
-        if depth >= Depth.SECOND:
+        if depth & Depth.POWER:
+            known["power_w"] = _scaled(ask("nvmlDeviceGetPowerUsage"))
+        if depth & Depth.COUNTERS:
             # Takes milliseconds on some.
             known["energy_j"] = _scaled(ask("nvmlDeviceGetTotalEnergyConsumption"))
-            self._read_processes(ask, known)
+        if depth & Depth.PROCESSES:
+            known["processes"] = _by_pid(ask("nvmlDeviceGetComputeRunningProcesses"))
+        if depth & Depth.COUNTERS:
             heat = ask("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU)
             if heat is None:  # the name from CUDA 14 on
                 heat = ask("nvmlDeviceGetTemperatureV", nvml.NVML_TEMPERATURE_GPU)
@@ -156,19 +140,16 @@ class NvmlDriver(GpuDriver):
             if mask is None:  # the name before driver 535
                 mask = ask("nvmlDeviceGetCurrentClocksThrottleReasons")
             known["throttle_reasons"] = None if mask is None else _reasons(mask)
-            sent, received = self._pcie_counters(ask)
-            known["pcie_sent_bytes"], known["pcie_received_bytes"] = sent, received
-            if depth >= Depth.RARE:
-                if sent is None and received is None:  # each takes the driver 20 ms
-                    rate = ask("nvmlDeviceGetPcieThroughput", nvml.NVML_PCIE_UTIL_TX_BYTES)
-                    known["pcie_sent_bytes_per_s"] = None if rate is None else rate * 1024.0
-                    rate = ask("nvmlDeviceGetPcieThroughput", nvml.NVML_PCIE_UTIL_RX_BYTES)
-                    known["pcie_received_bytes_per_s"] = None if rate is None else rate * 1024.0
-                for field, kind in (
-                    ("ecc_corrected", nvml.NVML_MEMORY_ERROR_TYPE_CORRECTED),
-                    ("ecc_uncorrected", nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED),
-                ):
-                    known[field] = ask("nvmlDeviceGetTotalEccErrors", kind, nvml.NVML_VOLATILE_ECC)
+            known["pcie_sent_bytes"], known["pcie_received_bytes"] = self._pcie_counters(ask)
+        if depth & Depth.ERRORS:
+            if known.get("pcie_sent_bytes") is None and known.get("pcie_received_bytes") is None:
+                for name, direction in (("sent", "TX"), ("received", "RX")):  # each takes the driver 20 ms
+                    which = getattr(nvml, f"NVML_PCIE_UTIL_{direction}_BYTES")
+                    rate = ask("nvmlDeviceGetPcieThroughput", which)
+                    known[f"pcie_{name}_bytes_per_s"] = None if rate is None else rate * 1024.0
+            for name in ("corrected", "uncorrected"):
+                which = getattr(nvml, f"NVML_MEMORY_ERROR_TYPE_{name.upper()}")
+                known[f"ecc_{name}"] = ask("nvmlDeviceGetTotalEccErrors", which, nvml.NVML_VOLATILE_ECC)
 
     def _pcie_counters(self, ask: Any) -> tuple[int | None, int | None]:
         """Bytes sent and received so far; None where the device or the library is too old to count them.
@@ -193,7 +174,7 @@ class NvmlDriver(GpuDriver):
         )
         return sent, received
 
-    def _verdict(self, error: Exception) -> str:
+    def _verdict(self, error: Exception) -> Literal["never", "gone", "later"]:
         code = getattr(error, "value", None)
         if code == _UNINITIALIZED:
             self._reopen = True  # somebody shut NVML down once too often

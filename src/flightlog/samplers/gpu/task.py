@@ -15,7 +15,14 @@ from msgspec import Struct
 
 from flightlog.core import threads
 from flightlog.samplers.frameworks import figure, statistics
-from flightlog.samplers.gpu.driver import DriverFound, GpuDriver, find_driver, may_have_gpu, tree_memory
+from flightlog.samplers.gpu.driver import (
+    Depth,
+    DriverFound,
+    GpuDriver,
+    find_driver,
+    may_have_gpu,
+    tree_memory,
+)
 from flightlog.samplers.procfs import PROC
 
 LOOK_EVERY_S = 0.1
@@ -126,7 +133,7 @@ class GpuWatch:
         if driver is None or not tasks:
             return
         at = self.clock()
-        readings = [driver.busy(device) for device in driver.devices()]
+        readings = [driver.read(device, Depth.BUSY) for device in driver.devices()]
         self._hangs = False
         for task in tasks:
             task.see(at, readings, self._proc)

@@ -482,7 +482,7 @@ class TelemetryDocument(_RecordsFile):
                 cut, events = len(window), None
                 for _ in range(_TRIES):
                     cut = window.rfind(b"},", 0, cut)
-                    events = self._window(b"[%b}]" % window[:cut]) if cut >= 0 else None
+                    events = self._window(b"[" + window[:cut] + b"}]") if cut >= 0 else None
                     if events is not None or cut < 0:
                         break
                 if events is not None:
