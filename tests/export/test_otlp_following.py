@@ -21,8 +21,7 @@ from otlp_lives import ROOT, a_run, beside, completed, ns, retried_then_failed
 from flightlog.events import Event
 from flightlog.export.base import Exported, ExportOptions
 from flightlog.export.otlp import exporter as exporting
-from flightlog.export.otlp.exporter import Otlp
-from flightlog.export.otlp.request import RequestFailed
+from flightlog.export.otlp.exporter import Otlp, RequestFailed
 from flightlog.store import layout
 from flightlog.store.liveness import process_start, this_host
 from flightlog.store.run import Run

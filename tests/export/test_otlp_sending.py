@@ -18,7 +18,8 @@ from otlp_lives import ROOT, TRACE, a_run, completed
 
 from flightlog.core.errors import FlightlogError, UsageError
 from flightlog.export.base import Exported, ExportOptions
-from flightlog.export.otlp import batches, request
+from flightlog.export.otlp import batches
+from flightlog.export.otlp import exporter as exporting
 from flightlog.export.otlp.exporter import Otlp, checkpoint_file
 from flightlog.store.run import Run
 
@@ -101,7 +102,7 @@ def test_wherever_a_server_breaks_down_the_next_export_goes_on_and_nothing_is_lo
     receiver.faults.extend([lambda: None] * taken_first)
     receiver.faults.append((500, {}, b"out of order"))
     with pytest.raises(
-        request.RequestFailed,
+        exporting.RequestFailed,
         match=r"answered 500: out of order; .* had been sent by then: `flightlog export",
     ):
         World(receiver).export(run)
@@ -127,7 +128,7 @@ def test_a_server_that_asks_to_come_back_at_once_is_not_asked_without_end(tmp_pa
     receiver = Receiver()
     receiver.faults.extend([(429, {"Retry-After": "0"}, b"")] * 1000)
     world = World(receiver)
-    with pytest.raises(request.RequestFailed, match="answered 429"):
+    with pytest.raises(exporting.RequestFailed, match="answered 429"):
         world.export(a_run(tmp_path))
     assert sum(world.waits) <= 30
     assert len(receiver.requests) <= 61
@@ -142,7 +143,7 @@ def test_time_that_a_server_takes_not_to_answer_counts_as_waiting(tmp_path: Path
 
     receiver.faults.extend([hang] * 100)
     exporter = Otlp(environ={}, post=receiver, sleep=lambda _: None, clock=lambda: spent[0])
-    with pytest.raises(request.RequestFailed, match=r"does not answer \(timed out\)"):
+    with pytest.raises(exporting.RequestFailed, match=r"does not answer \(timed out\)"):
         exporter.export(a_run(tmp_path), None, ExportOptions(endpoint="http://server:4318"))
     assert len(receiver.requests) == 1
 
@@ -151,7 +152,7 @@ def test_a_server_that_was_never_heard_of_is_tried_for_seconds_and_then_named(tm
     receiver = Receiver()
     receiver.faults.extend([refuse_connection] * 100)
     world = World(receiver)
-    with pytest.raises(request.RequestFailed) as found:
+    with pytest.raises(exporting.RequestFailed) as found:
         world.export(a_run(tmp_path))
     assert str(found.value) == (
         "http://server:4318/v1/logs does not answer (Connection refused); nothing had been sent by then: "
@@ -167,7 +168,7 @@ def test_a_server_that_goes_away_is_tried_for_half_a_minute(tmp_path: Path):
     receiver = Receiver()
     receiver.faults.extend([lambda: None, *[refuse_connection] * 100])
     world = World(receiver)
-    with pytest.raises(request.RequestFailed, match="1 log records had been sent by then"):
+    with pytest.raises(exporting.RequestFailed, match="1 log records had been sent by then"):
         world.export(a_run(tmp_path))
     assert 10 < sum(world.waits) <= 30
 
@@ -176,7 +177,7 @@ def test_a_request_that_is_wrong_is_not_tried_again(tmp_path: Path):
     receiver = Receiver()
     receiver.faults.append((400, {}, b"bad span"))
     world = World(receiver)
-    with pytest.raises(request.RequestFailed, match="answered 400: bad span"):
+    with pytest.raises(exporting.RequestFailed, match="answered 400: bad span"):
         world.export(a_run(tmp_path))
     assert (world.waits, len(receiver.requests)) == ([], 1)
 
@@ -209,7 +210,7 @@ def test_signals_that_a_server_does_not_take_are_left_out_and_said(tmp_path: Pat
 def test_a_server_that_takes_nothing_at_all_is_an_error(tmp_path: Path):
     receiver = Receiver()
     receiver.takes = set()
-    with pytest.raises(request.RequestFailed, match="answered 404: no such place"):
+    with pytest.raises(exporting.RequestFailed, match="answered 404: no such place"):
         World(receiver).export(a_run(tmp_path))
 
 
@@ -245,7 +246,7 @@ class Picky(Receiver):
 def test_one_span_that_a_server_never_takes_does_not_keep_it_from_the_others(tmp_path: Path, status: int):
     run, receiver = a_run(tmp_path), Picky(b"wait", status)
     with pytest.raises(
-        request.RequestFailed, match=rf"1 spans were refused \(.*answered {status}: bad span\)"
+        exporting.RequestFailed, match=rf"1 spans were refused \(.*answered {status}: bad span\)"
     ):
         World(receiver).export(run)
     assert len(receiver.span_ids()) == len(set(receiver.span_ids())) == 7
@@ -258,7 +259,7 @@ def test_a_server_that_finds_every_request_wrong_is_asked_a_few_times_and_gets_a
     run, receiver = a_run(tmp_path), Picky(b"", 400)
     for _ in range(2):
         before = len(receiver.requests)
-        with pytest.raises(request.RequestFailed, match="answered 400: bad span"):
+        with pytest.raises(exporting.RequestFailed, match="answered 400: bad span"):
             World(receiver).export(run)
         assert len(receiver.requests) - before < 10
     mended = Receiver()
@@ -270,7 +271,7 @@ def test_what_a_server_repeats_of_a_secret_is_not_told(tmp_path: Path):
     receiver = Receiver()
     receiver.faults.append((401, {}, b"no such token: s3cret"))
     world = World(receiver, {"OTEL_EXPORTER_OTLP_HEADERS": "authorization=Bearer%20s3cret"})
-    with pytest.raises(request.RequestFailed, match="answered 401: no such token: …;"):
+    with pytest.raises(exporting.RequestFailed, match="answered 401: no such token: …;"):
         world.export(a_run(tmp_path))
 
 
@@ -303,7 +304,7 @@ def test_an_answer_that_never_ends_is_no_answer(tmp_path: Path):
     try:
         environ = {"OTEL_EXPORTER_OTLP_TIMEOUT": "0.2", "OTEL_LOGS_EXPORTER": "none"}
         exporter = Otlp(environ=environ, sleep=lambda _: None)
-        with pytest.raises(request.RequestFailed, match=r"does not answer \(timed out\)"):
+        with pytest.raises(exporting.RequestFailed, match=r"does not answer \(timed out\)"):
             exporter.export(
                 a_run(tmp_path), None, ExportOptions(endpoint=f"http://127.0.0.1:{door.getsockname()[1]}")
             )
@@ -370,7 +371,7 @@ def test_over_a_real_socket_a_slow_server_is_given_up_and_gets_the_rest_later(tm
     with listening(receiver) as address:
         receiver.delay_s = 0.5
         exporter = Otlp(environ=environ, sleep=lambda _: None)
-        with pytest.raises(request.RequestFailed, match=r"does not answer \(timed out\)"):
+        with pytest.raises(exporting.RequestFailed, match=r"does not answer \(timed out\)"):
             exporter.export(run, None, ExportOptions(endpoint=address))
         receiver.delay_s = 0.0
         exporter.export(run, None, ExportOptions(endpoint=address))
@@ -380,7 +381,7 @@ def test_over_a_real_socket_a_slow_server_is_given_up_and_gets_the_rest_later(tm
 def test_a_port_that_nobody_listens_at_is_named_with_the_reason(tmp_path: Path):
     with listening(Receiver()) as address:
         pass
-    with pytest.raises(request.RequestFailed, match=r"does not answer \(Connection refused\)"):
+    with pytest.raises(exporting.RequestFailed, match=r"does not answer \(Connection refused\)"):
         Otlp(environ={}, sleep=lambda _: None).export(a_run(tmp_path), None, ExportOptions(endpoint=address))
 
 
@@ -393,7 +394,7 @@ def test_lines_without_numbers_are_sent_once_too(tmp_path: Path, taken_first: in
     run = Run(make_run(tmp_path, events, numbered=False, trace_id=TRACE, span_id=ROOT))
     receiver = Receiver()
     receiver.faults.extend([*[lambda: None] * taken_first, (500, {}, b"")])
-    with pytest.raises(request.RequestFailed):
+    with pytest.raises(exporting.RequestFailed):
         World(receiver).export(run)
     World(receiver).export(run)
     assert sorted(receiver.span_ids()) == sorted([ROOT, *(f"{number:016x}" for number in range(1, 20))])

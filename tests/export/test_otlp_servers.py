@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flightlog.core.errors import UsageError
-from flightlog.export.otlp.request import Endpoint, servers, shown
+from flightlog.export.otlp.exporter import Endpoint, servers, shown
 
 
 def urls(environ: dict[str, str], endpoint: str | None = None) -> dict[str, str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from importlib import import_module
 from math import isfinite
 from typing import Any, NamedTuple
 
@@ -66,20 +67,11 @@ def refused(signal: Signal, answer: bytes) -> tuple[int, str]:
 @cache
 def _classes(signal: Signal) -> tuple[Any, Any]:
     """The official classes of a request's data and of its answer."""
-    if signal == "traces":
-        from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
-        from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
-
-        return TracesData, ExportTraceServiceResponse
-    if signal == "metrics":
-        from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
-        from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
-
-        return MetricsData, ExportMetricsServiceResponse
-    from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
-    from opentelemetry.proto.logs.v1.logs_pb2 import LogsData
-
-    return LogsData, ExportLogsServiceResponse
+    what = "trace" if signal == "traces" else signal
+    data = import_module(f"opentelemetry.proto.{what}.v1.{what}_pb2")
+    service = import_module(f"opentelemetry.proto.collector.{what}.v1.{what}_service_pb2")
+    answer = f"Export{what.capitalize()}ServiceResponse"
+    return getattr(data, f"{signal.capitalize()}Data"), getattr(service, answer)
 
 
 class _Names(dict[str, str]):

@@ -1,45 +1,40 @@
 """`--to otlp`: a run to a server, after it ended or while it runs.
 
 What the server has accepted is stored in a checkpoint beside the run, so that the next export resumes there.
+Servers come from `--endpoint` or the standard `OTEL_EXPORTER_OTLP_*` variables. A request is accepted, partly
+accepted, to be retried, or refused.
 """
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import os
 import re
 import shlex
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from urllib.parse import SplitResult, urlsplit, urlunsplit
 
+import msgspec
 from msgspec import Struct, field
 
-from flightlog.core.errors import FlightlogError, MissingExtra
+from flightlog.core.errors import FlightlogError, MissingExtra, UsageError
 from flightlog.core.locks import holder_of, try_lock
 from flightlog.core.retry import delays_s
 from flightlog.export.base import Exported, ExportOptions, refuse
 from flightlog.export.otlp.batches import Batch, OtlpReader
-from flightlog.export.otlp.model import NAMES, SIGNALS, Signal
-from flightlog.export.otlp.request import (
-    FIRST_WAIT_S,
-    LONGEST_WAIT_S,
-    NO_SUCH_PLACE,
-    Endpoint,
-    Parts,
-    Post,
-    Posting,
-    Refusal,
-    RequestFailed,
-    servers,
-    shown,
-)
+from flightlog.export.otlp.encoding import binary_form, json_form, refused
+from flightlog.export.otlp.model import NAMES, SIGNALS, Item, Resource, Signal, pairs_of
 from flightlog.store import layout
 from flightlog.store.documents import read_document, write_document
 from flightlog.store.liveness import here
 from flightlog.store.read.completeness import Coverage
+from flightlog.version import __version__
 
 if TYPE_CHECKING:
     from flightlog.store.run import Run
@@ -93,7 +88,8 @@ class Otlp:
             post = self._post or Post()
             try:
                 delivery = _Delivery(run, where, sent, post, environ, options, self._sleep, self._clock)
-                return delivery.follow(address) if options.follow else delivery.once(address)
+                delivery.follow() if options.follow else delivery.once()
+                return delivery.result(address)
             finally:
                 if isinstance(post, Post):
                     post.close()
@@ -130,12 +126,11 @@ class _Delivery:
             endings=notes.endings,
         )
 
-    def once(self, address: str) -> Exported:
+    def once(self) -> None:
         """Send what there is now."""
         self._deliver(self._run, last=True, patience=self._short_patience)
-        return self._result(address)
 
-    def follow(self, address: str) -> Exported:
+    def follow(self) -> None:
         """Send what comes, until the run is over and all of it is sent."""
         ended_at: float | None = None
 
@@ -156,7 +151,6 @@ class _Delivery:
             self._deliver(run, last=False, patience=patience)
             self._rest()
         self._deliver(self._run_now(), last=True, patience=patience)
-        return self._result(address)
 
     def _rest(self) -> None:
         """Wait for what comes next, less long where the run closes meanwhile."""
@@ -228,25 +222,26 @@ class _Delivery:
         return error.temporary and waited_s <= (PATIENCE_S if heard_of else UNHEARD_PATIENCE_S)
 
     def _with_advice(self, error: RequestFailed) -> RequestFailed:
-        done = ", ".join(f"{number:,} {name}" for name, number in self._counts.items()) or "nothing"
         endpoint = self._options.endpoint
         to = f" --endpoint {shlex.quote(endpoint)}" if endpoint and shown(endpoint) == endpoint else ""
         again = f"flightlog export {shlex.quote(str(self._run.path))} --to otlp{to}"
-        message = f"{error}; {done} had been sent by then: `{again}` goes on from there"
+        message = f"{error}; {self._done()} had been sent by then: `{again}` goes on from there"
         return RequestFailed(message, status=error.status, temporary=error.temporary)
 
-    def _result(self, address: str) -> Exported:
+    def _done(self) -> str:
+        return ", ".join(f"{number:,} {name}" for name, number in self._counts.items()) or "nothing"
+
+    def result(self, address: str) -> Exported:
+        """What came of it. Raises `RequestFailed` where the server refused something for good."""
         if self._unwanted and not self._counts and not self._before:
             raise next(iter(self._unwanted.values()))
-        if self._refusals:
-            refused = "; ".join(
-                f"{refusal.number:,} {NAMES[signal]} were refused ({refusal.message or 'no reason given'})"
-                for signal, refusal in self._refusals.items()
-                if refusal.number
-            )
-            if refused:
-                done = ", ".join(f"{number:,} {name}" for name, number in self._counts.items())
-                raise RequestFailed(f"{address}: {refused}; {done} were taken, and will not be sent again")
+        left = "; ".join(
+            f"{refusal.number:,} {NAMES[signal]} were refused ({refusal.message or 'no reason given'})"
+            for signal, refusal in self._refusals.items()
+            if refusal.number
+        )
+        if left:
+            raise RequestFailed(f"{address}: {left}; {self._done()} were taken, and will not be sent again")
         notes = [*self._reading.notes()]
         notes += [
             f"{self._where[signal].shown.rsplit('/v1/', 1)[0]} takes no {signal} ({error.status}): left out"
@@ -259,14 +254,11 @@ class _Delivery:
             notes.append(self._sent.problem)
         if self._run.status == "running":
             notes.append("the run is still running: the rest, and its root span, come with the next export")
-        if self._before:
-            notes.append(
-                f"{self._before:,} items were taken before and not sent again (--again sends all)"
-                if self._counts
-                else (
-                    f"nothing new: all of the run was sent before, {self._before:,} items (--again sends all)"
-                )
-            )
+        if self._before and self._counts:
+            notes.append(f"{self._before:,} items were taken before and not sent again (--again sends all)")
+        elif self._before:
+            sent = f"all of the run was sent before, {self._before:,} items"
+            notes.append(f"nothing new: {sent} (--again sends all)")
         counts = {
             NAMES[signal]: self._counts.get(NAMES[signal], 0) for signal in SIGNALS if signal in self._where
         }
@@ -399,3 +391,375 @@ def alone(path: Path, where: str) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+DEFAULT = "http://localhost:4318"
+TIMEOUT_S = 10.0
+BINARY, JSON = "application/x-protobuf", "application/json"
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+
+
+class Endpoint(Struct, frozen=True, kw_only=True):
+    """The endpoint of one signal."""
+
+    signal: Signal
+    url: str
+    headers: dict[str, str]
+    timeout_s: float = TIMEOUT_S
+    gzip: bool = False
+    content_type: str = BINARY
+    certificate: str | None = None
+    client_certificate: str | None = None
+    client_key: str | None = None
+
+    @property
+    def shown(self) -> str:
+        """The address without user, password and query, which may be secret."""
+        return shown(self.url)
+
+
+def servers(environ: Mapping[str, str], endpoint: str | None = None) -> dict[Signal, Endpoint]:
+    """The endpoints by signal; those whose `OTEL_<SIGNAL>_EXPORTER` is `none` are left out.
+
+    `endpoint` is a base address, to which `/v1/traces` and so on are added; one that already ends in such a
+    path is for that signal only. Raises `UsageError` for an invalid address and for an unsupported protocol
+    in the variables.
+    """
+    path = _parts(endpoint).path.rstrip("/") if endpoint else ""
+    only = next((signal for signal in SIGNALS if path.endswith(f"/v1/{signal}")), None)
+    found: dict[Signal, Endpoint] = {}
+    for signal in SIGNALS:
+        if environ.get(f"OTEL_{signal.upper()}_EXPORTER", "otlp").strip().lower() == "none":
+            continue
+        if only is None or only == signal:
+            found[signal] = _server(signal, environ, endpoint, whole=only is not None)
+    if not found:
+        raise UsageError(
+            "nothing is to be sent: OTEL_TRACES_EXPORTER, OTEL_METRICS_EXPORTER and OTEL_LOGS_EXPORTER say "
+            "none"
+        )
+    return found
+
+
+def shown(url: str) -> str:
+    """An address without user, password and query, which may be secret."""
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
+def _server(signal: Signal, environ: Mapping[str, str], endpoint: str | None, *, whole: bool) -> Endpoint:
+    def said(what: str) -> str | None:
+        own = environ.get(f"OTEL_EXPORTER_OTLP_{signal.upper()}_{what}")
+        return own or environ.get(f"OTEL_EXPORTER_OTLP_{what}") or None
+
+    if endpoint is not None:
+        url = endpoint.strip() if whole else _below(endpoint, signal)
+    elif own := environ.get(f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT"):
+        url = own
+    else:
+        url = _below(environ.get("OTEL_EXPORTER_OTLP_ENDPOINT") or DEFAULT, signal)
+    url = url.strip()
+    _parts(url)
+    protocol = said("PROTOCOL") or "http/protobuf"
+    if protocol not in {"http/protobuf", "http/json"}:
+        raise UsageError(
+            f"OTEL_EXPORTER_OTLP_PROTOCOL says {protocol!r}, and Flightlog speaks OTLP over HTTP: set it to "
+            "http/protobuf, and the address to the server's HTTP port (4318 by custom)"
+        )
+    compression = (said("COMPRESSION") or "none").strip().lower()
+    return Endpoint(
+        signal=signal,
+        url=url,
+        headers=_headers(said("HEADERS") or ""),
+        timeout_s=_timeout(said("TIMEOUT")),
+        gzip=compression == "gzip",
+        content_type=JSON if protocol == "http/json" else BINARY,
+        certificate=said("CERTIFICATE"),
+        client_certificate=said("CLIENT_CERTIFICATE"),
+        client_key=said("CLIENT_KEY"),
+    )
+
+
+def _below(address: str, signal: Signal) -> str:
+    """The place of a signal at a base address."""
+    parts = _parts(address)
+    return urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/v1/{signal}"))
+
+
+def _parts(address: str) -> SplitResult:
+    """An address in its parts. Raises `UsageError` for an invalid one, without anything in the message that
+    may be secret.
+    """
+    try:
+        parts = urlsplit(address.strip())
+        parts.port  # noqa: B018 - raises where it is no number
+        named = parts.hostname and not re.search(r"[\s/\\]", parts.netloc)
+    except ValueError:
+        parts, named = SplitResult("", "", "", "", ""), None
+    if parts.scheme in {"http", "https"} and named:
+        return parts
+    shown = repr(address.strip().rpartition("@")[2].partition("?")[0][:200])
+    raise UsageError(f"{shown} is not a server address: write http://HOST:PORT or https://HOST")
+
+
+def _headers(text: str) -> dict[str, str]:
+    """Headers as a variable lists them. Raises `UsageError` for what no header can hold, and does not repeat
+    it.
+    """
+    found = pairs_of(text)
+    for name, value in found.items():
+        if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
+            raise UsageError(
+                f"OTEL_EXPORTER_OTLP_HEADERS: the header {name[:100]!r} holds a character that HTTP does "
+                "not allow"
+            )
+    return found
+
+
+def _timeout(text: str | None) -> float:
+    """Seconds: large numbers are milliseconds, as the specification has them, small ones seconds, as Python's
+    SDK has.
+    """
+    try:
+        value = float(text or "")
+    except ValueError:
+        return TIMEOUT_S
+    if not value > 0:
+        return TIMEOUT_S
+    return value / 1000 if value >= 1000 else value
+
+
+MAX_BODY_BYTES = 4 << 20
+"""Larger requests are sent in halves: many servers accept no more."""
+AGAIN = {408, 429, 502, 503, 504}
+"""Statuses to retry. All others are final."""
+TOO_LARGE = 413
+PART_AT_FAULT = {400, TOO_LARGE, 422}
+"""Statuses that may concern one item among many: the rest is sent in smaller requests."""
+MAX_ANSWER_BYTES = 16 << 10
+"""Limit on the bytes read of a response."""
+NO_SUCH_PLACE = {404, 405, 501}
+"""Statuses of a server that does not support this signal."""
+FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 30.0
+
+
+class RequestFailed(FlightlogError):  # noqa: N818 - reads as what happened
+    """A request was not accepted; the message says by which server and why. `status` is None without a
+    response.
+    """
+
+    exits_with = 1
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        temporary: bool = False,
+        retry_after_s: float | None = None,
+    ) -> None:
+        """`temporary`: the same request may be accepted later, after `retry_after_s` where it is known."""
+        super().__init__(message)
+        self.status, self.temporary, self.retry_after_s = status, temporary, retry_after_s
+
+
+class Refusal(Struct, frozen=True, kw_only=True):
+    """Items that the server refused for good, in a request that it accepted."""
+
+    number: int = 0
+    message: str = ""
+
+
+class Post:
+    """The network access: a session of `requests`, kept open between requests."""
+
+    def __init__(self) -> None:
+        try:
+            import requests
+        except ImportError:
+            raise MissingExtra("sending needs the extra otel: pip install flightlog[otel]") from None
+        self._requests: Any = requests
+        self._session = requests.Session()
+
+    def __call__(
+        self, server: Endpoint, body: bytes, headers: Mapping[str, str]
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        """Status, headers and body of the answer. Raises `OSError` where none came."""
+        own, key = server.client_certificate, server.client_key
+        cert = (own, key) if own and key else own
+        named = any(name.lower() == "authorization" for name in headers)
+        deadline = time.monotonic() + server.timeout_s
+        with self._session.post(
+            server.url,
+            data=body,
+            headers=dict(headers),
+            timeout=server.timeout_s,
+            allow_redirects=False,
+            verify=server.certificate or True,
+            cert=cert,
+            stream=True,
+            auth=_as_it_is if named else None,  # else a ~/.netrc would replace what was asked for
+        ) as answer:
+            said = bytearray()
+            for piece in answer.iter_content(1):  # each as it comes: larger ones are waited for without limit
+                said += piece
+                if len(said) >= MAX_ANSWER_BYTES:
+                    break
+                if time.monotonic() > deadline:
+                    raise TimeoutError("timed out")
+            return int(answer.status_code), answer.headers, bytes(said)
+
+    def close(self) -> None:
+        """Let the connections go."""
+        self._session.close()
+
+
+def _as_it_is(request: Any) -> Any:
+    return request
+
+
+Posting = Callable[[Endpoint, bytes, Mapping[str, str]], tuple[int, Mapping[str, str], bytes]]
+
+
+class Parts:
+    """Items to send to a server, in one request or in smaller ones where it does not accept them together.
+
+    What was accepted is not sent again on a retry. A single item that the server refuses for good is left out
+    and counted, if the server accepts others (`takes`: it has before); if not, the problem is another one.
+    """
+
+    def __init__(
+        self, server: Endpoint, resource: Resource, items: Sequence[Item], post: Posting, *, takes: bool
+    ) -> None:
+        self._server, self._resource, self._post, self._takes = server, resource, post, takes
+        self._left = [list(items)]
+        self._refused = 0
+        self._message = ""
+        self._at_fault: list[RequestFailed] = []
+
+    def send(self) -> Refusal:
+        """Send what was not accepted yet. Raises `RequestFailed`; the next call resumes there."""
+        while self._left:
+            part = self._left[-1]
+            try:
+                refusal = send(self._server, self._resource, part, self._post)
+            except RequestFailed as error:
+                if error.status not in PART_AT_FAULT:
+                    raise
+                if len(part) > 1:
+                    half = len(part) // 2
+                    self._left[-1:] = [part[half:], part[:half]]
+                    continue
+                self._at_fault.append(error)
+                if not self._takes and (len(self._at_fault) > 1 or len(self._left) == 1):
+                    raise self._at_fault[0] from None
+                refusal = Refusal(number=1, message=str(error))
+            else:
+                self._takes = True
+            self._left.pop()
+            self._refused += refusal.number
+            self._message = refusal.message or self._message
+        return Refusal(number=self._refused, message=self._message)
+
+
+def send(server: Endpoint, resource: Resource, items: list[Item], post: Posting) -> Refusal:
+    """Send items in one request. Raises `RequestFailed`, without sending where they are too large."""
+    if server.content_type == JSON:
+        body = msgspec.json.encode(json_form(server.signal, resource, items))
+    else:
+        body = binary_form(server.signal, resource, items)
+    if len(body) > MAX_BODY_BYTES and len(items) > 1:
+        raise RequestFailed(f"{server.shown} was not contacted: the request is too large", status=TOO_LARGE)
+    return _request(server, body, post)
+
+
+def _request(server: Endpoint, body: bytes, post: Posting) -> Refusal:
+    headers = {
+        **server.headers,
+        "Content-Type": server.content_type,
+        "User-Agent": f"flightlog-otlp/{__version__}",
+    }
+    if server.gzip:
+        body, headers["Content-Encoding"] = gzip.compress(body, 6), "gzip"
+    try:
+        status, said, answer = post(server, body, headers)
+    except OSError as error:
+        why = _without(_reason(error), server)
+        raise RequestFailed(f"{server.shown} does not answer ({why})", temporary=True) from None
+    except ValueError as error:
+        # What the library finds wrong with the request: its text may hold a header's value.
+        raise RequestFailed(f"{server.shown} was not asked: {type(error).__name__} of the request") from None
+    if 200 <= status < 300:
+        return _refusal(server.signal, said, answer)
+    text = _without(_text(answer), server)
+    raise RequestFailed(
+        f"{server.shown} answered {status}{f': {text}' if text else ''}",
+        status=status,
+        temporary=status in AGAIN,
+        retry_after_s=_retry_after(said),
+    )
+
+
+def _refusal(signal: Signal, headers: Mapping[str, str], answer: bytes) -> Refusal:
+    """The refused items of an accepted request, by its response; one that is not OTLP's says nothing."""
+    try:
+        if "json" in headers.get("Content-Type", "").lower():
+            part = msgspec.json.decode(answer).get("partialSuccess") or {} if answer.strip() else {}
+            number = next((int(value) for key, value in part.items() if key.startswith("rejected")), 0)
+            return Refusal(number=number, message=str(part.get("errorMessage", "")))
+        number, message = refused(signal, answer)
+        return Refusal(number=number, message=message)
+    except (ValueError, AttributeError, TypeError, msgspec.DecodeError):
+        return Refusal()
+
+
+def _reason(error: OSError) -> str:
+    """Why no answer came, in a few words: the innermost cause, whose text the libraries wrap into their
+    own.
+    """
+    inner: BaseException = error
+    while nested := _cause_of(inner):
+        inner = nested
+    if isinstance(inner, TimeoutError) or "timed out" in str(inner).lower():
+        return "timed out"
+    text = inner.strerror if isinstance(inner, OSError) and inner.strerror else str(inner)
+    return " ".join(text.split())[:200] or type(inner).__name__
+
+
+def _cause_of(error: BaseException) -> BaseException | None:
+    inside = (error.__cause__, error.__context__, *error.args, getattr(error, "reason", None))
+    return next((one for one in inside if isinstance(one, BaseException) and one is not error), None)
+
+
+def _without(text: str, server: Endpoint) -> str:
+    """A text less the values of headers and what may be secret in the address: servers repeat what they are
+    asked.
+    """
+    address = urlsplit(server.url)
+    secret = {address.password, address.query, *server.headers.values()}
+    words = {word for value in secret if value for word in (value, *value.split())}
+    for word in sorted((word for word in words if len(word) > 3), key=len, reverse=True):
+        text = text.replace(word, "…")
+    return text
+
+
+def _text(answer: bytes) -> str:
+    """The beginning of a response in one line; empty if it is not text."""
+    text = " ".join(answer[:2000].decode("utf-8", "replace").split())
+    return text[:200] if text.isprintable() and "\ufffd" not in text else ""
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds the server asks to wait, as a number or until a date."""
+    value = next((headers[key] for key in headers if key.lower() == "retry-after"), None)
+    if value is None:
+        return None
+    try:
+        return max(0.0, float(value))
+    except ValueError:
+        pass
+    try:
+        return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
+    except (TypeError, ValueError):
+        return None
