@@ -292,9 +292,9 @@ def test_a_library_counts_by_name_and_version(project, monkeypatch):
     main = "import msgspec\ndef f(x): return msgspec.json.encode(x)"
     first = project(main=main)
     monkeypatch.setattr(msgspec, "__version__", "99")
-    from flightlog.session.digest import code
+    from flightlog.session.digest import origins
 
-    monkeypatch.setattr(code, "_known", {})
+    monkeypatch.setattr(origins, "_known", {})
     assert project(main=main) != first
 
 

@@ -16,7 +16,8 @@ import msgspec
 from flightlog.core.errors import UsageError
 from flightlog.session.cache.store import About
 from flightlog.session.digest.code import code_digest
-from flightlog.session.digest.values import Files, Unstable, digest_value, module_label
+from flightlog.session.digest.origins import module_label
+from flightlog.session.digest.values import Files, Unstable, digest_value
 
 _encode = msgspec.json.Encoder().encode
 

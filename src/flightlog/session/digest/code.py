@@ -14,15 +14,14 @@ from __future__ import annotations
 import dis
 import functools
 import sys
-import sysconfig
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from importlib.util import find_spec, resolve_name
-from pathlib import Path
+from importlib.util import resolve_name
 from types import CodeType, FunctionType, GetSetDescriptorType, MemberDescriptorType, ModuleType
 from typing import Any, NamedTuple
 
-from flightlog.session.digest.values import PLAIN, Digester, Files, label, module_label
+from flightlog.session.digest.origins import is_library, label, library_version, module_label, origin_of
+from flightlog.session.digest.values import PLAIN, Digester, Files
 
 MAX_KNOWN = 10_000
 _HAS_DOCSTRING = 0x4000000  # a flag of code objects from Python 3.13 on
@@ -32,11 +31,6 @@ _NOTHING = object()
 
 
 _statics: dict[int, tuple[CodeType, Static]] = {}
-_LIBRARY_FOLDERS = frozenset({"site-packages", "dist-packages"})
-_SOURCE = frozenset({".py", ".pyc", ".ipynb"})
-_STDLIB = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib")})
-_PYTHON = f"python {sys.version_info.major}.{sys.version_info.minor}"
-_known: dict[str, str | None] = {}
 
 
 class Import(NamedTuple):
@@ -199,7 +193,7 @@ def _import(out: Digester, one: Import, package: str | None) -> None:
     try:
         name = resolve_name("." * one.level + one.module, package)
         top = name.partition(".")[0]
-        if _is_library(top):
+        if is_library(top):
             out.text(b"l", "" if top in sys.stdlib_module_names else library_version(top))
             return
         from importlib import import_module
@@ -213,16 +207,6 @@ def _import(out: Digester, one: Import, package: str | None) -> None:
         return
     for wanted in one.names or ("",):
         _module(out, module, (wanted,) if wanted else ())
-
-
-def _is_library(top: str) -> bool:
-    if top in sys.stdlib_module_names or top == "flightlog":
-        return True
-    if top in sys.modules:
-        return origin_of(top) is not None
-    spec = find_spec(top)
-    where = Path(spec.origin).parts if spec is not None and spec.origin else ()
-    return "site-packages" in where or "dist-packages" in where
 
 
 def _is_ours(module: object) -> bool:
@@ -335,52 +319,3 @@ def _has_docstring(code: CodeType) -> bool:
         "<dictcomp>",
         "<genexpr>",
     }
-
-
-def origin_of(module: str | None) -> str | None:
-    """`"numpy 2.4.6"` or `"python 3.11"`; None for the project's own code, which includes what nothing is
-    known of.
-
-    A compiled module of the project counts by its file's content. What was found once holds for the process.
-    """
-    if not module or module in ("__main__", "__mp_main__"):
-        return None
-    if module not in _known:
-        loaded = sys.modules.get(module)
-        if loaded is None:  # it may come later, and from anywhere
-            return _PYTHON if module.partition(".")[0] in sys.stdlib_module_names else None
-        _known[module] = _origin(module, getattr(loaded, "__file__", None))
-    return _known[module]
-
-
-def _origin(module: str, file: str | None) -> str | None:
-    top = module.partition(".")[0]
-    if top == "flightlog" and not module.startswith("flightlog.demo"):
-        from flightlog.version import __version__
-
-        return f"flightlog {__version__}"
-    if file is None:  # built in, frozen, or a folder without `__init__.py`
-        return _PYTHON if top in sys.stdlib_module_names or top in sys.builtin_module_names else None
-    path = Path(file)
-    if not _LIBRARY_FOLDERS.isdisjoint(path.parts):
-        version = getattr(sys.modules.get(top), "__version__", None)
-        return f"{top} {version if isinstance(version, str) else library_version(top)}"
-    if any(path.is_relative_to(folder) for folder in _STDLIB):
-        return _PYTHON
-    if path.suffix not in _SOURCE:
-        from flightlog.session.digest.objects import file_digest
-
-        with suppress(OSError):
-            return f"{module} {file_digest(file).hex()}"
-    return None
-
-
-def library_version(top: str) -> str:
-    """The version of an installed library by the name it is imported by; empty where its metadata do not
-    tell.
-    """
-    from importlib.metadata import PackageNotFoundError, version
-
-    with suppress(PackageNotFoundError, ValueError):
-        return version(top)
-    return ""

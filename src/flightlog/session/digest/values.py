@@ -9,7 +9,9 @@ processors have for it, twice as fast as BLAKE2b.
 
 from __future__ import annotations
 
+import copyreg
 import enum
+import functools
 import hashlib
 import os
 import struct
@@ -19,9 +21,19 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from operator import ne
-from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
+from pathlib import Path, PurePath
+from types import (
+    CodeType,
+    FunctionType,
+    MappingProxyType,
+    MemberDescriptorType,
+    MethodType,
+    ModuleType,
+    SimpleNamespace,
+)
 from typing import Any, Literal
+
+from flightlog.session.digest.origins import file_digest, label, module_label, origin_of
 
 Files = Literal["content", "path"]
 """How a path to a file counts: by the file's name and content, or by the path's text alone."""
@@ -33,9 +45,6 @@ PACKED = 16
 PLAIN: frozenset[type] = frozenset({bool, int, float, str, bytes, type(None)})
 _double = struct.Struct(">d").pack
 _size = struct.Struct(">Q").pack
-
-
-ITEMS_AT_ONCE = 1 << 17
 
 
 class Unstable(Exception):  # noqa: N818 - says what the value is
@@ -129,8 +138,10 @@ class Digester:
 
     def apart(self, value: Any) -> bytes:
         """The digest of a value as it would be in this place, without taking it."""
-        other = Digester(self.files, dict(self.classes), dict(self.seen))
-        other.of_code, other._open = self.of_code, set(self._open)
+        other = Digester()
+        if type(value) not in PLAIN:  # which speak of nothing else
+            other = Digester(self.files, dict(self.classes), dict(self.seen))
+            other.of_code, other._open = self.of_code, set(self._open)
         other.value(value)
         self.classes.update(other.classes)
         self.taken_apart |= other.taken_apart
@@ -157,8 +168,6 @@ class Digester:
             self.in_parts[id(value)] = len(self.in_parts)
             self.kept.append(value)
             if isinstance(error, Unstable):
-                from flightlog.session.digest.objects import take_parts
-
                 with suppress(RecursionError):  # what is deeper does not count
                     take_parts(self, value)
             return
@@ -188,26 +197,23 @@ class Digester:
         self.put(tag, b"".join(found))
 
     def _other(self, value: Any) -> None:
-        cls = type(value)
-        if isinstance(value, type | FunctionType | ModuleType):
-            from flightlog.session.digest.code import walk
+        from flightlog.session.digest.code import walk, wrapped_by_library
+        from flightlog.session.digest.libraries import LIBRARIES
 
+        cls = type(value)
+        of_library = LIBRARIES.get(cls.__module__.partition(".")[0])
+        if isinstance(value, type | FunctionType | ModuleType):
             walk(self, value)
         elif isinstance(value, enum.Enum):
             self.of_class(cls)
             self.value(value._value_)
         elif isinstance(value, os.PathLike):
-            from flightlog.session.digest.objects import take_path
-
             take_path(self, value)
         elif isinstance(value, set | frozenset):
             self.of_class(cls)
             self.unordered(b"S", value)
             self.value(getattr(value, "__dict__", None))
-        elif not self._foreign(value):
-            from flightlog.session.digest.code import wrapped_by_library
-            from flightlog.session.digest.objects import take_apart
-
+        elif of_library is None or not of_library(self, value):
             identity = self._enter(value)
             wrapped = wrapped_by_library(value)
             if wrapped is not None:
@@ -216,12 +222,6 @@ class Digester:
             else:
                 take_apart(self, value)
             self._open.discard(identity)
-
-    def _foreign(self, value: Any) -> bool:
-        """Take a value of a library whose data lies in large arrays; whether it was one."""
-        library = type(value).__module__.partition(".")[0]
-        take = _LIBRARIES.get(library)
-        return take is not None and take(self, value)
 
 
 def digest_value(value: Any, *, files: Files = "content", classes: dict[type, None] | None = None) -> bytes:
@@ -241,25 +241,6 @@ def digest_value(value: Any, *, files: Files = "content", classes: dict[type, No
     except RecursionError:
         raise Unstable("values nested too deeply") from None
     return found
-
-
-def label(of: Any) -> str:
-    """`module.qualname` of a class or function; scripts count under their file's name, run or imported."""
-    return f"{module_label(getattr(of, '__module__', None))}.{getattr(of, '__qualname__', of)}"
-
-
-def module_label(module: str | None, file: str | None = None) -> str:
-    """A module's name; of the script that runs (`__main__`) the name it would be imported by, where it has a
-    file.
-    """
-    if module not in ("__main__", "__mp_main__"):
-        return module or ""
-    main = sys.modules.get(module)
-    spec = getattr(main, "__spec__", None)
-    if file is None and spec is not None:
-        return str(spec.name)
-    path = file if file is not None else getattr(main, "__file__", None)
-    return Path(path).stem if path and not path.startswith("<") else "__main__"
 
 
 # --- plain values
@@ -321,21 +302,6 @@ def _pack(out: Digester, tag: bytes, value: Any) -> bool:
     return True
 
 
-def _set(tag: bytes) -> Callable[[Digester, Any], None]:
-    def take(out: Digester, value: Any) -> None:
-        if PLAIN.issuperset(map(type, value)):
-            found = []
-            for item in value:
-                one = Digester()
-                one.value(item)
-                found.append(one.digest())
-            out.put(tag, b"".join(sorted(found)))
-        else:
-            out.unordered(tag, value)
-
-    return take
-
-
 def _dict(out: Digester, value: dict[Any, Any]) -> None:
     identity = out._enter(value)
     out.put(b"D", _size(len(value)))
@@ -363,217 +329,173 @@ _KINDS: dict[type, Callable[[Digester, Any], None]] = {
     memoryview: _memoryview,
     list: _sequence(b"L"),
     tuple: _sequence(b"t"),
-    set: _set(b"e"),
-    frozenset: _set(b"f"),
+    set: lambda out, value: out.unordered(b"e", value),
+    frozenset: lambda out, value: out.unordered(b"f", value),
     dict: _dict,
     CodeType: _code,
 }
 
 
-# --- arrays and frames, hashed where they lie, without a copy if possible: an array counts by its type, shape
-# and content in C order, however it lies in memory; a frame by its columns, their names, types and order, and
-# its index. Padding is no content. These libraries are loaded already: nothing here imports one that is not.
+# --- files, and objects taken apart as `pickle` would
 
 
-# --- NumPy
-
-
-def _numpy(out: Digester, value: Any) -> bool:
-    np: Any = sys.modules["numpy"]
-
-    if type(value) in (np.ndarray, np.memmap):
-        _array(out, value)
-    elif isinstance(value, np.generic):
-        out.put(b"1")
-        _array(out, np.asarray(value))
-    else:
-        return False
-    return True
-
-
-def _array(out: Digester, array: Any) -> None:
-    """Take an array: its type and shape, then its content."""
-    np: Any = sys.modules["numpy"]
-
-    kind = array.dtype
-    out.text(b"A", f"{kind.str if kind.names is None else kind.descr} {array.shape}")
-    if kind.names is not None:
-        for name in kind.names:  # field by field: what lies between them is no content
-            _array(out, array[name])
-    elif kind.hasobject or kind.kind == "T":
-        out.value(array.ravel().tolist())
-    elif kind.char in "gG":
-        for part in (array.real, array.imag) if kind.char == "G" else (array,):
-            _extended(out, part)
-    elif array.size == 0:
+def take_path(out: Digester, value: os.PathLike[Any]) -> None:
+    """Take a path: the name and content of the file there, or its text; see `Files`."""
+    text = os.fsdecode(os.fspath(value))
+    if out.files == "path" or (isinstance(value, PurePath) and not isinstance(value, Path)):
+        out.text(b"p", text)
         return
-    elif array.flags.c_contiguous:
-        out.stream(array.reshape(-1).view(np.uint8).data)
+    try:
+        content = file_digest(text)
+    except FileNotFoundError:
+        out.text(b"p", text)
+    except IsADirectoryError:
+        if out.of_code:
+            out.text(b"p", text)
+            return
+        raise Unstable(
+            f"the folder {text}, whose content is not looked at (name it as str, or say files='path')"
+        ) from None
+    except OSError as error:
+        raise Unstable(f"the file {text}, which cannot be read ({error.strerror or error})") from None
     else:
-        flags = ["external_loop", "buffered"]
-        for chunk in np.nditer(array, flags=flags, order="C", buffersize=ITEMS_AT_ONCE):
-            out.stream(np.ascontiguousarray(chunk).view(np.uint8).data)
+        out.text(b"P", os.path.basename(text))  # noqa: PTH119 - any PathLike
+        out.put(b"P", content)
 
 
-def _extended(out: Digester, array: Any) -> None:
-    """Take extended floats by exponent and mantissa: some of the bytes they take hold nothing."""
-    np: Any = sys.modules["numpy"]
-
-    rest, exponents = np.frexp(array)
-    _array(out, exponents)
-    for _ in range(3):  # 53 bits each
-        part = rest.astype("f8")
-        _array(out, part)
-        with np.errstate(invalid="ignore"):  # infinity less infinity
-            rest = rest - part
-
-
-# --- pandas
-
-
-def _pandas(out: Digester, value: Any) -> bool:
-    pd: Any = sys.modules["pandas"]
-
+def take_apart(out: Digester, value: Any) -> None:
+    """Take an object as `pickle` would take it apart, with the names of its classes and functions."""
     cls = type(value)
-    if cls is pd.DataFrame:
-        out.text(b"T", label(cls))
-        out.value(value.attrs)
-        _index(out, value.columns)
-        _index(out, value.index)
-        for number in range(value.shape[1]):
-            _column(out, value.iloc[:, number].array)
-    elif cls is pd.Series:
-        out.text(b"T", label(cls))
-        out.value((value.name, value.attrs))
-        _index(out, value.index)
-        _column(out, value.array)
-    elif isinstance(value, pd.Index):
-        _index(out, value)
-    elif isinstance(value, pd.api.extensions.ExtensionArray):
-        _column(out, value)
+    if cls is object:
+        raise Unstable("an object without a value", cls)
+    out.taken_apart = True
+    try:
+        reduce = copyreg.dispatch_table.get(cls)
+        reduced = reduce(value) if reduce is not None else value.__reduce_ex__(4)
+        if isinstance(reduced, str):
+            _by_name(out, value, reduced)
+            return
+        make, args, state, items, pairs = (*reduced, None, None, None)[:5]
+        found = None if items is None else list(items)
+        mapped = None if pairs is None else list(pairs)
+    except (RecursionError, Unstable):
+        raise
+    except Exception as error:  # noqa: BLE001 - the user's own code, which may raise anything
+        raise Unstable(
+            f"a {label(cls)}, which cannot be pickled ({type(error).__name__}: {error})", cls
+        ) from None
+    out.of_class(cls)
+    if make is not cls:
+        _maker(out, make)
+    # Its own class is no part of its value: the class's code counts with the code.
+    out.value(tuple(None if part is cls else part for part in args))
+    out.value(_without_caches(cls, state))
+    out.value(found)
+    out.value(mapped)
+
+
+def _by_name(out: Digester, value: Any, name: str) -> None:
+    """Take what `pickle` knows by name alone: the name, and where it is the project's, its class and state
+    too.
+    """
+    cls = type(value)
+    module = getattr(value, "__module__", None)
+    origin, of_class = origin_of(module), origin_of(cls.__module__)
+    if origin is None and module is not None and of_class is not None and cls.__module__ != "typing":
+        raise Unstable(f"a {label(cls)} named {name}, whose code cannot be seen", cls)
+    out.text(b"g", f"{module_label(module)}.{name}")
+    out.text(b"g", origin or label(cls))
+    if origin is None and of_class is None:
+        out.of_class(cls)
+        out.value(_state(value))
+
+
+def take_parts(out: Digester, value: Any) -> None:
+    """Take what has no value as a whole, as far as its parts have one: those of a container, or of a
+    project's object.
+
+    A library's object has none: what it holds is its own business, and may change while it is used.
+    """
+    cls = type(value)
+    parts: list[Any] = []
+    # By the class and with the base's methods: an object may pretend to be another, and have methods of its
+    # own.
+    if issubclass(cls, dict):
+        parts = [part for pair in dict.items(value) for part in pair]
+    elif cls is MappingProxyType:
+        parts = [part for pair in value.items() for part in pair]
+    elif found := [base for base in (list, tuple, deque, set, frozenset) if issubclass(cls, base)]:
+        parts = list(found[0].__iter__(value))
+        if found[0] in (set, frozenset):
+            _set_parts(out, parts)
+            parts = []
+    elif issubclass(cls, functools.partial):
+        parts = [value.func, value.args, value.keywords]
+    elif cls is MethodType:
+        parts = [value.__func__, value.__self__]
+    elif issubclass(cls, PurePath):
+        parts = [str(value)]
+    for part in parts:
+        out.tolerant(part)
+    if origin_of(cls.__module__) is None or cls is SimpleNamespace:
+        out.of_class(cls)
+        for name, part in _state(value).items():
+            out.text(b"n", name)
+            out.tolerant(part)
+
+
+def _set_parts(out: Digester, value: Iterable[Any]) -> None:
+    """Take a set's items without their order; those without a value by their class alone."""
+    found = []
+    for item in value:
+        try:
+            found.append(out.apart(item))
+        except (Unstable, RecursionError):
+            found.append(label(type(item)).encode())
+    for one in sorted(found):
+        out.put(b"?", one)
+
+
+def _state(value: Any) -> dict[str, Any]:
+    """An object's attributes and slots by name, in order of name."""
+    cls = type(value)
+    found: dict[str, Any] = {}
+    for base in cls.__mro__:
+        for name, member in vars(base).items():
+            if isinstance(member, MemberDescriptorType):
+                with suppress(AttributeError):  # a slot that holds nothing
+                    found[name] = member.__get__(value, cls)
+    held = None
+    with suppress(Exception):  # an object may answer for another one that is not there
+        held = vars(value)
+    if type(held) is dict:
+        found.update((str(name), part) for name, part in _without_caches(cls, held).items())
+    return dict(sorted(found.items()))
+
+
+def _maker(out: Digester, make: Any) -> None:
+    """Take what would make the object again: a library's function by name, any other by its code."""
+    module = getattr(make, "__module__", None)
+    if isinstance(make, FunctionType | type) and origin_of(module) is not None:
+        out.text(b"g", label(make))
     else:
-        return False
-    return True
+        out.value(make)
 
 
-def _index(out: Digester, index: Any) -> None:
-    out.text(b"T", label(type(index)))
-    out.value((list(index.names), str(getattr(index, "freq", None))))
-    for level in range(index.nlevels):
-        _column(out, index.get_level_values(level).array)
+def _without_caches(cls: type, state: Any) -> Any:
+    """An object's state, attributes in order of name, less what is no part of its value.
 
-
-def _column(out: Digester, column: Any) -> None:
-    """Take the values of a column or of a level of an index."""
-    np: Any = sys.modules["numpy"]
-    pd: Any = sys.modules["pandas"]
-
-    kind = column.dtype
-    out.text(b"C", f"{label(type(kind))} {kind}")
-    if isinstance(kind, np.dtype):
-        _array(out, column.to_numpy())
-    elif isinstance(kind, pd.CategoricalDtype):
-        _array(out, column.codes)
-        _column(out, column.categories.array)
-        out.value(column.ordered)
-    elif isinstance(kind, pd.DatetimeTZDtype):
-        _array(out, column.to_numpy(dtype=f"datetime64[{kind.unit}]"))
-    elif isinstance(getattr(kind, "numpy_dtype", None), np.dtype) and kind.numpy_dtype.kind in "biufc":
-        missing = np.asarray(column.isna())
-        _array(out, missing)
-        _array(out, column.to_numpy(dtype=kind.numpy_dtype, na_value=kind.numpy_dtype.type(0)))
-    else:
-        out.value(column.astype(object).tolist())
-
-
-# --- Polars
-
-
-def _polars(out: Digester, value: Any) -> bool:
-    pl: Any = sys.modules["polars"]
-
-    if isinstance(value, pl.LazyFrame):
-        raise Unstable(f"a {label(type(value))}, which holds a plan and no data")
-    if type(value) is pl.DataFrame:
-        out.text(b"T", f"{label(type(value))} {value.shape}")
-        for series in value.get_columns():
-            _series(out, series)
-    elif type(value) is pl.Series:
-        _series(out, value)
-    else:
-        return False
-    return True
-
-
-def _series(out: Digester, series: Any) -> None:
-    kind = series.dtype
-    out.text(b"C", f"{kind!r} {len(series)}")
-    out.text(b"n", series.name)
-    if not (kind.is_numeric() or kind.is_temporal()) or kind.is_decimal():
-        out.value(series.to_list())
-        return
-    series = series.to_physical()
-    _array(out, series.is_null().to_numpy())
-    _array(out, series.fill_null(0).to_numpy())
-
-
-# --- Arrow
-
-
-class _Sink:
-    """Where Arrow writes to, and nothing is kept."""
-
-    closed = False
-
-    def __init__(self, out: Digester) -> None:
-        self._out = out
-
-    def write(self, data: Any) -> int:
-        self._out.stream(data)
-        return len(data)
-
-    def flush(self) -> None: ...
-
-    def close(self) -> None: ...
-
-
-def _arrow(out: Digester, value: Any) -> bool:
-    pa: Any = sys.modules["pyarrow"]
-
-    if isinstance(value, pa.Array | pa.ChunkedArray):
-        table = pa.table({"": value})
-    elif isinstance(value, pa.RecordBatch):
-        table = pa.Table.from_batches([value])
-    elif isinstance(value, pa.Table):
-        table = value
-    else:
-        return False
-    out.text(b"T", f"{label(type(value))} {table.shape}")
-    table = table.combine_chunks()  # how it is cut into pieces is no content
-    with pa.ipc.new_stream(pa.PythonFile(_Sink(out), "w"), table.schema) as writer:
-        writer.write_table(table)
-    return True
-
-
-# --- PyTorch
-
-
-def _torch(out: Digester, value: Any) -> bool:
-    torch: Any = sys.modules["torch"]
-
-    if type(value) not in (torch.Tensor, torch.nn.Parameter) or value.layout is not torch.strided:
-        return False
-    out.text(b"T", f"{label(type(value))} {value.dtype} {tuple(value.shape)} {value.requires_grad}")
-    if value.numel():
-        flat = value.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
-        out.stream(flat.view(torch.uint8).numpy().data)
-    return True
-
-
-_LIBRARIES: dict[str, Callable[[Digester, Any], bool]] = {
-    "numpy": _numpy,
-    "pandas": _pandas,
-    "polars": _polars,
-    "pyarrow": _arrow,
-    "torch": _torch,
-}
+    That is what `functools.cached_property` has left there, asked or not, and what `functools.wraps` copies
+    from a function that is in the state itself.
+    """
+    if isinstance(state, tuple) and len(state) == 2 and isinstance(state[0], dict | None):
+        return (_without_caches(cls, state[0]), state[1])
+    if type(state) is not dict:
+        return state
+    left_out = {
+        name for name in state if isinstance(getattr(cls, str(name), None), functools.cached_property)
+    }
+    if "__wrapped__" in state:
+        left_out.update(functools.WRAPPER_ASSIGNMENTS)
+    names = sorted((name for name in state if name not in left_out), key=str)
+    return {name: state[name] for name in names}
