@@ -78,7 +78,7 @@ class Target(Struct, frozen=True, kw_only=True):
     provider: Annotated[
         Name, doc("engine that runs the tasks: local, dask, slurm, ray, dragon or a plugin's")
     ]
-    overlay: Annotated[Name | None, doc("overlay that applies whenever this target is picked")] = None
+    overlay: Annotated[OverlayName | None, doc("overlay that applies whenever this target is picked")] = None
     cost: Annotated[Rates | None, doc("what it costs, in place of the manifest's own cost")] = None
     options: dict[str, Any] = {}
     """The provider's own keys that were written, checked and converted: sizes in bytes, durations in
@@ -119,7 +119,7 @@ class Cache(Struct, frozen=True, kw_only=True):
 class Task(Struct, frozen=True, kw_only=True):
     """How a function or command of this name is run."""
 
-    component: Annotated[Name | None, doc("component whose workers run it")] = None
+    component: Annotated[ComponentName | None, doc("component whose workers run it")] = None
     cache: Annotated[bool | Cache | None, doc("whether, and how, results are kept")] = None
     retries: Annotated[int | None, doc("further attempts after a failed one")] = None
     timeout_s: Annotated[Duration | None, doc("longest an attempt may run")] = None
@@ -163,11 +163,13 @@ class Contents(Struct, frozen=True, kw_only=True):
 
 def written(kind: Kind) -> Meta:
     """How a field of another type is written: a number of bytes as `16GB`."""
-    return Meta(extra={"written": kind})
+    return Meta(extra={"kind": kind})
 
 
 Name = Annotated[str, written("name")]
 """A text that others refer to, or that refers to them; always shown expanded."""
+OverlayName = Annotated[str, Meta(extra={"kind": "name", "refers_to": "overlay"})]
+ComponentName = Annotated[str, Meta(extra={"kind": "name", "refers_to": "component"})]
 Size = Annotated[int, written("size")]
 """Bytes, written with a unit: `512MiB`, `16G`, `10GB`."""
 Duration = Annotated[float, written("duration")]
@@ -190,6 +192,8 @@ class Shape(Struct, frozen=True, kw_only=True):
     """Of numbers: whether 0 is none."""
     choices: tuple[str, ...] = ()
     """Of texts: the only ones there are."""
+    refers_to: str = ""
+    """Of names: what of the manifest they name, such as `component`."""
 
 
 class Field(Struct, frozen=True, kw_only=True):
@@ -224,9 +228,9 @@ def shape_of(declared: Any, doc: str = "") -> Shape:
     if origin is Annotated:
         metas = [meta for meta in declared.__metadata__ if isinstance(meta, Meta)]
         doc = next((meta.description for meta in metas if meta.description), doc)
-        kind = next((meta.extra["written"] for meta in metas if meta.extra and "written" in meta.extra), None)
-        if kind:
-            return Shape(kind=kind, doc=doc)
+        extra = {key: value for meta in metas for key, value in (meta.extra or {}).items()}
+        if extra:
+            return Shape(doc=doc, **extra)
         inner = shape_of(args[0], doc)
         least = next((meta.ge for meta in metas if meta.ge is not None), inner.least)
         positive = inner.positive or any(meta.gt == 0 for meta in metas)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path as FilePath
 from typing import Any
@@ -31,7 +32,6 @@ from flightlog.session.schema import (
     Target,
     fields_of,
     installed_providers,
-    shape_of,
 )
 from flightlog.session.yaml_tree import Node
 
@@ -40,11 +40,8 @@ Path = tuple[str, ...]
 SHOWN = 80
 
 
-class Unknown:
-    """Stands for a value that cannot be known: it is wrong, or nobody has said what its variables hold."""
-
-
-UNKNOWN: Any = Unknown()
+UNKNOWN: Any = object()
+"""Stands for a value that cannot be known: it is wrong, or nobody has said what its variables hold."""
 
 
 class Problem(Struct, frozen=True, kw_only=True):
@@ -93,17 +90,25 @@ class Checker:
         self._environ = environ
         self._raw, self._folder = raw, folder
         self._providers = providers
+        self._references: list[tuple[Node, Path, str, str]] = []
 
     def contents(self) -> Contents:
         """All of the tree; to be used only if there are no `problems` afterwards."""
         found: Contents = self._struct(self._tree, Contents, (), also=("overlays",))
-        self._references(found)
+        version = self._tree.get("version")
+        if found is not UNKNOWN and version is not None and found.version not in {MANIFEST_VERSION, UNKNOWN}:
+            text = f"{_quoted(version)} is a version this Flightlog does not know; write {MANIFEST_VERSION}"
+            self._problem(version, ("version",), text)
+        for node, path, what, name in self._references:
+            table = self._tree.get(f"{what}s") or Node({}, node.line)
+            if isinstance(table.value, dict | None) and name not in table.entries():
+                hint = hint_for(name, list(table.entries()), f"there are no {what}s")
+                self._problem(node, path, f"there is no {what} {name!r}; {hint}")
         return found
 
     def rates(self) -> Rates:
         """The tree as a `cost` by itself; to be used only if there are no `problems` afterwards."""
         found: Rates = self._struct(self._tree, Rates, ())
-        self._charges((), found)
         return found
 
     def _problem(self, node: Node, path: Path, text: str, *, unset: bool = False) -> Any:
@@ -114,33 +119,34 @@ class Checker:
         return UNKNOWN
 
     def _value(self, node: Node, shape: Shape, path: Path) -> Any:
-        if shape.kind == "struct":
-            assert shape.struct is not None
+        if shape.struct is not None:
             if shape.switch and isinstance(node.value, str):
                 return self._scalar(node, Shape(kind="switch"), path)
-            return (
-                self._target(node, path) if shape.struct is Target else self._struct(node, shape.struct, path)
-            )
+            return self._struct(node, shape.struct, path)
         if shape.kind == "table":
             return self._table(node, shape, path)
         if shape.kind == "list":
             return self._list(node, shape, path)
-        if shape.kind == "any" and not isinstance(node.value, str):
-            return self._anything(node, path)
         return self._scalar(node, shape, path)
 
     def _struct(self, node: Node, struct: type[Struct], path: Path, also: Sequence[str] = ()) -> Any:
         if not isinstance(node.value, dict):
             return self._problem(node, path, f"{_quoted(node)} is no mapping of keys to values")
+        if struct is Target:
+            return self._target(node, path)
         fields = fields_of(struct)
-        self._unknown_keys(node.value, [field.key for field in fields], path, also)
-        return struct(**self._fields(node, fields, path))
+        self._unknown_keys(node, [*(field.key for field in fields), *also], path)
+        found = struct(**self._fields(node, fields, path))
+        if isinstance(found, Rates):
+            self._charges(path, found)
+        elif isinstance(found, Otel):
+            self._otel(found)
+        return found
 
     def _fields(self, node: Node, fields: Sequence[Field], path: Path) -> dict[str, Any]:
-        assert isinstance(node.value, dict)
         found: dict[str, Any] = {}
         for field in fields:
-            value = node.value.get(field.key)
+            value = node.get(field.key)
             if value is not None and value.value is not None:
                 found[field.name] = self._value(value, field.shape, (*path, field.key))
             elif field.required:
@@ -150,44 +156,33 @@ class Checker:
                 found[field.name] = self._problem(value or node, (*path, field.key), text)
         return found
 
-    def _unknown_keys(
-        self,
-        mapping: Mapping[str, Node],
-        known: Sequence[str],
-        path: Path,
-        also: Sequence[str] = (),
-        of: str = "",
-    ) -> None:
-        for key, node in mapping.items():
-            if key not in known and key not in also:
-                hint = hint_for(key, (*known, *also))
-                self._problem(node, (*path, key), f"{key!r} is no key{of}; {hint}")
+    def _unknown_keys(self, node: Node, known: list[str], path: Path, of: str = "") -> None:
+        for key, value in node.entries().items():
+            if key not in known:
+                self._problem(value, (*path, key), f"{key!r} is no key{of}; {hint_for(key, known)}")
 
-    def _target(self, node: Node, path: Path) -> Any:
+    def _target(self, node: Node, path: Path) -> Target:
         """A target: its own keys, and whatever the provider knows besides."""
-        if not isinstance(node.value, dict):
-            return self._problem(node, path, f"{_quoted(node)} is no mapping of keys to values")
         own = fields_of(Target)
         found = self._fields(node, own, path)
         keys = [field.key for field in own]
         provider = found["provider"]
-        rest = {key: value for key, value in node.value.items() if key not in keys}
         options: dict[str, Any] = {}
         if provider in PROVIDERS:
             known = fields_of(PROVIDERS[provider])
             names = [*keys, *(field.key for field in known)]
-            self._unknown_keys(node.value, names, path, of=f" of the provider {provider!r}")
+            self._unknown_keys(node, names, path, of=f" of the provider {provider!r}")
             options = self._fields(node, known, path)
         elif provider is not UNKNOWN:
             if provider in (plugins := self._providers()):
                 options = {
-                    key: self._value(value, shape_of(Any), (*path, key))
-                    for key, value in rest.items()
-                    if value.value is not None
+                    key: self._anything(value, (*path, key))
+                    for key, value in node.entries().items()
+                    if key not in keys and value.value is not None
                 }
             else:
                 text = f"there is no provider {provider!r}; {hint_for(provider, (*PROVIDERS, *plugins))}"
-                self._problem(node.value["provider"], (*path, "provider"), text)
+                self._problem(node.entries()["provider"], (*path, "provider"), text)
         return Target(**found, options=options)
 
     def _table(self, node: Node, shape: Shape, path: Path) -> Any:
@@ -226,33 +221,28 @@ class Checker:
         if text is UNKNOWN or node.quoted or (self._raw and has_variables(node.value)):
             return text
         for kind in ("whole", "number", "switch"):
-            value = convert(text, Shape(kind=kind, least=-(2**63)), quoted=False)
-            if not isinstance(value, Wrong):
-                return value
+            with suppress(ValueError):
+                return convert(text, Shape(kind=kind, least=-(2**63)))
         return text
 
     def _scalar(self, node: Node, shape: Shape, path: Path) -> Any:
         if not isinstance(node.value, str):
-            what = (
-                "a list"
-                if isinstance(node.value, tuple)
-                else "a mapping"
-                if node.value is not None
-                else "nothing"
-            )
+            found = "nothing" if node.value is None else "a mapping"
+            what = "a list" if isinstance(node.value, tuple) else found
             return self._problem(node, path, f"a single value is wanted, and {what} was found")
-        if shape.kind == "any":
-            return self._anything(node, path)
         text = self._text(node, shape, path)
         if text is UNKNOWN:
             return UNKNOWN
         varied = has_variables(node.value)
-        value = convert(text, shape, quoted=node.quoted and not varied)
-        if isinstance(value, Wrong):
+        try:
+            value = convert(text, shape, quoted=node.quoted and not varied)
+        except ValueError as wrong:
             found = _quoted(node)
             if varied and not any(is_secret_key(name) for name in variables(node.value)):
                 found += f" gives {_cut(text)!r}, which"
-            return self._problem(node, path, f"{found} {value.text}")
+            return self._problem(node, path, f"{found} {wrong}")
+        if shape.refers_to:
+            self._references.append((node, path, shape.refers_to, text))
         return value
 
     def _text(self, node: Node, shape: Shape, path: Path) -> Any:
@@ -280,76 +270,31 @@ class Checker:
             return UNKNOWN
         return expanded.text
 
-    def _references(self, contents: Contents) -> None:
-        """What refers to something that is not there."""
-        if contents is UNKNOWN:
-            return
-        if contents.version not in {MANIFEST_VERSION, UNKNOWN}:
-            node = self._tree.get("version") or self._tree
-            self._problem(
-                node,
-                ("version",),
-                f"{_quoted(node)} is a version this Flightlog does not know; write {MANIFEST_VERSION}",
-            )
-        overlays = self._tree.get("overlays")
-        names = overlays.value if overlays is not None and isinstance(overlays.value, dict) else {}
-        for name, target in _items(contents.targets):
-            self._refer(("targets", name, "overlay"), target.overlay, "overlay", list(names))
-            self._charges(("targets", name, "cost"), target.cost)
-        self._charges(("cost",), contents.cost)
-        self._otel(contents.otel)
-        components = contents.components
-        if isinstance(components, dict):
-            for name, task in _items(contents.tasks):
-                self._refer(("tasks", name, "component"), task.component, "component", list(components))
-
-    def _charges(self, path: Path, rates: Rates | None) -> None:
+    def _charges(self, path: Path, rates: Rates) -> None:
         """What makes no sense together in a `cost`, or names no price; where all of it is known."""
-        if rates is None or rates is UNKNOWN:
-            return
         if any(getattr(rates, field.name) is UNKNOWN for field in fields_of(Rates)):
             return
         folder = None if self._environ is None else self._folder
         for key, text in charge_problems(rates, folder, self._environ or {}):
             self._problem(self._tree.get(*path, key) or self._tree, (*path, key), text)
 
-    def _otel(self, otel: Any) -> None:
+    def _otel(self, otel: Otel) -> None:
         """An `otel` that names no server, or holds a secret as it is."""
-        if not isinstance(otel, Otel):
-            return
         at = self._tree.get("otel", "endpoint")
-        secret = endpoint_secret(at.value) if at is not None and isinstance(at.value, str) else None
-        if at is not None and secret:
-            self._problem(at, ("otel", "endpoint"), secret)
-        elif (
-            at is not None
-            and isinstance(otel.endpoint, str)
-            and not (self._raw and has_variables(otel.endpoint))
-        ):
-            problem = endpoint_problem(otel.endpoint)
+        if at is not None and isinstance(at.value, str):
+            problem = endpoint_secret(at.value)
+            if (
+                problem is None
+                and otel.endpoint is not UNKNOWN
+                and not (self._raw and has_variables(at.value))
+            ):
+                problem = endpoint_problem(otel.endpoint or "")
+                problem = problem and f"{_quoted(at)} {problem}"
             if problem:
-                self._problem(at, ("otel", "endpoint"), f"{_quoted(at)} {problem}")
-        for name in otel.headers if isinstance(otel.headers, dict) else ():
-            node = self._tree.get("otel", "headers", name)
-            problem = header_problem(name, node.value) if node and isinstance(node.value, str) else None
-            if node is not None and problem:
+                self._problem(at, ("otel", "endpoint"), problem)
+        for name, node in self._tree.entries("otel", "headers").items():
+            if isinstance(node.value, str) and (problem := header_problem(name, node.value)):
                 self._problem(node, ("otel", "headers", name), problem)
-
-    def _refer(self, path: Path, wanted: Any, what: str, there: list[str]) -> None:
-        node = self._tree.get(*path)
-        if node is None or wanted is None or wanted is UNKNOWN or wanted in there:
-            return
-        hint = hint_for(wanted, there, f"there are no {what}s")
-        self._problem(node, path, f"there is no {what} {wanted!r}; {hint}")
-
-
-def _items(table: Any) -> list[tuple[str, Any]]:
-    """The entries of a table that could be read."""
-    return (
-        [(key, value) for key, value in table.items() if value is not UNKNOWN]
-        if isinstance(table, dict)
-        else []
-    )
 
 
 def _bare(node: Node) -> str:
@@ -390,53 +335,49 @@ _WANTED: dict[Kind, str] = {
 }
 
 
-class Wrong(Struct, frozen=True):
-    """Why a text is not what its field wants; to follow the text itself."""
-
-    text: str
-
-
-def convert(text: str, shape: Shape, *, quoted: bool) -> str | int | float | bool | Wrong:
-    """The value a text stands for. A number or a switch in quotes is text, as YAML has it, and so is
-    wrong.
+def convert(text: str, shape: Shape, *, quoted: bool = False) -> str | int | float | bool:
+    """The value a text stands for; a `ValueError` says what is wrong with it, to follow the text itself. A
+    number or a switch in quotes is text, as YAML has it, and so is wrong.
     """
-    if shape.kind in {"text", "name", "any"}:
-        return _choice(text, shape)
-    if quoted and shape.kind in {"whole", "number", "switch"} and not isinstance(_typed(text, shape), Wrong):
-        return Wrong(f"is text: write {text.strip()} without quotes")
-    return _typed(text, shape)
-
-
-def _choice(text: str, shape: Shape) -> str | Wrong:
-    if shape.kind == "name" and not text.strip():
-        return Wrong("is blank")
-    if shape.choices and text not in shape.choices:
-        near = nearest(text, shape.choices)
-        return Wrong(f"is none of {', '.join(shape.choices)}" + (f"; did you mean {near!r}?" if near else ""))
-    return text
-
-
-def _typed(text: str, shape: Shape) -> int | float | bool | Wrong:
     word = text.strip()
-    if shape.kind == "switch":
-        return _SWITCHES.get(word.lower(), Wrong(_WANTED["switch"]))
+    if shape.kind in {"text", "name", "any"}:
+        if shape.kind == "name" and not word:
+            raise ValueError("is blank")
+        if shape.choices and text not in shape.choices:
+            raise ValueError(
+                f"is none of {', '.join(shape.choices)}" + _meaning(nearest(text, shape.choices))
+            )
+        return text
     try:
-        if shape.kind == "size":
-            return parse_size(word)
-        if shape.kind == "duration":
-            return parse_duration(word)
+        if shape.kind in {"size", "duration"}:
+            return parse_size(word) if shape.kind == "size" else parse_duration(word)
     except UsageError:
-        near = _meant(word, shape.kind)
-        return Wrong(_WANTED[shape.kind] + (f"; did you mean {near!r}?" if near else ""))
-    if shape.kind == "whole":
-        if _WHOLE.fullmatch(word) is None:
-            return Wrong(_WANTED["whole"])
-        return int(word) if int(word) >= shape.least else Wrong(f"is less than {shape.least}")
-    if _NUMBER.fullmatch(word) is None or not math.isfinite(float(word)):
-        return Wrong(_WANTED["number"])
-    if float(word) < 0 or (shape.positive and float(word) == 0):
-        return Wrong("is not more than 0" if shape.positive else "is less than 0")
-    return float(word)
+        raise ValueError(_WANTED[shape.kind] + _meaning(_meant(word, shape.kind))) from None
+    value = _PLAIN[shape.kind](word)
+    if value is None:
+        raise ValueError(_WANTED[shape.kind])
+    if quoted:
+        raise ValueError(f"is text: write {word} without quotes")
+    if value < shape.least or (shape.positive and value <= 0):
+        raise ValueError("is not more than 0" if shape.positive else f"is less than {shape.least}")
+    return value
+
+
+def _meaning(word: str | None) -> str:
+    return f"; did you mean {word!r}?" if word else ""
+
+
+def _number(word: str) -> float | None:
+    found = float(word) if _NUMBER.fullmatch(word) else math.nan
+    return found if math.isfinite(found) else None
+
+
+_PLAIN: dict[Kind, Callable[[str], int | float | bool | None]] = {
+    "whole": lambda word: int(word) if _WHOLE.fullmatch(word) else None,
+    "number": _number,
+    "switch": lambda word: _SWITCHES.get(word.lower()),
+}
+"""How a word is read that YAML itself takes for more than text; None where it cannot be."""
 
 
 def parse_duration(text: str) -> float:
