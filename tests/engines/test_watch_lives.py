@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from flightlog.engines.dask import messages as m
 from flightlog.engines.dask.watched_tasks import Lives
+from flightlog.engines.exit_reason import ExitReason
 from flightlog.events import (
     Failure,
     TaskCancelled,
@@ -31,7 +32,7 @@ def lives(told=None, beside=True):
     taken = []
 
     def defer(worker, make):
-        taken.extend(make(told or f"{worker} is gone"))
+        taken.extend(make(ExitReason(told or f"{worker} is gone")))
 
     made = Lives(
         token="0a0b0c0d",

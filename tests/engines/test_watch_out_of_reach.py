@@ -30,7 +30,7 @@ class Worker:
 
 
 def watching():
-    plugin = WorkerWatch("watch", "0a0b0c0d", {}, None)
+    plugin = WorkerWatch("0a0b0c0d", {}, None)
     plugin._worker = worker = Worker()
     return plugin, worker
 

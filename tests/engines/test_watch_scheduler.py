@@ -13,6 +13,7 @@ from flightlog.engines.dask.scheduler_plugin import (
     PER_TASK,
     WINDOW,
     Arguments,
+    EngineWatch,
     SchedulerWatch,
 )
 
@@ -24,8 +25,10 @@ class Scheduler:
         self.tasks = {}
         self.workers = {}
         self.client_comms = {"me": None}
+        self.allowed_failures = 3
         self.sent = []
         self.truncated = []
+        self.loop = SimpleNamespace(add_callback=lambda *_call: None)
         self._broker = SimpleNamespace(truncate=self.truncated.append)
 
     def client_send(self, client, message):
@@ -42,15 +45,17 @@ class Scheduler:
                 run_id=7,
                 metadata=None,
                 who_wants={"me"},
-                processing_on=SimpleNamespace(address="tcp://a"),
+                processing_on=SimpleNamespace(address="tcp://a", nanny="tcp://n"),
                 exception_blame=None,
             )
 
 
-def watching(capacity=10, own_prefix=None):
-    scheduler = Scheduler()
-    plugin = SchedulerWatch("watch", "me", own_prefix=own_prefix, mark=True, capacity=capacity)
-    plugin._scheduler = scheduler
+def watching(capacity=10):
+    return with_scheduler(SchedulerWatch("watch", "me", capacity=capacity))
+
+
+def with_scheduler(plugin):
+    scheduler = plugin._scheduler = Scheduler()
     return plugin, scheduler
 
 
@@ -111,17 +116,42 @@ def test_the_schedulers_own_log_of_events_keeps_nothing_of_ours():
 
 
 def test_only_this_clients_tasks_are_told_of_and_marked_but_for_an_engines_own():
-    plugin, scheduler = watching(own_prefix="flightlog-")
+    plugin, scheduler = with_scheduler(EngineWatch("0a0b0c0d", "me"))
     scheduler.client_comms["other"] = None
+    attempt = "flightlog-add-0a0b0c0d-7-0"
     submit(plugin, scheduler, "theirs-1", client="other")
     submit(plugin, scheduler, "nested-1", client="Client-worker-1")
-    submit(plugin, scheduler, "flightlog-1", "mine-1")
+    submit(plugin, scheduler, attempt, "mine-1")
     for key in scheduler.tasks:
         plugin.transition(key, "waiting", "processing", stimulus_id="s")
     submitted, assigned = told(plugin)
     assert submitted[2:] == ["abc", [["mine-1", None, None]]]
     assert assigned[2:] == ["mine-1", 1, "tcp://a", 7]
     assert {key for key, task in scheduler.tasks.items() if task.annotations} == {"mine-1"}
+    assert scheduler.tasks[attempt].suspicious == scheduler.allowed_failures
+
+
+def test_what_dask_does_with_an_engines_attempts_is_told_at_once_and_never_dropped():
+    plugin, scheduler = with_scheduler(EngineWatch("0a0b0c0d", "me"))
+    keys = [f"flightlog-add-0a0b0c0d-{number}-0" for number in range(4)]
+    submit(plugin, scheduler, *keys)
+    for key in keys:
+        plugin.transition(key, "waiting", "processing", stimulus_id="s")
+    plugin.transition(keys[0], "processing", "erred", worker="tcp://a")
+    plugin.transition(keys[1], "processing", "erred", worker="tcp://a", startstops=[{}])
+    plugin.transition(keys[2], "processing", "released")
+    plugin.transition(keys[3], "memory", "released")
+    plugin.restart(scheduler)
+    parcels = [m.decode(parcel) for _, _, parcel in scheduler.sent]
+    assert [[kind, *facts] for [[kind, _, *facts]] in parcels] == [
+        [m.LOST, keys[0], "tcp://a", True],
+        [m.REFUSED, keys[1]],
+        [m.LOST, keys[2], "tcp://a", True],
+        [m.GONE, keys[3]],
+        [m.RESTART],
+    ]
+    plugin.log_event(plugin.name, b"notes")
+    assert scheduler.truncated == [plugin.name]
 
 
 def test_nothing_is_kept_of_a_task_that_dask_has_forgotten():

@@ -5,9 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from flightlog.engines.dask import messages as m
-from flightlog.engines.dask.watched_workers import PATIENCE_S, Workers
-from flightlog.engines.exit_reason import ExitReason
+from flightlog.engines.dask.watched_workers import PATIENCE_S, WorkerDeath, Workers
+from flightlog.engines.execute import Started
 from flightlog.events import (
+    JobStarted,
     ResourceSample,
     SpanEvent,
     UserEvent,
@@ -45,7 +46,7 @@ def arrived(watch):
     return watch.take(
         [m.SCHEDULER, 0.5, "head"],
         [m.WORKER, 1.0, A, "10.0.0.1", 4, 1000, None],
-        [m.HELLO, 1.2, A, "node1", 77, 8],
+        [m.HELLO, 1.2, A, "node1", 77, 8, None],
     )
 
 
@@ -60,25 +61,32 @@ def test_a_worker_is_launched_and_ready_when_it_has_said_who_it_is():
     ]
 
 
+def test_the_batch_job_of_a_worker_is_told_once_it_has_said_who_it_is():
+    job = JobStarted(timestamp="2026-05-20T03:52:00.000000Z", job_id="12", raw_job_id="12", worker=A)
+    [said] = m.decode(m.encode([[m.HELLO, 1.2, A, "node1", 77, 8, job]]))
+    assert Watch().take(said) == [job]
+
+
 def test_a_death_is_told_with_what_its_nanny_and_the_kernel_saw():
     watch = Watch()
     arrived(watch)
     assert watch.take(gone()) == []
     assert watch.workers.due() == []
-    watch.take([m.DEATH, 9.1, A, "its process was killed by SIGKILL", None, "SIGKILL"])
+    began = [[3, ["2026-05-20T03:52:00Z", 1, 0.5]]]
+    watch.take([m.DEATH, 9.1, A, "its process was killed by SIGKILL", None, "SIGKILL", began])
     reason = f"its process was killed by SIGKILL; {DASKS}"
     assert watch.workers.due() == [WorkerLost(timestamp="9.000", reason=reason, signal="SIGKILL", **WHO)]
-    assert watch.workers.death_of(A) == ExitReason(reason, None, "SIGKILL")
+    started = Started("2026-05-20T03:52:00Z", 1, 0.5)
+    assert watch.workers.death_of(A) == WorkerDeath(reason, None, "SIGKILL", {3: started})
 
 
 def test_a_death_that_nobody_saw_is_told_after_a_while_in_dasks_words():
     watch = Watch()
     arrived(watch)
-    assert watch.workers.death_of(A) is None
     watch.take(gone())
     watch.now = PATIENCE_S
     assert watch.workers.due() == [WorkerLost(timestamp="9.000", reason=DASKS, **WHO)]
-    assert watch.workers.death_of(A) == ExitReason(DASKS)
+    assert watch.workers.death_of(A) == WorkerDeath(DASKS)
 
 
 def test_a_worker_that_its_nanny_ended_for_memory_says_how_much_it_held():
@@ -100,10 +108,10 @@ def test_a_retired_worker_is_removed_and_not_lost():
 def test_a_worker_at_the_address_of_a_dead_one_is_alive():
     watch = Watch()
     arrived(watch)
-    watch.take(gone(), [m.DEATH, 9.1, A, "killed", None, "SIGKILL"])
+    watch.take(gone(), [m.DEATH, 9.1, A, "killed", None, "SIGKILL", []])
     watch.workers.due()
     arrived(watch)
-    assert watch.workers.death_of(A) is None
+    assert watch.workers.death_of(A) == WorkerDeath("Dask lost its worker; nobody saw how it ended")
 
 
 def test_a_heartbeat_is_a_sample_whose_share_is_of_the_workers_own_cpus():

@@ -23,6 +23,8 @@ End = Literal["cancelled", "lost", "timed_out"]
 """The ends that an engine decides on; the others are the task's own."""
 
 
+STUCK = "its thread cannot be ended and is written off"
+"""What is said of an attempt whose end is reported although it goes on."""
 TRIES = 3
 """Hand-outs of one attempt that may come to nothing because its worker died before it began."""
 

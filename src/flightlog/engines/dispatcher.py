@@ -19,7 +19,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from flightlog.core.retry import delay_s
-from flightlog.engines.attempts import Attempt, AttemptRegistry
+from flightlog.engines.attempts import STUCK, Attempt, AttemptRegistry
 from flightlog.engines.contract import Outcome, Reports, Work, WorkerView
 from flightlog.engines.event_loop import EventLoop, Timer
 from flightlog.engines.execute import Started
@@ -462,6 +462,8 @@ class Dispatcher:
         if not isinstance(worker, DispatchedWorker):
             return
         if worker.schedules or worker.slots == 1:
+            if not self._backend.can_end(attempt):
+                reason = f"{reason}; {STUCK}"
             if self.attempts.judge(attempt, "timed_out", reason):
                 self._end_attempt(attempt, "a task ran over its time")
             return

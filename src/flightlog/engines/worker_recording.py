@@ -43,9 +43,14 @@ class WorkerRecording:
     def __init__(self, worker: str, home: SampledFrom, send: Callable[[bytes], None]) -> None:
         self._worker, self._home, self._send = worker, home, send
         self._lock = threading.Lock()
-        self._places: dict[str, dict[str, str]] = {}
-        self._sampling: dict[str, Sampling | None] = {}
+        self._joined: dict[str, tuple[dict[str, str], LiveRun | None, Sampling | None]] = {}
+        """Of each run, by its path here: its place, the run, and what samples this worker for it."""
         self._relays = False
+
+    def join(self, place: dict[str, str]) -> LiveRun | None:
+        """The run of a place, as it is recorded here; None where it cannot be."""
+        here = self.at(place)
+        return self._joined[here[RUN]][1] if here.get(RUN) in self._joined else None
 
     def at(self, place: dict[str, str]) -> dict[str, str]:
         """Where an attempt is to be recorded that belongs to this place; the first one joins the run."""
@@ -56,12 +61,11 @@ class WorkerRecording:
         self._relays = self._relays or here != place
         try:
             with self._lock:
-                if path not in self._places:
-                    self._places[path] = here
+                if path not in self._joined:
+                    self._joined[path] = here, None, None  # also where joining raises: once is enough
                     run = join(path)
-                    self._sampling[path] = (
-                        None if run is None else sample_worker(run, self._worker, self._home)
-                    )
+                    sampling = None if run is None else sample_worker(run, self._worker, self._home)
+                    self._joined[path] = here, run, sampling
         # Recording never keeps a task from running.
         except Exception as error:  # noqa: BLE001
             log.warning("this worker records nothing: %s: %s", type(error).__name__, error)
@@ -75,12 +79,10 @@ class WorkerRecording:
     def leave(self, timeout_s: float = 10.0) -> None:
         """Close what this process records into: the last samples are taken, files closed, chunks sent."""
         with self._lock:
-            places, self._places = self._places, {}
-            sampling, self._sampling = self._sampling, {}
-        for path, place in places.items():
-            ticking = sampling.get(path)
-            if ticking is not None:
-                ticking.stop()
+            joined, self._joined = self._joined, {}
+        for path, (place, _, sampling) in joined.items():
+            if sampling is not None:
+                sampling.stop()
             depart(place, timeout_s)
             leave_run(path)
 
@@ -94,6 +96,9 @@ class SampledFrom(Struct, frozen=True, kw_only=True):
     pid: int
     interval_s: float | None
     """None where nothing is to be sampled."""
+
+
+UNSAMPLED = SampledFrom(host="", pid=0, interval_s=None)
 
 
 def sampled_from_here(run_path: str | None) -> SampledFrom:

@@ -32,14 +32,11 @@ from msgspec import Struct
 
 from flightlog.core.descriptors import Descriptor, map_file
 from flightlog.engines.contract import Outcome, Work
-from flightlog.engines.dask.messages import hand_over
+from flightlog.engines.dask.messages import hand_over, topics, watch_name
 from flightlog.engines.execute import Started, execute
 from flightlog.engines.processes import descendants, end_all, is_running
 from flightlog.engines.program import dumps
-from flightlog.engines.worker_recording import SampledFrom, WorkerRecording
-from flightlog.events import JobStarted
-from flightlog.record.clock import Clock
-from flightlog.record.environment import job_here
+from flightlog.engines.worker_recording import UNSAMPLED, WorkerRecording
 from flightlog.record.span import current
 from flightlog.store.liveness import this_host
 
@@ -52,9 +49,6 @@ PARCEL = 256
 SMALL_BYTES = 8192
 """Results up to this size travel with the note of their end, others as Dask's own data: messages go by the
 scheduler."""
-END_PATIENCE_S = 30.0
-"""How long an attempt over its time keeps its slot while its process is about to be ended."""
-STUCK = "its thread cannot be ended and is written off"
 
 
 class DaskOrder(Struct, frozen=True, array_like=True):
@@ -62,8 +56,6 @@ class DaskOrder(Struct, frozen=True, array_like=True):
 
     engine: str
     serial: int
-    may_end: bool
-    """Whether the engine may end a worker process to be rid of a task."""
     work: Work
     """Without the arguments as recorded: the call has the real ones."""
 
@@ -84,27 +76,14 @@ class WorkerNotes(Struct, array_like=True):
     worker: str
     host: str
     pid: int
-    endable: bool
-    """The worker is a process with a nanny that executes one task at a time, and may be ended with it."""
+    alone: bool
+    """The worker is a process with a nanny that executes one task at a time."""
     notes: list[Note]
-    job: JobStarted | None = None
-    """The batch job that the worker lives in; with its first notes alone."""
 
 
 encode = msgspec.msgpack.Encoder().encode
 decode_notes = msgspec.msgpack.Decoder(WorkerNotes).decode
-decode_job = msgspec.msgpack.Decoder(JobStarted | None).decode
 _decode_order = msgspec.msgpack.Decoder(DaskOrder).decode
-
-
-def topic_of(engine: str) -> str:
-    """What the notes to an engine are called among the events of a Dask cluster."""
-    return f"flightlog-{engine}"
-
-
-def relay_topic_of(engine: str) -> str:
-    """The same for parcels of a run directory that a worker does not see."""
-    return f"flightlog-{engine}-relay"
 
 
 async def run_attempt(order: bytes) -> bytes | None:
@@ -160,7 +139,7 @@ class Station:
 
     def __init__(self, worker: Any, engine: str) -> None:
         self._worker, self._engine = worker, engine
-        self._topic, self._relay_topic = topic_of(engine), relay_topic_of(engine)
+        self._name = watch_name(engine)
         self._alone = bool(worker.nanny) and worker.state.nthreads == 1
         self._began = BeganFile(engine, worker.address) if worker.nanny else None
         self._loop = asyncio.get_running_loop()
@@ -169,16 +148,12 @@ class Station:
         self._to_begin: dict[int, None] = {}
         """Attempts whose thread has still to say that it began."""
         self._runs: dict[int, asyncio.Future[Outcome | None]] = {}
-        self._clock = Clock()
-        self._may_end = False
-        self._job = job_here(os.environ, worker=worker.address, host=this_host())
-        nothing = SampledFrom(host="", pid=0, interval_s=None)  # the observer's plugin samples this worker
-        self.recording = WorkerRecording(worker.address, nothing, self._send_home)
+        # The observer's plugin samples this worker.
+        self.recording = WorkerRecording(worker.address, UNSAMPLED, self._send_home)
 
     async def run(self, order: DaskOrder) -> bytes | None:
         """One attempt, from its thread's start to its end or until it is written off."""
-        serial, work = order.serial, order.work
-        self._may_end = order.may_end
+        serial = order.serial
         over: asyncio.Future[Outcome | None] = self._loop.create_future()
         self._runs[serial] = over
         self._to_begin[serial] = None
@@ -197,11 +172,13 @@ class Station:
         kept, result = False, outcome.result
         if result is not None and len(result) > SMALL_BYTES:
             outcome.result, kept = None, True
-        self._note(Note(serial, None, outcome, kept))
-        if outcome.end == "timed_out" and work.timeout_s is not None and self._alone and order.may_end:
-            self.flush()
-            await asyncio.sleep(END_PATIENCE_S)  # the engine ends this process, and no task is to begin in it
+        self._notes.append(Note(serial, None, outcome, kept))
+        self._flush_soon()
         return result if kept else None
+
+    def runs(self, serials: list[int]) -> bool:
+        """Whether one of these runs here."""
+        return not self._runs.keys().isdisjoint(serials)
 
     def give_up(self, serials: list[int]) -> None:
         """Wait no more for these; nothing is told of them."""
@@ -218,14 +195,12 @@ class Station:
             self._began.close()
 
     def flush(self) -> None:
-        """Send what was noted, and what job this worker lives in if that was not said; on the event loop."""
+        """Send what was noted; on the event loop."""
         self._flushing = False
-        while self._notes or self._job is not None:
+        while self._notes:
             notes = [self._notes.popleft() for _ in range(min(PARCEL, len(self._notes)))]
-            endable = self._alone and self._may_end
-            parcel = WorkerNotes(self._worker.address, this_host(), os.getpid(), endable, notes, self._job)
-            self._job = None
-            self._worker.log_event(self._topic, encode(parcel))
+            said = WorkerNotes(self._worker.address, this_host(), os.getpid(), self._alone, notes)
+            self._worker.log_event(self._name, encode(said))
         if self._to_begin:
             self._flush_soon()
 
@@ -233,10 +208,6 @@ class Station:
         if not self._flushing:
             self._flushing = True
             self._loop.call_later(FLUSH_S, self.flush)
-
-    def _note(self, note: Note) -> None:
-        self._notes.append(note)
-        self._flush_soon()
 
     # --- on a thread
 
@@ -248,8 +219,6 @@ class Station:
                 self._began.begin(order.serial, started)
             self._notes.append(Note(order.serial, started))  # sent by the flush that waits for it
             self._to_begin.pop(order.serial, None)
-            if work.timeout_s is not None:
-                self._loop.call_soon_threadsafe(self._limit, order, over, started)
 
         if work.place:
             work = msgspec.structs.replace(work, place=self.recording.at(work.place))
@@ -263,35 +232,7 @@ class Station:
 
     def _send_home(self, chunk: bytes) -> None:
         """Hand a chunk to the scheduler, which passes it on; waits for that. On the relay's own thread."""
-        hand_over(self._worker, self._relay_topic, chunk)
-
-    # --- timeouts
-
-    def _limit(self, order: DaskOrder, over: asyncio.Future[Outcome | None], started: Started) -> None:
-        assert order.work.timeout_s is not None
-        left_s = order.work.timeout_s - (time.monotonic_ns() - started.monotonic_ns) / 1e9
-        self._loop.call_later(max(0.0, left_s), self._time_out, order, over, started)
-
-    def _time_out(self, order: DaskOrder, over: asyncio.Future[Outcome | None], started: Started) -> None:
-        if over.done():
-            return
-        now = time.monotonic_ns()
-        reason = f"{order.work.task} ran over its timeout of {order.work.timeout_s:g} s"
-        if not (self._alone and order.may_end):
-            reason += f"; {STUCK}"
-        over.set_result(
-            Outcome(
-                end="timed_out",
-                reason=reason,
-                worker=self._worker.address,
-                host=this_host(),
-                pid=os.getpid(),
-                started=started.timestamp,
-                ended=self._clock.iso(now),
-                queue_s=started.queue_s,
-                duration_s=(now - started.monotonic_ns) / 1e9,
-            )
-        )
+        hand_over(self._worker, topics(self._name)[3], chunk)
 
 
 def _settle(over: asyncio.Future[Outcome | None], outcome: Outcome) -> None:
@@ -308,28 +249,22 @@ def give_up(engine: str, serials: list[int], dask_worker: Any = None) -> None:
         station_of(dask_worker, engine).give_up(serials)
 
 
-async def introduce(engine: str, dask_worker: Any = None) -> None:
-    """Say which batch job this worker lives in."""
-    station_of(dask_worker, engine).flush()
-
-
-async def leave(engine: str, timeout_s: float, dask_worker: Any = None) -> bytes:
-    """The engine closes: send everything that is recorded here home, and forget it. Gives the job this worker
-    lives in.
-    """
+async def leave(engine: str, timeout_s: float, dask_worker: Any = None) -> None:
+    """The engine closes: send everything that is recorded here home, and forget it."""
     station = _stations.get(dask_worker, {}).pop(engine, None)
     if station is not None:
         station.close()
         await asyncio.to_thread(station.recording.leave, timeout_s)
-    return encode(job_here(os.environ, worker=dask_worker.address, host=this_host()))
 
 
-async def end_process(grace_s: float) -> None:
+async def end_process(engine: str, serials: list[int], grace_s: float, dask_worker: Any = None) -> bool:
     """End this worker process with the processes below it: those get SIGTERM, and SIGKILL after so many
-    seconds.
+    seconds. False, and nothing is ended, where none of these attempts runs here any more.
     """
     import signal
 
+    if not station_of(dask_worker, engine).runs(serials):
+        return False
     below = descendants()
     end_all(below, "terminate")
     by = time.monotonic() + grace_s
@@ -337,6 +272,7 @@ async def end_process(grace_s: float) -> None:
         await asyncio.sleep(0.02)
     end_all(below, "kill")
     os.kill(os.getpid(), signal.SIGKILL)
+    return True
 
 
 SLOTS = 256

@@ -47,10 +47,18 @@ SCHEDULER: Final = "C"
 """time, host of the scheduler"""
 UP: Final = "U"
 """time, bytes: messages of a worker or a nanny"""
+LOST: Final = "l"
+"""time, key, worker, whether that has a nanny: an attempt of an engine went with its worker"""
+GONE: Final = "g"
+"""time, key: the result of an attempt of an engine went with the worker that had it"""
+REFUSED: Final = "e"
+"""time, key: Dask could not run an attempt of an engine"""
+RESTART: Final = "R"
+"""time: the cluster was restarted"""
 
 # From workers and nannies.
 HELLO: Final = "h"
-"""time, address, host, pid, CPUs"""
+"""time, address, host, pid, CPUs, the batch job it lives in as `JobStarted`, null without one"""
 RUNNING: Final = "r"
 """time, key, run id, worker, start, [starts of its transfers], delay"""
 FAILED: Final = "f"
@@ -60,12 +68,24 @@ TRANSFER: Final = "t"
 NODE: Final = "n"
 """time, host, worker, a resource sample as JSON"""
 DEATH: Final = "d"
-"""time, address, reason, exit code, signal"""
+"""time, address, reason, exit code, signal, [[number of an attempt that it had begun, start], …]"""
 
 Message = list[Any]
 
 encode = msgspec.msgpack.Encoder().encode
 decode = msgspec.msgpack.Decoder(list[Message]).decode
+
+
+def topics(name: str) -> tuple[str, str, str, str]:
+    """Of what is watched by this name: up from workers, down to the client, the client's word that it heard,
+    and chunks of files.
+    """
+    return f"{name}-up", f"{name}-down", f"{name}-heard", f"{name}-files"
+
+
+def watch_name(engine: str) -> str:
+    """The name by which the cluster of an engine is watched."""
+    return f"flightlog-watch-{engine}"
 
 
 def text_of_key(key: object) -> str:

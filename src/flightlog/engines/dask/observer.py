@@ -19,15 +19,14 @@ from distributed.utils import sync
 
 from flightlog.core.settings import parse_traceparent
 from flightlog.engines.dask import messages as m
-from flightlog.engines.dask.messages import Arrivals, text_of_key
-from flightlog.engines.dask.scheduler_plugin import FLUSH_S, SchedulerWatch, drain, takes_names, topics
+from flightlog.engines.dask.messages import Arrivals, text_of_key, topics, watch_name
+from flightlog.engines.dask.scheduler_plugin import FLUSH_S, EngineWatch, SchedulerWatch, drain, takes_names
 from flightlog.engines.dask.watched_tasks import Lives
-from flightlog.engines.dask.watched_workers import PATIENCE_S, Workers
+from flightlog.engines.dask.watched_workers import PATIENCE_S, WorkerDeath, Workers
 from flightlog.engines.dask.worker_plugin import NannyWatch, WorkerWatch
-from flightlog.engines.exit_reason import ExitReason
 from flightlog.engines.relay.chunks import ChunkReceiver
 from flightlog.events import Event, Failure, UserEvent
-from flightlog.record.clock import Clock
+from flightlog.record.clock import Clock, monotonic_ns
 from flightlog.record.context import RUN, TRACEPARENT
 from flightlog.record.span import current
 
@@ -40,6 +39,9 @@ LATE_S = 3.0
 STEP_S = 6.0
 """How long each step of ending may take: a worker may hang, or be out of reach."""
 IDLE_S = 0.25
+DEATH_S = 5.0
+"""How long attempts that went with a worker wait for what its nanny has to say of its end."""
+_OF_ATTEMPTS = frozenset({m.LOST, m.GONE, m.REFUSED, m.RESTART})
 _OF_TASKS = frozenset({m.SUBMITTED, m.QUEUED, m.ASSIGNED, m.DONE})
 """The messages that make up almost all of the traffic, and are about tasks alone."""
 INSTALL_S = 30.0
@@ -51,9 +53,14 @@ class ClusterObserver:
 
     `client` is a `distributed.Client`, synchronous or not. `emit` gets all events, many at a time, on a
     thread of the observer's. Emitted are worker events, resource samples, transfers (spans called
-    `dask.transfer`), and the task events of what this client submits, but for keys that begin with
-    `own_prefix`. `place`, a carrier, is the run that spans inside those tasks belong to: without it they are
-    left alone. `sampled_host` is a host that somebody else samples.
+    `dask.transfer`), and the task events of what this client submits. `place`, a carrier, is the run that
+    spans inside those tasks belong to: without it they are left alone. `sampled_host` is a host that somebody
+    else samples.
+
+    An engine, whose attempts are tasks with keys that have `engine`, eight hex digits, in them, hears by
+    `heard` what their workers cannot say: `GONE` or `REFUSED` and a key, `RESTART`, or `LOST`, a worker, the
+    keys that went with it, its death, and when that was heard of on this host's monotonic clock. `run_path`
+    is the run that its workers send chunks for. A cluster that cannot be watched is an error then.
 
     Made on the event loop of an asynchronous client, it is installed by and by: `await observer.installed()`
     before submitting, or the first tasks are missed. Everywhere else it is installed when it is made.
@@ -64,13 +71,15 @@ class ClusterObserver:
         client: Any,
         emit: Callable[[Iterable[Event]], None],
         *,
-        own_prefix: str | None = None,
         place: dict[str, str] | None = None,
         sampled_host: str | None = None,
+        engine: str | None = None,
+        heard: Callable[..., None] = lambda *_facts: None,
+        run_path: str | None = None,
     ) -> None:
-        self._client, self._emit = client, emit
-        token = os.urandom(4).hex()
-        self.name = f"flightlog-watch-{token}"
+        self._client, self._emit, self._engine, self._heard_of_attempts = client, emit, engine, heard
+        token = engine or os.urandom(4).hex()
+        self.name = watch_name(token)
         _, self._down, self._heard, self._parcels = topics(self.name)
         place = place or {}
         ids = parse_traceparent(place.get(TRACEPARENT)) or (None, None)
@@ -95,14 +104,16 @@ class ClusterObserver:
             parent_of_transfer=self._lives.parent_of_transfer,
         )
         self._plugins = (
-            SchedulerWatch(self.name, client.id, own_prefix=own_prefix, mark=True),
-            NannyWatch(self.name),
-            WorkerWatch(self.name, token, place, sampled_host),
+            SchedulerWatch(self.name, client.id) if engine is None else EngineWatch(engine, client.id),
+            NannyWatch(token),
+            WorkerWatch(token, place, sampled_host),
         )
-        run_path = place.get(RUN)
+        run_path = place.get(RUN, run_path)
         self._receiver = None if run_path is None else ChunkReceiver(run_path)
         self._arrived: SimpleQueue[bytes | None] = SimpleQueue()
         self._taken = 0
+        self._lost: dict[str, list[str]] = {}
+        """Keys of an engine's attempts that went with their worker, and wait for how that ended."""
         self._arrivals = Arrivals(client, self._parcels, self._take_chunk)
         self._was_heard = False
         self._status = self._reason = ""
@@ -119,7 +130,9 @@ class ClusterObserver:
         else:
             try:
                 sync(client.loop, self._install)
-            except Exception as error:  # noqa: BLE001 - the program goes on, watched or not
+            except Exception as error:
+                if engine is not None:
+                    raise
                 log.warning("the Dask cluster cannot be watched: %r", error)
 
     @property
@@ -131,14 +144,6 @@ class ClusterObserver:
         """Wait until everything that happens from now on will be heard of."""
         if self._installing is not None:
             await self._installing
-
-    def death_of(self, address: str) -> ExitReason | None:
-        """How a worker ended: Dask's reason, its exit code and signal, and the kernel's word on memory, as
-        far as known.
-
-        None while nobody has heard of its end. Any thread; what its nanny has to say may come a moment later.
-        """
-        return self._workers.death_of(address)
 
     def stop(self, reason: str = "no longer watched") -> Awaitable[None] | None:
         """Remove the plugins, emit what is left, and end; what is in flight stays so. Never raises; once.
@@ -173,7 +178,9 @@ class ClusterObserver:
         for plugin, what in ((scheduler, "scheduler"), (nanny, "nannies"), (worker, "workers")):
             try:
                 await asyncio.wait_for(client.register_plugin(plugin, name=self.name), INSTALL_S)
-            except Exception as error:  # noqa: BLE001 - the program goes on, watched as far as possible
+            except Exception as error:
+                if self._engine is not None and plugin is scheduler:
+                    raise
                 log.warning(
                     "Dask's %s cannot be watched: %r. Is flightlog %s installed there?",
                     what,
@@ -304,9 +311,27 @@ class ClusterObserver:
             yield UserEvent(
                 timestamp=self._iso(message[1]), name="dask.dropped", fields={"messages": message[2], **who}
             )
+        elif message[0] in _OF_ATTEMPTS:
+            self._hear_of_attempt(*message)
         else:
             yield from self._workers.take(message)
             yield from self._lives.take(message)
+
+    def _hear_of_attempt(self, kind: str, _at: float, *facts: Any) -> None:
+        if kind != m.LOST:
+            self._heard_of_attempts(kind, *facts)
+            return
+        key, worker, has_nanny = facts
+        if worker in self._lost:
+            self._lost[worker].append(key)
+            return
+        self._lost[worker], at_ns = [key], monotonic_ns()
+
+        def tell(death: WorkerDeath) -> Iterable[Event]:
+            self._heard_of_attempts(m.LOST, worker, self._lost.pop(worker), death, at_ns)
+            return ()
+
+        self._workers.defer(worker, tell, DEATH_S if has_nanny else 0.0)
 
     def _late_requests(self) -> Iterable[Event]:
         """Results that were asked for again after their task had ended."""

@@ -7,47 +7,40 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import pickle
 import re
 import secrets
 import sys
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Literal, cast
 
 import msgspec
-from msgspec import Struct
 
-from flightlog.engines.attempts import Attempt, End
+from flightlog.engines.attempts import STUCK, Attempt, End
 from flightlog.engines.contract import Outcome, WorkerView
+from flightlog.engines.dask import messages as m
 from flightlog.engines.dask.attempt import (
-    STUCK,
     DaskOrder,
     WorkerNotes,
-    decode_job,
     decode_notes,
     encode,
     end_process,
     forget_began,
     give_up,
-    introduce,
     leave,
-    read_began,
-    relay_topic_of,
     run_attempt,
-    topic_of,
 )
 from flightlog.engines.dask.cluster import Connection
-from flightlog.engines.dask.messages import Arrivals
-from flightlog.engines.dask.scheduler_plugin import Once
+from flightlog.engines.dask.observer import ClusterObserver
+from flightlog.engines.dask.scheduler_plugin import OWN_PREFIX
+from flightlog.engines.dask.watched_workers import WorkerDeath
 from flightlog.engines.dispatcher import CLOSED, DispatchedWorker, Dispatcher
 from flightlog.engines.execute import Started
 from flightlog.engines.exit_reason import ExitReason
-from flightlog.engines.relay.chunks import ChunkReceiver
 from flightlog.events import (
     Event,
     JobStarted,
@@ -71,16 +64,10 @@ LOOK_S = 0.5
 SPENT_S = 0.05
 """How long futures are kept of attempts that are over, to be let go together."""
 LEFT = "the session left the cluster; the worker goes on"
-
-
-OWN_PREFIX = "flightlog-"
-"""What the keys of our tasks begin with."""
 LARGE_BYTES = 8_000_000
 """Dask warns of a little more than this in one message."""
-DEATH_S = 3.0
-"""How long to wait for word on what a worker died of."""
 ANSWER_S = 5.0
-"""How long a nanny or a worker may take to answer."""
+"""How long a worker may take to answer."""
 SETTLE_S = 10.0
 """How long workers that do not see the run directory may take to send what they have recorded."""
 
@@ -118,7 +105,7 @@ class DaskCluster(DispatchedWorker):
         """The same as the engine has started them: a worker may be gone before it could tell."""
         self._batch: list[Attempt] = []
         """Attempts that are handed to Dask next."""
-        self._futures: dict[int, object] = {}
+        self._futures: dict[int, Any] = {}
         """What Dask calls the attempts that it has, by their number."""
         self._running: dict[int, Attempt] = {}
         self._spent: list[object] = []
@@ -126,8 +113,6 @@ class DaskCluster(DispatchedWorker):
         self._host = this_host()
         self._roster = Roster()
         self._connection: Connection | None = None
-        self._land: Callable[[], object] = lambda: True
-        """Waits for the last that workers send home of a run directory they do not see."""
         self._left = False
 
     # --- from any thread
@@ -153,20 +138,15 @@ class DaskCluster(DispatchedWorker):
         client = self._client = connection.client
         try:
             self._remote = ClusterClient(client, self.id, self._loop.post)
-            client.subscribe_topic(topic_of(self.id), self._on_event)
-            if self._run_path is not None:
-                receiver = ChunkReceiver(self._run_path)
-                self._land = receiver.close
-                topic = relay_topic_of(self.id)
-                client.subscribe_topic(topic, Arrivals(client, topic, receiver.take).on_event)
-            client.register_plugin(Once(self.id, client.id))
-            from flightlog.engines.dask.observer import ClusterObserver
-
-            sampled = self._host if self._run is not None else None
+            client.subscribe_topic(m.watch_name(self.id), self._on_event)
             self._observer = ClusterObserver(
-                client, self._observed, own_prefix=OWN_PREFIX, sampled_host=sampled
+                client,
+                self._observed,
+                sampled_host=self._host if self._run is not None else None,
+                engine=self.id,
+                heard=self._heard,
+                run_path=self._run_path,
             )
-            self._losses = Losses(self._remote, self._observer.death_of, self._roster.ended, self._lose)
             self._comm = client.scheduler_comm
         except BaseException:
             self._connection = None
@@ -196,7 +176,7 @@ class DaskCluster(DispatchedWorker):
         self._left = True
         reason = LEFT if connection.cluster is None else CLOSED
         try:
-            self._remote.leave(self._land, self._on_job)
+            self._remote.leave()
             self._observer.stop(reason)
             self._loop.run_posted()  # what the observer had to say last
             for event in self._roster.dismiss(reason):
@@ -236,7 +216,8 @@ class DaskCluster(DispatchedWorker):
         end, reason = attempt.verdict
         self._cut_short(attempt, end, ExitReason(reason))
         if why != CLOSED:
-            self._be_rid_of(worker, [attempt.serial], f"{attempt.work.task} was cancelled: {reason}")
+            why = reason if end == "timed_out" else f"{attempt.work.task} was cancelled: {reason}"
+            self._be_rid_of(worker, [attempt.serial], why)
 
     def _send_batches(self) -> None:
         waiting, self._batch = deque(each for each in self._batch if not each.over), []
@@ -247,7 +228,7 @@ class DaskCluster(DispatchedWorker):
                 batch.append(waiting.popleft())
                 size += len(batch[-1].work.call)
             try:
-                futures = self._remote.submit(batch, self._may_end)
+                futures = self._remote.submit(batch)
             # Dask refuses: a client that is closed, a call that is too large.
             except Exception as error:  # noqa: BLE001
                 for each in batch:
@@ -262,16 +243,24 @@ class DaskCluster(DispatchedWorker):
         for event in events:
             if isinstance(event, WorkerEvent):
                 self._loop.post(self._on_worker, event)
+            elif isinstance(event, JobStarted):
+                self._loop.post(self._on_job, event)
             elif self._run is not None:
                 self._run.emit(event)
 
-    def _on_event(self, event: tuple[float, Any]) -> None:
-        """A message by way of the scheduler; on the client's event loop."""
-        message = event[1]
-        if isinstance(message, bytes):
-            self._loop.post(self._on_notes, message)
-        else:
-            self._loop.post(self._on_scheduler, *message)
+    def _on_event(self, event: tuple[float, bytes]) -> None:
+        """A worker sends notes; on the client's event loop."""
+        self._loop.post(self._on_notes, event[1])
+
+    def _heard(self, kind: str, *facts: Any) -> None:
+        """Dask says what became of attempts that their workers cannot tell of; from any thread."""
+        handle: dict[str, Callable[..., None]] = {
+            m.RESTART: self._on_restart,
+            m.GONE: self._on_gone,
+            m.REFUSED: self._on_refused,
+            m.LOST: self._on_lost,
+        }
+        self._loop.post(handle[kind], *facts)
 
     def _look_at_the_scheduler(self) -> None:
         if self._client.status != "running" or self._client.scheduler_comm is not self._comm:
@@ -285,9 +274,7 @@ class DaskCluster(DispatchedWorker):
         if self._left:
             return
         said = decode_notes(message)
-        self._roster.note(said)
-        if said.job is not None:
-            self._on_job(said.job)
+        self._roster.note(said, self._may_end)
         begun: dict[int, None] = {}
         for note in said.notes:
             attempt = self.held.get(note.serial)
@@ -302,8 +289,6 @@ class DaskCluster(DispatchedWorker):
                     self._remote.later(self._remote.bring, attempt, future, note.outcome, self._end)
                 elif attempt is not None:
                     self._end(attempt, note.outcome)
-                    if note.outcome.end == "timed_out" and said.endable:
-                        self._end_worker(said.worker, note.outcome.reason or "a task ran over its time")
         strays = [serial for serial in begun if serial not in self.held]
         if strays:  # cancelled before it was known that they had begun
             self._be_rid_of(said.worker, strays, "its task was cancelled")
@@ -318,22 +303,18 @@ class DaskCluster(DispatchedWorker):
         if host != self._host:  # the clock of another host says nothing here
             started = msgspec.structs.replace(started, monotonic_ns=monotonic_ns())
         self._running[attempt.serial] = attempt
-        self._dispatcher.attempts.start(attempt, worker, started)  # its worker looks at the time itself
+        self._dispatcher.started(attempt, worker, started)
 
     def _be_rid_of(self, worker: str, serials: list[int], why: str) -> None:
         """Let a worker execute nothing that nobody waits for: end it with its task, or let it wait for that
         no more.
         """
-        if self._roster.is_endable(worker):
-            self._end_worker(worker, why)
-        else:
-            self._remote.later(self._remote.give_up, worker, serials)
-
-    def _end_worker(self, address: str, why: str) -> None:
-        if address not in self._roster.ended:
-            self._roster.ended[address] = why
-            remote = self._remote
-            remote.later(remote.end_process, address, self._grace_s, self._roster.is_there)
+        remote = self._remote
+        if not self._roster.is_endable(worker):
+            remote.later(remote.give_up, worker, serials)
+        elif worker not in self._roster.ended:
+            self._roster.ended[worker] = why
+            remote.later(remote.end_process, worker, serials, self._grace_s, self._roster)
 
     def _release(self, attempt: Attempt) -> None:
         self._dispatcher.release(attempt)
@@ -367,107 +348,52 @@ class DaskCluster(DispatchedWorker):
     def _on_worker(self, event: WorkerEvent) -> None:
         self._dispatcher.attempts.worker(self._roster.take(event))
         if self._job_of is not None and isinstance(event, WorkerReady) and not self._left:
-            self._remote.later(self._remote.ask_for_job, event.worker)
-            if (job_id := self._job_of(event.worker)) is not None:
+            job_id = self._job_of(event.worker)
+            if job_id is not None:
                 self._started_in[event.worker] = job_id
 
-    def _on_scheduler(self, what: str, key: str, worker: str | None, nanny: str | None) -> None:
-        if what == "restart":
-            self._lose_all("the Dask cluster was restarted")
-            return
-        attempt = self.held.get(int(key.rsplit("-", 2)[1]))
-        if attempt is None:
-            return
-        future = self._futures.get(attempt.serial)
-        if what == "gone":
-            why = ExitReason("its result went with the worker that had it")
-            self._cut_short(attempt, "lost", why)
-        elif what == "moved" and worker is not None:
-            self._losses.add(attempt, worker, nanny)
-        elif future is not None:
-            self._remote.ask_why(attempt, future, self._on_erred)
+    def _attempt_of(self, key: str) -> Attempt | None:
+        return self.held.get(int(key.rsplit("-", 2)[1]))
 
-    def _on_erred(self, attempt: Attempt, error: BaseException) -> None:
-        """Dask gives an attempt up: its worker died, or it could not even be begun there."""
-        from distributed.scheduler import KilledWorker
+    def _on_restart(self) -> None:
+        self._lose_all("the Dask cluster was restarted")
 
-        if attempt.over:
-            return
-        if not isinstance(error, KilledWorker):
+    def _on_gone(self, key: str) -> None:
+        if (attempt := self._attempt_of(key)) is not None:
+            self._cut_short(attempt, "lost", ExitReason("its result went with the worker that had it"))
+
+    def _on_refused(self, key: str) -> None:
+        """Dask could not even begin an attempt."""
+        attempt = self._attempt_of(key)
+        future = None if attempt is None else self._futures.get(attempt.serial)
+        if future is not None:
+            future.add_done_callback(lambda done: self._loop.post(self._refuse, attempt, _error_of(done)))
+
+    def _refuse(self, attempt: Attempt, error: BaseException) -> None:
+        if not attempt.over:
             text = f"Dask could not run it: {error}"
-            kind = type(error).__name__
-            self._end(attempt, Outcome(end="failed", error_type=kind, error_message=text))
-            return
-        self._losses.add(attempt, error.last_worker.address, error.last_worker.nanny)
+            self._end(attempt, Outcome(end="failed", error_type=type(error).__name__, error_message=text))
 
-    def _lose(self, attempt: Attempt, loss: Loss) -> None:
-        began = loss.began
-        if attempt.begun is None and began is not None and attempt.serial in began:
-            host = self._roster.home(loss.worker)[0] or ""
-            self._start(attempt, loss.worker, host, began[attempt.serial])
-        if attempt.may_be_retried and began is not None:
-            attempt.mishaps += 1
-            self._release(attempt)
-            self._dispatcher.attempts.put_back(attempt)  # its function was never called
-            return
-        death = loss.death
-        if attempt.begun is None:
-            attempt.worker = loss.worker
-            if began is None:
-                reason = f"{death.reason}; whether the task had begun is not known"
-                death = msgspec.structs.replace(death, reason=reason)
-        self._cut_short(attempt, "lost", death, loss.at_ns)
-
-
-class Loss(Struct, frozen=True):
-    """A worker that died."""
-
-    worker: str
-    at_ns: int
-    """When that was heard of, on this host's monotonic clock."""
-    death: ExitReason
-    began: dict[int, Started] | None
-    """Attempts it had begun and not ended; None where nobody can tell."""
-
-
-class Losses:
-    """Dead workers, each looked into once. One thread at a time.
-
-    `lose` gets every attempt with its loss, the last handed out first; `ended` are workers that the engine
-    ended itself, and why.
-    """
-
-    def __init__(
-        self,
-        remote: ClusterClient,
-        death_of: Callable[[str], ExitReason | None],
-        ended: Mapping[str, str],
-        lose: Callable[[Attempt, Loss], None],
-    ) -> None:
-        self._remote, self._death_of, self._ended, self._lose = remote, death_of, ended, lose
-        self._waiting: dict[str, list[Attempt]] = {}
-        self._heard: dict[str, int] = {}
-        self._known: dict[str, Loss] = {}
-
-    def add(self, attempt: Attempt, address: str, nanny: str | None) -> None:
-        """An attempt went with a worker, which had this nanny."""
-        if address in self._known:
-            self._lose(attempt, self._known[address])
-        elif address in self._waiting:
-            self._waiting[address].append(attempt)
-        else:
-            self._waiting[address] = [attempt]
-            self._heard[address] = monotonic_ns()
-            remote = self._remote
-            remote.later(remote.look_into, address, nanny, self._death_of, self._on_looked_into)
-
-    def _on_looked_into(self, address: str, death: ExitReason, began: dict[int, Started] | None) -> None:
-        if address in self._ended:
-            death = ExitReason(self._ended[address])
-        loss = self._known[address] = Loss(address, self._heard.pop(address), death, began)
-        for attempt in sorted(self._waiting.pop(address), key=lambda each: -each.serial):
-            if not attempt.over:
-                self._lose(attempt, loss)  # the last first: those that are put back keep their order
+    def _on_lost(self, worker: str, keys: list[str], death: WorkerDeath, at_ns: int) -> None:
+        """A worker ended: what it had not begun is handed out again, the rest is lost."""
+        began = death.began
+        why: ExitReason = death
+        if worker in self._roster.ended:
+            why = ExitReason(self._roster.ended[worker])
+        attempts = [attempt for key in keys if (attempt := self._attempt_of(key)) is not None]
+        for attempt in sorted(attempts, key=lambda each: -each.serial):  # those put back keep their order
+            if attempt.begun is None and began is not None and attempt.serial in began:
+                host = self._roster.home(worker)[0] or ""
+                self._start(attempt, worker, host, began[attempt.serial])
+            if attempt.may_be_retried and began is not None:
+                attempt.mishaps += 1
+                self._release(attempt)
+                self._dispatcher.attempts.put_back(attempt)  # its function was never called
+                continue
+            attempt.worker, reason = worker, why.reason
+            if attempt.begun is None and began is None:
+                reason = f"{reason}; whether the task had begun is not known"
+            self._cut_short(attempt, "lost", msgspec.structs.replace(why, reason=reason), at_ns)
 
 
 @lru_cache(maxsize=1024)
@@ -487,7 +413,7 @@ class ClusterClient:
         self._client, self._engine, self._say = client, engine, say
         self.address: str = client.scheduler.address
 
-    def submit(self, attempts: Sequence[Attempt], may_end: bool) -> Sequence[Any]:
+    def submit(self, attempts: Sequence[Attempt]) -> Sequence[Any]:
         """A Dask future for each attempt, in their order; all are run before those that are submitted
         later.
         """
@@ -499,7 +425,7 @@ class ClusterClient:
         ]
         works = [msgspec.structs.replace(each.work, args={}) for each in attempts]
         orders = [
-            encode(DaskOrder(self._engine, each.serial, may_end, work))
+            encode(DaskOrder(self._engine, each.serial, work))
             for each, work in zip(attempts, works, strict=True)
         ]
         options = {"key": keys, "pure": False, "retries": 0, "fifo_timeout": "0 ms"}
@@ -516,36 +442,14 @@ class ClusterClient:
         """Have one of the coroutines below run on the client's event loop."""
         self._client.loop.add_callback(asked, *args)
 
-    def ask_why(self, attempt: Attempt, future: Any, then: Callable[[Attempt, BaseException], None]) -> None:
-        """Why Dask gave up on an attempt."""
-        future.add_done_callback(lambda done: self._say(then, attempt, _error_of(done)))
-
-    def leave(self, land: Callable[[], object], on_job: Callable[[JobStarted], None]) -> None:
-        """Take everything that was installed away again, as far as the cluster still answers.
-
-        `land` waits for what workers sent home last, before nobody listens any more. `on_job` gets the batch
-        jobs that workers live in.
+    def leave(self) -> None:
+        """Have workers send what they have recorded, and forget the engine, as far as the cluster still
+        answers.
         """
-
-        def dismiss_workers() -> None:
-            answers = self._client.run(leave, self._engine, SETTLE_S, on_error="ignore")
-            for job in map(decode_job, answers.values()):
-                if job is not None:
-                    on_job(job)
-
-        if self._client.status != "running":
-            return  # nobody would answer
-        for step in (
-            dismiss_workers,
-            land,
-            lambda: self._client.unsubscribe_topic(topic_of(self._engine)),
-            lambda: self._client.unsubscribe_topic(relay_topic_of(self._engine)),
-            lambda: self._client.unregister_scheduler_plugin(f"flightlog-once-{self._engine}"),
-        ):
+        if self._client.status == "running":
             try:
-                step()
-            # A cluster that is gone has nothing to be taken away from.
-            except Exception as error:  # noqa: BLE001
+                self._client.run(leave, self._engine, SETTLE_S, on_error="ignore")
+            except Exception as error:  # noqa: BLE001 - a cluster that is gone has nothing to forget
                 log.debug("leaving the Dask cluster: %s", error)
 
     # --- on the client's event loop
@@ -555,20 +459,21 @@ class ClusterClient:
         with suppress(Exception):
             await self._client.run(give_up, self._engine, serials, workers=[worker], on_error="ignore")
 
-    async def ask_for_job(self, worker: str) -> None:
-        """Let a worker say which batch job it lives in."""
-        with suppress(Exception):
-            await self._client.run(introduce, self._engine, workers=[worker], on_error="ignore")
-
-    async def end_process(self, worker: str, grace_s: float, is_there: Callable[[str], bool]) -> None:
-        """End a worker's process, and those below it; by its nanny, if it does not listen and is still there
-        then.
+    async def end_process(self, worker: str, serials: list[int], grace_s: float, roster: Roster) -> None:
+        """End a worker's process, and those below it, if it runs one of these attempts; by its nanny, if it
+        does not listen and is still there then.
         """
+        by = time.monotonic() + grace_s + ANSWER_S
         with suppress(Exception):
-            await self._client.run(end_process, grace_s, workers=[worker], wait=False, on_error="ignore")
-        await asyncio.sleep(grace_s + ANSWER_S)
+            asked = self._client.run(
+                end_process, self._engine, serials, grace_s, workers=[worker], on_error="ignore"
+            )
+            if (await asyncio.wait_for(asked, by - time.monotonic())).get(worker) is False:
+                roster.ended.pop(worker, None)  # it had ended by itself
+                return
+        await asyncio.sleep(max(0.0, by - time.monotonic()))
         with suppress(Exception):
-            if is_there(worker):
+            if roster.is_there(worker):
                 await self._client.restart_workers([worker], timeout=ANSWER_S, raise_for_error=False)
 
     async def bring(
@@ -580,40 +485,6 @@ class ClusterClient:
         except Exception as error:  # noqa: BLE001 - whatever came between
             outcome.end, outcome.reason = "lost", f"its result could not be fetched: {error}"
         self._say(then, attempt, outcome)
-
-    async def look_into(
-        self,
-        worker: str,
-        nanny: str | None,
-        death_of: Callable[[str], ExitReason | None],
-        then: Callable[[str, ExitReason, dict[int, Started] | None], None],
-    ) -> None:
-        """What a worker died of, and what it had begun; None where nobody knows."""
-        began = await self._ask_what_began(worker, nanny)
-        death = death_of(worker)
-        by = asyncio.get_running_loop().time() + DEATH_S
-        while not _is_enough(death, nanny) and asyncio.get_running_loop().time() < by:
-            await asyncio.sleep(0.02)
-            death = death_of(worker)
-        self._say(then, worker, death or ExitReason("Dask lost its worker; nobody saw how it ended"), began)
-
-    async def _ask_what_began(self, worker: str, nanny: str | None) -> dict[int, Started] | None:
-        if nanny is None:
-            return None
-        call = {"function": pickle.dumps(read_began), "args": pickle.dumps((self._engine, worker))}
-        try:
-            answer = await asyncio.wait_for(self._client.rpc(nanny).run(**call), ANSWER_S)
-            return answer["result"] if answer["status"] == "OK" else None
-        except Exception as error:  # noqa: BLE001 - the nanny went with its worker
-            log.debug("the nanny %s does not answer: %s", nanny, error)
-            return None
-
-
-def _is_enough(death: ExitReason | None, nanny: str | None) -> bool:
-    """Whether there is no more to be heard of an end: a nanny knows the exit code, and says it a moment
-    later.
-    """
-    return death is not None and (nanny is None or death.exit_code is not None or death.signal is not None)
 
 
 def _error_of(future: Any) -> BaseException:
@@ -638,9 +509,9 @@ class Roster:
         self._departed: set[str] = set()
         self._endable: dict[str, bool] = {}
 
-    def note(self, said: WorkerNotes) -> None:
-        """A worker has written."""
-        self._endable[said.worker] = said.endable
+    def note(self, said: WorkerNotes, may_end: bool) -> None:
+        """A worker has written; it may be ended if it executes one task at a time."""
+        self._endable[said.worker] = said.alone and may_end
         self._homes[said.worker] = (said.host, said.pid)
 
     def take(self, event: WorkerEvent) -> WorkerEvent:

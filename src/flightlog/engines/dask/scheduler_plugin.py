@@ -1,5 +1,5 @@
-"""Plugins in Dask's scheduler: one reports what becomes of a client's tasks and of all workers, one makes
-sure that every attempt of an engine runs at most once.
+"""A plugin in Dask's scheduler: it reports what becomes of a client's tasks and of all workers, and for an
+engine it makes sure that every attempt runs at most once.
 
 The scheduler's own thread does no more for a transition than to append a small tuple; tuples are encoded and
 sent ten times a second. What waits is bounded: where the client does not listen for long, the oldest is
@@ -17,8 +17,7 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.metrics import time
 
 from flightlog.engines.dask import messages as m
-from flightlog.engines.dask.attempt import relay_topic_of, topic_of
-from flightlog.engines.dask.messages import ChunkGate, heard_topic
+from flightlog.engines.dask.messages import ChunkGate, heard_topic, topics, watch_name
 from flightlog.store.liveness import this_host
 
 CAPACITY = 50_000
@@ -36,24 +35,23 @@ FLUSH_S = 0.1
 SAMPLE_S = 1.0
 _WORKERS_CLIENT = "Client-worker-"
 """How Dask names the clients that tasks use to submit more tasks."""
+OWN_PREFIX = "flightlog-"
+"""What the keys of engines' attempts begin with."""
 _METRICS = ("cpu", "memory", "managed_bytes", "spilled_bytes")
 
 
 class SchedulerWatch(SchedulerPlugin):
     """Notes what concerns `client`; everything runs on the scheduler's thread.
 
-    Tasks are those the client submitted, and those that tasks submitted where no other client is connected,
-    but none whose key begins with `own_prefix`. With `mark`, each is annotated with this plugin's name, so
-    that workers know them. `up` is the topic on which workers and nannies report, `down` the one the client
-    listens on.
+    Tasks are those the client submitted, and those that tasks submitted where no other client is connected.
+    Each is annotated with this plugin's name, so that workers know them. `up` is the topic on which workers
+    and nannies report, `down` the one the client listens on.
     """
 
-    def __init__(
-        self, name: str, client: str, *, own_prefix: str | None, mark: bool, capacity: int = CAPACITY
-    ) -> None:
+    def __init__(self, name: str, client: str, *, capacity: int = CAPACITY) -> None:
         self.name = name
         self.up, self.down, self.heard, self.parcels = topics(name)
-        self._client, self._own_prefix, self._mark = client, own_prefix, mark
+        self._client = client
         self._ring: deque[tuple[Any, ...]] = deque()
         self._capacity = self._limit = capacity
         self._dropped = 0
@@ -103,7 +101,7 @@ class SchedulerWatch(SchedulerPlugin):
         """Tasks were submitted."""
         if client != self._client and not self._is_from_my_task(scheduler, client):
             return
-        now, mine, own = time(), self._mine, self._own_prefix
+        now, mine = time(), self._mine
         arguments = Arguments()
         new: list[tuple[Any, ...]] = []
         for key in tasks:
@@ -112,11 +110,8 @@ class SchedulerWatch(SchedulerPlugin):
             task = scheduler.tasks.get(key)
             if task is None or task.state in ("memory", "erred"):
                 continue  # computed before anybody watched
-            if own is not None and type(key) is str and key.startswith(own):
-                continue
             mine[key] = 1 if task.state == "processing" else 0
-            if self._mark:
-                task.annotations = {**(task.annotations or {}), self.name: 1}
+            task.annotations = {**(task.annotations or {}), self.name: 1}
             depends_on = [m.text_of_key(other.key) for other in task.dependencies] or None
             new.append((m.text_of_key(key), depends_on, arguments.of(task.run_spec)))
         by = stimulus_id.rpartition("-by-")[2] if "-by-" in stimulus_id else None
@@ -269,11 +264,6 @@ class SchedulerWatch(SchedulerPlugin):
         return people == [self._client]
 
 
-def topics(name: str) -> tuple[str, str, str, str]:
-    """Up from workers, down to the client, the client's word that it heard, and parcels of files."""
-    return f"{name}-up", f"{name}-down", f"{name}-heard", f"{name}-files"
-
-
 async def takes_names(dask_scheduler: Any = None) -> bool:
     """Whether a client may name what it submits, as it may its span: `update_graph` passes the name on to
     `SchedulerWatch`.
@@ -367,84 +357,76 @@ NOWHERE = "flightlog://nowhere"
 """The address of no worker."""
 
 
-class Once(SchedulerPlugin):
-    """Keeps Dask from running an engine's attempts again, which it would do with what a dead worker had.
+class EngineWatch(SchedulerWatch):
+    """Watches for an engine, whose attempts are tasks of its own client and reported by their workers.
 
-    It touches nothing but keys of its engine. It also empties the scheduler's memory of the engine's
-    messages, which would keep a thousand of them, and leaves by itself when the engine's client is gone.
+    It keeps Dask from running one again, which it would do with what a dead worker had, and says what Dask
+    does with them that their workers cannot say.
     """
 
     def __init__(self, engine: str, client: str) -> None:
-        self.name = f"flightlog-once-{engine}"
-        self._mark, self._client = f"-{engine}-", client
-        self._topic = topic_of(engine)
-        self._relay_topic = relay_topic_of(engine)
-        self._scheduler: Any = None
-        self._gate: ChunkGate | None = None
+        super().__init__(watch_name(engine), client)
+        self._engine = engine
         self._places: dict[str, Any] = {}
-        """The workers that our tasks were given to."""
+        """The workers that attempts were given to."""
 
-    async def start(self, scheduler: Any) -> None:
-        """Registered."""
-        self._scheduler = scheduler
-        self._gate = ChunkGate(scheduler, self._relay_topic, self._pass_on)
-
-    def update_graph(self, scheduler: Any, *, tasks: list[Any], **_more: Any) -> None:
-        """New tasks: the first loss of a worker is one too many for ours."""
+    def update_graph(self, scheduler: Any, *, tasks: list[Any], **more: Any) -> None:
+        """New tasks: the first loss of a worker is one too many for attempts."""
         for key in tasks:
-            if self._is_ours(key):
+            if self._is_attempt(key):
                 scheduler.tasks[key].suspicious = scheduler.allowed_failures
+        others = [key for key in tasks if not self._is_attempt(key)]
+        super().update_graph(scheduler, tasks=others, **more)
 
-    def transition(self, key: Any, start: str, finish: str, *_args: Any, **_more: Any) -> None:
+    def transition(self, key: Any, start: str, finish: str, *args: Any, **facts: Any) -> None:
         """A task changed its state."""
-        if not self._is_ours(key):
-            return
-        if finish == "processing":
+        if not self._is_attempt(key):
+            super().transition(key, start, finish, *args, **facts)
+        elif finish == "processing":
             self._places[key] = self._scheduler.tasks[key].processing_on
         elif finish == "erred":
-            self._places.pop(key, None)
-            self._tell("erred", key)
-        elif finish == "released" and start in {"processing", "memory"}:
             place = self._places.pop(key, None)
-            task = self._scheduler.tasks.get(key)
+            killed = facts.get("worker") is not None and not facts.get("startstops")
+            self._tell_lost(key, place if killed else None)
+        elif finish == "released" and start in {"processing", "memory"}:
+            place, task = self._places.pop(key, None), self._scheduler.tasks.get(key)
             # It would be run again: its worker leaves, or left with the result.
             if task is not None and task.who_wants:
-                nanny = None if place is None else place.nanny
-                self._tell("moved" if start == "processing" else "gone", key, place and place.address, nanny)
+                if start == "memory":
+                    self._tell(m.GONE, key)
+                else:
+                    self._tell_lost(key, place)
                 task.worker_restrictions = {NOWHERE}  # until it is forgotten, which cannot be done from here
-                self._scheduler.loop.add_callback(self._forget, key)
+                self._scheduler.loop.add_callback(self._let_go, key)
         elif finish == "forgotten":
             self._places.pop(key, None)
 
-    def _forget(self, key: str) -> None:
+    def restart(self, scheduler: Any) -> None:  # noqa: ARG002 - Dask's signature
+        """Somebody restarted the cluster: all tasks are forgotten."""
+        self._tell(m.RESTART)
+
+    def log_event(self, topic: str, msg: Any) -> None:
+        """What workers note of attempts goes to the engine: the scheduler's own log keeps nothing of it."""
+        if topic == self.name:
+            self._forget(topic)
+        else:
+            super().log_event(topic, msg)
+
+    def _let_go(self, key: str) -> None:
         if self._client in self._scheduler.clients:
             self._scheduler.client_releases_keys([key], self._client, stimulus_id=self.name)
 
-    def restart(self, scheduler: Any) -> None:  # noqa: ARG002 - Dask's signature
-        """Somebody restarted the cluster: all tasks are forgotten."""
-        self._tell("restart", "")
+    def _is_attempt(self, key: Any) -> bool:
+        return isinstance(key, str) and key.startswith(OWN_PREFIX) and f"-{self._engine}-" in key
 
-    def log_event(self, topic: str, msg: Any) -> None:
-        """An event was sent on: what the scheduler keeps of ours serves nobody."""
-        heard = topic == heard_topic(self._relay_topic)
-        if heard and self._gate is not None:
-            self._gate.hear(int(msg))
-        if heard or topic == self._topic:
-            broker = getattr(self._scheduler, "_broker", None)
-            if broker is not None:
-                broker.truncate(topic)
+    def _tell_lost(self, key: str, place: Any) -> None:
+        if place is None:
+            self._tell(m.REFUSED, key)
+        else:
+            self._tell(m.LOST, key, place.address, bool(place.nanny))
 
-    def remove_client(self, scheduler: Any, client: str) -> None:
-        """A client is gone: ours may have exited unexpectedly."""
-        if client == self._client and self.name in scheduler.plugins:
-            scheduler.remove_plugin(self.name)
-
-    def _pass_on(self, parcel: bytes) -> None:
-        event = (time(), parcel)
-        self._scheduler.client_send(self._client, {"op": "event", "topic": self._relay_topic, "event": event})
-
-    def _is_ours(self, key: Any) -> bool:
-        return isinstance(key, str) and key.startswith("flightlog-") and self._mark in key
-
-    def _tell(self, what: str, key: str, worker: str | None = None, nanny: str | None = None) -> None:
-        self._scheduler.log_event(self._topic, [what, key, worker, nanny])
+    def _tell(self, kind: str, *facts: Any) -> None:
+        """Say something that must not be dropped; at once, after what waits as far as the client takes it."""
+        self._flush()
+        self.sent += 1
+        self._send(self.down, m.encode([(kind, time(), *facts)]))

@@ -17,6 +17,7 @@ from dask.utils import key_split
 from flightlog.core.redaction import redact_text
 from flightlog.engines.dask import messages as m
 from flightlog.engines.dask.worker_plugin import span_id
+from flightlog.engines.exit_reason import ExitReason
 from flightlog.events import (
     Event,
     Failure,
@@ -35,17 +36,16 @@ from flightlog.record.values import bounded, clean
 MAX_REMEMBERED = 100_000
 """Ended keys whose number of lives is remembered, and failures that wait for their end."""
 
-Make = Callable[[str], Iterable[Event]]
-Defer = Callable[[str, Make], None]
+Defer = Callable[[str, Callable[[ExitReason], Iterable[Event]]], None]
 Iso = Callable[[float], str]
 
 
 class Lives:
     """Turns messages into task events; one thread at a time.
 
-    `defer(worker, make)` calls `make` with the reason of a worker's death when that is known, and emits what
-    it gives. `requests` says how often this client asked for a key, `is_beside_scheduler` whether a worker
-    shares the scheduler's clock.
+    `defer(worker, make)` calls `make` with how a worker ended when that is known, and emits what it gives.
+    `requests` says how often this client asked for a key, `is_beside_scheduler` whether a worker shares the
+    scheduler's clock.
     """
 
     def __init__(
@@ -240,7 +240,7 @@ class Lives:
             yield self._failure(life, report, stamp)
         elif worker is not None and not steps:
             life.lost.append(worker)
-            self._defer(worker, lambda reason: self._killed(life, at, worker, reason))
+            self._defer(worker, lambda death: self._killed(life, at, worker, death.reason))
         else:
             spent = Steps(steps, None)
             yield from self._caught_up(life, spent, worker, run_id)
@@ -293,17 +293,19 @@ class Lives:
             life.lost.append(worker)
             ids, where, stamp = self._ids(life), {**self._where(life), "worker": worker}, self._iso(at)
 
-            def lost(reason: str) -> Iterable[Event]:
+            def lost(death: ExitReason) -> Iterable[Event]:
                 yield Failure(
                     timestamp=stamp,
                     scope="task",
                     error_type="WorkerLost",
-                    message=reason,
+                    message=death.reason,
                     traceback=None,
                     fingerprint=None,
                     **where,
                 )
-                yield TaskRetried(timestamp=stamp, reason=f"its worker {worker} was lost: {reason}", **ids)
+                yield TaskRetried(
+                    timestamp=stamp, reason=f"its worker {worker} was lost: {death.reason}", **ids
+                )
 
             self._defer(worker, lost)
         elif is_given_up(stimulus):

@@ -18,9 +18,11 @@ import msgspec
 from flightlog.core.units import format_bytes
 from flightlog.engines.dask import messages as m
 from flightlog.engines.dask.watched_tasks import bound, plain_stimulus
+from flightlog.engines.execute import Started
 from flightlog.engines.exit_reason import ExitReason
 from flightlog.events import (
     Event,
+    JobStarted,
     ResourceSample,
     SpanEvent,
     UserEvent,
@@ -34,6 +36,8 @@ PATIENCE_S = 2.0
 """How long a worker's end, or a transfer, waits for what others have to say of it."""
 MAX_DEATHS = 10_000
 
+OnDeath = Callable[["WorkerDeath"], Iterable[Event]]
+
 _STIMULI = {
     "handle-worker-cleanup": "its connection to the scheduler closed",
     "check-worker-ttl": "it sent no heartbeat",
@@ -45,6 +49,15 @@ _STIMULI = {
     "restart": "the cluster was restarted",
 }
 _sample = msgspec.json.Decoder(ResourceSample).decode
+
+
+class WorkerDeath(ExitReason, frozen=True):
+    """How a worker ended: Dask's reason, its exit code and signal, and the kernel's word on memory, as far as
+    known.
+    """
+
+    began: dict[int, Started] | None = None
+    """Attempts of an engine that it had begun and not ended, by their numbers; None where nobody can tell."""
 
 
 class _ObservedWorker:
@@ -64,7 +77,7 @@ class _ObservedWorker:
 
 
 class Workers:
-    """Turns messages into events; one thread at a time, but for `death_of`.
+    """Turns messages into events; one thread at a time.
 
     `parent_of_transfer` gives the span of the task that a transfer was made for.
     """
@@ -85,9 +98,9 @@ class Workers:
         self._scheduler_host: str | None = None
         self._gone: OrderedDict[str, str] = OrderedDict()
         """Why workers went away, in Dask's words."""
-        self._nannies: OrderedDict[str, ExitReason] = OrderedDict()
+        self._nannies: OrderedDict[str, WorkerDeath] = OrderedDict()
         self._over_limit: OrderedDict[str, int] = OrderedDict()
-        self._deferred: list[tuple[float, str, Callable[[str], Iterable[Event]]]] = []
+        self._deferred: list[tuple[float, str, OnDeath]] = []
         self._transfers: list[tuple[float, m.Message]] = []
         self._speaker: dict[str, str] = {}
         """The worker whose word is taken on its host."""
@@ -107,7 +120,9 @@ class Workers:
                 self._over_limit[message[2]] = message[3]
                 bound(self._over_limit, MAX_DEATHS)
             case m.DEATH:
-                self._nannies[message[2]] = ExitReason(message[3], message[4], message[5])
+                began = {serial: Started(*start) for serial, start in message[6]}
+                _, _, address, reason, exit_code, signal, _ = message
+                self._nannies[address] = WorkerDeath(reason, exit_code, signal, began)
                 bound(self._nannies, MAX_DEATHS)
             case m.METRICS:
                 return self._metrics(message)
@@ -123,7 +138,7 @@ class Workers:
         events: list[Event] = []
         for until, worker, make in self._deferred:
             if all_of_it or now >= until or worker in self._nannies:
-                events += make(self._reason(worker))
+                events += make(self.death_of(worker))
             else:
                 waiting.append((until, worker, make))
         self._deferred = waiting
@@ -131,9 +146,9 @@ class Workers:
         self._transfers = self._transfers[len(ready) :]
         return events + [self._transfer(one) for one in ready]
 
-    def defer(self, worker: str, make: Callable[[str], Iterable[Event]]) -> None:
-        """Emit what `make` gives for the reason of a worker's end, when that is known."""
-        self._deferred.append((self._clock() + PATIENCE_S, worker, make))
+    def defer(self, worker: str, make: OnDeath, patience_s: float = PATIENCE_S) -> None:
+        """Emit what `make` gives for a worker's end, when that is known."""
+        self._deferred.append((self._clock() + patience_s, worker, make))
 
     @property
     def awaits_reasons(self) -> bool:
@@ -145,14 +160,19 @@ class Workers:
         worker = self._workers.get(address or "")
         return worker is not None and worker.pid is not None and worker.host == self._scheduler_host
 
-    def death_of(self, address: str) -> ExitReason | None:
-        """How a worker ended, as far as known by now; None while nobody has heard of its end."""
-        if address not in self._gone and address not in self._nannies:
-            return None
+    def death_of(self, address: str) -> WorkerDeath:
+        """How a worker ended, as far as known by now: everything that is known of it, the surest first."""
+        parts = []
+        if address in self._over_limit:
+            rss = format_bytes(self._over_limit[address])
+            parts.append(f"its nanny ended it for memory: {rss} resident was over its limit")
         nanny = self._nannies.get(address)
-        if nanny is None:
-            return ExitReason(self._reason(address))
-        return ExitReason(self._reason(address), nanny.exit_code, nanny.signal)
+        if nanny is not None:
+            parts.append(nanny.reason)
+        if address in self._gone:
+            parts.append(self._gone[address])
+        reason = "; ".join(parts) or "Dask lost its worker; nobody saw how it ended"
+        return msgspec.structs.replace(nanny or WorkerDeath(reason), reason=reason)
 
     def end(self, at: float, reason: str) -> Iterable[Event]:
         """All that is left to say, when watching ends."""
@@ -184,12 +204,13 @@ class Workers:
         return self._introduce(address) if worker.pid is not None else []
 
     def _hello(self, message: m.Message) -> list[Event]:
-        _, at, address, host, pid, cpus = message
+        _, at, address, host, pid, cpus, job = message
         if address in self._gone and address not in self._workers:
             return []
         worker = self._workers.setdefault(address, _ObservedWorker(at))
         worker.host, worker.pid, worker.cpus = host, pid, cpus
-        return self._introduce(address) if worker.nthreads is not None else []
+        jobs: list[Event] = [] if job is None else [msgspec.convert(job, JobStarted)]
+        return (self._introduce(address) if worker.nthreads is not None else []) + jobs
 
     def _introduce(self, address: str) -> list[Event]:
         """Say that a worker is there, once, when its host and process id are known; or late, without."""
@@ -228,31 +249,11 @@ class Workers:
             uptime_s = max(at - worker.since, 0.0)
             return [*events, WorkerRemoved(reason=self._gone[address], uptime_s=uptime_s, **who)]
 
-        def lost(reason: str) -> list[Event]:
-            death = self._nannies.get(address)
-            return [
-                WorkerLost(
-                    reason=reason,
-                    exit_code=death.exit_code if death else None,
-                    signal=death.signal if death else None,
-                    **who,
-                )
-            ]
+        def lost(death: WorkerDeath) -> list[Event]:
+            return [WorkerLost(reason=death.reason, exit_code=death.exit_code, signal=death.signal, **who)]
 
         self.defer(address, lost)
         return events
-
-    def _reason(self, address: str) -> str:
-        """Everything that is known of a worker's end, the surest first."""
-        parts = []
-        if address in self._over_limit:
-            rss = format_bytes(self._over_limit[address])
-            parts.append(f"its nanny ended it for memory: {rss} resident was over its limit")
-        if address in self._nannies:
-            parts.append(self._nannies[address].reason)
-        if address in self._gone:
-            parts.append(self._gone[address])
-        return "; ".join(parts) or "unknown"
 
     # --- what they use
 

@@ -20,13 +20,14 @@ from distributed.diagnostics.plugin import NannyPlugin, WorkerPlugin
 
 from flightlog.core.redaction import redact_text
 from flightlog.engines.dask import messages as m
-from flightlog.engines.dask.messages import hand_over
-from flightlog.engines.dask.scheduler_plugin import topics
+from flightlog.engines.dask.attempt import read_began
+from flightlog.engines.dask.messages import hand_over, topics, watch_name
 from flightlog.engines.exit_reason import OomKills, describe_exit
+from flightlog.engines.worker_recording import UNSAMPLED, WorkerRecording
 from flightlog.events import UserEvent
-from flightlog.record.context import CARRIES_CONTEXT, RUN
+from flightlog.record.context import CARRIES_CONTEXT
+from flightlog.record.environment import job_here
 from flightlog.record.failure import FailureText, describe
-from flightlog.record.joining import join, leave_run
 from flightlog.record.run import LiveRun
 from flightlog.record.span import RootSpan, current
 from flightlog.record.values import bounded
@@ -38,6 +39,8 @@ log = logging.getLogger("flightlog")
 BEAT_S = 0.25
 """A task that executes for longer than this is known to do so while it does."""
 SAMPLE_BEATS = 4
+LEAVE_S = 5.0
+"""How long what was recorded elsewhere than in the run directory may take to be sent home."""
 MAX_WAITING = 10_000
 """Reports kept while the scheduler cannot be reached; then the oldest are dropped, and counted."""
 
@@ -49,10 +52,11 @@ class WorkerWatch(WorkerPlugin):
     is what the span ids of tasks begin with. The machine is sampled unless it is `sampled_host`.
     """
 
-    def __init__(self, name: str, token: str, place: dict[str, str], sampled_host: str | None) -> None:
-        self.name = name
+    def __init__(self, token: str, place: dict[str, str], sampled_host: str | None) -> None:
+        self.name = watch_name(token)
         self._token, self._place, self._sampled_host = token, place, sampled_host
         self._worker: Any = None
+        self._recording: WorkerRecording
         self._run: LiveRun | None = None
         self._execute: Any = None
         self._wrapper: Any = None
@@ -65,17 +69,20 @@ class WorkerWatch(WorkerPlugin):
         self._stopped = False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return WorkerWatch, (self.name, self._token, self._place, self._sampled_host)
+        return WorkerWatch, (self._token, self._place, self._sampled_host)
 
     async def setup(self, worker: Any) -> None:
         """Begin to watch."""
         self._worker = worker
+        host, address = this_host(), worker.address
         cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-        self._say([m.HELLO, time.time(), worker.address, this_host(), os.getpid(), cpus])
+        job = job_here(os.environ, worker=address, host=host)
+        self._say([m.HELLO, time.time(), address, host, os.getpid(), cpus, job])
         known = worker.transfer_incoming_log
         self._last_transfer = known[-1] if known else None
         if self._place:
-            await asyncio.to_thread(self._join)
+            self._recording = WorkerRecording(address, UNSAMPLED, self._send_home)
+            self._run = await asyncio.to_thread(self._recording.join, self._place)
         for executor in worker.executors.values():
             if "ThreadPoolExecutor" in str(type(executor)):  # as Dask itself tells those that get the context
                 setattr(executor, CARRIES_CONTEXT, True)
@@ -101,7 +108,7 @@ class WorkerWatch(WorkerPlugin):
             log.debug("the last beat of the watch on this worker failed", exc_info=True)
         self._say_what_is_lost(run)
         if run is not None and not run.owned:
-            await asyncio.to_thread(self._leave, run)
+            await asyncio.to_thread(self._recording.leave, LEAVE_S)
 
     def _say_what_is_lost(self, run: LiveRun | None) -> None:
         """The scheduler was not to be reached to the last: what it was to be told is counted in the run
@@ -118,26 +125,6 @@ class WorkerWatch(WorkerPlugin):
         run.emit(UserEvent(name="dask.dropped", fields={"messages": lost, "worker": self._worker.address}))
 
     # --- inside tasks
-
-    def _join(self) -> None:
-        try:
-            from flightlog.engines.relay.recording import place_here
-
-            self._run = join(place_here(self._place, self._send_home)[RUN])
-        except Exception as error:  # noqa: BLE001 - the worker works, recorded or not
-            log.warning("spans inside tasks of this worker are not recorded: %r", error)
-
-    def _leave(self, run: LiveRun) -> None:
-        """Close this process's files of the run; where they are elsewhere, send them home. It may be joined
-        again.
-        """
-        from flightlog.engines.relay.recording import depart
-
-        try:
-            depart(self._place, 5.0)
-            leave_run(run.path)
-        except Exception as error:  # noqa: BLE001 - the worker goes on
-            log.warning("a run could not be left in good order: %r", error)
 
     def _send_home(self, parcel: bytes) -> None:
         """Hand a parcel to the scheduler, which passes it on; waits until it did. Never on the event loop."""
@@ -318,15 +305,15 @@ class NannyWatch(NannyPlugin):
 
     restart = False
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, token: str) -> None:
+        self.name, self._token = watch_name(token), token
         self._nanny: Any = None
         self._oom: OomKills | None = None
         self._stopped = False
         self._wrapped: list[tuple[Any, str, Any, Any]] = []
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return NannyWatch, (self.name,)
+        return NannyWatch, (self._token,)
 
     def setup(self, nanny: Any) -> None:
         """Listen, to the process there is and to those that follow it."""
@@ -368,5 +355,6 @@ class NannyWatch(NannyPlugin):
         if address is None:
             return
         death = describe_exit(None if exit_code == _UNKNOWN else exit_code, self._oom)
-        message = [m.DEATH, time.time(), address, death.reason, death.exit_code, death.signal]
+        began = list(read_began(self._token, address).items())
+        message = [m.DEATH, time.time(), address, death.reason, death.exit_code, death.signal, began]
         nanny.log_event(topics(self.name)[0], m.encode([message]))
