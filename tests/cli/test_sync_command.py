@@ -16,7 +16,7 @@ from flightlog.core.units import format_bytes
 from flightlog.events import Metric
 from flightlog.store.remote.copies import list_remote
 from flightlog.store.remote.objects import open_objects
-from flightlog.store.remote.state import sole_uploader, states_of
+from flightlog.store.remote.state import copies_of, sole_uploader, states_of
 from flightlog.store.run import Run
 
 Captured = pytest.CaptureFixture[str]
@@ -166,8 +166,8 @@ def test_a_place_that_refuses_is_one_sentence_and_exit_code_1(
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
     assert err.startswith(f"flightlog: {RUN_ID}: file://{tmp_path}/there/deeper ")
-    (state,) = states_of(run)
-    assert (state.complete, state.unsent_bytes) == (False, size(run))
+    (copy,) = copies_of(run)
+    assert (copy.state, copy.unsent_bytes) == ("behind", size(run))
 
 
 PROGRAM = """

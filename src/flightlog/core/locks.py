@@ -95,6 +95,29 @@ def locked(path: Path, *, wait_s: float | None = 0.0, create: bool = True) -> It
             lock.release()
 
 
+@contextmanager
+def sole_holder(path: Path, us: str, *, wait_s: float = 0.0) -> Iterator[str | None]:
+    """Keep other processes from what a file stands for; gives None, or what the holder says of itself, which
+    may be nothing. `us` is what others are told.
+
+    The folder is made where it is missing. One that cannot be written guards nothing.
+    """
+    try:
+        path.parent.mkdir(exist_ok=True)
+        lock = try_lock(path, wait_s=wait_s, mode=0o644)
+    except OSError:
+        yield None
+        return
+    if lock is None:
+        yield holder_of(path, 200)
+        return
+    try:
+        lock.write(us.encode())
+        yield None
+    finally:
+        lock.release()
+
+
 def is_locked(path: Path) -> bool:
     """Whether some process holds the lock of a file, without keeping anybody from it; False where there is no
     file.

@@ -24,7 +24,7 @@ import msgspec
 from msgspec import Struct, field
 
 from flightlog.core.errors import FlightlogError, MissingExtra, UsageError
-from flightlog.core.locks import holder_of, try_lock
+from flightlog.core.locks import sole_holder
 from flightlog.core.retry import delays_s
 from flightlog.export.base import Exported, ExportOptions, refuse
 from flightlog.export.otlp.batches import Batch, OtlpReader
@@ -369,28 +369,14 @@ def checkpoint_file(run: Path, addresses: Iterable[str]) -> Path:
 
 @contextmanager
 def alone(path: Path, where: str) -> Iterator[None]:
-    """Send to one place from one process at a time; raises `FlightlogError` where another one does.
-
-    A folder that cannot be written guards nothing.
-    """
-    file = path.with_suffix(".lock")
-    try:
-        path.parent.mkdir(exist_ok=True)
-        lock = try_lock(file, mode=0o644)
-    except OSError:
+    """Send to one place from one process at a time; raises `FlightlogError` where another one does."""
+    with sole_holder(path.with_suffix(".lock"), f"{os.getpid()}\n") as pid:
+        if pid is not None:
+            raise FlightlogError(
+                f"the run is being sent to {where} already, by process {pid or 'unknown'}: wait until it has "
+                "ended, or end that process and send again, which resumes where it stopped"
+            )
         yield
-        return
-    if lock is None:
-        pid = holder_of(file, 20) or "unknown"
-        raise FlightlogError(
-            f"the run is being sent to {where} already, by process {pid}: wait until it has ended, "
-            "or end that process and send again, which resumes where it stopped"
-        )
-    try:
-        lock.write(f"{os.getpid()}\n".encode())
-        yield
-    finally:
-        lock.release()
 
 
 DEFAULT = "http://localhost:4318"

@@ -125,19 +125,13 @@ class RemoteCopies:
         if known and digest.hexdigest() not in known:
             raise make_error("changed", self.address, f"{name}: SHA-256 is not the one that its note says")
 
-    def _notes_listed(self, run_id: str) -> list[Any]:
-        return [one for one in self.objects.entries(f"{run_id}/{FOLDER}") if parse_note_name(one.name)]
-
     def _newest(self, run_id: str) -> Iterator[SyncNote]:
         revisions: dict[str, list[int]] = {}
-        for one in self._notes_listed(run_id):
-            named = parse_note_name(one.name)
-            assert named is not None
-            revisions.setdefault(named[0], []).append(named[1])
+        for one in self.objects.entries(f"{run_id}/{FOLDER}"):
+            if named := parse_note_name(one.name):
+                revisions.setdefault(named[0], []).append(named[1])
         for uploader, found in sorted(revisions.items()):
-            for revision in sorted(
-                found, reverse=True
-            ):  # one that was cut off is no note: the one before holds
+            for revision in sorted(found, reverse=True):  # one that was cut off is none: the one before holds
                 name = f"{run_id}/{note_name(uploader, revision)}"
                 note = decode_document(self.objects.read(name), SyncNote, name).value
                 if note is not None:
@@ -309,12 +303,9 @@ class RemoteCheck(Struct, frozen=True, kw_only=True):
     """The files that they are about, by their paths: what `Uploader.sync` should send again."""
 
 
-def check_copy(run: Path | None, run_id: str, remote: RemoteCopies, observer: Observer) -> RemoteCheck:
+def check_copy(run: Path, run_id: str, remote: RemoteCopies, observer: Observer) -> RemoteCheck:
     """Read a copy again, in bounded memory. Of a run that has ended each file is also held against the one
-    here.
-
-    `run` is None where there is nothing here to compare with. Raises `RemoteError` where the place does not
-    answer.
+    here. Raises `RemoteError` where the place does not answer.
     """
     broken: dict[str, str] = {}
     digests: dict[str, str] = {}
@@ -326,10 +317,10 @@ def check_copy(run: Path | None, run_id: str, remote: RemoteCopies, observer: Ob
             if error.kind not in {"gone", "changed"}:
                 raise
             broken[file.path] = str(error)
-    if run is not None and has_settled(run, observer):
+    if has_settled(run, observer):
         broken = {**_differences(run, digests), **broken}
     problems = [f"{path}: {why}" for path, why in sorted(broken.items())]
-    if not files and (run is None or list_files(run)):
+    if not files and list_files(run):
         problems = ["nothing of it is there"]
     return RemoteCheck(
         run_id=run_id,

@@ -37,11 +37,6 @@ class LocalFile(Struct, frozen=True):
         """What file it is, whatever its name."""
         return self.device, self.inode
 
-    @property
-    def state(self) -> tuple[int, int, int]:
-        """The same while nobody has written into it or replaced it."""
-        return self.inode, self.size, self.mtime_ns
-
 
 def name_of(run: Path) -> str:
     """The name under which a run is copied: its folder's, or the one in `run.json`. Raises `UsageError`

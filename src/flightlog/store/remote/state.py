@@ -14,11 +14,11 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
-from flightlog.core.locks import holder_of, is_locked, try_lock
+from flightlog.core.locks import is_locked, sole_holder
 from flightlog.store import layout
 from flightlog.store.documents import read_document, write_document
 from flightlog.store.read.files import read_regular
-from flightlog.store.remote.local import list_files
+from flightlog.store.remote.local import LocalFile, list_files
 
 _LOCK = "sync.lock"
 _SOURCE = "sync-source.json"
@@ -33,6 +33,12 @@ class SentFile(Struct, array_like=True):
     mtime_ns: int
     version: str
 
+    def is_of(self, file: LocalFile, *, grown: bool = False) -> bool:
+        """Whether a file is still as it was, or has at most `grown`; numbers of devices are a host's own."""
+        if grown:
+            return self.inode == file.inode and file.size >= self.size
+        return (self.inode, self.size, self.mtime_ns) == (file.inode, file.size, file.mtime_ns)
+
 
 class SyncState(Struct, kw_only=True):
     """`sync-<address>.json`: one address that a run is copied to. Holds no credentials; losing it costs time
@@ -46,11 +52,8 @@ class SyncState(Struct, kw_only=True):
     """All of the run was there, and the run had ended."""
     synced_at: str | None = None
     """When all that was new had been copied for the last time."""
-    unsent_bytes: int = 0
-    """What was not copied, as of the last attempt."""
     problem: str | None = None
-    """Why not; None where the last attempt succeeded."""
-    problem_at: str | None = None
+    """Why something was not copied; None where the last attempt succeeded."""
     files: dict[str, SentFile] = field(default_factory=dict)
 
 
@@ -130,21 +133,9 @@ def sole_uploader(run: Path) -> Iterator[str | None]:
 
     In a folder that cannot be written one process copies at a time by custom.
     """
-    file = run / layout.FOLLOWERS / _LOCK
-    try:
-        file.parent.mkdir(exist_ok=True)
-        lock = try_lock(file, wait_s=_WAIT_S, mode=0o644)
-    except OSError:
-        yield None
-        return
-    if lock is None:
-        yield holder_of(file, 200) or "another process"
-        return
-    try:
-        lock.write(f"process {os.getpid()} on {os.uname().nodename}".encode())
-        yield None
-    finally:
-        lock.release()
+    us = f"process {os.getpid()} on {os.uname().nodename}"
+    with sole_holder(run / layout.FOLLOWERS / _LOCK, us, wait_s=_WAIT_S) as other:
+        yield other or (None if other is None else "another process")
 
 
 def is_followed(run: Path) -> bool:
@@ -223,7 +214,7 @@ def _unsent(run: Path, state: SyncState) -> int:
     unsent = 0
     for file in list_files(run):
         seen = state.files.get(file.path)
-        if file.kind == "tail" or (seen is not None and (seen.inode, seen.size, seen.mtime_ns) == file.state):
+        if file.kind == "tail" or (seen is not None and seen.is_of(file)):
             continue
         grew = seen is not None and file.kind == "lines" and file.size >= seen.size
         unsent += file.size - (seen.size if grew and seen is not None else 0)

@@ -126,10 +126,11 @@ class Uploader:
                 self._commit(files, complete=complete)
                 self._there.sweep()
         except (RemoteError, OSError) as error:
-            self._note_problem(error)
+            self.state.problem, self.state.complete = str(error), False
+            self._there.forget()
+            write_state(self.run, self.state)
             raise
-        self.state.problem = self.state.problem_at = None
-        self.state.unsent_bytes = 0
+        self.state.problem = None
         self.state.synced_at = _moment(self.now())
         write_state(self.run, self.state)
         return Synced(
@@ -302,9 +303,9 @@ class Uploader:
 
     def _is_seen(self, file: LocalFile, there: RemoteFile, *, grown: bool = False) -> bool:
         seen = self.state.files.get(file.path)
-        if seen is None or seen.version != there.version or (seen.device, seen.inode) != file.identity:
+        if seen is None or (seen.version, seen.device) != (there.version, file.device):
             return False
-        return file.size >= seen.size if grown else (seen.size, seen.mtime_ns) == (file.size, file.mtime_ns)
+        return seen.is_of(file, grown=grown)
 
     def _carried(self, listing: Sequence[LocalFile], there: dict[str, RemoteFile]) -> dict[str, RemoteFile]:
         """Files of lines that were renamed since, a full one put aside: their pieces stay what they are."""
@@ -364,22 +365,6 @@ class Uploader:
         assert self._there.newest is not None
         self.state.uploader, self.state.revision = self.uploader, self._there.newest.revision
         self.state.complete = complete
-
-    def _note_problem(self, error: Exception) -> None:
-        there = self._there.files()
-        unsent = 0
-        try:
-            for file in list_files(self.run):
-                before = there.get(file.path)
-                if before is None or not self._is_seen(file, before):
-                    unsent += file.size - (before.size if before is not None and file.kind == "lines" else 0)
-        except OSError:
-            unsent = self.state.unsent_bytes
-        self.state.unsent_bytes = max(unsent, 0)
-        self.state.problem, self.state.problem_at = str(error), _moment(self.now())
-        self.state.complete = False
-        self._there.forget()
-        write_state(self.run, self.state)
 
 
 def _agree(before: Sequence[LocalFile], after: Sequence[LocalFile], settled: bool) -> bool:
