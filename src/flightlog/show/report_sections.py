@@ -333,7 +333,7 @@ def _loss(loss: float | None) -> str:
     return "" if loss is None else f"{loss:.6g}"
 
 
-_PARTS = {
+TIME_PARTS = {
     "run": "Completed work",
     "unfinished": "In flight",
     "failed": "Failed work",
@@ -342,6 +342,7 @@ _PARTS = {
     "startup": "Worker start-up",
     "idle": "Idle",
 }
+"""Parts of worker time by their fields."""
 BAR = 24
 """Columns of a whole bar."""
 STEPS = 48
@@ -356,7 +357,7 @@ def time_sections(report: Report, width: int, *, links: int = 4) -> list[Section
 
 def _split(time: Shares, report: Report, width: int) -> Section:
     whole = time.whole
-    parts = [(name, getattr(whole, f"{part}_s")) for part, name in _PARTS.items()]
+    parts = [(name, getattr(whole, f"{part}_s")) for part, name in TIME_PARTS.items()]
     rows = [
         (name, format_percent(lasted / whole.total_s), format_duration(lasted), bar(lasted / whole.total_s))
         for name, lasted in sorted(parts, key=lambda part: -(part[1] or 0.0))
@@ -436,14 +437,15 @@ NO_RATE = "no rate was given"
 """The reason of a cost that is unknown because nothing was recorded of it."""
 NAMED = 3
 """How many items without an amount the first line names."""
-_PAID_FOR = {
+PAID_FOR = {
     "useful": "Useful work",
+    "unfinished": "In flight",
     "retried": "Retried",
     "failed": "Failed work",
-    "unfinished": "In flight",
-    "idle": "Idle",
     "starting": "Worker start-up",
+    "idle": "Idle",
 }
+"""Parts of a cost by their fields."""
 _ITEMS = {"storage": "Storage", "energy": "Energy", "egress": "Egress"}
 
 
@@ -487,7 +489,7 @@ def _priced(instance: str, cost: CostSummary) -> str:
 
 
 def _table(split: CostSplit) -> TableBlock:
-    parts = [(name, getattr(split, part)) for part, name in _PAID_FOR.items()]
+    parts = [(name, getattr(split, part)) for part, name in PAID_FOR.items()]
     rows = [
         (
             name,

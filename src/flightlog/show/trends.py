@@ -12,7 +12,7 @@ from flightlog.analyze.history.trends import LevelChange, Trend, TrendPoint, par
 from flightlog.core.text import plural
 from flightlog.core.units import format_percent
 from flightlog.show.document import table
-from flightlog.show.figures.trends import number_text, trend_scale, trend_value
+from flightlog.show.figures.lines import number_text, trend_scale, trend_value
 from flightlog.show.phrases import moment_text
 from flightlog.show.plot import LevelLine, plot, scale_of
 from flightlog.show.terminal import Ink, clean, width_of, wrap

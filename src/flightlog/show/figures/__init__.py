@@ -5,10 +5,16 @@ Each function is pure, and returns None where there is nothing to draw. Plotly i
 figure. Texts of a run pass through `plain`, so that Plotly finds no markup in them.
 """
 
-from flightlog.show.figures.comparison import comparison_figure, ratios_figure
 from flightlog.show.figures.durations import durations_figure, waits_figure
-from flightlog.show.figures.lines import chart_figure, curve_figure, curve_notes, limit_note
-from flightlog.show.figures.parts import cost_figure, critical_figure, shares_figure, spans_figure
+from flightlog.show.figures.lines import chart_figure, curve_figure, curve_notes, limit_note, trends_figure
+from flightlog.show.figures.parts import (
+    comparison_figure,
+    cost_figure,
+    critical_figure,
+    ratios_figure,
+    shares_figure,
+    spans_figure,
+)
 from flightlog.show.figures.style import (
     CONFIG,
     DARK,
@@ -20,7 +26,6 @@ from flightlog.show.figures.style import (
     with_theme,
 )
 from flightlog.show.figures.timeline import timeline_figure
-from flightlog.show.figures.trends import trends_figure
 
 __all__ = [
     "CONFIG",

@@ -1,14 +1,18 @@
-"""Figures of parts of a whole: critical path, worker time, cost, and spans as an icicle."""
+"""Figures of rows: parts of a whole (critical path, worker time, cost), the comparison of two runs, and spans
+as an icicle.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flightlog.core.text import plural
 from flightlog.core.units import format_percent
 from flightlog.show.figures.style import (
     BAD,
+    GOOD,
     HOVER,
     OTHER,
     PALETTE,
@@ -22,16 +26,19 @@ from flightlog.show.figures.style import (
     duration_text,
     ink_on,
     make_figure,
+    markers,
     name_text,
     plain,
+    rows_axis,
     time_scale,
 )
 from flightlog.show.phrases import money_text
-from flightlog.show.report_sections import link_name
+from flightlog.show.report_sections import PAID_FOR, TIME_PARTS, link_name
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
+    from flightlog.analyze.compare.results import Comparison
     from flightlog.analyze.cost.cost import CostSplit
     from flightlog.analyze.report.critical_path import CriticalPath
     from flightlog.analyze.report.spans import SpanNode, SpanTree
@@ -40,24 +47,62 @@ if TYPE_CHECKING:
 LINKS = 12
 WORKERS = 30
 """How many parts of the chain, and how many workers, have a row."""
-_KINDS = {"wait": WARN, "startup": "#bb8866", "program": QUIET}
-_TIME = (
-    ("run_s", "completed work", PALETTE[0]),
-    ("unfinished_s", "in flight", "#0088ff"),
-    ("failed_s", "failed work", BAD),
-    ("transfer_s", "transfer", PALETTE[2]),
-    ("scheduler_s", "scheduling overhead", WARN),
-    ("startup_s", "worker start-up", "#bb8866"),
-    ("idle_s", "idle", QUIET),
-)
-_COST = (
-    ("useful", "useful work", PALETTE[0]),
-    ("unfinished", "in flight", "#0088ff"),
-    ("retried", "retried", WARN),
-    ("failed", "failed work", BAD),
-    ("starting", "worker start-up", "#bb8866"),
-    ("idle", "idle", QUIET),
-)
+_START_UP = "#bb8866"
+_KINDS = {"wait": WARN, "startup": _START_UP, "program": QUIET}
+_PARTS = {
+    "Completed work": PALETTE[0],
+    "Useful work": PALETTE[0],
+    "In flight": "#0088ff",
+    "Retried": WARN,
+    "Failed work": BAD,
+    "Transfer": PALETTE[2],
+    "Scheduling overhead": WARN,
+    "Worker start-up": _START_UP,
+    "Idle": QUIET,
+}
+"""The colours of links of the critical path by kind, and of parts of time and cost by name."""
+
+
+class BarRow(NamedTuple):
+    """A bar with its text beside it; label, text and hover are safe."""
+
+    label: str
+    length: float
+    color: str
+    text: str
+    hover: str
+    base: float = 0.0
+
+
+def _rows_figure(
+    rows: Sequence[BarRow],
+    title: str,
+    scale: Scale,
+    ends: Sequence[float],
+    *,
+    row_px: int = 28,
+    nticks: int = 8,
+) -> Figure:
+    """A bar in each row, on an axis of amounts from one end to the other."""
+    labels = apart([row.label for row in rows])
+    return make_figure(
+        [
+            bars(
+                labels,
+                scale.of(row.length for row in rows),
+                {"color": [row.color for row in rows]},
+                [row.hover for row in rows],
+                text=[row.text for row in rows],
+                textposition="outside",
+                cliponaxis=False,
+                **({"base": scale.of(row.base for row in rows)} if any(row.base for row in rows) else {}),
+            )
+        ],
+        x=amount_axis(title, scale, ends, nticks=nticks),
+        y=rows_axis(labels),
+        plot_px=row_px * len(labels),
+        bargap=0.25,
+    )
 
 
 def critical_figure(path: CriticalPath, *, colors: Mapping[str, str] | None = None) -> Figure | None:
@@ -67,54 +112,42 @@ def critical_figure(path: CriticalPath, *, colors: Mapping[str, str] | None = No
         return None
     if colors is None:
         colors = colors_of(part.name for part in parts if part.kind in {"task", "span"})
-    shown, rest = parts[:LINKS], parts[LINKS:]
-    labels = [plain(link_name(part.kind, part.name[:200]), 44) for part in shown]
-    lengths = [part.seconds for part in shown]
-    paint = [_KINDS.get(part.kind) or colors.get(part.name, OTHER) for part in shown]
-    facts = [
-        f"<b>{label}</b><br>{duration_text(part.seconds)}, {_percent(part.share)} of the wall time, in "
-        + plural(part.links, "segment")
-        + (f"<br>max. saving {duration_text(part.saves_s)}" if part.saves_s is not None else "")
-        for label, part in zip(labels, shown, strict=True)
-    ]
-    texts = [f"{duration_text(part.seconds)} ({_percent(part.share)})" for part in shown]
-    if rest:
-        labels.append(f"{len(rest):,} shorter parts")
-        lengths.append(sum(part.seconds for part in rest))
-        paint.append(OTHER)
-        texts.append(f"{duration_text(lengths[-1])} ({_percent(sum(part.share for part in rest))})")
-        facts.append(f"{labels[-1]}: {texts[-1]}")
-    scale = time_scale(max(lengths))
-    return make_figure(
-        [row_bars(labels, scale.of(lengths), paint, facts, texts)],
-        x=amount_axis(f"time on the critical path, {scale.words}", scale, [0, 1.22 * max(lengths)]),
-        y=rows_axis(labels),
-        plot_px=26 * len(labels),
-        bargap=0.25,
-    )
+    rows = []
+    for part in parts[:LINKS]:
+        label, took, share = (
+            plain(link_name(part.kind, part.name[:200]), 44),
+            duration_text(part.seconds),
+            _percent(part.share),
+        )
+        saves = f"<br>max. saving {duration_text(part.saves_s)}" if part.saves_s is not None else ""
+        segments = plural(part.links, "segment")
+        hover = f"<b>{label}</b><br>{took}, {share} of the wall time, in {segments}{saves}"
+        color = _KINDS.get(part.kind) or colors.get(part.name, OTHER)
+        rows.append(BarRow(label, part.seconds, color, f"{took} ({share})", hover))
+    if rest := parts[LINKS:]:
+        label, seconds = f"{len(rest):,} shorter parts", sum(part.seconds for part in rest)
+        text = f"{duration_text(seconds)} ({_percent(sum(part.share for part in rest))})"
+        rows.append(BarRow(label, seconds, OTHER, text, f"{label}: {text}"))
+    longest = max(row.length for row in rows)
+    scale = time_scale(longest)
+    title = f"time on the critical path, {scale.words}"
+    return _rows_figure(rows, title, scale, [0, 1.22 * longest], row_px=26)
 
 
 def cost_figure(split: CostSplit) -> Figure | None:
     """What the workers' time was paid for, a bar a part; None where it cost nothing."""
-    found = [
-        (label, getattr(split, field), color) for field, label, color in _COST if getattr(split, field) > 0
-    ]
-    if split.total <= 0 or not found:
+    rows = []
+    for part, name in PAID_FOR.items():
+        amount, label = getattr(split, part), name.lower()
+        if amount > 0 and split.total > 0:
+            share = format_percent(amount / split.total)
+            text = plain(f"{money_text(amount, split.currency[:12])} ({share})")
+            rows.append(BarRow(label, amount, _PARTS[name], text, f"{label}: {text}"))
+    if not rows:
         return None
-    labels, amounts = [label for label, _, _ in found], [amount for _, amount, _ in found]
-    texts = [
-        plain(f"{money_text(amount, split.currency[:12])} ({format_percent(amount / split.total)})")
-        for amount in amounts
-    ]
-    facts = [f"{label}: {text}" for label, text in zip(labels, texts, strict=True)]
     money = Scale(1.0, "", plain(split.currency, 12))
-    return make_figure(
-        [row_bars(labels, amounts, [color for _, _, color in found], facts, texts)],
-        x=amount_axis(f"cost in {money.words}", money, [0, 1.25 * max(amounts)], nticks=7),
-        y=rows_axis(labels),
-        plot_px=28 * len(labels),
-        bargap=0.25,
-    )
+    most = max(row.length for row in rows)
+    return _rows_figure(rows, f"cost in {money.words}", money, [0, 1.25 * most], nticks=7)
 
 
 def shares_figure(shares: Shares) -> Figure | None:
@@ -131,15 +164,15 @@ def shares_figure(shares: Shares) -> Figure | None:
         return None
     labels = apart([label for label, _ in rows])
     traces = []
-    for field, name, color in _TIME:
-        seconds = [getattr(split, field) or 0.0 for _, split in rows]
+    for part_of, title in TIME_PARTS.items():
+        name, seconds = title.lower(), [getattr(split, f"{part_of}_s") or 0.0 for _, split in rows]
         if any(seconds):
             facts = [
                 f"<b>{label}</b>: {name}<br>{duration_text(part)}, {_percent(part / split.total_s)}"
                 for part, label, (_, split) in zip(seconds, labels, rows, strict=True)
             ]
             shares_of = [100 * part / split.total_s for part, (_, split) in zip(seconds, rows, strict=True)]
-            traces.append(bars(labels, shares_of, {"color": color}, facts, name=name))
+            traces.append(bars(labels, shares_of, {"color": _PARTS[title]}, facts, name=name))
     more = len(shares.by_worker) - WORKERS if shares.basis == "workers" else 0
     of = "worker time" if shares.basis == "workers" else "wall time"
     return make_figure(
@@ -159,29 +192,114 @@ def _percent(share: float) -> str:
     return plain(format_percent(share))
 
 
-def row_bars(
-    labels: Sequence[str],
-    values: Sequence[float],
-    paint: Sequence[str],
-    facts: Sequence[str],
-    texts: Sequence[str],
-    **more: Any,
-) -> dict[str, Any]:
-    """Bars with a colour and a text each."""
-    beside = {"text": list(texts), "textposition": "outside", "cliponaxis": False}
-    return bars(apart(labels), values, {"color": list(paint)}, facts, **beside, **more)
+SHARES = 12
+NAMES = 20
+"""How many reasons, and how many names, of a comparison have a row."""
+_VERDICTS = {"slower": BAD, "faster": GOOD}
+_SHAPES = {"slower": "triangle-right", "faster": "triangle-left"}
 
 
-def rows_axis(labels: Sequence[str]) -> dict[str, Any]:
-    """An axis of rows, the first at the top."""
-    names = apart(labels)
+def comparison_figure(comparison: Comparison) -> Figure | None:
+    """From the wall time before to the one after, a step a reason; None where one of them is unknown."""
+    before, after = comparison.wall_s.before, comparison.wall_s.after
+    if before is None or after is None:
+        return None
+
+    def row(label: str, length: float, color: str, sign: str = "", base: float = 0.0) -> BarRow:
+        text = f"{sign}{duration_text(length)}"
+        return BarRow(label, length, color, text, f"<b>{label}</b><br>{text}", base)
+
+    rows, reached = [row("A, before", before, PALETTE[0])], before
+    for what, seconds in _steps(comparison):
+        color, sign = (BAD, "+") if seconds > 0 else (GOOD, "-")
+        rows.append(row(plain(what, 40), abs(seconds), color, sign, min(reached, reached + seconds)))
+        reached += seconds
+    rows.append(row("B, after", after, PALETTE[0]))
+    low, high = min(0.0, *(one.base for one in rows)), max(one.base + one.length for one in rows)
+    scale = time_scale(high)
+    room = [low, high + 0.16 * (high - low or 1.0)]
+    return _rows_figure(rows, f"wall time, {scale.words}", scale, room)
+
+
+def _steps(comparison: Comparison) -> list[tuple[str, float]]:
+    explained = comparison.explained
+    if explained is None:
+        return []
+    found = [(share.what, share.seconds) for share in explained.shares if share.seconds]
+    rest = sum(seconds for _, seconds in found[SHARES:])
+    steps = [*found[:SHARES], *([("smaller reasons", rest)] if rest else [])]
+    if explained.not_explained_s:
+        steps.append(("not explained", explained.not_explained_s))
+    return steps
+
+
+def ratios_figure(comparison: Comparison) -> Figure | None:
+    """Ratio of each task's or span's duration after to before, with its 95 % CI; None where none is known."""
+    rows = [
+        change for change in comparison.durations if change.typical is not None and change.typical.ratio > 0
+    ][:NAMES]
+    if not rows:
+        return None
+    labels = apart([name_text(change.name, 36) + (" (cached)" if change.cached else "") for change in rows])
+    traces: list[dict[str, Any]] = []
+    ends = [1.0]
+    for verdict in ("slower", "faster", ""):
+        picked = [
+            (label, change)
+            for label, change in zip(labels, rows, strict=True)
+            if (change.verdict if change.verdict in _VERDICTS else "") == verdict
+        ]
+        if not picked:
+            continue
+        ratios, lows, highs, facts = [], [], [], []
+        for label, change in picked:
+            interval = change.mean if change.by == "mean" and change.mean is not None else change.typical
+            assert interval is not None
+            low, high = interval.low or interval.ratio, interval.high or interval.ratio
+            ends += [value for value in (low, high, interval.ratio) if value > 0]
+            ratios.append(interval.ratio)
+            lows.append(max(interval.ratio - low, 0.0))
+            highs.append(max(high - interval.ratio, 0.0))
+            facts.append(
+                f"<b>{label}</b> {change.verdict}<br>{interval.ratio:.3g} times, {low:.3g} to {high:.3g}"
+            )
+        color = _VERDICTS.get(verdict, QUIET)
+        around = {"array": highs, "arrayminus": lows, "thickness": 1.5, "width": 4, "color": color}
+        traces.append(
+            markers(
+                ratios,
+                [label for label, _ in picked],
+                {"symbol": _SHAPES.get(verdict, "circle"), "size": 10, "color": color},
+                facts,
+                name=verdict or "no change, or inconclusive",
+                error_x={"type": "data", "symmetric": False, **around},
+            )
+        )
+    return make_figure(
+        traces,
+        x=_ratio_axis(min(ends), max(ends)),
+        y={**rows_axis(labels), "showgrid": True},
+        plot_px=28 * len(labels),
+        legend=True,
+    )
+
+
+def _ratio_axis(low: float, high: float) -> dict[str, Any]:
+    steps = (
+        *(power * step for power in (0.01, 0.1) for step in (1, 2, 5)),
+        *(0.7, 0.8, 0.9, 1, 1.1, 1.25, 1.5, 2, 3, 5, 10, 20, 50, 100, 1000),
+    )
+    low, high = min(low, 0.95) / 1.03, max(high, 1.05) * 1.03
+    ticks = [step for step in steps if low <= step <= high]
+    while len(ticks) > 9:
+        at = ticks.index(1)
+        ticks = ticks[at % 2 :: 2]
     return {
-        "type": "category",
-        "categoryorder": "array",
-        "categoryarray": names,
-        "range": [len(names) - 0.5, -0.5],
-        "fixedrange": True,
-        "showgrid": False,
+        "type": "log",
+        "range": [math.log10(low), math.log10(high)],
+        "tickvals": ticks,
+        "ticktext": [f"{tick:g}×" for tick in ticks],  # noqa: RUF001 - the sign of multiplication
+        "title": {"text": "duration after, in durations before (left of 1 is faster)"},
     }
 
 

@@ -285,6 +285,19 @@ def amount_axis(title: str, scale: Scale, ends: Sequence[float], **more: Any) ->
     }
 
 
+def rows_axis(labels: Sequence[str]) -> dict[str, Any]:
+    """An axis of rows, the first at the top."""
+    names = apart(labels)
+    return {
+        "type": "category",
+        "categoryorder": "array",
+        "categoryarray": names,
+        "range": [len(names) - 0.5, -0.5],
+        "fixedrange": True,
+        "showgrid": False,
+    }
+
+
 def _near(axis: Mapping[str, Any]) -> dict[str, Any]:
     """The axis with its title close to its ticks, so that a legend has its place below."""
     title = axis.get("title")

@@ -24,6 +24,7 @@ from flightlog.show.figures.style import (
     markers,
     name_text,
     plain,
+    rows_axis,
     time_axis,
 )
 
@@ -103,13 +104,9 @@ def timeline_figure(
         traces,
         x=axis,
         y={
-            "type": "category",
-            "categoryorder": "array",
-            "categoryarray": every_row,
-            "range": [rows_all - 0.5, -0.5],
+            **rows_axis(every_row),
             "tickvals": named,
             "ticktext": named,
-            "showgrid": False,
             "fixedrange": rows_all <= 8,
         },
         title=plain(title, 200),
