@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from flightlog.core.text import plural
+from flightlog.show.document import Remarks, Section, sections_text
 from flightlog.show.phrases import call_text, moment_text
 from flightlog.show.terminal import Ink, clean, wrap
 
@@ -29,12 +30,13 @@ def diagnosis_text(diagnosis: RunDiagnosis, *, width: int = 100, color: bool = F
     if left > 0 or diagnosis.more_causes:
         more = max(0, left) + diagnosis.more_causes
         lines += ["", f"… and {plural(more, 'rarer cause')} (--format json has the first 30)"]
-    if diagnosis.problems:
-        lines += ["", ink("head", "The record:")]
-        lines += [
-            line for one in diagnosis.problems for line in wrap(clean(one), width, first="  - ", rest="    ")
-        ]
-    return "\n".join(lines) + "\n"
+    record = sections_text([record_section(diagnosis)], width=width, ink=ink)
+    return "\n\n".join(["\n".join(lines), *record]) + "\n"
+
+
+def record_section(diagnosis: RunDiagnosis) -> Section:
+    """What is wrong with the recording; empty where nothing is."""
+    return Section("The record", blocks=[Remarks(diagnosis.problems)])
 
 
 def _cause(cause: Cause, number: int, width: int, ink: Ink) -> Iterable[str]:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from flightlog.show.terminal import Ink, brief, clean, cut_middle, fit, pad, width_of, wrap
+
+T = TypeVar("T")
 
 
 class FactsBlock(NamedTuple):
@@ -37,6 +39,21 @@ class TableBlock(NamedTuple):
     left: Collection[str] = ()
     more: str = ""
     """The line below the rows: how much is not shown."""
+    dispensable: Sequence[str] = ()
+    """Columns that are left out, in this order, where lines of text would be too wide."""
+
+
+def table_block(
+    items: Sequence[T],
+    columns: Mapping[str, Callable[[T], str]],
+    *,
+    left: Collection[str] = (),
+    more: str = "",
+    dispensable: Sequence[str] = (),
+) -> TableBlock:
+    """A row for each item; `columns` has what each column says of it, by its title."""
+    rows = [tuple(cell(item) for cell in columns.values()) for item in items]
+    return TableBlock(tuple(columns), rows, left, more, dispensable)
 
 
 class Item(NamedTuple):
@@ -111,17 +128,22 @@ class Folded(NamedTuple):
 
 
 class Section(NamedTuple):
-    """One section, with its note beside the title. Without note and blocks it is left out. Without a title,
-    its note is a line of its own.
+    """One section, with its note beside the title; without a title, the note is a line of its own. Blocks of
+    nothing are left out, and so is a section without a note and without such blocks.
     """
 
     title: str
     note: str = ""
     blocks: Sequence[Block] = ()
 
+    @property
+    def shown(self) -> list[Block]:
+        """The blocks that are not of nothing."""
+        return [one for one in self.blocks if (one.rows if isinstance(one, TableBlock) else one[0])]
+
     def says_something(self) -> bool:
         """Whether there is anything to show."""
-        return bool(self.note or self.blocks)
+        return bool(self.note or self.shown)
 
 
 Block = (
@@ -129,20 +151,20 @@ Block = (
 )
 
 
-def section_text(section: Section, *, width: int, ink: Ink) -> str:
-    """The section as lines of text."""
-    title = f"{section.title}:" if section.title else ""
+def section_text(section: Section, *, width: int, ink: Ink, mark: str = ":") -> str:
+    """The section as lines of text; `mark` stands after its title."""
+    title = f"{section.title}{mark}" if section.title else ""
     head = f"{title} {section.note}".strip()
     first, *rest = [head] if width_of(head) <= width else wrap(head, width)
-    lines = [first.replace(title, ink("head", title), 1) if title else first, *rest]
-    for block in section.blocks:
+    lines = [first.replace(title, ink("head", title), 1) if title else first, *rest] if head else []
+    for block in section.shown:
         lines += _block(block, width, ink)
     return "\n".join(lines)
 
 
-def sections_text(sections: Sequence[Section], *, width: int, ink: Ink) -> list[str]:
+def sections_text(sections: Sequence[Section], *, width: int, ink: Ink, mark: str = ":") -> list[str]:
     """The sections that say something, as lines of text each."""
-    return [section_text(one, width=width, ink=ink) for one in sections if one.says_something()]
+    return [section_text(one, width=width, ink=ink, mark=mark) for one in sections if one.says_something()]
 
 
 def display_text(parts: Sequence[Section | Block], *, width: int) -> str:
@@ -162,17 +184,22 @@ def _block(block: Block, width: int, ink: Ink, indent: str = "  ") -> list[str]:
             return facts(pairs, ink=ink, indent=indent)
         case Labelled(pairs):
             return _labelled(pairs, width, ink)
-        case TableBlock(head, rows, left, more):
-            return table(head, rows, width=width, ink=ink, left=left, indent=indent) + _more(more)
+        case TableBlock(head, rows, left, more, dispensable):
+            lines = table(head, rows, width=width, ink=ink, left=left, indent=indent, dispensable=dispensable)
+            return lines + _more(more)
         case Items(items, more):
             return [line for item in items for line in _item(item, width, ink)] + _more(more)
         case Remarks(sentences, more):
-            lines = (wrap(clean(text), width, first="  - ", rest="    ") for text in sentences)
-            return [line for wrapped in lines for line in wrapped] + _more(more)
+            wrapped = (wrap(clean(text), width, first="  - ", rest="    ") for text in sentences)
+            return [line for lines in wrapped for line in lines] + _more(more)
         case StatusLine(words):
             return wrap(" · ".join(map(brief, words)), width)
         case Paragraph(text):
-            return [line for one in text.splitlines() for line in wrap(clean(one), width)]
+            return [
+                line
+                for one in text.splitlines()
+                for line in wrap(clean(one), width, first=indent, rest=indent)
+            ]
         case Bar():
             said = ", ".join(part.label for part in block.shown)
             return [said] if said else []
@@ -214,17 +241,23 @@ def table(
     ink: Ink,
     left: Collection[str] = (),
     indent: str = "  ",
+    dispensable: Sequence[str] = (),
 ) -> list[str]:
-    """Lines of a table. The first column is cut where lines would be wider than `width`: at the end, or in
-    the middle where names would look the same without their ends.
+    """Lines of a table. Where they would be wider than `width`, columns in `dispensable` are left out one by
+    one, then the first column is cut: at the end, or in the middle where names would look the same without
+    their ends.
 
     The first column and those in `left` are left-aligned, others right-aligned. Empty columns are left out.
     """
-    said = [i for i in range(len(head)) if i == 0 or any(row[i] for row in rows)]
-    titles = [head[i] for i in said]
-    cells = [[clean(row[i]) for i in said] for row in rows]
-    widths = [max(map(width_of, column)) for column in zip(titles, *cells, strict=True)]
-    others = sum(widths[1:]) + len(GAP) * len(widths)
+    columns = [[title, *(clean(row[n]) for row in rows)] for n, title in enumerate(head)]
+    columns = [texts for n, texts in enumerate(columns) if n == 0 or any(texts[1:])]
+    for name in ("", *dispensable):
+        columns = [texts for texts in columns if texts[0] != name or not name]
+        widths = [max(map(width_of, texts)) for texts in columns]
+        others = sum(widths[1:]) + len(GAP) * len(widths)
+        if widths[0] + others <= width:
+            break
+    titles, *cells = zip(*columns, strict=True)
     widths[0] = max(min(widths[0], width - others), min(widths[0], 12))
     sides = [number > 0 and title not in left for number, title in enumerate(titles)]
 
@@ -375,7 +408,7 @@ def markdown_text(title: str, sections: list[Section]) -> str:
                 parts.append(f"## {escaped(section.title)}")
             if section.note:
                 parts.append(escaped(section.note))
-            parts += [block for block in map(_markdown_block, section.blocks) if block]
+            parts += [block for block in map(_markdown_block, section.shown) if block]
     return "\n\n".join(parts) + "\n"
 
 
@@ -385,7 +418,7 @@ def _markdown_block(block: Block) -> str:
             return "\n".join(f"- {escaped(label)}: {escaped(value)}" for label, value in pairs)
         case Labelled(pairs):
             return "\n".join(f"- {escaped(label)}: {escaped(' '.join(texts))}" for label, texts in pairs)
-        case TableBlock(head, rows, left, more):
+        case TableBlock(head, rows, left, more, _):
             said = [n for n in range(len(head)) if n == 0 or any(row[n] for row in rows)]
             titles = [head[n] for n in said]
             rule = ["---" if n == 0 or title in left else "---:" for n, title in enumerate(titles)]

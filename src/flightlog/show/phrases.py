@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -12,6 +12,7 @@ from flightlog.core.text import first_line, last_line
 from flightlog.core.units import format_duration, format_percent
 from flightlog.show.terminal import clean, fit
 
+T = TypeVar("T")
 _SIGNS = {"USD": "$", "EUR": "€", "GBP": "£", "JPY": "¥"}
 _WHOLE = frozenset({"JPY", "KRW"})
 """Currencies without hundredths."""
@@ -81,9 +82,14 @@ def _small(amount: float) -> str:
     return f"{amount:.{1 - math.floor(math.log10(amount))}f}" if amount >= 1e-6 else f"{amount:.2g}"
 
 
+def known(value: T | None, text: Callable[[T], str]) -> str:
+    """A value in words; nothing where it is unknown."""
+    return "" if value is None else text(value)
+
+
 def known_duration(seconds: float | None) -> str:
     """A duration; nothing where it is unknown."""
-    return "" if seconds is None else format_duration(seconds)
+    return known(seconds, format_duration)
 
 
 def capitalized(text: str) -> str:

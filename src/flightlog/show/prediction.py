@@ -7,9 +7,18 @@ from typing import TYPE_CHECKING
 
 from flightlog.core.text import plural
 from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
-from flightlog.show.document import facts, table
+from flightlog.show.document import (
+    FactsBlock,
+    Paragraph,
+    Remarks,
+    Section,
+    TableBlock,
+    section_text,
+    sections_text,
+    table_block,
+)
 from flightlog.show.phrases import call_text, free_text, money_text
-from flightlog.show.terminal import Ink, clean, wrap
+from flightlog.show.terminal import Ink, clean
 
 if TYPE_CHECKING:
     from flightlog.analyze.predict.baseline import Estimate, Prediction
@@ -21,46 +30,45 @@ if TYPE_CHECKING:
 WIDTH = 100
 
 
+def _text(head: Section, *sections: Section, notes: Sequence[str], width: int, color: bool) -> str:
+    """The head with its title in any case, the sections that say something, and the notes."""
+    ink, rest = Ink(color), [*sections, Section("Notes", blocks=[Remarks(notes)])]
+    texts = sections_text(rest, width=width, ink=ink, mark="")
+    return "\n\n".join([section_text(head, width=width, ink=ink, mark=""), *texts]) + "\n"
+
+
 def prediction_text(found: Prediction, *, width: int = WIDTH, color: bool = False) -> str:
     """What a task will likely take, ending in a newline."""
-    ink = Ink(color)
     parts = (
         ("Duration", found.duration_s, format_duration),
         ("Peak memory", found.peak_memory_bytes, format_bytes),
     )
-    pairs = [(label, _estimate(each, unit)) for label, each, unit in parts]
-    lines = [ink("title", call_text(found.task, found.args, width)), *facts(pairs, ink=ink), ""]
-    lines.append(ink("head", "Why"))
+    reasons = []
     for label, each, _ in parts:
         if each is not None:
             evidence = f"{plural(each.examples, 'completed attempt')} in {plural(each.runs, 'run')}"
-            lines += _item(f"{label.lower()}: {evidence}; {each.reason}", width)
-    trained = (
-        f"trained {clean(found.trained_at)} from {plural(found.training_runs, 'run')} of {found.project}"
-    )
-    lines += _item(trained, width)
+            reasons.append(f"{label.lower()}: {evidence}; {each.reason}")
+    runs = plural(found.training_runs, "run")
+    reasons.append(f"trained {clean(found.trained_at)} from {runs} of {found.project}")
     # What a cache spared has a note of its own.
     left = [_left_out(why, number) for why, number in found.left_out.items() if why != "spared by the cache"]
     if left:
-        lines += _item(f"left out, of all tasks: {'; '.join(left)}", width)
-    return "\n".join([*lines, *_notes(found.notes, width, ink)]) + "\n"
+        reasons.append(f"left out, of all tasks: {'; '.join(left)}")
+    facts = FactsBlock([(label, _estimate(each, unit)) for label, each, unit in parts])
+    head = Section(call_text(found.task, found.args, width), blocks=[facts])
+    why = Section("Why", blocks=[Remarks(reasons)])
+    return _text(head, why, notes=found.notes, width=width, color=color)
 
 
 def model_text(model: Model, why: str | None, *, width: int = WIDTH, color: bool = False) -> str:
     """What was learnt from a project's runs, ending in a newline."""
-    ink = Ink(color)
     learnt = f"{plural(model.attempts, 'attempt')} in {plural(len(model.runs), 'run')}"
-    lines = [
-        ink("title", f"Model of {clean(model.project or 'unknown')}: learnt from {learnt}"),
-        *facts(
-            [
-                ("Trained", f"{clean(model.trained_at)}{f' ({clean(why)})' if why else ''}"),
-                ("scikit-learn", model.sklearn or "not installed: quantiles by name alone"),
-            ],
-            ink=ink,
-        ),
-        "",
-    ]
+    facts = FactsBlock(
+        [
+            ("Trained", f"{clean(model.trained_at)}{f' ({clean(why)})' if why else ''}"),
+            ("scikit-learn", model.sklearn or "not installed: quantiles by name alone"),
+        ]
+    )
     rows = []
     for name in sorted(model.names):
         for label, quantity in (("duration", model.duration_s), ("peak memory", model.peak_memory_bytes)):
@@ -73,37 +81,34 @@ def model_text(model: Model, why: str | None, *, width: int = WIDTH, color: bool
                 method = (
                     of.method if of.plain is not None or of.method == "boosting" else "too little history"
                 )
-                rows.append((clean(name), label, format_count(of.examples), method, clean(by)))
-    head = ("Task", "Quantity", "Examples", "Method", "By")
-    lines += table(head, rows, width=width, ink=ink, left=("Quantity", "Method", "By"))
+                rows.append((name, label, format_count(of.examples), method, by))
     notes = [f"left out: {_left_out(why, number)}" for why, number in model.left_out.items()]
-    return "\n".join([*lines, *_notes([*notes, *model.notes], width, ink)]) + "\n"
+    title = f"Model of {clean(model.project or 'unknown')}: learnt from {learnt}"
+    titles = ("Task", "Quantity", "Examples", "Method", "By")
+    table = Section("", blocks=[TableBlock(titles, rows, left=("Quantity", "Method", "By"))])
+    head = Section(title, blocks=[facts])
+    return _text(head, table, notes=[*notes, *model.notes], width=width, color=color)
 
 
 def evaluation_text(found: Evaluation, *, width: int = WIDTH, color: bool = False) -> str:
     """How predictions fared on later runs, ending in a newline."""
-    ink = Ink(color)
-    tested = (
-        f"  {found.tested_runs} of {plural(found.runs, 'run')} tested, each by a model of earlier runs alone"
-    )
-    lines = [
-        ink("title", f"Predictions of {clean(found.project or 'unknown')}, evaluated on its newest runs"),
-        *([tested] if found.tested_runs else []),
-    ]
-    for label, scores in (("Duration", found.duration_s), ("Peak memory", found.peak_memory_bytes)):
-        lines += ["", ink("head", label), *_scores(scores, width, ink)]
+    quantities = {"Duration": found.duration_s, "Peak memory": found.peak_memory_bytes}
+    runs = f"{found.tested_runs} of {plural(found.runs, 'run')}"
+    tested = f"{runs} tested, each by a model of earlier runs alone" if found.tested_runs else ""
+    title = f"Predictions of {clean(found.project or 'unknown')}, evaluated on its newest runs"
     notes = [
-        f"{label}: {plural(number, 'attempt')} left out that {_reason(why)}"
-        for label, scores in (("duration", found.duration_s), ("peak memory", found.peak_memory_bytes))
+        f"{label.lower()}: {plural(number, 'attempt')} left out that {_reason(why)}"
+        for label, scores in quantities.items()
         for why, number in scores.left_out.items()
     ]
-    return "\n".join([*lines, *_notes([*notes, *found.notes], width, ink)]) + "\n"
+    head = Section(title, blocks=[Paragraph(tested)])
+    sections = [_scores(label, scores) for label, scores in quantities.items()]
+    return _text(head, *sections, notes=[*notes, *found.notes], width=width, color=color)
 
 
 def forecast_text(found: Forecast, *, width: int = WIDTH, color: bool = False) -> str:
     """What a plan will likely take, ending in a newline."""
-    ink = Ink(color)
-    pairs = [
+    facts = [
         ("Wall time", ("at least " if found.uncounted else "") + _spread(found.wall_s, format_duration)),
         ("Cost", _cost(found)),
         ("Memory of a worker", _memory(found.memory)),
@@ -121,27 +126,20 @@ def forecast_text(found: Forecast, *, width: int = WIDTH, color: bool = False) -
         )
     if found.handover_s > 0:
         evidence.append(f"{format_duration(found.handover_s)} dispatch latency per task, as in that run")
-    lines = [
-        ink("title", f"Forecast: {clean(found.project)} on {clean(found.target)}"),
-        *facts(pairs, ink=ink),
-        "",
-        ink("head", "Why"),
-        *(line for text in evidence for line in _item(text, width)),
-        "",
-    ]
-    rows = [
-        (
-            clean(name),
-            format_count(each.calls),
-            format_duration(each.work_s) if each.duration_s else "unknown",
-            _spread(each.duration_s, format_duration),
-            _spread(each.peak_memory_bytes, format_bytes),
-        )
-        for name, each in found.tasks.items()
-    ]
-    head = ("Task", "Calls", "Work", "Longest", "Largest memory")
-    lines += table(head, rows, width=width, ink=ink, left=("Longest", "Largest memory"))
-    return "\n".join([*lines, *_notes(found.notes, width, ink)]) + "\n"
+    table = table_block(
+        [*found.tasks.items()],
+        {
+            "Task": lambda item: item[0],
+            "Calls": lambda item: format_count(item[1].calls),
+            "Work": lambda item: format_duration(item[1].work_s) if item[1].duration_s else "unknown",
+            "Longest": lambda item: _spread(item[1].duration_s, format_duration),
+            "Largest memory": lambda item: _spread(item[1].peak_memory_bytes, format_bytes),
+        },
+        left=("Longest", "Largest memory"),
+    )
+    head = Section(f"Forecast: {clean(found.project)} on {clean(found.target)}", blocks=[FactsBlock(facts)])
+    why = Section("Why", blocks=[Remarks(evidence)])
+    return _text(head, why, Section("", blocks=[table]), notes=found.notes, width=width, color=color)
 
 
 def _estimate(each: Estimate | None, unit: Callable[[float | None], str]) -> str:
@@ -183,23 +181,22 @@ def _memory(memory: MemoryForecast | None) -> str:
     return text + (f", which {plural(memory.over, 'call')} may exceed" if memory.over else "")
 
 
-def _scores(scores: QuantityScores, width: int, ink: Ink) -> list[str]:
-    if scores.whole is None:
-        return ["  nothing to evaluate: too little history, or not measured"]
+def _scores(label: str, scores: QuantityScores) -> Section:
     whole = scores.whole
-    rows = [_score("all tasks", whole)]
-    if len(scores.names) > 1:
-        rows += [_score(clean(name), each) for name, each in scores.names.items()]
-    head = ("Task", "Attempts", "Error", "by name", "Loss", "by name", "In interval", "Width", "by name")
+    if whole is None:
+        return Section(label, blocks=[Paragraph("nothing to evaluate: too little history, or not measured")])
     answer = (
         f"median error {format_percent(whole.error)}, by name alone "
         f"{format_percent(whole.baseline_error)}; {format_percent(whole.coverage)} of "
         f"{plural(whole.attempts, 'attempt')} lay in the 90 % intervals"
     )
-    lines = [*wrap(answer, width, first="  ", rest="  "), *table(head, rows, width=width, ink=ink)]
-    if scores.unpredicted:
-        lines.append(f"  {plural(scores.unpredicted, 'attempt')} of names too little known before")
-    return lines
+    rows = [_score("all tasks", whole)]
+    if len(scores.names) > 1:
+        rows += [_score(name, each) for name, each in scores.names.items()]
+    head = ("Task", "Attempts", "Error", "by name", "Loss", "by name", "In interval", "Width", "by name")
+    unknown = f"{plural(scores.unpredicted, 'attempt')} of names too little known before"
+    last = Paragraph(unknown if scores.unpredicted else "")
+    return Section(label, blocks=[Paragraph(answer), TableBlock(head, rows), last])
 
 
 def _score(name: str, each: Score) -> tuple[str, ...]:
@@ -214,16 +211,6 @@ def _score(name: str, each: Score) -> tuple[str, ...]:
         f"{each.ratio:.3g}x",
         f"{each.baseline_ratio:.3g}x",
     )
-
-
-def _notes(notes: Sequence[str], width: int, ink: Ink) -> list[str]:
-    if not notes:
-        return []
-    return ["", ink("head", "Notes"), *(line for note in notes for line in _item(note, width))]
-
-
-def _item(text: str, width: int) -> list[str]:
-    return wrap(clean(text), width, first="  - ", rest="    ")
 
 
 def _left_out(why: str, number: int) -> str:

@@ -145,11 +145,9 @@ def _head(summary: Report, width: int, ink: Ink) -> list[tuple[str, str]]:
 
 def _adopted(report: Report) -> Section:
     """What to know before trusting a figure of another tool."""
-    if report.adopted is None:
-        return Section("Adopted data")
-    skipped = report.adopted.problems
-    sentences = [*report.adopted.notes, *(f"When it was adopted: {problem}" for problem in skipped)]
-    return Section("Adopted data", "", [Remarks([clean(one) for one in sentences])] if sentences else [])
+    found = report.adopted
+    problems = [f"When it was adopted: {problem}" for problem in found.problems] if found else []
+    return Section("Adopted data", "", [Remarks([*found.notes, *problems] if found else [])])
 
 
 def _status(summary: Summary, ink: Ink) -> str:
@@ -296,7 +294,7 @@ _LIMITS = {
 def wall_time_section(report: Report) -> Section:
     """The line as a section; empty without a critical path."""
     line = wall_time_text(report)
-    return Section(TITLE, "", [Remarks([line])] if line else [])
+    return Section(TITLE, "", [Remarks([line] if line else [])])
 
 
 def wall_time_text(report: Report) -> str | None:

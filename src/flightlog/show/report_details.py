@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from flightlog.core.text import last_line, plural
 from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
-from flightlog.show.document import FactsBlock, Item, Items, Remarks, Section, TableBlock
-from flightlog.show.phrases import call_text, error_text, innermost, known_duration, moment_text
+from flightlog.show.document import FactsBlock, Item, Items, Remarks, Section, TableBlock, table_block
+from flightlog.show.phrases import call_text, error_text, innermost, known, known_duration, moment_text
 from flightlog.show.report_sections import (
     calibration_sections,
     few,
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from flightlog.analyze.report.resources import GpuDeviceUse, GpuUse
     from flightlog.analyze.report.summary import Summary
     from flightlog.analyze.report.tasks import InFlight
-    from flightlog.analyze.report.workers import JobRow, JobSummary
+    from flightlog.analyze.report.workers import JobSummary
 
 ROWS = 10
 FEW = 5
@@ -39,7 +39,7 @@ def details(report: Report, ink: Ink) -> list[Section]:
         _in_flight(report),
         failures_section(report),
         jobs_section(report.jobs, running=report.run.status == "running"),
-        _by_name(report),
+        Section("By task", "", [names_table(report, FEW)]),
         _slowest(report),
         *calibration_sections(report, TURNS),
         _spans(report),
@@ -51,24 +51,26 @@ def details(report: Report, ink: Ink) -> list[Section]:
 
 
 def _in_flight(report: Report) -> Section:
-    rows = [
-        (
-            call_text(one.name, one.args if one.kind == "task" else one.args or None),
-            moment_text(one.since),
-            format_duration(one.elapsed_s),
-            one.worker or "",
-            _usually(one),
-            _verdict(one),
-        )
-        for one in report.in_flight[: 2 * ROWS]
-    ]
-    if not rows:
-        return Section("In flight")
-    total = report.tasks.running + report.spans.open_in_flight
-    title = "In flight" if report.run.status == "running" else "In flight when the run ended"
-    head = ("Task or span", "Since", "For", "Worker", "Median", "Stuck?")
-    more = f"and {format_count(total - len(rows))} more" if total > len(rows) else ""
-    return Section(title, "", [TableBlock(head, rows, left=("Since", "Worker", "Stuck?"), more=more)])
+    shown = report.in_flight[: 2 * ROWS]
+    left = report.tasks.running + report.spans.open_in_flight - len(shown)
+    table = table_block(
+        shown,
+        {
+            "Task or span": lambda one: call_text(
+                one.name, one.args if one.kind == "task" else one.args or None
+            ),
+            "Since": lambda one: moment_text(one.since),
+            "For": lambda one: format_duration(one.elapsed_s),
+            "Worker": lambda one: one.worker or "",
+            "Median": _usually,
+            "Stuck?": _verdict,
+        },
+        left=("Since", "Worker", "Stuck?"),
+        more=f"and {format_count(left)} more" if left > 0 else "",
+    )
+    return Section(
+        "In flight" if report.run.status == "running" else "In flight when the run ended", "", [table]
+    )
 
 
 def _usually(one: InFlight) -> str:
@@ -107,38 +109,29 @@ def failures_section(report: Summary, shown: int = FEW) -> Section:
     return Section("Failures", note, [Items(items, few(failures.groups - len(items), "cause")), why(report)])
 
 
-def _by_name(report: Report) -> Section:
-    return Section("By task", "", [names_table(report, FEW)] if report.tasks.by_name else [])
-
-
 def _slowest(report: Report) -> Section:
-    found = report.tasks.slowest[:SLOWEST]
-    if report.tasks.completed <= SLOWEST or not found:
-        return Section("Slowest")
+    found = report.tasks.slowest[:SLOWEST] if report.tasks.completed > SLOWEST else []
     return Section("Slowest", "", [slowest_table(found)])
 
 
 def _spans(report: Report) -> Section:
     spans = report.spans
-    names = sorted(spans.by_name.items(), key=lambda item: (-item[1].self_s, item[0]))
-    rows = [
-        (
-            name,
-            format_count(span.count),
-            format_count(span.errors) if span.errors else "",
-            format_duration(span.self_s),
-            format_duration(span.total_s),
-            format_duration(span.wall_s),
-            known_duration(span.p50),
-            known_duration(span.p95),
-        )
-        for name, span in names[:FEW]
-    ]
-    if not rows:
-        return Section("Spans")
-    head = ("Name", "Count", "Errors", "Self", "Total", "Wall", "p50", "p95")
-    table = TableBlock(head, rows, more=few(spans.names - len(rows), "name"))
-    return Section("Spans", spans_note(report), [table])
+    names = sorted(spans.by_name.items(), key=lambda item: (-item[1].self_s, item[0]))[:FEW]
+    table = table_block(
+        names,
+        {
+            "Name": lambda item: item[0],
+            "Count": lambda item: format_count(item[1].count),
+            "Errors": lambda item: format_count(item[1].errors) if item[1].errors else "",
+            "Self": lambda item: format_duration(item[1].self_s),
+            "Total": lambda item: format_duration(item[1].total_s),
+            "Wall": lambda item: format_duration(item[1].wall_s),
+            "p50": lambda item: known_duration(item[1].p50),
+            "p95": lambda item: known_duration(item[1].p95),
+        },
+        more=few(spans.names - len(names), "name"),
+    )
+    return Section("Spans", spans_note(report) if names else "", [table])
 
 
 def metrics_section(report: Report, shown: int = FEW) -> Section:
@@ -149,8 +142,7 @@ def metrics_section(report: Report, shown: int = FEW) -> Section:
         for name, stats in list(metrics.items())[:shown]
     ]
     head = ("Name", "Last", "Min", "Max", "Values")
-    table = TableBlock(head, rows, more=few(len(metrics) - len(rows), "metric"))
-    return Section("Metrics", "", [table] if rows else [])
+    return Section("Metrics", "", [TableBlock(head, rows, more=few(len(metrics) - len(rows), "metric"))])
 
 
 def _resources(summary: Summary, ink: Ink) -> Section:
@@ -191,7 +183,7 @@ def _resources(summary: Summary, ink: Ink) -> Section:
             pairs.append(
                 ("Node energy", f"{energy_text(sum(counted))} by the processors{where}, for everyone")
             )
-    return Section("Resources", "", [FactsBlock(pairs)] if pairs else [])
+    return Section("Resources", "", [FactsBlock(pairs)])
 
 
 def _artifacts(summary: Summary) -> Section:
@@ -236,12 +228,10 @@ def _recording(summary: Report, ink: Ink) -> Section:
             spent = f"about {format_duration(cost.foreground_s)} in the program's threads, {spent}"
         pairs.append(("Overhead", f"{spent}{share}; {format_bytes(cost.bytes)} written"))
     said = (*found.problems, *found.notes)
-    remarks = [Remarks(said[:FEW], few(len(said) - FEW, "remark"))] if said else []
-    return Section("Recording", "", [FactsBlock(pairs), *remarks])
+    return Section("Recording", "", [FactsBlock(pairs), Remarks(said[:FEW], few(len(said) - FEW, "remark"))])
 
 
 JOBS = 5
-HEAD = ("Job", "State", "Queued", "Elapsed", "Limit", "CPU time", "CPUs", "Peak RSS", "Memory")
 
 
 def jobs_section(jobs: JobSummary | None, *, running: bool = False) -> Section:
@@ -256,33 +246,28 @@ def jobs_section(jobs: JobSummary | None, *, running: bool = False) -> Section:
         note += ": " + ", ".join(f"{format_count(n)} {clean(state)}" for state, n in jobs.states.items())
     if jobs.queue_s.max:
         note += f"; {format_duration(jobs.queue_s.max)} in the queue at most"
-    rows = [_row(job) for job in jobs.jobs[:JOBS]]
-    left = sum(jobs.states.values()) - len(rows)
-    body: list[TableBlock | Remarks] = []
-    if rows:
-        more = f"and {plural(left, 'more job')}: flightlog sql 'FROM jobs'" if left else ""
-        body.append(TableBlock(HEAD, rows, left=("State",), more=more))
+    left = sum(jobs.states.values()) - len(jobs.jobs[:JOBS])
+    table = table_block(
+        jobs.jobs[:JOBS],
+        {
+            "Job": lambda job: f"{job.job_id}{f' (attempt {job.attempt})' if job.attempt > 1 else ''}",
+            "State": lambda job: job.state,
+            "Queued": lambda job: known_duration(job.queue_s),
+            "Elapsed": lambda job: known_duration(job.elapsed_s),
+            "Limit": lambda job: known_duration(job.walltime_s),
+            "CPU time": lambda job: known_duration(job.cpu_s),
+            "CPUs": lambda job: known(job.cpus, format_count),
+            "Peak RSS": lambda job: known(job.max_rss_bytes, format_bytes),
+            "Memory": lambda job: known(job.memory_bytes, format_bytes),
+        },
+        left=("State",),
+        more=f"and {plural(left, 'more job')}: flightlog sql 'FROM jobs'" if left else "",
+    )
+    remarks = []
     if jobs.unaccounted and not running:
         shown = ",".join(map(clean, jobs.unaccounted[:JOBS])) + (",…" if len(jobs.unaccounted) > JOBS else "")
-        body.append(
-            Remarks([f"what Slurm's accounting knows is not here yet: flightlog adopt --slurm {shown}"])
-        )
-    return Section("Jobs", note, body)
-
-
-def _row(job: JobRow) -> tuple[str, ...]:
-    again = f" (attempt {job.attempt})" if job.attempt > 1 else ""
-    return (
-        f"{job.job_id}{again}",
-        job.state,
-        known_duration(job.queue_s),
-        known_duration(job.elapsed_s),
-        known_duration(job.walltime_s),
-        known_duration(job.cpu_s),
-        "" if job.cpus is None else format_count(job.cpus),
-        "" if job.max_rss_bytes is None else format_bytes(job.max_rss_bytes),
-        "" if job.memory_bytes is None else format_bytes(job.memory_bytes),
-    )
+        remarks.append(f"what Slurm's accounting knows is not here yet: flightlog adopt --slurm {shown}")
+    return Section("Jobs", note, [table, Remarks(remarks)])
 
 
 _REASONS = {

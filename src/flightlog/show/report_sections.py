@@ -13,8 +13,8 @@ from flightlog.analyze.report.critical_path import Kind
 from flightlog.analyze.report.metrics import MetricStats, metric_stats
 from flightlog.core.text import plural
 from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
-from flightlog.show.document import FactsBlock, Item, Items, Remarks, Section, TableBlock
-from flightlog.show.phrases import call_text, error_text, known_duration, moment_text, money_text
+from flightlog.show.document import FactsBlock, Item, Items, Remarks, Section, TableBlock, table_block
+from flightlog.show.phrases import call_text, error_text, known, known_duration, moment_text, money_text
 from flightlog.show.plot import levels_line
 from flightlog.show.terminal import clean
 from flightlog.store.layout import ELAPSED
@@ -138,11 +138,15 @@ def all_tasks(report: Report) -> list[Section]:
 
 def slowest_table(tasks: Sequence[TaskRow], width: int = 60) -> TableBlock:
     """Tasks with their arguments, durations and workers."""
-    rows = [
-        (call_text(task.task, task.args, width), format_duration(task.duration_s), task.worker or "")
-        for task in tasks
-    ]
-    return TableBlock(("Task", "Duration", "Worker"), rows, left=("Worker",))
+    return table_block(
+        tasks,
+        {
+            "Task": lambda task: call_text(task.task, task.args, width),
+            "Duration": lambda task: format_duration(task.duration_s),
+            "Worker": lambda task: task.worker or "",
+        },
+        left=("Worker",),
+    )
 
 
 def spans_note(report: Report) -> str:
@@ -191,38 +195,25 @@ def all_workers(report: Report, width: int) -> list[Section]:
     time = report.time
     if time is None or time.basis != "workers":
         return [*time_sections(report, width, links=20), Section("Workers", "none known")]
-    rows = []
-    for name, split in time.by_worker.items():
-        worker = report.workers.by_worker.get(name)
-        rows.append(
-            (
-                name,
-                format_count(split.attempts),
-                format_duration(split.total_s),
-                _part(split, split.run_s),
-                _part(split, split.failed_s),
-                _part(split, split.unfinished_s),
-                _part(split, split.transfer_s),
-                _part(split, split.scheduler_s),
-                _part(split, split.startup_s),
-                _part(split, split.idle_s),
-                (worker.lost or "") if worker is not None else "",
-            )
-        )
-    head = (
-        "Worker",
-        "Tasks",
-        "Time",
-        "Done",
-        "Failed",
-        "In flight",
-        "Transfer",
-        "Scheduling",
-        "Start-up",
-        "Idle",
-        "Lost",
+    lost = {name: worker.lost or "" for name, worker in report.workers.by_worker.items()}
+    table = table_block(
+        [*time.by_worker.items()],
+        {
+            "Worker": lambda item: item[0],
+            "Tasks": lambda item: format_count(item[1].attempts),
+            "Time": lambda item: format_duration(item[1].total_s),
+            "Done": lambda item: _part(item[1], item[1].run_s),
+            "Failed": lambda item: _part(item[1], item[1].failed_s),
+            "In flight": lambda item: _part(item[1], item[1].unfinished_s),
+            "Transfer": lambda item: _part(item[1], item[1].transfer_s),
+            "Scheduling": lambda item: _part(item[1], item[1].scheduler_s),
+            "Start-up": lambda item: _part(item[1], item[1].startup_s),
+            "Idle": lambda item: _part(item[1], item[1].idle_s),
+            "Lost": lambda item: lost.get(item[0], ""),
+        },
+        left=("Lost",),
+        more=few(time.workers - len(time.by_worker), "worker"),
     )
-    table = TableBlock(head, rows, left=("Lost",), more=few(time.workers - len(rows), "worker"))
     note = (
         f"peak {format_count(report.workers.peak)}, {format_percent(report.workers.utilization)} "
         f"utilization, {format_percent(report.workers.efficiency)} efficiency"
@@ -305,32 +296,27 @@ def _loop(loop: CalibrationLoop, rows: int) -> Section:
         )
         if lasted
     )
-    lines = [
-        (
-            turn.iteration,
-            format_duration(turn.duration_s),
-            known_duration(turn.ask_s),
-            known_duration(turn.submit_s),
-            known_duration(turn.gather_s),
-            known_duration(turn.tell_s),
-            "" if turn.trials is None else format_count(turn.trials),
-            _loss(turn.min_loss),
-            _loss(turn.best_loss),
-        )
-        for turn in loop.listed[-rows:]
-    ]
-    head = ("Iteration", "Took", "Ask", "Submit", "Gather", "Tell", "Trials", "Loss", "Best so far")
-    earlier = loop.iterations - len(lines)
-    more = f"after {plural(earlier, 'earlier iteration')}" if earlier else ""
-    return Section(title, note, [FactsBlock([("Time", spent)]), TableBlock(head, lines, more=more)])
+    earlier = loop.iterations - len(loop.listed[-rows:])
+    table = table_block(
+        loop.listed[-rows:],
+        {
+            "Iteration": lambda turn: turn.iteration,
+            "Took": lambda turn: format_duration(turn.duration_s),
+            "Ask": lambda turn: known_duration(turn.ask_s),
+            "Submit": lambda turn: known_duration(turn.submit_s),
+            "Gather": lambda turn: known_duration(turn.gather_s),
+            "Tell": lambda turn: known_duration(turn.tell_s),
+            "Trials": lambda turn: known(turn.trials, format_count),
+            "Loss": lambda turn: known(turn.min_loss, "{:.6g}".format),
+            "Best so far": lambda turn: known(turn.best_loss, "{:.6g}".format),
+        },
+        more=f"after {plural(earlier, 'earlier iteration')}" if earlier else "",
+    )
+    return Section(title, note, [FactsBlock([("Time", spent)]), table])
 
 
 def _pace(number: float) -> str:
     return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
-
-
-def _loss(loss: float | None) -> str:
-    return "" if loss is None else f"{loss:.6g}"
 
 
 TIME_PARTS = {
@@ -375,28 +361,22 @@ def _split(time: Shares, report: Report, width: int) -> Section:
         pairs.append(("Concurrency", f"{sparkline(at_once.running, min(STEPS, width - 52))} {most}"))
     if time.without_worker:
         pairs.append(("Not counted", f"{plural(time.without_worker, 'attempt')} on unknown workers"))
-    table = [TableBlock(("Part", "Share", "Time", ""), rows, left=("",))] if rows else []
-    return Section("Where the time went", of, [*table, *([FactsBlock(pairs)] if pairs else [])])
+    table = TableBlock(("Part", "Share", "Time", ""), rows, left=("",))
+    return Section("Where the time went", of, [table, FactsBlock(pairs)])
 
 
 def critical_section(path: CriticalPath, rows: int) -> Section:
     """The critical path by name: its longest parts, at most this many."""
-    shown = path.parts[:rows]
-    table = TableBlock(
-        ("What", "Segments", "Time", "Share", "Max. saving"),
-        [
-            (
-                link_name(part.kind, part.name),
-                format_count(part.links),
-                format_duration(part.seconds),
-                format_percent(part.share),
-                "" if part.saves_s is None else f"≤ {format_duration(part.saves_s)}",
-            )
-            for part in shown
-        ],
-        more=f"and {plural(len(path.parts) - len(shown), 'shorter part')}"
-        if len(path.parts) > len(shown)
-        else "",
+    table = table_block(
+        path.parts[:rows],
+        {
+            "What": lambda part: link_name(part.kind, part.name),
+            "Segments": lambda part: format_count(part.links),
+            "Time": lambda part: format_duration(part.seconds),
+            "Share": lambda part: format_percent(part.share),
+            "Max. saving": lambda part: known(part.saves_s, lambda saved: f"≤ {format_duration(saved)}"),
+        },
+        more=f"and {plural(len(path.parts) - rows, 'shorter part')}" if len(path.parts) > rows else "",
     )
     return Section("Critical path", f"what set the {format_duration(path.wall_s)} of wall time", [table])
 
@@ -453,8 +433,7 @@ def cost_section(report: Report) -> Section:
     """The cost of a run; one line without a split."""
     cost, split = report.cost, report.cost_split
     table = [_table(split)] if split is not None and 0 < split.total < math.inf else []
-    pairs = _facts(report, cost)
-    return Section(TITLE, _note(report), [*table, *([FactsBlock(pairs)] if pairs else [])])
+    return Section(TITLE, _note(report), [*table, FactsBlock(_facts(report, cost))])
 
 
 def _note(summary: Summary) -> str:

@@ -11,11 +11,11 @@ from flightlog.analyze.history.change_points import LEAST
 from flightlog.analyze.history.trends import LevelChange, Trend, TrendPoint, parse_metric
 from flightlog.core.text import plural
 from flightlog.core.units import format_percent
-from flightlog.show.document import table
+from flightlog.show.document import Paragraph, Section, TableBlock, Verbatim, sections_text, table_block
 from flightlog.show.figures.lines import number_text, trend_scale, trend_value
-from flightlog.show.phrases import moment_text
+from flightlog.show.phrases import known, moment_text
 from flightlog.show.plot import LevelLine, plot, scale_of
-from flightlog.show.terminal import Ink, clean, width_of, wrap
+from flightlog.show.terminal import Ink, clean, wrap
 
 HEIGHT = 10
 NEWEST = 8
@@ -44,25 +44,31 @@ _PLAIN = str.maketrans({"→": "->", "·": "-", "…": "...", "±": "+-"})
 
 def trend_text(trend: Trend, *, width: int = 100, color: bool = False, ascii_only: bool = False) -> str:
     """The text for a terminal of `width` columns; ends in a newline."""
-    ink = Ink(color)
-    lines = [ink("title", clean(_title(trend)))]
+    ink, left_out = Ink(color), Section("", blocks=[Paragraph(left_out_text(trend))])
     if trend.points:
-        lines += ["", *_answer(trend, width, ink), ""]
-        lines += [f"  {row}" for row in _plot(trend, width - 2, ascii_only)]
-        if trend.changes:
-            lines += ["", ink("head", "Levels"), *_levels(trend, width, ink)]
-        lines += ["", ink("head", "Newest runs"), *_newest(trend, width, ink)]
+        plotted = [f"  {row}" for row in _plot(trend, width - 2, ascii_only)]
+        sections = [
+            Section("", blocks=[Verbatim("\n".join([*_answer(trend, width, ink), "", *plotted]))]),
+            Section("Levels", blocks=[_levels(trend)] if trend.changes else []),
+            Section("Newest runs", blocks=[_newest(trend)]),
+            left_out,
+        ]
     else:
-        lines += ["", "  No run has this figure." if trend.left_out else "  No run started since then."]
-    if trend.left_out:
-        lines += ["", *_left_out(trend, width)]
-    text = "\n".join(lines) + "\n"
+        sections = [Section("", blocks=[Paragraph(text) for text in trend_answer(trend)]), left_out]
+    texts = sections_text(sections, width=width, ink=ink, mark="")
+    text = "\n\n".join([ink("title", trend_title(trend)), *texts]) + "\n"
     return text.translate(_PLAIN) if ascii_only else text
 
 
 def trend_title(trend: Trend) -> str:
     """The metric and the runs in one line; cleaned."""
-    return clean(_title(trend))
+    metric = parse_metric(trend.metric)
+    what = _TITLES[metric.kind] + (f" of {metric.task}" if metric.task is not None else "")
+    runs = plural(len(trend.points), "run")
+    days = [point.start_time[:10] for point in trend.points if point.start_time]
+    when = f" · {days[0]}" if days else ""
+    when += f" to {days[-1]}" if days and days[-1] != days[0] else ""
+    return clean(f"{what} · project {trend.project} · {runs}{when}")
 
 
 def trend_answer(trend: Trend) -> list[str]:
@@ -83,16 +89,6 @@ def trend_csv(trend: Trend) -> str:
     return out.getvalue()
 
 
-def _title(trend: Trend) -> str:
-    metric = parse_metric(trend.metric)
-    what = _TITLES[metric.kind] + (f" of {metric.task}" if metric.task is not None else "")
-    runs = plural(len(trend.points), "run")
-    days = [point.start_time[:10] for point in trend.points if point.start_time]
-    when = f" · {days[0]}" if days else ""
-    when += f" to {days[-1]}" if days and days[-1] != days[0] else ""
-    return f"{what} · project {trend.project} · {runs}{when}"
-
-
 def _answer(trend: Trend, width: int, ink: Ink) -> list[str]:
     show = partial(trend_value, trend)
     if trend.changes:
@@ -103,7 +99,7 @@ def _answer(trend: Trend, width: int, ink: Ink) -> list[str]:
         more = len(trend.changes) - len(shown)
         return [*lines, f"  {plural(more, 'earlier step')}: see the levels below."] if more else lines
     level = trend.levels[0]
-    usual = f"{'Typically' if trend.unit not in {'share', 'count'} else 'On average'} {show(level.typical)}"
+    usual = f"{'Typically' if _is_relative(trend) else 'On average'} {show(level.typical)}"
     spread = f"p5 to p95: {show(level.p05)} to {show(level.p95)}" if level.p05 < level.p95 else ""
     if not trend.enough:
         least = f"Not enough runs to detect a step: {level.runs} of at least {LEAST}."
@@ -229,82 +225,74 @@ def _plot(trend: Trend, width: int, ascii_only: bool) -> list[str]:
     return rows
 
 
-def _levels(trend: Trend, width: int, ink: Ink) -> list[str]:
+def _levels(trend: Trend) -> TableBlock:
     show = partial(trend_value, trend)
-    rows: list[tuple[str, ...]] = []
-    for number, level in enumerate(trend.levels):
-        point, change = trend.points[level.first], trend.changes[number - 1] if number else None
-        rows.append(
-            (
-                clean(point.run_id),
-                _minute(point.start_time),
-                _commit(point),
-                f"{level.runs:,}",
-                show(level.typical),
-                f"{show(level.p05)} to {show(level.p95)}",
-                "" if change is None or change.change is None else _signed(trend, change.change),
-                str(number) if number else "",
-            )
-        )
-    middle = "Median" if trend.unit not in {"share", "count"} else "Mean"
-    head = ("From run", "Started", "Commit", "Runs", middle, "p5 to p95", "Change", "Step")
-    return _fitting(head, rows, width, ink, ("Started", "Commit"), ("Started", "p5 to p95", "Commit"))
+    points, changes = trend.points, [None, *trend.changes]
+    return table_block(
+        [*enumerate(trend.levels)],
+        {
+            "From run": lambda item: points[item[1].first].run_id,
+            "Started": lambda item: _minute(points[item[1].first].start_time),
+            "Commit": lambda item: _commit(points[item[1].first]),
+            "Runs": lambda item: f"{item[1].runs:,}",
+            "Median" if _is_relative(trend) else "Mean": lambda item: show(item[1].typical),
+            "p5 to p95": lambda item: f"{show(item[1].p05)} to {show(item[1].p95)}",
+            "Change": lambda item: known(
+                (change := changes[item[0]]) and change.change, partial(_signed, trend)
+            ),
+            "Step": lambda item: str(item[0] or ""),
+        },
+        left=("Started", "Commit"),
+        dispensable=("Started", "p5 to p95", "Commit"),
+    )
 
 
-def _newest(trend: Trend, width: int, ink: Ink) -> list[str]:
-    show = partial(trend_value, trend)
-    rows: list[tuple[str, ...]] = []
-    for point in reversed(trend.points[-NEWEST:]):
-        usual = trend.levels[point.level].typical
-        relative = trend.unit not in {"share", "count"}
-        off = point.value / usual - 1.0 if relative and usual > 0 else point.value - usual
-        rows.append(
-            (
-                clean(point.run_id),
-                _minute(point.start_time),
-                _commit(point),
-                show(point.value),
-                _signed(trend, off) if trend.drift is None and (usual > 0 or not relative) else "",
-            )
-        )
-    head = ("Run", "Started", "Commit", "Value", "To its level")
-    return _fitting(head, rows, width, ink, ("Started", "Commit"), ("Started", "Commit"))
+def _newest(trend: Trend) -> TableBlock:
+    return table_block(
+        trend.points[: -NEWEST - 1 : -1],
+        {
+            "Run": lambda point: point.run_id,
+            "Started": lambda point: _minute(point.start_time),
+            "Commit": _commit,
+            "Value": lambda point: trend_value(trend, point.value),
+            "To its level": partial(_off, trend),
+        },
+        left=("Started", "Commit"),
+        dispensable=("Started", "Commit"),
+    )
+
+
+def _off(trend: Trend, point: TrendPoint) -> str:
+    """How far a run is off its level; nothing where there is none to speak of."""
+    usual, relative = trend.levels[point.level].typical, _is_relative(trend)
+    if trend.drift is not None or (relative and usual <= 0):
+        return ""
+    return _signed(trend, point.value / usual - 1.0 if relative else point.value - usual)
+
+
+def _is_relative(trend: Trend) -> bool:
+    """Whether changes are shares of the value; of shares and counts they are differences."""
+    return trend.unit not in {"share", "count"}
 
 
 def _signed(trend: Trend, change: float) -> str:
-    if trend.unit not in {"share", "count"} and abs(change) < 0.0005:
+    if _is_relative(trend) and abs(change) < 0.0005:
         change = 0.0
     sign = "+" if change > 0 else "-" if change < 0 else "±"
     points = " points" if trend.unit == "share" else ""
-    if trend.unit not in {"share", "count"} and change >= 10:
+    if _is_relative(trend) and change >= 10:
         return _size(trend, change)
     return f"{sign}{_size(trend, abs(change))}{points}"
 
 
-def _fitting(
-    head: tuple[str, ...],
-    rows: list[tuple[str, ...]],
-    width: int,
-    ink: Ink,
-    left: tuple[str, ...],
-    dispensable: tuple[str, ...],
-) -> list[str]:
-    """A table no wider than that: columns go first, then names of runs are cut."""
-    for name in ("", *dispensable):
-        if name:
-            at = head.index(name)
-            head, rows = head[:at] + head[at + 1 :], [row[:at] + row[at + 1 :] for row in rows]
-        full = table(head, rows, width=10_000, ink=Ink(False), left=left)
-        if max(map(width_of, full)) <= width:
-            break
-    return table(head, rows, width=width, ink=ink, left=left)
-
-
-def _left_out(trend: Trend, width: int) -> list[str]:
+def left_out_text(trend: Trend) -> str:
+    """Which runs are left out, in a sentence; empty where none is."""
+    if not trend.left_out:
+        return ""
     found = ", ".join(f"{number:,} {clean(reason)}" for reason, number in sorted(trend.left_out.items()))
     why = (
         " A run has none if it was killed, or its files cannot be read."
         if "without a summary" in trend.left_out
         else ""
     )
-    return wrap(f"Runs left out: {found}.{why}", width, first="  ", rest="  ")
+    return f"Runs left out: {found}.{why}"

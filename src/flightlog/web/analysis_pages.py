@@ -15,12 +15,12 @@ from nicegui import ui
 from flightlog.core.text import plural
 from flightlog.show.advice import advice_sections
 from flightlog.show.diagnosis import SHOWN as SHOWN_CAUSES
-from flightlog.show.diagnosis import cause_title
-from flightlog.show.document import Paragraph, Remarks, Section
+from flightlog.show.diagnosis import cause_title, record_section
+from flightlog.show.document import Paragraph, Section
 from flightlog.show.figures import CONFIG, trends_figure
 from flightlog.show.html.report_page import cause_block
 from flightlog.show.terminal import brief
-from flightlog.show.trends import trend_answer, trend_title
+from flightlog.show.trends import left_out_text, trend_answer, trend_title
 from flightlog.web.dashboard import Dashboard, Listing
 from flightlog.web.layout import card, computed, draw_sections, heading, page_layout, words
 
@@ -61,7 +61,7 @@ def draw_diagnosis(diagnosis: RunDiagnosis) -> None:
                 for number, cause in enumerate(diagnosis.causes[:SHOWN_CAUSES], 1)
             ),
             Section("", left),
-            Section("The record", blocks=[Remarks(diagnosis.problems)] if diagnosis.problems else []),
+            record_section(diagnosis),
         ]
     )
 
@@ -201,8 +201,7 @@ def draw_trend(trend: Trend, keys: Mapping[str, str]) -> None:
                 "data-figure=trends"
             )
     if trend.left_out:
-        left = ", ".join(f"{number:,} {brief(reason)}" for reason, number in sorted(trend.left_out.items()))
-        words(f"Runs left out: {left}.", "fl-quiet")
+        words(left_out_text(trend), "fl-quiet")
 
 
 def _draw_ways(trend: Trend, change: LevelChange, keys: Mapping[str, str]) -> None:

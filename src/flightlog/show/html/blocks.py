@@ -54,7 +54,7 @@ def sections_of(sections: Iterable[Section], limits: Limits = PAGE) -> list[Elem
 def blocks_of(section: Section, limits: Limits = PAGE) -> list[Element]:
     """What is in a section, without its title; its note first."""
     note = [tag("p", _words(section.note, limits), class_="note")] if section.note else []
-    return [*note, *(element for block in section.blocks for element in block_of(block, limits))]
+    return [*note, *(element for block in section.shown for element in block_of(block, limits))]
 
 
 def block_of(block: Block, limits: Limits = PAGE) -> Iterable[Element]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Literal
 
 from flightlog.analyze.charts.report_with_charts import timeline_of
 from flightlog.analyze.compare.compare import compare_groups
@@ -25,11 +26,10 @@ from flightlog.show.comparison import (
     wall_text,
 )
 from flightlog.show.figures.timeline import span_names
-from flightlog.show.html.blocks import blocks_of
-from flightlog.show.html.elements import Child, Element, coded, said, tag
-from flightlog.show.html.page import PagePart, page_html, plot, plotly_script
+from flightlog.show.html.elements import Element, coded, said, tag
+from flightlog.show.html.page import PagePart, other_parts, page_html, placed, plot, plotly_script
 from flightlog.show.html.report_page import timeline_plot
-from flightlog.show.html.verdict import AdviceRow, advice_list, raw, sign
+from flightlog.show.html.verdict import AdviceRow, advice_list, number, tile, verdict_section
 from flightlog.show.phrases import money_text
 
 if TYPE_CHECKING:
@@ -86,8 +86,7 @@ def compare_page(
     Numbers carry `data-path` and `data-value`: their path and value in `compare --format json`.
     """
     comparison, outcomes = bounded(comparison), bounded(list(outcomes))
-    sections = [one for one in comparison_sections(comparison, outcomes) if one.says_something()]
-    named = {section.title: section for section in sections}
+    named = {section.title: section for section in comparison_sections(comparison, outcomes)}
     ratios = plot(
         "ratios",
         figures.ratios_figure(comparison),
@@ -99,21 +98,13 @@ def compare_page(
         figures.comparison_figure(comparison),
         "From the wall time of A to that of B, one step per reason; the steps add up.",
     )
+    changed = [*ratios, *placed(named, "Durations")]
     parts = [
+        PagePart("conditions", "Conditions", placed(named, "Conditions")),
         _timelines(comparison, bounded(before), bounded(after)),
-        PagePart(
-            "changes",
-            "What got slower or faster",
-            [*ratios, *_blocks(named, "Durations")],
-            "No task or span is in both.",
-        ),
-        PagePart("why", WHY, [*steps, *_blocks(named, WHY)], "Nothing was recorded to explain it with."),
-    ]
-    if "Conditions" in named:
-        parts.insert(0, PagePart("conditions", "Conditions", blocks_of(named["Conditions"])))
-    rest = [one for one in sections if one.title not in {"Conditions", "Durations", WHY}]
-    parts += [
-        PagePart(f"more-{number}", said(one.title, 80), blocks_of(one)) for number, one in enumerate(rest, 1)
+        PagePart("changes", "What got slower or faster", changed, "No task or span is in both."),
+        PagePart("why", WHY, [*steps, *placed(named, WHY)], "Nothing was recorded to explain it with."),
+        *other_parts(named),
     ]
     sides = [_name(side) for side in (comparison.before, comparison.after)]
     return page_html(
@@ -124,10 +115,6 @@ def compare_page(
         plotly_js or plotly_script(),
         ways=ways,
     )
-
-
-def _blocks(named: dict[str, Any], title: str) -> list[Element]:
-    return blocks_of(named[title]) if title in named else []
 
 
 def _name(side: Side) -> str:
@@ -141,15 +128,13 @@ def _verdict(comparison: Comparison, outcomes: Sequence[ThresholdOutcome]) -> El
     style = "bad" if failed else _style(comparison.wall_s)
     headline = wall_text(comparison)
     rest = answer_text(comparison).removeprefix(headline).lstrip(":;, ")
-    return tag(
-        "section",
-        tag("div", sign(style), tag("h1", said(headline, 300)), class_="headline"),
+    return verdict_section(
+        style,
+        said(headline, 300),
         tag("p", coded(rest[:1].upper() + rest[1:]), class_="lead") if rest.strip(".") else None,
         _checked(outcomes),
         tag("dl", _tiles(comparison), class_="tiles wide"),
         advice_list(_reasons(comparison), ("What explains it", "From A to B")),
-        id="verdict",
-        class_=f"verdict is-{style}",
     )
 
 
@@ -172,25 +157,27 @@ def _style(wall: Change) -> str:
 
 
 def _tiles(comparison: Comparison) -> list[Element]:
-    tiles = [
-        *_both("Wall time", "wall_s", comparison.wall_s, format_duration),
-        *_both("Tasks completed", "tasks.completed", comparison.tasks["completed"], format_count),
-        *_both("Tasks failed", "tasks.failed", comparison.tasks["failed"], format_count),
+    """One tile a figure: A, an arrow, B, and below how much that is."""
+    shown: list[tuple[str, str, Change, Callable[[float | None], str]]] = [
+        ("Wall time", "wall_s", comparison.wall_s, format_duration),
+        ("Tasks completed", "tasks.completed", comparison.tasks["completed"], format_count),
+        ("Tasks failed", "tasks.failed", comparison.tasks["failed"], format_count),
     ]
     if comparison.cost.before or comparison.cost.after:
-        tiles += _both("Cost", "cost", comparison.cost, lambda value: money_text(value, comparison.currency))
-    return tiles
-
-
-def _both(label: str, path: str, change: Change, show: Any) -> list[Element]:
-    """One tile a figure: A, an arrow, B, and below how much that is."""
-    below = percent_text(change.ratio) if change.ratio is not None else ""
-
-    def side(name: str, value: float | None) -> Element:
-        return tag("span", said(show(value), 40), data_path=f"{path}.{name}", data_value=raw(value))
-
-    pair: list[Child] = [side("before", change.before), " → ", side("after", change.after)]
-    return [tag("div", tag("dt", label), tag("dd", pair, tag("small", below) if below else None))]
+        money = partial(money_text, currency=comparison.currency)
+        shown.append(("Cost", "cost", comparison.cost, money))
+    return [
+        tile(
+            label,
+            [
+                number(f"{path}.before", change.before, said(show(change.before), 40)),
+                " → ",
+                number(f"{path}.after", change.after, said(show(change.after), 40)),
+            ],
+            percent_text(change.ratio) if change.ratio is not None else "",
+        )
+        for label, path, change, show in shown
+    ]
 
 
 def _reasons(comparison: Comparison) -> list[AdviceRow]:

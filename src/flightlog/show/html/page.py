@@ -17,10 +17,10 @@ import msgspec
 
 from flightlog.core.units import format_count, format_duration
 from flightlog.show import figures
-from flightlog.show.document import TableBlock
+from flightlog.show.document import Section, TableBlock, table_block
 from flightlog.show.figures import CONFIG, DARK, LIGHT
 from flightlog.show.figures.style import value_text
-from flightlog.show.html.blocks import table_of
+from flightlog.show.html.blocks import blocks_of, table_of
 from flightlog.show.html.elements import Child, Element, data, html_text, said, script, style, tag, way
 
 if TYPE_CHECKING:
@@ -38,6 +38,21 @@ class PagePart(NamedTuple):
     content: Sequence[Child]
     absent: str = ""
     """The sentence at the end of the page where there is no content; a part without content is left out."""
+
+
+def placed(named: dict[str, Section], title: str) -> list[Element]:
+    """What a section says, for a part of its own; it is taken out of `named`."""
+    section = named.pop(title, None)
+    return [] if section is None else blocks_of(section)
+
+
+def other_parts(named: Mapping[str, Section]) -> list[PagePart]:
+    """A part each for the sections that no other part has placed, in their order."""
+    rest = [section for section in named.values() if section.says_something()]
+    return [
+        PagePart(f"more-{number}", said(section.title, 80), blocks_of(section))
+        for number, section in enumerate(rest, 1)
+    ]
 
 
 def page_html(
@@ -225,35 +240,38 @@ def chart_numbers(chart: Chart) -> list[Element]:
 
 def spread_numbers(spreads: Sequence[DurationSpread]) -> list[Element]:
     """The quantiles of each name."""
-    rows = [
-        (
-            one.name,
-            format_count(one.count),
-            *(
-                format_duration(value)
-                for value in (one.least_s, one.p25_s, one.median_s, one.p75_s, one.p95_s, one.most_s)
-            ),
-            format_duration(one.total_s),
-        )
-        for one in spreads
-    ]
-    head = ("Name", "Count", "Least", "p25", "Median", "p75", "p95", "Most", "Total")
-    return list(table_of(TableBlock(head, rows), "Durations by name"))
+    table = table_block(
+        spreads,
+        {
+            "Name": lambda one: one.name,
+            "Count": lambda one: format_count(one.count),
+            "Least": lambda one: format_duration(one.least_s),
+            "p25": lambda one: format_duration(one.p25_s),
+            "Median": lambda one: format_duration(one.median_s),
+            "p75": lambda one: format_duration(one.p75_s),
+            "p95": lambda one: format_duration(one.p95_s),
+            "Most": lambda one: format_duration(one.most_s),
+            "Total": lambda one: format_duration(one.total_s),
+        },
+    )
+    return list(table_of(table, "Durations by name"))
 
 
 def mark_numbers(timeline: Timeline) -> list[Element]:
     """When and where tasks failed or were retried, the first ones."""
     if not timeline.marks:
         return []
-    marks = sorted(timeline.marks, key=lambda mark: mark.at_s)
-    rows = [
-        (mark.task, format_duration(mark.at_s), mark.kind, timeline.lanes[mark.lane].label, mark.text)
-        for mark in marks[:MARKS]
-    ]
-    left = timeline.failures - len(rows)
-    table = TableBlock(
-        ("Task", "After", "What", "Where", "Error"),
-        rows,
+    marks = sorted(timeline.marks, key=lambda mark: mark.at_s)[:MARKS]
+    left = timeline.failures - len(marks)
+    table = table_block(
+        marks,
+        {
+            "Task": lambda mark: mark.task,
+            "After": lambda mark: format_duration(mark.at_s),
+            "What": lambda mark: mark.kind,
+            "Where": lambda mark: timeline.lanes[mark.lane].label,
+            "Error": lambda mark: mark.text,
+        },
         left=("What", "Where", "Error"),
         more=f"and {left:,} more failures and retries" if left > 0 else "",
     )
@@ -262,15 +280,16 @@ def mark_numbers(timeline: Timeline) -> list[Element]:
 
 def wait_numbers(report: Report) -> list[Element]:
     """The quantiles of queueing and of execution."""
-    rows = [
-        (
-            label,
-            format_count(of.count),
-            *(format_duration(value) for value in (of.mean, of.p50, of.p95, of.max)),
-        )
-        for label, of in (("Queueing", report.tasks.queue_s), ("Running", report.tasks.duration_s))
-        if of.count
-    ]
-    return list(
-        table_of(TableBlock(("What", "Count", "Mean", "p50", "p95", "Max"), rows), "Queueing and running")
+    of = [("Queueing", report.tasks.queue_s), ("Running", report.tasks.duration_s)]
+    table = table_block(
+        [item for item in of if item[1].count],
+        {
+            "What": lambda item: item[0],
+            "Count": lambda item: format_count(item[1].count),
+            "Mean": lambda item: format_duration(item[1].mean),
+            "p50": lambda item: format_duration(item[1].p50),
+            "p95": lambda item: format_duration(item[1].p95),
+            "Max": lambda item: format_duration(item[1].max),
+        },
     )
+    return list(table_of(table, "Queueing and running"))

@@ -26,13 +26,15 @@ from flightlog.show.html.page import (
     PagePart,
     chart_numbers,
     mark_numbers,
+    other_parts,
     page_html,
+    placed,
     plot,
     plotly_script,
     spread_numbers,
     wait_numbers,
 )
-from flightlog.show.html.verdict import cause_heading, raw, verdict_element
+from flightlog.show.html.verdict import cause_heading, number, verdict_element
 from flightlog.show.phrases import args_text, call_text, capitalized, error_text, moment_text
 from flightlog.show.report import TITLE as WALL_TIME
 from flightlog.show.report import not_recorded, report_sections
@@ -53,6 +55,8 @@ if TYPE_CHECKING:
 
 DIAGNOSED_BYTES = 4 << 30
 """Runs up to this size are diagnosed for the page; for a larger one the page names the command."""
+_ELSEWHERE = {"", "Run", WALL_TIME, "What stands out", "By task", "Metrics", "Spans", "Failures"}
+"""Sections of the report that the page has in another form."""
 NAMES = 50
 """Names in the tables of durations and of metrics."""
 
@@ -103,7 +107,7 @@ def report_page(
     report, drawn = bounded(look.report), bounded(look.drawn)
     diagnosis = bounded(diagnosis)
     colors = figures.colors_of(_names(report, drawn))
-    named = {section.title: section for section in report_sections(report)}
+    named = {section.title: section for section in report_sections(report) if section.title not in _ELSEWHERE}
     parts = [
         PagePart(
             "timeline",
@@ -112,21 +116,22 @@ def report_page(
         ),
         _metrics(report, drawn.metrics),
         _concurrency(drawn, named),
-        PagePart("time", "Where the time went", [*_shares(report), *_of(named, "Where the time went")]),
-        PagePart("load", "CPU and memory", [*_charts(drawn, _LOAD), *_of(named, "Resources")]),
+        PagePart("time", "Where the time went", [*_shares(report), *placed(named, "Where the time went")]),
+        PagePart("load", "CPU and memory", [*_charts(drawn, _LOAD), *placed(named, "Resources")]),
         PagePart("devices", "GPU memory", _charts(drawn, _DEVICES)),
         _durations(report, drawn, named, colors),
         PagePart("waits-part", "Queueing against running", _waits(report, drawn, colors)),
         PagePart(
-            "critical-part", "Critical path", [*_critical(report, colors), *_of(named, "Critical path")]
+            "critical-part", "Critical path", [*_critical(report, colors), *placed(named, "Critical path")]
         ),
         PagePart("spans-part", "Spans", _spans(report, colors)),
-        PagePart("cache-part", "Cache", [*_charts(drawn, _CACHE), *_of(named, "Cache")]),
+        PagePart("cache-part", "Cache", [*_charts(drawn, _CACHE), *placed(named, "Cache")]),
         failures_part(report, diagnosis),
-        PagePart("cost-part", "Cost", [*_cost(report), *_of(named, COST)]),
-        *_others(named),
+        PagePart("cost-part", "Cost", [*_cost(report), *placed(named, COST)]),
+    ]
+    last = [
         environment_part(report, environment),
-        PagePart("recording", "Completeness", _of(named, "Recording")),
+        PagePart("recording", "Completeness", placed(named, "Recording")),
         PagePart("absent", "", [], absent=not_recorded(report)),
     ]
     run = report.run
@@ -135,7 +140,14 @@ def report_page(
         f"on {said(run.target or run.host or 'an unknown host', 80)}, started {moment_text(run.start_time)}"
     )
     verdict = verdict_element(report, diagnosis)
-    return page_html(title, subtitle, verdict, parts, plotly_js or plotly_script(), ways=ways)
+    return page_html(
+        title,
+        subtitle,
+        verdict,
+        [*parts, *other_parts(named), *last],
+        plotly_js or plotly_script(),
+        ways=ways,
+    )
 
 
 def _names(report: Report, drawn: RunCharts) -> list[str]:
@@ -149,16 +161,10 @@ def _names(report: Report, drawn: RunCharts) -> list[str]:
     return [*first, *(name for name, _ in rest), *(name for name, _ in spans)]
 
 
-def _of(named: Mapping[str, Section], *titles: str) -> list[Element]:
-    return [element for title in titles if title in named for element in blocks_of(named[title])]
-
-
-def _told(named: Mapping[str, Section], title: str) -> list[Element]:
+def _titled(named: dict[str, Section], title: str) -> list[Element]:
     """A section under its own small heading; nothing for an empty one."""
-    section = named.get(title)
-    if section is None or not section.blocks:
-        return []
-    return [tag("h3", said(title, 80)), *blocks_of(section)]
+    content = placed(named, title)
+    return [tag("h3", said(title, 80)), *content] if content else []
 
 
 def timeline_plot(
@@ -252,7 +258,7 @@ def _chart(identity: str, chart: Chart | None, caption: str, title: str = "") ->
     return plot(identity, figure, caption, notes=notes, numbers=chart_numbers(chart), title=title)
 
 
-def _concurrency(drawn: RunCharts, named: Mapping[str, Section]) -> PagePart:
+def _concurrency(drawn: RunCharts, named: dict[str, Section]) -> PagePart:
     """Tasks that run and workers beside each other; those that wait apart, for they may be thousands."""
     content: list[Element] = []
     if drawn.concurrency is not None:
@@ -269,7 +275,7 @@ def _concurrency(drawn: RunCharts, named: Mapping[str, Section]) -> PagePart:
             content += _chart(
                 "waiting", waiting, "How many tasks were submitted and not started.", "Waiting tasks"
             )
-    content += [*_told(named, "Tasks"), *_told(named, "Workers")]
+    content += [*_titled(named, "Tasks"), *_titled(named, "Workers")]
     return PagePart("concurrency-part", "Concurrency and utilization", content)
 
 
@@ -283,7 +289,7 @@ def _shares(report: Report) -> list[Element]:
 
 
 def _durations(
-    report: Report, drawn: RunCharts, named: Mapping[str, Section], colors: Mapping[str, str]
+    report: Report, drawn: RunCharts, named: dict[str, Section], colors: Mapping[str, str]
 ) -> PagePart:
     caption = "How long tasks of each name executed, queueing left out, on a logarithmic axis."
     if not report.tasks.names:
@@ -293,7 +299,7 @@ def _durations(
     content = [
         *plot("durations", figure, caption, numbers=spread_numbers(drawn.durations)),
         *table,
-        *_told(named, "Slowest"),
+        *_titled(named, "Slowest"),
     ]
     return PagePart("durations-part", "Durations", content)
 
@@ -346,37 +352,6 @@ def _cost(report: Report) -> list[Element]:
     if split is None:
         return []
     return plot("cost", figures.cost_figure(split), "What the time of workers was paid for.")
-
-
-_PLACED = {
-    "",
-    "Run",
-    WALL_TIME,
-    "What stands out",
-    "Tasks",
-    "Workers",
-    "Cache",
-    COST,
-    "Where the time went",
-    "Critical path",
-    "Failures",
-    "By task",
-    "Metrics",
-    "Slowest",
-    "Spans",
-    "Resources",
-    "Recording",
-}
-"""Sections that have a part of their own; all others follow as they are."""
-
-
-def _others(named: Mapping[str, Section]) -> list[PagePart]:
-    """What only some runs have: jobs, calibration, tasks in flight, artifacts."""
-    rest = [section for title, section in named.items() if title not in _PLACED and section.says_something()]
-    return [
-        PagePart(f"more-{number}", said(section.title, 80), blocks_of(section))
-        for number, section in enumerate(rest, 1)
-    ]
 
 
 _LISTS = {"package": "Packages", "variable": "Variables", "function": "Functions", "image": "Images"}
@@ -439,9 +414,7 @@ def failures_part(report: Report, diagnosis: RunDiagnosis | None) -> PagePart:
     causes = report.details.failures if report.details is not None else []
     if not failures.count and not (diagnosis is not None and diagnosis.causes):
         return PagePart("failures", "Failures", [tag("p", "None.")])
-    count = tag(
-        "span", format_count(failures.count), data_path="failures.count", data_value=raw(failures.count)
-    )
+    count = number("failures.count", failures.count, format_count(failures.count))
     content = [tag("p", count, f" in all, of {plural(failures.groups, 'cause')}.", class_="note")]
     if diagnosis is not None and diagnosis.causes:
         content += [tag("p", coded(diagnosis.answer, 1000)), *map(_diagnosed, diagnosis.causes[:CAUSES])]

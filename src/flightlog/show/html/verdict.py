@@ -84,21 +84,33 @@ def _lead(report: Report) -> str:
 
 def verdict_element(report: Report, diagnosis: RunDiagnosis | None) -> Element:
     """The first part of the page."""
-    found = verdict_of(report)
-    line = wall_time_text(report)
-    error = tag("p", said(report.run.error, 600), class_="bad") if report.run.error else None
-    return tag(
-        "section",
-        tag("div", sign(found.style), tag("h1", found.headline), class_="headline"),
+    found, line = verdict_of(report), wall_time_text(report)
+    return verdict_section(
+        found.style,
+        found.headline,
         tag("p", found.lead, class_="lead"),
         tag("p", tag("strong", f"{TITLE}: "), coded(line)) if line else None,
-        error,
+        tag("p", said(report.run.error, 600), class_="bad") if report.run.error else None,
         tag("dl", _tiles(report), class_="tiles"),
         advice_list(_failed(diagnosis), ("What went wrong", "What to do")),
         advice_list(_limited(report), ("What limited it", "What to do")),
-        id="verdict",
-        class_=f"verdict is-{found.style}",
     )
+
+
+def verdict_section(style: str, headline: str, *content: Child) -> Element:
+    """The first part of a page: the answer with an icon, and what belongs to it."""
+    head = tag("div", sign(style), tag("h1", headline), class_="headline")
+    return tag("section", head, *content, id="verdict", class_=f"verdict is-{style}")
+
+
+def number(path: str, value: Any, text: str) -> Element:
+    """A number, with its path and value in the JSON of what the page shows."""
+    return tag("span", text, data_path=path, data_value=msgspec.json.encode(value).decode())
+
+
+def tile(label: str, value: Child, below: str) -> Element:
+    """A key figure, with a word below it."""
+    return tag("div", tag("dt", label), tag("dd", value, tag("small", below) if below else None))
 
 
 def sign(style: str) -> Element:
@@ -147,10 +159,7 @@ def _tiles(report: Report) -> list[Element]:
             text = (
                 "not recorded" if path == "tasks.submitted" and adopted else _text(path, value, cost.currency)
             )
-            figure = tag("span", said(text, 60), data_path=path, data_value=raw(value))
-            found.append(
-                tag("div", tag("dt", label), tag("dd", figure, tag("small", below) if below else None))
-            )
+            found.append(tile(label, number(path, value, said(text, 60)), below))
     return found
 
 
@@ -177,11 +186,6 @@ def _ended(report: Report) -> str:
 def _mean(report: Report) -> str:
     mean = report.tasks.duration_s.mean
     return "" if mean is None else f"{format_duration(mean)} on average"
-
-
-def raw(value: Any) -> str:
-    """A value as the report's JSON has it."""
-    return msgspec.json.encode(value).decode()
 
 
 class AdviceRow(NamedTuple):
