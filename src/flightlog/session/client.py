@@ -26,6 +26,7 @@ from flightlog.core.descriptors import Descriptor, make_pipe
 from flightlog.core.errors import CommandError, UsageError
 from flightlog.core.redaction import has_own_patterns, is_secret_key, redact_command
 from flightlog.core.text import signal_name
+from flightlog.engines.contract import Work
 from flightlog.engines.execute import plain_dumps
 from flightlog.record.command.child import OutputTail
 from flightlog.record.context import ENVIRONMENT, RUN, TRACEPARENT, carrier, format_traceparent
@@ -37,7 +38,7 @@ from flightlog.session.call_wrapper import call_around
 from flightlog.session.futures import TaskFuture, pack, wait_together
 from flightlog.session.progress import shown
 from flightlog.session.task import Task
-from flightlog.session.task_options import TaskDefaults, TaskOptions, TaskRequest
+from flightlog.session.task_options import TaskDefaults, TaskOptions, TaskRequest, prepared
 from flightlog.session.tracking import Tracker
 
 if TYPE_CHECKING:
@@ -54,14 +55,6 @@ _known: WeakKeyDictionary[Any, Parameters] = WeakKeyDictionary()
 log = logging.getLogger("flightlog")
 _MAX_RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 _PR_SET_PDEATHSIG = 1
-
-
-class Kind(NamedTuple):
-    """What all tasks of one `map` have in common."""
-
-    function: Callable[..., Any]
-    name: str
-    options: TaskOptions
 
 
 class Client:
@@ -110,8 +103,8 @@ class Client:
         attempt may take. Futures in the arguments stand for their results: the task waits for them. A
         coroutine function is awaited in the worker.
         """
-        kind = self._kind(function, TaskRequest(task, component, tag, key, retries, timeout))
-        return self._hand_over(self._make(kind, args, kwargs, key))
+        options = self._options(function, TaskRequest(task, component, tag, retries, timeout))
+        return self._hand_over(self._make(function, options, args, kwargs, key))
 
     def map(
         self,
@@ -135,13 +128,13 @@ class Client:
         """
         if not iterables:
             raise UsageError("map needs at least one iterable of arguments")
-        kind = self._kind(function, TaskRequest(task, component, tag, key, retries, timeout))
-        calls = zip(*iterables, strict=False)
-        tasks = (
-            (self._make(kind, args, kwargs, None) for args in calls)
-            if key is None
-            else iter(self._make_keyed(kind, calls, kwargs, key))
+        options = self._options(function, TaskRequest(task, component, tag, retries, timeout))
+        tasks: Iterator[Task] = (
+            self._make(function, options, args, kwargs, None if key is None else f"{key}[{number}]")
+            for number, args in enumerate(zip(*iterables, strict=False))
         )
+        if key is not None:
+            tasks = self._all_made(tasks)
         handed: list[TaskFuture] = []
         try:
             while batch := list(islice(tasks, TOGETHER)):
@@ -174,9 +167,10 @@ class Client:
         words = command_words(command)
         folder = None if cwd is None else os.fspath(cwd)
         call = words, folder, None if env is None else dict(env)
-        request = TaskRequest(task or command_name(words), component, tag, key, retries, timeout)
-        made = self._make(self._kind(run_words, request), call, {}, key, command_arguments(words, folder))
-        return self._hand_over(made)
+        request = TaskRequest(task or command_name(words), component, tag, retries, timeout)
+        options = self._options(run_words, request)
+        task_made = self._make(run_words, options, call, {}, key, command_arguments(words, folder))
+        return self._hand_over(task_made)
 
     def gather(
         self, futures: Iterable[TaskFuture], errors: Literal["raise", "return"] = "raise"
@@ -234,31 +228,28 @@ class Client:
         except Exception:  # noqa: BLE001 - a bar that does not know is better than one that falls over
             return None
 
-    def _kind(self, function: Callable[..., Any], request: TaskRequest) -> Kind:
-        """What all tasks of one call of a method have in common. The function is remembered, unless it is
-        ours.
-        """
+    def _options(self, function: Callable[..., Any], request: TaskRequest) -> TaskOptions:
+        """How all tasks of one call of a method are run. The function is remembered, unless it is ours."""
         if not callable(function):
             raise UsageError(f"{function!r} is no function: give one, and its arguments after it")
         if request.task is not None and (not isinstance(request.task, str) or not request.task):
             raise UsageError(f"task={request.task!r} is no text to call a task by")
-        name = request.task or task_name(function)
-        options = self._defaults.choose(name, request)
+        options = self._defaults.choose(request.task or task_name(function), request)
         if function is not run_words:
             with suppress(TypeError):  # a callable that cannot be hashed
                 self.functions[function] = None
-        return Kind(function, name, options)
+        return options
 
     def _make(
         self,
-        kind: Kind,
+        function: Callable[..., Any],
+        options: TaskOptions,
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
         key: str | None,
         arguments: Mapping[str, Any] | None = None,
     ) -> Task:
-        """A task of this kind; `arguments` is what is recorded as such, if not those of the call."""
-        function, name, options = kind
+        """A task that is run so; `arguments` is what is recorded as such, if not those of the call."""
         call: tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any]] = function, args, kwargs
         if options.around:
             call = call_around, (options.around, *call), {}
@@ -268,40 +259,44 @@ class Client:
         span_id = self._next_id()
         parent_id, place = self._place()
         task_id = self._key(key) if key is not None else span_id  # the last that may fail: it takes the key
-        return Task(
+        work = Work(
             task_id=task_id,
-            span_id=span_id,
-            name=name,
-            call=packed.call,
+            task=options.task,
+            attempt=1,
+            call=packed.call if packed.awaited else prepared(options.preparation, packed.call),
             args=shown_args,
-            args_digest=args_digest,
+            args_bytes=len(packed.call),
             submitted=time.time(),
             place=place,
-            parent_id=parent_id,
+            span_id=span_id,
             component=options.component,
-            retries=options.retries,
             timeout_s=options.timeout_s,
-            future=TaskFuture(task_id, name, self._give_up),
+        )
+        return Task(
+            work=work,
+            trace_id=self._run.recorder.trace_id if self._run is not None else "",
+            parent_id=parent_id,
+            args_digest=args_digest,
+            retries=options.retries,
+            future=TaskFuture(task_id, options.task, self._give_up),
             depends_on=[one.task_id for one in packed.futures],
             waits_for=tuple(packed.awaited),
             preparation=options.preparation,
         )
 
-    def _make_keyed(
-        self, kind: Kind, calls: Iterable[tuple[Any, ...]], kwargs: Mapping[str, Any], key: str
-    ) -> list[Task]:
+    def _all_made(self, tasks: Iterator[Task]) -> Iterator[Task]:
         """All tasks of a `map` with a key; where one cannot be made, the keys of those before it are free
         again.
         """
         made: list[Task] = []
         try:
-            for number, args in enumerate(calls):
-                made.append(self._make(kind, args, kwargs, f"{key}[{number}]"))
+            for task in tasks:
+                made.append(task)
         except BaseException:
             for task in made:
-                self._keys.pop(task.task_id, None)
+                self._keys.pop(task.future.task_id, None)
             raise
-        return made
+        return iter(made)
 
     def _hand_over(self, task: Task) -> TaskFuture:
         self._tracker.add((task,))

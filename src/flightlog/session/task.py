@@ -24,64 +24,40 @@ from flightlog.events import TaskSubmitted as Submitted
 from flightlog.record.failure import describe
 from flightlog.record.task import is_cancellation
 from flightlog.session.futures import TaskFuture
-from flightlog.session.task_options import Preparation, prepared
+from flightlog.session.task_options import Preparation
 
 
 class Task(Struct, kw_only=True, eq=False):
-    """What the session knows of one task. `attempt`, `held` and `met` change under the tracker's lock
-    alone.
-    """
+    """What the session knows of one task. `waiting` and `met` change under the tracker's lock alone."""
 
-    task_id: str
-    span_id: str
-    name: str
-    call: bytes
-    args: dict[str, Any]
-    args_digest: str | None
-    submitted: float
-    place: dict[str, str]
+    work: Work
+    """The present attempt."""
+    trace_id: str
     parent_id: str | None
-    component: str | None
+    args_digest: str | None
     retries: int
-    timeout_s: float | None
     future: TaskFuture
     depends_on: list[str]
     waits_for: tuple[TaskFuture, ...]
     preparation: Preparation | None
     met: int = 0
     """How many of `waits_for` have completed."""
-    attempt: int = 1
-    held: bool = True
+    waiting: bool = True
     """The session has it, not the engine: it waits for other tasks, or for its next attempt."""
     given_up: str | None = None
     """Why it was cancelled, once its engine has agreed to end it."""
 
-    def ids(self, trace_id: str) -> dict[str, Any]:
-        """What all its events say of it."""
+    def ids(self, work: Work | None = None) -> dict[str, Any]:
+        """What all events of an attempt say of it, by default of the present one."""
+        work = work or self.work
         return {
-            "task": self.name,
-            "task_id": self.task_id,
-            "component": self.component,
-            "trace_id": trace_id,
-            "span_id": self.span_id,
+            "task": work.task,
+            "task_id": work.task_id,
+            "component": work.component,
+            "trace_id": self.trace_id,
+            "span_id": work.span_id,
             "parent_id": self.parent_id,
         }
-
-    def work(self) -> Work:
-        """The present attempt, ready to travel."""
-        return Work(
-            task_id=self.task_id,
-            task=self.name,
-            attempt=self.attempt,
-            call=self.call if self.preparation is None else prepared(self.preparation, self.call),
-            args=self.args,
-            args_bytes=len(self.call),
-            submitted=self.submitted,
-            place=self.place,
-            span_id=self.span_id,
-            component=self.component,
-            timeout_s=self.timeout_s,
-        )
 
 
 _WORDS = {"lost": "WorkerLost", "timed_out": "TimeoutError"}
@@ -98,14 +74,14 @@ def failed_by_itself(outcome: Outcome) -> Outcome:
     return msgspec.structs.replace(outcome, end="failed", reason=None)
 
 
-def value_of(task: Task, outcome: Outcome) -> tuple[Any, Outcome, BaseException | None]:
+def value_of(work: Work, outcome: Outcome) -> tuple[Any, Outcome, BaseException | None]:
     """Result, outcome and error of an attempt that ended; a result that cannot be read here makes it a failed
     one.
 
     An attempt that said of itself that it failed, and returned, has a result and no error to raise.
     """
     if outcome.result is None:
-        return None, outcome, None if outcome.end == "completed" else error_of(task, outcome)
+        return None, outcome, None if outcome.end == "completed" else error_of(work, outcome)
     try:
         return pickle.loads(outcome.result), outcome, None  # noqa: S301 - from a worker of this session
     except Exception as error:  # noqa: BLE001 - the user's own `__setstate__` or `__init__` runs here
@@ -116,13 +92,13 @@ def value_of(task: Task, outcome: Outcome) -> tuple[Any, Outcome, BaseException 
             result=None,
             error_type=text.error_type,
             traceback=text.traceback,
-            error_message=f"the result of {task.name} cannot be unpickled here: {text.message}",
+            error_message=f"the result of {work.task} cannot be unpickled here: {text.message}",
             fingerprint=text.fingerprint,
         )
         return None, failed, _task_error(failed)
 
 
-def error_of(task: Task, outcome: Outcome) -> BaseException:
+def error_of(work: Work, outcome: Outcome) -> BaseException:
     """The exception that the task's future raises: the original, with the worker's traceback as a note, or a
     stand-in.
 
@@ -143,7 +119,7 @@ def error_of(task: Task, outcome: Outcome) -> BaseException:
             return stand_in
     if outcome.end in _WORDS:
         outcome = msgspec.structs.replace(
-            outcome, error_type=error_type_of(outcome), error_message=message_of(task, outcome)
+            outcome, error_type=error_type_of(outcome), error_message=message_of(work, outcome)
         )
     return _task_error(outcome)
 
@@ -153,17 +129,17 @@ def error_type_of(outcome: Outcome) -> str | None:
     return outcome.error_type or _WORDS.get(outcome.end)
 
 
-def message_of(task: Task, outcome: Outcome) -> str | None:
+def message_of(work: Work, outcome: Outcome) -> str | None:
     """What there is to say of how an attempt failed."""
     if outcome.error_message is not None:
         return outcome.error_message
     if outcome.reason is not None:
         return outcome.reason
     if outcome.end == "timed_out":
-        limit = f" within {task.timeout_s:g} s" if task.timeout_s is not None else " in time"
-        return f"{task.name} did not end{limit}"
+        limit = f" within {work.timeout_s:g} s" if work.timeout_s is not None else " in time"
+        return f"{work.task} did not end{limit}"
     if outcome.end == "lost":
-        return f"the worker that executed {task.name} went away"
+        return f"the worker that executed {work.task} went away"
     return None
 
 
@@ -188,62 +164,58 @@ def _task_error(outcome: Outcome) -> TaskError:
     return error
 
 
-def submitted_event(task: Task, trace_id: str) -> Submitted:
+def submitted_event(task: Task) -> Submitted:
     """The task was handed over."""
     return Submitted(
-        args=task.args, args_digest=task.args_digest, depends_on=task.depends_on, **task.ids(trace_id)
+        args=task.work.args, args_digest=task.args_digest, depends_on=task.depends_on, **task.ids()
     )
 
 
-def queued_event(task: Task, attempt: int, trace_id: str) -> Queued:
+def queued_event(task: Task, attempt: int) -> Queued:
     """Its engine holds it until a worker is free."""
-    return Queued(attempt=attempt, **task.ids(trace_id))
+    return Queued(attempt=attempt, **task.ids())
 
 
-def retried_event(
-    task: Task, attempt: int, span_id: str, outcome: Outcome, delay_s: float, trace_id: str
-) -> TaskRetried:
+def retried_event(task: Task, work: Work, outcome: Outcome, delay_s: float) -> TaskRetried:
     """An attempt failed, and there will be another one."""
-    kind, message = error_type_of(outcome), message_of(task, outcome)
+    kind, message = error_type_of(outcome), message_of(work, outcome)
     return TaskRetried(
         timestamp=outcome.ended or "",
-        attempt=attempt,
+        attempt=work.attempt,
         reason=": ".join(part for part in (kind, message) if part) or None,
         delay_s=delay_s,
-        **{**task.ids(trace_id), "span_id": span_id},
+        **task.ids(work),
     )
 
 
-def failure_event(
-    task: Task, attempt: int, span_id: str, outcome: Outcome, error: BaseException | None
-) -> Failure:
+def failure_event(work: Work, outcome: Outcome, error: BaseException | None) -> Failure:
     """What an attempt failed of, traceback included."""
     command = error if isinstance(error, CommandError) else None
     return Failure(
         timestamp=outcome.ended or "",
         scope="task" if command is None else "command",
         error_type=error_type_of(outcome),
-        message=message_of(task, outcome),
+        message=message_of(work, outcome),
         traceback=outcome.traceback,
         fingerprint=outcome.fingerprint,
-        task=task.name,
-        task_id=task.task_id,
-        attempt=attempt,
+        task=work.task,
+        task_id=work.task_id,
+        attempt=work.attempt,
         worker=outcome.worker,
-        span_id=span_id,
+        span_id=work.span_id,
         exit_code=outcome.exit_code,
         signal=outcome.signal,
         output_tail=None if command is None else command.stderr or command.stdout or None,
     )
 
 
-def ended_event(task: Task, outcome: Outcome, trace_id: str) -> TaskEnded:
+def ended_event(task: Task, outcome: Outcome) -> TaskEnded:
     """The task is over: the one end it has."""
     facts: dict[str, Any] = {
-        **task.ids(trace_id),
+        **task.ids(),
         "timestamp": outcome.ended or "",
-        "attempt": task.attempt,
-        "args": task.args,
+        "attempt": task.work.attempt,
+        "args": task.work.args,
         "args_digest": task.args_digest,
         "worker": outcome.worker,
         "duration_s": outcome.duration_s,
@@ -259,7 +231,7 @@ def ended_event(task: Task, outcome: Outcome, trace_id: str) -> TaskEnded:
         return TaskCancelled(reason=outcome.reason, **facts)
     return TaskFailed(
         error_type=error_type_of(outcome),
-        error_message=message_of(task, outcome),
+        error_message=message_of(task.work, outcome),
         exit_code=outcome.exit_code,
         fingerprint=outcome.fingerprint,
         **facts,

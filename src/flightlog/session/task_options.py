@@ -32,14 +32,14 @@ class TaskRequest(NamedTuple):
     component: str | None = None
     tag: str | None = None
     """Another name for `component`, or one of its tags."""
-    key: str | None = None
     retries: int | None = None
     timeout: float | None = None
 
 
 class TaskOptions(Struct, frozen=True, kw_only=True):
-    """How a task is run, decided."""
+    """How tasks of one name are run, decided."""
 
+    task: str
     component: str | None
     retries: int
     timeout_s: float | None
@@ -84,7 +84,7 @@ class TaskDefaults(Struct, frozen=True, kw_only=True):
         """What holds for a task of this name; whatever was said of it wins. A `UsageError` says what makes no
         sense.
         """
-        _, component, tag, _, retries, timeout_s = request
+        _, component, tag, retries, timeout_s = request
         entry = self.tasks.get(task, _NOTHING)
         if component is not None and tag is not None and component != self._tagged(tag):
             raise UsageError(f"component={component!r} and tag={tag!r} are two names of one thing: give one")
@@ -96,6 +96,7 @@ class TaskDefaults(Struct, frozen=True, kw_only=True):
         if timeout_s is not None and not (isinstance(timeout_s, Real) and timeout_s > 0):
             raise UsageError(f"timeout={timeout_s!r} is no time to run in: give seconds, or None")
         return TaskOptions(
+            task=task,
             component=chosen,
             retries=int(retries) if retries is not None else entry.retries or 0,
             timeout_s=float(timeout_s) if timeout_s is not None else entry.timeout_s,
@@ -203,8 +204,10 @@ def needs_preparation(component: Component) -> bool:
     return bool(component.env) or component.preload_script is not None
 
 
-def prepared(preparation: Preparation, call: bytes) -> bytes:
-    """A packed call that is made in a worker that was prepared for it."""
+def prepared(preparation: Preparation | None, call: bytes) -> bytes:
+    """A packed call that is made in a worker that was prepared for it, where it needs to be."""
+    if preparation is None:
+        return call
     return pickle.dumps((call_prepared, (preparation, call), {}), pickle.HIGHEST_PROTOCOL)
 
 

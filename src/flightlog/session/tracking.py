@@ -7,7 +7,6 @@ written before its future says so.
 
 from __future__ import annotations
 
-import heapq
 import logging
 import os
 import threading
@@ -16,15 +15,16 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from functools import partial
-from itertools import count
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from flightlog.core.errors import TaskError, UsageError
 from flightlog.core.retry import delay_s
 from flightlog.core.text import cut
-from flightlog.engines.contract import Engine, Outcome
+from flightlog.engines.contract import Engine, Outcome, Work
+from flightlog.engines.event_loop import Timers
 from flightlog.engines.execute import plain_dumps
 from flightlog.events import Event, WorkerEvent
 from flightlog.record.recorder import Recorder
@@ -44,6 +44,7 @@ from flightlog.session.task import (
     submitted_event,
     value_of,
 )
+from flightlog.session.task_options import prepared
 
 log = logging.getLogger("flightlog")
 
@@ -90,7 +91,6 @@ class Tracker:
         self.pace = TaskPace()
         self._costs = costs or WorkerCosts()
         self._engine, self._recorder, self._next_id = engine, recorder, next_id
-        self._trace_id = recorder.trace_id if recorder is not None else ""
         self._dumps: Callable[[Any], bytes] = getattr(engine, "dumps", plain_dumps)
         self._tasks: dict[str, Task] = {}
         self._pid = os.getpid()
@@ -116,11 +116,11 @@ class Tracker:
         with self._lock:
             if self._closing is not None:
                 raise UsageError("the session is closed: submit tasks while it is open")
-            self._tasks.update((task.task_id, task) for task in tasks)
+            self._tasks.update((task.work.task_id, task) for task in tasks)
             self.counts.submitted += len(tasks)
-            self.pace.submitted(task.name for task in tasks)
+            self.pace.submitted(task.work.task for task in tasks)
         if self._recorder is not None:
-            self._emit([submitted_event(task, self._trace_id) for task in tasks])
+            self._emit([submitted_event(task) for task in tasks])
         for task in tasks:
             if not task.waits_for:
                 self._dispatch(task)
@@ -136,10 +136,10 @@ class Tracker:
             task = self._tasks.get(task_id)
             if task is None:
                 return False
-            held = task.held
-            if held:
+            waiting = task.waiting
+            if waiting:
                 self._claim(task)
-        if held:
+        if waiting:
             self._end(task, Outcome(end="cancelled", reason=reason))
             return True
         task.given_up = reason
@@ -155,22 +155,22 @@ class Tracker:
         """The attempt waits for a worker."""
         task = self._tasks.get(task_id)
         if task is not None and self._recorder is not None:
-            self._recorder.emit(queued_event(task, attempt, self._trace_id))
+            self._recorder.emit(queued_event(task, attempt))
 
     def started(self, task_id: str, attempt: int, worker: str) -> None:
         """A worker executes the attempt."""
         task = self._tasks.get(task_id)
-        if task is not None and task.attempt == attempt:
+        if task is not None and task.work.attempt == attempt:
             task.future.note_started(True, worker)
-            self.pace.started(task_id, task.name)
+            self.pace.started(task_id, task.work.task)
 
     def ended(self, task_id: str, attempt: int, outcome: Outcome) -> None:
         """The attempt is over; what is reported of an attempt a second time is passed over."""
         with self._lock:
             task = self._tasks.get(task_id)
-            if task is None or task.attempt != attempt or task.held:
+            if task is None or task.work.attempt != attempt or task.waiting:
                 return
-            span_id = task.span_id
+            work = task.work
             if task.given_up is None and self._closing is None:
                 outcome = failed_by_itself(outcome)
             again = (
@@ -180,13 +180,13 @@ class Tracker:
                 and self._closing is None
             )
             if again:
-                task.attempt, task.held, task.span_id = attempt + 1, True, self._next_id()
+                task.work, task.waiting = replace(work, attempt=attempt + 1, span_id=self._next_id()), True
                 self.counts.retried += 1
                 self.pace.stopped(task_id)
             else:
                 self._claim(task)
         if again:
-            self._retry(task, attempt, span_id, outcome)
+            self._retry(task, work, outcome)
         else:
             # How it ended is how it was cancelled.
             if task.given_up is not None and outcome.end in _RETRIED:
@@ -238,13 +238,13 @@ class Tracker:
         with self._lock:
             left, self._left = self._left, []
         if self._recorder is not None:
-            self._emit(ended_event(task, outcome, self._trace_id) for task, outcome in left)
+            self._emit(ended_event(task, outcome) for task, outcome in left)
         for task, _ in left:
             task.future.end_cancelled()
         with self._lock:
             self.counts.cancelled += len(left)
             for task, _ in left:
-                self.pace.ended(task.task_id, task.name, None)
+                self.pace.ended(task.work.task_id, task.work.task, None)
             self._ending -= len(left)
             self._changed.notify_all()
 
@@ -252,20 +252,20 @@ class Tracker:
 
     def _claim(self, task: Task) -> None:
         """Under the lock: from now on nobody else ends this task."""
-        del self._tasks[task.task_id]
+        del self._tasks[task.work.task_id]
         self._ending += 1
 
     def _dispatch(self, task: Task) -> None:
         with self._lock:
-            if task.task_id not in self._tasks:  # cancelled meanwhile
+            if task.work.task_id not in self._tasks:  # cancelled meanwhile
                 return
-            task.held = False
+            task.waiting = False
         try:
-            self._engine.submit(task.work())
+            self._engine.submit(task.work)
         except Exception as error:  # noqa: BLE001 - an engine that refuses a task has failed it
             self.ended(
-                task.task_id,
-                task.attempt,
+                task.work.task_id,
+                task.work.attempt,
                 Outcome(
                     end="failed",
                     error_type=type(error).__name__,
@@ -276,7 +276,7 @@ class Tracker:
     def _dependency_ended(self, task: Task, future: Future[Any]) -> None:
         failed = future.cancelled() or future.exception(0) is not None
         with self._lock:
-            if task.task_id not in self._tasks:
+            if task.work.task_id not in self._tasks:
                 return
             if failed:
                 self._claim(task)
@@ -288,14 +288,16 @@ class Tracker:
             self._end_with_dependency(task, future)
             return
         try:
-            task.call = fill(task.call, task.waits_for, self._dumps)
+            call = fill(task.work.call, task.waits_for, self._dumps)
+            task.work = replace(task.work, call=prepared(task.preparation, call), args_bytes=len(call))
             task.waits_for = ()
         except Exception as error:  # noqa: BLE001 - the user's own `__reduce__` runs here
             with self._lock:
-                if task.task_id not in self._tasks:
+                if task.work.task_id not in self._tasks:
                     return
                 self._claim(task)
-            text = f"a result that {task.name} depends on cannot be pickled: {type(error).__name__}: {error}"
+            why = f"{type(error).__name__}: {error}"
+            text = f"a result that {task.work.task} depends on cannot be pickled: {why}"
             self._end(task, Outcome(end="failed", error_type="DependencyFailed", error_message=text))
             return
         self._dispatch(task)
@@ -308,25 +310,25 @@ class Tracker:
             )
             return
         cause = future.exception(0)
-        text = f"{name} ({key}), which {task.name} depends on, failed: {type(cause).__name__}: {cause}"
+        text = f"{name} ({key}), which {task.work.task} depends on, failed: {type(cause).__name__}: {cause}"
         outcome = Outcome(end="failed", error_type="DependencyFailed", error_message=text)
         error = TaskError(text)
         error.error_type = outcome.error_type
         error.__cause__ = cause
         self._end(task, outcome, error)
 
-    def _retry(self, task: Task, attempt: int, span_id: str, outcome: Outcome) -> None:
-        pause_s = delay_s(task.attempt - 1, FIRST_S, LONGEST_S)
+    def _retry(self, task: Task, work: Work, outcome: Outcome) -> None:
+        pause_s = delay_s(work.attempt, FIRST_S, LONGEST_S)
         task.future.note_started(False)
         if self._recorder is not None:
-            _, outcome, error = value_of(task, outcome)
+            _, outcome, error = value_of(work, outcome)
             outcome = as_recorded(outcome, error)
-            self._recorder.emit(failure_event(task, attempt, span_id, outcome, error))
-            self._recorder.emit(retried_event(task, attempt, span_id, outcome, pause_s, self._trace_id))
+            self._recorder.emit(failure_event(work, outcome, error))
+            self._recorder.emit(retried_event(task, work, outcome, pause_s))
         self._delays.after(pause_s, partial(self._submit_again, task))
 
     def _submit_again(self, task: Task) -> None:
-        task.submitted = time.time()
+        task.work = replace(task.work, submitted=time.time())
         self._dispatch(task)
 
     def _end(self, task: Task, outcome: Outcome, error: BaseException | None = None) -> None:
@@ -341,21 +343,21 @@ class Tracker:
             return
         value: Any = None
         if error is None:
-            value, outcome, error = value_of(task, outcome)
+            value, outcome, error = value_of(task.work, outcome)
             outcome = as_recorded(outcome, error)
         if self._recorder is not None:
-            self._recorder.emit(ended_event(task, outcome, self._trace_id))
+            self._recorder.emit(ended_event(task, outcome))
             if outcome.end != "completed":
-                self._recorder.emit(failure_event(task, task.attempt, task.span_id, outcome, error))
+                self._recorder.emit(failure_event(task.work, outcome, error))
         with self._lock:
             completed = outcome.end == "completed"
-            self.pace.ended(task.task_id, task.name, outcome.duration_s if completed else None)
+            self.pace.ended(task.work.task_id, task.work.task, outcome.duration_s if completed else None)
             if completed:
                 self.counts.completed += 1
             else:
                 self.counts.failed += 1
                 if len(self.failures) < SHOWN:
-                    self.failures.append(_line(task, outcome))
+                    self.failures.append(_line(task.work, outcome))
         task.future.note_end(outcome.worker, outcome.duration_s)
         with suppress(InvalidStateError):  # cancelled just now
             if error is None:
@@ -372,12 +374,12 @@ class Tracker:
         self._recorder.emit_all(events)
 
 
-def _line(task: Task, outcome: Outcome) -> str:
+def _line(work: Work, outcome: Outcome) -> str:
     """A failed task in a line."""
-    args = ", ".join(f"{name}={value!r}" for name, value in task.args.items())
-    call = f"{task.name}({cut(args, 60)})"
-    text = (message_of(task, outcome) or "").partition("\n")[0]
-    attempts = f", attempt {task.attempt}" if task.attempt > 1 else ""
+    args = ", ".join(f"{name}={value!r}" for name, value in work.args.items())
+    call = f"{work.task}({cut(args, 60)})"
+    text = (message_of(work, outcome) or "").partition("\n")[0]
+    attempts = f", attempt {work.attempt}" if work.attempt > 1 else ""
     return f"{call}{attempts}: {error_type_of(outcome)}: {text[:200]}"
 
 
@@ -393,8 +395,7 @@ class Delays:
     """
 
     def __init__(self) -> None:
-        self._waiting: list[tuple[float, int, Callable[[], None]]] = []
-        self._numbers = count()
+        self._timers = Timers()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._closed = False
@@ -404,7 +405,7 @@ class Delays:
         with self._changed:
             if self._closed:
                 return
-            heapq.heappush(self._waiting, (time.monotonic() + seconds, next(self._numbers), action))
+            self._timers.at(time.monotonic() + seconds, action)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="flightlog-retries", daemon=True)
                 self._thread.start()
@@ -414,18 +415,18 @@ class Delays:
         """Call nothing any more; a function that runs now is waited for."""
         with self._changed:
             self._closed = True
-            self._waiting.clear()
             self._changed.notify()
             thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join()
 
     def _run(self) -> None:
-        while True:
+        while not self._closed:
             with self._changed:
-                while not self._closed and (not self._waiting or self._waiting[0][0] > time.monotonic()):
-                    self._changed.wait(self._waiting[0][0] - time.monotonic() if self._waiting else None)
-                if self._closed:
-                    return
-                action = heapq.heappop(self._waiting)[2]
-            action()
+                due = self._timers.take_due(time.monotonic())
+                if not due and not self._closed:
+                    first = self._timers.first()
+                    self._changed.wait(None if first is None else first - time.monotonic())
+            for timer in due:
+                if not self._closed:
+                    timer.run()
