@@ -4,6 +4,7 @@ import random
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pytest
 from builders.runs import at, make_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -80,7 +81,7 @@ def test_a_name_has_count_errors_distribution_and_metrics() -> None:
             mean=2.0,
             min=1.0,
             p50=2.0,
-            p95=2.9,
+            p95=pytest.approx(2.9),
             max=3.0,
             metrics={"loss": MetricStats(count=2, sum=0.6, mean=0.3, min=0.1, max=0.5, last=0.1)},
         )

@@ -1,7 +1,6 @@
 """Distributions and metrics in SQL: select lists, and the statistics made of what they give.
 
-Sums are taken in order of the values, with what rounding would lose: the same rows give the same figures,
-however many threads read them.
+Sums are sums of whole numbers: the same rows give the same figures, in whatever order they are read.
 """
 
 from __future__ import annotations
@@ -11,56 +10,42 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from flightlog.core.stats import QUANTILES, Distribution, distribution_of, mean_of, place_of
+from flightlog.core.stats import QUANTILES, Distribution, distribution_of, exact_sum, mean_of
+from flightlog.core.time import SECOND
 
 if TYPE_CHECKING:
     from flightlog.store.tables.run_tables import RunTables
 
 LARGEST = 1.7e308
 """Whole numbers in JSON have no end; floats have."""
+MOST_S = 1e20
+"""More seconds, or fewer than none by as many, are noise, and count as so many in a sum."""
 
 
 def distribution_sql(column: str, where: str, name: str) -> str:
     """A select list of a column of seconds, for `distribution_from`."""
+    chosen = f"FILTER ({where})"
     return (
-        f"count({column}) FILTER ({where}) AS {name}_count,"
-        f" {total_sql(column, where)} AS {name}_total,"
-        f" list({column} ORDER BY {column}) FILTER ({where} AND {column} IS NOT NULL) AS {name}"
+        f"count({column}) {chosen} AS {name}_count, {total_sql(column, where)} AS {name}_total,"
+        f" min({column}) {chosen} AS {name}_min, max({column}) {chosen} AS {name}_max,"
+        f" quantile_cont({column}, {list(QUANTILES)}) {chosen} AS {name}_quantiles"
     )
 
 
 def total_sql(column: str, where: str = "true") -> str:
-    """A select list: the sum of a column, null where it has no value; the same in any order of rows."""
-    values = f"list({column} ORDER BY {column}) FILTER ({where} AND {column} IS NOT NULL)"
-    return f"list_aggregate({values}, 'kahan_sum')"
-
-
-def picked(name: str) -> str:
-    """What is needed of the list that `distribution_sql` has made: for each end and quantile the value below
-    it and the one above.
-    """
-    below = f"CAST(floor(q * (len({name}) - 1)) AS BIGINT) + 1"
-    picks = (
-        f"list_select({name}, list_transform({_PLACES}, lambda q: {place}))"
-        for place in (below, f"least({below} + 1, len({name}))")
-    )
-    return f"[{', '.join(picks)}] AS {name}"
-
-
-_PLACES = [0.0, *QUANTILES, 1.0]
+    """A select list: the sum of a column of seconds to the nanosecond, null where it has no value."""
+    whole = f"CAST(round_even(greatest(least({column}, {MOST_S}), -{MOST_S}) * 1e9, 0) AS HUGEINT)"
+    return f"sum({whole}) FILTER ({where} AND {column} IS NOT NULL) / {SECOND}"
 
 
 def distribution_from(row: Mapping[str, Any], name: str) -> Distribution:
-    """The distribution, of what `distribution_sql` and `picked` have found."""
-    count = row[f"{name}_count"]
+    """The distribution, of what `distribution_sql` has found."""
+    count, total, low, high, quantiles = (
+        row[f"{name}_{part}"] for part in ("count", "total", "min", "max", "quantiles")
+    )
     if not count:
         return Distribution()
-    [(low, *below, high), (_, *above, _)] = row[name]
-    quantiles = [
-        place_of(q, count).between(*pair)
-        for q, pair in zip(QUANTILES, zip(below, above, strict=True), strict=True)
-    ]
-    return distribution_of(count, row[f"{name}_total"], low, high, quantiles)
+    return distribution_of(count, total, low, high, [min(max(one, low), high) for one in quantiles])
 
 
 class MetricStats(Struct, frozen=True, kw_only=True):
@@ -114,15 +99,27 @@ def statistics_of(tables: RunTables, values: str) -> dict[str, dict[str, MetricS
     """
     rows = tables.execute(
         f"""
-        SELECT owner, name, count(*), coalesce({total_sql("number")}, 'inf'), min(number), max(number),
-            arg_max(number, row(coalesce(moment, {_NEVER}), tie, place, number))
-        FROM ({values}) WHERE abs(number) <= {LARGEST} GROUP BY owner, name ORDER BY owner, name
+        SELECT owner, name, sum(count), list(CAST(total AS DOUBLE) * unit), min(low), max(high),
+            arg_max(latest.number, latest)
+        FROM (
+            SELECT owner, name, exponent, pow(2.0, exponent) AS unit, count(*) AS count,
+                sum(CAST(number / pow(2.0, exponent) AS HUGEINT)) AS total,
+                min(number) AS low, max(number) AS high,
+                max({{moment: coalesce(moment, {_NEVER}), tie: tie, place: place, number: number}}) AS latest
+            FROM (SELECT *, {_EXPONENT} AS exponent FROM ({values}) WHERE abs(number) <= {LARGEST})
+            GROUP BY owner, name, exponent
+        ) GROUP BY owner, name ORDER BY owner, name
         """  # noqa: S608 - ours
     ).fetchall()
     found: dict[str, dict[str, MetricStats]] = {}
-    for owner, name, *numbers in rows:
-        found.setdefault(owner, {})[name] = metric_stats(*numbers)
+    for owner, name, count, parts, *rest in rows:
+        found.setdefault(owner, {})[name] = metric_stats(int(count), exact_sum(parts), *rest)
     return found
+
+
+_EXPONENT = "greatest(32 * floor(log2(nullif(abs(number), 0)) / 32) - 52, -948)"
+"""By which power of two a number becomes a whole one, within the 128 bits that sums of them are taken in: the
+same for numbers that differ by little. Digits of numbers below 1e-270 are lost."""
 
 
 _NEVER = -(1 << 62)

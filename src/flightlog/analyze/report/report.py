@@ -197,16 +197,14 @@ def _details(tables: RunTables, summary: Summary) -> Details:
     names = list(summary.tasks.by_name)[:NAMES]
     rows = tables.execute(
         """
-        WITH slowest AS ( -- arguments are looked up for these alone
-            SELECT task, task_id, attempt, duration_s, worker FROM attempt_intervals
-            WHERE state = 'completed' AND duration_s IS NOT NULL
-                AND task IN (SELECT unnest($names::VARCHAR[]))
-            QUALIFY row_number() OVER (PARTITION BY task
-                ORDER BY duration_s DESC, task_id, attempt) <= $slowest
-        )
-        SELECT slowest.task, task_id, attempt_intervals.args, slowest.duration_s, slowest.worker
-        FROM slowest JOIN attempt_intervals USING (task_id, attempt)
-        ORDER BY slowest.task, slowest.duration_s DESC, task_id, attempt
+        WITH longest AS (
+            SELECT task, unnest(max(duration_s, $slowest)) AS duration_s FROM attempt_intervals
+            WHERE state = 'completed' AND task IN (SELECT unnest($names::VARCHAR[])) GROUP BY task
+        ), least AS (SELECT task, min(duration_s) AS at_least FROM longest GROUP BY task)
+        SELECT task, task_id, args, duration_s, worker FROM attempt_intervals JOIN least USING (task)
+        WHERE state = 'completed' AND duration_s >= at_least
+        QUALIFY row_number() OVER (PARTITION BY task ORDER BY duration_s DESC, task_id, attempt) <= $slowest
+        ORDER BY task, duration_s DESC, task_id, attempt
         """,
         {"names": names, "slowest": SLOWEST},
     ).fetchall()

@@ -19,7 +19,6 @@ from flightlog.analyze.report.metrics import (
     distribution_from,
     distribution_sql,
     metrics_by_owner,
-    picked,
 )
 from flightlog.core.stats import exact_sum
 from flightlog.core.time import nanoseconds, seconds, timestamp_of
@@ -85,11 +84,9 @@ NO_SPANS = SpanSummary(
 )
 
 _BY_NAME = f"""
-SELECT * REPLACE ({picked("durations")}) FROM (
-    SELECT name, count(*) AS count, count(*) FILTER (status = 'error') AS errors,
-        coalesce(sum(own), 0) AS own, {distribution_sql("duration_s", "true", "durations")}
-    FROM span_intervals WHERE NOT "open" GROUP BY name
-)
+SELECT name, count(*) AS count, count(*) FILTER (status = 'error') AS errors,
+    coalesce(sum(own), 0) AS own, {distribution_sql("duration_s", "true", "durations")}
+FROM span_intervals WHERE NOT "open" GROUP BY name
 """  # noqa: S608 - constants
 
 _MEASURED = """
@@ -248,37 +245,54 @@ def span_tree(tables: RunTables) -> SpanTree:
 
 _PLACED = """
 CREATE OR REPLACE TEMP TABLE placed AS
-WITH RECURSIVE down AS (
-    SELECT child.rowid AS span, child.span_id, inside.task, [child.name] AS path, 1 AS depth
-    FROM span_intervals AS child
-        LEFT JOIN span_intervals AS parent ON parent.span_id = child.parent_id
+WITH RECURSIVE numbered AS (
+    SELECT rowid AS span, span_id, parent_id, name FROM span_intervals
+), nested AS MATERIALIZED (
+    FROM numbered AS child SEMI JOIN numbered AS parent ON parent.span_id = child.parent_id
+), down AS (
+    SELECT span, child.span_id, name, inside.task, CAST(NULL AS UBIGINT) AS above,
+        hash(inside.task, name) AS path, 1 AS depth
+    FROM (FROM numbered ANTI JOIN nested USING (span)) AS child
         LEFT JOIN (SELECT span_id, any_value(task) AS task FROM attempt_intervals GROUP BY ALL) AS inside
             ON inside.span_id = child.parent_id
-    WHERE parent.span_id IS NULL
     UNION ALL
-    SELECT child.rowid, child.span_id, down.task, list_append(down.path, child.name), down.depth + 1
-    FROM down JOIN span_intervals AS child ON child.parent_id = down.span_id
+    SELECT nested.span, nested.span_id, nested.name, down.task, down.path, hash(down.path, nested.name),
+        down.depth + 1
+    FROM down JOIN nested ON nested.parent_id = down.span_id
     WHERE down.depth < $deepest
 )
-SELECT span, task, path FROM down
+SELECT span, name, task, above, path FROM down
+"""
+"""Where each span stands; paths are numbered by a hash of what leads to them, for there may be very many
+spans.
 """
 
 _NODES = """
-WITH timed_by_path AS (
-    SELECT placed.task, placed.path, span_intervals."open", span_intervals.status, span_intervals.lasted,
-        span_intervals.own, span_intervals.began,
-        span_intervals.stopped,
+WITH RECURSIVE spans_by_path AS (
+    SELECT placed.path, span_intervals."open", span_intervals.status, span_intervals.lasted,
+        span_intervals.own, span_intervals.began, span_intervals.stopped,
         max(span_intervals.stopped) OVER (
-            PARTITION BY placed.task, placed.path ORDER BY span_intervals.began, span_intervals.stopped
+            PARTITION BY placed.path ORDER BY span_intervals.began, span_intervals.stopped
             ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
         ) AS reached
     FROM placed JOIN span_intervals ON span_intervals.rowid = placed.span
+), nodes AS (
+    SELECT path, count(*) AS count, count(*) FILTER ("open") AS opened,
+        count(*) FILTER (status = 'error') AS errors, coalesce(sum(lasted), 0) AS total,
+        coalesce(sum(greatest(0, stopped - greatest(began, coalesce(reached, began)))), 0) AS wall,
+        coalesce(sum(own), 0) AS own
+    FROM spans_by_path GROUP BY path
+), steps AS (
+    SELECT path, any_value(above) AS above, any_value(task) AS task, any_value(name) AS name
+    FROM placed GROUP BY path
+), named AS (
+    SELECT path, task, [name] AS names FROM steps WHERE above IS NULL
+    UNION ALL
+    SELECT steps.path, steps.task, list_append(named.names, steps.name)
+    FROM named JOIN steps ON steps.above = named.path
 )
-SELECT task, path, count(*), count(*) FILTER ("open"), count(*) FILTER (status = 'error'),
-    coalesce(sum(lasted), 0) AS total,
-    coalesce(sum(greatest(0, stopped - greatest(began, coalesce(reached, began)))), 0),
-    coalesce(sum(own), 0)
-FROM timed_by_path GROUP BY task, path ORDER BY total DESC, task, path
+SELECT task, names, count, opened, errors, total, wall, own
+FROM nodes JOIN named USING (path) ORDER BY total DESC, task, names
 """
 
 

@@ -15,7 +15,6 @@ from flightlog.analyze.report.metrics import (
     distribution_from,
     distribution_sql,
     metrics_by_owner,
-    picked,
     total_sql,
 )
 from flightlog.analyze.tallies import copied
@@ -116,24 +115,22 @@ class TaskSummary(Struct, frozen=True, kw_only=True):
 
 
 _BY_NAME = f"""
-SELECT * REPLACE ({picked("durations")}, {picked("queued")}) FROM (
-    SELECT grouping(task) = 1 AS of_all, task,
-        count(*) FILTER (was_submitted) AS submitted,
-        count(*) FILTER (state = 'completed') AS completed,
-        count(*) FILTER (state = 'failed' AND NOT retried) AS failed,
-        count(*) FILTER (state = 'cancelled') AS cancelled,
-        count(*) FILTER (retried) AS retried,
-        count(*) FILTER (state = 'running') AS running,
-        count(*) FILTER (state = 'pending') AS not_begun,
-        coalesce(bool_or(metrics <> '{{}}'), false) AS measured,
-        {distribution_sql("duration_s", "state = 'completed'", "durations")},
-        {distribution_sql("queue_s", "state <> 'pending'", "queued")},
-        coalesce({total_sql("duration_s", "state IN ('failed', 'cancelled')")}, 0.0) AS failed_s,
-        {total_sql("cpu_s")} AS cpu_s, {total_sql("gpu_s")} AS gpu_s,
-        max(peak_rss_bytes) AS peak_rss_bytes, max(gpu_peak_bytes) AS gpu_peak_bytes,
-        sum(read_bytes) AS read_bytes, sum(write_bytes) AS write_bytes
-    FROM attempt_intervals GROUP BY GROUPING SETS ((task), ())
-)
+SELECT grouping(task) = 1 AS of_all, task,
+    count(*) FILTER (was_submitted) AS submitted,
+    count(*) FILTER (state = 'completed') AS completed,
+    count(*) FILTER (state = 'failed' AND NOT retried) AS failed,
+    count(*) FILTER (state = 'cancelled') AS cancelled,
+    count(*) FILTER (retried) AS retried,
+    count(*) FILTER (state = 'running') AS running,
+    count(*) FILTER (state = 'pending') AS not_begun,
+    coalesce(bool_or(metrics <> '{{}}'), false) AS measured,
+    {distribution_sql("duration_s", "state = 'completed'", "durations")},
+    {distribution_sql("queue_s", "state <> 'pending'", "queued")},
+    coalesce({total_sql("duration_s", "state IN ('failed', 'cancelled')")}, 0.0) AS failed_s,
+    {total_sql("cpu_s")} AS cpu_s, {total_sql("gpu_s")} AS gpu_s,
+    max(peak_rss_bytes) AS peak_rss_bytes, max(gpu_peak_bytes) AS gpu_peak_bytes,
+    sum(read_bytes) AS read_bytes, sum(write_bytes) AS write_bytes
+FROM attempt_intervals GROUP BY GROUPING SETS ((task), ())
 """  # noqa: S608 - constants
 _COUNTS = ("submitted", "completed", "failed", "cancelled", "retried", "running")
 _SECONDS = ("failed_s", "cpu_s", "gpu_s")
