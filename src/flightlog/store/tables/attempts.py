@@ -7,6 +7,7 @@ line is asked, by the statement of the view `attempts`. Both give the same rows.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -48,9 +49,30 @@ _JOINED = (
 )
 """Columns of attempts that are not those of one line."""
 
+_TOLD_BEFORE = ("worker", "span_id", "args")
+_MORE_TOLD_BEFORE = ("args_digest", "parent_id")
+"""What lines before the end may tell, too: of a regular attempt the end says it, or nobody does."""
+
+
+def _marks(told: Sequence[str]) -> str:
+    """What a line is and tells, as bits, so that one number says it of all lines of an attempt: its kind;
+    from bit 8 on what it tells; from 16 on what the end tells; 24 and 25, that a retry or the end has a
+    reason.
+    """
+    bits = [
+        f"CASE WHEN {name} IS NULL THEN 0 WHEN kind >= 5 THEN {257 << 8 + place} ELSE {1 << 8 + place} END"
+        for place, name in enumerate(told)
+    ]
+    reason = f"CASE WHEN reason IS NULL OR kind < 4 THEN 0 WHEN kind = 4 THEN {1 << 24} ELSE {1 << 25} END"
+    return " + ".join(["(1 << CAST(kind AS INTEGER))", *bits, reason])
+
+
 _PAIRED = """
 CREATE OR REPLACE TEMP TABLE paired AS
-SELECT *, lines = bit_count(kinds) AND ends = 1 AND agrees AND says_all AS regular FROM (
+SELECT * EXCLUDE (marks), marks & 255 AS kinds,
+    lines = bit_count(marks & 255) AND bit_count(marks & 224) = 1 AND agrees
+        AND (marks >> 16) & 255 = (marks >> 8) & 255 AND marks >> 24 < 3 AS regular
+FROM (
     SELECT
         task_id,
         attempt,
@@ -59,23 +81,13 @@ SELECT *, lines = bit_count(kinds) AND ends = 1 AND agrees AND says_all AS regul
         max("timestamp") FILTER (kind = 3) AS started_at,
         max(queue_s) FILTER (kind = 3) AS queue_at_start,
         CAST(count(*) AS INTEGER) AS lines,
-        bit_or(1 << CAST(kind AS INTEGER)) AS kinds,
-        CAST(count(*) FILTER (kind >= 5) AS INTEGER) AS ends,
-        min(hash(task, component)) = max(hash(task, component)) AS agrees,
-        max(reason) FILTER (kind = 4) AS retried_for,
-        {says_all} AS says_all
+        bit_or(marks) AS marks,
+        min(label) = max(label) AND coalesce(min(parent) = max(parent), true) AS agrees
     FROM task_lines
     GROUP BY task_id, attempt
 )
 """
 """One row per attempt; `kinds` has a bit for each kind of its lines."""
-_TOLD_BEFORE = ("worker", "span_id", "args")
-_MORE_TOLD_BEFORE = ("args_digest", "parent_id")
-_AGREE = """
-min(parent_id) IS NOT DISTINCT FROM max(parent_id)
-AND NOT (bool_or(kind = 4 AND reason IS NOT NULL) AND bool_or(kind >= 5 AND reason IS NOT NULL))
-"""
-"""What lines before the end may tell, too: of a regular attempt the end says it, or nobody does."""
 
 _REGULAR = """
 SELECT
@@ -85,7 +97,7 @@ SELECT
     kinds & 16 > 0 AS retried,
     paired.submitted_at, paired.queued_at, paired.started_at, ended."timestamp" AS ended_at,
     coalesce(ended.queue_s, paired.queue_at_start) AS queue_s
-FROM task_lines AS ended JOIN paired USING (task_id, attempt) {join}
+FROM task_lines AS ended JOIN paired USING (task_id, attempt) {joins}
 WHERE ended.kind >= 5 AND paired.regular
 """
 
@@ -93,8 +105,12 @@ _NEEDS = """LEFT JOIN (
     SELECT task_id, attempt, depends_on FROM task_lines WHERE kind = 1 AND len(depends_on) > 0
 ) AS needs USING (task_id, attempt)"""
 
+_RETRIES = """LEFT JOIN (
+    SELECT task_id, attempt, reason FROM task_lines WHERE kind = 4
+) AS retries USING (task_id, attempt)"""
+
 _OTHERS = """(
-    SELECT * EXCLUDE (kind), {others}
+    SELECT * EXCLUDE (kind, marks, label, parent), {others}
         ['task_submitted', 'task_queued', 'task_started', 'task_retried', 'task_completed', 'task_failed',
             'task_cancelled'][kind] AS event
     FROM task_lines SEMI JOIN (SELECT task_id, attempt FROM paired WHERE NOT regular) USING (task_id, attempt)
@@ -107,8 +123,11 @@ def read_task_lines(connection: duckdb.DuckDBPyConnection, file: Path | None, *,
     All columns of attempts are made from them if the lines are read `whole`.
     """
     names = ", ".join((*_READ, *(_MORE_AT_END if whole else ())))
+    told = (*_TOLD_BEFORE, *(_MORE_TOLD_BEFORE if whole else ()))
+    parent = "CASE WHEN parent_id IS NOT NULL THEN hash(parent_id) END" if whole else "CAST(NULL AS UBIGINT)"
     rows = f"""
-        SELECT CAST({KIND} AS UTINYINT) AS kind, attempt, {names}
+        SELECT CAST({KIND} AS UTINYINT) AS kind, attempt, {names},
+            CAST({_marks(told)} AS INTEGER) AS marks, hash(task, component) AS label, {parent} AS parent
         FROM {HIDDEN}.for_attempts WHERE kind IS NOT NULL
     """  # noqa: S608 - constants
     keep_rows(connection, "task_lines", rows, file)
@@ -139,27 +158,22 @@ def attempts_from_lines(
     connection: duckdb.DuckDBPyConnection, run_id: str, *, whole: bool = False
 ) -> FromLines:
     """The attempts of `task_lines`, which were read `whole` or not."""
-    told = (*_TOLD_BEFORE, *(_MORE_TOLD_BEFORE if whole else ()))
-    says_all = " AND ".join(
-        f"(bool_or(kind >= 5 AND {name} IS NOT NULL) OR NOT bool_or({name} IS NOT NULL))" for name in told
-    )
-    if whole:
-        says_all += f" AND {_AGREE}"
-    connection.execute(_PAIRED.format(says_all=says_all))
-    [(dependent, superseded, others)] = connection.execute(
+    connection.execute(_PAIRED)
+    [(dependent, superseded, retried, others)] = connection.execute(
         """
         SELECT (SELECT count(*) FROM task_lines WHERE len(depends_on) > 0) > 0,
             coalesce(bool_or(kinds & 248 = 0) AND max(attempt) > min(attempt), false),
-            coalesce(bool_or(NOT regular), false)
+            coalesce(bool_or(regular AND kinds & 16 > 0), false), coalesce(bool_or(NOT regular), false)
         FROM paired
         """
     ).fetchall()
     at_end = (*_AT_END, *(_MORE_AT_END if whole else ()))
+    reason = "coalesce(retries.reason, ended.reason) AS reason"
     # Each part of the statement reads all lines again: none is asked that has nothing to say.
     attempts = _REGULAR.format(
-        at_end=", ".join(_at_end(name) for name in at_end),
+        at_end=", ".join(reason if retried and name == "reason" else f"ended.{name}" for name in at_end),
         needs="coalesce(needs.depends_on, [])" if dependent else "CAST([] AS VARCHAR[])",
-        join=_NEEDS if dependent else "",
+        joins=f"{_NEEDS if dependent else ''} {_RETRIES if retried else ''}",
     )
     if others:
         missing = "" if whole else "".join(f"NULL AS {name}, " for name in _MORE_AT_END)
@@ -167,10 +181,6 @@ def attempts_from_lines(
         names = ", ".join((*_JOINED, *at_end))
         attempts += f"UNION ALL BY NAME SELECT {names} FROM ({made})"  # noqa: S608 - constants
     return FromLines(attempts, dependent or superseded, others)
-
-
-def _at_end(name: str) -> str:
-    return f"coalesce(paired.retried_for, ended.{name}) AS {name}" if name == "reason" else f"ended.{name}"
 
 
 _SPAN_COLUMNS = (
