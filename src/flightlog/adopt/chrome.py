@@ -18,18 +18,20 @@ from flightlog.record.values import bounded, clean
 
 _UNIX_US = 10**15
 """Microseconds of Unix time in 2001: a clock that starts at boot stays below."""
-_PHASES = {
-    "N": "objects",
-    "O": "objects",
-    "D": "objects",
-    "P": "samples of a profiler",
-    "V": "memory dumps",
-    "v": "memory dumps",
-    "c": "clock marks",
-    "R": "marks",
-    "(": "contexts",
-    ")": "contexts",
+_MOMENTS = {
+    "C": "counter",
+    **dict.fromkeys("iIRnTp", "instant"),
+    **dict.fromkeys("stf", "flow"),
 }
+"""Phases of what happens at one moment, and what it is."""
+_LEFT_OUT = {
+    **dict.fromkeys("NOD", "objects"),
+    **dict.fromkeys("Vv", "memory dumps"),
+    **dict.fromkeys("()", "contexts"),
+    "P": "samples of a profiler",
+    "c": "clock marks",
+}
+"""Phases that have no place in a run, and what they are."""
 
 
 class ChromeTraces(Adopter):
@@ -102,14 +104,10 @@ class _ChromeTrace:
             self._close(self._async.get(key), f"async {key}", at, item)
             if not self._async.get(key, True):
                 del self._async[key]  # ids come without end
-        elif phase == "C":
-            self._scratch.place("\0", at, at, _slim(item, "counter"))
-        elif phase in {"i", "I", "R", "n", "T", "p"}:
-            self._scratch.place(lane, at, at, _slim(item, "instant"))
-        elif phase in {"s", "t", "f"}:
-            self._scratch.place(lane, at, at, _slim(item, "flow"))
+        elif kind := _MOMENTS.get(phase):
+            self._scratch.place("\0" if kind == "counter" else lane, at, at, _slim(item, kind))
         else:
-            self._account.drop(f"{_PHASES.get(phase, 'events')} (phase {phase[:3]})")
+            self._account.drop(f"{_LEFT_OUT.get(phase, 'events')} (phase {phase[:3]})")
 
     def finish(self, items: DocumentItems, file: Path) -> None:
         """Write all events, now that the offset of the clock is known."""

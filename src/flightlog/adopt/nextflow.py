@@ -12,57 +12,24 @@ from flightlog.adopt.run_maker import Account, Adopter, RunMaker, SourceRecordin
 from flightlog.adopt.source_files import SourceLines, files, head
 from flightlog.adopt.values import moment_ns
 from flightlog.core.errors import UsageError
+from flightlog.core.text import words
 from flightlog.events import CacheLookup, ResourceRequest, TaskRetried, TaskStarted, TaskSubmitted
 from flightlog.record.values import bounded, clean
 
-_KNOWN = frozenset(
-    [
-        "task_id",
-        "hash",
-        "native_id",
-        "process",
-        "tag",
-        "name",
-        "status",
-        "exit",
-        "submit",
-        "start",
-        "complete",
-        "duration",
-        "realtime",
-        "%cpu",
-        "peak_rss",
-        "peak_vmem",
-        "rchar",
-        "wchar",
-        "attempt",
-        "cpus",
-        "memory",
-    ]
+_KNOWN = words(
+    "task_id hash native_id process tag name status exit submit start complete duration realtime %cpu "
+    "peak_rss peak_vmem rchar wchar attempt cpus memory"
 )
 _ENDS: dict[str, Literal["completed", "cancelled"]] = {"COMPLETED": "completed", "ABORTED": "cancelled"}
 _UNTIMED = "untimed\0"
 _SUFFIXES = {".txt", ".tsv", ".csv"}
 _SIZES = ("rss", "vmem", "peak_vmem", "rchar", "wchar", "disk")
-_MEASURED = frozenset(
-    {"%cpu", "%mem", "peak_rss", "rss", "peak_vmem", "vmem", "rchar", "wchar", "read_bytes", "write_bytes"}
-)
+_MEASURED = words("%cpu %mem peak_rss rss peak_vmem vmem rchar wchar read_bytes write_bytes")
 _COUNTS = ("syscr", "syscw", "vol_ctxt", "inv_ctxt", "num_accelerators")
-_TAGS = [
-    "hash",
-    "native_id",
-    "tag",
-    "module",
-    "container",
-    "queue",
-    "workdir",
-    "scratch",
-    "error_action",
-    "cpu_model",
-    "hostname",
-    "accelerator",
-    "accelerator_type",
-]
+_TAGS = (
+    *("hash", "native_id", "tag", "module", "container", "queue", "workdir", "scratch", "error_action"),
+    *("cpu_model", "hostname", "accelerator", "accelerator_type"),
+)
 _USED = _KNOWN.union(_SIZES, _COUNTS, _TAGS, _MEASURED, ("time", "accelerator_request"))
 
 

@@ -317,7 +317,13 @@ class RunMaker:
             span_id=self.span_id,
             writer=self._recorder.writer,
             flightlog_version=__version__,
-            adopted=self._adopted(kind, title, source),
+            adopted=Adopted(
+                kind=kind,
+                title=title,
+                source=str(source.absolute()),
+                digest=self.digest,
+                **self.account.fields(),
+            ),
             **_presentable(about),
         )
         self._close(info)
@@ -329,20 +335,6 @@ class RunMaker:
                 return place, False
             raise FlightlogError(f"cannot write {place}: {error.strerror or error}") from None
         return place, True
-
-    def _adopted(self, kind: str, title: str, source: Path) -> Adopted:
-        account = self.account
-        return Adopted(
-            kind=kind,
-            title=title,
-            source=str(source.absolute()),
-            digest=self.digest,
-            notes=account.notes,
-            kept=account.kept,
-            mapped=account.mapped,
-            dropped=account.dropped,
-            problems=account.all_problems(),
-        )
 
     def _flush(self) -> None:
         """Write the batch, stream by stream, and wait for the disk."""
@@ -404,9 +396,11 @@ class Account:
         else:
             self._unsaid += 1
 
-    def all_problems(self) -> list[str]:
-        """The problems, and how many more there were."""
-        return [*self.problems, *([f"and {self._unsaid:,} more"] if self._unsaid else [])]
+    def fields(self) -> dict[str, Any]:
+        """All of it, as the fields of `Adopted`."""
+        problems = [*self.problems, *([f"and {self._unsaid:,} more"] if self._unsaid else [])]
+        counts = {"kept": self.kept, "mapped": self.mapped, "dropped": self.dropped}
+        return {**counts, "notes": self.notes, "problems": problems}
 
 
 def _count(counts: dict[str, int], what: str, number: int) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -271,14 +271,8 @@ _LOST = {
 """Attributes of log records, and the fields of events they come from."""
 
 
-class _Entry(NamedTuple):
-    """What a log record says."""
-
-    name: str
-    level: str
-    body: str
-    attributes: Attributes
-    span_id: Any = None
+_Entry = tuple[str, str, str, Attributes, Any]
+"""What a log record says: its name, level, text and attributes, and the span it is in."""
 
 
 def record_of(event: Event | UnknownEvent, stream: str, ids: Ids) -> LogRecord | None:
@@ -289,16 +283,17 @@ def record_of(event: Event | UnknownEvent, stream: str, ids: Ids) -> LogRecord |
     at, entry = moment(event.timestamp), _entry(event, stream)
     if at is None or entry is None:
         return None
+    name, level, body, attributes, span_id = entry
     uid = f"{event.writer}/{stream}/{event.seq}" if event.writer and event.seq >= 0 else None
-    severity, text = SEVERITIES[entry.level]
-    inner = hex_id(entry.span_id, 16) if isinstance(entry.span_id, str) else None
+    severity, text = SEVERITIES[level]
+    inner = hex_id(span_id, 16) if isinstance(span_id, str) else None
     return LogRecord(
         time_ns=at,
         severity=severity,
         severity_text=text,
-        body=entry.body,
-        event_name=entry.name,
-        attributes=known({**entry.attributes, "log.record.uid": uid}),
+        body=body,
+        event_name=name,
+        attributes=known({**attributes, "log.record.uid": uid}),
         trace_id=ids.trace_id,
         span_id=inner or ids.root_id,
     )
@@ -308,13 +303,13 @@ def _entry(event: Event | UnknownEvent, stream: str) -> _Entry | None:
     if isinstance(event, Failure):
         said = ": ".join(part for part in (event.error_type, event.message) if part)
         about = {name: getattr(event, field) for name, field in _FAILURE.items()}
-        return _Entry("flightlog.failure", "error", said or f"a {event.scope} failed", about, event.span_id)
+        return "flightlog.failure", "error", said or f"a {event.scope} failed", about, event.span_id
     if isinstance(event, WorkerLost):
         why = f": {event.reason}" if event.reason else ""
         about = {name: getattr(event, field) for name, field in _LOST.items()}
-        return _Entry("flightlog.worker_lost", "warning", f"worker {event.worker} was lost{why}", about)
+        return "flightlog.worker_lost", "warning", f"worker {event.worker} was lost{why}", about, None
     if isinstance(event, UserEvent):
-        return _Entry(event.name, _level(event.fields), event.name, event.fields, event.span_id)
+        return event.name, _level(event.fields), event.name, event.fields, event.span_id
     if isinstance(event, UnknownEvent):
         if not stream.startswith("user."):
             return None  # a newer version's, of which nobody here knows what it says
@@ -325,7 +320,7 @@ def _entry(event: Event | UnknownEvent, stream: str) -> _Entry | None:
     else:
         return None
     fields = {name: value for name, value in fields.items() if name not in _COMMON}
-    return _Entry(kind, _level(fields), kind, fields, fields.get("span_id"))
+    return kind, _level(fields), kind, fields, fields.get("span_id")
 
 
 def is_logged(stream: str) -> bool:
