@@ -125,8 +125,7 @@ def _send(path: Path, dry_run: bool) -> bool:
     """Replace the copies of a run that were sent from here; whether that was done."""
     from flightlog.show.outcomes import synced_text
     from flightlog.store.remote.copies import RemoteCopies
-    from flightlog.store.remote.local import list_files, name_of
-    from flightlog.store.remote.state import sole_uploader, states_of
+    from flightlog.store.remote.state import list_files, name_of, sole_uploader, states_of
     from flightlog.store.remote.upload import Uploader, sync_with_patience
 
     done = True

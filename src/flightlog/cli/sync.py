@@ -160,8 +160,7 @@ def _verify(paths: list[Path], remote: RemoteCopies, format_: Format) -> bool:
     from flightlog.show.outcomes import check_text
     from flightlog.store.liveness import here
     from flightlog.store.remote.copies import check_copy
-    from flightlog.store.remote.local import name_of
-    from flightlog.store.remote.state import sole_uploader
+    from flightlog.store.remote.state import name_of, sole_uploader
     from flightlog.store.remote.upload import Uploader, sync_with_patience
 
     checks = []

@@ -32,8 +32,7 @@ from flightlog.store.documents import is_leftover, read_document, sync_folder, w
 from flightlog.store.index import index_file
 from flightlog.store.integrity import FileSum, files_in, note_checksum, sum_of
 from flightlog.store.liveness import here
-from flightlog.store.remote.local import has_settled
-from flightlog.store.remote.state import sole_uploader
+from flightlog.store.remote.state import has_settled, sole_uploader
 from flightlog.store.run import Run
 from flightlog.store.write.finalize import finalizing, seal
 

@@ -31,7 +31,6 @@ from flightlog.store.documents import decode_document
 from flightlog.store.liveness import Observer
 from flightlog.store.read.files import part_of
 from flightlog.store.read.lines import read_tail
-from flightlog.store.remote.local import has_settled, list_files
 from flightlog.store.remote.objects import (
     Calls,
     Listed,
@@ -41,6 +40,7 @@ from flightlog.store.remote.objects import (
     open_objects,
     sha256_of,
 )
+from flightlog.store.remote.state import has_settled, list_files
 
 _TRIES = 4
 

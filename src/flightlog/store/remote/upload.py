@@ -32,19 +32,17 @@ from flightlog.store.remote.copies import (
     note_name,
     parse_note_name,
 )
-from flightlog.store.remote.local import (
+from flightlog.store.remote.objects import CHUNK_BYTES, file_chunks, sha256_of
+from flightlog.store.remote.state import (
     LocalFile,
+    SentFile,
+    SyncState,
+    begin_state,
     end_of_lines,
     end_of_received,
     has_settled,
     list_files,
     name_of,
-)
-from flightlog.store.remote.objects import CHUNK_BYTES, file_chunks, sha256_of
-from flightlog.store.remote.state import (
-    SentFile,
-    SyncState,
-    begin_state,
     source_of,
     uploader_name,
     write_state,
