@@ -40,7 +40,7 @@ from flightlog.export.perfetto.drawing import (
     sampled,
     task_curves,
 )
-from flightlog.export.perfetto.queries import Extent, keep_rows, rows
+from flightlog.export.perfetto.queries import Extent, prepare_rows, rows
 from flightlog.store.liveness import latest
 from flightlog.store.tables.run_tables import open_tables
 from flightlog.version import __version__
@@ -65,7 +65,7 @@ class PerfettoExporter(Struct, frozen=True, kw_only=True):
         assert output is not None
         refuse(self.name, options)
         with whole_file(output) as made, open_tables([run]) as tables:
-            extent = keep_rows(tables, tables.scratch)
+            extent = prepare_rows(tables)
             start, until = _bounds(run, extent)
             first = min(start, start if extent.first is None else extent.first)
             about = _about(run, start, first)
@@ -79,7 +79,7 @@ class PerfettoExporter(Struct, frozen=True, kw_only=True):
                     homes=_homes(tables, run),
                 )
                 drawing.run(run.info.project, start, about)
-                for number, row in enumerate(rows(tables, tables.scratch)):
+                for number, row in enumerate(rows(tables)):
                     drawing.row(row)
                     if options.progress is not None and number % TELL_EVERY == 0:
                         options.progress(number, extent.rows)

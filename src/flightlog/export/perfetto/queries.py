@@ -6,23 +6,20 @@ Times are microseconds since 1970. The rows of a run are sorted on disk and read
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from flightlog.store.tables.connection import text
+from flightlog.store.tables.attempts import keep_rows
 
 if TYPE_CHECKING:
     from flightlog.store.tables.run_tables import RunTables
 
 ATTEMPT, SPAN, WAITING = 1, 2, 0
-BATCH = 5000
 
 _MACROS = """
 CREATE TEMP MACRO us(stamp) AS CASE WHEN year(stamp) BETWEEN 1971 AND 2199 THEN epoch_us(stamp) END;
 CREATE TEMP MACRO in_us(s) AS
     CASE WHEN s IS NOT NULL THEN CAST(round_even(least(greatest(s, 0), 2e9) * 1e6, 0) AS BIGINT) END;
 """
-_BESIDE = "(FORMAT parquet, COMPRESSION lz4_raw, ROW_GROUP_SIZE 40960, DICTIONARY_SIZE_LIMIT 1000)"
 
 _DRAWN = """
 WITH moments AS (
@@ -174,34 +171,31 @@ class Extent(NamedTuple):
     """Arrows that are not drawn, because by the clocks they would lead back in time."""
 
 
-def keep_rows(tables: RunTables, scratch: Path) -> Extent:
+def prepare_rows(tables: RunTables) -> Extent:
     """Prepare the rows from `attempts` and `span_events`; returns their extent."""
-    for statement in filter(str.strip, _MACROS.split(";\n")):
-        tables.execute(statement)
-    opened = _one(tables, "SELECT count(*) FROM span_events WHERE event = 'span_open'")
-    _keep(tables, "drawn", _DRAWN, scratch)
-    _keep(tables, "drawn_spans", _SPANS + (_OPEN_SPANS if opened[0] else ""), scratch)
+    tables.execute(_MACROS)
+    opened = tables.scalar("SELECT count(*) FROM span_events WHERE event = 'span_open'")
+    _keep(tables, "drawn", _DRAWN)
+    _keep(tables, "drawn_spans", _SPANS + (_OPEN_SPANS if opened else ""))
     backward = 0
-    if _one(tables, "SELECT count(*) FROM drawn WHERE attempt > 1 OR len(depends_on) > 0")[0]:
-        _keep(tables, "arrows", _ARROWS, scratch)
-        (backward,) = _one(tables, "SELECT count(*) FROM arrows WHERE NOT forward")
+    if tables.scalar("SELECT count(*) FROM drawn WHERE attempt > 1 OR len(depends_on) > 0"):
+        _keep(tables, "arrows", _ARROWS)
+        backward = tables.scalar("SELECT count(*) FROM arrows WHERE NOT forward")
     else:
         tables.execute("CREATE TEMP TABLE arrows (number BIGINT)")
-    tasks = _one(
-        tables,
+    [tasks] = tables.execute(
         """
         SELECT min(least(submitted, began)), max(greatest(submitted, began, stopped, ended)), count(*),
             count(*) FILTER (began IS NOT NULL AND stopped IS NULL),
             count(*) FILTER (began IS NULL AND state IN ('completed', 'failed', 'running')),
             count(*) FILTER (submitted IS NOT NULL)
         FROM drawn
-        """,
-    )
-    spans = _one(
-        tables,
+        """
+    ).fetchall()
+    [spans] = tables.execute(
         "SELECT min(began), max(greatest(began, stopped)), count(*), count(*) FILTER (stopped IS NULL) "
-        "FROM drawn_spans",
-    )
+        "FROM drawn_spans"
+    ).fetchall()
     return Extent(
         first=min((moment for moment in (tasks[0], spans[0]) if moment is not None), default=None),
         last=max((moment for moment in (tasks[1], spans[1]) if moment is not None), default=None),
@@ -213,9 +207,13 @@ def keep_rows(tables: RunTables, scratch: Path) -> Extent:
     )
 
 
-def rows(tables: RunTables, scratch: Path) -> Iterator[Row]:
+def _keep(tables: RunTables, view: str, rows: str) -> None:
+    keep_rows(tables, view, rows, tables.scratch / f"{view}.parquet")
+
+
+def rows(tables: RunTables) -> Iterator[Row]:
     """All slices in order of their start, parents before children, waits before attempts."""
-    arrows = _one(tables, "SELECT count(*) FROM arrows")[0]
+    arrows = tables.scalar("SELECT count(*) FROM arrows")
     query = _ROWS.format(
         attempt=ATTEMPT,
         span=SPAN,
@@ -225,18 +223,5 @@ def rows(tables: RunTables, scratch: Path) -> Iterator[Row]:
     )
     # Read from all sides and sorted at once, it would not fit: what waits on disk first is sorted in little
     # memory.
-    _keep(tables, "unordered", query, scratch)
+    _keep(tables, "unordered", query)
     return map(Row._make, tables.rows(_IN_ORDER))
-
-
-def _keep(tables: RunTables, view: str, made: str, scratch: Path) -> None:
-    """Put the rows of a statement into a file, and let a view read that."""
-    file = text(str(scratch / f"{view}.parquet"))
-    tables.execute(f"COPY ({made}) TO {file} {_BESIDE}")
-    tables.execute(f"CREATE TEMP VIEW {view} AS FROM read_parquet({file})")
-
-
-def _one(tables: RunTables, query: str) -> tuple[Any, ...]:
-    row = tables.execute(query).fetchone()
-    assert row is not None
-    return row
