@@ -49,6 +49,9 @@ class AllocatorReading(Struct, frozen=True, kw_only=True):
     device_free_bytes: int | None = None
     device_total_bytes: int | None = None
     """Of the device, by everyone, where the framework can tell; the GPU's driver is the better source."""
+    device_source: str | None = None
+    """`driver`, or None where nobody but the allocator can tell."""
+    device_uuid: str | None = None
 
 
 class Capabilities(Struct, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.record.device.events import PEAK_STEP_BYTES, Alerts, DeviceUse, DeviceWatch, percent_used
+from flightlog.record.device.events import PEAK_STEP_BYTES, Alerts, DeviceWatch, percent_used
 from flightlog.samplers.frameworks import AllocatorReading
 
 MIB = 1 << 20
@@ -66,19 +66,24 @@ def test_memory_that_wavers_around_the_threshold_is_told_once():
 
 
 def test_how_full_a_device_is_counts_everyone_and_the_allocators_own_limit():
-    use = DeviceUse(60, 40, 100)
-    assert percent_used(AllocatorReading(allocated_bytes=10), use) == 60.0
-    assert percent_used(AllocatorReading(allocated_bytes=9, limit_bytes=10), use) == 90.0
-    assert percent_used(AllocatorReading(allocated_bytes=5), DeviceUse(None, None, 10)) == 50.0
-    assert percent_used(AllocatorReading(allocated_bytes=5), DeviceUse()) is None
+    use = {"device_used_bytes": 60, "device_free_bytes": 40, "device_total_bytes": 100}
+    assert percent_used(AllocatorReading(allocated_bytes=10, **use)) == 60.0
+    assert percent_used(AllocatorReading(allocated_bytes=9, limit_bytes=10, **use)) == 90.0
+    assert percent_used(AllocatorReading(allocated_bytes=5, device_total_bytes=10)) == 50.0
+    assert percent_used(AllocatorReading(allocated_bytes=5)) is None
 
 
 def test_a_reading_is_one_event_and_what_is_new_in_it_another():
     watch = DeviceWatch(Alerts(80, 90), 64 * MIB)
 
     def observe(allocated: int, peak: int, used: int = 0) -> list[tuple[str, int]]:
-        reading = AllocatorReading(allocated_bytes=allocated * MIB, peak_allocated_bytes=peak * MIB)
-        return watch.observe(reading, DeviceUse(used * 10 * MIB, None, 1000 * MIB))
+        reading = AllocatorReading(
+            allocated_bytes=allocated * MIB,
+            peak_allocated_bytes=peak * MIB,
+            device_used_bytes=used * 10 * MIB,
+            device_total_bytes=1000 * MIB,
+        )
+        return watch.observe(reading)
 
     assert observe(10, 10) == [("sample", 0)]
     assert observe(20, 20) == [("sample", 10 * MIB), ("peak", 0)]
@@ -95,7 +100,7 @@ def test_the_peak_is_the_highest_there_ever_was_and_told_when_it_has_grown(readi
     highest, told = 0, None
     for allocated, peak in readings:
         reading = AllocatorReading(allocated_bytes=allocated * half, peak_allocated_bytes=peak * half)
-        events = watch.observe(reading, DeviceUse())
+        events = watch.observe(reading)
         highest = max(highest, allocated, peak)
         expected = told is not None and highest - told >= 2
         told = highest if told is None or expected else told
@@ -106,7 +111,7 @@ def test_the_peak_is_the_highest_there_ever_was_and_told_when_it_has_grown(readi
 @given(st.lists(st.integers(0, 1000), min_size=1))
 def test_the_changes_of_a_session_add_up_to_where_it_ended(levels):
     watch = DeviceWatch(Alerts(None, None), 100)
-    told = [watch.observe(AllocatorReading(allocated_bytes=n), DeviceUse())[0] for n in levels]
+    told = [watch.observe(AllocatorReading(allocated_bytes=n))[0] for n in levels]
     assert levels[0] + sum(change for _, change in told) == levels[-1]
     for kind, change in told:
         assert kind == ("sample" if abs(change) < 100 else "allocation" if change > 0 else "deallocation")

@@ -8,8 +8,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 from uuid import uuid4
 
-from msgspec import Struct
-
 from flightlog.events import DeviceMemory
 from flightlog.events.devices.records import resolve_distributed_identity
 from flightlog.record.clock import monotonic_ns
@@ -19,19 +17,12 @@ from flightlog.record.task import AttemptSpan
 from flightlog.record.values import bounded, text_of
 from flightlog.samplers.frameworks import Allocator, AllocatorReading, Capabilities
 
+_IN_METADATA = (
+    *("device_uuid", "peak_allocated_bytes", "peak_reserved_bytes"),
+    *("inactive_split_bytes", "largest_free_bytes", "limit_bytes"),
+)
 MAX_PATH = 400
 """Characters of a span's path that an event holds."""
-
-
-class DeviceUse(Struct, frozen=True):
-    """Memory of a device by everyone; None is unknown."""
-
-    used_bytes: int | None = None
-    free_bytes: int | None = None
-    total_bytes: int | None = None
-    source: str | None = None
-    """`driver`, or None where nobody but the allocator can tell."""
-    uuid: str | None = None
 
 
 class EventMaker:
@@ -68,7 +59,6 @@ class EventMaker:
         allocator: Allocator,
         device: int,
         reading: AllocatorReading,
-        use: DeviceUse,
         *,
         change: int = 0,
         here: Span | None = None,
@@ -90,15 +80,15 @@ class EventMaker:
         if reserved is None:
             unknown["supports_allocator_reserved"] = False
         held = reserved if reserved is not None else allocated or 0
-        used, source = use.used_bytes, use.source
+        used, source = reading.device_used_bytes, reading.device_source
         if used is None:
             used, source = max(held, allocated or 0), "allocator"
             if allocated is None and reserved is None:
                 unknown["supports_device_used"] = False
-        metadata = _metadata(reading, use, source)
+        metadata = _metadata(reading, source)
         if unknown:
             metadata["memory_capabilities"] = {"backend": capabilities.backend, **unknown}
-        total = use.total_bytes
+        free, total = reading.device_free_bytes, reading.device_total_bytes
         context, place = self._at(here)
         return DeviceMemory(
             timestamp=clock.iso(now),
@@ -112,9 +102,7 @@ class EventMaker:
             allocator_inactive_bytes=reading.inactive_bytes,
             allocator_change_bytes=change if allocated is not None else 0,
             device_used_bytes=used if total is None else min(used, total),
-            device_free_bytes=use.free_bytes
-            if use.free_bytes is None or total is None
-            else min(use.free_bytes, total),
+            device_free_bytes=free if free is None or total is None else min(free, total),
             device_total_bytes=total,
             context=context,
             metadata={**metadata, **place, **more},
@@ -131,17 +119,9 @@ class EventMaker:
         return context, place
 
 
-def _metadata(reading: AllocatorReading, use: DeviceUse, source: str | None) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        "device_used_source": source,
-        "device_uuid": use.uuid,
-        "peak_allocated_bytes": reading.peak_allocated_bytes,
-        "peak_reserved_bytes": reading.peak_reserved_bytes,
-        "inactive_split_bytes": reading.inactive_split_bytes,
-        "largest_free_bytes": reading.largest_free_bytes,
-        "limit_bytes": reading.limit_bytes,
-        "ooms": reading.ooms or None,
-    }
+def _metadata(reading: AllocatorReading, source: str | None) -> dict[str, Any]:
+    found: dict[str, Any] = {name: getattr(reading, name) for name in _IN_METADATA}
+    found |= {"device_used_source": source, "ooms": reading.ooms or None}
     return {name: value for name, value in found.items() if value is not None}
 
 
@@ -207,7 +187,7 @@ class DeviceWatch:
         self._alerts, self._change_bytes = alerts, change_bytes
         self._allocated: int | None = None
 
-    def observe(self, reading: AllocatorReading, use: DeviceUse) -> list[tuple[str, int]]:
+    def observe(self, reading: AllocatorReading) -> list[tuple[str, int]]:
         """The events of a reading, each with its type and its change of allocated bytes since the event
         before.
 
@@ -230,23 +210,19 @@ class DeviceWatch:
             if not first:
                 told.append(("peak", 0))
             self._told_peak = self.peak_bytes
-        alert = self._alerts.observe(percent_used(reading, use))
+        alert = self._alerts.observe(percent_used(reading))
         if alert is not None:
             told.append((alert, 0))
         return told
 
 
-def percent_used(reading: AllocatorReading, use: DeviceUse) -> float | None:
+def percent_used(reading: AllocatorReading) -> float | None:
     """How full it is: the device by everyone, or what the allocator has of its own limit, whichever is
     fuller.
     """
-    shares = []
-    if use.total_bytes and use.used_bytes is not None:
-        shares.append(100 * use.used_bytes / use.total_bytes)
-    limit = reading.limit_bytes or use.total_bytes
-    if limit and reading.allocated_bytes is not None:
-        shares.append(100 * reading.allocated_bytes / limit)
-    return max(shares, default=None)
+    used, total, allocated = reading.device_used_bytes, reading.device_total_bytes, reading.allocated_bytes
+    parts = ((used, total), (allocated, reading.limit_bytes or total))
+    return max((100 * part / whole for part, whole in parts if whole and part is not None), default=None)
 
 
 MARGIN_PERCENT = 5.0

@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from flightlog.core import threads
 from flightlog.events import DeviceMemory
@@ -25,7 +25,7 @@ from flightlog.record.background import Ticker, is_over
 from flightlog.record.clock import Clock, monotonic_ns
 from flightlog.record.context import active_runs
 from flightlog.record.device import oom
-from flightlog.record.device.events import Alerts, DeviceUse, DeviceWatch, EventMaker, innermost, percent_used
+from flightlog.record.device.events import Alerts, DeviceWatch, EventMaker, innermost, percent_used
 from flightlog.record.recorder import Recorder
 from flightlog.record.run import LiveRun
 from flightlog.record.span import Span, current
@@ -66,7 +66,7 @@ class DeviceMemoryTracker:
         self._source = source or DeviceSource(options.framework)
         self._maker = EventMaker(self._recorder, options.interval_s)
         self._watches: dict[int, DeviceWatch] = {}
-        self._last: dict[int, tuple[AllocatorReading, DeviceUse]] = {}
+        self._last: dict[int, AllocatorReading] = {}
         self._kept: deque[DeviceMemory] = deque(maxlen=KEPT_EVENTS)
         self._lock = threads.RLock()  # a signal handler may end the run in the middle of a sample
         self._pid = os.getpid()
@@ -221,8 +221,8 @@ class DeviceMemoryTracker:
                 self._look_for_rank()
             if found and not self._observed and self.allocator is not None:
                 self._observed = self._observe_oom(self.allocator)
-            for device, reading, use in found:
-                self._take(device, reading, use, here, more)
+            for device, reading in found.items():
+                self._take(device, reading, here, more)
             if self._source.failed is not None:
                 self._trouble(self._source.failed, "the memory of a device could not be read")
         except Exception as error:  # noqa: BLE001 - the framework's own errors stay here
@@ -242,12 +242,10 @@ class DeviceMemoryTracker:
                 self._last.clear()
                 self._watches.clear()
 
-    def _take(
-        self, device: int, reading: AllocatorReading, use: DeviceUse, here: Span | None, more: dict[str, Any]
-    ) -> None:
+    def _take(self, device: int, reading: AllocatorReading, here: Span | None, more: dict[str, Any]) -> None:
         now = monotonic_ns()
         first = not self._last
-        self._last[device] = (reading, use)
+        self._last[device] = reading
         events = []
         if first:
             allocator = self.allocator
@@ -257,7 +255,7 @@ class DeviceMemoryTracker:
         if watch is None:
             alerts = Alerts(self.options.warning_percent, self.options.critical_percent)
             watch = self._watches[device] = DeviceWatch(alerts, self.options.change_bytes)
-        for kind, change in watch.observe(reading, use):
+        for kind, change in watch.observe(reading):
             events.append(self._event(kind, device, here, now, change, **more))
         self._samples += 1
         self._emit(events)
@@ -267,12 +265,12 @@ class DeviceMemoryTracker:
     def _event(
         self, kind: str, device: int, here: Span | None, now: int | None = None, change: int = 0, **more: Any
     ) -> DeviceMemory:
-        reading, use = self._last[device]
         allocator = self._source.allocator
         assert allocator is not None
         more.pop("device_id", None)
+        reading = self._last[device]
         return self._maker.make(
-            kind, allocator, device, reading, use, change=change, here=here, now_ns=now, **more
+            kind, allocator, device, reading, change=change, here=here, now_ns=now, **more
         )
 
     def _emit(self, events: list[DeviceMemory]) -> None:
@@ -281,14 +279,13 @@ class DeviceMemoryTracker:
 
     def _read_again(self) -> None:
         try:
-            for device, reading, use in self._source.read():
-                self._last[device] = (reading, use)
+            self._last |= self._source.read()
         except Exception as error:  # noqa: BLE001 - a framework that has just run out of memory
             self._trouble(error, "the framework's memory could not be read")
 
     def _fullness(self, device: int) -> tuple[float, int]:
-        reading, use = self._last[device]
-        return percent_used(reading, use) or 0.0, reading.allocated_bytes or 0
+        reading = self._last[device]
+        return percent_used(reading) or 0.0, reading.allocated_bytes or 0
 
     def _observe_oom(self, allocator: Allocator) -> bool:
         if allocator.name not in ("torch.cuda", "torch.rocm"):
@@ -348,10 +345,10 @@ class UntrackedDevices:
         if allocator is None:
             return ()
         about = facts.get("device_id")
-        found.sort(key=lambda one: (one[0] == about, percent_used(one[1], one[2]) or 0.0))
+        devices = sorted(found.items(), key=lambda one: (one[0] == about, percent_used(one[1]) or 0.0))
         said = {key: value for key, value in facts.items() if key != "device_id"} | _clock()
         where = here or _here(self._recorder)
-        events = [maker.make("error", allocator, *one, here=where, **said) for one in found]
+        events = [maker.make("error", allocator, *one, here=where, **said) for one in devices]
         self._recorder.emit_all(events)
         return events
 
@@ -402,22 +399,22 @@ class DeviceSource:
             self.allocator = self._find(self._wanted) or found
         return self.allocator
 
-    def read(self) -> list[tuple[int, AllocatorReading, DeviceUse]]:
-        """Every device in use that can be read: its number, its allocator's figures, and its memory by
+    def read(self) -> dict[int, AllocatorReading]:
+        """Every device in use that can be read, by its number: its allocator's figures, and its memory by
         everyone.
         """
         self.failed = None
         allocator = self.look()
         if allocator is None:
-            return []
-        found = []
+            return {}
+        found: dict[int, AllocatorReading] = {}
         for device in allocator.devices():
             try:
                 reading = allocator.read(device)
             except Exception as error:  # noqa: BLE001 - one device that is lost must not hide the others
                 self.failed = error
                 continue
-            found.append((device, reading, self._use(allocator, device, reading)))
+            found[device] = structs.replace(reading, **self._use(allocator, device, reading))
         if self.failed is not None and not found:
             raise self.failed
         return found
@@ -428,10 +425,9 @@ class DeviceSource:
         if driver is not None:
             driver.close()
 
-    def _use(self, allocator: Allocator, device: int, reading: AllocatorReading) -> DeviceUse:
-        if device == HOST:
-            return _told(reading, "driver")
-        if not self._driver_asked:
+    def _use(self, allocator: Allocator, device: int, reading: AllocatorReading) -> dict[str, Any]:
+        """What is known of the device by the best source: driver, framework's runtime, allocator."""
+        if device != HOST and not self._driver_asked:
             self._driver_asked = True
             self._driver = self._open()
             if self._driver is not None:
@@ -441,24 +437,20 @@ class DeviceSource:
             now = self._driver.read(known, Depth.MEMORY)
             if now.memory_used_bytes is not None:
                 sizes = now.memory_used_bytes, now.memory_free_bytes, now.memory_total_bytes
-                return DeviceUse(*sizes, "driver", known.mig or known.uuid)
+                return _device(*sizes, device_uuid=known.mig or known.uuid)
         ask: Any = getattr(allocator, "device_memory", None)
         if ask is not None:
             try:
                 free, total = ask(device)
-                return DeviceUse(max(total - free, 0), free, total, "driver")
+                return _device(max(total - free, 0), free, total)
             except Exception as error:  # noqa: BLE001 - the allocator's own figures are worth having without
                 self.failed = error
-        return _told(reading, "driver" if reading.device_used_bytes is not None else None)
+        return {"device_source": None if reading.device_used_bytes is None else "driver"}
 
 
-def _told(reading: AllocatorReading, source: str | None) -> DeviceUse:
-    return DeviceUse(
-        reading.device_used_bytes,
-        reading.device_free_bytes,
-        reading.device_total_bytes,
-        source if reading.device_used_bytes is not None else None,
-    )
+def _device(used: int, free: int | None, total: int | None, **more: Any) -> dict[str, Any]:
+    sizes = {"device_used_bytes": used, "device_free_bytes": free, "device_total_bytes": total}
+    return {**sizes, "device_source": "driver", **more}
 
 
 SLOWER_BY = 9
