@@ -238,7 +238,7 @@ def test_bundles_alone_are_enough_and_figures_of_their_own_fill_the_message(tmp_
         pid=1,
         host="h",
     )
-    bundle(run, 2, error={"message": OLD}, rank=3)
+    bundle(run, 2, message=OLD, rank=3)
     bundle(run, 3, reason="asked for", oom=False)
     bundle(run, 4)
     (run / "oom" / "5-x").mkdir()

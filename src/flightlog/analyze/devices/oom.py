@@ -10,7 +10,6 @@ from statistics import median
 from typing import Any, NamedTuple
 
 import msgspec
-from msgspec import structs
 
 from flightlog.analyze.devices.results import (
     Alignment,
@@ -111,7 +110,9 @@ def _explained(
     time_ns = bundle.time_ns if bundle and bundle.time_ns is not None else error.time_ns if error else None
     request = bundle.request if bundle else Request()
     if error is not None:
-        request = _filled(_filled(request, parse_request(error.message)), _counted(error))
+        seen = error.counters
+        counted = _counted(seen.allocated, seen.reserved, seen.free, seen.total)
+        request = _first_known(request, parse_request(error.message), counted)
     at_ns = time_ns
     if time_ns is not None and session is not None:
         at_ns = aligned_ns(session, time_ns, alignment)
@@ -130,23 +131,20 @@ def _explained(
     )
 
 
-def _filled(request: Request, other: Request) -> Request:
-    """The request, with the other's figures where it has none."""
-    missing = {name: value for name, value in structs.asdict(other).items() if getattr(request, name) is None}
-    return structs.replace(request, **missing)
+def _first_known(*requests: Request) -> Request:
+    """Each figure as the first of these knows it."""
+    figures = {
+        name: next((known for one in requests if (known := getattr(one, name)) is not None), None)
+        for name in Request.__struct_fields__
+    }
+    return Request(**figures)
 
 
-def _counted(error: ErrorSeen) -> Request:
-    """What the counters of the error's event say."""
-    seen = error.counters
-    unallocated = (
-        None if seen.reserved is None or seen.allocated is None else max(0, seen.reserved - seen.allocated)
-    )
+def _counted(allocated: int | None, reserved: int | None, free: int | None, total: int | None) -> Request:
+    """What counters say."""
+    unallocated = None if reserved is None or allocated is None else max(0, reserved - allocated)
     return Request(
-        free_bytes=seen.free,
-        total_bytes=seen.total,
-        allocated_bytes=seen.allocated,
-        unallocated_bytes=unallocated,
+        free_bytes=free, total_bytes=total, allocated_bytes=allocated, unallocated_bytes=unallocated
     )
 
 
@@ -289,18 +287,17 @@ def _number(name: str) -> tuple[int, str]:
 
 
 def _bundle(folder: str, said: Mapping[str, Any]) -> Bundle:
-    error, who = _part(said, "error"), {**_part(said, "identity"), **said}
-    message = text_in(said, "message", "error", "error_message") or text_in(error, "message")
+    message = text_in(said, "message")
     path = path_in(said)
-    context = text_in(said, "context", "phase") or (path[-1] if path else None)
+    context = text_in(said, "context") or (path[-1] if path else None)
     return Bundle(
         folder=folder,
         time_ns=_time(said),
-        session_id=text_in(who, "session_id"),
-        rank=whole_in(who, "rank"),
-        host=text_in(who, "host"),
-        pid=whole_in(who, "pid"),
-        device_id=whole_in(who, "device_id"),
+        session_id=text_in(said, "session_id"),
+        rank=whole_in(said, "rank"),
+        host=text_in(said, "host"),
+        pid=whole_in(said, "pid"),
+        device_id=whole_in(said, "device_id"),
         phase=phase_of(context),
         span_path=path,
         message=message,
@@ -312,21 +309,15 @@ def _request(said: Mapping[str, Any], message: str | None) -> Request:
     """The allocator's exact figures where it told them, then the message's, and the bundle's own for what is
     left.
     """
-    parsed, allocator, device = parse_request(message), _part(said, "allocator"), _part(said, "device")
-    allocated = whole_in(allocator, "allocated_bytes", "allocator_allocated_bytes")
-    reserved = whole_in(allocator, "reserved_bytes", "allocator_reserved_bytes")
-    unallocated = None if allocated is None or reserved is None else reserved - allocated
-    own = {
-        "tried_bytes": whole_in(said, "requested_bytes", "tried_bytes"),
-        "free_bytes": whole_in(device, "free_bytes", "device_free_bytes"),
-        "total_bytes": whole_in(device, "total_bytes", "device_total_bytes"),
-        "allocated_bytes": allocated,
-        "unallocated_bytes": unallocated,
-    }
-    exact = {"tried_bytes": own["tried_bytes"], "free_bytes": whole_in(said, "free_bytes")}
-    known = {name: value for name, value in exact.items() if value is not None}
-    filled = {name: value for name, value in own.items() if getattr(parsed, name) is None}
-    return msgspec.structs.replace(parsed, **{**filled, **known})
+    allocator, device = _part(said, "allocator"), _part(said, "device")
+    exact = Request(tried_bytes=whole_in(said, "requested_bytes"), free_bytes=whole_in(said, "free_bytes"))
+    counted = _counted(
+        whole_in(allocator, "allocated_bytes"),
+        whole_in(allocator, "reserved_bytes"),
+        whole_in(device, "free_bytes"),
+        whole_in(device, "total_bytes"),
+    )
+    return _first_known(exact, parse_request(message), counted)
 
 
 def _part(said: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -335,11 +326,8 @@ def _part(said: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _time(said: Mapping[str, Any]) -> int | None:
-    exact = whole_in(said, "time_ns", "timestamp_ns", "at_ns")
-    if exact is not None:
-        return exact
-    seconds = unix_time(text_in(said, "timestamp", "time", "when"))
-    return None if seconds is None else round(seconds * 1e6) * 1000
+    exact, seconds = whole_in(said, "time_ns"), unix_time(text_in(said, "timestamp"))
+    return exact if exact is not None or seconds is None else round(seconds * 1e6) * 1000
 
 
 RANKS = 3
