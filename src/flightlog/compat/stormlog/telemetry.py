@@ -6,12 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flightlog import devices
-from flightlog.compat.stormlog.session import (
-    SessionSummary,
-    answer_to_dataclasses,
-    from_core,
-    select_default_loaded_session,
-)
+from flightlog.compat.stormlog.session import SessionSummary, answer_to_dataclasses, from_core
 from flightlog.devices import (
     SCHEMA_VERSION_LATEST,
     SCHEMA_VERSION_V2,
@@ -31,6 +26,7 @@ from flightlog.devices import (
 )
 from flightlog.events.devices.event import OPTIONAL_FIELDS, REQUIRED_V2_FIELDS, REQUIRED_V3_FIELDS
 from flightlog.events.devices.records import UNKNOWN_HOST, UNKNOWN_PID
+from flightlog.store.devices.reading import events_of
 
 OPTIONAL_V2_FIELDS = OPTIONAL_V3_FIELDS = OPTIONAL_FIELDS
 KNOWN_V2_FIELD_SET = frozenset(REQUIRED_V2_FIELDS + OPTIONAL_V2_FIELDS)
@@ -76,13 +72,7 @@ def load_telemetry_events(
     Raises ValueError for an unknown session; empty where there is no session at all.
     """
     sessions = load_telemetry_sessions(path, permissive_legacy, events_key)
-    if session_id is None or not sessions:
-        chosen = select_default_loaded_session(sessions)
-    else:
-        chosen = next((one for one in sessions if one.summary.session_id == session_id), None)
-        if chosen is None:
-            raise ValueError(f"Requested session_id not found: {session_id}")
-    return list(chosen.events) if chosen is not None else []
+    return list(events_of(sessions, session_id)) if sessions else []
 
 
 __all__ = [

@@ -9,7 +9,12 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from flightlog.events.devices.event import TelemetryEvent, TelemetryEventV3
+from flightlog.events.devices.event import (
+    OPTIONAL_FIELDS,
+    RECORD_FIELDS,
+    TelemetryEvent,
+    TelemetryEventV3,
+)
 from flightlog.events.devices.records import telemetry_event_from_record, telemetry_event_to_dict
 
 PROJECTION_SCHEMA_VERSION = 1
@@ -22,17 +27,8 @@ _SEVERITIES = {
     "collector_degraded": "warning",
     **dict.fromkeys(("collector_recovered", "start", "stop", "phase_enter", "phase_exit", "sample"), "info"),
 }
-_IDENTITY = ("job_id", "rank", "local_rank", "world_size")
-_MEASURES = {
-    "sampling.interval_ms": "sampling_interval_ms",
-    "memory.allocator.allocated_bytes": "allocator_allocated_bytes",
-    "memory.allocator.reserved_bytes": "allocator_reserved_bytes",
-    "memory.allocator.active_bytes": "allocator_active_bytes",
-    "memory.allocator.inactive_bytes": "allocator_inactive_bytes",
-    "memory.allocator.change_bytes": "allocator_change_bytes",
-    "memory.device.used_bytes": "device_used_bytes",
-    "memory.device.free_bytes": "device_free_bytes",
-    "memory.device.total_bytes": "device_total_bytes",
+_MEASURES = {"sampling.interval_ms": "sampling_interval_ms"} | {
+    f"memory.{name.replace('_', '.', 1)}": name for name in RECORD_FIELDS if name.endswith("_bytes")
 }
 
 
@@ -94,11 +90,11 @@ def project_record(record: Mapping[str, Any], observed_timestamp_ns: int) -> Pro
         body=None if body is None else str(body),
         resource=_frozen(
             {"source_kind": kind}
-            | {name: record.get(name) for name in ("collector", "host", "pid", "device_id", *_IDENTITY)}
+            | {name: record.get(name) for name in ("collector", "host", "pid", "device_id", *OPTIONAL_FIELDS)}
         ),
         attributes=_frozen({**metadata} | {name: record.get(source) for name, source in _MEASURES.items()}),
         correlation=_frozen(
-            {name: record.get(name) for name in ("session_id", *_IDENTITY)}
+            {name: record.get(name) for name in ("session_id", *OPTIONAL_FIELDS)}
             | {
                 f"phase.{name}": phase[name]
                 for name in ("scope_id", "parent_scope_id", "sequence")

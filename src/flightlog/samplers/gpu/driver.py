@@ -121,9 +121,9 @@ def find_driver(
     """
     environ = os.environ if environ is None else environ
     notes: list[str] = []
-    signs = ((_NVIDIA, nvml, _nvidia_sign(environ, root)), (_AMD, amdsmi, _amd_sign(root)))
-    for maker, library, sign in signs:
-        if sign is not None and not any(hides_everything(environ.get(name)) for name in maker.variables):
+    for maker, library in ((_NVIDIA, nvml), (_AMD, amdsmi)):
+        sign = maker.sign(environ, root)
+        if sign is not None and not maker.is_hidden(environ):
             found = _open(maker, library, sign, environ)
             if found.driver is not None:
                 return found
@@ -135,12 +135,11 @@ def import_driver() -> None:
     """Import what the driver of a GPU takes that seems to be here, as far as that opens nothing; never
     raises.
     """
-    hidden = hides_everything(os.environ.get("CUDA_VISIBLE_DEVICES"))
     with suppress(Exception):  # `find_driver` says what is wrong
-        if not hidden and _nvidia_sign(os.environ, ROOT) is not None:
+        if not _NVIDIA.is_hidden(os.environ) and _NVIDIA.sign(os.environ, ROOT) is not None:
             import_module(_NVIDIA.module)
             import_module(_NVIDIA.driver[0])
-        if _amd_sign(ROOT) is not None:
+        if _AMD.sign(os.environ, ROOT) is not None:
             import_module(_AMD.driver[0])
 
 
@@ -149,30 +148,9 @@ def may_have_gpu(environ: Mapping[str, str] | None = None, root: Path = ROOT) ->
     microseconds.
     """
     environ = os.environ if environ is None else environ
-    if _nvidia_file(root) is not None:
-        return not hides_everything(environ.get("CUDA_VISIBLE_DEVICES"))
-    return _amd_sign(root) is not None
-
-
-def _nvidia_file(root: Path) -> str | None:
-    return _first_there(root, ("proc/driver/nvidia/version", "dev/nvidiactl", "dev/dxg"))
-
-
-def _nvidia_sign(environ: Mapping[str, str], root: Path) -> str | None:
-    found = _nvidia_file(root)
-    if found is None and "CUDA_VISIBLE_DEVICES" in environ and sys.platform != "darwin":
-        return f"CUDA_VISIBLE_DEVICES is {environ['CUDA_VISIBLE_DEVICES']!r}"
-    return found
-
-
-def _amd_sign(root: Path) -> str | None:
-    return _first_there(root, ("dev/kfd",))
-
-
-def _first_there(root: Path, names: Sequence[str]) -> str | None:
-    # Cheap.
-    there = (name for name in names if os.path.exists(f"{root}/{name}"))  # noqa: PTH110
-    return next((f"/{name} is there" for name in there), None)
+    if _NVIDIA.file(root) is not None:
+        return not _NVIDIA.is_hidden(environ)
+    return _AMD.file(root) is not None
 
 
 class _Maker(NamedTuple):
@@ -187,6 +165,23 @@ class _Maker(NamedTuple):
     driver: tuple[str, str]
     """Module and class of ours."""
     mend: str
+    files: tuple[str, ...]
+    """Each of them is a sign of a GPU."""
+    sign_by: str = ""
+    """A variable that is a sign, too, except on a Mac."""
+
+    def is_hidden(self, environ: Mapping[str, str]) -> bool:
+        return any(hides_everything(environ.get(name)) for name in self.variables)
+
+    def file(self, root: Path) -> str | None:
+        # Cheap.
+        return next((name for name in self.files if os.path.exists(f"{root}/{name}")), None)  # noqa: PTH110
+
+    def sign(self, environ: Mapping[str, str], root: Path) -> str | None:
+        there = self.file(root)
+        if there is None and self.sign_by in environ and sys.platform != "darwin":
+            return f"{self.sign_by} is {environ[self.sign_by]!r}"
+        return None if there is None else f"/{there} is there"
 
 
 _NVIDIA = _Maker(
@@ -196,6 +191,8 @@ _NVIDIA = _Maker(
     "NVML",
     ("flightlog.samplers.gpu.nvml", "NvmlDriver"),
     "pip install 'flightlog[gpu]'",
+    ("proc/driver/nvidia/version", "dev/nvidiactl", "dev/dxg"),
+    "CUDA_VISIBLE_DEVICES",
 )
 _AMD = _Maker(
     "AMD",
@@ -204,6 +201,7 @@ _AMD = _Maker(
     "AMD SMI",
     ("flightlog.samplers.gpu.amdsmi", "AmdDriver"),
     "pip install amdsmi (of your ROCm's version)",
+    ("dev/kfd",),
 )
 
 

@@ -243,12 +243,18 @@ def load_telemetry_events(
 
     As `load_telemetry_sessions`; a session that is not there raises ValueError.
     """
-    sessions = load_telemetry_sessions(path, permissive_legacy, events_key, strict=strict)
-    if session_id is None:
-        return next((session.events for session in sessions if session.events), [])
+    return events_of(load_telemetry_sessions(path, permissive_legacy, events_key, strict=strict), session_id)
+
+
+def events_of(sessions: Iterable[LoadedTelemetrySession], session_id: str | None) -> list[TelemetryEvent]:
+    """The events of the session that is named, or of the first that has any; ValueError without the named
+    one.
+    """
     for session in sessions:
-        if session.summary.session_id == session_id:
+        if session.summary.session_id == session_id or (session_id is None and session.events):
             return session.events
+    if session_id is None:
+        return []
     raise ValueError(f"Requested session_id not found: {session_id}")
 
 
