@@ -15,19 +15,13 @@ from flightlog.adopt.source_files import files, folders, head
 from flightlog.core.errors import UsageError
 from flightlog.core.units import format_bytes
 from flightlog.events import DeviceMemory
-from flightlog.events.devices.event import RECORD_FIELDS, TelemetryEvent, TelemetryEventV4
+from flightlog.events.devices.event import RECORD_FIELDS, TelemetryEvent
+from flightlog.events.devices.records import fill_unknown_counters
 from flightlog.record.values import bounded, clean
 from flightlog.store.devices.manifest import MANIFEST, MANIFEST_FORMAT, read_manifest, segment_paths
 from flightlog.store.devices.reading import TelemetryReading
 
 _SUFFIXES = (".json", ".json.gz", ".jsonl", ".jsonl.gz")
-_COUNTERS = (
-    "allocator_allocated_bytes",
-    "allocator_reserved_bytes",
-    "allocator_change_bytes",
-    "device_used_bytes",
-)
-"""Counters that are unknown in some events of schema v4."""
 _MARKS = (b'"allocator_allocated_bytes"', b'"memory_allocated"', b'"memory_mb"')
 
 
@@ -134,21 +128,11 @@ def _device_event(event: TelemetryEvent, maker: RunMaker) -> DeviceMemory:
     fields |= {"schema_version": 3, "metadata": clean(event.metadata)[0]}
     if isinstance(event.context, str):
         fields["context"] = bounded(event.context, 500)
-    if isinstance(event, TelemetryEventV4):
-        unknown = {
-            f"supports_{name.removesuffix('_bytes')}": False for name in _COUNTERS if fields[name] is None
-        }
-        if unknown:
-            known = fields["metadata"].get("memory_capabilities")
-            fields["metadata"]["memory_capabilities"] = {
-                **(known if isinstance(known, dict) else {}),
-                **unknown,
-            }
-            maker.account.map("unknown counters of schema v4 → 0, marked in metadata.memory_capabilities")
-        allocated, reserved, change, used = (fields[name] for name in _COUNTERS)
-        reserved = (allocated or 0) if reserved is None else reserved
-        used = max(reserved, allocated or 0) if used is None else used
-        fields |= zip(_COUNTERS, (allocated or 0, reserved, change or 0, used), strict=True)
+    unknown = fill_unknown_counters(fields)
+    if unknown:
+        known = fields["metadata"].get("memory_capabilities")
+        fields["metadata"]["memory_capabilities"] = {**(known if isinstance(known, dict) else {}), **unknown}
+        maker.account.map("unknown counters of schema v4 → 0, marked in metadata.memory_capabilities")
     return DeviceMemory(**fields)
 
 

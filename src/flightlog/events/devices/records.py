@@ -151,6 +151,30 @@ def _check(record: Mapping[str, Any], versions: tuple[int, ...]) -> None:
     resolve_distributed_identity(**{name: record.get(name) for name in OPTIONAL_FIELDS})
 
 
+_ALWAYS_KNOWN = (
+    "allocator_allocated_bytes",
+    "allocator_reserved_bytes",
+    "allocator_change_bytes",
+    "device_used_bytes",
+)
+"""Counters that v3 cannot leave open, as v4 can."""
+
+
+def fill_unknown_counters(record: dict[str, Any]) -> dict[str, bool]:
+    """Give those counters of v3 that are None a value: 0, or the nearest that is known.
+
+    Gives what `metadata.memory_capabilities` has to say of them.
+    """
+    denied = {
+        f"supports_{name.removesuffix('_bytes')}": False for name in _ALWAYS_KNOWN if record[name] is None
+    }
+    allocated, reserved, change, used = (record[name] for name in _ALWAYS_KNOWN)
+    reserved = (allocated or 0) if reserved is None else reserved
+    used = max(reserved, allocated or 0) if used is None else used
+    record |= zip(_ALWAYS_KNOWN, (allocated or 0, reserved, change or 0, used), strict=True)
+    return denied
+
+
 def _check_total(record: Mapping[str, Any]) -> None:
     total = record["device_total_bytes"]
     for name in ("device_used_bytes", "device_free_bytes"):

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from uuid import uuid4
 
 from flightlog.events import DeviceMemory
-from flightlog.events.devices.records import resolve_distributed_identity
+from flightlog.events.devices.records import fill_unknown_counters, resolve_distributed_identity
 from flightlog.record.clock import monotonic_ns
 from flightlog.record.recorder import Recorder
 from flightlog.record.span import RootSpan, Span
@@ -74,21 +74,22 @@ class EventMaker:
         capabilities = allocator.capabilities
         if capabilities is not self._capabilities:
             self._capabilities, self._unknown = capabilities, capabilities.unknown()
-        unknown = {**self._unknown}
-        if allocated is None:
-            unknown |= {"supports_allocator_allocated": False, "supports_allocator_change": False}
-        if reserved is None:
-            unknown["supports_allocator_reserved"] = False
-        held = reserved if reserved is not None else allocated or 0
         used, source = reading.device_used_bytes, reading.device_source
         if used is None:
-            used, source = max(held, allocated or 0), "allocator"
-            if allocated is None and reserved is None:
-                unknown["supports_device_used"] = False
+            used, source = max((n for n in (allocated, reserved) if n is not None), default=None), "allocator"
+        counters: dict[str, Any] = {
+            "allocator_allocated_bytes": allocated,
+            "allocator_reserved_bytes": reserved,
+            "allocator_change_bytes": None if allocated is None else change,
+            "device_used_bytes": used,
+        }
+        unknown = {**self._unknown, **fill_unknown_counters(counters)}
         metadata = _metadata(reading, source)
         if unknown:
             metadata["memory_capabilities"] = {"backend": capabilities.backend, **unknown}
         free, total = reading.device_free_bytes, reading.device_total_bytes
+        if total is not None:
+            counters["device_used_bytes"] = min(counters["device_used_bytes"], total)
         context, place = self._at(here)
         return DeviceMemory(
             timestamp=clock.iso(now),
@@ -96,14 +97,11 @@ class EventMaker:
             event_type=kind,
             collector=f"flightlog.{allocator.name}",
             device_id=device,
-            allocator_allocated_bytes=allocated or 0,
-            allocator_reserved_bytes=held,
             allocator_active_bytes=reading.active_bytes,
             allocator_inactive_bytes=reading.inactive_bytes,
-            allocator_change_bytes=change if allocated is not None else 0,
-            device_used_bytes=used if total is None else min(used, total),
             device_free_bytes=free if free is None or total is None else min(free, total),
             device_total_bytes=total,
+            **counters,
             context=context,
             metadata={**metadata, **place, **more},
             **self._common,
