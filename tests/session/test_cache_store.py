@@ -24,7 +24,6 @@ from flightlog.session.cache.store import (
     CacheFolder,
     Hit,
     Miss,
-    Refused,
     StoredResult,
     read_header,
 )
@@ -97,7 +96,7 @@ def test_a_folder_that_others_can_write_to_is_neither_read_nor_written(cache, ca
     cache.put(KEY, 1, 1.0)
     cache.folder.chmod(0o777)
     found = cache.lookup(KEY)
-    assert isinstance(found, Refused)
+    assert found.refused
     assert found.reason == (
         f"the cache folder {cache.folder} can be written to by others (mode 0777): results are unpickled "
         "from there, "
@@ -119,7 +118,7 @@ def test_a_folder_or_entry_of_another_user_is_refused(cache):
     else:
         found = CacheFolder(cache.folder, user=owner + 1).lookup(KEY)
         said = f"the cache folder {cache.folder} belongs to user {owner}, not to user {owner + 1}"
-    assert isinstance(found, Refused)
+    assert found.refused
     assert found.reason.startswith(said)
 
 
@@ -127,7 +126,7 @@ def test_an_entry_that_others_can_write_to_is_refused(cache):
     cache.put(KEY, 1, 1.0)
     cache.path(KEY).chmod(0o620)
     found = cache.lookup(KEY)
-    assert isinstance(found, Refused)
+    assert found.refused
     assert found.reason.startswith(
         f"the cache entry {cache.path(KEY)} can be written to by others (mode 0620)"
     )

@@ -41,7 +41,7 @@ from flightlog.session.cache.key import (
     plain_call,
     short_name,
 )
-from flightlog.session.cache.store import RECOMPUTE, About, CacheFolder, Hit, Miss, Refused, default_folder
+from flightlog.session.cache.store import About, CacheFolder, Hit, Miss, default_folder
 from flightlog.session.digest.values import Files
 
 __all__ = [
@@ -258,17 +258,12 @@ def _ask(
 
 
 def _look(asked: _Asked, key: Key, options: CacheOptions) -> None:
-    found: Hit | Miss | Refused
-    if options.recompute:
-        why_not = asked.cache.refusal()
-        found = Miss(reason=RECOMPUTE) if why_not is None else Refused(reason=why_not)
-    else:
-        found = asked.cache.lookup(key.key, key.about, ttl_s=options.ttl_s)
+    found = asked.cache.lookup(key.key, key.about, ttl_s=options.ttl_s, recompute=options.recompute)
     if isinstance(found, Hit):
         asked.hit, asked.result = found, "hit"
         return
     asked.reason = found.reason
-    if isinstance(found, Miss):
+    if not found.refused:
         asked.result = "miss"
         asked.cache.note_miss(key.key, found, key.about)
 

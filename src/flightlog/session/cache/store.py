@@ -74,12 +74,8 @@ class Miss(Struct, frozen=True, kw_only=True):
     reason: str
     """`never seen`, `code changed`, `arguments changed`, `expired`, `damaged` or `recompute asked for`."""
     detail: str | None = None
-
-
-class Refused(Struct, frozen=True, kw_only=True):
-    """Files that others can write to: nothing is read, and nothing is written."""
-
-    reason: str
+    refused: bool = False
+    """Files that others can write to, as the reason says: nothing is read, and nothing is written."""
 
 
 class StoredResult(Struct, frozen=True, kw_only=True):
@@ -129,12 +125,16 @@ class CacheFolder:
             return None
 
     def lookup(
-        self, key: str, about: About | None = None, *, ttl_s: float | None = None
-    ) -> Hit | Miss | Refused:
-        """The result of a key, not older than `ttl_s`; with `about`, a miss says what has changed."""
+        self, key: str, about: About | None = None, *, ttl_s: float | None = None, recompute: bool = False
+    ) -> Hit | Miss:
+        """The result of a key, not older than `ttl_s`; with `about`, a miss says what has changed. With
+        `recompute` it is always a miss.
+        """
         why_not = self.refusal()
         if why_not is not None:
             return self._refused(why_not)
+        if recompute:
+            return Miss(reason=RECOMPUTE)
         path = f"{self._root}/{key[:2]}/{key[2:4]}/{key}"
         try:
             header, payload, used = read_entry(path, key, self._user)
@@ -142,7 +142,11 @@ class CacheFolder:
                 return Miss(reason=EXPIRED, detail=f"made {header.created}")
             self._note_use(path, used)
             return Hit(
-                value=load(payload), cost_s=header.cost_s, size_bytes=len(payload), created=header.created
+                # Owner and mode were checked, and the content against its checksum.
+                value=pickle.loads(payload),  # noqa: S301
+                cost_s=header.cost_s,
+                size_bytes=len(payload),
+                created=header.created,
             )
         except (FileNotFoundError, NotADirectoryError):
             return Miss(reason=NEVER_SEEN if about is None else self.index.reason(about))
@@ -156,7 +160,7 @@ class CacheFolder:
     def put(self, key: str, value: Any, cost_s: float | None, about: About | None = None) -> StoredResult:
         """Keep a result, in place of any that is there; `cost_s` is how long it took to make."""
         try:
-            payload = dump(value)
+            payload = pickle.dumps(value, protocol=PROTOCOL)
         except Exception as error:  # noqa: BLE001 - pickling runs the user's code
             text = (
                 f"result of type {type(value).__qualname__} cannot be kept ({type(error).__name__}: {error})"
@@ -185,19 +189,25 @@ class CacheFolder:
 
     def _write(self, key: str, payload: bytes, cost_s: float | None, about: About | None) -> None:
         path = self.path(key)
-        facts: dict[str, Any] = {"created": _iso(self._clock()), "cost_s": cost_s, "about": about}
-        try:
-            write_entry(path, key, payload, **facts)
-        except FileNotFoundError:
-            make_folders(path.parent, self.folder)
-            write_entry(path, key, payload, **facts)
+        header = Header(
+            key=key,
+            created=_iso(self._clock()),
+            cost_s=cost_s,
+            size=len(payload),
+            sha256=hashlib.sha256(payload).hexdigest(),
+            format=FORMAT,
+            about=about,
+            python=platform.python_version(),
+            protocol=PROTOCOL,
+        )
+        in_folder(path, self.folder, lambda: write_entry(path, header, payload))
         if about is not None:
             with suppress(OSError):  # the result is kept; a later miss may be explained less well
                 self.index.note_kept(about)
 
-    def _refused(self, reason: str) -> Refused:
+    def _refused(self, reason: str) -> Miss:
         _say_once(f"{reason}. Nothing is read from it, and nothing kept")
-        return Refused(reason=reason)
+        return Miss(reason=reason, refused=True)
 
     def _age_s(self, created: str) -> float:
         made = unix_time(created)
@@ -274,19 +284,13 @@ class Index:
         """A result of this call was kept; an OSError where that cannot be noted."""
         folder = self.function_folder(about.function)
         call = _call_file(folder, about)
-        try:
-            replace_bytes(call, about.code.encode())
-        except FileNotFoundError:
-            make_folders(call.parent, self.folder.parent)
-            replace_bytes(call, about.code.encode())
+        in_folder(call, self.folder.parent, lambda: replace_bytes(call, about.code.encode()))
         (folder / _code_name(about.code)).touch(0o600)
 
     def note_miss(self, miss: LastMiss) -> None:
         """Why a result was missing just now; an OSError where that cannot be noted."""
-        folder = self.function_folder(miss.about.function)
-        if not folder.is_dir():
-            make_folders(folder, self.folder.parent)
-        replace_bytes(folder / LAST_MISS, msgspec.json.encode(miss))
+        file = self.function_folder(miss.about.function) / LAST_MISS
+        in_folder(file, self.folder.parent, lambda: replace_bytes(file, msgspec.json.encode(miss)))
 
     def last_miss(self, function: str) -> LastMiss | None:
         """Why the last result of a function was missing; None where none was, or it cannot be read."""
@@ -305,16 +309,19 @@ class Index:
             (self.function_folder(function) / _code_name(code)).unlink()
 
 
-def make_folders(folder: Path, root: Path) -> None:
-    """Make a folder and those above it down from `root`, which only their owner may write to; none is
-    changed.
+def in_folder(file: Path, root: Path, write: Callable[[], None]) -> None:
+    """Write a file. Folders that are missing, from `root` down, are made before, such that only their owner
+    may write to them; none is changed.
     """
-    missing = [folder, *folder.parents]
-    for one in reversed(missing[: missing.index(root) + 1]):
-        if one == root:
-            one.parent.mkdir(parents=True, exist_ok=True)
-        with suppress(FileExistsError):
-            os.mkdir(one, 0o700)  # noqa: PTH102 - the mode holds whatever the umask
+    try:
+        write()
+    except FileNotFoundError:
+        missing = list(file.parents)
+        root.parent.mkdir(parents=True, exist_ok=True)
+        for one in reversed(missing[: missing.index(root) + 1]):
+            with suppress(FileExistsError):
+                os.mkdir(one, 0o700)  # noqa: PTH102 - the mode holds whatever the umask
+        write()
 
 
 def _call_file(folder: Path, about: About) -> Path:
@@ -406,23 +413,10 @@ def read_entry(path: str, key: str, user: int | None) -> CacheEntry:
     return CacheEntry(header, payload, found.st_mtime)
 
 
-def write_entry(
-    path: Path, key: str, payload: bytes, *, created: str, cost_s: float | None, about: About | None
-) -> None:
+def write_entry(path: Path, header: Header, payload: bytes) -> None:
     """Write an entry, replacing what is there in one step; an OSError leaves nothing behind. The folder must
     exist.
     """
-    header = Header(
-        key=key,
-        created=created,
-        cost_s=cost_s,
-        size=len(payload),
-        sha256=hashlib.sha256(payload).hexdigest(),
-        format=FORMAT,
-        about=about,
-        python=platform.python_version(),
-        protocol=PROTOCOL,
-    )
     fresh = path.with_name(f".{path.name[:16]}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
     fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
@@ -435,17 +429,6 @@ def write_entry(
     except BaseException:
         fresh.unlink(missing_ok=True)
         raise
-
-
-def dump(value: Any) -> bytes:
-    """A value as payload; any exception where it cannot be pickled."""
-    return pickle.dumps(value, protocol=PROTOCOL)
-
-
-def load(payload: memoryview) -> Any:
-    """The value of a payload that is trusted; any exception where its classes are not what they were."""
-    # Owner and mode were checked, and the content against its checksum.
-    return pickle.loads(payload)  # noqa: S301
 
 
 def is_entry(name: str) -> bool:
