@@ -16,10 +16,11 @@ import msgspec
 from flightlog.core.errors import ManifestError, UsageError
 from flightlog.core.settings import expanded, read_settings
 from flightlog.events import CostRates
+from flightlog.session.charges import MANIFEST as MANIFEST_SOURCE
 from flightlog.session.charges import charges, charges_of
 from flightlog.session.expansion import expand
 from flightlog.session.overlay import OverlayChange, changes, laid_over
-from flightlog.session.schema import OVERLAID, Contents
+from flightlog.session.schema import OVERLAID, Component, Contents
 from flightlog.session.validation import Checker, Problem, hint_for, nearest, problems_in
 from flightlog.session.yaml_tree import Node, read_tree
 
@@ -92,8 +93,7 @@ class Manifest:
         manifest = self if target is None else self.for_target(target, environ)
         checker = Checker(manifest.tree, environ, raw=raw, folder=self.path.parent)
         contents = checker.contents()
-        if checker.problems:
-            raise ManifestError([problem.sentence(self.name) for problem in checker.problems])
+        _refuse(checker.problems, self.name)
         return contents
 
     def problems(self, environ: Mapping[str, str], target: str) -> list[Problem]:
@@ -136,10 +136,7 @@ def parse_manifest(
     name = name or path.name
     tree = read_tree(source, name)
     tree = _with_target(tree if translate is None else translate(tree))
-    if problems := _check_all(tree):
-        raise ManifestError(
-            [problem.sentence(name) for problem in sorted(problems, key=lambda each: each.line)]
-        )
+    _refuse(_check_all(tree), name)
     return Manifest(path.absolute(), name, source, tree)
 
 
@@ -304,43 +301,40 @@ def read_rates(
     is that of `workers` together, unless the file says otherwise. All that is wrong is one `ManifestError` or
     `UsageError`.
     """
-    source = read_source(file, f"the rates {file}")
+    source, folder = read_source(file, f"the rates {file}"), file.absolute().parent
     if not source.strip():
         raise UsageError(f"{file} is empty: {_WRITE}")
     tree = read_tree(source, str(file))
-    if tree.get("project") is not None:
-        found = _of_manifest(source, file, environ, target, provider, workers)
-    else:
+    components: Mapping[str, Component] = {}
+    if tree.get("project") is None:
         inner = tree.get("cost")
-        alone = inner is not None and isinstance(tree.value, dict) and len(tree.value) == 1
-        checker = Checker(inner if alone and inner is not None else tree, environ, folder=file.parent)
-        rates = checker.rates()
-        if checker.problems:
-            problems = sorted(checker.problems, key=lambda each: each.line)
-            raise ManifestError([problem.sentence(str(file)) for problem in problems])
-        found = charges(
-            rates, {}, file.parent, environ, provider=provider, workers_per_instance=workers, source=str(file)
-        )
+        alone = inner is not None and len(tree.entries()) == 1
+        checker = Checker(inner if alone and inner is not None else tree, environ, folder=folder)
+        rates, named = checker.rates(), str(file)
+        _refuse(checker.problems, named)
+    else:
+        manifest = parse_manifest(source, file, str(file))
+        own = target if target in manifest.targets else None
+        contents = manifest.resolved(environ, own, raw=True)
+        if own is not None:
+            return _priced(charges_of(contents, own, folder, environ), file)
+        if contents.cost is None:
+            was = "the run has no target" if target is None else f"the run was on the target {target!r}"
+            raise UsageError(f"{was}, and {file} says only what its own cost; {known_targets(manifest)}")
+        rates, components, named = contents.cost, contents.components, MANIFEST_SOURCE
+    found = charges(
+        rates, components, folder, environ, provider=provider, workers_per_instance=workers, source=named
+    )
+    return _priced(found, file)
+
+
+def _priced(found: CostRates | None, file: Path) -> CostRates:
     if found is None:
         raise UsageError(f"{file} names no price: {_WRITE}")
     return found
 
 
-def _of_manifest(
-    source: str,
-    file: Path,
-    environ: Mapping[str, str],
-    target: str | None,
-    provider: str | None,
-    workers: int,
-) -> CostRates | None:
-    manifest, folder = parse_manifest(source, file, str(file)), file.absolute().parent
-    if target in manifest.targets:
-        return charges_of(manifest.resolved(environ, target, raw=True), target, folder, environ)
-    contents = manifest.resolved(environ, raw=True)
-    if contents.cost is None:
-        was = "the run has no target" if target is None else f"the run was on the target {target!r}"
-        raise UsageError(f"{was}, and {file} says only what its own cost; {known_targets(manifest)}")
-    return charges(
-        contents.cost, contents.components, folder, environ, provider=provider, workers_per_instance=workers
-    )
+def _refuse(problems: Iterable[Problem], name: str) -> None:
+    """One `ManifestError` of all problems, in the order of their lines; nothing where there are none."""
+    if said := [problem.sentence(name) for problem in sorted(problems, key=lambda each: each.line)]:
+        raise ManifestError(said)

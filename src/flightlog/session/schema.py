@@ -360,21 +360,17 @@ def manifest_schema() -> dict[str, Any]:
     """
     definitions: dict[str, Any] = {}
     whole = _struct(Contents, definitions, partial=False)
+    parts = _struct(Contents, definitions, partial=True)["properties"]
     whole["properties"]["version"] = {
         "const": MANIFEST_VERSION,
         "description": "version of the manifest's form",
-    }
-    parts = {
-        field.key: _optional(_property(field, definitions, partial=True))
-        for field in fields_of(Contents)
-        if field.key in OVERLAID
     }
     whole["properties"]["overlays"] = {
         "description": "partial manifests to lay over this one, by name; null removes what it stands for",
         "type": ["object", "null"],
         "additionalProperties": {
             "type": ["object", "null"],
-            "properties": parts,
+            "properties": {key: parts[key] for key in OVERLAID},
             "additionalProperties": False,
         },
     }
@@ -382,14 +378,17 @@ def manifest_schema() -> dict[str, Any]:
 
 
 def _struct(struct: type[Struct], definitions: dict[str, Any], *, partial: bool) -> dict[str, Any]:
-    fields = fields_of(struct)
-    found: dict[str, Any] = {
-        "type": "object",
-        "properties": {field.key: _property(field, definitions, partial=partial) for field in fields},
-        "additionalProperties": False,
-    }
-    required = [field.key for field in fields if field.required and not partial]
-    return {**found, "required": required} if required else found
+    """A mapping with these keys, or with some of them; each may be null: "not said" in a manifest, "removed"
+    in an overlay.
+    """
+    properties = {}
+    for field in fields_of(struct):
+        null = [{"type": "null"}] if partial or not field.required else []
+        found = _either(_forms(field.shape, definitions, partial) + null)
+        properties[field.key] = {"description": field.shape.doc, **found}
+    made = {"type": "object", "properties": properties, "additionalProperties": False}
+    required = [field.key for field in fields_of(struct) if field.required and not partial]
+    return {**made, "required": required} if required else made
 
 
 def _target(definitions: dict[str, Any], *, partial: bool) -> dict[str, Any]:
@@ -413,24 +412,13 @@ def _target(definitions: dict[str, Any], *, partial: bool) -> dict[str, Any]:
     return own
 
 
-def _property(field: Field, definitions: dict[str, Any], *, partial: bool) -> dict[str, Any]:
-    found = _shape(field.shape, definitions, partial=partial)
-    if partial or not field.required:
-        found = _optional(found)
-    return {"description": field.shape.doc, **found} if field.shape.doc else found
+def _either(forms: list[dict[str, Any]]) -> dict[str, Any]:
+    return forms[0] if len(forms) == 1 else {"anyOf": forms}
 
 
-def _optional(found: dict[str, Any]) -> dict[str, Any]:
-    """The same, or null: "not said" in a manifest, "removed" in an overlay."""
-    if "anyOf" in found:
-        known = {"type": "null"} in found["anyOf"]
-        return found if known else {**found, "anyOf": [*found["anyOf"], {"type": "null"}]}
-    return {"anyOf": [found, {"type": "null"}]}
-
-
-def _shape(shape: Shape, definitions: dict[str, Any], *, partial: bool) -> dict[str, Any]:
-    if shape.kind == "struct":
-        assert shape.struct is not None
+def _forms(shape: Shape, definitions: dict[str, Any], partial: bool) -> list[dict[str, Any]]:
+    """The ways in which a value may be written."""
+    if shape.struct is not None:
         name = ("Partial" if partial else "") + shape.struct.__name__
         if name not in definitions:
             made = (
@@ -440,33 +428,24 @@ def _shape(shape: Shape, definitions: dict[str, Any], *, partial: bool) -> dict[
             )
             definitions[name] = {"description": first_line(shape.struct.__doc__), **made}
         reference = {"$ref": f"#/$defs/{name}"}
-        return {"anyOf": [{"type": "boolean"}, reference, _VARIABLE]} if shape.switch else reference
-    if shape.kind == "list":
-        assert shape.inner is not None
-        return {"type": "array", "items": _shape(shape.inner, definitions, partial=partial)}
-    if shape.kind == "table":
-        assert shape.inner is not None
-        inner = _optional(_shape(shape.inner, definitions, partial=partial))
-        return {"type": "object", "additionalProperties": inner}
-    return _scalar(shape)
-
-
-def _scalar(shape: Shape) -> dict[str, Any]:
+        return [{"type": "boolean"}, reference, _VARIABLE] if shape.switch else [reference]
+    if shape.inner is not None:
+        inner = _forms(shape.inner, definitions, partial)
+        if shape.kind == "list":
+            return [{"type": "array", "items": _either(inner)}]
+        return [{"type": "object", "additionalProperties": _either([*inner, {"type": "null"}])}]
     match shape.kind:
         case "whole":
-            return {"anyOf": [{"type": "integer", "minimum": shape.least}, _VARIABLE]}
+            return [{"type": "integer", "minimum": shape.least}, _VARIABLE]
         case "number":
-            bound = "exclusiveMinimum" if shape.positive else "minimum"
-            return {"anyOf": [{"type": "number", bound: 0}, _VARIABLE]}
+            return [{"type": "number", "exclusiveMinimum" if shape.positive else "minimum": 0}, _VARIABLE]
         case "switch":
-            return {"anyOf": [{"type": "boolean"}, _VARIABLE]}
+            return [{"type": "boolean"}, _VARIABLE]
         case "size":
-            return {
-                "anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": _SIZE}, _VARIABLE]
-            }
+            return [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": _SIZE}, _VARIABLE]
         case "duration":
-            return {"anyOf": [{"type": "string", "pattern": _DURATION}, _VARIABLE]}
+            return [{"type": "string", "pattern": _DURATION}, _VARIABLE]
         case _ if shape.choices:
-            return {"anyOf": [{"enum": list(shape.choices)}, _VARIABLE]}
+            return [{"enum": list(shape.choices)}, _VARIABLE]
         case _:
-            return {"type": ["string", "number", "boolean"]}
+            return [{"type": ["string", "number", "boolean"]}]
