@@ -30,7 +30,6 @@ from flightlog.store.layout import ELAPSED
 
 NS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 Unit = Literal["s", "ms", "us", "ns"]
-_NOTHING = object()
 
 
 class MappedLines(Adopter):
@@ -295,7 +294,5 @@ def look_up(record: dict[str, Any], field: str | None) -> Any:
         return record[field]
     found: Any = record
     for part in field.split("."):
-        found = found.get(part, _NOTHING) if isinstance(found, dict) else _NOTHING
-        if found is _NOTHING:
-            return None
+        found = found.get(part) if isinstance(found, dict) else None
     return found

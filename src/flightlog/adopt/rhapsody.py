@@ -38,7 +38,6 @@ _COMMON = {"event_id", "event_type", "event_time", "emit_time", "session_id", "n
 _SUFFIXES = (".jsonl", ".jsonl.gz")
 _SUBMITTED = "submitted "
 """Prefix of the keys of submission times, by task id; no span id begins so."""
-_TOTALS = ("tasks_submitted", "tasks_completed", "tasks_failed", "tasks_canceled")
 _COUNTED = {
     "TaskSubmitted": "tasks_submitted",
     "TaskCompleted": "tasks_completed",
@@ -315,7 +314,7 @@ class _Checkpoint:
             )
         if not self._ended:
             self._account.note("The session has no end in the file: the run ends here with its last event.")
-        for name in _TOTALS:
+        for name in _COUNTED.values():
             stated, counted = whole(self._totals.get(name)), self._counted[name]
             if stated is not None and stated != counted:
                 self._account.problem(

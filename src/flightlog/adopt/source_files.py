@@ -6,6 +6,7 @@ import codecs
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -243,14 +244,8 @@ def head(path: Path) -> bytes:
 
 def first_objects(path: Path, number: int = 5) -> list[dict[str, Any]]:
     """The first JSON objects among the first lines of a file."""
-    found: list[dict[str, Any]] = []
-    for line in head(path).split(b"\n")[: 20 * number]:
-        parsed = parse_object(line.strip())
-        if parsed is not None:
-            found.append(parsed)
-            if len(found) == number:
-                break
-    return found
+    found = (parse_object(line.strip()) for line in head(path).split(b"\n")[: 20 * number])
+    return list(islice((one for one in found if one is not None), number))
 
 
 def document(path: Path) -> dict[str, Any]:

@@ -85,7 +85,7 @@ class ModelOpsExporter:
             folder = job_folder(made, run.run_id)
             folder.mkdir(parents=True)
             with (folder / SPANS).open("wb") as out:
-                for one in _rows(run):
+                for one in _spans(run):
                     zero_ns = one["start_ns"] if zero_ns is None else zero_ns
                     failed = "error" in one["tags"]
                     summary.add(one["name"], one["start_ns"], one["end_ns"], one["metrics"], failed=failed)
@@ -100,28 +100,22 @@ class ModelOpsExporter:
 exporter = ModelOpsExporter()
 
 
-def _rows(run: Run) -> Iterator[dict[str, Any]]:
+def _spans(run: Run) -> Iterator[dict[str, Any]]:
     """Every span and attempt that began, as the arguments of `span_line`."""
     with open_tables([run]) as tables:
-        yield from map(_span_arguments, tables.rows(_QUERY))
-
-
-def _span_arguments(row: tuple[Any, ...]) -> dict[str, Any]:
-    start_ns, length_ns, unfinished, name, args, tags, metrics, span_id, parent_id, error, why, odd = row
-    return {
-        "name": name or "",
-        "start_ns": start_ns,
-        "end_ns": None if unfinished or length_ns is None else start_ns + length_ns,
-        "tags": {**_object(args), **_object(tags), **_failure(error, why)},
-        "metrics": _object(metrics),
-        "span_id": span_id,
-        "parent_id": parent_id,
-        "nonfinite": _object(odd),
-    }
-
-
-def _failure(error: str | None, why: str | None) -> dict[str, str]:
-    return {} if error is None else {"error": error, "error_msg": why or ""}
+        for start_ns, length_ns, unfinished, name, args, tags, metrics, *more in tables.rows(_QUERY):
+            span_id, parent_id, error, why, nonfinite = more
+            failure = {} if error is None else {"error": error, "error_msg": why or ""}
+            yield {
+                "name": name or "",
+                "start_ns": start_ns,
+                "end_ns": None if unfinished or length_ns is None else start_ns + length_ns,
+                "tags": {**_object(args), **_object(tags), **failure},
+                "metrics": _object(metrics),
+                "span_id": span_id,
+                "parent_id": parent_id,
+                "nonfinite": _object(nonfinite),
+            }
 
 
 def _object(text: str | None) -> dict[str, Any]:

@@ -266,14 +266,10 @@ class _Delivery:
 
 
 def _need_messages() -> None:
-    from importlib.util import find_spec
-
     try:
-        missing = find_spec("opentelemetry.proto") is None
-    except ModuleNotFoundError:
-        missing = True
-    if missing:
-        raise MissingExtra("--to otlp needs OpenTelemetry's messages: pip install flightlog[otel]")
+        import opentelemetry.proto  # noqa: F401
+    except ImportError:
+        raise MissingExtra("--to otlp needs OpenTelemetry's messages: pip install flightlog[otel]") from None
 
 
 exporter = Otlp()

@@ -286,19 +286,10 @@ class RunsCollector(Collector):
         for status in STATUSES:
             runs.add_metric([status], choice.statuses.get(status, 0))
         yield runs
-        for name, help_, number in (
-            (
-                "flightlog_runs_unreadable",
-                "Runs in the folder that cannot be read, and are not shown.",
-                len(self._unreadable),
-            ),
-            (
-                "flightlog_runs_hidden",
-                "Runs that run or ended lately, and are not shown because there are too many.",
-                choice.hidden,
-            ),
-        ):
-            yield GaugeMetricFamily(name, help_, value=number)
+        unreadable = "Runs in the folder that cannot be read, and are not shown."
+        yield GaugeMetricFamily("flightlog_runs_unreadable", unreadable, value=len(self._unreadable))
+        hidden = "Runs that run or ended lately, and are not shown because there are too many."
+        yield GaugeMetricFamily("flightlog_runs_hidden", hidden, value=choice.hidden)
         if self._runs.is_remote:
             yield GaugeMetricFamily(
                 "flightlog_remote_problems",

@@ -90,16 +90,19 @@ class Uploader:
         self.state: SyncState = begin_state(run, remote.address)
         self._objects, self.now = remote.objects, now
         self._host = now().host
-        self._source = source_of(run, self._host)
-        self.uploader = uploader_name(self._source, self._host)
-        self._there = Notes(
-            remote,
-            self.run_id,
+        source = source_of(run, self._host)
+        self.uploader = uploader_name(source, self._host)
+        own = SyncNote(
+            run_id=self.run_id,
             uploader=self.uploader,
-            source=self._source,
+            source=source,
             host=self._host,
-            moment=lambda: _moment(now()),
+            revision=0,
+            synced_at="",
+            complete=False,
+            files=(),
         )
+        self._there = Notes(remote, own, lambda: _moment(now()))
         self._sent_bytes = 0
         self._sent_files: set[str] = set()
         self._notes: list[str] = []
@@ -401,26 +404,18 @@ def _moment(observer: Observer) -> str:
 
 
 class Notes:
-    """The notes of one run, as one uploader reads and writes them; `moment` gives the time. Raises
-    `RemoteError`.
+    """The notes of one run, as one uploader reads and writes them. Raises `RemoteError`.
+
+    `own` says which run and uploader that is, `moment` gives the time.
     """
 
-    def __init__(
-        self,
-        remote: RemoteCopies,
-        run_id: str,
-        *,
-        uploader: str,
-        source: str,
-        host: str,
-        moment: Callable[[], str],
-    ) -> None:
+    def __init__(self, remote: RemoteCopies, own: SyncNote, moment: Callable[[], str]) -> None:
         self.newest: SyncNote | None = None
         """The newest of this source, whoever wrote it."""
         self.others: list[SyncNote] = []
         """Those of other uploaders."""
-        self._remote, self._objects, self._moment = remote, remote.objects, moment
-        self._run_id, self._uploader, self._source, self._host = run_id, uploader, source, host
+        self._remote, self._objects, self._own, self._moment = remote, remote.objects, own, moment
+        self._run_id, self._uploader = own.run_id, own.uploader
         self._begun = self._swept = False
         self._attempted = 0  # the revision last tried: a note that timed out may still arrive
         self._unnamed: set[str] = set()  # objects of ours that no note names any more
@@ -430,7 +425,7 @@ class Notes:
         if self._begun:
             return
         notes = self._remote.notes(self._run_id)
-        ours = [note for note in notes if note.source == self._source]
+        ours = [note for note in notes if note.source == self._own.source]
         self.newest = max(
             ours, key=lambda note: (note.revision, note.uploader == self._uploader), default=None
         )
@@ -456,11 +451,8 @@ class Notes:
         before = self.newest
         known = [note.revision for note in (*self.others, *([before] if before else []))]
         self._attempted = max(*known, self._attempted, 0) + 1
-        note = SyncNote(
-            run_id=self._run_id,
-            uploader=self._uploader,
-            source=self._source,
-            host=self._host,
+        note = msgspec.structs.replace(
+            self._own,
             revision=self._attempted,
             synced_at=self._moment(),
             complete=complete,
