@@ -77,25 +77,8 @@ SELECT row_number() OVER (ORDER BY began, to_task, to_attempt, from_task) AS num
     WHERE later.attempt > 1 AND later.began IS NOT NULL AND earlier.began IS NOT NULL
 )
 """
-_ARROW_ENDS = """
-    UNION ALL BY NAME
-    SELECT {attempt} AS kind, began, stopped, to_task AS task_id, to_attempt AS attempt, kind AS arrow,
-        number,
-        false AS outward
-    FROM arrows WHERE forward
-    UNION ALL BY NAME
-    SELECT {attempt} AS kind, from_began AS began, from_stopped AS stopped, from_task AS task_id,
-        from_attempt AS attempt, kind AS arrow, number, true AS outward
-    FROM arrows WHERE forward
-"""
-"""Both ends of each arrow, as rows that come right after the attempt they are tied to: lists would not fit in
-memory."""
-
 _ROWS = """
-SELECT kind, began, stopped, name, task_id, attempt, component, state, "where", thread, span_id, parent_id,
-    args, tags,
-    metrics, queue_s, cpu_s, peak_rss_bytes, error_type, error_message, begins, seq, {arrow}
-FROM (
+SELECT {columns}, seq FROM (
     SELECT {attempt} AS kind, began, stopped, task AS name, task_id, attempt, component, state,
         worker AS "where",
         span_id, parent_id, args, queue_s, cpu_s, peak_rss_bytes, error_type,
@@ -110,9 +93,19 @@ FROM (
     SELECT {waiting} AS kind, submitted AS began, coalesce(began, ended) AS stopped, task AS name, task_id,
         attempt, state,
         began IS NOT NULL AS begins
-    FROM drawn WHERE submitted IS NOT NULL AND coalesce(began, ended, submitted + 1) > submitted{ends}
+    FROM drawn WHERE submitted IS NOT NULL AND coalesce(began, ended, submitted + 1) > submitted
+    UNION ALL BY NAME
+    SELECT {attempt} AS kind, began, stopped, to_task AS task_id, to_attempt AS attempt, kind AS arrow,
+        number, false AS outward
+    FROM arrows WHERE forward
+    UNION ALL BY NAME
+    SELECT {attempt} AS kind, from_began AS began, from_stopped AS stopped, from_task AS task_id,
+        from_attempt AS attempt, kind AS arrow, number, true AS outward
+    FROM arrows WHERE forward
 )
 """
+"""Both ends of each arrow are rows that come right after the attempt they are tied to: lists would not fit in
+memory."""
 _IN_ORDER = """
 SELECT * EXCLUDE (seq) FROM unordered
 ORDER BY began, kind, stopped DESC NULLS FIRST, seq DESC, task_id, attempt, number NULLS FIRST
@@ -182,7 +175,7 @@ def prepare_rows(tables: RunTables) -> Extent:
         _keep(tables, "arrows", _ARROWS)
         backward = tables.scalar("SELECT count(*) FROM arrows WHERE NOT forward")
     else:
-        tables.execute("CREATE TEMP TABLE arrows (number BIGINT)")
+        tables.execute(f"CREATE TEMP TABLE arrows AS FROM ({_ARROWS}) LIMIT 0")
     [tasks] = tables.execute(
         """
         SELECT min(least(submitted, began)), max(greatest(submitted, began, stopped, ended)), count(*),
@@ -213,14 +206,8 @@ def _keep(tables: RunTables, view: str, rows: str) -> None:
 
 def rows(tables: RunTables) -> Iterator[Row]:
     """All slices in order of their start, parents before children, waits before attempts."""
-    arrows = tables.scalar("SELECT count(*) FROM arrows")
-    query = _ROWS.format(
-        attempt=ATTEMPT,
-        span=SPAN,
-        waiting=WAITING,
-        arrow="arrow, number, outward" if arrows else "NULL AS arrow, NULL AS number, NULL AS outward",
-        ends=_ARROW_ENDS.format(attempt=ATTEMPT) if arrows else "",
-    )
+    columns = ", ".join(f'"{name}"' for name in Row._fields)
+    query = _ROWS.format(attempt=ATTEMPT, span=SPAN, waiting=WAITING, columns=columns)
     # Read from all sides and sorted at once, it would not fit: what waits on disk first is sorted in little
     # memory.
     _keep(tables, "unordered", query)
