@@ -284,25 +284,6 @@ def test_a_way_home_that_fails_costs_nothing_and_is_caught_up(tmp_path, workers)
         landing.close()
 
 
-def test_everything_can_be_sent_again(tmp_path, workers):
-    worker = workers()
-    with recorded(tmp_path / "runs") as (path, _):
-        landing = ChunkReceiver(path)
-        worker.run(elsewhere(), "record('one'); assert settle(20)")
-        for file in worker.mail.glob("[!.]*"):
-            file.unlink()  # lost on its way
-        worker.run(elsewhere(), "record('two'); assert settle(20)")
-        worker.deliver(landing)
-        assert landing.missing() != {}
-        assert names(path) == ["two"]
-        worker.run(elsewhere(), "assert settle(20, again=True)")
-        worker.deliver(landing)
-        assert landing.missing() == {}
-        assert names(path) == ["one", "two"]
-        worker.end()
-        landing.close()
-
-
 def test_a_worker_that_left_a_run_can_come_back_to_it(tmp_path, workers):
     worker = workers()
     with recorded(tmp_path / "runs") as (path, _):

@@ -102,16 +102,16 @@ def test_a_client_that_does_not_listen_gets_so_many_parcels_and_no_more():
         plugin._put((m.QUEUED, 1.0, f"k-{number}", 1))
     plugin._flush()
     assert len(scheduler.sent) == WINDOW
-    plugin.log_event(plugin.heard, 5)
+    plugin.log_event(f"{plugin.down}-heard", 5)
     plugin._flush()
     assert len(scheduler.sent) == WINDOW + 5
 
 
 def test_the_schedulers_own_log_of_events_keeps_nothing_of_ours():
     plugin, scheduler = watching()
-    for topic, message in ((plugin.up, b"\x90"), (f"{plugin.parcels}-heard", 4), (plugin.heard, 1)):
+    for topic, message in ((plugin.up, b"\x90"), (f"{plugin.parcels}-heard", 4), (f"{plugin.down}-heard", 1)):
         plugin.log_event(topic, message)
-    assert scheduler.truncated == [plugin.up, f"{plugin.parcels}-heard", plugin.heard]
+    assert scheduler.truncated == [plugin.up, f"{plugin.parcels}-heard", f"{plugin.down}-heard"]
     assert scheduler.sent == []
 
 

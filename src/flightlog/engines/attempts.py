@@ -214,10 +214,15 @@ class AttemptRegistry:
         )
 
     def lose(
-        self, attempt: Attempt, death: ExitReason, host: str | None = None, pid: int | None = None
+        self,
+        attempt: Attempt,
+        death: ExitReason,
+        host: str | None = None,
+        pid: int | None = None,
+        at_ns: int | None = None,
     ) -> None:
         """End an attempt as lost with its worker, which died of this; or as its verdict has it."""
-        outcome = self.cut_short(attempt, "lost", death.reason)
+        outcome = self.cut_short(attempt, "lost", death.reason, at_ns)
         outcome.host, outcome.pid = host, pid
         if attempt.verdict is None:
             outcome.exit_code, outcome.signal = death.exit_code, death.signal

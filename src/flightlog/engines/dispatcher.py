@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import msgspec
 
@@ -149,34 +149,76 @@ class DispatchedWorker:
             yield WorkerView(**facts, running=tuple(attempt.work.task_id for attempt in held))
 
 
-class Backend(Protocol):
+class Backend:
     """Where workers come from. On the dispatcher's thread alone."""
 
-    def can_end(self, attempt: Attempt) -> bool:
+    def can_end(self, attempt: Attempt) -> bool:  # noqa: ARG002 - for those that cannot end every one
         """Whether an attempt that a worker has can be ended; from any thread."""
-        ...
+        return True
 
     def open(self, dispatcher: Dispatcher) -> None:
         """Begin. What it raises is in `Dispatcher.opened`, and the reason that all attempts are lost."""
-        ...
+        self._dispatcher, self._loop = dispatcher, dispatcher.loop
 
     def has_room(self) -> bool:
         """Whether another worker can be launched now: one that is leaving may hold its place until it is
         gone.
         """
-        ...
+        return True
 
     def launch(self) -> DispatchedWorker:
         """Another worker. It is ready when it says so, or has set `ready_at`. Raises where there is none."""
-        ...
+        raise NotImplementedError
 
     def has_leftovers(self) -> bool:
         """Whether there is still something to do when all workers are gone."""
-        ...
+        return False
 
     def close(self) -> None:
         """All is over; what was said last is heard."""
-        ...
+
+
+class ClusterBackend(DispatchedWorker, Backend):
+    """A cluster that schedules attempts itself: backend of the dispatcher, and its one worker."""
+
+    schedules = True
+
+    def launch(self) -> DispatchedWorker:
+        """The cluster, which is there."""
+        self.ready_at = time.monotonic()
+        return self
+
+    def stop(self) -> None:
+        """There is nothing more to do."""
+        self._dispatcher.remove(self)
+
+    def signal(self, deed: Literal["terminate", "kill"]) -> None:
+        """Its processes are left to the cluster."""
+
+    def removed(self) -> None:
+        """It gets no more attempts."""
+
+    def release(self, attempt: Attempt) -> None:
+        """The cluster has an attempt no more."""
+        self._dispatcher.release(attempt)
+
+    def end(self, attempt: Attempt, outcome: Outcome) -> None:
+        """An attempt is over."""
+        self.release(attempt)
+        self._dispatcher.attempts.end(attempt, outcome)
+        self._dispatcher.review(self)
+
+    def lose(
+        self,
+        attempt: Attempt,
+        death: ExitReason,
+        home: tuple[str | None, int | None] = (None, None),
+        at_ns: int | None = None,
+    ) -> None:
+        """An attempt is lost, as `AttemptRegistry.lose` says; `home` is the host and process it was in."""
+        self.release(attempt)
+        self._dispatcher.attempts.lose(attempt, death, *home, at_ns)
+        self._dispatcher.review(self)
 
 
 class Dispatcher:

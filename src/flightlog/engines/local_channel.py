@@ -13,14 +13,13 @@ import struct
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from flightlog.core.descriptors import Descriptor
+from flightlog.engines.wire import Frame, Frames, frame
 
-HEAD = struct.Struct("=cI")
-"""Kind of a message, and the number of bytes that follow."""
 LEFT = b"L"
 _CREDENTIALS = struct.Struct("3i")
 
@@ -101,11 +100,11 @@ class ChannelServer:
             self._selector.register(peer, selectors.EVENT_READ, ChannelPeer(peer))
 
     def _take(self, peer: ChannelPeer) -> None:
-        for kind, text in peer.said():
-            if kind == LEFT:
+        for message in peer.said():
+            if message.kind == LEFT:
                 peer.left = True
             else:
-                self._hear(peer.pid, kind, text)
+                self._hear(peer.pid, message.kind, message.body)
         if peer.gone:
             self._selector.unregister(peer.socket)
             peer.socket.close()
@@ -116,30 +115,22 @@ class ChannelPeer:
 
     def __init__(self, end: socket.socket) -> None:
         self.socket, self.gone, self.left = end, False, False
-        self._buffer = bytearray()
+        self._frames = Frames()
         self.pid: int = 0
         if hasattr(socket, "SO_PEERCRED"):
             found = end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
             self.pid = _CREDENTIALS.unpack(found)[0]
 
-    def said(self) -> list[tuple[bytes, bytes]]:
+    def said(self) -> Iterator[Frame]:
         """Whole messages that have come; what is not whole yet is kept."""
         try:
             while data := self.socket.recv(1 << 18):
-                self._buffer += data
+                yield from self._frames.feed(data)
             self.gone = True
         except BlockingIOError:
             pass
         except OSError:
             self.gone = True
-        messages = []
-        while len(self._buffer) >= HEAD.size:
-            kind, length = HEAD.unpack_from(self._buffer)
-            if len(self._buffer) < HEAD.size + length:
-                break
-            messages.append((kind, bytes(self._buffer[HEAD.size : HEAD.size + length])))
-            del self._buffer[: HEAD.size + length]
-        return messages
 
 
 class ChannelClient:
@@ -162,7 +153,7 @@ class ChannelClient:
             # A forked child is another peer.
             if self._end is None or self._pid != os.getpid() or not self._end.still_ours():
                 self._end, self._pid = self._open(), os.getpid()
-            rest = memoryview(HEAD.pack(kind, len(text)) + text)
+            rest = memoryview(frame(kind, body=text))
             try:
                 while rest:
                     rest = rest[self._end.write(rest) :]

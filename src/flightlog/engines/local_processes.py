@@ -20,7 +20,7 @@ from typing import Any, Literal, cast
 
 from flightlog.core.descriptors import Descriptor
 from flightlog.engines.attempts import Attempt
-from flightlog.engines.dispatcher import CLOSED_BY_PROGRAM, DispatchedWorker, Dispatcher
+from flightlog.engines.dispatcher import CLOSED_BY_PROGRAM, Backend, DispatchedWorker, Dispatcher
 from flightlog.engines.processes import (
     Leftovers,
     descendants,
@@ -46,7 +46,7 @@ SETTLE_S = 0.25
 files of its own, and what is open for a moment only has a low number."""
 
 
-class ProcessBackend:
+class ProcessBackend(Backend):
     """Launches worker processes of `threads` each, and hears of their end."""
 
     def __init__(self, threads: int, start_method: str, run_path: str | None) -> None:
@@ -61,7 +61,7 @@ class ProcessBackend:
 
     def open(self, dispatcher: Dispatcher) -> None:
         """Begin."""
-        self._dispatcher, self.loop = dispatcher, dispatcher.loop
+        super().open(dispatcher)
         shield_workers_from_ctrl_c(self.context.get_start_method())
         self._check_descriptors()
 
@@ -69,18 +69,14 @@ class ProcessBackend:
         """Whether an attempt can be ended: with its process, if it is the only one there."""
         return self.threads == 1
 
-    def has_room(self) -> bool:
-        """Whether another worker can be launched now."""
-        return True
-
     def launch(self) -> WorkerProcess:
         """A new process. `Exception` of any kind: none is to be had, or the main module does not pickle."""
         others = [end for worker in self._workers for end in worker.end.descriptors()]
         worker = WorkerProcess(self, others)
         self._workers[worker] = None
-        self.loop.watch(worker.end.number, worker, partial(self._on_message, worker))
+        self._loop.watch(worker.end.number, worker, partial(self._on_message, worker))
         if worker.death_number >= 0:
-            self.loop.watch(worker.death_number, worker, partial(self._on_death_shown, worker))
+            self._loop.watch(worker.death_number, worker, partial(self._on_death_shown, worker))
         if not worker.death_is_sure_to_show:
             self._unseen.add(worker)
         return worker
@@ -89,14 +85,11 @@ class ProcessBackend:
         """Whether processes are still there that outlived their worker."""
         return len(self._leftovers) > 0
 
-    def close(self) -> None:
-        """All workers are gone."""
-
     def sent(self, worker: WorkerProcess, message: bytes) -> None:
         """Have a message sent to a worker, now or as soon as its socket takes it."""
         try:
             if not worker.end.send(message):
-                self.loop.watch(worker.end.number, worker, partial(self._on_message, worker), write=True)
+                self._loop.watch(worker.end.number, worker, partial(self._on_message, worker), write=True)
         except OSError as error:
             log.warning("worker %s cannot be sent a task: %s", worker.lanes[0], error)
             self._dispatcher.force(worker, f"it cannot be sent a task: {error}")
@@ -105,14 +98,14 @@ class ProcessBackend:
         """Watch a worker no more."""
         self._workers.pop(worker, None)
         self._unseen.discard(worker)
-        self.loop.unwatch(worker.death_number, worker)
-        self.loop.unwatch(worker.end.number, worker)
+        self._loop.unwatch(worker.death_number, worker)
+        self._loop.unwatch(worker.end.number, worker)
 
     def give_up(self, worker: WorkerProcess) -> None:
         """The program closed the engine's end of the connection: end the worker, which nothing can be heard
         of any more.
         """
-        self.loop.unwatch(worker.end.number, worker)
+        self._loop.unwatch(worker.end.number, worker)
         if not worker.death_will_show():
             self._watch_by_looking(worker)
         if worker.why_ended is None:
@@ -127,12 +120,12 @@ class ProcessBackend:
 
     def _on_message(self, worker: WorkerProcess, events: int) -> None:
         if events & select.POLLOUT and worker.end.flush():
-            self.loop.watch(worker.end.number, worker, partial(self._on_message, worker))
+            self._loop.watch(worker.end.number, worker, partial(self._on_message, worker))
         if events & ~select.POLLOUT:
             self._dispatcher.hear(worker, worker.end.receive())
             self._dispatcher.review(worker)
             if worker.end.ended:
-                self.loop.unwatch(worker.end.number, worker)
+                self._loop.unwatch(worker.end.number, worker)
 
     def _on_death_shown(self, worker: WorkerProcess, _events: int) -> None:
         """The descriptor of a process is readable: the process is over, or the number is the program's
@@ -155,7 +148,7 @@ class ProcessBackend:
         self._linger()
 
     def _watch_by_looking(self, worker: WorkerProcess) -> None:
-        self.loop.unwatch(worker.death_number, worker)
+        self._loop.unwatch(worker.death_number, worker)
         self._unseen.add(worker)
         self._linger()
 
@@ -167,7 +160,7 @@ class ProcessBackend:
             if worker not in self._unseen and not worker.death_will_show():
                 self._watch_by_looking(worker)
         self._look_for_the_dead()
-        self.loop.later(LOOK_S, self._check_descriptors)
+        self._loop.later(LOOK_S, self._check_descriptors)
 
     def _look_for_the_dead(self) -> None:
         for worker in [*self._unseen]:
@@ -178,7 +171,7 @@ class ProcessBackend:
         """Look more often for as long as there is something that no descriptor shows."""
         if not self._lingers and (self._leftovers or any(worker.end.lost for worker in self._unseen)):
             self._lingers = True
-            self.loop.later(LINGER_S, self._look_again)
+            self._loop.later(LINGER_S, self._look_again)
 
     def _look_again(self) -> None:
         self._lingers = False

@@ -232,7 +232,7 @@ class Station:
 
     def _send_home(self, chunk: bytes) -> None:
         """Hand a chunk to the scheduler, which passes it on; waits for that. On the relay's own thread."""
-        hand_over(self._worker, topics(self._name)[3], chunk)
+        hand_over(self._worker, topics(self._name)[2], chunk)
 
 
 def _settle(over: asyncio.Future[Outcome | None], outcome: Outcome) -> None:

@@ -76,11 +76,9 @@ encode = msgspec.msgpack.Encoder().encode
 decode = msgspec.msgpack.Decoder(list[Message]).decode
 
 
-def topics(name: str) -> tuple[str, str, str, str]:
-    """Of what is watched by this name: up from workers, down to the client, the client's word that it heard,
-    and chunks of files.
-    """
-    return f"{name}-up", f"{name}-down", f"{name}-heard", f"{name}-files"
+def topics(name: str) -> tuple[str, str, str]:
+    """Of what is watched by this name: up from workers, down to the client, and chunks of files."""
+    return f"{name}-up", f"{name}-down", f"{name}-files"
 
 
 def watch_name(engine: str) -> str:
@@ -96,7 +94,7 @@ def text_of_key(key: object) -> str:
 WINDOW = 16
 """Chunks, of a MiB at most, that the client has not yet said to have."""
 ACKNOWLEDGE = 4
-"""Chunks between two words of the client that they are here."""
+"""Messages between two words of the client that they are here."""
 WAIT_S = 20.0
 """How long a chunk may wait on the scheduler; then its worker keeps it, and tries again later."""
 HANDOVER_S = 30.0
@@ -143,25 +141,26 @@ class ChunkGate:
 
 
 class Arrivals:
-    """In the client: hands chunks of a topic to `take`, and says from time to time that they are here. On
+    """In the client: hands what comes on a topic to `take`, and says from time to time that it is here. On
     its event loop.
     """
 
     def __init__(self, client: Any, topic: str, take: Callable[[bytes], None]) -> None:
-        self._client, self._topic, self._take = client, heard_topic(topic), take
+        self._client, self.topic, self._take = client, topic, take
         self.number = 0
 
     def on_event(self, event: tuple[float, bytes]) -> None:
-        """A chunk came."""
+        """Something came."""
         self._take(event[1])
         self.number += 1
         if self.number % ACKNOWLEDGE == 0:
-            task = asyncio.ensure_future(self._client.scheduler.log_event(topic=self._topic, msg=self.number))
+            said = self._client.scheduler.log_event(topic=heard_topic(self.topic), msg=self.number)
+            task = asyncio.ensure_future(said)
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
 
 def heard_topic(topic: str) -> str:
-    """What the client says on that it has chunks of a topic."""
+    """What the client says on how much of a topic has come."""
     return f"{topic}-heard"
 
 

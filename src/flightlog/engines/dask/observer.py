@@ -32,8 +32,6 @@ from flightlog.record.span import current
 
 log = logging.getLogger("flightlog")
 
-ACKNOWLEDGE = 8
-"""Parcels between two words to the scheduler that they are here."""
 LATE_S = 3.0
 """How long the last parcels may take when watching ends."""
 STEP_S = 6.0
@@ -80,7 +78,7 @@ class ClusterObserver:
         self._client, self._emit, self._engine, self._heard_of_attempts = client, emit, engine, heard
         token = engine or os.urandom(4).hex()
         self.name = watch_name(token)
-        _, self._down, self._heard, self._parcels = topics(self.name)
+        _, down, parcels = topics(self.name)
         place = place or {}
         ids = parse_traceparent(place.get(TRACEPARENT)) or (None, None)
         self._clock = Clock()
@@ -111,11 +109,10 @@ class ClusterObserver:
         run_path = place.get(RUN, run_path)
         self._receiver = None if run_path is None else ChunkReceiver(run_path)
         self._arrived: SimpleQueue[bytes | None] = SimpleQueue()
-        self._taken = 0
         self._lost: dict[str, list[str]] = {}
         """Keys of an engine's attempts that went with their worker, and wait for how that ended."""
-        self._arrivals = Arrivals(client, self._parcels, self._take_chunk)
-        self._was_heard = False
+        self._messages = Arrivals(client, down, self._arrived.put)
+        self._chunks = Arrivals(client, parcels, self._take_chunk)
         self._status = self._reason = ""
         self._stopping = threading.Lock()
         self.stopped = threading.Event()
@@ -172,8 +169,8 @@ class ClusterObserver:
 
     async def _install(self) -> None:
         client = self._client
-        client.subscribe_topic(self._down, self._hear)
-        client.subscribe_topic(self._parcels, self._arrivals.on_event)
+        for arrivals in (self._messages, self._chunks):
+            client.subscribe_topic(arrivals.topic, arrivals.on_event)
         scheduler, nanny, worker = self._plugins
         for plugin, what in ((scheduler, "scheduler"), (nanny, "nannies"), (worker, "workers")):
             try:
@@ -201,13 +198,13 @@ class ClusterObserver:
         if drained is not None:
             sent, files, rest = drained
             until = time.monotonic() + LATE_S
-            while (self._taken < sent or self._arrivals.number < files) and time.monotonic() < until:
+            while (self._messages.number < sent or self._chunks.number < files) and time.monotonic() < until:
                 await asyncio.sleep(0.01)
             for parcel in rest:
                 self._arrived.put(parcel)
         try:
-            client.unsubscribe_topic(self._down)
-            client.unsubscribe_topic(self._parcels)
+            for arrivals in (self._messages, self._chunks):
+                client.unsubscribe_topic(arrivals.topic)
         except Exception as error:  # noqa: BLE001 - a client that is closed has forgotten them anyway
             log.debug("a topic could not be unsubscribed: %r", error)
         self._finish(reason)
@@ -223,15 +220,6 @@ class ClusterObserver:
             if self._client.status != "running":
                 return  # nothing would come
             await asyncio.sleep(0.01)
-
-    def _hear(self, event: tuple[float, bytes]) -> None:
-        self._taken += 1
-        self._was_heard = True
-        self._arrived.put(event[1])
-        if self._taken % ACKNOWLEDGE == 0:
-            acknowledging = self._client.scheduler.log_event(topic=self._heard, msg=self._taken)
-            task = asyncio.ensure_future(acknowledging)
-            task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     def _take_chunk(self, chunk: bytes) -> None:
         if self._receiver is not None:
@@ -274,7 +262,7 @@ class ClusterObserver:
         closes itself.
         """
         gone = status == "connecting" or (status == "closed" and self._lives.in_flight)
-        if self.lost is not None or not gone or not self._was_heard:
+        if self.lost is not None or not gone or not self._messages.number:
             return
         where = getattr(self._client.scheduler, "address", None)
         left = self._lives.in_flight

@@ -16,11 +16,11 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import msgspec
 
-from flightlog.engines.attempts import STUCK, Attempt, End
+from flightlog.engines.attempts import STUCK, Attempt
 from flightlog.engines.contract import Outcome, WorkerView
 from flightlog.engines.dask import messages as m
 from flightlog.engines.dask.attempt import (
@@ -38,7 +38,7 @@ from flightlog.engines.dask.cluster import Connection
 from flightlog.engines.dask.observer import ClusterObserver
 from flightlog.engines.dask.scheduler_plugin import OWN_PREFIX
 from flightlog.engines.dask.watched_workers import WorkerDeath
-from flightlog.engines.dispatcher import CLOSED, DispatchedWorker, Dispatcher
+from flightlog.engines.dispatcher import CLOSED, ClusterBackend, Dispatcher
 from flightlog.engines.execute import Started
 from flightlog.engines.exit_reason import ExitReason
 from flightlog.events import (
@@ -72,17 +72,15 @@ SETTLE_S = 10.0
 """How long workers that do not see the run directory may take to send what they have recorded."""
 
 
-class DaskCluster(DispatchedWorker):
-    """A Dask cluster that this process has a client on: backend of the dispatcher, and its one worker, for
-    Dask schedules attempts itself. Everything happens on the dispatcher's thread, but for what is said to be
-    from any.
+class DaskCluster(ClusterBackend):
+    """A Dask cluster that this process has a client on, which schedules attempts itself. Everything happens
+    on the dispatcher's thread, but for what is said to be from any.
 
     `connect` opens the connection. `may_end` says that worker processes may be ended with a task that runs in
     them, `job_of` that workers live in jobs of a batch system: it gives the job that a worker was started in,
     or None where that is not known.
     """
 
-    schedules = True
     slots = sys.maxsize
 
     def __init__(
@@ -129,7 +127,7 @@ class DaskCluster(DispatchedWorker):
 
     def open(self, dispatcher: Dispatcher) -> None:
         """Connect to the cluster, or start it."""
-        self._dispatcher, self._loop = dispatcher, dispatcher.loop
+        super().open(dispatcher)
         opened = time.time()
         connection = self._connection = self._connect()
         is_ours = connection.cluster is not None
@@ -137,7 +135,7 @@ class DaskCluster(DispatchedWorker):
         self.closed = CLOSED if is_ours and self._may_end else f"{CLOSED}; {STUCK}"
         client = self._client = connection.client
         try:
-            self._remote = ClusterClient(client, self.id, self._loop.post)
+            self._address: str = client.scheduler.address
             client.subscribe_topic(m.watch_name(self.id), self._on_event)
             self._observer = ClusterObserver(
                 client,
@@ -155,19 +153,6 @@ class DaskCluster(DispatchedWorker):
         dispatcher.launch()
         self._look_at_the_scheduler()
 
-    def has_room(self) -> bool:
-        """Whether another worker can be launched now."""
-        return True
-
-    def launch(self) -> DaskCluster:
-        """The cluster, which is there."""
-        self.ready_at = time.monotonic()
-        return self
-
-    def has_leftovers(self) -> bool:
-        """Whether there is still something to do."""
-        return False
-
     def close(self) -> None:
         """Leave the cluster as it was."""
         connection = self._connection
@@ -176,11 +161,9 @@ class DaskCluster(DispatchedWorker):
         self._left = True
         reason = LEFT if connection.cluster is None else CLOSED
         try:
-            self._remote.leave()
+            self._have_workers_leave()
             self._observer.stop(reason)
             self._loop.run_posted()  # what the observer had to say last
-            for event in self._roster.dismiss(reason):
-                self._dispatcher.attempts.worker(event)
             for worker, job_id in self._started_in.items():
                 self._on_job(JobStarted(job_id=job_id, raw_job_id=job_id, worker=worker))
         finally:
@@ -195,26 +178,16 @@ class DaskCluster(DispatchedWorker):
         if len(self._batch) == 1:
             self._loop.post(self._send_batches)
 
-    def stop(self) -> None:
-        """There is nothing more to do."""
-        self._dispatcher.remove(self)
-
-    def signal(self, deed: Literal["terminate", "kill"]) -> None:
-        """The cluster is left, or ended, at the close."""
-
-    def removed(self) -> None:
-        """It gets no more attempts."""
-
     def end_attempt(self, attempt: Attempt, why: str) -> None:
         """End an attempt that was judged; where it runs, with its process if that may be ended."""
         worker = attempt.worker
         if attempt.begun is None or worker is None:
             self._futures.pop(attempt.serial, None)  # with which Dask cancels it
-            self._end(attempt, Outcome(end="cancelled"))
+            self.end(attempt, Outcome(end="cancelled"))
             return
         assert attempt.verdict is not None
         end, reason = attempt.verdict
-        self._cut_short(attempt, end, ExitReason(reason))
+        self._lose(attempt, ExitReason(reason))
         if why != CLOSED:
             why = reason if end == "timed_out" else f"{attempt.work.task} was cancelled: {reason}"
             self._be_rid_of(worker, [attempt.serial], why)
@@ -228,11 +201,11 @@ class DaskCluster(DispatchedWorker):
                 batch.append(waiting.popleft())
                 size += len(batch[-1].work.call)
             try:
-                futures = self._remote.submit(batch)
+                futures = self._submit(batch)
             # Dask refuses: a client that is closed, a call that is too large.
             except Exception as error:  # noqa: BLE001
                 for each in batch:
-                    self._end(each, Outcome(end="lost", reason=f"Dask does not take it: {error}"))
+                    self.end(each, Outcome(end="lost", reason=f"Dask does not take it: {error}"))
                 continue
             self._futures.update((each.serial, future) for each, future in zip(batch, futures, strict=True))
 
@@ -264,7 +237,7 @@ class DaskCluster(DispatchedWorker):
 
     def _look_at_the_scheduler(self) -> None:
         if self._client.status != "running" or self._client.scheduler_comm is not self._comm:
-            reason = f"the connection to the Dask scheduler at {self._remote.address} was lost"
+            reason = f"the connection to the Dask scheduler at {self._address} was lost"
             self._dispatcher.attempts.shut("lost", reason)
             self._lose_all(reason)
         self._loop.later(LOOK_S, self._look_at_the_scheduler)
@@ -285,10 +258,9 @@ class DaskCluster(DispatchedWorker):
             if note.outcome is not None:
                 begun.pop(note.serial, None)
                 if attempt is not None and note.kept:
-                    future = self._futures.get(note.serial)
-                    self._remote.later(self._remote.bring, attempt, future, note.outcome, self._end)
+                    self._soon(self._fetch_result, attempt, self._futures.get(note.serial), note.outcome)
                 elif attempt is not None:
-                    self._end(attempt, note.outcome)
+                    self.end(attempt, note.outcome)
         strays = [serial for serial in begun if serial not in self.held]
         if strays:  # cancelled before it was known that they had begun
             self._be_rid_of(said.worker, strays, "its task was cancelled")
@@ -309,15 +281,15 @@ class DaskCluster(DispatchedWorker):
         """Let a worker execute nothing that nobody waits for: end it with its task, or let it wait for that
         no more.
         """
-        remote = self._remote
         if not self._roster.is_endable(worker):
-            remote.later(remote.give_up, worker, serials)
+            self._soon(self._give_up, worker, serials)
         elif worker not in self._roster.ended:
             self._roster.ended[worker] = why
-            remote.later(remote.end_process, worker, serials, self._grace_s, self._roster)
+            self._soon(self._end_process, worker, serials)
 
-    def _release(self, attempt: Attempt) -> None:
-        self._dispatcher.release(attempt)
+    def release(self, attempt: Attempt) -> None:
+        """Dask has an attempt no more; it forgets the task with its future."""
+        super().release(attempt)
         self._running.pop(attempt.serial, None)
         if (future := self._futures.pop(attempt.serial, None)) is not None:
             self._spent.append(future)
@@ -328,20 +300,12 @@ class DaskCluster(DispatchedWorker):
         spent, self._spent = self._spent, []
         self._client.loop.add_callback(spent.clear)  # on its own thread that costs a tenth
 
-    def _end(self, attempt: Attempt, outcome: Outcome) -> None:
-        self._release(attempt)
-        self._dispatcher.attempts.end(attempt, outcome)
-        self._dispatcher.review(self)
-
-    def _cut_short(self, attempt: Attempt, end: End, death: ExitReason, at_ns: int | None = None) -> None:
-        outcome = self._dispatcher.attempts.cut_short(attempt, end, death.reason, at_ns)
-        outcome.host, outcome.pid = self._roster.home(attempt.worker)
-        outcome.exit_code, outcome.signal = death.exit_code, death.signal
-        self._end(attempt, outcome)
+    def _lose(self, attempt: Attempt, death: ExitReason, at_ns: int | None = None) -> None:
+        self.lose(attempt, death, self._roster.home(attempt.worker), at_ns)
 
     def _lose_all(self, reason: str) -> None:
         for attempt in list(self.held.values()):
-            self._cut_short(attempt, "lost", ExitReason(reason))
+            self._lose(attempt, ExitReason(reason))
 
     # --- what the scheduler says
 
@@ -360,7 +324,7 @@ class DaskCluster(DispatchedWorker):
 
     def _on_gone(self, key: str) -> None:
         if (attempt := self._attempt_of(key)) is not None:
-            self._cut_short(attempt, "lost", ExitReason("its result went with the worker that had it"))
+            self._lose(attempt, ExitReason("its result went with the worker that had it"))
 
     def _on_refused(self, key: str) -> None:
         """Dask could not even begin an attempt."""
@@ -372,7 +336,7 @@ class DaskCluster(DispatchedWorker):
     def _refuse(self, attempt: Attempt, error: BaseException) -> None:
         if not attempt.over:
             text = f"Dask could not run it: {error}"
-            self._end(attempt, Outcome(end="failed", error_type=type(error).__name__, error_message=text))
+            self.end(attempt, Outcome(end="failed", error_type=type(error).__name__, error_message=text))
 
     def _on_lost(self, worker: str, keys: list[str], death: WorkerDeath, at_ns: int) -> None:
         """A worker ended: what it had not begun is handed out again, the rest is lost."""
@@ -387,13 +351,80 @@ class DaskCluster(DispatchedWorker):
                 self._start(attempt, worker, host, began[attempt.serial])
             if attempt.may_be_retried and began is not None:
                 attempt.mishaps += 1
-                self._release(attempt)
+                self.release(attempt)
                 self._dispatcher.attempts.put_back(attempt)  # its function was never called
                 continue
             attempt.worker, reason = worker, why.reason
             if attempt.begun is None and began is None:
                 reason = f"{reason}; whether the task had begun is not known"
-            self._cut_short(attempt, "lost", msgspec.structs.replace(why, reason=reason), at_ns)
+            self._lose(attempt, msgspec.structs.replace(why, reason=reason), at_ns)
+
+    # --- what is asked of Dask
+
+    def _submit(self, attempts: Sequence[Attempt]) -> Sequence[Any]:
+        """A Dask future for each attempt, in their order; all are run before those that are submitted
+        later.
+        """
+        import dask
+
+        keys = [
+            f"{OWN_PREFIX}{key_name(each.work.task)}-{self.id}-{each.serial}-{each.mishaps}"
+            for each in attempts
+        ]
+        orders = [
+            encode(DaskOrder(self.id, each.serial, msgspec.structs.replace(each.work, args={})))
+            for each in attempts
+        ]
+        options = {"key": keys, "pure": False, "retries": 0, "fifo_timeout": "0 ms"}
+        # Dask's advice on large messages is for programs of its own.
+        large = sum(map(len, orders)) > LARGE_BYTES
+        quiet = {"distributed.admin.large-graph-warning-threshold": "1 TiB"} if large else {}
+        with dask.config.set(quiet) if quiet else nullcontext():
+            return cast("Sequence[Any]", self._client.map(run_attempt, orders, **options))
+
+    def _have_workers_leave(self) -> None:
+        """Have workers send what they have recorded, and forget the engine, as far as the cluster still
+        answers; waits.
+        """
+        if self._client.status == "running":
+            try:
+                self._client.run(leave, self.id, SETTLE_S, on_error="ignore")
+            except Exception as error:  # noqa: BLE001 - a cluster that is gone has nothing to forget
+                log.debug("leaving the Dask cluster: %s", error)
+
+    def _soon(self, asked: Callable[..., Awaitable[None]], *args: Any) -> None:
+        """Have one of the coroutines below run on the client's event loop."""
+        self._client.loop.add_callback(asked, *args)
+
+    async def _give_up(self, worker: str, serials: list[int]) -> None:
+        """Let a worker wait no more for these attempts."""
+        with suppress(Exception):
+            await self._client.run(give_up, self.id, serials, workers=[worker], on_error="ignore")
+
+    async def _end_process(self, worker: str, serials: list[int]) -> None:
+        """End a worker's process, and those below it, if it runs one of these attempts; by its nanny, if it
+        does not listen and is still there then.
+        """
+        by = time.monotonic() + self._grace_s + ANSWER_S
+        with suppress(Exception):
+            asked = self._client.run(
+                end_process, self.id, serials, self._grace_s, workers=[worker], on_error="ignore"
+            )
+            if (await asyncio.wait_for(asked, by - time.monotonic())).get(worker) is False:
+                self._roster.ended.pop(worker, None)  # it had ended by itself
+                return
+        await asyncio.sleep(max(0.0, by - time.monotonic()))
+        with suppress(Exception):
+            if self._roster.is_there(worker):
+                await self._client.restart_workers([worker], timeout=ANSWER_S, raise_for_error=False)
+
+    async def _fetch_result(self, attempt: Attempt, future: Any, outcome: Outcome) -> None:
+        """Fetch a result that waits on its worker."""
+        try:
+            outcome.result = await self._client.gather(future)
+        except Exception as error:  # noqa: BLE001 - whatever came between
+            outcome.end, outcome.reason = "lost", f"its result could not be fetched: {error}"
+        self._loop.post(self.end, attempt, outcome)
 
 
 @lru_cache(maxsize=1024)
@@ -402,89 +433,6 @@ def key_name(task: str) -> str:
     shows.
     """
     return re.sub(r"[^A-Za-z]+", "", task)[:40] or "task"
-
-
-class ClusterClient:
-    """A client's cluster. Nothing here waits but `leave`; `say` takes a function and its arguments to the
-    engine's thread.
-    """
-
-    def __init__(self, client: Any, engine: str, say: Callable[..., None]) -> None:
-        self._client, self._engine, self._say = client, engine, say
-        self.address: str = client.scheduler.address
-
-    def submit(self, attempts: Sequence[Attempt]) -> Sequence[Any]:
-        """A Dask future for each attempt, in their order; all are run before those that are submitted
-        later.
-        """
-        import dask
-
-        keys = [
-            f"{OWN_PREFIX}{key_name(each.work.task)}-{self._engine}-{each.serial}-{each.mishaps}"
-            for each in attempts
-        ]
-        works = [msgspec.structs.replace(each.work, args={}) for each in attempts]
-        orders = [
-            encode(DaskOrder(self._engine, each.serial, work))
-            for each, work in zip(attempts, works, strict=True)
-        ]
-        options = {"key": keys, "pure": False, "retries": 0, "fifo_timeout": "0 ms"}
-        # Dask's advice on large messages is for programs of its own.
-        large = sum(map(len, orders)) > LARGE_BYTES
-        with (
-            dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"})
-            if large
-            else nullcontext()
-        ):
-            return cast("Sequence[Any]", self._client.map(run_attempt, orders, **options))
-
-    def later(self, asked: Callable[..., Awaitable[None]], *args: Any) -> None:
-        """Have one of the coroutines below run on the client's event loop."""
-        self._client.loop.add_callback(asked, *args)
-
-    def leave(self) -> None:
-        """Have workers send what they have recorded, and forget the engine, as far as the cluster still
-        answers.
-        """
-        if self._client.status == "running":
-            try:
-                self._client.run(leave, self._engine, SETTLE_S, on_error="ignore")
-            except Exception as error:  # noqa: BLE001 - a cluster that is gone has nothing to forget
-                log.debug("leaving the Dask cluster: %s", error)
-
-    # --- on the client's event loop
-
-    async def give_up(self, worker: str, serials: list[int]) -> None:
-        """Let a worker wait no more for these attempts."""
-        with suppress(Exception):
-            await self._client.run(give_up, self._engine, serials, workers=[worker], on_error="ignore")
-
-    async def end_process(self, worker: str, serials: list[int], grace_s: float, roster: Roster) -> None:
-        """End a worker's process, and those below it, if it runs one of these attempts; by its nanny, if it
-        does not listen and is still there then.
-        """
-        by = time.monotonic() + grace_s + ANSWER_S
-        with suppress(Exception):
-            asked = self._client.run(
-                end_process, self._engine, serials, grace_s, workers=[worker], on_error="ignore"
-            )
-            if (await asyncio.wait_for(asked, by - time.monotonic())).get(worker) is False:
-                roster.ended.pop(worker, None)  # it had ended by itself
-                return
-        await asyncio.sleep(max(0.0, by - time.monotonic()))
-        with suppress(Exception):
-            if roster.is_there(worker):
-                await self._client.restart_workers([worker], timeout=ANSWER_S, raise_for_error=False)
-
-    async def bring(
-        self, attempt: Attempt, future: Any, outcome: Outcome, then: Callable[[Attempt, Outcome], None]
-    ) -> None:
-        """Fetch a result that waits on its worker."""
-        try:
-            outcome.result = await self._client.gather(future)
-        except Exception as error:  # noqa: BLE001 - whatever came between
-            outcome.end, outcome.reason = "lost", f"its result could not be fetched: {error}"
-        self._say(then, attempt, outcome)
 
 
 def _error_of(future: Any) -> BaseException:
@@ -529,24 +477,8 @@ class Roster:
         if isinstance(event, WorkerRemoved) or address not in self.ended:
             return event
         up_s = None if ready is None else time.monotonic() - ready
-        return WorkerRemoved(
-            timestamp=event.timestamp,
-            worker=address,
-            host=event.host,
-            pid=event.pid,
-            reason=self.ended[address],
-            uptime_s=up_s,
-        )
-
-    def dismiss(self, reason: str) -> list[WorkerEvent]:
-        """The end of all that are there, as far as the engine is concerned."""
-        now, told = time.monotonic(), []
-        for address, ready in list(self._ready.items()):
-            host, pid = self._homes[address]
-            removed = WorkerRemoved(worker=address, host=host, pid=pid, reason=reason, uptime_s=now - ready)
-            told.append(self.take(removed))
-        self._departed.update(self._homes)
-        return told
+        who: dict[str, Any] = {"worker": address, "host": event.host, "pid": event.pid}
+        return WorkerRemoved(timestamp=event.timestamp, reason=self.ended[address], uptime_s=up_s, **who)
 
     def home(self, address: str | None) -> tuple[str | None, int | None]:
         """Host and process of a worker; None where they are not known."""

@@ -50,7 +50,7 @@ class SchedulerWatch(SchedulerPlugin):
 
     def __init__(self, name: str, client: str, *, capacity: int = CAPACITY) -> None:
         self.name = name
-        self.up, self.down, self.heard, self.parcels = topics(name)
+        self.up, self.down, self.parcels = topics(name)
         self._client = client
         self._ring: deque[tuple[Any, ...]] = deque()
         self._capacity = self._limit = capacity
@@ -176,7 +176,7 @@ class SchedulerWatch(SchedulerPlugin):
             self._forget(topic)
             if self._gate is not None:
                 self._gate.hear(int(msg))
-        elif topic == self.heard:
+        elif topic == heard_topic(self.down):
             self._forget(topic)
             self._acknowledged = max(self._acknowledged, int(msg))
         elif topic == "all" and msg.get("action") == "remove-worker":

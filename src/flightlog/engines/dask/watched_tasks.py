@@ -237,7 +237,7 @@ class Lives:
                 fingerprint=report[8],
                 **self._ended_facts(life, spent),
             )
-            yield self._failure(life, report, stamp)
+            yield self._failure(life, stamp, *report[5:9])
         elif worker is not None and not steps:
             life.lost.append(worker)
             self._defer(worker, lambda death: self._killed(life, at, worker, death.reason))
@@ -265,15 +265,7 @@ class Lives:
         yield TaskFailed(
             timestamp=stamp, error_type=kind, error_message=words, **self._ended_facts(life, spent)
         )
-        yield Failure(
-            timestamp=stamp,
-            scope="task",
-            error_type=kind,
-            message=words,
-            traceback=None,
-            fingerprint=None,
-            **self._where(life),
-        )
+        yield self._failure(life, stamp, kind, words)
 
     def _released(self, message: m.Message) -> Iterable[Event]:
         """An attempt is over without a result; if the task is given up altogether, that is said next."""
@@ -286,23 +278,17 @@ class Lives:
             spent = Steps([["compute", report[9], report[10]]], report[11])
             yield from self._caught_up(life, spent, report[4], run_id)
             stamp = self._iso(spent.stop if spent.stop is not None else at)
-            yield self._failure(life, report, stamp)
+            yield self._failure(life, stamp, *report[5:9])
             yield TaskRetried(timestamp=stamp, reason=f"{report[5]}: {report[6]}", **self._ids(life))
         elif gone:
             worker = life.worker if life.worker in gone else min(gone)
             life.lost.append(worker)
-            ids, where, stamp = self._ids(life), {**self._where(life), "worker": worker}, self._iso(at)
+            ids, stamp = self._ids(life), self._iso(at)
+            failure = self._failure(life, stamp, "WorkerLost", worker=worker)
 
             def lost(death: ExitReason) -> Iterable[Event]:
-                yield Failure(
-                    timestamp=stamp,
-                    scope="task",
-                    error_type="WorkerLost",
-                    message=death.reason,
-                    traceback=None,
-                    fingerprint=None,
-                    **where,
-                )
+                failure.message = death.reason
+                yield failure
                 yield TaskRetried(
                     timestamp=stamp, reason=f"its worker {worker} was lost: {death.reason}", **ids
                 )
@@ -363,13 +349,12 @@ class Lives:
         bound(self._parents, MAX_REMEMBERED)
 
     def _ids(self, life: Life, *, run: bool = True) -> dict[str, Any]:
-        span = span_id(self._token, life.run_id) if run and life.run_id is not None else None
         return {
             "task": life.task,
             "task_id": life.task_id,
             "attempt": life.attempt,
             "trace_id": self._trace_id,
-            "span_id": span,
+            "span_id": self._span_id(life) if run else None,
             "parent_id": life.parent,
         }
 
@@ -386,18 +371,16 @@ class Lives:
             "scheduler_s": since(life.queued, life.assigned),
         }
 
-    def _where(self, life: Life) -> dict[str, Any]:
-        span = span_id(self._token, life.run_id) if life.run_id is not None else None
-        return {
-            "task": life.task,
-            "task_id": life.task_id,
-            "attempt": life.attempt,
-            "worker": life.worker,
-            "span_id": span,
-        }
-
-    def _failure(self, life: Life, report: m.Message, stamp: str) -> Failure:
-        _, _, _, _, _, kind, words, traceback, fingerprint, *_ = report
+    def _failure(
+        self,
+        life: Life,
+        stamp: str,
+        kind: str | None,
+        words: str | None = None,
+        traceback: str | None = None,
+        fingerprint: str | None = None,
+        worker: str | None = None,
+    ) -> Failure:
         return Failure(
             timestamp=stamp,
             scope="task",
@@ -405,8 +388,15 @@ class Lives:
             message=words,
             traceback=traceback,
             fingerprint=fingerprint,
-            **self._where(life),
+            task=life.task,
+            task_id=life.task_id,
+            attempt=life.attempt,
+            worker=worker or life.worker,
+            span_id=self._span_id(life),
         )
+
+    def _span_id(self, life: Life) -> str | None:
+        return None if life.run_id is None else span_id(self._token, life.run_id)
 
 
 def _cleaned(args: dict[str, Any]) -> dict[str, Any]:

@@ -128,7 +128,7 @@ class WorkerWatch(WorkerPlugin):
 
     def _send_home(self, parcel: bytes) -> None:
         """Hand a parcel to the scheduler, which passes it on; waits until it did. Never on the event loop."""
-        hand_over(self._worker, topics(self.name)[3], parcel)
+        hand_over(self._worker, topics(self.name)[2], parcel)
 
     def _wrapped(self, execute: Any) -> Any:
         async def watched(key: Any, *, stimulus_id: str) -> Any:
@@ -152,23 +152,10 @@ class WorkerWatch(WorkerPlugin):
         keeps nothing.
         """
         try:
-            text = _described(event)
-            self._say(
-                [
-                    m.FAILED,
-                    self._now(),
-                    m.text_of_key(key),
-                    run_id,
-                    self._worker.address,
-                    text.error_type,
-                    text.message,
-                    text.traceback,
-                    text.fingerprint,
-                    event.start,
-                    event.stop,
-                    delay,
-                ]
-            )
+            text, worker = _described(event), self._worker.address
+            what = (text.error_type, text.message, text.traceback, text.fingerprint)
+            when = (event.start, event.stop, delay)
+            self._say([m.FAILED, self._now(), m.text_of_key(key), run_id, worker, *what, *when])
             self._flush()
         except Exception:
             log.debug("a failure could not be described", exc_info=True)
@@ -203,19 +190,8 @@ class WorkerWatch(WorkerPlugin):
             self._say([m.RUNNING, self._now(), key, task.run_id, worker.address, start, fetched, delay])
         self._said = running
         for entry in self._new_transfers():
-            self._say(
-                [
-                    m.TRANSFER,
-                    self._now(),
-                    worker.address,
-                    entry["who"],
-                    entry["start"],
-                    entry["stop"],
-                    entry["total"],
-                    len(entry["keys"]),
-                    delay,
-                ]
-            )
+            who, span = (worker.address, entry["who"]), (entry["start"], entry["stop"])
+            self._say([m.TRANSFER, self._now(), *who, *span, entry["total"], len(entry["keys"]), delay])
         self._flush()
 
     def _new_transfers(self) -> list[dict[str, Any]]:

@@ -21,7 +21,7 @@ from flightlog.core.errors import MissingExtra, UsageError
 from flightlog.engines import program
 from flightlog.engines.attempts import Attempt
 from flightlog.engines.contract import PooledEngine, check_counts
-from flightlog.engines.dispatcher import DispatchedWorker, Dispatcher
+from flightlog.engines.dispatcher import Backend, DispatchedWorker, Dispatcher
 from flightlog.engines.execute import Started, execute
 from flightlog.engines.processes import descendants, end_all
 from flightlog.engines.program import add_paths, main_program, refuse_while_main_is_imported, with_main
@@ -144,7 +144,7 @@ def check_runtime(platform: str, environ: Mapping[str, str]) -> None:
         )
 
 
-class DragonBackend:
+class DragonBackend(Backend):
     """Launches processes of Dragon's, each on the node of a free slot, and hears of their end.
 
     `slots` are nodes by Dragon's number, one for each worker there may be, in the order in which they are
@@ -165,15 +165,11 @@ class DragonBackend:
 
     def open(self, dispatcher: Dispatcher) -> None:
         """Begin."""
-        self._dispatcher = dispatcher
+        super().open(dispatcher)
         self.setup = DragonWorkerSetup(
             paths=list(sys.path), main=main_program(), home=sampled_from_here(self._run_path)
         )
         self._joiner.start()
-
-    def can_end(self, _attempt: Attempt) -> bool:
-        """Any attempt can be ended, with its process."""
-        return True
 
     def has_room(self) -> bool:
         """Whether a slot is free: that of a process that is being ended is its own until it is gone."""
@@ -185,10 +181,6 @@ class DragonBackend:
         self.free.pop(0)
         self.workers[worker.puid] = worker
         return worker
-
-    def has_leftovers(self) -> bool:
-        """Whether there is still something to do when all workers are gone."""
-        return False
 
     def close(self) -> None:
         """All workers are gone."""
@@ -206,7 +198,7 @@ class DragonBackend:
 
     def post(self, worker: DragonProcess, message: Frame) -> None:
         """A worker says something; from any thread."""
-        self._dispatcher.loop.post(self._hear, worker, message)
+        self._loop.post(self._hear, worker, message)
 
     def _hear(self, worker: DragonProcess, message: Frame) -> None:
         if message.kind == GONE:

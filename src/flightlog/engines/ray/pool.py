@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
-from typing import Any, Literal
+from typing import Any
 from uuid import uuid4
 
 import msgspec
@@ -19,7 +19,7 @@ from msgspec import Struct
 from flightlog.core.units import format_bytes
 from flightlog.engines.attempts import Attempt
 from flightlog.engines.contract import Outcome, Resources, WorkerView
-from flightlog.engines.dispatcher import CLOSED, DispatchedWorker, Dispatcher
+from flightlog.engines.dispatcher import CLOSED, ClusterBackend, Dispatcher
 from flightlog.engines.exit_reason import ExitReason, OomKills, WatchedProcess, describe_exit
 from flightlog.engines.local_channel import ChannelServer
 from flightlog.engines.processes import descendants, end_all
@@ -29,11 +29,11 @@ from flightlog.engines.ray.worker import (
     BEGAN,
     CHUNK,
     Began,
+    RayOrder,
     RayWorkerSetup,
     decode_began,
     decode_done,
-    encode_order,
-    encode_setup,
+    encode,
     run_attempt,
 )
 from flightlog.engines.relay.chunks import ChunkReceiver
@@ -64,16 +64,14 @@ _NAMES = {"num_cpus": "CPU", "num_gpus": "GPU", "memory": "memory"}
 """Ray's names of resources, by those of a task's options."""
 
 
-class RayCluster(DispatchedWorker):
-    """A Ray that this process is connected to: backend of the dispatcher, and its one worker, for Ray
-    schedules attempts itself.
+class RayCluster(ClusterBackend):
+    """A Ray that this process is connected to, which schedules attempts itself.
 
     At most `max_workers` attempts are with Ray at once; where that is None, as many as keep it busy.
     `options` are those of its tasks. `began` is the Unix time from which on Ray's processes concern the run,
     `far` that they may not see the files of this host. Everything happens on the dispatcher's thread.
     """
 
-    schedules = True
     refuses = "it cannot be handed to Ray"
 
     def __init__(
@@ -105,30 +103,13 @@ class RayCluster(DispatchedWorker):
 
     def open(self, dispatcher: Dispatcher) -> None:
         """Begin."""
-        self._dispatcher, self._loop = dispatcher, dispatcher.loop
+        super().open(dispatcher)
         self._home.open(lambda: self._loop.post(self._home.listen))
         if self._home.fd is not None:
             self._loop.watch(self._home.fd, self, self._on_home)
         if self._far:
             self._home.reach_far()
         self._review_nodes()
-
-    def can_end(self, _attempt: Attempt) -> bool:
-        """Any attempt can be ended, with its process."""
-        return True
-
-    def has_room(self) -> bool:
-        """Whether another worker can be launched now."""
-        return True
-
-    def launch(self) -> RayCluster:
-        """The cluster, which is there."""
-        self.ready_at = time.monotonic()
-        return self
-
-    def has_leftovers(self) -> bool:
-        """Whether there is still something to do."""
-        return False
 
     def close(self) -> None:
         """All is over. Ray's processes are left to Ray."""
@@ -151,7 +132,8 @@ class RayCluster(DispatchedWorker):
         """Hand an attempt to Ray."""
         work = attempt.work
         remote = self._remote(work.task, work.component)
-        order, mailbox = encode_order(attempt.serial, self._home.setup, work), self._home.mailbox
+        order = encode(RayOrder(attempt.serial, self._home.setup, msgspec.structs.replace(work, args={})))
+        mailbox = self._home.mailbox
         ref = remote.remote(order) if mailbox is None else remote.remote(order, mailbox)
         self._refs[attempt.serial] = ref
         future: Future[bytes] = ref.future()
@@ -166,13 +148,7 @@ class RayCluster(DispatchedWorker):
             self._dispatcher.attempts.worker(
                 WorkerRemoved(reason=reason, uptime_s=worker.uptime_s(self._began_at), **worker.facts)
             )
-        self._dispatcher.remove(self)
-
-    def signal(self, deed: Literal["terminate", "kill"]) -> None:
-        """Ray's processes are left to Ray."""
-
-    def removed(self) -> None:
-        """It gets no more attempts."""
+        super().stop()
 
     def end_attempt(self, attempt: Attempt, why: str) -> None:
         """Have Ray end an attempt that was judged, with the process that executes it."""
@@ -250,40 +226,36 @@ class RayCluster(DispatchedWorker):
                 self._begun(done.began)
             if done.mute:
                 self._home.reach_far()
-            worker = self._release(attempt)
+            worker = self._on.get(attempt.serial)
+            self.end(attempt, done.outcome)
             if worker is not None and not worker.running:
                 worker.why_ended = None  # what should have ended it came too late
-            self._dispatcher.attempts.end(attempt, done.outcome)
-        self._dispatcher.review(self)
 
-    def _release(self, attempt: Attempt) -> RayWorker | None:
-        self._dispatcher.release(attempt)
+    def release(self, attempt: Attempt) -> None:
+        """Ray has an attempt no more."""
+        super().release(attempt)
         self._refs.pop(attempt.serial, None)
         worker = self._on.pop(attempt.serial, None)
         if worker is not None:
             worker.running.pop(attempt.serial, None)
-        return worker
 
     # --- ends that are not the task's own
 
     def _failed(self, attempt: Attempt, error: BaseException) -> None:
-        worker = self._release(attempt)
-        refused = refusal(error)
+        worker, refused = self._on.get(attempt.serial), refusal(error)
         if attempt.verdict is None and refused is not None:
-            self._dispatcher.attempts.end(attempt, refused)
+            self.end(attempt, refused)
         elif worker is None:  # it never began
-            self._lose(attempt, ExitReason(words_of(error) or "Ray lost it before it began"))
+            self.lose(attempt, ExitReason(words_of(error) or "Ray lost it before it began"))
         else:
             worker.lost.append(attempt)
+            self.release(attempt)
             worker.said = worker.said or words_of(error)
             if worker.watched is None:
                 worker.over = True
             self._loop.later(FORCE_S, partial(self._bury, worker))
             self._bury_if_known(worker)
-
-    def _lose(self, attempt: Attempt, death: ExitReason, worker: RayWorker | None = None) -> None:
-        host, pid = (None, None) if worker is None else (worker.host, worker.pid)
-        self._dispatcher.attempts.lose(attempt, death, host, pid)
+            self._dispatcher.review(self)
 
     def _gone(self, worker: RayWorker, looks: int = 0) -> None:
         """The process of a worker is over; the kernel may need a moment to tell how."""
@@ -331,15 +303,12 @@ class RayCluster(DispatchedWorker):
                 )
             )
         for attempt in worker.lost:
-            self._release(attempt)
-            self._lose(attempt, death, worker)
+            self.lose(attempt, death, (worker.host, worker.pid))
         self._dispatcher.review(self)
 
     def _write_off(self, attempt: Attempt) -> None:
         if not attempt.over and attempt.serial in self.held:
-            self._release(attempt)
-            self._lose(attempt, ExitReason("Ray does not end it"))
-            self._dispatcher.review(self)
+            self.lose(attempt, ExitReason("Ray does not end it"))
 
     # --- now and then
 
@@ -370,8 +339,8 @@ class RayCluster(DispatchedWorker):
         """Tell the ends that Ray will not tell any more, of what it has and of what comes."""
         self._dispatcher.attempts.shut("lost", reason)
         for attempt in list(self.held.values()):
-            self._lose(attempt, ExitReason(reason), self._release(attempt))
-        self._dispatcher.review(self)
+            worker = self._on.get(attempt.serial)
+            self.lose(attempt, ExitReason(reason), (worker.host, worker.pid) if worker else (None, None))
 
     def _warn_of_unmet(self, nodes: list[dict[str, float]]) -> None:
         """Say, once, what tasks wait for that no node has: Ray waits for ever, and says it nowhere else."""
@@ -625,7 +594,7 @@ class RayHome:
             home=sampled_from_here(self._run_path),
             main=main_program(),
         )
-        self.setup = encode_setup(setup)
+        self.setup = encode(setup)
 
     @property
     def fd(self) -> int | None:

@@ -66,14 +66,13 @@ class Done(Struct, frozen=True, kw_only=True):
     outcome: Outcome
     mute: bool
     """Whether its process has no way to the engine but this."""
-    result: bytes = b""
 
 
-_encode = msgspec.msgpack.Encoder().encode
+encode = msgspec.msgpack.Encoder().encode
 _decode_order = msgspec.msgpack.Decoder(RayOrder).decode
 _decode_setup = msgspec.msgpack.Decoder(RayWorkerSetup).decode
 decode_began: Callable[[bytes], Began] = msgspec.msgpack.Decoder(Began).decode
-_decode_done = msgspec.msgpack.Decoder(Done).decode
+decode_done: Callable[[bytes], Done] = msgspec.msgpack.Decoder(Done).decode
 
 dumps = partial(program.dumps, cloudpickle="ray.cloudpickle", main_is_there=True)
 """Pickles calls for workers, and results for the program."""
@@ -149,32 +148,14 @@ def run_attempt(order: bytes, mailbox: Any = None) -> bytes:
     def begun(started: Started) -> None:
         said.append(msgspec.structs.replace(link.who, serial=serial, started=started))
         try:
-            link.tell(BEGAN, _encode(said[0]))
+            link.tell(BEGAN, encode(said[0]))
         except Exception:  # noqa: BLE001 - the task runs all the same; its start is told with its end
             return
 
     outcome = execute(work, worker=link.who.worker, alone=True, started=begun, dumps=dumps)
     if not link.mute:
         link.recording.settle()
-    result, outcome.result = outcome.result or b"", None
-    return _encode(Done(began=said[0] if said else None, outcome=outcome, mute=link.mute, result=result))
-
-
-def encode_order(serial: int, setup: bytes, work: Work) -> bytes:
-    """An attempt, and what it has in common with others. Arguments as recorded stay behind."""
-    return _encode(RayOrder(serial, setup, msgspec.structs.replace(work, args={})))
-
-
-def encode_setup(setup: RayWorkerSetup) -> bytes:
-    """What all attempts have in common, ready to travel."""
-    return _encode(setup)
-
-
-def decode_done(text: bytes) -> Done:
-    """When and where an attempt began, and what became of it."""
-    done = _decode_done(text)
-    done.outcome.result = done.result or None
-    return done
+    return encode(Done(began=said[0] if said else None, outcome=outcome, mute=link.mute))
 
 
 def _who() -> Began:

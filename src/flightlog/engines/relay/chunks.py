@@ -192,13 +192,6 @@ class ChunkReceiver:
         with self._changed:
             return self._changed.wait_for(lambda: not self._queue, timeout_s)
 
-    def missing(self) -> dict[str, int]:
-        """Bytes that have not come although later ones of the same file have, by file. Empty where nothing is
-        missing.
-        """
-        with self._changed:
-            return self._files.missing()
-
     def close(self, timeout_s: float = 10.0) -> bool:
         """Write what has come and take nothing more; whether every writer was heard to its end, and nothing
         is missing.

@@ -91,13 +91,12 @@ def place_here(place: dict[str, str], send: Send, *, root: Path | None = None) -
         return place
 
 
-def settle(timeout_s: float, *, again: bool = False) -> bool:
+def settle(timeout_s: float) -> bool:
     """Send everything that was recorded here so far, now; whether that was done in time. Never raises.
 
-    `again` sends everything from its beginning: where chunks are known to have been lost on their way. It
-    waits: so not on an event loop that `send` needs.
+    It waits: so not on an event loop that `send` needs.
     """
-    return _settle(list(_shippers.values()), timeout_s, again=again)
+    return _settle(list(_shippers.values()), timeout_s)
 
 
 def depart(place: Mapping[str, str] | None = None, timeout_s: float = 10.0) -> bool:
@@ -125,11 +124,9 @@ def _depart(trace_id: str | None, timeout_s: float, *, retry: bool = True) -> bo
     return _settle(leaving, timeout_s, retry=retry)
 
 
-def _settle(
-    shippers: list[SpoolSender], timeout_s: float, *, again: bool = False, retry: bool = True
-) -> bool:
+def _settle(shippers: list[SpoolSender], timeout_s: float, *, retry: bool = True) -> bool:
     until = time.monotonic() + timeout_s
-    tickets = [(one, one.ask(again=again)) for one in shippers]
+    tickets = [(one, one.ask()) for one in shippers]
     sent = [one.wait(ticket, max(until - time.monotonic(), 0), retry=retry) for one, ticket in tickets]
     return all(sent)
 
@@ -176,20 +173,7 @@ def _take_over(root: Path, trace_id: str, send: Send) -> None:
 def _start(
     spool: Spool, send: Send, *, orphaned: bool, look_around: Callable[[], None] = lambda: None
 ) -> None:
-    _shippers[spool.name] = SpoolSender(
-        spool,
-        send,
-        orphaned=orphaned,
-        flush=lambda: _flush(spool.run),
-        look_around=look_around,
-        on_end=lambda: _forget(spool.name),
-        trouble=_tell,
-    )
-
-
-def _forget(name: str) -> None:
-    with _lock:
-        _shippers.pop(name, None)
+    _shippers[spool.name] = SpoolSender(spool, send, orphaned=orphaned, look_around=look_around)
 
 
 def _flush(path: Path) -> None:
@@ -261,38 +245,24 @@ class SpoolSender:
     """Follows a spool that this process holds. Thread-safe; nothing of it raises.
 
     Memory is bounded: one chunk at a time is read from the spool, which is the queue. `orphaned` says that
-    another process made the spool, and is gone. `flush` is called before each look, `look_around` after it,
-    `on_end` when the spool is done with, `trouble` with a kind and a sentence when something goes wrong.
+    another process made the spool, and is gone. `look_around` is called after each look.
     """
 
-    def __init__(
-        self,
-        spool: Spool,
-        send: Callable[[bytes], None],
-        *,
-        orphaned: bool,
-        flush: Callable[[], None],
-        look_around: Callable[[], None],
-        on_end: Callable[[], None],
-        trouble: Callable[[str, str], None],
-    ) -> None:
+    def __init__(self, spool: Spool, send: Send, *, orphaned: bool, look_around: Callable[[], None]) -> None:
         self.spool = spool
-        self._send, self._orphaned = send, orphaned
-        self._flush, self._look_around, self._on_end, self._trouble = flush, look_around, on_end, trouble
+        self._send, self._orphaned, self._look_around = send, orphaned, look_around
         self._files = SpooledFiles(spool.run, spool.trace_id, spool.name)
         self._changed = threading.Condition()
         self._wake = threading.Event()
         self._asked = self._done = self._failures = self._waiting = 0
-        self._again = False
         self._over = False
         self._departing = orphaned
         threading.Thread(target=self._run, name="flightlog-relay", daemon=True).start()
 
-    def ask(self, *, again: bool = False) -> int:
+    def ask(self) -> int:
         """Ask for everything to be sent now; gives the ticket to `wait` with."""
         with self._changed:
             self._asked += 1
-            self._again = self._again or again
             self._wake.set()
             return self._asked
 
@@ -323,23 +293,23 @@ class SpoolSender:
             self._wake.wait(delay)
             self._wake.clear()
             with self._changed:
-                asked, again, self._again = self._asked, self._again, False
+                asked = self._asked
             try:
-                ends = self._pass(asked > self._done, again)
+                ends = self._pass(asked > self._done)
             except Exception as error:  # noqa: BLE001 - a way home, or a disk: both may work again later
-                self._trouble(
+                _tell(
                     "way home",
                     f"what was recorded here waits in {self.spool.home}, and is sent again: {error!r}",
                 )
                 with self._changed:
                     self._failures += 1
-                    self._again = self._again or again
                     delay = RETRY_S if self._waiting else min(max(2 * delay, SHIP_S), MAX_DELAY_S)
                     self._changed.notify_all()
                 continue
             if ends:
                 self.spool.remove()
-                self._on_end()
+                with _lock:
+                    _shippers.pop(self.spool.name, None)
             with self._changed:
                 self._done, self._over, delay = asked, ends, SHIP_S
                 self._changed.notify_all()
@@ -347,16 +317,14 @@ class SpoolSender:
                 return
             self._around()
 
-    def _pass(self, everything: bool, again: bool) -> bool:
+    def _pass(self, everything: bool) -> bool:
         """Send what is new; whether nothing more can come."""
         self.spool.hold_on()
         living = True
         departing = self._departing
         if departing or everything:
             living = settle_dead(self.spool.run, here().writer_alive, orphaned=self._orphaned)
-        if again:
-            self._files.forget()
-        for chunk in self._files.chunks(self._flush, everything=everything):
+        for chunk in self._files.chunks(lambda: _flush(self.spool.run), everything=everything):
             self._send(pack(chunk))
         return departing and not living
 
@@ -364,9 +332,7 @@ class SpoolSender:
         try:
             self._look_around()
         except Exception as error:  # noqa: BLE001 - what others left is looked for again
-            self._trouble(
-                "orphans", f"what killed processes left on this host cannot be looked at: {error!r}"
-            )
+            _tell("orphans", f"what killed processes left on this host cannot be looked at: {error!r}")
 
 
 class SpooledFiles:
@@ -382,11 +348,6 @@ class SpooledFiles:
         self._run, self._trace_id, self._spool, self._clock = run, trace_id, spool, clock
         self._sent: dict[str, int] = {}
         self._notes: dict[str, tuple[int, float]] = {}
-
-    def forget(self) -> None:
-        """Send everything again from its beginning."""
-        self._sent.clear()
-        self._notes.clear()
 
     def chunks(
         self, flush: Callable[[], None] = lambda: None, *, everything: bool = False
@@ -562,14 +523,10 @@ class Spool:
         if not self._lock.still_held():
             self._lock = _hold(self.home) or self._lock
 
-    def let_go(self) -> None:
-        """Leave it to whoever wants to send it."""
-        self._lock.release()
-
     def remove(self) -> None:
         """All of it has landed: leave nothing of it behind. Raises nothing."""
         shutil.rmtree(self.home, ignore_errors=True)
-        self.let_go()
+        self._lock.release()
         with contextlib.suppress(OSError):  # others have spools of the run there
             self.home.parent.rmdir()
 

@@ -323,6 +323,9 @@ KILLED_CODES = frozenset({9, 128 + 9})
 """Exit codes behind which SIGKILL may stand; a program may also end with one of its own accord."""
 
 
+_GAVE_WAY = {"PREEMPTED": "was ended for a job of higher priority", "REQUEUED": "was put back into the queue"}
+
+
 class Verdict(Struct, frozen=True):
     """What became of one attempt of a job."""
 
@@ -348,18 +351,12 @@ def verdict(job: SlurmJob) -> Verdict:
     if state == "TIMEOUT":
         limit = f" of {format_duration(job.walltime_s)}" if job.walltime_s is not None else ""
         return Verdict("failed", state, f"{name} was ended at its time limit{limit}", True)
-    if state in {"PREEMPTED", "REQUEUED"}:
-        what = (
-            "was ended for a job of higher priority"
-            if state == "PREEMPTED"
-            else "was put back into the queue"
-        )
-        return Verdict("failed", state, f"{name} {what}", True)
+    if state in _GAVE_WAY:
+        return Verdict("failed", state, f"{name} {_GAVE_WAY[state]}", True)
     if state in {"NODE_FAIL", "BOOT_FAIL"}:
-        where = (
-            f" among {job.nodes}" if job.nodes and any(c in job.nodes for c in "[,") else f" ({job.nodes})"
-        )
-        return Verdict("failed", state, f"{name} lost a node{where if job.nodes else ''}", True)
+        several = any(mark in (job.nodes or "") for mark in "[,")
+        where = f" among {job.nodes}" if several else f" ({job.nodes})" if job.nodes else ""
+        return Verdict("failed", state, f"{name} lost a node{where}", True)
     if state == "FAILED" and job.exit_code is not None:
         message = f"{name} ended with exit code {job.exit_code}{_hint(job)}"
         return Verdict("failed", "ExitCode", message, False)
@@ -469,8 +466,6 @@ def with_exit_codes(jobs: Sequence[SlurmJob], table: str) -> list[SlurmJob]:
 
     The JSON of some versions has 0 for every exit code. Lines that cannot be read say nothing.
     """
-    import msgspec
-
     codes: dict[tuple[str, float | None], tuple[int, int]] = {}
     for line in table.splitlines():
         cells = line.split("|")

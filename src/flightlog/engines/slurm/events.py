@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct, field
@@ -156,9 +156,9 @@ def _ends(
         yield from _end_task(task, job, given_up, whole=len(open_tasks) == 1)
     news = ruling.by_slurm and ruling.end == "failed" and not open_tasks
     if news and (left or tasks or whole):
-        yield _failure(
-            job, ruling, known, sorted(tasks)[0] if len(tasks) == 1 else None, min(workers, default=None)
-        )
+        only = min(tasks) if len(tasks) == 1 else None
+        named = known.tasks.get(only) if only is not None else None
+        yield _failure(job, ruling, "worker", min(workers, default=None), only, named)
     for name in left:
         yield _end_worker(name, known.workers[name], job, ruling)
 
@@ -180,29 +180,15 @@ def _end_task(task: OpenTask, job: SlurmJob, ruling: Verdict, *, whole: bool) ->
     elif ruling.end != "failed":
         yield TaskCancelled(reason=ruling.message, **facts)
     else:
-        cause = _cause(job, ruling, start.task)
+        failure = _failure(job, ruling, "task", start.worker, start.task_id, start)
         yield TaskFailed(
             error_message=ruling.message,
             error_type=ruling.error_type,
             exit_code=job.exit_code,
-            fingerprint=cause,
+            fingerprint=failure.fingerprint,
             **facts,
         )
-        yield Failure(
-            timestamp=iso(job.end) or "",
-            scope="task",
-            error_type=ruling.error_type,
-            message=ruling.message,
-            traceback=None,
-            fingerprint=cause,
-            task=start.task,
-            task_id=start.task_id,
-            attempt=start.attempt,
-            worker=start.worker,
-            span_id=start.span_id,
-            exit_code=job.exit_code,
-            signal=job.signal,
-        )
+        yield failure
 
 
 def _own_life(
@@ -282,17 +268,21 @@ def _end_worker(name: str, worker: KnownWorker, job: SlurmJob, ruling: Verdict) 
 
 
 def _failure(
-    job: SlurmJob, ruling: Verdict, known: KnownRun, task_id: str | None, worker: str | None
+    job: SlurmJob,
+    ruling: Verdict,
+    scope: Literal["task", "worker"],
+    worker: str | None,
+    task_id: str | None,
+    task: TaskEvent | None,
 ) -> Failure:
-    """Slurm's reason for an end that the run has recorded without it."""
-    task = known.tasks.get(task_id) if task_id is not None else None
+    """Slurm's reason for the end of a task, or for one of a worker that the run has recorded without it."""
     return Failure(
         timestamp=iso(job.end) or "",
-        scope="worker",
+        scope=scope,
         error_type=ruling.error_type,
         message=ruling.message,
         traceback=None,
-        fingerprint=_cause(job, ruling, ""),
+        fingerprint=_cause(job, ruling, task.task if task and scope == "task" else ""),
         task=task.task if task else None,
         task_id=task_id,
         attempt=task.attempt if task else None,
@@ -512,36 +502,29 @@ def merge_jobs(
 ) -> Merged:
     """As `merge_accounting`, of jobs whose accounting is there."""
     if emit is not None:
-        told = _told(Run(run_path), jobs)
-        for event in told.events:
+        events, already, waiting = _added(Run(run_path), jobs)
+        for event in events:
             emit(event)
     else:
         with finalizing(run_path, wait_s=10.0):  # two that adopt at once would both add the same
-            told = _told(Run(run_path), jobs)
-            if told.events:
-                append(run_path, Run(run_path).info, told.events)
-        _conclude(run_path, events_added=bool(told.events))
+            events, already, waiting = _added(Run(run_path), jobs)
+            if events:
+                append(run_path, Run(run_path).info, events)
+        _conclude(run_path, events_added=bool(events))
     return Merged(
         run_id=Run(run_path).run_id,
         path=str(run_path),
         made=made,
-        states=dict(Counter(event.state for event in told.events if isinstance(event, JobAccounted))),
-        already=told.already,
-        waiting=told.waiting,
+        states=dict(Counter(event.state for event in events if isinstance(event, JobAccounted))),
+        already=already,
+        waiting=waiting,
         missing=missing,
-        events=dict(Counter(map(kind_of, told.events))),
+        events=dict(Counter(map(kind_of, events))),
     )
 
 
-class _Told(Struct, frozen=True):
-    """What accounting adds to a run."""
-
-    events: list[Event]
-    already: int
-    waiting: tuple[str, ...]
-
-
-def _told(run: Run, jobs: Sequence[SlurmJob]) -> _Told:
+def _added(run: Run, jobs: Sequence[SlurmJob]) -> tuple[list[Event], int, tuple[str, ...]]:
+    """What accounting adds to a run, how many attempts the run had, and the jobs that have not ended."""
     known = read_known(run)
     events: list[Event] = []
     waiting: list[str] = []
@@ -553,7 +536,7 @@ def _told(run: Run, jobs: Sequence[SlurmJob]) -> _Told:
         if over:
             as_tasks = run.info.manifest_hash is None
             events += accounting_events(known, over, as_tasks=as_tasks)
-    return _Told(events, already, tuple(dict.fromkeys(waiting)))
+    return events, already, tuple(dict.fromkeys(waiting))
 
 
 def _by_job(jobs: Sequence[SlurmJob]) -> list[list[SlurmJob]]:
