@@ -22,7 +22,7 @@ import os
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, Literal, Protocol, TypeVar, cast, overload
+from typing import Any, Protocol, TypeVar, cast, overload
 
 from flightlog.core.errors import UsageError
 from flightlog.core.units import parse_age
@@ -33,7 +33,6 @@ from flightlog.record.span import Span, current, current_span
 from flightlog.record.task import TaskSpan
 from flightlog.session.cache.key import (
     CacheOptions,
-    Key,
     NoKey,
     ResolvedCall,
     check_ignored,
@@ -57,8 +56,6 @@ __all__ = [
 
 F = TypeVar("F", bound=Callable[..., Any])
 Store = CacheFolder | str | os.PathLike[str] | None
-
-_DEFAULT = CacheOptions()
 
 
 class Cacheable(Protocol):
@@ -145,9 +142,9 @@ def cache_options(
 
 def cached_call(
     function: Callable[..., Any],
-    args: Sequence[Any] = (),
-    kwargs: Mapping[str, Any] | None = None,
-    options: CacheOptions = _DEFAULT,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    options: CacheOptions,
     cache: CacheFolder | None = None,
 ) -> tuple[Any, CacheLookup]:
     """The result of a call, kept or computed now, and what the cache was asked; recorded in the run there is.
@@ -155,7 +152,7 @@ def cached_call(
     What `function` raises is raised. A function that is `cacheable` itself is looked up once, with these
     options.
     """
-    asked = _ask(function, args, kwargs or {}, options, cache)
+    asked = _Asked(plain_call(function, args, kwargs), options, cache)
     if asked.hit is not None:
         return asked.hit.value, asked.record()
     with asked.computing():
@@ -165,13 +162,13 @@ def cached_call(
 
 async def cached_await(
     function: Callable[..., Awaitable[Any]],
-    args: Sequence[Any] = (),
-    kwargs: Mapping[str, Any] | None = None,
-    options: CacheOptions = _DEFAULT,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    options: CacheOptions,
     cache: CacheFolder | None = None,
 ) -> tuple[Any, CacheLookup]:
     """As `cached_call`, of a coroutine function: what it gives when awaited is kept."""
-    asked = _ask(function, args, kwargs or {}, options, cache)
+    asked = _Asked(plain_call(function, args, kwargs), options, cache)
     if asked.hit is not None:
         return asked.hit.value, asked.record()
     with asked.computing():
@@ -180,16 +177,36 @@ async def cached_await(
 
 
 class _Asked:
-    """A lookup that was made; it is recorded once, when it is known whether its result could be kept."""
+    """A lookup that is made; it is recorded once, when it is known whether its result could be kept."""
 
-    def __init__(self, call: ResolvedCall, cache: CacheFolder, began_ns: int) -> None:
-        self.call, self.cache, self.began_ns = call, cache, began_ns
-        self.key: str | None = None
-        self.about: About | None = None
-        self.hit: Hit | None = None
-        self.result: Literal["hit", "miss", "bypass"] = "bypass"
-        self.reason: str | None = None
-        self.duration_s = self.cost_s = 0.0
+    hit: Hit | None = None
+    _about: About | None = None
+    _cost_s = 0.0
+
+    def __init__(self, call: ResolvedCall, options: CacheOptions, cache: CacheFolder | None) -> None:
+        self._began_ns = monotonic_ns()
+        self.call, self._cache = call, cache or _default_cache()
+        self._event = event = CacheLookup(task=short_name(call.function), result="bypass", key=None)
+        try:
+            event.key, self._about = make_key(call, options)
+            self._look(event.key, self._about, options)
+        except NoKey as error:
+            event.reason = str(error)
+        except Exception as error:  # noqa: BLE001 - whatever goes wrong here, the function can still be called
+            event.result, event.reason = "bypass", f"the lookup failed: {type(error).__name__}: {error}"
+        event.duration_s = (monotonic_ns() - self._began_ns) / 1e9
+
+    def _look(self, key: str, about: About, options: CacheOptions) -> None:
+        event = self._event
+        found = self._cache.lookup(key, about, ttl_s=options.ttl_s, recompute=options.recompute)
+        if isinstance(found, Hit):
+            self.hit, event.result = found, "hit"
+            event.saved_s, event.size_bytes = found.cost_s, found.size_bytes
+            return
+        event.reason = found.reason
+        if not found.refused:
+            event.result = "miss"
+            self._cache.note_miss(key, found, about)
 
     @contextmanager
     def computing(self) -> Iterator[None]:
@@ -200,72 +217,28 @@ class _Asked:
         except BaseException:
             self.record()
             raise
-        self.cost_s = (monotonic_ns() - began) / 1e9
+        self._cost_s = (monotonic_ns() - began) / 1e9
 
     def keep(self, value: Any) -> CacheLookup:
         """Keep what was computed, if this was a miss."""
-        if self.result != "miss" or self.key is None:
-            return self.record()
-        kept = self.cache.put(self.key, value, self.cost_s, self.about)
-        if kept.unpicklable:
-            self.result, self.reason = "bypass", kept.problem
-        elif kept.problem is not None:
-            run = current_run()
-            if run is not None:
+        event = self._event
+        if event.result == "miss" and event.key is not None:
+            kept = self._cache.put(event.key, value, self._cost_s, self._about)
+            event.size_bytes = kept.size_bytes
+            if kept.unpicklable:
+                event.result, event.reason = "bypass", kept.problem
+            elif kept.problem is not None and (run := current_run()) is not None:
                 run.recorder.count("cache_results_not_kept")
-        return self.record(kept.size_bytes)
+        return self.record()
 
-    def record(self, size_bytes: int | None = None) -> CacheLookup:
+    def record(self) -> CacheLookup:
         """Record the lookup, in the run there is."""
-        run, hit = current_run(), self.hit
-        lookup = CacheLookup(
-            timestamp="" if run is None else run.recorder.clock.iso(self.began_ns),
-            task=short_name(self.call.function),
-            result=self.result,
-            key=self.key,
-            reason=self.reason,
-            duration_s=self.duration_s,
-            saved_s=hit.cost_s if hit else None,
-            size_bytes=hit.size_bytes if hit else size_bytes,
-            task_id=_task_id(),
-            span_id=current_span().span_id or None,
-        )
+        run, event = current_run(), self._event
+        event.task_id, event.span_id = _task_id(), current_span().span_id or None
         if run is not None:
-            run.emit(lookup)
-        return lookup
-
-
-def _ask(
-    function: Callable[..., Any],
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    options: CacheOptions,
-    cache: CacheFolder | None,
-) -> _Asked:
-    began = monotonic_ns()
-    call = plain_call(function, args, kwargs)
-    asked = _Asked(call, cache or _default_cache(), began)
-    try:
-        key = make_key(call, options)
-        asked.key, asked.about = key
-        _look(asked, key, options)
-    except NoKey as error:
-        asked.reason = str(error)
-    except Exception as error:  # noqa: BLE001 - whatever goes wrong here, the function can still be called
-        asked.result, asked.reason = "bypass", f"the lookup failed: {type(error).__name__}: {error}"
-    asked.duration_s = (monotonic_ns() - began) / 1e9
-    return asked
-
-
-def _look(asked: _Asked, key: Key, options: CacheOptions) -> None:
-    found = asked.cache.lookup(key.key, key.about, ttl_s=options.ttl_s, recompute=options.recompute)
-    if isinstance(found, Hit):
-        asked.hit, asked.result = found, "hit"
-        return
-    asked.reason = found.reason
-    if not found.refused:
-        asked.result = "miss"
-        asked.cache.note_miss(key.key, found, key.about)
+            event.timestamp = run.recorder.clock.iso(self._began_ns)
+            run.emit(event)
+        return event
 
 
 def _wrap(function: Any, options: CacheOptions, store: Store) -> Any:
