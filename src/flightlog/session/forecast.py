@@ -5,9 +5,9 @@ tasks.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -18,7 +18,7 @@ from flightlog.analyze.predict.baseline import Estimate
 from flightlog.analyze.predict.predict import Model, estimate
 from flightlog.analyze.predict.schedule import ScheduleSpread, makespan, mean_of, simulate
 from flightlog.core.errors import UsageError
-from flightlog.core.text import base_name
+from flightlog.core.text import base_name, plural
 from flightlog.session.plan import ExpectedCost, Plan
 from flightlog.store.run import Run
 from flightlog.store.tables.intervals import most_at_once
@@ -96,16 +96,16 @@ def forecast(plan: Plan, model: Model, work: Workload, *, workers: int | None = 
     notes = list(model.notes)
     at_once = _at_once(plan.options)
     number, origin = _workers(plan, work, workers, at_once)
-    durations, memory = _estimates(work.calls, model)
-    known = [place for place, each in enumerate(durations) if each is not None]
+    calls = _estimated(work.calls, model)
+    known = [place for place, one in enumerate(calls) if one.duration is not None]
     if not known:
         names = ", ".join(sorted({call.task for call in work.calls})[:5])
         raise UsageError(
             f"history knows too little of the tasks of this plan ({names}) to say how long it takes: at "
             "least five completed attempts of a name are needed"
         )
-    _say_unknown(work, durations, notes)
-    estimates = [each for each in durations if each is not None]
+    _say_unknown(work, calls, notes)
+    estimates = [one.duration for one in calls if one.duration is not None]
     after = _renumbered(work.after, known)
     slots = number * at_once
     handover = _handover(work)
@@ -143,32 +143,37 @@ def forecast(plan: Plan, model: Model, work: Workload, *, workers: int | None = 
         work_s=sum(map(mean_of, estimates)),
         around_s=work.around_s,
         handover_s=handover,
-        memory=_memory(plan, work.calls, memory, at_once),
+        memory=_memory(plan, calls, at_once),
         cost=cost,
         cost_low=low,
         cost_high=high,
-        tasks=_tasks(work.calls, durations, memory),
+        tasks=_tasks(calls),
         notes=notes,
     )
 
 
-def _estimates(
-    calls: Sequence[PlannedCall], model: Model
-) -> tuple[list[Estimate | None], list[Estimate | None]]:
-    """Duration and memory of each call; equal calls are asked for once."""
-    import msgspec
+class EstimatedCall(NamedTuple):
+    """A call, and what history says of its duration and memory; None where it knows too little."""
 
-    known: dict[tuple[str, str | None, bytes], tuple[Estimate | None, Estimate | None]] = {}
+    call: PlannedCall
+    duration: Estimate | None
+    memory: Estimate | None
+
+
+def _estimated(calls: Sequence[PlannedCall], model: Model) -> list[EstimatedCall]:
+    """Duration and memory of each call; equal calls are asked for once."""
+    known: dict[tuple[str, str | None, bytes], EstimatedCall] = {}
     found = []
     for call in calls:
         key = call.task, call.component, msgspec.json.encode(call.args)
         if key not in known:
-            known[key] = (
+            known[key] = EstimatedCall(
+                call,
                 estimate(model.duration_s, call.task, call.args, component=call.component),
                 estimate(model.peak_memory_bytes, call.task, call.args, component=call.component),
             )
         found.append(known[key])
-    return [each for each, _ in found], [each for _, each in found]
+    return found
 
 
 def _at_once(options: Mapping[str, Any]) -> int:
@@ -189,11 +194,10 @@ def _workers(plan: Plan, work: Workload, given: int | None, at_once: int) -> tup
     )
 
 
-def _say_unknown(work: Workload, durations: Sequence[Estimate | None], notes: list[str]) -> None:
-    unknown = Counter(call.task for call, each in zip(work.calls, durations, strict=True) if each is None)
+def _say_unknown(work: Workload, calls: Sequence[EstimatedCall], notes: list[str]) -> None:
+    unknown = Counter(one.call.task for one in calls if one.duration is None)
     for name, count in unknown.most_common(5):
-        calls = f"{count:,} call{'s' * (count != 1)} of {name}"
-        notes.append(f"not counted: {calls}, of which history knows too little")
+        notes.append(f"not counted: {plural(count, 'call')} of {name}, of which history knows too little")
     if len(unknown) > 5:
         notes.append(f"not counted: the calls of {len(unknown) - 5:,} further names")
     if work.cut:
@@ -215,10 +219,8 @@ def _handover(work: Workload) -> float:
     return max(0.0, work.span_s - alone) * work.workers / max(1, len(work.durations))
 
 
-def _memory(
-    plan: Plan, calls: Sequence[PlannedCall], memory: Sequence[Estimate | None], at_once: int
-) -> MemoryForecast | None:
-    known = [(each, call) for each, call in zip(memory, calls, strict=True) if each is not None]
+def _memory(plan: Plan, calls: Sequence[EstimatedCall], at_once: int) -> MemoryForecast | None:
+    known = [(one.memory, one.call) for one in calls if one.memory is not None]
     if not known:
         return None
     largest = sorted(known, key=lambda pair: -pair[0].high)[:at_once]
@@ -252,25 +254,23 @@ def _cost(plan: Plan, workers: int, wall: ScheduleSpread) -> tuple[ExpectedCost,
     return cost, price * hours[1], price * hours[2]
 
 
-def _tasks(
-    calls: Sequence[PlannedCall], durations: Sequence[Estimate | None], memory: Sequence[Estimate | None]
-) -> dict[str, TaskForecast]:
-    places: dict[str, list[int]] = {}
-    for place, call in enumerate(calls):
-        places.setdefault(call.task, []).append(place)
+def _tasks(calls: Sequence[EstimatedCall]) -> dict[str, TaskForecast]:
+    by_name: dict[str, list[EstimatedCall]] = {}
+    for one in calls:
+        by_name.setdefault(one.call.task, []).append(one)
     return {
         name: TaskForecast(
             calls=len(mine),
-            work_s=sum(mean_of(each) for place in mine if (each := durations[place]) is not None),
-            duration_s=_most(durations, mine),
-            peak_memory_bytes=_most(memory, mine),
+            work_s=sum(mean_of(one.duration) for one in mine if one.duration is not None),
+            duration_s=_most(one.duration for one in mine),
+            peak_memory_bytes=_most(one.memory for one in mine),
         )
-        for name, mine in sorted(places.items())
+        for name, mine in sorted(by_name.items())
     }
 
 
-def _most(estimates: Sequence[Estimate | None], places: Sequence[int]) -> ScheduleSpread | None:
-    known = [each for place in places if (each := estimates[place]) is not None]
+def _most(estimates: Iterable[Estimate | None]) -> ScheduleSpread | None:
+    known = [each for each in estimates if each is not None]
     most = max(known, key=lambda each: each.expected, default=None)
     return None if most is None else ScheduleSpread(expected=most.expected, low=most.low, high=most.high)
 

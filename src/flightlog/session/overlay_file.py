@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 SUFFIX = ".advised.yaml"
 _MARK = "# Written by `flightlog advise --apply`, which may replace it; content "
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]*(?: [A-Za-z0-9_.-]+)*")
-_KINDS = {"components": "component", "tasks": "task", "targets": "target"}
+_KINDS = ("components", "tasks", "targets")
 
 
 def pick_overlay(
@@ -199,11 +199,11 @@ def _problem(manifest: Manifest, path: str, value: str) -> str | None:
     if kind not in _KINDS or not name or not all(keys):
         return "an overlay sets what a component, a task or a target has"
     if manifest.tree.get(kind, name) is None and kind != "tasks":
-        return f"{manifest.name} has no {_KINDS[kind]} {name!r}"
-    over: Any = _word(value)
+        return f"{manifest.name} has no {kind.removesuffix('s')} {name!r}"
+    over = Node(value, 1)
     for key in (*reversed(keys), name, kind):
-        over = {key: over}
-    found = problems_of(manifest, read_tree("".join(_yaml(over)), "advice"), "advice")
+        over = Node({key: over}, 1)
+    found = problems_of(manifest, over, "advice")
     return found[0].text if found else None
 
 
