@@ -14,7 +14,7 @@ from __future__ import annotations
 import dis
 import functools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from importlib.util import resolve_name
 from types import CodeType, FunctionType, GetSetDescriptorType, MemberDescriptorType, ModuleType
@@ -229,26 +229,19 @@ def _class(out: Digester, cls: type) -> None:
     for base in (type(cls), *cls.__bases__):
         walk(out, base)
     for name, member in sorted(vars(cls).items()):
-        for part in _code_of(member):
-            out.text(b"n", name)
-            _refer(out, part)
-            break
-        else:
-            if not _is_dunder(name) and not isinstance(member, MemberDescriptorType | GetSetDescriptorType):
-                out.text(b"n", name)
-                _refer(out, member)
-
-
-def _code_of(member: Any) -> Iterator[Any]:
-    """The functions and classes in a class's member; none where it is a value."""
-    if isinstance(member, FunctionType | type):
-        yield member
-    elif isinstance(member, staticmethod | classmethod):
-        yield member.__func__
-    elif isinstance(member, property):
-        yield tuple(part for part in (member.fget, member.fset, member.fdel) if part is not None)
-    elif isinstance(member, functools.cached_property):
-        yield member.func
+        part = member
+        if isinstance(member, staticmethod | classmethod):
+            part = member.__func__
+        elif isinstance(member, property):
+            part = tuple(part for part in (member.fget, member.fset, member.fdel) if part is not None)
+        elif isinstance(member, functools.cached_property):
+            part = member.func
+        elif not isinstance(member, FunctionType | type) and (
+            _is_dunder(name) or isinstance(member, MemberDescriptorType | GetSetDescriptorType)
+        ):
+            continue
+        out.text(b"n", name)
+        _refer(out, part)
 
 
 # --- code objects
