@@ -27,7 +27,7 @@ def around(tmp_path):
     environ = {"FOLDER": str(tmp_path / "hush"), "TOKEN": "hush"}
     manifest = parse_manifest(MANIFEST, tmp_path / "flightlog.yaml")
     whole, written = (manifest.resolved(environ, raw=raw) for raw in (False, True))
-    return TaskDefaults.of(whole, tmp_path, environ, written).choose("write").around
+    return TaskDefaults(whole, tmp_path, environ, written).choose("write").around
 
 
 def test_outputs_are_recorded_as_the_manifest_writes_them_and_never_with_what_variables_hold(

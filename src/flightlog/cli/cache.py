@@ -164,4 +164,4 @@ def _of_manifest() -> str | None:
         return None
     except UsageError:  # no manifest, or no telling which target
         return None
-    return local_cache(contents, manifest.path.parent)
+    return local_cache(contents, manifest.path.parent, os.environ)

@@ -270,7 +270,7 @@ class Session(Displayed):
             run.on_end(self._run_ends)
         self._engine.start(str(run.path) if run is not None else None, self._tracker)
         written = self.manifest.resolved(self._environ, self.target, raw=True)
-        defaults = TaskDefaults.of(contents, self.manifest.path.parent, self._environ, written)
+        defaults = TaskDefaults(contents, self.manifest.path.parent, self._environ, written)
         dumps = getattr(self._engine, "dumps", plain_dumps)
         self._client = Client(self._tracker, run, defaults, next_id, self._progress, dumps)
 

@@ -47,37 +47,21 @@ class TaskOptions(Struct, frozen=True, kw_only=True):
     preparation: Preparation | None
 
 
-class TaskDefaults(Struct, frozen=True, kw_only=True):
-    """What a manifest says of tasks. Folders in it count from its own; `folder` is that."""
+class TaskDefaults:
+    """What a manifest says of tasks."""
 
-    tasks: Mapping[str, TaskEntry] = {}
-    written: Mapping[str, TaskEntry] = {}
-    """The tasks with their variables unexpanded: what is stored of them."""
-    components: Mapping[str, Component] = {}
-    folder: Path = Path()
-    local_cache: str | None = None
-
-    @classmethod
-    def of(
-        cls,
-        contents: Contents,
-        folder: Path,
-        environ: Mapping[str, str] | None = None,
-        written: Contents | None = None,
-    ) -> TaskDefaults:
-        """Those of a manifest that lies in a folder. `FLIGHTLOG_CACHE_DIR` comes before its `local_cache`.
+    def __init__(
+        self, contents: Contents, folder: Path, environ: Mapping[str, str], written: Contents | None = None
+    ) -> None:
+        """The manifest lies in this folder, from which those that it names count. `FLIGHTLOG_CACHE_DIR` comes
+        before its `local_cache`.
 
         `written` is the same manifest with its variables unexpanded: outputs are recorded as they stand
         there. Without it they are recorded as they stand in `contents`.
         """
-        environ = os.environ if environ is None else environ
-        return cls(
-            tasks=contents.tasks,
-            written={} if written is None else written.tasks,
-            components=contents.components,
-            folder=folder,
-            local_cache=local_cache(contents, folder, environ),
-        )
+        self._contents, self._written, self._folder = contents, written or contents, folder
+        self._cache_folder = local_cache(contents, folder, environ)
+        self._is_prepared = any(one.env or one.preload_script for one in contents.components.values())
 
     # Nothing can change the default.
     def choose(self, task: str, request: TaskRequest = TaskRequest()) -> TaskOptions:  # noqa: B008
@@ -85,12 +69,12 @@ class TaskDefaults(Struct, frozen=True, kw_only=True):
         sense.
         """
         _, component, tag, retries, timeout_s = request
-        entry = self.tasks.get(task, _NOTHING)
+        components, entry = self._contents.components, self._contents.tasks.get(task, _NOTHING)
         if component is not None and tag is not None and component != self._tagged(tag):
             raise UsageError(f"component={component!r} and tag={tag!r} are two names of one thing: give one")
         chosen = component or self._tagged(tag) or entry.component
-        if chosen is not None and chosen not in self.components:
-            raise UsageError(_unknown(chosen, self.components))
+        if chosen is not None and chosen not in components:
+            raise UsageError(_unknown(chosen, components))
         if retries is not None and not (isinstance(retries, Integral) and retries >= 0):
             raise UsageError(f"retries={retries!r} is no number of further attempts: give 0 or more")
         if timeout_s is not None and not (isinstance(timeout_s, Real) and timeout_s > 0):
@@ -101,21 +85,26 @@ class TaskDefaults(Struct, frozen=True, kw_only=True):
             retries=int(retries) if retries is not None else entry.retries or 0,
             timeout_s=float(timeout_s) if timeout_s is not None else entry.timeout_s,
             around=self._around(task, entry),
-            preparation=self._preparation(chosen),
+            preparation=self._preparation(chosen or ""),
         )
 
-    def _preparation(self, component: str | None) -> Preparation | None:
-        if not any(map(needs_preparation, self.components.values())):
+    def _preparation(self, name: str) -> Preparation | None:
+        """If one component needs workers that are prepared, tasks of the others get workers without its
+        variables.
+        """
+        if not self._is_prepared:
             return None
-        return Preparation.of(
-            component or "", self.components.get(component or "", _NO_COMPONENT), self.folder
-        )
+        component = self._contents.components.get(name, _NO_COMPONENT)
+        script = component.preload_script
+        path = None if script is None else _absolute(script, self._folder)
+        return Preparation(component=name, env=component.env, script=path, home=os.getpid())
 
     def _tagged(self, tag: str | None) -> str | None:
         """The component of this name, or else the one that has it among its tags."""
-        if tag is None or tag in self.components:
+        components = self._contents.components
+        if tag is None or tag in components:
             return tag
-        found = [name for name, component in self.components.items() if tag in component.tags]
+        found = [name for name, component in components.items() if tag in component.tags]
         if len(found) > 1:
             raise UsageError(
                 f"tag={tag!r} is that of several components, {', '.join(found)}: give one of their names"
@@ -124,33 +113,29 @@ class TaskDefaults(Struct, frozen=True, kw_only=True):
 
     def _around(self, task: str, entry: TaskEntry) -> Around:
         how = Cache() if entry.cache is True else entry.cache or None
+        written = self._written.tasks.get(task, entry)
         off = f"the manifest says `cache: false` of {task}" if entry.cache is False else None
         return Around(
-            folder=self.local_cache,
+            folder=self._cache_folder,
             home=os.getpid(),
             cache=None
             if how is None
             else CacheOptions(version=how.version, ignore=how.ignore, ttl_s=how.ttl_s),
             own_cache=None if off is None else CacheOptions(bypass=off),
-            store=None if how is None or how.store is None else _absolute(how.store, self.folder),
-            outputs=self._outputs(task, entry),
-        )
-
-    def _outputs(self, task: str, entry: TaskEntry) -> tuple[Output, ...]:
-        written = self.written.get(task, entry).outputs
-        return tuple(
-            Output(path, text if text != path else None)
-            for path, text in zip(entry.outputs, written, strict=True)
+            store=None if how is None or how.store is None else _absolute(how.store, self._folder),
+            outputs=tuple(
+                Output(path, text if text != path else None)
+                for path, text in zip(entry.outputs, written.outputs, strict=True)
+            ),
         )
 
 
-def local_cache(contents: Contents, folder: Path, environ: Mapping[str, str] | None = None) -> str | None:
+def local_cache(contents: Contents, folder: Path, environ: Mapping[str, str]) -> str | None:
     """Where `cacheable` functions keep their results by the environment, else by a manifest in a folder;
     absolute.
 
     None where neither says.
     """
-    environ = os.environ if environ is None else environ
     chosen = cache_folder(environ)
     if chosen is not None:
         return str(chosen.absolute())
@@ -188,20 +173,6 @@ class Preparation(Struct, frozen=True, kw_only=True):
     """A Python file, absolute."""
     home: int
     """The session's process: where tasks run in threads of it, its environment is left alone."""
-
-    @classmethod
-    def of(cls, name: str, component: Component, folder: Path) -> Preparation:
-        """That of a component in a manifest that lies in a folder."""
-        script = component.preload_script
-        path = None if script is None else str(folder / expanded(script))
-        return cls(component=name, env=component.env, script=path, home=os.getpid())
-
-
-def needs_preparation(component: Component) -> bool:
-    """Whether workers are prepared for a component. If one needs that, tasks of the others get workers
-    without its variables.
-    """
-    return bool(component.env) or component.preload_script is not None
 
 
 def prepared(preparation: Preparation | None, call: bytes) -> bytes:
