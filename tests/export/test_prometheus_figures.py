@@ -40,7 +40,7 @@ from flightlog.export.prometheus.families import (
     families,
     label,
 )
-from flightlog.export.prometheus.watch import FAILURE_KINDS, MAX_PLACES, TASK_NAMES, RunWatch, TaskStates
+from flightlog.export.prometheus.watch import FAILURE_KINDS, MAX_PLACES, TASK_NAMES, RunWatch
 from flightlog.store import layout
 from flightlog.store.headline import headline_bytes, headline_of
 from flightlog.store.liveness import Observer, here
@@ -96,30 +96,18 @@ def lives(draw) -> list[Event]:
 @settings(max_examples=10)
 @given(lives())
 def test_tasks_are_where_the_summary_says_they_are(events: list[Event]) -> None:
-    tasks = TaskStates()
-    for event in events:
-        tasks.add(event)
     with TemporaryDirectory(prefix="flightlog-test-") as folder:
-        summary = summarize(Run(make_run(Path(folder), events))).tasks
-    assert tasks.states() == {
+        path = make_run(Path(folder), events)
+        found, summary = RunWatch(path).look(NOW), summarize(Run(path)).tasks
+    assert found.tasks == {
         "pending": summary.pending,
         "running": summary.running,
         "completed": summary.completed,
         "failed": summary.failed,
         "cancelled": summary.cancelled,
     }
-    assert tasks.events["submitted"] == summary.submitted
-    assert tasks.events["retried"] == summary.retried
-
-
-@given(lives())
-def test_counts_of_events_never_go_down(events: list[Event]) -> None:
-    tasks = TaskStates()
-    before = dict(tasks.events)
-    for event in events:
-        tasks.add(event)
-        assert all(tasks.events[name] >= number for name, number in before.items())
-        before = dict(tasks.events)
+    assert found.task_events["submitted"] == summary.submitted
+    assert found.task_events["retried"] == summary.retried
 
 
 @given(st.lists(st.floats(0, 1e6)))
@@ -264,9 +252,10 @@ def test_a_look_reads_only_what_is_new(tmp_path: Path) -> None:
                 pass
             found = watch.look(here())
             assert (found.tasks["completed"], found.workers) == (number + 1, 1)
-        taken = [following.scan.read for following, _ in watch._streams]
+        following = watch._streams._following.values()
+        taken = [one.scan.read for one in following]
         watch.look(here())
-        assert [following.scan.read for following, _ in watch._streams] == taken
+        assert [one.scan.read for one in following] == taken
         with run.task("simulate"):
             inside = watch.look(here())
             assert (inside.tasks["running"], inside.status, inside.ended_s) == (1, "running", None)

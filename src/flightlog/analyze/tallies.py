@@ -75,12 +75,12 @@ Key = tuple[str, str, int, str]
 
 
 class Newest(Generic[T]):
-    """Keeps the `limit` items with the greatest keys."""
+    """Keeps the `limit` items with the greatest keys; `dropped` is called for every other."""
 
-    __slots__ = ("_bar", "_kept", "_limit")
+    __slots__ = ("_bar", "_dropped", "_kept", "_limit")
 
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
+    def __init__(self, limit: int, dropped: Callable[[T], None] | None = None) -> None:
+        self._limit, self._dropped = limit, dropped
         self._kept: list[tuple[Key, T]] = []
         self._bar: Key = ("", "", -2, "")
 
@@ -90,15 +90,19 @@ class Newest(Generic[T]):
 
     def add(self, key: Key, item: T) -> None:
         """Take an item, or leave it where enough newer ones are known."""
-        if key <= self._bar:
-            return
-        self._kept.append((key, item))
-        if len(self._kept) >= 4 * self._limit:
-            self._shrink()
+        if key > self._bar:
+            self._kept.append((key, item))
+            if len(self._kept) >= 4 * self._limit:
+                self._shrink()
+        elif self._dropped is not None:
+            self._dropped(item)
 
     def _shrink(self) -> None:
         self._kept.sort(key=lambda pair: pair[0])  # they come nearly in order, so this is cheap
         if len(self._kept) > self._limit:
+            if self._dropped is not None:
+                for _, item in self._kept[: -self._limit]:
+                    self._dropped(item)
             del self._kept[: -self._limit]
             self._bar = self._kept[0][0]
 

@@ -3,7 +3,6 @@ arrival."""
 
 from __future__ import annotations
 
-import math
 from random import Random
 
 import pytest
@@ -13,28 +12,13 @@ from hypothesis import strategies as st
 from flightlog.analyze.live import tasks as durations_module
 from flightlog.analyze.live.levels import KEPT, KEPT_S, POINTS, WIDTH, Level, Sampled
 from flightlog.analyze.live.results import args_text
-from flightlog.analyze.live.tasks import EXACT, NAMES, DurationSketch, ExactSum, TaskNames
+from flightlog.analyze.live.tasks import EXACT, NAMES, DurationSketch, TaskNames
 from flightlog.analyze.tallies import Newest
 from flightlog.core.stats import distribution
 from flightlog.core.text import cut, cut_end, first_line
 from flightlog.core.time import SECOND
 
 SECONDS = st.floats(0, 1e6, allow_nan=False)
-
-
-@given(st.lists(st.floats(-1e300, 1e300, allow_nan=False), max_size=40), st.integers(1, 60))
-def test_a_sum_of_many_is_rounded_once(values: list[float], times: int) -> None:
-    found = ExactSum()
-    for value in values * times:
-        found.add(value)
-    assert found.value() == math.fsum(values * times)
-
-
-def test_a_sum_beyond_all_floats_is_infinite() -> None:
-    found = ExactSum()
-    for _ in range(1_000):
-        found.add(1.7e308)
-    assert found.value() == math.inf
 
 
 @given(st.lists(SECONDS, min_size=1, max_size=200))
@@ -58,11 +42,10 @@ def test_quantiles_of_very_many_durations_are_within_a_percent_and_the_rest_is_e
     found, known = DurationSketch(), distribution(values)
     for value in values:
         found.add(value)
-    assert (found.count, found.total, found.mean, found.max) == (
-        known.count,
-        known.total,
-        known.mean,
-        known.max,
+    assert (found.count, found.max) == (known.count, known.max)
+    assert (found.total, found.mean) == (
+        pytest.approx(known.total, rel=1e-9),
+        pytest.approx(known.mean, rel=1e-9),
     )
     assert found.quantile(0.5) == pytest.approx(known.p50, rel=0.01)
     assert found.quantile(0.95) == pytest.approx(known.p95, rel=0.01)
@@ -155,15 +138,15 @@ def test_samples_of_days_take_the_memory_of_minutes() -> None:
 def test_names_beyond_all_bounds_count_together_and_long_ones_stay_apart() -> None:
     names = TaskNames()
     for n in range(NAMES + 10):
-        names.of(f"name {n}").submitted += 1
-    assert (len(names), sum(one.submitted for one in names.all()), names.all()[-1].submitted) == (
+        names.of(f"name {n}").counts["submitted"] += 1
+    assert (len(names), names.totals()["submitted"], names.all()[-1].counts["submitted"]) == (
         NAMES,
         NAMES + 10,
         10,
     )
     long = TaskNames()
     for tail in "ab":
-        long.of("x" * 1_000_000 + tail).submitted += 1
+        long.of("x" * 1_000_000 + tail).counts["submitted"] += 1
     assert ([len(one.name) for one in long.all()], len(long.results()[0].name)) == ([393, 393], 200)
 
 

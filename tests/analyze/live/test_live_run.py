@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from flightlog.analyze.live.follow import GONE, FollowedRun
 from flightlog.analyze.live.results import LiveState
+from flightlog.analyze.live.tasks import BARS
 from flightlog.analyze.report.report import Report, report_on
 from flightlog.core.stats import distribution
 from flightlog.core.time import SECOND, moment
@@ -42,6 +43,7 @@ from flightlog.events.devices import DeviceMemory
 from flightlog.store import layout
 from flightlog.store.headline import headline_bytes, headline_of
 from flightlog.store.run import Run
+from flightlog.store.tables.run_tables import open_tables
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 LATER = (moment(START) or 0) / SECOND + 300
@@ -211,6 +213,77 @@ def test_reading_in_pieces_and_at_once_give_the_same_state(
     _spread(path, pieces, cuts, follower.update)
     together, apart = (_but_waiting(one.update()) for one in (follower, FollowedRun(path, now=lambda: LATER)))
     assert together == apart
+
+
+_BY_NAME = """
+SELECT task, count(*) FILTER (depends_on IS NOT NULL), count(*) FILTER (state = 'completed'),
+    count(*) FILTER (state = 'failed' AND NOT retried), count(*) FILTER (state = 'cancelled'),
+    count(*) FILTER (state = 'running'), count(*) FILTER (retried),
+    max(duration_s) FILTER (state = 'completed')
+FROM attempts GROUP BY task
+"""
+_OVER = """
+SELECT task_id, attempt, CASE WHEN retried AND state = 'failed' THEN 'retried' ELSE state END, worker
+FROM attempts WHERE state NOT IN ('pending', 'running')
+"""
+_WAITING = """
+SELECT count(DISTINCT task_id) FROM attempts WHERE state = 'pending' AND depends_on IS NOT NULL
+    AND task_id NOT IN (SELECT task_id FROM attempts WHERE state <> 'pending')
+"""
+
+
+@given(seed=st.integers(0, 2**32), cuts=st.sets(st.integers(0, 200), max_size=8))
+@settings(max_examples=10)
+def test_late_doubled_and_disordered_lines_count_as_in_the_tables_of_the_finished_run(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, cuts: set[int]
+) -> None:
+    path = make_run(tmp_path_factory.mktemp("followed"), **_ending(seed))
+    dice, events = Random(seed), Shape(seed).events()
+    events += [msgspec.structs.replace(event) for event in events if dice.random() < 0.3]
+    pieces = [(dice.choice("abc"), event) for event in events if type(event).stream in {"tasks", "spans"}]
+    dice.shuffle(pieces)
+    follower = FollowedRun(path, now=lambda: LATER)
+    _spread(path, pieces, cuts, follower.update)
+    state = follower.update()
+    with open_tables([Run(path)]) as tables:
+        by_name = tables.execute(_BY_NAME).fetchall()
+        over = tables.execute(_OVER).fetchall()
+        waiting = tables.scalar(_WAITING)
+        spans = tables.execute("SELECT name, count(*) FILTER (NOT open) FROM spans GROUP BY name").fetchall()
+    assert sorted(by_name) == sorted(
+        (
+            one.name,
+            one.submitted,
+            one.completed,
+            one.failed,
+            one.cancelled,
+            one.running,
+            one.retried,
+            one.max_s,
+        )
+        for one in state.names
+    )
+    assert sorted(over, key=str) == sorted(
+        ((one.task_id, one.attempt, one.state, one.worker) for one in state.recent), key=str
+    )
+    assert sorted(spans) == sorted((one.name, one.ended) for one in state.spans)
+    assert state.progress.waiting == waiting
+
+
+def test_workers_have_ended_what_was_read_after_newer_attempts(tmp_path: Path) -> None:
+    times = [*range(4 * BARS, 8 * BARS), *range(4 * BARS)]
+    path = make_run(tmp_path, [completed(f"t{n}", n / 100, 0.01, "w1") for n in times])
+    state = FollowedRun(path, now=lambda: LATER).update()
+    assert [(one.worker, one.ended) for one in state.workers] == [("w1", len(times))]
+
+
+def test_a_task_that_begins_once_more_under_its_number_runs_once(tmp_path: Path) -> None:
+    events = [submitted("t", 0), started("t", 1, "w1"), started("t", 4, "w2")]
+    state = FollowedRun(make_run(tmp_path, events, **_RUNNING), now=now_at(9)).update()
+    assert (state.progress.running, [(one.worker, one.elapsed_s) for one in state.doing]) == (
+        1,
+        [("w2", 5.0)],
+    )
 
 
 def _but_waiting(state: LiveState) -> LiveState:

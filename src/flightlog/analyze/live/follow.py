@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from flightlog.analyze.live.levels import WINDOW
-from flightlog.analyze.live.recent import COLOURS, live_timeline
+from flightlog.analyze.live.recent import live_timeline
 from flightlog.analyze.live.results import LINE, NAME, LiveState, LogLine, Progress, args_text
 from flightlog.analyze.live.state import LiveTotals
 from flightlog.core.errors import FlightlogError
@@ -145,10 +145,9 @@ class FollowedRun:
         started, until = moment(info.start_time), moment(ended) if over else now_ns
         heard = moment(latest(*beats))
         window = _window(started, until if until is not None else now_ns)
-        retried = found.retried()
         partly = not self._streams.caught_up
-        running = [] if partly else found.tasks.running()
-        cost, currency = found.cost.total(found.workers, info.provider, started, until, over=over)
+        running = [] if partly else list(found.tasks.running.values())
+        cost = found.cost.summary(found.workers, info.provider, started, until, over=over)
         reading = self._streams.read
         self._note_change(status, info.end_time, info.error, reading)
         return LiveState(
@@ -169,18 +168,14 @@ class FollowedRun:
             hosts=found.machines.hosts(until),
             devices=found.machines.devices(until),
             doing=[] if partly else found.doing(until),
-            failures=found.failures.results(retried),
+            failures=found.failures.results(found.tasks),
             slowest=found.slowest(),
-            recent=found.recent(retried),
+            recent=found.recent(),
             timeline=live_timeline(
-                found.tasks.last.items(),
+                found.tasks,
                 running,
-                retried,
-                names=found.tasks.names.busiest(COLOURS),
                 until=until if until is not None else now_ns,
-                attempts=found.tasks.attempts,
                 workers=len(found.workers),
-                failures=sum(one.failed + one.retried for one in found.tasks.names.all()),
             ),
             concurrency=found.concurrency(window),
             cpu=found.machines.cpu(window),
@@ -190,8 +185,8 @@ class FollowedRun:
             cache_lookups=found.lookups["hit"] + found.lookups["miss"]
             if any(found.lookups.values())
             else None,
-            cost=cost,
-            currency=currency,
+            cost=cost.total,
+            currency=cost.currency,
             log=found.log.lines(_life(info, status, ended)),
             problems=self._problems(run, None if over or heard is None else (now_ns - heard) / SECOND),
             changed=self._changed,
@@ -305,10 +300,13 @@ Signature = frozenset[tuple[str, int, int]]
 
 
 class Streams:
-    """Gives every event once. A reading that is cut short goes on at the next call. Not thread-safe."""
+    """Gives every event once. A reading that is cut short goes on at the next call. Not thread-safe.
 
-    def __init__(self, run: Path) -> None:
-        self._run = run
+    `only` are the streams to read; None means all.
+    """
+
+    def __init__(self, run: Path, only: Collection[str] | None = None) -> None:
+        self._run, self._only = run, only
         self._following: dict[str, Following] = {}
         self._under_way: dict[str, Iterator[AnyEvent | None]] = {}
         self._done: set[str] = set()
@@ -333,6 +331,11 @@ class Streams:
     def last(self) -> str | None:
         """The latest timestamp of all events; null where there is none."""
         return max((following.last for following in self._following.values() if following.last), default=None)
+
+    @property
+    def skipped(self) -> int:
+        """Lines passed over so far because they hold no event."""
+        return sum(following.skipped for following in self._following.values())
 
     def problems(self, writers: Iterable[WriterInfo], *, over: bool) -> list[str]:
         """What could not be read or is lost, in sentences, in the words of the report.
@@ -402,7 +405,11 @@ class Streams:
         return taken
 
     def _begin(self, *, over: bool) -> bool:
-        parts = find_parts(self._run)
+        parts = {
+            stream: files
+            for stream, files in find_parts(self._run).items()
+            if self._only is None or stream in self._only
+        }
         signature = None
         if over:
             signature = _signature(parts)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 from flightlog.analyze.charts.results import Bars, Timeline, TimelineMark, TimelineRow
 from flightlog.analyze.failures import cause_of
 from flightlog.analyze.live.results import LINE, NAME, TRACEBACK, Failed, LogLine, args_text
-from flightlog.analyze.live.tasks import EndedAttempt, LiveAttempt
+from flightlog.analyze.live.tasks import Attempt, LiveTasks
 from flightlog.analyze.tallies import Newest
 from flightlog.core.text import cut, cut_end, first_line
 from flightlog.core.time import SECOND, timestamp_of
@@ -20,12 +20,8 @@ from flightlog.events import (
     JobAccounted,
     JobStarted,
     TaskCancelled,
-    TaskCompleted,
-    TaskEnded,
-    TaskEvent,
     TaskFailed,
     TaskRetried,
-    TaskStarted,
     UserEvent,
     WorkerLaunched,
     WorkerLost,
@@ -33,7 +29,6 @@ from flightlog.events import (
     WorkerRemoved,
     kind_of,
 )
-from flightlog.events.declarations import attempt_key
 from flightlog.events.devices import DeviceMemory
 from flightlog.store.read.lines import AnyEvent
 
@@ -208,8 +203,8 @@ class LiveFailures:
             for failed, told, elsewhere, of_run in self._causes.values()
         )
 
-    def results(self, retried: Mapping[str, str]) -> list[Failed]:
-        """The newest first; `retried` has the arguments of retried attempts, by key."""
+    def results(self, tasks: LiveTasks) -> list[Failed]:
+        """The newest first; `tasks` knows which were retried, and the arguments of attempts."""
         told = {
             (event.task_id, event.attempt or 1): event
             for event in reversed(self._told.items())
@@ -222,7 +217,9 @@ class LiveFailures:
             same = (task.task_id, task.attempt)
             taken.add(same)
             causes.add(cause_of(task.fingerprint, task.error_type, task.error_message))
-            found.append((task.timestamp, _of_task(task, told.get(same), attempt_key(task) in retried)))
+            found.append(
+                (task.timestamp, _of_task(task, told.get(same), tasks.find(task.task_id, task.attempt)))
+            )
         for event in self._told.items():
             if event.task_id is not None and (event.task_id, event.attempt or 1) in taken:
                 continue
@@ -231,12 +228,12 @@ class LiveFailures:
                 and cause_of(event.fingerprint, event.error_type, event.message) in causes
             ):
                 continue  # the error of a task that ended the run, too
-            found.append((event.timestamp, _of_failure(event, retried)))
+            found.append((event.timestamp, _of_failure(event, tasks)))
         found.sort(key=lambda one: one[0], reverse=True)
         return [failed for _, failed in found[:LISTED]]
 
 
-def _of_task(task: TaskFailed, told: Failure | None, retried: bool) -> Failed:
+def _of_task(task: TaskFailed, told: Failure | None, known: Attempt | None) -> Failed:
     return Failed(
         at=task.timestamp,
         task=cut(task.task, NAME),
@@ -247,25 +244,26 @@ def _of_task(task: TaskFailed, told: Failure | None, retried: bool) -> Failed:
         error_type=_short(task.error_type),
         message=cut(task.error_message or "", _MESSAGE),
         traceback=None if told is None else _text_of(told),
-        retried=retried,
+        retried=known is not None and known.retried,
         fingerprint=_short(task.fingerprint),
     )
 
 
-def _of_failure(event: Failure, retried: Mapping[str, str]) -> Failed:
+def _of_failure(event: Failure, tasks: LiveTasks) -> Failed:
     attempt = event.attempt or 1
-    key = event.task_id if attempt == 1 else f"{event.task_id}\0{attempt}"
+    known = tasks.find(event.task_id or "", attempt)
+    retried = known is not None and known.retried
     return Failed(
         at=event.timestamp,
         task=cut(event.task, NAME) if event.task else {"run": "the run"}.get(event.scope, f"a {event.scope}"),
         task_id=_short(event.task_id),
         attempt=attempt,
-        args=retried.get(key or "", ""),
+        args=args_text(tasks.args_of(known)) if known is not None and retried else "",
         worker=_short(event.worker),
         error_type=_short(event.error_type),
         message=cut(event.message or "", _MESSAGE),
         traceback=_text_of(event),
-        retried=key in retried,
+        retried=retried,
         fingerprint=_short(event.fingerprint),
     )
 
@@ -284,56 +282,36 @@ COLOURS = 10
 NOWHERE = "no worker"
 
 
-STATES: dict[type[TaskEvent], str] = {
-    TaskCompleted: "completed",
-    TaskFailed: "failed",
-    TaskCancelled: "cancelled",
-}
-
-
 class _Bar(NamedTuple):
     begin: int
     end: int
-    worker: str
-    name: str
-    state: str
-    task_id: str
-    attempt: int
-    text: str
+    one: Attempt
 
 
 def live_timeline(
-    last: Sequence[EndedAttempt],
-    running: Iterable[LiveAttempt],
-    retried: Collection[str],
-    *,
-    names: Sequence[str],
-    until: int,
-    attempts: int,
-    workers: int,
-    failures: int,
+    tasks: LiveTasks, running: Iterable[Attempt], *, until: int, workers: int
 ) -> Timeline | None:
-    """Lanes of workers, by name; null where nothing ran whose time is known.
-
-    `names` are those that have a colour of their own; all others have none.
-    """
-    bars = [bar for done in last if (bar := _ended(done, retried)) is not None]
+    """The last attempts in rows of their workers, by name; null where nothing ran whose time is known."""
+    last, names = tasks.last.items(), tasks.names.busiest(COLOURS)
+    bars = [_Bar(*one.ran, one) for one in last if one.ran is not None]
     going = sorted(
-        (one for one in running if one.at is not None), key=lambda one: (one.at or 0, one.event.task_id)
+        (_Bar(since, max(since, until), one) for one in running if (since := one.since) is not None),
+        key=lambda bar: (bar.begin, bar.one.order),
     )
-    bars += [_bar(one.event, one.at or 0, until, "running") for one in going[:ONGOING]]
+    bars += going[:ONGOING]
     if not bars:
         return None
     lanes, placed, left_out = _in_lanes(bars)
-    began = [bar.begin for bar, _ in placed if bar.state != "running"] or [bar.begin for bar, _ in placed]
+    began = [bar.begin for bar, _ in placed if bar.one.state != "running"] or [bar.begin for bar, _ in placed]
     since = min(began)
     length = max(0, max(until, *(bar.end for bar, _ in placed)) - since)
     index = {name: place for place, name in enumerate(names)}
+    counts = tasks.names.totals()
     notes = []
     if left_out:
         notes.append(f"{left_out:,} attempts on workers beyond {LANES} rows are not drawn")
-    if attempts > len(last):
-        notes.append(f"the last {len(last):,} of {attempts:,} attempts that ended")
+    if tasks.ended > len(last):
+        notes.append(f"the last {len(last):,} of {tasks.ended:,} attempts that ended")
     return Timeline(
         since=timestamp_of(since),
         length_s=length / SECOND,
@@ -343,16 +321,18 @@ def live_timeline(
             lane=[lane for _, lane in placed],
             start_s=[_s(max(bar.begin, since) - since) for bar, _ in placed],
             length_s=[_s(bar.end - max(bar.begin, since)) for bar, _ in placed],
-            name=[index.get(bar.name, -1) for bar, _ in placed],
-            state=[bar.state for bar, _ in placed],
-            task_id=[cut(bar.task_id, NAME) for bar, _ in placed],
-            attempt=[bar.attempt for bar, _ in placed],
+            name=[index.get(bar.one.last.task, -1) for bar, _ in placed],
+            state=[bar.one.outcome for bar, _ in placed],
+            task_id=[cut(bar.one.last.task_id, NAME) for bar, _ in placed],
+            attempt=[bar.one.last.attempt for bar, _ in placed],
         ),
         cells=None,
-        marks=[_mark(bar, lane, since) for bar, lane in placed if bar.state not in {"completed", "running"}],
-        attempts=attempts + len(going),
+        marks=[
+            _mark(bar, lane, since) for bar, lane in placed if bar.one.state not in {"completed", "running"}
+        ],
+        attempts=tasks.ended + len(going),
         workers=workers,
-        failures=failures,
+        failures=counts["failed"] + counts["retries"],
         notes=notes,
     )
 
@@ -361,35 +341,21 @@ def _s(duration: int) -> float:
     return round(max(0, duration) / SECOND, 6)
 
 
-def _ended(done: EndedAttempt, retried: Collection[str]) -> _Bar | None:
-    event = done.event
-    if done.began is None or done.at is None:
-        return None
-    state, text = STATES.get(type(event), "retried"), ""
-    if isinstance(event, TaskFailed):
-        state = "retried" if attempt_key(event) in retried else state
-        text = ": ".join(part for part in (event.error_type, first_line(event.error_message, LINE)) if part)
-    elif isinstance(event, TaskCancelled):
-        text = first_line(event.reason, LINE)
-    elif done.retry is not None:
-        text = first_line(done.retry.reason, LINE)
-    return _bar(event, done.began, done.at, state, text)
-
-
-def _bar(event: TaskEnded | TaskStarted, begin: int, end: int, state: str, text: str = "") -> _Bar:
-    worker = event.worker or NOWHERE
-    return _Bar(begin, max(begin, end), worker, event.task, state, event.task_id, event.attempt, text)
-
-
 def _mark(bar: _Bar, lane: int, since: int) -> TimelineMark:
-    kind: Literal["failed", "retried", "cancelled"] = bar.state  # type: ignore[assignment]
+    one = bar.one
+    kind: Literal["failed", "retried", "cancelled"] = one.outcome  # type: ignore[assignment]
+    if isinstance(one.end, TaskFailed):
+        said = (one.end.error_type, first_line(one.end.error_message, LINE))
+        text = ": ".join(part for part in said if part)
+    else:
+        text = first_line(getattr(one.end or one.retry, "reason", None), LINE)
     return TimelineMark(
         lane=lane,
         at_s=_s(bar.end - since),
         kind=kind,
-        task=cut(bar.name, NAME),
-        task_id=cut(bar.task_id, NAME),
-        text=bar.text,
+        task=cut(one.last.task, NAME),
+        task_id=cut(one.last.task_id, NAME),
+        text=text,
     )
 
 
@@ -399,14 +365,14 @@ def _in_lanes(bars: list[_Bar]) -> tuple[list[TimelineRow], list[tuple[_Bar, int
     """
     by_worker: dict[str, list[_Bar]] = {}
     for bar in bars:
-        by_worker.setdefault(bar.worker, []).append(bar)
+        by_worker.setdefault(bar.one.worker or NOWHERE, []).append(bar)
     lanes: list[TimelineRow] = []
     placed: list[tuple[_Bar, int]] = []
     left_out = 0
     for worker in sorted(by_worker):
         free: list[tuple[int, int]] = []
         """The rows of this worker: when each is free, and which it is."""
-        for bar in sorted(by_worker[worker], key=lambda one: (one.begin, one.end, one.task_id, one.attempt)):
+        for bar in sorted(by_worker[worker], key=lambda bar: (bar.begin, bar.end, bar.one.order[1:])):
             row = next((n for n, (at, _) in enumerate(free) if at <= bar.begin), None)
             if row is None:
                 if len(lanes) >= LANES:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
 
 from flightlog.analyze.charts.results import Chart, ChartSeries, MetricPoints
 from flightlog.analyze.cost.cost import CostSummary, CostTally, Used, run_cost
-from flightlog.analyze.live.recent import STATES, LiveFailures, LiveLog
+from flightlog.analyze.live.recent import LiveFailures, LiveLog
 from flightlog.analyze.live.results import (
     NAME,
     Doing,
@@ -23,7 +23,7 @@ from flightlog.analyze.live.results import (
     SpanNow,
     args_text,
 )
-from flightlog.analyze.live.tasks import DurationSketch, EndedAttempt, LiveAttempt, LiveTasks
+from flightlog.analyze.live.tasks import DONE, TASK_COUNTS, Attempt, DurationSketch, LiveTasks, RecentKeys
 from flightlog.analyze.live.workers import LiveMachines, LiveWorkers, Window
 from flightlog.analyze.predict.eta import NAMES as NAMES_ESTIMATED
 from flightlog.analyze.predict.eta import Eta, KnownDurations, from_earlier, remaining
@@ -41,19 +41,23 @@ from flightlog.events import (
     SpanEvent,
     SpanOpened,
     TaskCancelled,
-    TaskEnded,
     TaskFailed,
     TaskRetried,
-    TaskStarted,
     WorkerEvent,
 )
-from flightlog.events.base import Json
-from flightlog.events.declarations import attempt_key
 from flightlog.events.devices import DeviceMemory
 from flightlog.events.rates import Sizes
 from flightlog.store import layout
 from flightlog.store.read.lines import AnyEvent
 from flightlog.store.run import Run
+from flightlog.store.tables.workers import (
+    component_of,
+    given_to,
+    launches_of,
+    lifetime,
+    steps_of,
+    uptimes_of,
+)
 
 if TYPE_CHECKING:
     from flightlog.core.stats import Distribution
@@ -154,22 +158,14 @@ class LiveTotals:
         Where the run was read `partly` there are counts alone: shares and times would be those of another
         run.
         """
-        names = self.tasks.names.all()
-        submitted, completed, failed, cancelled, running, retried = (
-            sum(getattr(name, field) for name in names)
-            for field in ("submitted", "completed", "failed", "cancelled", "running", "retried")
-        )
-        ended = completed + failed + cancelled
-        all_known = max(submitted, ended + running)
+        counts = self.tasks.names.totals()
+        ended = counts["completed"] + counts["failed"] + counts["cancelled"]
+        all_known = max(counts["submitted"], ended + counts["running"])
         eta = None if over or partly or until is None else self._eta(until)
         return Progress(
-            submitted=submitted,
-            completed=completed,
-            failed=failed,
-            cancelled=cancelled,
-            running=running,
+            **{name: counts[name] for name in TASK_COUNTS},
             waiting=self.tasks.waiting,
-            retried=retried,
+            retried=counts["retries"],
             done=ended / all_known if all_known and not partly else None,
             per_s=None if over or partly else self._per_s(started, until),
             left_s=None if eta is None else eta.expected,
@@ -179,7 +175,7 @@ class LiveTotals:
         )
 
     def _per_s(self, started: int | None, until: int | None) -> float | None:
-        if until is None or not self.tasks.attempts:
+        if until is None or not self.tasks.ended:
             return None
         since = until - RATE if started is None else max(until - RATE, started)
         if until - since < SECOND:
@@ -197,12 +193,11 @@ class LiveTotals:
             found = found or (None if earlier is None else from_earlier(earlier))
             if found is not None:
                 known[one.name] = found
-        running = self.tasks.running()
         since: dict[str, list[float]] = {}
-        for attempt in running:
-            if attempt.at is not None:
-                since.setdefault(attempt.tally.name, []).append(max(0, until - attempt.at) / SECOND)
-        at_once = self._at_once(until) or len(running)
+        for attempt in self.tasks.running.values():
+            if (began := attempt.since) is not None:
+                since.setdefault(attempt.tally.name, []).append(max(0, until - began) / SECOND)
+        at_once = self._at_once(until) or len(self.tasks.running)
         return remaining(left, known, since, at_once, at_least=len(known) < len(left))
 
     def _at_once(self, until: int) -> float:
@@ -210,68 +205,62 @@ class LiveTotals:
         first = self.tasks.first
         if first is None or first >= until:
             return 0.0
-        ongoing = [one.at for one in self.tasks.running() if one.at is not None]
-        _, found = self.tasks.running_level.points(max(first, until - AT_ONCE), until, ongoing)
+        _, found = self.tasks.running_level.points(
+            max(first, until - AT_ONCE), until, self.tasks.running_since()
+        )
         return sum(value or 0.0 for value in found) / len(found)
 
     def doing(self, until: int | None) -> list[Doing]:
         """Running tasks, those that may be stuck first, then the longest."""
-        oldest = sorted(
-            self.tasks.running(),
-            key=lambda one: (one.event.timestamp, one.event.task, one.event.task_id, one.event.attempt),
-        )
+        oldest = sorted(self.tasks.running.values(), key=lambda one: (one.at, *one.order))
         found = [self._doing(one, until) for one in oldest[:DOING]]
         return sorted(found, key=lambda one: (not one.stuck, -(one.elapsed_s or 0.0), one.since, one.task))
 
-    def _doing(self, one: LiveAttempt, until: int | None) -> Doing:
-        event = one.event
-        elapsed = None if one.at is None or until is None else max(0, until - one.at) / SECOND
+    def _doing(self, one: Attempt, until: int | None) -> Doing:
+        began = one.since
+        elapsed = None if began is None or until is None else max(0, until - began) / SECOND
         usual, stuck = usual_of(one.tally.durations, elapsed)
-        if usual is None and (earlier := self._history.get(event.task)) is not None:
+        if usual is None and (earlier := self._history.get(one.last.task)) is not None:
             usual, stuck = _by_history(earlier, elapsed)
-        return Doing(
-            task=cut(event.task, NAME),
-            task_id=cut(event.task_id, NAME),
-            attempt=event.attempt,
-            args=args_text(self.tasks.args_of(one)),
-            worker=None if event.worker is None else cut(event.worker, NAME),
-            since=event.timestamp,
-            elapsed_s=elapsed,
-            usual_s=usual,
-            stuck=stuck,
-        )
+        return Doing(**self._about(one), since=one.at, elapsed_s=elapsed, usual_s=usual, stuck=stuck)
+
+    def _about(self, one: Attempt) -> dict[str, Any]:
+        """What is shown of any attempt."""
+        return {
+            "task": cut(one.last.task, NAME),
+            "task_id": cut(one.last.task_id, NAME),
+            "attempt": one.last.attempt,
+            "args": args_text(self.tasks.args_of(one)),
+            "worker": None if one.worker is None else cut(one.worker, NAME),
+        }
 
     def slowest(self) -> list[EndedTask]:
         """Completed tasks, the slowest first."""
         return [
-            _ended(event, "completed", event.args, event.timestamp, event.duration_s)
+            self._ended(Attempt(self.tasks.names.of(event.task), state="completed", end=event))
             for event in self.tasks.slowest.items()
         ]
 
-    def retried(self) -> dict[str, str]:
-        """The latest retried attempts by key, with their arguments where they are
-        known.
-        """
-        found = dict.fromkeys(self.tasks.retries.items(), "")
-        for done in self.tasks.last.items():
-            key = attempt_key(done.event)
-            if key in found:
-                found[key] = args_text(self.tasks.args_of(done))
-        return found
-
-    def recent(self, retried: Mapping[str, str]) -> list[EndedTask]:
+    def recent(self) -> list[EndedTask]:
         """Attempts that ended, the last first."""
-        return [_recent(done, retried, self.tasks.args_of(done)) for done in self.tasks.last.items()[:RECENT]]
+        return [self._ended(one) for one in self.tasks.last.items()[:RECENT]]
+
+    def _ended(self, one: Attempt) -> EndedTask:
+        took = one.end.duration_s if one.end is not None else None
+        if one.end is None and one.ran is not None:
+            took = (one.ran[1] - one.ran[0]) / SECOND
+        return EndedTask(
+            **self._about(one), state=one.outcome, at=one.at, duration_s=took, queue_s=one.queue_s
+        )
 
     def concurrency(self, window: Window) -> Chart | None:
         """Tasks that run and wait, and workers that are up."""
         text, since, until = window
         tasks = self.tasks
-        if not tasks.attempts and not tasks.starts and not tasks.waiting and not len(self.workers):
+        if not tasks.ended and not tasks.running and not tasks.waiting and not len(self.workers):
             return None
-        ongoing = [one.at for one in tasks.running() if one.at is not None]
         lines = [
-            ("running", tasks.running_level.points(since, until, ongoing)),
+            ("running", tasks.running_level.points(since, until, tasks.running_since())),
             ("waiting", tasks.waiting_level.points(since, until)),
             ("workers", self.workers.up_level.points(since, until)),
         ]
@@ -284,32 +273,6 @@ class LiveTotals:
                 ChartSeries(label=label, at_s=at, value=value) for label, (at, value) in lines if any(value)
             ],
         )
-
-
-def _ended(
-    event: TaskEnded | TaskStarted, state: str, args: Json | None, at: str, duration_s: float | None
-) -> EndedTask:
-    return EndedTask(
-        task=cut(event.task, NAME),
-        task_id=cut(event.task_id, NAME),
-        attempt=event.attempt,
-        args=args_text(args),
-        worker=None if event.worker is None else cut(event.worker, NAME),
-        state=state,
-        at=at,
-        duration_s=duration_s,
-        queue_s=event.queue_s,
-    )
-
-
-def _recent(done: EndedAttempt, retried: Mapping[str, str], args: Json | None) -> EndedTask:
-    event = done.event
-    if isinstance(event, TaskEnded):
-        state = "retried" if attempt_key(event) in retried else STATES[type(event)]
-        return _ended(event, state, event.args, event.timestamp, event.duration_s)
-    known = done.began is not None and done.at is not None
-    lasted = max(0, (done.at or 0) - (done.began or 0)) / SECOND if known else None
-    return _ended(event, "retried", args, (done.retry or event).timestamp, lasted)
 
 
 def _by_history(earlier: Distribution, elapsed_s: float | None) -> tuple[float | None, bool | None]:
@@ -342,7 +305,7 @@ class LiveCost:
             said = Sizes(cpus=event.cpus, memory_bytes=event.memory_bytes, gpus=event.gpus)
             self._jobs[event.worker] = self._jobs.get(event.worker, Sizes()).else_(said)
 
-    def total(
+    def summary(
         self,
         workers: LiveWorkers,
         provider: str | None,
@@ -350,29 +313,32 @@ class LiveCost:
         until: int | None,
         *,
         over: bool,
-    ) -> tuple[float | None, str | None]:
-        """The sum and its currency; null where it is not known."""
+    ) -> CostSummary:
+        """What the run cost up to `until`."""
         if over and self._final is None and (self._run / layout.SUMMARY).exists():
             self._final = run_cost(Run(self._run))
         if over and self._final is not None:
-            return self._final.total, self._final.currency
+            return self._final
         self._final = None
         used = Used(ended=over, provider=provider, told=self._told)
         if (
             self._tally.rates is not None
-        ):  # else nothing is reckoned by the hour, and thousands of workers cost time here
+        ):  # else nothing is paid by the hour, and thousands of workers take time
             used = self._used(workers, used, started, until)
-        said = self._tally.summary(used)
-        return said.total, said.currency
+        return self._tally.summary(used)
 
     def _used(self, workers: LiveWorkers, used: Used, started: int | None, until: int | None) -> Used:
-        given = workers.lives.given()
+        lives = steps_of(workers.events)
+        given = {name: given_to(life) for name, life in lives.items()}
         for name, job in self._jobs.items():
             given[name] = given.get(name, Sizes()).else_(job)
         return msgspec.structs.replace(
             used,
-            lifetimes=workers.lives.lifetimes(workers.bounds(), until),
-            components=workers.lives.components(),
+            lifetimes={
+                name: lifetime(uptimes_of(life, workers.began(name), until), launches_of(life))
+                for name, life in sorted(lives.items())
+            },
+            components={name: component_of(life) for name, life in lives.items()},
             given=given,
             wall_ns=None if started is None or until is None else max(0, until - started),
         )
@@ -382,7 +348,6 @@ SPAN_NAMES = 2_000
 SPANS_LISTED = 100
 OPEN_LISTED = 100
 OTHERS = "(other names)"
-_LATE = 10_000
 
 
 class _SpanName:
@@ -402,27 +367,23 @@ class LiveSpans:
         self.ended = 0
         self._names: dict[str, _SpanName] = {}
         self._open: dict[str, SpanOpened] = {}
-        self._late: set[str] = set()
-        self._later: set[str] = set()
+        self._done = RecentKeys(DONE)
 
     def add(self, event: AnyEvent) -> None:
         """Take one event; other kinds are ignored."""
         if isinstance(event, SpanEvent):
+            if event.span_id in self._done:
+                return
+            self._open.pop(event.span_id, None)
+            if event.span_id:
+                self._done.add(event.span_id)
             self.ended += 1
             name = self._of(event.name)
             name.ended += 1
             name.errors += event.status == "error"
             if event.duration_s is not None:
                 name.durations.add(event.duration_s)
-            if self._open.pop(event.span_id, None) is None:
-                self._late.add(event.span_id)
-                if len(self._late) > _LATE:
-                    self._late, self._later = set(), self._late
-        elif (
-            isinstance(event, SpanOpened)
-            and event.span_id not in self._late
-            and event.span_id not in self._later
-        ):
+        elif isinstance(event, SpanOpened) and event.span_id not in self._done:
             known = self._open.get(event.span_id)
             if known is None or event.elapsed_s > known.elapsed_s:
                 self._open[event.span_id] = event

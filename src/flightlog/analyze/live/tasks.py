@@ -1,13 +1,16 @@
-"""Where the tasks of a run are now, by name and in all, from events that come in any order and never
-twice.
+"""Where the tasks of a run are now, by name and in all, from events that come in any order.
+
+One tally serves the live views and the metrics for Prometheus. It counts attempts as the relation `attempts`
+of a finished run has them (`store.tables.views`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
+from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -22,231 +25,300 @@ from flightlog.events import (
     TaskCancelled,
     TaskCompleted,
     TaskEnded,
+    TaskEvent,
     TaskFailed,
     TaskRetried,
     TaskStarted,
     TaskSubmitted,
 )
 from flightlog.events.base import Json
-from flightlog.events.declarations import attempt_key
 from flightlog.store.read.lines import AnyEvent
 
 SLOWEST = 20
 BARS = 500
 """Number of the latest attempts that are kept one by one."""
+DONE = 10_000
+"""Number of attempts whose lines are known to be all there, so that one more is one too many."""
 ARGS_KEPT = 50_000
 """Number of waiting tasks whose arguments are kept until they start."""
+State = Literal["pending", "running", "completed", "failed", "cancelled"]
+_ENDS: dict[type[TaskEvent], State] = {
+    TaskCompleted: "completed",
+    TaskFailed: "failed",
+    TaskCancelled: "cancelled",
+}
+_OPEN = frozenset({"pending", "running"})
 
 
-class LiveAttempt(Struct):
-    """One that began and has no end."""
+class RecentKeys:
+    """The keys that were added last: `limit` of them at least, and twice as many at most."""
 
-    event: TaskStarted
-    at: int | None
+    __slots__ = ("_limit", "_newer", "_older")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._newer, self._older = set[str](), set[str]()
+
+    def add(self, key: str) -> None:
+        """Remember a key."""
+        self._newer.add(key)
+        if len(self._newer) > self._limit:
+            self._newer, self._older = set(), self._newer
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._newer or key in self._older
+
+
+class Attempt(Struct, gc=False):
+    """What the lines of one attempt say; of several of one kind the latest counts."""
+
     tally: NameTally
-    args: Json | None
-
-
-class EndedAttempt(Struct, gc=False):
-    """An attempt that is over: the event of its end, or that of its start where it was given up and
-    retried.
-    """
-
-    event: TaskEnded | TaskStarted
-    began: int | None
-    at: int | None
-    args: Json | None
+    submitted: bool = False
+    state: State = "pending"
+    retried: bool = False
+    started: bool = False
+    ended: bool = False
+    args: Json | None = None
+    start: TaskStarted | None = None
+    end: TaskEnded | None = None
     retry: TaskRetried | None = None
+    since: int | None = None
+    until: int | None = None
+    """When it started, and when it ended or was retried without an end of its own."""
+    ran: tuple[int, int] | None = None
+    """When it began and ended, once it is over and both are known."""
+    whole: bool = True
+    """Whether its lines are kept: as long as it is among the latest."""
+
+    @property
+    def outcome(self) -> str:
+        """Its state; `retried` where it failed and was retried."""
+        return "retried" if self.retried and self.state == "failed" else self.state
+
+    @property
+    def last(self) -> TaskEnded | TaskStarted | TaskRetried:
+        """The line that says most of it; there must be one beside that of its submission."""
+        found = self.end or self.start or self.retry
+        assert found is not None
+        return found
+
+    @property
+    def order(self) -> tuple[str, str, int]:
+        """Orders attempts of one time."""
+        return self.last.task, self.last.task_id, self.last.attempt
+
+    @property
+    def worker(self) -> str | None:
+        """Where it is or was executed."""
+        at_end = self.end.worker if self.end is not None else None
+        return at_end if at_end is not None or self.start is None else self.start.worker
+
+    @property
+    def queue_s(self) -> float | None:
+        """How long it waited."""
+        at_end = self.end.queue_s if self.end is not None else None
+        return at_end if at_end is not None or self.start is None else self.start.queue_s
+
+    @property
+    def at(self) -> str:
+        """When it ended, or was retried without an end of its own; else when it began."""
+        return (self.end or self.retry or self.last).timestamp
+
+    def interval(self) -> tuple[int, int] | None:
+        """When it began and ended, as `attempt_intervals` has it; None where one of them is unknown."""
+        if self.until is None:
+            return None
+        took = self.end.duration_s if self.end is not None else None
+        began = self.since if took is None else self.until - nanoseconds(took)
+        return None if began is None else (began, max(began, self.until))
+
+    def compact(self) -> None:
+        """Keep what lines that are still to come need to be counted."""
+        self.args = _args(self) if self.retried else None
+        self.start = self.end = self.retry = None
+        self.whole = False
 
 
 class LiveTasks:
-    """Pairs submissions with starts, starts with ends, and failures with retries, as the summary does.
+    """Puts the lines of each attempt together, and counts where attempts are.
 
-    Keeps what has no partner yet (tasks that wait or run, failures without a retry), a
-    few numbers a name, and the last attempts.
+    Memory: tasks that wait or run, attempts that failed, were retried or lack a line that others have, a few
+    numbers a name, and the latest attempts. A line that says again what another said is not counted twice
+    while its attempt is one of these.
     """
 
     def __init__(
         self,
         on_start: Callable[[TaskStarted, int | None], None],
-        on_end: Callable[[EndedAttempt], None],
+        on_end: Callable[[Attempt], None],
         on_trouble: Callable[[TaskFailed | TaskRetried | TaskCancelled], None],
     ) -> None:
         """Who else is to know: of starts with their moments, of ends, and of what did not go well."""
         self.names = TaskNames()
-        self.attempts = 0
+        self.ended = 0
+        """Attempts that are over."""
         self.first: int | None = None
         """When the first attempt began, as far as is known."""
         self.running_level, self.waiting_level, self.ended_level = Level(), Level(), Level()
-        self.slowest: Least[TaskCompleted] = Least(SLOWEST)
-        self.last: Newest[EndedAttempt] = Newest(BARS)
-        self.retries: Newest[str] = Newest(4 * BARS)
-        """Retried attempts, by key."""
-        self.starts: dict[str, LiveAttempt] = {}
+        self.slowest: Least[TaskEnded] = Least(SLOWEST)
+        self.last: Newest[Attempt] = Newest(BARS, Attempt.compact)
+        self.running: dict[str, Attempt] = {}
         self._on_start, self._on_end, self._on_trouble = on_start, on_end, on_trouble
-        self._waiting: dict[str, Json | None] = {}
-        self._begun: dict[str, int | None] = {}
-        self._ends: dict[str, EndedAttempt | None] = {}
-        """Ends without a start; what is known of the attempt where it is not known how long it took."""
-        self._failed: dict[str, tuple[NameTally, Json | None]] = {}
-        self._retried: dict[str, TaskRetried | None] = {}
-        """Retries of attempts whose end was not seen; null where the start was."""
-        self._args: dict[str, Json | None] = {}
-        """Arguments of retried tasks."""
-        self._takes: dict[type[AnyEvent], Callable[[Any], None]] = {
+        self._attempts: dict[str, Attempt] = {}
+        self._done = RecentKeys(DONE)
+        """Attempts all of whose lines were read."""
+        self._waiting: set[str] = set()
+        self._several: set[str] = set()
+        """Tasks of which a later attempt than the first was seen."""
+        self._takes: dict[type[AnyEvent], Callable[[str, Attempt, Any, int | None], None]] = {
             TaskSubmitted: self._submitted,
             TaskStarted: self._started,
-            TaskRetried: self._retry,
-            TaskCompleted: self._completed,
-            TaskFailed: self._fail,
-            TaskCancelled: self._cancel,
+            TaskRetried: self._retried,
+            **dict.fromkeys(_ENDS, self._ended),
         }
-
-    def add(self, event: AnyEvent) -> None:
-        """Take one event; other kinds are ignored."""
-        take = self._takes.get(type(event))
-        if take is not None:
-            take(event)
 
     @property
     def waiting(self) -> int:
         """Tasks that were submitted and never seen to start or end."""
         return len(self._waiting)
 
-    def args_of(self, one: LiveAttempt | EndedAttempt) -> Json | None:
-        """The arguments of an attempt, as far as they are known."""
-        return one.args if one.args is not None else self._args.get(one.event.task_id)
+    def running_since(self) -> list[int]:
+        """When the attempts that run began, as far as is known."""
+        return [since for one in self.running.values() if (since := one.since) is not None]
 
-    def running(self) -> list[LiveAttempt]:
-        """Attempts that began and have no end, in no particular order."""
-        return list(self.starts.values())
+    def find(self, task_id: str, attempt: int) -> Attempt | None:
+        """An attempt, while it is kept."""
+        return self._attempts.get(_key(task_id, attempt))
 
-    def _submitted(self, event: TaskSubmitted) -> None:
-        self.names.of(event.task).submitted += 1
-        task_id, at = event.task_id, moment(event.timestamp)
-        self.waiting_level.add(at, 1)
-        if task_id not in self._begun:
-            self._waiting[task_id] = event.args if len(self._waiting) < ARGS_KEPT else None
+    def args_of(self, one: Attempt) -> Json | None:
+        """The arguments of an attempt, as far as they are known: those of the first say them, too."""
+        own = _args(one)
+        first = self._attempts.get(one.last.task_id) if own is None else None
+        return own if first is None else _args(first)
+
+    def add(self, event: AnyEvent) -> None:
+        """Take one event; other kinds are ignored."""
+        take = self._takes.get(type(event))
+        if take is None or not isinstance(event, TaskEvent):
             return
-        began = self._begun.pop(task_id)
-        self.waiting_level.add(at if began is None else began, -1)
-        start = self.starts.get(task_id)
-        if start is not None and start.args is None:
-            start.args = event.args
-        if task_id in self._args:
-            self._args[task_id] = event.args
+        key = event.task_id if event.attempt == 1 else _key(event.task_id, event.attempt)
+        one = self._attempts.get(key)
+        if one is None:
+            if key in self._done:
+                return
+            one = self._attempts[key] = Attempt(self.names.of(event.task))
+        take(key, one, event, moment(event.timestamp))
+        if one.state not in _OPEN:
+            if one.outcome in {"completed", "cancelled"} and one.started and (one.submitted or "\0" in key):
+                del self._attempts[key]
+                self._done.add(key)
+            elif not one.whole:
+                one.compact()
 
-    def _show_life(self, task_id: str, at: int | None) -> Json | None:
-        if task_id in self._waiting:
-            self.waiting_level.add(at, -1)
-            return self._waiting.pop(task_id)
-        known = self._begun.get(task_id)
-        if known is None or (at is not None and at < known):
-            self._begun[task_id] = at
-        return None
+    def _submitted(self, _: str, one: Attempt, event: TaskSubmitted, at: int | None) -> None:
+        if one.submitted:
+            return
+        one.submitted = True
+        one.tally.counts["submitted"] += 1
+        self.waiting_level.add(at, 1)
+        if one.state == "pending" and event.task_id not in self._several:
+            self._waiting.add(event.task_id)
+        else:
+            began = one.ran[0] if one.ran is not None else one.since
+            self.waiting_level.add(at if began is None else began, -1)
+        if one.end is None and len(self._waiting) < ARGS_KEPT:
+            one.args = event.args
 
-    def _started(self, event: TaskStarted) -> None:
-        key, at = attempt_key(event), moment(event.timestamp)
+    def _started(self, key: str, one: Attempt, event: TaskStarted, at: int | None) -> None:
         if at is not None and (self.first is None or at < self.first):
             self.first = at
         self._on_start(event, at)
-        if key in self._ends:
-            done = self._ends.pop(key)
-            if done is not None:
-                done.began = at
-                self._held(at, done.at)
+        one.started = True
+        if one.start is None or _order(event) > _order(one.start):
+            one.start, one.since = event, at
+        if one.state == "pending":
+            self._begin(event, at)
+            one.state = "running"
+            one.tally.counts["running"] += 1
+            self.running[key] = one
+        elif one.whole or one.ran is None:
+            self._draw(one)
+
+    def _retried(self, key: str, one: Attempt, event: TaskRetried, at: int | None) -> None:
+        if one.retried:
             return
-        args = self._show_life(event.task_id, at)
-        if event.attempt > 1 and args is not None:
-            self._args[event.task_id] = args
-        start = LiveAttempt(event, at, self.names.of(event.task), args)
-        retry = self._retried.get(key)
-        if retry is not None:
-            self._give_up(key, start, retry)
-        else:
-            start.tally.running += 1
-            self.starts[key] = start
-
-    def _give_up(self, key: str, start: LiveAttempt, retry: TaskRetried) -> None:
-        """The attempt is over, though it has no end of its own, and perhaps never will."""
-        at = moment(retry.timestamp)
-        self._retried[key] = None
-        self._held(start.at, at)
-        done = EndedAttempt(start.event, start.at, at, start.args, retry)
-        self.last.add((retry.timestamp, retry.writer, retry.seq, key), done)
-
-    def _retry(self, event: TaskRetried) -> None:
-        key = attempt_key(event)
-        self.names.of(event.task).retried += 1
-        self.retries.add((event.timestamp, event.writer, event.seq, key), key)
         self._on_trouble(event)
-        failed = self._failed.pop(key, None)
-        if failed is not None:
-            failed[0].failed -= 1
-            self._args[event.task_id] = failed[1]
+        one.tally.counts["retries"] += 1
+        one.retry, one.retried = event, True
+        if one.state in _OPEN:
+            self._end(key, one, event, at, "failed")
+        elif one.state == "failed":
+            one.tally.counts["failed"] -= 1
+            one.tally.counts["retried"] += 1
+
+    def _ended(self, key: str, one: Attempt, event: TaskEnded, at: int | None) -> None:
+        known, state = one.end, _ENDS[type(event)]
+        if one.ended and (known is None or one.state == state or _order(event) < _order(known)):
             return
-        self._retried[key] = event
-        start = self.starts.pop(key, None)
-        args = start.args if start is not None else self._waiting.get(event.task_id)
-        if args is not None or event.task_id not in self._args:
-            self._args[event.task_id] = args
-        if start is not None:
-            start.tally.running -= 1
-            self._give_up(key, start, event)
+        if isinstance(event, TaskFailed | TaskCancelled):
+            self._on_trouble(event)
+        elif (took := event.duration_s) is not None and one.state != state:
+            one.tally.took(event, took)
+            self.slowest.add((-took, event.task, event.task_id, event.attempt), event)
+        one.end, one.ended, one.args = event, True, None
+        self._end(key, one, event, at, state)
 
-    def _completed(self, event: TaskCompleted) -> None:
-        tally = self.names.of(event.task)
-        tally.completed += 1
-        if event.duration_s is not None:
-            tally.took(event, event.duration_s)
-            self.slowest.add((-event.duration_s, event.task, event.task_id, event.attempt), event)
-        self._end(event)
-
-    def _cancel(self, event: TaskCancelled) -> None:
-        self.names.of(event.task).cancelled += 1
-        self._on_trouble(event)
-        self._end(event)
-
-    def _fail(self, event: TaskFailed) -> None:
-        key = attempt_key(event)
-        self._on_trouble(event)
-        if key not in self._retried:
-            tally = self.names.of(event.task)
-            tally.failed += 1
-            self._failed[key] = tally, event.args if len(self._failed) < ARGS_KEPT else None
-        elif self._retried.pop(key) is None:
-            self.attempts += 1  # it was given up before, and is known with its retry
-            self._on_end(EndedAttempt(event, None, moment(event.timestamp), event.args))
-            return
-        self._end(event)
-
-    def _end(self, event: TaskEnded) -> None:
-        key, at = attempt_key(event), moment(event.timestamp)
-        self.attempts += 1
-        self.ended_level.add(at, 1)
-        began = None
-        if event.duration_s is not None and at is not None:
-            began = at - nanoseconds(event.duration_s)
-        start = self.starts.pop(key, None)
-        done = EndedAttempt(event, began, at, event.args)
-        if start is None:
-            self._ends[key] = done if began is None else None
-            self._show_life(event.task_id, at if began is None else began)
-        else:
-            start.tally.running -= 1
-            if began is None:
-                done.began = start.at
+    def _begin(self, event: TaskEvent, at: int | None) -> None:
+        """The first sign of life of an attempt."""
         if event.attempt > 1:
-            self._args[event.task_id] = event.args
-        self._held(done.began, at)
-        if self.last.would_keep(event.timestamp):
-            self.last.add((event.timestamp, event.writer, event.seq, key), done)
-        self._on_end(done)
+            self._several.add(event.task_id)
+        if event.task_id in self._waiting:
+            self._waiting.remove(event.task_id)
+            self.waiting_level.add(at, -1)
 
-    def _held(self, began: int | None, until: int | None) -> None:
-        if began is not None and until is not None:
-            self.running_level.add(began, 1)
-            self.running_level.add(max(began, until), -1)
+    def _end(
+        self, key: str, one: Attempt, event: TaskEnded | TaskRetried, at: int | None, state: State
+    ) -> None:
+        before, counts = one.outcome, one.tally.counts
+        one.state, one.until = state, at
+        counts[one.outcome] += 1
+        self._draw(one)
+        if before != "pending":
+            counts[before] -= 1
+        if before not in _OPEN:
+            return
+        if before == "running":
+            del self.running[key]
+        else:
+            self._begin(event, at if one.ran is None else one.ran[0])
+        self.ended += 1
+        self.ended_level.add(at, 1)
+        self._on_end(one)
+        self.last.add((event.timestamp, event.writer, event.seq, key), one)  # which may keep little of it
+
+    def _draw(self, one: Attempt) -> None:
+        """Put the time that an attempt took into the count of those that run, in place of what was known."""
+        ran = one.interval()
+        if ran is None or ran == one.ran:
+            return
+        if one.ran is not None:
+            self.running_level.add(one.ran[0], -1)
+            self.running_level.add(one.ran[1], 1)
+        self.running_level.add(ran[0], 1)
+        self.running_level.add(ran[1], -1)
+        one.ran = ran
+
+
+def _key(task_id: str, attempt: int) -> str:
+    return task_id if attempt == 1 else f"{task_id}\0{attempt}"
+
+
+def _args(one: Attempt) -> Json | None:
+    return one.args if one.end is None else one.end.args
+
+
+def _order(event: TaskEvent) -> tuple[str, int, str]:
+    return event.timestamp, event.seq, event.writer
 
 
 NAMES = 2_000
@@ -256,31 +328,24 @@ OTHERS = "(other names)"
 LONG = 400
 RECENT = 100
 """Number of the latest completed tasks of each name that are kept with their times."""
+TASK_COUNTS = ("submitted", "completed", "failed", "cancelled", "running")
+COUNTS = (*TASK_COUNTS, "retried", "retries")
+"""What is counted of a name: attempts by their outcome, submissions, and attempts that were retried."""
 
 
 class NameTally:
     """Tasks of one name."""
 
-    __slots__ = (
-        "cancelled",
-        "completed",
-        "durations",
-        "failed",
-        "name",
-        "recent",
-        "retried",
-        "running",
-        "submitted",
-    )
+    __slots__ = ("counts", "durations", "name", "recent")
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.submitted = self.completed = self.failed = self.cancelled = self.retried = self.running = 0
+        self.counts = dict.fromkeys(COUNTS, 0)
         self.durations = DurationSketch()
         self.recent: Newest[tuple[str, float]] = Newest(RECENT)
         """When a task completed, and how long it took."""
 
-    def took(self, event: TaskCompleted, duration_s: float) -> None:
+    def took(self, event: TaskEnded, duration_s: float) -> None:
         """A task completed after this duration."""
         self.durations.add(duration_s)
         at = event.timestamp
@@ -305,29 +370,24 @@ class NameTally:
     @property
     def size(self) -> int:
         """Number of tasks, as the summary counts them."""
-        return max(self.submitted, self.ended + self.running)
+        return max(self.counts["submitted"], self.ended + self.counts["running"])
 
     @property
     def ended(self) -> int:
         """Tasks that are over."""
-        return self.completed + self.failed + self.cancelled
+        return self.counts["completed"] + self.counts["failed"] + self.counts["cancelled"]
 
     def result(self) -> LiveTaskName:
         """The counts, and how long it takes."""
-        spread = self.durations
-        known = spread.count > 0
+        spread, counts = self.durations, self.counts
         return LiveTaskName(
             name=cut(self.name, NAME),
-            submitted=self.submitted,
-            completed=self.completed,
-            failed=self.failed,
-            running=self.running,
+            **{name: counts[name] for name in TASK_COUNTS},
+            retried=counts["retries"],
             mean_s=spread.mean,
-            max_s=spread.max if known else None,
-            cancelled=self.cancelled,
-            retried=self.retried,
+            max_s=spread.max if spread.count else None,
             p95_s=spread.quantile(0.95),
-            total_s=spread.total if known else None,
+            total_s=spread.total if spread.count else None,
         )
 
 
@@ -363,6 +423,10 @@ class TaskNames:
         """Every tally, that of all further names last."""
         return [*self.tallies.values(), *([self._others] if self.has_others else [])]
 
+    def totals(self) -> dict[str, int]:
+        """The counts of all names together."""
+        return {count: sum(one.counts[count] for one in self.all()) for count in COUNTS}
+
     def results(self) -> list[LiveTaskName]:
         """The largest first."""
         most = sorted(self.all(), key=lambda one: (one is self._others, -one.size, one.name))[:LISTED]
@@ -381,95 +445,42 @@ class TaskNames:
 EXACT = 10_000
 """Up to this many values are kept exactly; beyond, as counts in bins that grow by 1 %."""
 SAMPLE = 100
-_BLOCK = 256
 _STEP = math.log(1.01)
 _NOTHING = -(1 << 30)
 """The bin of values that have no logarithm."""
 
 
-class ExactSum:
-    """A sum that is rounded once, however many values there are: what `math.fsum` of all of them gives."""
-
-    __slots__ = ("_parts",)
-
-    def __init__(self) -> None:
-        self._parts: list[float] = []
-
-    def add(self, value: float) -> None:
-        """Put a value in."""
-        parts = self._parts
-        parts.append(value)
-        if len(parts) >= _BLOCK:
-            self._parts = _folded(parts)
-
-    def value(self) -> float:
-        """The sum; infinite where it leaves the range of floats."""
-        return exact_sum(self._parts)
-
-
-def _folded(parts: list[float]) -> list[float]:
-    """Few numbers with the same exact sum: the rounded sum, what rounding left, and so on until nothing is
-    left.
-    """
-    found: list[float] = []
-    while True:
-        rest = exact_sum([*parts, *(-part for part in found)])
-        if not math.isfinite(rest):
-            return [math.inf]
-        if rest == 0.0:
-            return found
-        found.append(rest)
-
-
 class DurationSketch:
     """Durations of things of one name, in seconds."""
 
-    __slots__ = ("_bins", "_max", "_min", "_settled", "_sum", "_values", "count")
+    __slots__ = ("_bins", "_summed", "_total", "_values", "count", "max", "min")
 
     def __init__(self) -> None:
-        self.count = 0
+        self.count = self._summed = 0
+        self.min, self.max, self._total = math.inf, -math.inf, 0.0
         self._values: list[float] = []
-        self._bins: dict[int, int] = {}
-        self._sum = ExactSum()
-        self._min, self._max = math.inf, -math.inf
-        self._settled: tuple[int, float] = (0, 0.0)
+        self._bins: Counter[int] = Counter()
 
     def add(self, value: float) -> None:
         """Put a value in."""
         self.count += 1
-        if not self._bins:
+        self.min = min(self.min, value)
+        self.max = max(self.max, value)
+        if self.count <= EXACT:
             self._values.append(value)
-            if self.count <= EXACT:
-                return
-            for each in self._values:
-                self._count(each)
+            return
+        if self._values:
+            self._total, self._bins = exact_sum(self._values), Counter(map(_bin, self._values))
             self._values = []
-        else:
-            self._count(value)
-
-    def _count(self, value: float) -> None:
-        where = math.floor(math.log(value) / _STEP) if value > 0 else _NOTHING
-        self._bins[where] = self._bins.get(where, 0) + 1
-        self._min, self._max = min(self._min, value), max(self._max, value)
-        self._sum.add(value)
+        self._total += value
+        self._bins[_bin(value)] += 1
 
     @property
     def total(self) -> float:
-        """Their sum."""
-        if self._settled[0] != self.count:
-            self._values.sort()  # cheap where little is new
-            self._settled = self.count, self._sum.value() if self._bins else exact_sum(self._values)
-        return self._settled[1]
-
-    @property
-    def min(self) -> float:
-        """The shortest; there must be one."""
-        return self._min if self._bins else min(self._values)
-
-    @property
-    def max(self) -> float:
-        """The longest; there must be one."""
-        return self._max if self._bins else max(self._values)
+        """Their sum; that of few is the same in any order."""
+        if self._values and self._summed != self.count:
+            self._total, self._summed = exact_sum(self._values), self.count
+        return self._total
 
     @property
     def mean(self) -> float | None:
@@ -482,32 +493,30 @@ class DurationSketch:
         """
         if not self.count:
             return None
-        if not self._bins:
+        if self._values:
             self._values.sort()  # cheap where little is new
             return quantile(self._values, q)
-        place, passed = place_of(q, self.count).below + 1, 0
-        for where in sorted(self._bins):
-            passed += self._bins[where]
-            if passed >= place:
-                return self._within(where)
-        return self.max
-
-    def _within(self, where: int) -> float:
-        value = 0.0 if where == _NOTHING else math.exp((where + 0.5) * _STEP)
-        return min(max(value, self.min), self.max)
+        return self._ranked([place_of(q, self.count).below])[0]
 
     def sample(self) -> list[float]:
         """All values where they are few, else `SAMPLE` evenly spaced quantiles."""
-        if not self._bins:
-            self._values.sort()
-            if self.count <= SAMPLE:
-                return self._values
-            return [self._values[(2 * rank + 1) * self.count // (2 * SAMPLE)] for rank in range(SAMPLE)]
-        wanted = [(2 * rank + 1) * self.count // (2 * SAMPLE) for rank in range(SAMPLE)]
+        places = [(2 * rank + 1) * self.count // (2 * SAMPLE) for rank in range(SAMPLE)]
+        if not self._values:
+            return self._ranked(places)
+        self._values.sort()
+        return self._values if self.count <= SAMPLE else [self._values[place] for place in places]
+
+    def _ranked(self, places: list[int]) -> list[float]:
+        """The values at these places, counted from 0 and in order, from the bins."""
         found: list[float] = []
         passed = 0
         for where in sorted(self._bins):
             passed += self._bins[where]
-            while len(found) < SAMPLE and wanted[len(found)] < passed:
-                found.append(self._within(where))
+            while len(found) < len(places) and places[len(found)] < passed:
+                value = 0.0 if where == _NOTHING else math.exp((where + 0.5) * _STEP)
+                found.append(min(max(value, self.min), self.max))
         return found
+
+
+def _bin(value: float) -> int:
+    return math.floor(math.log(value) / _STEP) if value > 0 else _NOTHING

@@ -8,13 +8,11 @@ from typing import Literal
 from flightlog.analyze.charts.results import Chart, ChartSeries
 from flightlog.analyze.live.levels import Level, Sampled
 from flightlog.analyze.live.results import NAME, DeviceNow, HostNow, WorkerNow
-from flightlog.analyze.live.tasks import EndedAttempt, LiveAttempt
-from flightlog.analyze.report.workers import WorkerTally
+from flightlog.analyze.live.tasks import Attempt
 from flightlog.core.text import cut
 from flightlog.core.time import SECOND, moment
 from flightlog.events import (
     ResourceSample,
-    TaskFailed,
     TaskStarted,
     WorkerEvent,
     WorkerLaunched,
@@ -47,12 +45,10 @@ class OneWorker:
         if at is not None and (self.seen is None or at > self.seen):
             self.seen = at
 
-    def worked(self, began: int | None, at: int | None) -> None:
-        """It executed something from `began` to `at`."""
-        self.heard(at)
-        if began is not None and at is not None:
-            known = self.bounds
-            self.bounds = (began, at) if known is None else (min(known[0], began), max(known[1], at))
+    def worked(self, began: int, until: int) -> None:
+        """It executed something in this interval."""
+        known = self.bounds
+        self.bounds = (began, until) if known is None else (min(known[0], began), max(known[1], until))
 
 
 class LiveWorkers:
@@ -61,7 +57,7 @@ class LiveWorkers:
     """
 
     def __init__(self) -> None:
-        self.lives = WorkerTally()
+        self.events: list[WorkerEvent] = []
         self.up_level = Level()
         self._workers: dict[str, OneWorker] = {}
         self._samples: dict[str, ResourceSample] = {}
@@ -80,7 +76,7 @@ class LiveWorkers:
         """A step in the life of a worker."""
         worker = self.of(event.worker)
         at = moment(event.timestamp)
-        self.lives.add(event)
+        self.events.append(event)
         worker.heard(at)
         if event.host is not None:
             worker.host = event.host if worker.host is None else min(worker.host, event.host)
@@ -97,13 +93,15 @@ class LiveWorkers:
         if event.worker is not None:
             self.of(event.worker).heard(at)
 
-    def ended(self, done: EndedAttempt) -> None:
+    def ended(self, one: Attempt) -> None:
         """A task ended on it."""
-        if done.event.worker is not None:
-            worker = self.of(done.event.worker)
+        if one.worker is not None:
+            worker = self.of(one.worker)
             worker.ended += 1
-            worker.failed += isinstance(done.event, TaskFailed)
-            worker.worked(done.began, done.at)
+            worker.failed += one.state == "failed"
+            worker.heard(one.until)
+            if one.ran is not None:
+                worker.worked(*one.ran)
 
     def sampled(self, event: ResourceSample) -> None:
         """Its process tree was measured. A process that no task and no worker event names is none of the
@@ -114,35 +112,41 @@ class LiveWorkers:
             if known is None or event.timestamp > known.timestamp:
                 self._samples[event.worker] = event
 
-    def bounds(self) -> dict[str, tuple[int, int] | None]:
-        """The first start and the last end of each that executed something."""
-        return {
-            name: one.bounds for name, one in self._workers.items() if one.ended or one.bounds is not None
-        }
+    @property
+    def up(self) -> int:
+        """Workers that are up, by their events."""
+        ends = {WorkerLost, WorkerRemoved}
+        return sum(one.step is not None and one.step[3] not in ends for one in self._workers.values())
 
-    def results(self, running: Iterable[LiveAttempt], until: int | None, *, over: bool) -> list[WorkerNow]:
+    def began(self, name: str) -> int | None:
+        """When the first task of a worker began, of those that ended."""
+        found = self._workers.get(name)
+        return None if found is None or found.bounds is None else found.bounds[0]
+
+    def results(self, running: Iterable[Attempt], until: int | None, *, over: bool) -> list[WorkerNow]:
         """Busy workers first, then by name."""
-        doing: dict[str, list[LiveAttempt]] = {}
+        doing: dict[str, list[Attempt]] = {}
         for one in running:
-            if one.event.worker is not None:
-                doing.setdefault(one.event.worker, []).append(one)
+            if one.worker is not None:
+                doing.setdefault(one.worker, []).append(one)
         states = {name: _state(one, name in doing, over=over) for name, one in self._workers.items()}
         named = sorted(states, key=lambda name: (states[name], name))[:LISTED_WORKERS]
         return [self._result(name, states[name], doing.get(name, []), until) for name in named]
 
-    def _result(self, name: str, state: int, doing: list[LiveAttempt], until: int | None) -> WorkerNow:
+    def _result(self, name: str, state: int, doing: list[Attempt], until: int | None) -> WorkerNow:
         one, sample = self._workers[name], self._samples.get(name)
         if sample is not None:
             one.heard(moment(sample.timestamp))
-        task = min(doing, key=lambda each: (each.event.timestamp, each.event.task_id), default=None)
-        since = None if task is None or task.at is None or until is None else max(0, until - task.at) / SECOND
+        task = min(doing, key=lambda each: (each.at, each.last.task_id), default=None)
+        began = None if task is None else task.since
+        since = None if began is None or until is None else max(0, until - began) / SECOND
         fresh = sample is not None and state not in {_GONE, _LOST}
         return WorkerNow(
             worker=cut(name, NAME),
             host=one.host or (sample.host if sample is not None else None),
             state=("busy", "idle", "starting", "lost", "gone")[state],
-            task=None if task is None else cut(task.event.task, NAME),
-            task_id=None if task is None else cut(task.event.task_id, NAME),
+            task=None if task is None else cut(task.last.task, NAME),
+            task_id=None if task is None else cut(task.last.task_id, NAME),
             since_s=since,
             ended=one.ended,
             failed=one.failed,
@@ -173,55 +177,43 @@ Window = tuple[str, int, int]
 """When it begins, as a timestamp and in nanoseconds, and when it ends."""
 
 
-class _Host:
-    def __init__(self) -> None:
-        self.latest: ResourceSample | None = None
+class _Place:
+    """A host or a device, with its latest sample."""
+
+    def __init__(self, label: str, host: str | None, scope: str = "node") -> None:
+        self.label, self.host, self.scope = label, host, scope
+        self.latest: ResourceSample | DeviceMemory | None = None
         self.cpu, self.memory = Sampled("mean"), Sampled("most")
 
-
-class _LiveDevice:
-    def __init__(self, label: str, host: str | None, scope: str) -> None:
-        self.label, self.host, self.scope = label, host, scope
-        self.at: tuple[str, str, int] = ("", "", -1)
-        self.used: int | None = None
-        self.total: int | None = None
-        self.percent: float | None = None
-        self.memory = Sampled("most")
+    def add(self, event: ResourceSample | DeviceMemory, used: int | None, cpu: float | None = None) -> None:
+        at = moment(event.timestamp)
+        self.cpu.add(at, cpu)
+        self.memory.add(at, used)
+        if self.latest is None or _when(event) > _when(self.latest):
+            self.latest = event
 
 
 class LiveMachines:
-    """Takes samples of nodes and GPUs and device-memory events, in any order. `limit` is a moment near
-    now.
-    """
+    """Takes samples of nodes and GPUs and device-memory events, in any order."""
 
     def __init__(self) -> None:
         self.left_out = False
-        self._hosts: dict[str, _Host] = {}
-        self._gpus: dict[tuple[object, ...], _LiveDevice] = {}
-        self._ranks: dict[tuple[object, ...], _LiveDevice] = {}
+        self._hosts: dict[tuple[object, ...], _Place] = {}
+        self._gpus: dict[tuple[object, ...], _Place] = {}
+        self._ranks: dict[tuple[object, ...], _Place] = {}
 
     def set_limit(self, limit: int) -> None:
-        """What claims to be later than this does not push the past out of the charts."""
-        for host in self._hosts.values():
-            host.cpu.limit = host.memory.limit = limit
-        for device in self._devices():
-            device.memory.limit = limit
+        """Set a moment near now: what claims to be later does not push the past out of the charts."""
+        for place in (*self._hosts.values(), *self._devices()):
+            place.cpu.limit = place.memory.limit = limit
 
     def add(self, event: ResourceSample) -> None:
         """A sample; those of workers and tasks are passed over."""
         if event.scope == "node":
             name = event.host or "unknown"
-            host = self._hosts.get(name)
-            if host is None:
-                if len(self._hosts) >= PLACES:
-                    self.left_out = True
-                    return
-                host = self._hosts[name] = _Host()
-            at = moment(event.timestamp)
-            host.cpu.add(at, event.cpu_percent)
-            host.memory.add(at, event.memory_used_bytes)
-            if host.latest is None or _when(event) > _when(host.latest):
-                host.latest = event
+            place = self._of(self._hosts, (name,), name, name)
+            if place is not None:
+                place.add(event, event.memory_used_bytes, event.cpu_percent)
         elif event.scope == "gpu":
             key = (event.host, event.gpu_index, event.gpu_uuid, event.gpu_mig)
             label = (
@@ -229,46 +221,43 @@ class LiveMachines:
                 if event.gpu_index is not None
                 else cut(event.gpu_uuid or "GPU", NAME)
             )
-            device = self._of(
-                self._gpus, key, label + (" (MIG)" if event.gpu_mig else ""), event.host, "device"
-            )
-            if device is not None:
-                device.memory.add(moment(event.timestamp), event.gpu_memory_used_bytes)
-                if _when(event) > device.at:
-                    device.at = _when(event)
-                    device.used, device.total = event.gpu_memory_used_bytes, event.gpu_memory_total_bytes
-                    device.percent = event.gpu_percent
+            label += " (MIG)" if event.gpu_mig else ""
+            place = self._of(self._gpus, key, label, event.host, "device")
+            if place is not None:
+                place.add(event, event.gpu_memory_used_bytes)
 
     def tracked(self, event: DeviceMemory) -> None:
         """What a process counted of a device's memory."""
         key = (event.host, event.rank, event.pid, event.device_id)
         label = f"rank {event.rank}, device {event.device_id}"
-        device = self._of(self._ranks, key, label, event.host, "allocator")
-        if device is not None:
-            device.memory.add(moment(event.timestamp), event.allocator_allocated_bytes)
-            if _when(event) > device.at:
-                device.at = _when(event)
-                device.used, device.total = event.allocator_allocated_bytes, event.device_total_bytes
+        place = self._of(self._ranks, key, label, event.host, "allocator")
+        if place is not None:
+            place.add(event, event.allocator_allocated_bytes)
 
     def _of(
         self,
-        known: dict[tuple[object, ...], _LiveDevice],
+        known: dict[tuple[object, ...], _Place],
         key: tuple[object, ...],
         label: str,
         host: str | None,
-        scope: str,
-    ) -> _LiveDevice | None:
+        scope: str = "node",
+    ) -> _Place | None:
         found = known.get(key)
         if found is None:
             if len(known) >= PLACES:
                 self.left_out = True
                 return None
-            found = known[key] = _LiveDevice(label, host, scope)
+            found = known[key] = _Place(label, host, scope)
         return found
+
+    def samples(self) -> list[ResourceSample]:
+        """The latest of each host and of each GPU."""
+        places = (*self._hosts.values(), *self._gpus.values())
+        return [place.latest for place in places if isinstance(place.latest, ResourceSample)]
 
     def hosts(self, until: int | None) -> list[HostNow]:
         """In order of their names."""
-        found = [(name, host.latest) for name, host in sorted(self._hosts.items()) if host.latest is not None]
+        found = [(place.label, last) for place in self._nodes() if (last := place.latest) is not None]
         return [
             HostNow(
                 host=cut(name, NAME),
@@ -278,39 +267,41 @@ class LiveMachines:
                 seen_s=_ago(last.timestamp, until),
             )
             for name, last in found[:LISTED_MACHINES]
+            if isinstance(last, ResourceSample)
         ]
 
     def devices(self, until: int | None) -> list[DeviceNow]:
         """GPUs first, then what ranks tracked themselves."""
-        return [
-            DeviceNow(
-                label=cut(one.label, NAME),
-                host=None if one.host is None else cut(one.host, NAME),
-                scope=one.scope,
-                memory_used_bytes=one.used,
-                memory_total_bytes=one.total,
-                percent=one.percent,
-                seen_s=_ago(one.at[0], until),
+        found: list[DeviceNow] = []
+        for place in list(self._devices())[:LISTED_MACHINES]:
+            used, total, percent = _device_use(place.latest)
+            found.append(
+                DeviceNow(
+                    label=cut(place.label, NAME),
+                    host=None if place.host is None else cut(place.host, NAME),
+                    scope=place.scope,
+                    memory_used_bytes=used,
+                    memory_total_bytes=total,
+                    percent=percent,
+                    seen_s=None if place.latest is None else _ago(place.latest.timestamp, until),
+                )
             )
-            for one in list(self._devices())[:LISTED_MACHINES]
-        ]
+        return found
 
-    def _devices(self) -> Iterator[_LiveDevice]:
+    def _nodes(self) -> list[_Place]:
+        return sorted(self._hosts.values(), key=lambda place: place.label)
+
+    def _devices(self) -> Iterator[_Place]:
         for known in (self._gpus, self._ranks):
             yield from sorted(known.values(), key=lambda one: (one.host or "", len(one.label), one.label))
 
     def cpu(self, window: Window) -> Chart | None:
         """Of each host, in percent."""
-        return self._chart(
-            "percent", [(name, host.cpu, None) for name, host in sorted(self._hosts.items())], window
-        )
+        return self._chart("percent", [(host.label, host.cpu, None) for host in self._nodes()], window)
 
     def memory(self, window: Window) -> Chart | None:
         """Of each host, in bytes."""
-        lines = [
-            (name, host.memory, host.latest.memory_total_bytes if host.latest is not None else None)
-            for name, host in sorted(self._hosts.items())
-        ]
+        lines = [(host.label, host.memory, _memory_of(host.latest)) for host in self._nodes()]
         return self._chart("bytes", lines, window)
 
     def device_memory(self, window: Window) -> Chart | None:
@@ -319,7 +310,7 @@ class LiveMachines:
         shown = ranks or list(self._devices())
         hosts = {one.host for one in shown}
         lines = [
-            (one.label if len(hosts) < 2 else f"{one.host}: {one.label}", one.memory, one.total)
+            (one.label if len(hosts) < 2 else f"{one.host}: {one.label}", one.memory, _memory_of(one.latest))
             for one in shown
         ]
         return self._chart("bytes", lines, window)
@@ -339,6 +330,22 @@ class LiveMachines:
         return Chart(
             since=text, length_s=max(0, until - since) / SECOND, unit=unit, series=series, notes=notes
         )
+
+
+def _memory_of(sample: ResourceSample | DeviceMemory | None) -> int | None:
+    """The memory that there is where a sample was taken."""
+    if isinstance(sample, ResourceSample) and sample.scope == "node":
+        return sample.memory_total_bytes
+    return _device_use(sample)[1]
+
+
+def _device_use(sample: ResourceSample | DeviceMemory | None) -> tuple[int | None, int | None, float | None]:
+    """Memory in use and memory there is, in bytes, and how busy the device is, in percent."""
+    if isinstance(sample, DeviceMemory):
+        return sample.allocator_allocated_bytes, sample.device_total_bytes, None
+    if sample is None:
+        return None, None, None
+    return sample.gpu_memory_used_bytes, sample.gpu_memory_total_bytes, sample.gpu_percent
 
 
 def _when(event: ResourceSample | DeviceMemory) -> tuple[str, str, int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -12,17 +11,8 @@ from flightlog.analyze.report.metrics import total_sql
 from flightlog.analyze.tallies import copied
 from flightlog.core.stats import Distribution, distribution
 from flightlog.core.time import seconds
-from flightlog.events import Event, JobAccounted, JobStarted
-from flightlog.events.rates import Sizes
+from flightlog.events import JobAccounted, JobStarted
 from flightlog.store.tables.intervals import most_at_once
-from flightlog.store.tables.workers import (
-    component_of,
-    given_to,
-    launches_of,
-    lifetime,
-    steps_of,
-    uptimes_of,
-)
 
 if TYPE_CHECKING:
     from flightlog.store.run import Run
@@ -193,33 +183,3 @@ def job_summary(run: Run) -> JobSummary | None:
 def _order(job: JobAccounted) -> tuple[bool, float, str, int]:
     used = (job.max_rss_bytes or 0) / job.memory_bytes if job.memory_bytes else 0.0
     return job.state == "COMPLETED", -used, job.job_id, job.attempt
-
-
-class WorkerTally:
-    """Takes the events of the stream `workers`, in any order."""
-
-    def __init__(self) -> None:
-        self._events: list[Event] = []
-
-    def add(self, event: Event) -> None:
-        """Take one event."""
-        self._events.append(event)
-
-    def components(self) -> dict[str, str | None]:
-        """The component that each worker serves, where its events say."""
-        return {name: component_of(life) for name, life in steps_of(self._events).items()}
-
-    def lifetimes(self, worked: Mapping[str, tuple[int, int] | None], until: int | None) -> dict[str, int]:
-        """For how many nanoseconds each worker lived, from launch to its end or `until`; `worked` has the
-        first start and last end of its tasks.
-        """
-        found: dict[str, int] = {}
-        for name, life in sorted(steps_of(self._events).items()):
-            bounds = worked.get(name)
-            ups = uptimes_of(life, bounds[0] if bounds is not None else None, until)
-            found[name] = lifetime(ups, launches_of(life))
-        return found
-
-    def given(self) -> dict[str, Sizes]:
-        """What each worker was given when it was launched, as far as its events say."""
-        return {name: given_to(life) for name, life in steps_of(self._events).items()}
