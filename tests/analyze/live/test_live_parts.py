@@ -26,13 +26,9 @@ def test_few_durations_are_known_exactly(values: list[float]) -> None:
     found, known = DurationSketch(), distribution(values)
     for value in values:
         found.add(value)
-    assert (found.count, found.total, found.mean, found.min, found.max) == (
-        known.count,
-        known.total,
-        known.mean,
-        known.min,
-        known.max,
-    )
+    assert (found.count, found.min, found.max) == (known.count, known.min, known.max)
+    assert found.total == pytest.approx(known.total, rel=1e-9, abs=1e-9 * len(values))
+    assert found.mean == pytest.approx(known.mean, rel=1e-9, abs=1e-9)
     assert [found.quantile(q) for q in (0.5, 0.95, 0.99)] == [known.p50, known.p95, known.p99]
 
 

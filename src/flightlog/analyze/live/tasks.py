@@ -18,7 +18,7 @@ from flightlog.analyze.live.levels import Level
 from flightlog.analyze.live.results import NAME, LiveTaskName
 from flightlog.analyze.predict.eta import ENOUGH, KnownDurations, from_durations, of_mean
 from flightlog.analyze.tallies import Least, Newest
-from flightlog.core.stats import exact_sum, mean_of, place_of, quantile
+from flightlog.core.stats import mean_of, place_of, quantile
 from flightlog.core.text import cut
 from flightlog.core.time import SECOND, moment, nanoseconds
 from flightlog.events import (
@@ -453,34 +453,30 @@ _NOTHING = -(1 << 30)
 class DurationSketch:
     """Durations of things of one name, in seconds."""
 
-    __slots__ = ("_bins", "_summed", "_total", "_values", "count", "max", "min")
+    __slots__ = ("_bins", "_ns", "_values", "count", "max", "min")
 
     def __init__(self) -> None:
-        self.count = self._summed = 0
-        self.min, self.max, self._total = math.inf, -math.inf, 0.0
+        self.count = self._ns = 0
+        self.min, self.max = math.inf, -math.inf
         self._values: list[float] = []
         self._bins: Counter[int] = Counter()
 
     def add(self, value: float) -> None:
         """Put a value in."""
         self.count += 1
-        self.min = min(self.min, value)
-        self.max = max(self.max, value)
+        self._ns += nanoseconds(value)
+        self.min, self.max = min(self.min, value), max(self.max, value)
         if self.count <= EXACT:
             self._values.append(value)
             return
         if self._values:
-            self._total, self._bins = exact_sum(self._values), Counter(map(_bin, self._values))
-            self._values = []
-        self._total += value
+            self._bins, self._values = Counter(map(_bin, self._values)), []
         self._bins[_bin(value)] += 1
 
     @property
     def total(self) -> float:
-        """Their sum; that of few is the same in any order."""
-        if self._values and self._summed != self.count:
-            self._total, self._summed = exact_sum(self._values), self.count
-        return self._total
+        """Their sum, the same in any order."""
+        return self._ns / SECOND
 
     @property
     def mean(self) -> float | None:
