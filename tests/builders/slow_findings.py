@@ -421,22 +421,6 @@ class Findings:
             tell("cache_misses", lost, evidence, [row[2] for row in rows[:3]])
 
     def _crowded(self, tell: Any, matters: Any) -> None:
-        ran = waited = 0
-        for one in self.every:
-            end = one["lines"].get("end", {})
-            if one["state"] == "completed" and one["began"] is not None and end.get("cpu_scope") == "thread":
-                took = one["stopped"] - one["began"]
-                ran, waited = ran + took, waited + max(0, took - round(end["cpu_s"] * 1e9))
-        load = [
-            (s["cpu_percent"], s.get("interval_s") or 1.0)
-            for s in self._samples("node")
-            if s["cpu_percent"] is not None
-        ]
-        weight = fsum(w for _, w in load)
-        busy = fsum(p * w for p, w in load) / weight if weight else None
-        if busy is not None and busy >= 90 and ran and matters(waited / 1e9):
-            evidence = {"off_cpu_s": waited / 1e9, "executed_s": ran / 1e9, "node_cpu_percent": busy}
-            tell("oversubscription", waited / 1e9, evidence, self._hosts())
         throttled = self._growth("cgroup", "throttled_s")
         if throttled is not None and matters(throttled):
             quota = max(

@@ -79,9 +79,9 @@ Duration:  10.0s
 Status:    completed
 
 What set the wall time:
-  - 85% of the 10.0s was run_simulation, 10% waiting to start run_simulation, 5% the program after
-    the last task; making run_simulation instant would save at most 8.5s. Limited most by dispatch
-    latency: try giving each task several pieces of work.
+  - Limited most by dispatch latency, 10% of the workers' time. Try giving each task several pieces
+    of work. 85% of the 10.0s was run_simulation, 10% waiting to start run_simulation, 5% the
+    program after the last task; making run_simulation instant would save at most 8.5s.
 
 What stands out:
   - 4.0 worker-seconds, 10% of this run, went to scheduling overhead, because dispatch latency was
@@ -157,6 +157,11 @@ Target:    node-1 (host)
 Started:   2026-05-20 03:52:00 UTC
 Duration:  10.0s
 Status:    completed
+
+What set the wall time:
+  - What limited this run is not known: no task and no span of it was recorded; pools and threads
+    that the program starts by itself are not seen. Try `with flightlog.span(...)` around the steps
+    of the program, or a session for its pool.
 
 No tasks, workers, cache lookups, cost or GPU recorded.
 
@@ -271,8 +276,9 @@ Duration:  8.0s
 Status:    crashed (last heartbeat 2026-05-20 03:52:08 UTC)
 
 What set the wall time:
-  - 50% of the 8.0s was train, 50% waiting to start train; making train instant would save at most
-    4.0s. Limited most by memory: try lower concurrency, or more memory for each task.
+  - 3 of 5 tasks failed, because of ValueError: bad seed. Limited most by memory. Try lower
+    concurrency, or more memory for each task. 50% of the 8.0s was train, 50% waiting to start
+    train; making train instant would save at most 4.0s.
 
 What stands out:
   - Memory ran short: the kernel killed 1 process for memory; try lower concurrency, or more memory

@@ -55,8 +55,16 @@ The **critical path** is the chain from the run's start to its end in which each
 before: for the tasks it depends on, for its worker to be free or started, or for the program to submit it.
 Its *max. saving* is an upper bound: the run is replayed on the same workers with that task name
 taking no time, and another chain then sets the wall time. That is worked out for runs of up to 50,000
-attempts. **What set the wall time** says it in one line, with what cost most beside it and what to try; the
-same words stand in the text, in Markdown and at the top of the page.
+attempts. **What set the wall time** begins with the verdict:
+what failed, then what limited the run most, how much of the time that is, and what to try. Below 10 % of the
+time nothing is said to limit it. The same words stand in the text, in Markdown and at the top of the page;
+`verdict` in the JSON has them in parts.
+
+What the verdict can tell apart, because it is measured: each task's time on a CPU, waiting for one, and
+blocked (`thread_cpu_s`, `cpu_wait_s`, the rest of `duration_s`); what other programs used of the machine;
+how long a thread waits for Python's interpreter lock (`interpreter_wait_s`); what memory a worker has before
+each task (`rss_before_bytes`); and which task needs which. Where the kernel hides one of these, nothing is
+concluded from it.
 
 A finding is told from 3 % of the worker time on, and always where memory ran out, of a host or of a device;
 its numbers are in the JSON. Findings may overlap, and do not add up.

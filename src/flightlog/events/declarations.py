@@ -222,6 +222,10 @@ class ResourceSample(Event, kw_only=True, tag="resource_sample"):
         doc("cores there are to use: of the node, of the processes' affinity, of the cgroup's quota"),
     ] = None
     load_1m: Annotated[float | None, doc("load average over one minute")] = None
+    interpreter_wait_s: Annotated[
+        Seconds | None,
+        doc("how long a thread of the process that was ready to run waited for Python's interpreter lock"),
+    ] = None
     memory_used_bytes: Annotated[Bytes | None, doc("memory in use, reclaimable cache not counted")] = None
     memory_total_bytes: Annotated[Bytes | None, doc("memory there is, or the cgroup's limit")] = None
     memory_peak_bytes: Annotated[
@@ -325,6 +329,19 @@ class Usage(msgspec.Struct, kw_only=True):
     cpu_scope: Annotated[
         Literal["thread", "process", "tree"] | None,
         doc("what cpu_s covers: the executing thread, its process, or the process tree"),
+    ] = None
+    thread_cpu_s: Annotated[
+        Seconds | None,
+        doc(
+            "CPU time of the executing thread alone; what it and cpu_wait_s leave of the duration was blocked"
+        ),
+    ] = None
+    cpu_wait_s: Annotated[
+        Seconds | None,
+        doc("time that the executing thread was ready to run and waited for a CPU; null where unknown"),
+    ] = None
+    rss_before_bytes: Annotated[
+        Bytes | None, doc("resident memory of the process when it began: what earlier tasks left there")
     ] = None
     peak_rss_bytes: Annotated[Bytes | None, doc("largest resident memory seen while it ran")] = None
     rss_scope: Annotated[

@@ -8,9 +8,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flightlog.core import threads
 from flightlog.events.declarations import ResourceSample
 from flightlog.samplers.process_table import ProcessReading, ProcTable
-from flightlog.samplers.procfs import PROC, long_enough, percent, rate
+from flightlog.samplers.procfs import PROC, long_enough, percent, rate, thread_waited_s
 
 if TYPE_CHECKING:
     from flightlog.samplers.without_proc import PsutilTable
@@ -72,6 +73,13 @@ class ProcessSampler:
 
     def sample(self) -> Sequence[ResourceSample]:
         """The tree since the previous call."""
+        return self._sampled(interpreter_wait_s() if self._given_pid in {None, os.getpid()} else None)
+
+    def last_sample(self) -> Sequence[ResourceSample]:
+        """The tree since the previous call, without a look at the interpreter: the program waits for it."""
+        return self._sampled(None)
+
+    def _sampled(self, waited_s: float | None) -> Sequence[ResourceSample]:
         if self._own_pid != os.getpid():
             self._start_afresh()
         if self._table is None:
@@ -104,6 +112,7 @@ class ProcessSampler:
                 cpu_cores=cores,
                 cpus=self._cpus,
                 cpu_s=cpu / table.cpu_units_per_s,
+                interpreter_wait_s=waited_s,
                 rss_bytes=rss,
                 peak_rss_bytes=self._peak_rss_bytes or None,
                 processes=len(living),
@@ -212,6 +221,27 @@ def _gain(now: int | None, before: int | None) -> int | None:
 def _sum(values: Sequence[int | None], departed: int) -> int | None:
     known = [value for value in values if value is not None]
     return sum(known) + departed if len(known) == len(values) else None
+
+
+PROBES, PROBE_S = 3, 0.0005
+
+
+def interpreter_wait_s() -> float | None:
+    """How long this thread waits for the interpreter when it wakes up, on average of a few tries.
+
+    A thread that computes in Python gives the interpreter up after the switch interval of 5 ms, so that this
+    is some milliseconds for each of them, and next to nothing where threads wait or compute outside of
+    Python. What was waiting for a CPU is not counted; None where the kernel does not tell it.
+    """
+    found = 0.0
+    for _ in range(PROBES):
+        queued, at = thread_waited_s(), time.perf_counter()
+        threads.sleep(PROBE_S)
+        passed, still_queued = time.perf_counter() - at, thread_waited_s()
+        if queued is None or still_queued is None:
+            return None
+        found += max(0.0, passed - PROBE_S - (still_queued - queued))
+    return found / PROBES
 
 
 def usable_cpus(pid: int) -> int | None:

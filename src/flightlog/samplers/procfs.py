@@ -192,6 +192,14 @@ def parse_process_io(data: bytes) -> tuple[int, int]:
     return int(data[read + 12 :].split(None, 1)[0]), int(data[write + 13 :].split(None, 1)[0])
 
 
+def thread_waited_s() -> float | None:
+    """How long this thread has been ready to run and waited for a CPU, so far; None where nobody tells."""
+    try:
+        return int(read_once("/proc/thread-self/schedstat", 128).split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return None
+
+
 def keyed_value(data: bytes, name: bytes) -> int | None:
     """The whole number after a name at the start of a line (`MemFree:  12 kB`, `nr_periods 7`); `kB` is 1024.
 

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from threading import get_native_id
 from weakref import ref
 
 from flightlog.core import threads
@@ -18,6 +19,8 @@ from flightlog.samplers.gpu.task import TaskWatch, begin
 from flightlog.samplers.procfs import PROC, keyed_value, parse_process_io
 
 _MAX_RSS_UNIT = 1 if sys.platform == "darwin" else 1024
+MAX_THREADS = 32
+"""Threads whose accounts by the scheduler are kept open."""
 _MEMORY = re.compile(rb"\nVmHWM:\s+(\d+) kB\nVmRSS:\s+(\d+) kB\n")
 
 
@@ -28,6 +31,10 @@ class UsageMeter:
     meter runs in it. Then `cpu_s` is the process's, with the children waited for meanwhile (`tree`, if they
     used any). If another meter ran at any moment, `cpu_s` is the executing thread's, or None where the task
     ended on another thread than it began on, and bytes are None.
+
+    `thread_cpu_s` and `cpu_wait_s` (ready to run, and waiting for a CPU) are those of the executing thread,
+    whatever else runs; what they leave of the duration it was blocked: asleep, or waiting for data, locks or
+    the interpreter.
 
     The peak is exact (`process`) if the process's high-water mark rose meanwhile; else the larger of the
     resident sizes at both ends (`process_at_least`).
@@ -53,6 +60,7 @@ class UsageMeter:
         "_shared",
         "_thread",
         "_thread_s",
+        "_waited_s",
     )
 
     def __init__(self, proc: Path = PROC, gpu: Callable[[], TaskWatch | None] = begin) -> None:
@@ -81,6 +89,7 @@ class UsageMeter:
         process = resource.getrusage(resource.RUSAGE_SELF)
         self._process_s = process.ru_utime + process.ru_stime
         self._thread = threads.get_ident()
+        self._waited_s = files.waited_s()
         self._thread_s = time.thread_time()
         self._pid = os.getpid()  # last: a start that an exception of a signal handler ends is none
 
@@ -94,19 +103,25 @@ class UsageMeter:
         process = resource.getrusage(resource.RUSAGE_SELF)
         children = resource.getrusage(resource.RUSAGE_CHILDREN)
         files = _own_files(self._proc)
+        same = self._thread == threads.get_ident()
+        waited_s = files.waited_s() if same and self._waited_s is not None else None
         io = None if self._io is None else files.io()
         with _lock:  # after the readings: a meter that starts during them still makes this one share
             _running.pop(id(self), None)
             shared = self._shared
-        usage = Usage()
+        usage = Usage(rss_before_bytes=self._rss)
+        if same:
+            usage.thread_cpu_s = thread_s - self._thread_s
+        if waited_s is not None and self._waited_s is not None:
+            usage.cpu_wait_s = waited_s - self._waited_s
         if not shared:
             children_s = children.ru_utime + children.ru_stime - self._children_s
             usage.cpu_s = process.ru_utime + process.ru_stime - self._process_s + children_s
             usage.cpu_scope = "tree" if children_s > 0 else "process"
             if io is not None and self._io is not None:
                 usage.read_bytes, usage.write_bytes = io[0] - self._io[0], io[1] - self._io[1]
-        elif self._thread == threads.get_ident():
-            usage.cpu_s, usage.cpu_scope = thread_s - self._thread_s, "thread"
+        elif same:
+            usage.cpu_s, usage.cpu_scope = usage.thread_cpu_s, "thread"
         rss, high = files.memory()
         if high is not None and self._high is not None and high > self._high:
             usage.peak_rss_bytes, usage.rss_scope = high, "process"
@@ -139,13 +154,15 @@ def own_peak_rss_bytes() -> int:
 class _OwnFiles:
     """Counters of this process under `/proc`, kept open; threads may share it until it is found broken."""
 
-    __slots__ = ("_io", "_status", "broken")
+    __slots__ = ("_io", "_schedules", "_status", "_threads", "broken")
 
     def __init__(self, proc: Path) -> None:
         self.broken = False
         folder = proc / str(os.getpid())
         self._status = _opened(folder / "status")
         self._io = _opened(folder / "io")
+        self._threads = folder / "task"
+        self._schedules: dict[int, Descriptor | None] = {}
 
     def memory(self) -> tuple[int | None, int | None]:
         """Resident memory now, and the most there ever was.
@@ -174,8 +191,24 @@ class _OwnFiles:
             self.broken = True
             return None
 
+    def waited_s(self) -> float | None:
+        """How long this thread has been ready and waited for a CPU, so far; None where nobody tells."""
+        thread = get_native_id()
+        schedule = self._schedules.get(thread)
+        if schedule is None and thread not in self._schedules:
+            if len(self._schedules) >= MAX_THREADS:
+                self._schedules.pop(next(iter(self._schedules)), None)
+            schedule = self._schedules[thread] = _opened(self._threads / str(thread) / "schedstat")
+        if schedule is None:
+            return None
+        try:
+            return int(schedule.read_start(128).split()[1]) / 1e9
+        except (OSError, ValueError, IndexError):
+            self._schedules.pop(thread, None)  # of an earlier thread of this number, perhaps
+            return None
+
     def close(self) -> None:
-        for descriptor in (self._status, self._io):
+        for descriptor in (self._status, self._io, *self._schedules.values()):
             if descriptor is not None:
                 descriptor.close()
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from flightlog.core.text import plural
 from flightlog.core.units import format_count, format_duration, format_percent
 from flightlog.show.document import FactsBlock, Remarks, Section, facts, markdown_text, sections_text
-from flightlog.show.phrases import args_text, capitalized, moment_text, split_advice
+from flightlog.show.phrases import args_text, capitalized, moment_text
 from flightlog.show.report_details import details
 from flightlog.show.report_sections import (
     NO_RATE,
@@ -274,21 +274,6 @@ LEAST_SHARE = 0.03
 """Shorter ones are not."""
 NAME = 60
 """Columns of a name."""
-_LIMITS = {
-    "cache_misses": "needless cache misses",
-    "cold_starts": "worker start-up",
-    "device_memory": "memory of a device",
-    "failed_work": "failed work",
-    "handover": "dispatch latency",
-    "memory_pressure": "memory",
-    "oversubscription": "CPU oversubscription",
-    "program_alone": "the program outside of its tasks",
-    "serialization": "moving data",
-    "stragglers": "a few long tasks",
-    "stuck_tasks": "a task that may be stuck",
-    "throttling": "the CPU quota",
-}
-"""What a finding is about, by its kind; others are called by it."""
 
 
 def wall_time_section(report: Report) -> Section:
@@ -298,16 +283,20 @@ def wall_time_section(report: Report) -> Section:
 
 
 def wall_time_text(report: Report) -> str | None:
-    """What the wall time consisted of, how much could be saved at most, and what to try; None where no chain
-    is known.
+    """What limited the run and what to try, then what the wall time consisted of and how much could be saved
+    at most; None where nothing is known of it.
 
-    `85% of the 10.0s was run_simulation, 10% waiting to start run_simulation; making run_simulation instant
-    would save at most 8.5s. Limited most by dispatch latency: try giving each task several pieces of work.`
+    `Limited most by dispatch latency, 15% of the workers' time. Try giving each task several pieces of work.
+    85% of the 10.0s was run_simulation, 10% waiting to start run_simulation; making run_simulation instant
+    would save at most 8.5s.`
     """
-    path = report.critical_path
+    path, verdict = report.critical_path, report.verdict
     parts = [part for part in path.parts if part.seconds > 0] if path is not None else []
+    advice = f"Try {verdict.advice.removesuffix('.')}." if verdict.advice else ""
+    limit = ("" if verdict.failed else "Nothing stands out.") if verdict.kind == "none" else verdict.sentence
+    first = clean(" ".join(one for one in (verdict.failed, limit, advice) if one))
     if path is None or not parts:
-        return None
+        return None if report.run.duration_s is None else first
     told = [part for part in parts[:NAMED_PARTS] if part.share >= LEAST_SHARE]
     so_far = " so far" if report.run.status == "running" else ""
     took = path.wall_s if report.run.duration_s is None else report.run.duration_s
@@ -315,9 +304,9 @@ def wall_time_text(report: Report) -> str | None:
     if not told:
         longest = f"the longest was {_name(parts[0])}, {format_percent(parts[0].share)}"
         return (
-            f"Many short parts of the critical path made up the {format_duration(took)}{so_far}: "
-            f"{longest}. {_limited(report)}"
-        ).rstrip()
+            f"{first} Many short parts of the critical path made up the {format_duration(took)}{so_far}: "
+            f"{longest}."
+        ).lstrip()
     said = ", ".join(
         f"{format_percent(part.share)}{'' if number else whole} {_name(part)}"
         for number, part in enumerate(told)
@@ -325,7 +314,7 @@ def wall_time_text(report: Report) -> str | None:
     saved = next((part for part in told if part.saves_s), None)
     if saved is not None and saved.saves_s is not None:
         said += f"; making {_name(saved)} instant would save at most {format_duration(saved.saves_s)}"
-    return f"{said}. {_limited(report)}".rstrip()
+    return f"{first} {said}.".lstrip()
 
 
 def _name(part: PathPart) -> str:
@@ -333,14 +322,3 @@ def _name(part: PathPart) -> str:
     name = part.name[: 4 * NAME]
     shown = f"the program {clean(name)}" if part.kind == "program" else link_name(part.kind, name)
     return fit(shown, NAME)
-
-
-def _limited(report: Report) -> str:
-    """The costliest finding and its advice; or that nothing stands out."""
-    for finding in report.findings:
-        _, advice = split_advice(finding.sentence)
-        if advice:
-            return (
-                f"Limited most by {_LIMITS.get(finding.kind, finding.kind.replace('_', ' '))}: try {advice}"
-            )
-    return "" if report.findings or report.time is None else "Nothing else stands out."

@@ -20,6 +20,7 @@ from flightlog.store import layout
 from flightlog.store.documents import read_document
 from flightlog.store.tables.connection import text
 from flightlog.store.tables.intervals import make_attempt_intervals, make_span_intervals
+from flightlog.store.tables.views import USED
 from flightlog.store.tables.workers import make_workers
 
 if TYPE_CHECKING:
@@ -61,14 +62,14 @@ class ComparedRunFigures(Struct, frozen=True, kw_only=True):
     currency: str | None
 
 
-_COMPARED = """
+_MEASURED = ("cpu_s", "peak_rss_bytes", "read_bytes", "write_bytes")
+_COMPARED = f"""
 CREATE TABLE compared AS
 SELECT run_id, task, task_id, attempt, component, state, retried, worker, submitted_at, queued_at, started_at,
-    ended_at,
-    queue_s, duration_s, cpu_s, peak_rss_bytes, read_bytes, write_bytes, args_digest, depends_on,
-        {span_id} AS span_id
+    ended_at, queue_s, duration_s, {", ".join(_MEASURED)}, args_digest, depends_on, {{span_id}} AS span_id
 FROM attempts
-"""
+"""  # noqa: S608 - constants
+_LEFT_OUT = ", ".join(f"NULL AS {name}" for name in USED if name not in _MEASURED)
 _DIGESTED = """
 CREATE OR REPLACE TABLE compared AS
 SELECT compared.* REPLACE (coalesce(args_digest, digest) AS args_digest) FROM compared LEFT JOIN (
@@ -212,10 +213,8 @@ def _time(whole: RunTables, run: Run, wall_s: float | None) -> Shares | None:
     one = text(run.run_id)
     tables.execute(f"""
         CREATE OR REPLACE TEMP VIEW attempts AS
-        SELECT *, NULL::VARCHAR AS parent_id, NULL::VARCHAR AS cpu_scope, NULL::BIGINT AS result_bytes,
-            NULL::JSON AS args, NULL::VARCHAR AS error_type, NULL::VARCHAR AS rss_scope,
-            NULL::BIGINT AS gpu_peak_bytes, NULL::VARCHAR AS gpu_memory_scope, NULL::DOUBLE AS gpu_s,
-            NULL::VARCHAR AS gpu_scope, NULL::JSON AS metrics
+        SELECT *, {_LEFT_OUT}, NULL::VARCHAR AS parent_id, NULL::BIGINT AS result_bytes,
+            NULL::JSON AS args, NULL::VARCHAR AS error_type, NULL::JSON AS metrics
         FROM compared WHERE run_id = {one}
     """)  # noqa: S608 - quoted, and ours
     try:

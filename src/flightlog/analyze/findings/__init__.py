@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from flightlog.analyze.findings.base import Finding, FindingFacts, Symptom
 from flightlog.analyze.findings.cache_misses import cache_misses
+from flightlog.analyze.findings.chain import dependency_chain
+from flightlog.analyze.findings.cpu import interpreter_lock, throttling, waiting_for_cpu
 from flightlog.analyze.findings.idle_workers import idle_workers
+from flightlog.analyze.findings.metrics import not_finite
 from flightlog.analyze.findings.overhead import cold_starts, handover, serialization
-from flightlog.analyze.findings.resources import device_memory, memory_pressure, oversubscription
+from flightlog.analyze.findings.resources import device_memory, memory_pressure
 from flightlog.analyze.findings.tasks import failed_work, stragglers, stuck_tasks
+from flightlog.analyze.findings.workers import memory_growth, slow_workers
 
 SYMPTOMS: tuple[Symptom, ...] = (
+    not_finite,
     stuck_tasks,
     device_memory,
     memory_pressure,
@@ -20,7 +25,12 @@ SYMPTOMS: tuple[Symptom, ...] = (
     handover,
     serialization,
     cache_misses,
-    oversubscription,
+    dependency_chain,
+    interpreter_lock,
+    waiting_for_cpu,
+    throttling,
+    slow_workers,
+    memory_growth,
 )
 
 __all__ = ["SYMPTOMS", "Finding", "FindingFacts", "Symptom", "find"]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from flightlog.analyze.devices.oom import Bundle
     from flightlog.analyze.report.critical_path import CriticalPath
     from flightlog.analyze.report.summary import Summary
-    from flightlog.analyze.report.tasks import InFlight
+    from flightlog.analyze.report.tasks import Concurrency, InFlight
     from flightlog.analyze.report.time_shares import Shares
     from flightlog.store.tables.run_tables import RunTables
 
@@ -42,6 +42,8 @@ class Finding(Struct, frozen=True, kw_only=True):
     """The numbers behind it, by name, with their units."""
     where: list[str]
     """Tasks, workers or hosts it is about, the worst first."""
+    limits: float | None = None
+    """The part of the wall time that ending it could save at most; null where that cannot be said."""
 
 
 class FindingFacts(NamedTuple):
@@ -56,6 +58,7 @@ class FindingFacts(NamedTuple):
     window: tuple[int | None, int | None]
     """The run's start, and its end or last sign of life, in nanoseconds."""
     out_of_memory: Sequence[Bundle] = ()
+    concurrency: Concurrency | None = None
 
     @property
     def total_s(self) -> float:
@@ -73,11 +76,20 @@ class FindingFacts(NamedTuple):
         evidence: dict[str, Any],
         *,
         where: Sequence[str] = (),
+        limits: float | None = None,
     ) -> Finding:
-        """A finding that cost `lost_s` seconds, with their share."""
+        """A finding that cost `lost_s` seconds, with their share, which is what it `limits` unless that is
+        given.
+        """
         share = share_of(self, lost_s)
         return Finding(
-            kind=kind, seconds=lost_s, share=share, sentence=sentence, evidence=evidence, where=list(where)
+            kind=kind,
+            seconds=lost_s,
+            share=share,
+            sentence=sentence,
+            evidence=evidence,
+            where=list(where),
+            limits=share if limits is None else limits,
         )
 
 

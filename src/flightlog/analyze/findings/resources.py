@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from flightlog.analyze.findings.base import Finding, FindingFacts, cost_text, matters
+from flightlog.analyze.findings.base import Finding, FindingFacts, cost_text
 from flightlog.core.text import plural
 from flightlog.core.time import seconds
-from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
+from flightlog.core.units import format_bytes, format_percent
 
 NEARLY = 0.95
 """A peak beyond this part of what there is leaves no room."""
@@ -81,43 +81,3 @@ def device_memory(facts: FindingFacts) -> Iterable[Finding]:
         {"bundles": [one.folder for one in bundles], "phases": phases},
         where=phases[:3],
     )
-
-
-FULL_PERCENT = 90.0
-"""A host this busy on average has no core to spare."""
-
-_WAITED = """
-SELECT coalesce(sum(stopped - began), 0), coalesce(sum(greatest(0, stopped - began - in_ns(cpu_s))), 0)
-FROM attempt_intervals WHERE state = 'completed' AND cpu_scope = 'thread' AND cpu_s IS NOT NULL
-    AND began IS NOT NULL
-"""
-
-
-def oversubscription(facts: FindingFacts) -> Iterable[Finding]:
-    """Time of completed tasks off the processor, while the host was full; and what a CPU quota held back."""
-    node, cgroup = facts.summary.resources.node, facts.summary.resources.cgroup
-    busy = node.cpu_percent.mean if node is not None else None
-    ran = waited = 0.0
-    if busy is not None and busy >= FULL_PERCENT:
-        ran, waited = (seconds(int(ns)) for ns in facts.tables.execute(_WAITED).fetchall()[0])
-    if ran and matters(facts, waited):
-        cores = f" of {format_count(node.cpus)} cores" if node is not None and node.cpus else ""
-        yield facts.finding(
-            "oversubscription",
-            waited,
-            f"{cost_text(facts, waited)} went to tasks waiting for CPU "
-            f"({format_percent(waited / ran)} of their time), because {busy:.0f}%{cores} were in use on "
-            "average; try fewer workers, or fewer threads in each.",
-            {"off_cpu_s": waited, "executed_s": ran, "node_cpu_percent": busy},
-            where=list(node.hosts[:3]) if node is not None else [],
-        )
-    held = cgroup.throttled_s if cgroup is not None else None
-    if held is not None and cgroup is not None and matters(facts, held):
-        quota = f" of {cgroup.cpu_quota:.1f} cores" if cgroup.cpu_quota is not None else ""
-        yield facts.finding(
-            "throttling",
-            held,
-            f"{cost_text(facts, held)} went to waiting for the CPU quota{quota}, because it held this "
-            f"run back for {format_duration(held)}; try asking for more cores, or lower concurrency.",
-            {"throttled_s": held, "cpu_quota": cgroup.cpu_quota},
-        )

@@ -80,6 +80,17 @@ class CriticalPath(Struct, frozen=True, kw_only=True):
     links: int
     parts: list[PathPart]
     longest: list[PathSegment]
+    chained: ChainedTasks | None = None
+    """Those of its tasks that began as soon as one they depend on had ended; null where there are none."""
+
+
+class ChainedTasks(Struct, frozen=True, kw_only=True):
+    """Tasks on the critical path that could not begin before another had ended."""
+
+    tasks: int
+    seconds: float
+    running: float
+    """How many tasks ran at once meanwhile, on average."""
 
 
 def critical_path(
@@ -121,7 +132,32 @@ def critical_path(
         links=len(steps),
         parts=parts,
         longest=[_segment(step, alone.get(step.since), about) for step in longest],
+        chained=_chained(tables, chain.chained),
     )
+
+
+_BESIDE = """
+WITH windows AS (SELECT unnest($1::BIGINT[]) AS since, unnest($2::BIGINT[]) AS until)
+SELECT sum(least(stopped, until) - greatest(began, since))
+FROM attempt_intervals JOIN windows ON began < until AND stopped > since
+"""
+
+
+def _chained(tables: RunTables, links: Sequence[tuple[int, int]]) -> ChainedTasks | None:
+    """What tasks on the path did that waited for others, from when each began and stopped, the last first."""
+    lasted = sum(stopped - began for began, stopped in links)
+    if not lasted:
+        return None
+    windows: list[list[int]] = []
+    for began, stopped in reversed(links):
+        if windows and began <= windows[-1][1]:
+            windows[-1][1] = max(stopped, windows[-1][1])
+        else:
+            windows.append([began, stopped])
+    row = tables.execute(_BESIDE, [[one[0] for one in windows], [one[1] for one in windows]]).fetchone()
+    ran = int(row[0]) if row is not None and row[0] is not None else lasted
+    within = sum(until - since for since, until in windows)
+    return ChainedTasks(tasks=len(links), seconds=seconds(lasted), running=ran / within)
 
 
 def _parts(steps: Sequence[ChainStep], wall: int) -> list[PathPart]:
@@ -332,6 +368,9 @@ class Graph(ABC):
     def __init__(self, tables: RunTables, start: int, until: int) -> None:
         self._tables = tables
         self._start, self._until = start, until
+        self.chained: list[tuple[int, int]] = []
+        """When the tasks of the chain that waited for others began and stopped, the last first; made by
+        `steps`."""
         tables.execute(_STARTUPS)
 
     def steps(self) -> list[ChainStep]:
@@ -351,6 +390,8 @@ class Graph(ABC):
         for node, name, began, stopped, moment, how, launched, base_stopped in self.links():
             step("program", AFTER if not found and cursor == self._until else BETWEEN, stopped)
             step("task", name, began, node)
+            if how == "need":
+                self.chained.append((began, stopped))
             if moment is None:
                 break
             step("wait", name, moment)
@@ -543,7 +584,8 @@ CREATE OR REPLACE TEMP TABLE bound AS
 WITH instants AS (
     SELECT n, worker_name, began::HUGEINT * 4294967296 + n AS place FROM nodes WHERE began = stopped
 ), waited AS (
-    SELECT nodes.n, nodes.name, nodes.began, nodes.stopped, need.other AS need, need.stopped AS need_stopped,
+    SELECT nodes.n, nodes.attempt, nodes.name, nodes.began, nodes.stopped, need.other AS need,
+        need.stopped AS need_stopped,
         CASE WHEN earlier.n < nodes.n AND coalesce(nodes.waits <= earlier.stopped, true) THEN earlier.n
             END AS before,
         CASE WHEN before IS NOT NULL THEN earlier.stopped END AS before_stopped,
@@ -583,9 +625,11 @@ WITH instants AS (
         ) AS ended ON ended.late = nodes.n
 )
 SELECT *, greatest(need_stopped, before_stopped, ready, submitted) AS moment,
-    CASE moment WHEN need_stopped THEN 'need' WHEN before_stopped THEN 'before' WHEN ready THEN 'startup'
+    CASE moment WHEN need_stopped THEN CASE WHEN attempt = 1 THEN 'need' ELSE 'retry' END
+        WHEN before_stopped THEN 'before' WHEN ready THEN 'startup'
         WHEN submitted THEN 'program' END AS how,
-    CASE how WHEN 'need' THEN need WHEN 'before' THEN before WHEN 'program' THEN base END AS previous
+    CASE WHEN how IN ('need', 'retry') THEN need WHEN how = 'before' THEN before
+        WHEN how = 'program' THEN base END AS previous
 FROM waited
 """
 
@@ -645,7 +689,7 @@ class SequentialChain(Graph):
         leaps = dict(
             self._tables.execute(
                 """
-                SELECT leaps.n, CASE how WHEN 'need' THEN need WHEN 'program' THEN bases.n END
+                SELECT leaps.n, CASE how WHEN 'retry' THEN need WHEN 'program' THEN bases.n END
                 FROM leaps LEFT JOIN bases ON bases.stopped = leaps.base_stopped
                 """
             ).fetchall()
@@ -726,7 +770,7 @@ WITH ready AS ( -- a start-up binds the first attempt after it
     FROM sequential_attempts LEFT JOIN need USING (n) LEFT JOIN ready USING (n)
 ), found AS (
     SELECT *, greatest(need_stopped, before_stopped, ready, submitted) AS moment,
-        CASE moment WHEN need_stopped THEN 'need' WHEN before_stopped THEN 'before' WHEN ready THEN 'startup'
+        CASE moment WHEN need_stopped THEN 'retry' WHEN before_stopped THEN 'before' WHEN ready THEN 'startup'
             WHEN submitted THEN 'program' END AS how
     FROM bound
 ), leap AS (

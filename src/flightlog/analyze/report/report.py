@@ -28,6 +28,7 @@ from flightlog.analyze.report.tasks import (
     task_row,
 )
 from flightlog.analyze.report.time_shares import Measured, Shares, measure, shares_of
+from flightlog.analyze.report.verdict import Verdict, verdict_of
 from flightlog.analyze.report.workers import JobSummary, job_summary
 from flightlog.analyze.tallies import tallied
 from flightlog.core.stats import Distribution
@@ -65,6 +66,8 @@ class Report(Summary, frozen=True, kw_only=True):
     """Through tasks; through spans where there are no tasks."""
     findings: list[Finding]
     """What stands out, the costliest first; none for a healthy run."""
+    verdict: Verdict
+    """What limited the run most: the first sentence of the report."""
     in_flight: list[InFlight]
     calibration: list[CalibrationLoop]
     details: Details | None
@@ -127,13 +130,18 @@ def _report(
     summary, spent = _cost(run, summary, measured, tables, rates)
     critical = critical_path(tables, window) or critical_spans(tables, window)
     late = behind(tables, time)
-    facts = FindingFacts(summary, time, critical, going_on, late, tables, window, _out_of_memory(run))
+    at_once = concurrency(tables, window)
+    facts = FindingFacts(
+        summary, time, critical, going_on, late, tables, window, _out_of_memory(run), at_once
+    )
+    findings = find(facts)
     return Report(
         **{name: getattr(summary, name) for name in Summary.__struct_fields__},
         time=time,
-        concurrency=concurrency(tables, window),
+        concurrency=at_once,
         critical_path=critical,
-        findings=find(facts),
+        findings=findings,
+        verdict=verdict_of(facts, findings),
         in_flight=going_on,
         calibration=calibration_loops(tables),
         details=_details(tables, summary) if details else None,

@@ -1,0 +1,118 @@
+"""Workers: those that are slower than the others, and those whose memory grows from task to task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from flightlog.analyze.findings.base import Finding, FindingFacts, cost_text, matters
+from flightlog.core.text import plural
+from flightlog.core.time import seconds
+from flightlog.core.units import format_bytes, format_duration
+
+EACH = 5
+"""Tasks of one name that a worker must have completed to be compared."""
+SLOWER = 1.5
+"""A worker is slow whose tasks take so many times as long as those of the faster workers."""
+
+_SLOW = f"""
+WITH each AS (
+    SELECT task, worker, count(*) AS tasks, median(stopped - began) AS usual,
+        quantile_cont(stopped - began, 0.25) AS low, quantile_cont(stopped - began, 0.75) AS high,
+        sum(stopped - began) AS ns
+    FROM attempt_intervals WHERE state = 'completed' AND worker IS NOT NULL AND began IS NOT NULL
+    GROUP BY task, worker HAVING count(*) >= {EACH}
+), fast AS ( -- what the faster workers take: no single one, which chance may favour
+    SELECT task, quantile_disc(usual, 0.25) AS usual, max(high) FILTER (rank <= 0.5) AS high FROM (
+        SELECT *, percent_rank() OVER (PARTITION BY task ORDER BY usual) AS rank FROM each
+    ) GROUP BY task HAVING count(*) > 1
+), slow AS (
+    SELECT each.worker, each.task, each.tasks, each.usual / nullif(fast.usual, 0) AS times,
+        greatest(0, each.ns - each.tasks * fast.usual) AS lost, fast.usual
+    FROM each JOIN fast USING (task)
+    WHERE each.usual >= {SLOWER} * fast.usual AND each.low > least(fast.high, {SLOWER} * fast.usual)
+)
+SELECT worker, sum(tasks), sum(lost) AS lost, arg_max(times, lost), arg_max(task, lost), arg_max(usual, lost)
+FROM slow GROUP BY worker ORDER BY lost DESC, worker
+"""  # noqa: S608 - numbers of ours
+
+
+def slow_workers(facts: FindingFacts) -> Iterable[Finding]:
+    """Workers whose tasks take longer than those of the same name elsewhere, each of them, not one by
+    chance.
+    """
+    if facts.shares is None or facts.shares.workers < 2:
+        return
+    found = facts.tables.execute(_SLOW).fetchall()
+    lost = seconds(round(sum(row[2] for row in found)))
+    if not found or not matters(facts, lost):
+        return
+    _, _, _, times, task, usual = found[0]
+    names = [row[0] for row in found]
+    hosts = sorted({name.partition(":")[0] for name in names})
+    which = f"{', '.join(names[:3])}{' and more' if len(names) > 3 else ''}"
+    on = f" (all on {hosts[0]})" if len(hosts) == 1 and len(_hosts(facts)) > 1 else ""
+    yield facts.finding(
+        "slow_workers",
+        lost,
+        f"{cost_text(facts, lost)} went to {plural(len(found), 'slow worker')} of {facts.shares.workers:,}"
+        f"{on}, because {task} took {times:.1f} times as long on {which} as on the others "
+        f"({format_duration(seconds(round(usual)))}); try finding out what is different there, or leaving "
+        f"{'it' if len(found) == 1 else 'them'} out.",
+        {"slow_workers": len(found), "times": times, "task": task, "usual_s": seconds(round(usual))},
+        where=names[:3],
+    )
+
+
+def _hosts(facts: FindingFacts) -> set[str]:
+    return {name.partition(":")[0] for name in (facts.shares.by_worker if facts.shares is not None else ())}
+
+
+GROWTH_BYTES, GROWTH_SHARE = 100e6, 0.5
+"""Memory that a worker must gain, in all and against what it began with, to be said to grow."""
+
+_GROWTH = """
+WITH numbered AS (
+    SELECT worker, task, rss_before_bytes AS bytes,
+        row_number() OVER (PARTITION BY worker ORDER BY began, task_id) AS n
+    FROM attempt_intervals
+    WHERE rss_before_bytes IS NOT NULL AND worker IS NOT NULL AND began IS NOT NULL
+), steps AS ( -- without the first: it comes before what every task needs is loaded
+    SELECT *, bytes - lag(bytes) OVER (PARTITION BY worker ORDER BY n) AS gained FROM numbered WHERE n > 1
+)
+SELECT worker, count(*) AS tasks, regr_slope(bytes, n) AS slope, corr(bytes, n) AS fit, min(bytes),
+    max(bytes), arg_max(task, n),
+    avg(CASE WHEN gained > 0 THEN 1.0 ELSE 0.0 END) FILTER (gained IS NOT NULL) AS rising
+FROM steps GROUP BY worker HAVING count(*) >= $enough ORDER BY slope DESC, worker
+"""
+
+
+def memory_growth(facts: FindingFacts) -> Iterable[Finding]:
+    """A worker that has more memory before each of its tasks than before the one before."""
+    rows = facts.tables.execute(_GROWTH, {"enough": EACH}).fetchall()
+    found = [
+        row
+        for row in rows
+        if (row[3] or 0) >= 0.9
+        and (row[7] or 0) >= 0.6
+        and row[5] - row[4] >= max(GROWTH_BYTES, GROWTH_SHARE * row[4])
+    ]
+    if not found:
+        return
+    worker, tasks, slope, _, low, high, task, _ = found[0]
+    on = plural(len(found), "worker")
+    yield facts.finding(
+        "memory_growth",
+        None,
+        f"Memory grew with each task, by {format_bytes(slope)} on {on}: {worker} went from "
+        f"{format_bytes(low)} to {format_bytes(high)} in {tasks + 1:,} tasks of {task}, which is a leak "
+        "unless they keep it on purpose; try letting go of what a task no longer needs, or ending workers "
+        "after some tasks.",
+        {
+            "bytes_per_task": slope,
+            "first_bytes": low,
+            "last_bytes": high,
+            "tasks": tasks + 1,
+            "workers": len(found),
+        },
+        where=[row[0] for row in found[:3]],
+    )

@@ -1,0 +1,186 @@
+"""The verdict: the first sentence of a report, which names what limited the run most and what to do about
+it; or says that nothing did, or that it is not known.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from flightlog.analyze.findings.base import Finding, FindingFacts
+from flightlog.analyze.findings.cpu import cpu_time, share_text
+from flightlog.analyze.report.critical_path import CriticalPath, PathPart
+from flightlog.core.text import first_line, plural
+from flightlog.core.units import format_count, format_duration, format_percent
+
+CAUSE = 120
+"""Characters of a failure's text."""
+LEAST = 0.1
+"""What could save less than this part of the wall time limits nothing."""
+FIRST = ("not_finite", "device_memory", "memory_pressure", "stuck_tasks")
+"""What comes before all that is only slow: results that are worthless, or work that does not go on."""
+WHOLE = ("not_finite", "memory_growth")
+"""What is no matter of time: their sentences are the verdict."""
+LEAK = 0.3
+"""Memory that grows with each task counts as much as a loss of this part of the time: sooner or later it ends
+the run."""
+LOADING = re.compile(
+    r"(^|[._\- ])(data|load\w*|read\w*|fetch\w*|download\w*|input|io|dataloader|prefetch\w*)([._\- ]|$)"
+)
+"""Names of spans that tell of loading data."""
+
+LIMITS = {
+    "busy_machine": "other programs on this machine",
+    "cache_misses": "needless cache misses",
+    "cold_starts": "worker start-up",
+    "dependency_chain": "a chain of tasks that depend on each other",
+    "device_memory": "memory of a device",
+    "failed_work": "failed work",
+    "handover": "dispatch latency",
+    "interpreter_lock": "Python's interpreter lock (GIL)",
+    "memory_growth": "memory that grows with each task",
+    "memory_pressure": "memory",
+    "not_finite": "a computation that diverged",
+    "oversubscription": "CPU oversubscription",
+    "program_alone": "the program outside of its tasks",
+    "serialization": "moving data",
+    "slow_workers": "slow workers",
+    "stragglers": "a few long tasks",
+    "stuck_tasks": "a task that may be stuck",
+    "throttling": "the CPU quota",
+}
+"""What a finding is about, by its kind; others are called by it."""
+
+
+class Verdict(Struct, frozen=True, kw_only=True):
+    """What limited a run most."""
+
+    kind: str
+    """The finding it is; `data_loading`, `none` where nothing limits it, `nothing_recorded` or `unknown`."""
+    sentence: str
+    """What it is, how much it is, and why."""
+    advice: str | None
+    """What to try; null where there is nothing to do."""
+    share: float | None
+    """Of the wall time, what ending it could save at most; null where that cannot be said."""
+    failed: str | None = None
+    """What failed, which comes before all that is slow; null where nothing did."""
+
+
+def verdict_of(facts: FindingFacts, findings: Sequence[Finding]) -> Verdict:
+    """The one thing to know of a run."""
+    return replace(_limit(facts, findings), failed=_failed(facts))
+
+
+def _failed(facts: FindingFacts) -> str | None:
+    run, tasks, causes = facts.summary.run, facts.summary.tasks, facts.summary.failures.by_cause
+    cause = (
+        ": ".join(part for part in (causes[0].error_type, first_line(causes[0].message or "")) if part)
+        if causes
+        else ""
+    )
+    because = cause or first_line(run.error or "")
+    why = f", because of {because[:CAUSE]}" if because else ""
+    if tasks.failed and tasks.submitted:
+        return f"{format_count(tasks.failed)} of {plural(tasks.submitted, 'task')} failed{why}."
+    if run.status in {"failed", "crashed"}:
+        return f"The run {run.status}{why}."
+    return None
+
+
+def _limit(facts: FindingFacts, findings: Sequence[Finding]) -> Verdict:
+    chosen = _most(findings)
+    if chosen is not None:
+        what, advice = _parted(chosen.sentence)
+        if chosen.kind not in WHOLE:
+            of = "the wall time" if chosen.share is None else "the workers' time"
+            size = f", {format_percent(chosen.limits)} of {of}" if chosen.limits else ""
+            what = f"Limited most by {limit_name(chosen)}{size}."
+        return Verdict(kind=chosen.kind, sentence=what, advice=advice, share=chosen.limits)
+    if facts.shares is None and facts.critical is None:
+        return _nothing_recorded(facts)
+    return _loading(facts.critical) or _nothing_wrong(facts, findings)
+
+
+def limit_name(finding: Finding) -> str:
+    """What a finding is about, in a few words."""
+    return LIMITS.get(finding.kind, finding.kind.replace("_", " "))
+
+
+def _most(findings: Sequence[Finding]) -> Finding | None:
+    """The finding that limits most; None where none is worth a first sentence."""
+    for kind in FIRST:
+        for one in findings:
+            if one.kind == kind:
+                return one
+    weighed = [(LEAK if one.kind == "memory_growth" else one.limits or 0.0, one) for one in findings]
+    weight, most = max(weighed, key=lambda pair: pair[0], default=(0.0, None))
+    return most if weight >= LEAST else None
+
+
+def _parted(sentence: str) -> tuple[str, str | None]:
+    """What happened, and what to try."""
+    said, found, advice = sentence.rpartition("; try ")
+    return (f"{said}.", advice) if found else (sentence, None)
+
+
+def _nothing_recorded(facts: FindingFacts) -> Verdict:
+    process = facts.summary.resources.process
+    cores = process.cpu_cores.mean if process is not None else None
+    used = f" It used {cores:.1f} cores on average." if cores is not None else ""
+    return Verdict(
+        kind="nothing_recorded",
+        sentence="What limited this run is not known: no task and no span of it was recorded; pools and "
+        f"threads that the program starts by itself are not seen.{used}",
+        advice="`with flightlog.span(...)` around the steps of the program, or a session for its pool",
+        share=None,
+    )
+
+
+def _loading(path: CriticalPath | None) -> Verdict | None:
+    """Where most of the time of a program without tasks went to loading data."""
+    if path is None or path.of != "spans":
+        return None
+    for part in path.parts:
+        if part.share >= 0.25 and part.kind == "span" and LOADING.search(part.name.lower()):
+            return Verdict(
+                kind="data_loading",
+                sentence=f"Limited most by loading data: {_part(part)} of the "
+                f"{format_duration(path.wall_s)} was {part.name}, {plural(part.links, 'time')}.",
+                advice="loading ahead, in the background or with more loading workers",
+                share=part.share,
+            )
+    return None
+
+
+def _nothing_wrong(facts: FindingFacts, findings: Sequence[Finding]) -> Verdict:
+    said = []
+    path = facts.critical
+    if path is not None and path.parts:
+        main = path.parts[0]
+        said.append(f"{_part(main)} of the {format_duration(path.wall_s)} was {_name(main)}")
+    spent = cpu_time(facts)
+    if spent is not None and spent.ran_s:
+        said.append(f"tasks spent {share_text(spent)}")
+    small = max(findings, key=lambda one: one.limits or 0.0, default=None)
+    if small is not None and small.limits:
+        said.append(f"the largest loss was {limit_name(small)}, {format_percent(small.limits)}")
+    return Verdict(
+        kind="none",
+        sentence=f"Nothing stands out{': ' + '; '.join(said) if said else ''}.",
+        advice=None,
+        share=None,
+    )
+
+
+def _part(part: PathPart) -> str:
+    return f"{format_percent(part.share)} ({format_duration(part.seconds)})"
+
+
+def _name(part: PathPart) -> str:
+    return {"program": f"the program {part.name}", "wait": f"waiting to start {part.name}"}.get(
+        part.kind, part.name
+    )
