@@ -3,18 +3,36 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
-from flightlog.analyze.devices.results import DeviceReport, MemoryCurve, OutOfMemory, PhaseUse, SessionUse
+from flightlog.analyze.devices.results import (
+    DeviceReport,
+    Leak,
+    MemoryCurve,
+    OutOfMemory,
+    Peak,
+    PhaseUse,
+    SessionUse,
+    Straggler,
+)
 from flightlog.core.text import first_line, plural
 from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
 from flightlog.events.devices.oom_message import Request
-from flightlog.show.document import Item, Items, Remarks, Section, TableBlock, markdown_text, section_text
+from flightlog.show.document import (
+    Item,
+    Items,
+    Remarks,
+    Section,
+    TableBlock,
+    markdown_text,
+    sections_text,
+    table_block,
+)
 from flightlog.show.phrases import percent_text
 from flightlog.show.plot import LevelLine, plot
 from flightlog.show.report_details import gpu_place
-from flightlog.show.terminal import Ink, clean, width_of, wrap
+from flightlog.show.terminal import Ink, clean, wrap
 
 PLOTS = 8
 PHASES = 30
@@ -40,19 +58,17 @@ def devices_text(
 ) -> str:
     """The text for a terminal of `width` columns; ends in a newline."""
     ink = Ink(color)
-    before, after = _sections(report, width - 6)
-    parts = [ink("title", _title(report))]
-    parts += [section_text(one, width=width, ink=ink) for one in before if one.says_something()]
+    first, peaks, *after = _sections(report, width - 6)
+    parts = [ink("title", _title(report)), *sections_text([first, peaks], width=width, ink=ink)]
     parts += _plots(report.sessions, width, ink, ascii_only)
-    parts += [section_text(one, width=width, ink=ink) for one in after if one.says_something()]
+    parts += sections_text(after, width=width, ink=ink)
     text = "\n\n".join(parts) + "\n"
     return text.translate(_PLAIN) if ascii_only else text
 
 
 def devices_markdown(report: DeviceReport) -> str:
     """The same as Markdown, without the plots."""
-    before, after = _sections(report, 10_000)
-    return markdown_text(_title(report), [*before, *after])
+    return markdown_text(_title(report), _sections(report, 10_000))
 
 
 def _title(report: DeviceReport) -> str:
@@ -61,133 +77,99 @@ def _title(report: DeviceReport) -> str:
     return f"Device memory · {clean(report.source)} · {of} · {plural(report.events, 'event')}"
 
 
-def _sections(report: DeviceReport, room: int) -> tuple[list[Section], list[Section]]:
-    """The sections before the plots and those after; long lines are wrapped to the width."""
-    ranks = [_ran_out(report.out_of_memory, room), _stragglers(report), _gpus(report)]
-    problems = Section("Not read", "", [Remarks(report.problems)] if report.problems else [])
-    return (
-        [
-            Section("What matters", "", [Remarks(report.advice)] if report.advice else []),
-            _memory(report, room),
-        ],
-        [_by_phase(report, room), _leaks(report, room), *ranks, _unknown(report), problems],
-    )
+def _sections(report: DeviceReport, room: int) -> list[Section]:
+    """All sections; those after the second come behind the plots. Long lines are wrapped to the room."""
+    return [
+        Section("What matters", "", [Remarks(report.advice)]),
+        _peaks(report),
+        _by_phase(report),
+        _leaks(report),
+        _ran_out(report.out_of_memory, room),
+        _stragglers(report),
+        _gpus(report),
+        _unknown(report),
+        Section("Not read", "", [Remarks(report.problems)]),
+    ]
 
 
-def _memory(report: DeviceReport, room: int) -> Section:
+def _peaks(report: DeviceReport) -> Section:
     hosts = len({one.host for one in report.sessions}) > 1
     ended = all(one.status == "completed" for one in report.sessions)
-    rows = []
-    for one in report.sessions:
-        unused, gap = one.fragmentation, one.hidden
-        peaks = (one.peak_allocated, one.peak_reserved, one.peak_device_used)
+
+    def after(one: SessionUse) -> str:
         highest = one.peak_allocated or one.peak_device_used
-        rows.append(
-            (
-                str(one.rank),
-                clean(one.host) if hosts else "",
-                "host" if one.device_id < 0 else str(one.device_id),
-                "" if ended else one.status,
-                *(format_bytes(peak.bytes if peak else None) for peak in peaks),
-                format_bytes(one.capacity_bytes),
-                format_duration(highest.after_s) if highest else "unknown",
-                format_percent(unused.at_peak) if unused else "unknown",
-                _gap(gap.median_bytes, gap.basis) if gap else "unknown",
-            )
-        )
-    head = (
-        "Rank",
-        "Host",
-        "Device",
-        "Status",
-        "Allocated",
-        "Reserved",
-        "In use",
-        "Capacity",
-        "After",
-        "Unused",
-        "Not ours",
-    )
-    return Section("Peaks", "", _fitting(head, rows, room, ("Host", "Status", "After", "Unused")))
+        return format_duration(highest.after_s) if highest else "unknown"
+
+    columns: dict[str, Callable[[SessionUse], str]] = {
+        "Rank": lambda one: str(one.rank),
+        "Host": lambda one: clean(one.host) if hosts else "",
+        "Device": lambda one: "host" if one.device_id < 0 else str(one.device_id),
+        "Status": lambda one: "" if ended else one.status,
+        "Allocated": lambda one: _peak(one.peak_allocated),
+        "Reserved": lambda one: _peak(one.peak_reserved),
+        "In use": lambda one: _peak(one.peak_device_used),
+        "Capacity": lambda one: format_bytes(one.capacity_bytes),
+        "After": after,
+        "Unused": lambda one: format_percent(one.fragmentation.at_peak) if one.fragmentation else "unknown",
+        "Not ours": lambda one: _gap(one.hidden.median_bytes, one.hidden.basis) if one.hidden else "unknown",
+    }
+    dispensable = ("Host", "Status", "After", "Unused")
+    table = table_block(report.sessions, columns, left=("Host", "Status"), dispensable=dispensable)
+    return Section("Peaks", "", [table])
 
 
-def _fitting(
-    head: tuple[str, ...],
-    rows: Sequence[tuple[str, ...]],
-    room: int,
-    dispensable: tuple[str, ...],
-    more: str = "",
-) -> list[TableBlock]:
-    """A table that fits into the room and the margin, where leaving out these columns, one by one, is
-    enough.
-    """
-    if not rows:
-        return []
-    for name in dispensable:
-        columns = [texts for texts in zip(head, *rows, strict=True) if any(texts[1:])]
-        if sum(max(map(width_of, texts)) + 2 for texts in columns) <= room + 6:
-            break
-        at = head.index(name)
-        head, rows = head[:at] + head[at + 1 :], [row[:at] + row[at + 1 :] for row in rows]
-    return [TableBlock(head, rows, left=("Host", "Status"), more=more)]
+def _peak(peak: Peak | None) -> str:
+    return format_bytes(peak.bytes if peak else None)
 
 
 def _gap(median: float, basis: str) -> str:
     return f"{format_bytes(median)}{'' if basis == 'driver' else '?'}"
 
 
-def _by_phase(report: DeviceReport, room: int) -> Section:
+def _by_phase(report: DeviceReport) -> Section:
     many = len(report.sessions) > 1
-    rows = [
-        (
-            _phase(phase.phase),
-            str(one.rank) if many else "",
-            format_count(phase.repetitions),
-            format_duration(phase.duration_s),
-            format_bytes(phase.peak_allocated_bytes),
-            format_bytes(phase.peak_device_used_bytes),
-            _signed(_each(phase)),
-        )
-        for one in report.sessions
-        for phase in one.phases
-    ]
-    left_out = len(rows) - PHASES + sum(one.phases_left_out for one in report.sessions)
-    more = (
-        f"and {plural(left_out, 'more phase')}: see --format json, --rank and --phase" if left_out > 0 else ""
-    )
-    head = ("Phase", "Rank", "Times", "Time", "Peak allocated", "Peak in use", "Growth each time")
-    return Section("Phases", "", _fitting(head, rows[:PHASES], room, ("Peak in use",), more))
+    phases = [(one.rank, phase) for one in report.sessions for phase in one.phases]
+    left_out = len(phases) - PHASES + sum(one.phases_left_out for one in report.sessions)
+    more = f"and {plural(left_out, 'more phase')}: see --format json, --rank and --phase"
+    columns: dict[str, Callable[[tuple[int, PhaseUse]], str]] = {
+        "Phase": lambda one: "(outside of any)" if one[1].phase is None else clean(one[1].phase),
+        "Rank": lambda one: str(one[0]) if many else "",
+        "Times": lambda one: format_count(one[1].repetitions),
+        "Time": lambda one: format_duration(one[1].duration_s),
+        "Peak allocated": lambda one: format_bytes(one[1].peak_allocated_bytes),
+        "Peak in use": lambda one: format_bytes(one[1].peak_device_used_bytes),
+        "Growth each time": lambda one: _signed(_each(one[1])),
+    }
+    more = more if left_out > 0 else ""
+    table = table_block(phases[:PHASES], columns, more=more, dispensable=("Peak in use",))
+    return Section("Phases", "", [table])
 
 
 def _each(phase: PhaseUse) -> float | None:
     return None if phase.growth_bytes is None else phase.growth_bytes / phase.repetitions
 
 
-def _phase(name: str | None) -> str:
-    return "(outside of any)" if name is None else clean(name)
-
-
 def _signed(value: float | None) -> str:
     return format_bytes(value) if value is None or value <= 0 else f"+{format_bytes(value)}"
 
 
-def _leaks(report: DeviceReport, room: int) -> Section:
-    rows = [
-        (
-            clean(leak.phase),
-            str(one.rank),
-            format_count(leak.repetitions),
-            format_bytes(leak.bytes_per_repetition),
-            _signed(leak.growth_bytes),
-            f"{leak.tested:,}",
-            _chance(leak.chance),
-            "unknown" if leak.full_in_s is None else format_duration(leak.full_in_s),
-        )
-        for one in report.sessions
-        for leak in one.leaks
-    ]
-    head = ("Phase", "Rank", "Times", "Each time", "Grew", "Over", "By chance", "Full in")
-    return Section("Leak suspected", "", _fitting(head, rows, room, ("Over", "By chance")))
+def _leaks(report: DeviceReport) -> Section:
+    columns: dict[str, Callable[[tuple[int, Leak]], str]] = {
+        "Phase": lambda one: clean(one[1].phase),
+        "Rank": lambda one: str(one[0]),
+        "Times": lambda one: format_count(one[1].repetitions),
+        "Each time": lambda one: format_bytes(one[1].bytes_per_repetition),
+        "Grew": lambda one: _signed(one[1].growth_bytes),
+        "Over": lambda one: f"{one[1].tested:,}",
+        "By chance": lambda one: _chance(one[1].chance),
+        "Full in": lambda one: _duration(one[1].full_in_s),
+    }
+    leaks = [(one.rank, leak) for one in report.sessions for leak in one.leaks]
+    return Section("Leak suspected", "", [table_block(leaks, columns, dispensable=("Over", "By chance"))])
+
+
+def _duration(seconds: float | None) -> str:
+    return "unknown" if seconds is None else format_duration(seconds)
 
 
 def _chance(chance: float) -> str:
@@ -216,7 +198,7 @@ def _ran_out(found: Sequence[OutOfMemory], room: int) -> Section:
         items.append(Item(f"{who}{f' in {where}' if where else ''}", lines, style="bad"))
     left = len(found) - len(items)
     more = f"and {plural(left, 'more time', 'more times')}: see --format json" if left else ""
-    return Section("Out of memory", "", [Items(items, more)] if items else [])
+    return Section("Out of memory", "", [Items(items, more)])
 
 
 def _figures(asked: Request) -> str:
@@ -256,26 +238,20 @@ def _stragglers(report: DeviceReport) -> Section:
             by += f" Offsets were measured, but not for rank {without}: call tracker.align() in all of them."
         elif alignment.hosts > 1:
             by += " `tracker.align()` in every rank measures how far these are apart."
-    rows = [
-        (
-            str(one.rank),
-            {"late": "began late", "long": "took long", "memory": "held more"}[one.kind],
-            clean(one.phase or ""),
-            format_bytes(one.value) if one.kind == "memory" else format_duration(one.value),
-            ""
-            if one.kind == "late"
-            else format_bytes(one.median)
-            if one.kind == "memory"
-            else format_duration(one.median),
-        )
-        for one in report.stragglers
-    ]
-    table = (
-        [TableBlock(("Rank", "What", "Phase", "By or with", "Median"), rows, left=("What", "Phase"))]
-        if rows
-        else []
-    )
-    return Section("Ranks", "", [Remarks([by if rows else f"{by} None of them stands out."]), *table])
+    columns: dict[str, Callable[[Straggler], str]] = {
+        "Rank": lambda one: str(one.rank),
+        "What": lambda one: {"late": "began late", "long": "took long", "memory": "held more"}[one.kind],
+        "Phase": lambda one: clean(one.phase or ""),
+        "By or with": lambda one: _amount(one, one.value),
+        "Median": lambda one: "" if one.kind == "late" else _amount(one, one.median),
+    }
+    table = table_block(report.stragglers, columns, left=("What", "Phase"))
+    by = by if report.stragglers else f"{by} None of them stands out."
+    return Section("Ranks", "", [Remarks([by]), table])
+
+
+def _amount(one: Straggler, value: float) -> str:
+    return format_bytes(value) if one.kind == "memory" else format_duration(value)
 
 
 def _gpus(report: DeviceReport) -> Section:
@@ -293,7 +269,7 @@ def _gpus(report: DeviceReport) -> Section:
         for gpu in report.gpus
     ]
     head = ("GPU", "Samples", "Peak in use", "Capacity", "Busy", "At most", "Power", "At most")
-    return Section("GPUs, by the driver", "", [TableBlock(head, rows)] if rows else [])
+    return Section("GPUs, by the driver", "", [TableBlock(head, rows)])
 
 
 def _watts(value: float | None) -> str:
@@ -311,7 +287,7 @@ def _unknown(report: DeviceReport) -> Section:
         remarks.append(
             '"Not ours" with a "?": the recording does not say that a driver counted the device\'s use.'
         )
-    return Section("Unknown", "", [Remarks(remarks)] if remarks else [])
+    return Section("Unknown", "", [Remarks(remarks)])
 
 
 def _plots(sessions: Sequence[SessionUse], width: int, ink: Ink, ascii_only: bool) -> list[str]:
