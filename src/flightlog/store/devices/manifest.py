@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
 from flightlog.events.devices.event import SessionSummary
-from flightlog.store.documents import read_document
+from flightlog.store.documents import decode_document, read_document
 
 MANIFEST = "manifest.json"
 ROLLUPS = "rollups.json"
@@ -20,14 +19,15 @@ MANIFEST_FORMAT = "stormlog.append_only_telemetry_sink"
 _SEGMENT = re.compile(r"segment-(\d+)\.jsonl(\.gz)?")
 
 T = TypeVar("T")
+_Count = Annotated[int, Meta(ge=0)]
 
 
 class SinkSegment(Struct):
     """One file of lines in a sink folder. The counts of one that is open lag behind the file."""
 
     filename: str
-    event_count: int = 0
-    size_bytes: int = 0
+    event_count: _Count = 0
+    size_bytes: _Count = 0
     closed: bool = True
     session_id: str | None = None
 
@@ -57,25 +57,30 @@ def is_lines_file(path: Path) -> bool:
     return path.name.endswith((".jsonl", ".jsonl.gz"))
 
 
+class _Document(Struct):
+    """The manifest as it stands in the file: entries may be anything."""
+
+    schema_version: int = 1
+    format: str = MANIFEST_FORMAT
+    sessions: list[Any] = field(default_factory=list)
+    segments: list[Any] = field(default_factory=list)
+
+
 def read_manifest(path: Path) -> SinkManifest | None:
     """The manifest of a sink folder, of itself or of a segment's folder; None where there is none to be read.
 
-    Entries that are not as they should be are left out.
+    Entries that lack what they must have are left out. Odd counts are 0: the file itself can be counted.
     """
     folder = _sink_folder(path)
-    found = read_document(folder / MANIFEST, dict[str, Any]).value if folder is not None else None
+    found = read_document(folder / MANIFEST, _Document).value if folder is not None else None
     if found is None:
         return None
-    sessions = ({"ended_at_ns": None, "pid": -1, **entry} for entry in _entries(found, "sessions"))
+    segments = _entries(found.segments, SinkSegment, closed=False)
     return SinkManifest(
-        schema_version=_convert(found.get("schema_version"), int) or 1,
-        format=_convert(found.get("format"), str) or MANIFEST_FORMAT,
-        sessions=[summary for entry in sessions if (summary := _convert(entry, SessionSummary))],
-        segments=[
-            segment
-            for entry in _entries(found, "segments")
-            if (segment := _segment(entry)) and Path(segment.filename).name == segment.filename
-        ],
+        schema_version=found.schema_version or 1,
+        format=found.format or MANIFEST_FORMAT,
+        sessions=_entries(found.sessions, SessionSummary, ended_at_ns=None, pid=-1),
+        segments=[one for one in segments if Path(one.filename).name == one.filename],
     )
 
 
@@ -97,35 +102,8 @@ def _sink_folder(path: Path) -> Path | None:
     return path.parent if path.name == MANIFEST or is_lines_file(path) else None
 
 
-def _entries(document: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
-    found = document.get(name)
-    return [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
-
-
-def _segment(entry: dict[str, Any]) -> SinkSegment | None:
-    """A segment whose name is known; counts that are none are 0, for the file itself can be counted."""
-    session_id = entry.get("session_id")
-    return _convert(
-        {
-            "filename": entry.get("filename"),
-            "event_count": _count(entry.get("event_count")),
-            "size_bytes": _count(entry.get("size_bytes")),
-            "closed": bool(entry.get("closed", False)),
-            "session_id": session_id if isinstance(session_id, str) else None,
-        },
-        SinkSegment,
-    )
-
-
-def _count(value: Any) -> int:
-    try:
-        return max(0, int(value))
-    except (TypeError, ValueError, OverflowError):
-        return 0
-
-
-def _convert(value: Any, kind: type[T]) -> T | None:
-    try:
-        return msgspec.convert(value, kind)
-    except msgspec.ValidationError:
-        return None
+def _entries(found: list[Any], kind: type[T], **defaults: Any) -> list[T]:
+    """The entries that are of this kind."""
+    texts = (msgspec.json.encode({**defaults, **entry}) for entry in found if isinstance(entry, dict))
+    read = (decode_document(text, kind, MANIFEST).value for text in texts)
+    return [entry for entry in read if entry is not None]
