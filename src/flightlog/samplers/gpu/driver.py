@@ -223,15 +223,13 @@ def _open(maker: _Maker, library: Any, sign: str, environ: Mapping[str, str]) ->
 _NUMBER = re.compile(r"\s*\+?(\d+)")
 
 
-class Gpu:
+class Gpu(NamedTuple):
     """A GPU of the host by the names that the variables may use: its place in the list, UUID, and
     instances.
     """
 
-    __slots__ = ("instances", "uuid")
-
-    def __init__(self, uuid: str | None, instances: Sequence[str] = ()) -> None:
-        self.uuid, self.instances = uuid, tuple(instances)
+    uuid: str | None
+    instances: Sequence[str] = ()
 
 
 def hides_everything(variable: str | None) -> bool:

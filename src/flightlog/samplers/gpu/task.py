@@ -142,23 +142,6 @@ class GpuWatch:
 class TaskWatch:
     """One task, from `GpuWatch.begin` to `stop`."""
 
-    __slots__ = (
-        "__weakref__",
-        "_at",
-        "_busy_s",
-        "_device_bytes",
-        "_lock",
-        "_marks",
-        "_others",
-        "_process_bytes",
-        "_there",
-        "_watch",
-        "began",
-        "own",
-        "root",
-        "seen",
-    )
-
     def __init__(self, watch: GpuWatch, root: int, marks: Marks | None, own: bool) -> None:
         self._watch, self.root, self._marks, self.own = watch, root, marks, own
         self.began = self._at = watch.clock()
@@ -203,7 +186,7 @@ class TaskWatch:
     ) -> tuple[int | None, Literal["allocator", "allocator_at_least", "process", "device"] | None]:
         found = peak_between(self._marks, marks)
         if found is not None:
-            return found.peak_bytes, "allocator" if found.exact else "allocator_at_least"
+            return found
         if self._process_bytes is not None:
             return self._process_bytes, "process"
         return (None, None) if self._device_bytes is None else (self._device_bytes, "device")
@@ -255,14 +238,6 @@ Marks = tuple[Mark, ...]
 """By the ordinal of the device."""
 
 
-class AllocatorPeak(Struct, frozen=True):
-    """The largest memory handed out on one device between two looks."""
-
-    peak_bytes: int
-    exact: bool
-    """Else it was at least this: the high-water mark was higher already."""
-
-
 def allocator_marks(modules: Mapping[str, Any]) -> Marks | None:
     """The marks of each device; None where the program has not imported PyTorch or opened a GPU with it.
 
@@ -287,8 +262,11 @@ def allocator_marks(modules: Mapping[str, Any]) -> Marks | None:
         return None
 
 
-def peak_between(before: Marks | None, after: Marks | None) -> AllocatorPeak | None:
-    """The peak between two looks; None where nothing is known to have been handed out.
+def peak_between(
+    before: Marks | None, after: Marks | None
+) -> tuple[int, Literal["allocator", "allocator_at_least"]] | None:
+    """The largest memory handed out on one device between two looks, and whether it was at least this, as the
+    mark was higher already; None where nothing is known to have been handed out.
 
     No mark before means that PyTorch had no GPU open yet. A mark that rose is the peak itself. One that did
     not is an upper bound, and what was held at the ends a lower one. One that fell was reset in between.
@@ -305,4 +283,7 @@ def peak_between(before: Marks | None, after: Marks | None) -> AllocatorPeak | N
         else:
             least, most = max(start.current, end.current), end.peak
         largest, highest_possible = max(largest, least), max(highest_possible, most)
-    return AllocatorPeak(largest, largest >= highest_possible) if largest > 0 else None
+    scope: Literal["allocator", "allocator_at_least"] = (
+        "allocator" if largest >= highest_possible else "allocator_at_least"
+    )
+    return (largest, scope) if largest > 0 else None
