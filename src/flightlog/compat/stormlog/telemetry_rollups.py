@@ -34,7 +34,7 @@ from flightlog.store.devices.rollups import (
     SessionTotals,
     TelemetryRollupFile,
     WindowRollup,
-    coverage_of,
+    rollup_coverage_from_manifest,
     rollup_file,
 )
 from flightlog.store.documents import write_document
@@ -63,16 +63,6 @@ def build_telemetry_rollups(
         generated_at_ns=now_ns(),
         coverage=coverage,
     )
-
-
-def rollup_coverage_from_manifest(
-    manifest: TelemetrySinkManifest | None,
-    *,
-    pruned_segment_count: int | None = None,
-    pruned_bytes: int | None = None,
-) -> RollupCoverage:
-    """The coverage of a manifest's segments."""
-    return coverage_of(manifest, pruned_segment_count, pruned_bytes)
 
 
 def write_telemetry_rollups(root_dir: str | Path, rollups: TelemetryRollupFile) -> Path:

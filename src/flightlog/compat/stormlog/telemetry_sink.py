@@ -32,7 +32,7 @@ from flightlog.store.devices.manifest import (
     MANIFEST_SCHEMA_VERSION,
     SinkManifest,
     SinkSegment,
-    is_lines_file,
+    manifest_path,
     read_manifest,
     segment_paths,
 )
@@ -272,18 +272,12 @@ def resolve_telemetry_sink_manifest_path(path: str | Path) -> Path | None:
     """The manifest of a sink folder or of a segment's folder, or the path itself; None where there is
     none.
     """
-    found = Path(path)
-    if found.is_file() and found.name == MANIFEST_FILENAME:
-        return found
-    folder = found if found.is_dir() else found.parent if found.is_file() and is_lines_file(found) else None
-    manifest = None if folder is None else folder / MANIFEST_FILENAME
-    return manifest if manifest is not None and manifest.exists() else None
+    return manifest_path(Path(path))
 
 
 def read_telemetry_sink_manifest(path: str | Path) -> TelemetrySinkManifest | None:
     """The manifest, without invalid entries; None where it cannot be read."""
-    where = resolve_telemetry_sink_manifest_path(path)
-    found = None if where is None else read_manifest(where)
+    found = read_manifest(Path(path))
     if found is None:
         return None
     return structs.replace(

@@ -114,11 +114,11 @@ def start_tracking(
         if run not in _watched:
             _watched.add(run)
             run.on_end(lambda _status: _stop_in(run))
-    tracker.on_stop = lambda: _forget(tracker)
+    tracker.on_stop = lambda: _forget(run)
     try:
         tracker.begin()
     except BaseException:
-        _forget(tracker)
+        _forget(run)
         raise
     return tracker, True
 
@@ -199,11 +199,9 @@ def _stop_in(run: LiveRun) -> None:
         tracker.stop()
 
 
-def _forget(tracker: DeviceMemoryTracker) -> None:
+def _forget(run: LiveRun) -> None:
     with _tracking_lock:
-        for run, known in list(_tracking.items()):
-            if known is tracker:
-                del _tracking[run]
+        _tracking.pop(run, None)
 
 
 def _after_fork() -> None:

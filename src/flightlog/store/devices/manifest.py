@@ -57,6 +57,13 @@ def is_lines_file(path: Path) -> bool:
     return path.name.endswith((".jsonl", ".jsonl.gz"))
 
 
+def manifest_path(path: Path) -> Path | None:
+    """The manifest of a sink folder, of a segment's folder, or the path itself; None where there is none."""
+    of_sink = path.is_file() and (path.name == MANIFEST or is_lines_file(path))
+    manifest = (path.parent if of_sink else path) / MANIFEST
+    return manifest if manifest.is_file() else None
+
+
 class _Document(Struct):
     """The manifest as it stands in the file: entries may be anything."""
 
@@ -71,8 +78,8 @@ def read_manifest(path: Path) -> SinkManifest | None:
 
     Entries that lack what they must have are left out. Odd counts are 0: the file itself can be counted.
     """
-    folder = _sink_folder(path)
-    found = read_document(folder / MANIFEST, _Document).value if folder is not None else None
+    where = manifest_path(path)
+    found = None if where is None else read_document(where, _Document).value
     if found is None:
         return None
     segments = _entries(found.segments, SinkSegment, closed=False)
@@ -88,18 +95,12 @@ def segment_paths(path: Path, manifest: SinkManifest | None) -> list[Path]:
     """The files of lines that a path stands for, by name: one of them itself, or all of a sink folder."""
     if is_lines_file(path) and path.is_file():
         return [path]
-    folder = _sink_folder(path) if path.is_dir() or (path.name == MANIFEST and path.is_file()) else None
-    if folder is None:
+    folder = path.parent if path.name == MANIFEST and path.is_file() else path
+    if not folder.is_dir():
         return []
     named = {segment.filename for segment in manifest.segments} if manifest else set()
     there = {file.name for file in folder.iterdir() if _SEGMENT.fullmatch(file.name)}
     return [folder / name for name in sorted(named | there)]
-
-
-def _sink_folder(path: Path) -> Path | None:
-    if path.is_dir():
-        return path
-    return path.parent if path.name == MANIFEST or is_lines_file(path) else None
 
 
 def _entries(found: list[Any], kind: type[T], **defaults: Any) -> list[T]:

@@ -160,8 +160,7 @@ def rollups_of_folder(
     *,
     window_ns: int,
     generated_at_ns: int,
-    pruned_segments: int = 0,
-    pruned_bytes: int = 0,
+    coverage: RollupCoverage,
 ) -> TelemetryRollupFile:
     """The rollups of what the folder holds now, in one pass; windows count from a session's start."""
     reading = TelemetryReading(folder)
@@ -180,7 +179,7 @@ def rollups_of_folder(
         manifest,
         window_ns=window_ns,
         generated_at_ns=generated_at_ns,
-        coverage=coverage_of(manifest, pruned_segments, pruned_bytes),
+        coverage=coverage,
     )
 
 
@@ -200,13 +199,16 @@ def rollup_file(
         source_manifest=None if manifest is None else MANIFEST,
         source_manifest_schema_version=None if manifest is None else manifest.schema_version,
         window_duration_ns=window_ns,
-        coverage=coverage or coverage_of(manifest),
+        coverage=coverage or rollup_coverage_from_manifest(manifest),
         sessions=sessions,
     )
 
 
-def coverage_of(
-    manifest: SinkManifest | None, pruned_segment_count: int | None = None, pruned_bytes: int | None = None
+def rollup_coverage_from_manifest(
+    manifest: SinkManifest | None,
+    *,
+    pruned_segment_count: int | None = None,
+    pruned_bytes: int | None = None,
 ) -> RollupCoverage:
     """The coverage of a manifest's segments."""
     segments = manifest.segments if manifest is not None else []

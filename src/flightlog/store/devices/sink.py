@@ -43,7 +43,7 @@ from flightlog.store.devices.manifest import (
     segment_paths,
 )
 from flightlog.store.devices.reading import TelemetryReading, load_telemetry_sessions
-from flightlog.store.devices.rollups import rollups_of_folder
+from flightlog.store.devices.rollups import rollup_coverage_from_manifest, rollups_of_folder
 from flightlog.store.documents import is_leftover, write_document
 from flightlog.store.liveness import is_same, process_start, this_host
 from flightlog.store.read.files import last_newline
@@ -183,17 +183,7 @@ class TelemetrySink:
                 self._session = None
             self._write_manifest(durable=True)
             if self._window_s is not None:
-                write_document(
-                    self.folder / ROLLUPS,
-                    rollups_of_folder(
-                        self.folder,
-                        self._manifest,
-                        window_ns=int(self._window_s * 1e9),
-                        generated_at_ns=self._clock(),
-                        pruned_segments=self._pruned_files,
-                        pruned_bytes=self._pruned_bytes,
-                    ),
-                )
+                self._write_rollups(int(self._window_s * 1e9))
             self._lock.release()
             self._lock = None
 
@@ -298,6 +288,16 @@ class TelemetrySink:
             raise
         segment.event_count += 1
         segment.size_bytes += len(line)
+
+    def _write_rollups(self, window_ns: int) -> None:
+        coverage = rollup_coverage_from_manifest(
+            self._manifest, pruned_segment_count=self._pruned_files, pruned_bytes=self._pruned_bytes
+        )
+        now = self._clock()
+        found = rollups_of_folder(
+            self.folder, self._manifest, window_ns=window_ns, generated_at_ns=now, coverage=coverage
+        )
+        write_document(self.folder / ROLLUPS, found)
 
     def _write_manifest(self, *, durable: bool = False) -> None:
         write_document(self.folder / MANIFEST, self._manifest, durable=durable)
