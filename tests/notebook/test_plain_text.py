@@ -163,7 +163,7 @@ def test_nothing_that_draws_is_imported_to_show_text_and_html(tmp_path):
 
 def test_a_table_that_is_not_gone_through_says_how_to(tmp_path):
     run = Run(make_run(tmp_path, lives(20)))
-    said = table_plain(read_table(run.tasks, large_bytes=100), 80).splitlines()
+    said = table_plain(read_table(run.tasks, large_bytes=100), width=80).splitlines()
     assert said[0] == "FROM tasks"
     assert said[1].endswith("of lines stand behind it: .df() and .rows() go through them.")
 
@@ -177,7 +177,9 @@ def test_a_table_that_is_not_gone_through_says_how_to(tmp_path):
     st.integers(20, 200),
 )
 def test_rows_stand_on_a_line_each_whatever_is_in_them(rows, width):
-    lines = table_plain(FirstRows(["a", "b"], [list(row) for row in rows], ["note"]), width).splitlines()
+    lines = table_plain(
+        FirstRows(["a", "b"], [list(row) for row in rows], ["note"]), width=width
+    ).splitlines()
     assert len(lines) == len(rows) + 2
     assert all(clean(line) == line for line in lines)
 

@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from flightlog.cli.manifest_options import manifest_option, problems_noted
 from flightlog.cli.options import AnyFormat, Format, RunsDir, flag, option, readable_runs_folder
-from flightlog.cli.output import note, put, wants_color, width
+from flightlog.cli.output import note, put_result
 from flightlog.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -80,10 +80,7 @@ def advise(
     found = advised_by(
         readable_runs_folder(runs_dir), project=project, target=target, task=task, confidence=confidence
     )
-    if format_ is Format.json:
-        put(advised_json(found).decode())
-    else:
-        put(advice_text(found, width=width(), color=wants_color(), apply_hint=not apply))
+    put_result(found, format_, advice_text, encode=advised_json, apply_hint=not apply)
     if into is not None:
         _apply(found, into)
 

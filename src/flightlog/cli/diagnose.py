@@ -27,7 +27,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from flightlog.cli.options import AnyFormat, Format, RunRef, RunsDir, open_named, option
-from flightlog.cli.output import note, put, wants_color, width
+from flightlog.cli.output import note, put_result
 from flightlog.core.errors import UsageError
 
 DOING = "looking for what went wrong"
@@ -65,24 +65,16 @@ def diagnose(
 
     with held_still(open_named(run, runs_dir=runs_dir), note=note) as still:
         found = why(still)
-    if format_ is Format.json:
-        put(diagnosis_bytes(found).decode())
-    else:
-        put(diagnosis_text(found, width=width(), color=wants_color()))
+    put_result(found, format_, diagnosis_text, encode=diagnosis_bytes)
 
 
 def _of_text(source: str, exception_type: str | None, format_: Format) -> None:
+    from flightlog.analyze.diagnosis.diagnose import diagnosis_bytes
     from flightlog.analyze.diagnosis.score import diagnose_text
     from flightlog.show.diagnosis import text_diagnosis_text
 
     found = diagnose_text(_read(source), exception_type)
-    if format_ is Format.json:
-        import msgspec
-
-        document = msgspec.json.encode(found, order="deterministic")
-        put(msgspec.json.format(document, indent=2).decode() + "\n")
-    else:
-        put(text_diagnosis_text(found, width=width(), color=wants_color()))
+    put_result(found, format_, text_diagnosis_text, encode=diagnosis_bytes)
 
 
 def _read(source: str) -> str:

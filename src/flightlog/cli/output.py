@@ -119,9 +119,19 @@ def write_file(path: Path, text: str) -> None:
         raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
 
 
-def put_result(value: object, format_: str, text: Callable[..., str], **options: Any) -> None:
+def put_result(
+    value: Any,
+    format_: str,
+    text: Callable[..., str],
+    *,
+    encode: Callable[[Any], bytes] | None = None,
+    **options: Any,
+) -> None:
     """Print a result: as JSON, or as its text for the terminal that there is."""
-    put(json_text(value) if format_ == "json" else text(value, width=width(), color=wants_color(), **options))
+    if format_ == "json":
+        put(json_text(value) if encode is None else encode(value).decode())
+    else:
+        put(text(value, width=width(), color=wants_color(), **options))
 
 
 def put_or_write(text: str, output: Path | None) -> None:

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from flightlog.core.displayed import in_notebook
 from flightlog.notebook.elements import display_html
-from flightlog.show.document import display_text
+from flightlog.show.bounded import bounded
+from flightlog.show.document import Verbatim, display_text
 
 MOST = 200_000
 """Maximum characters of HTML in a display."""
@@ -20,31 +21,35 @@ WIDTH, NARROWEST, WIDEST = 100, 40, 160
 class DisplayKind(NamedTuple):
     """Who reads what there is to show, and who writes it, as `module:function`."""
 
-    blocks: str
-    plain: str | None = None
+    blocks: str | None = None
+    """Gives blocks; without, the HTML is the text."""
+    text: str | None = None
     """Writes the text, given a width, where that is not of the same blocks."""
     read: str | None = None
     """Reads files; its result is displayed instead of the value."""
+    width: int = 100
+    """Columns of the text where that is the HTML, too."""
 
 
+_RUN = DisplayKind("notebook.runs:run_display", read="notebook.runs:read_run")
 _KINDS = {
-    "flightlog.store.run.Run": DisplayKind("runs:run_display", read="runs:read_run"),
-    "flightlog.record.run.LiveRun": DisplayKind("runs:run_display", read="runs:read_run"),
-    "flightlog.analyze.report.report.Report": DisplayKind("runs:run_display", "runs:report_plain"),
-    "flightlog.analyze.report.summary.Summary": DisplayKind("runs:run_display"),
+    "flightlog.store.run.Run": _RUN,
+    "flightlog.record.run.LiveRun": _RUN,
+    "flightlog.analyze.report.report.Report": _RUN._replace(text="show.report:report_text", read=None),
+    "flightlog.analyze.report.summary.Summary": _RUN._replace(read=None),
     "flightlog.store.tables.query.Table": DisplayKind(
-        "tables:table_display", "tables:table_plain", "tables:read_table"
+        "notebook.tables:table_display", "notebook.tables:table_plain", "notebook.tables:read_table"
     ),
     "flightlog.analyze.compare.results.Comparison": DisplayKind(
-        "runs:comparison_display", "runs:comparison_plain"
+        "notebook.runs:comparison_display", "show.comparison:comparison_text"
     ),
-    "flightlog.analyze.history.trends.Trend": DisplayKind("runs:trend_display", "runs:trend_plain"),
+    "flightlog.analyze.history.trends.Trend": DisplayKind(text="show.trends:trend_text"),
     "flightlog.analyze.diagnosis.results.RunDiagnosis": DisplayKind(
-        "runs:diagnosis_display", "runs:diagnosis_plain"
+        text="show.diagnosis:diagnosis_text", width=110
     ),
-    "flightlog.session.session.Session": DisplayKind("sessions:session_display"),
-    "flightlog.session.futures.TaskFuture": DisplayKind("sessions:future_display"),
-    "flightlog.notebook.extension.MagicAnswer": DisplayKind("extension:note_display"),
+    "flightlog.session.session.Session": DisplayKind("notebook.sessions:session_display"),
+    "flightlog.session.futures.TaskFuture": DisplayKind("notebook.sessions:future_display"),
+    "flightlog.notebook.extension.MagicAnswer": DisplayKind("notebook.extension:note_display"),
 }
 """Displays by class name; subclasses use that of their base."""
 
@@ -73,21 +78,23 @@ def bundle_of(value: Any) -> dict[str, str]:
 
 
 def _html(kind: DisplayKind, read: Any) -> str:
-    html = display_html(*_found(kind.blocks)(read))
+    blocks = [Verbatim(_text(kind, read, kind.width))] if kind.blocks is None else _found(kind.blocks)(read)
+    html = display_html(*blocks)
     if len(html) > MOST:
         raise ValueError(f"its display would have {len(html):,} characters")
     return html
 
 
 def _plain(kind: DisplayKind, read: Any, width: int | None) -> str:
-    width = width or _width()
-    words: str = (
-        display_text(_found(kind.blocks)(read), width=width)
-        if kind.plain is None
-        else _found(kind.plain)(read, width)
-    )
-    words = words.strip("\n")
+    words = _text(kind, read, width or _width()).strip("\n")
     return words if len(words) <= MOST_PLAIN else f"{words[:MOST_PLAIN]}\n… cut"
+
+
+def _text(kind: DisplayKind, read: Any, width: int) -> str:
+    if kind.text is None:
+        return display_text(_found(kind.blocks or "")(read), width=width)
+    text: str = _found(kind.text)(bounded(read), width=width)
+    return text
 
 
 def _width() -> int:
@@ -108,4 +115,4 @@ def _kind(value: Any) -> DisplayKind | None:
 
 def _found(name: str) -> Any:
     module, _, function = name.partition(":")
-    return getattr(import_module(f"flightlog.notebook.{module}"), function)
+    return getattr(import_module(f"flightlog.{module}"), function)

@@ -16,8 +16,7 @@ from flightlog.core.text import plural
 from flightlog.core.units import format_bytes, format_count, format_duration
 from flightlog.notebook.elements import STATUS
 from flightlog.show.bounded import bounded
-from flightlog.show.comparison import WHY, answer_text, comparison_sections, comparison_text
-from flightlog.show.diagnosis import diagnosis_text
+from flightlog.show.comparison import WHY, answer_text, comparison_sections
 from flightlog.show.document import (
     Bar,
     BarPart,
@@ -29,20 +28,16 @@ from flightlog.show.document import (
     Section,
     StatusLine,
     TableBlock,
-    Verbatim,
 )
 from flightlog.show.phrases import moment_text
-from flightlog.show.report import findings_section, report_sections, report_text
+from flightlog.show.report import findings_section, report_sections
 from flightlog.show.report_details import failures_section
 from flightlog.show.report_sections import names_table
 from flightlog.show.terminal import brief
-from flightlog.show.trends import trend_text
 from flightlog.store.tables.attempts import LARGE_BYTES
 
 if TYPE_CHECKING:
     from flightlog.analyze.compare.results import Comparison
-    from flightlog.analyze.diagnosis.results import RunDiagnosis
-    from flightlog.analyze.history.trends import Trend
     from flightlog.analyze.report.summary import Summary
     from flightlog.record.run import LiveRun
     from flightlog.store.run import Run
@@ -104,7 +99,7 @@ def run_display(read: Report | Summary | CountsOnly) -> Display:
         ),
         findings_section(summary) if isinstance(summary, Report) else Section("What stands out"),
         failures_section(summary, CAUSES),
-        Section("Tasks", blocks=[TableBlock(names.head, cut, names.left, names.more)] if cut else []),
+        Section("Tasks", blocks=[TableBlock(names.head, cut, names.left, names.more)]),
     ]
     if isinstance(summary, Report):
         found.append(Folded("The whole report", report_sections(summary)))
@@ -156,11 +151,6 @@ def _foot(run_id: str, start_time: str | None, where: str) -> Paragraph:
     return Paragraph(f"{brief(run_id, 120)} · started {started} · on {brief(where, 80)}", "aside")
 
 
-def report_plain(report: Report, width: int) -> str:
-    """The whole report, as the command prints it."""
-    return report_text(bounded(report), width=width)
-
-
 def comparison_display(comparison: Comparison) -> Display:
     """What changed, in a sentence; the runs, why the wall time differs, the durations; the rest unfolds."""
     comparison = bounded(comparison)
@@ -171,28 +161,3 @@ def comparison_display(comparison: Comparison) -> Display:
         *(section for section in sections if section.title in first),
         Folded("The whole comparison", [section for section in sections if section.title not in first]),
     ]
-
-
-def comparison_plain(comparison: Comparison, width: int) -> str:
-    """The whole comparison, as the command prints it."""
-    return comparison_text(bounded(comparison), width=width)
-
-
-def trend_display(trend: Trend) -> Display:
-    """The trend, as the command prints it."""
-    return [Verbatim(trend_text(bounded(trend), width=100))]
-
-
-def trend_plain(trend: Trend, width: int) -> str:
-    """The same at a width."""
-    return trend_text(bounded(trend), width=width)
-
-
-def diagnosis_display(diagnosis: RunDiagnosis) -> Display:
-    """Why it failed, in a sentence; causes, evidence and what to do about them below."""
-    return [Verbatim(diagnosis_text(bounded(diagnosis), width=110))]
-
-
-def diagnosis_plain(diagnosis: RunDiagnosis, width: int) -> str:
-    """The same at a width."""
-    return diagnosis_text(bounded(diagnosis), width=width)

@@ -48,7 +48,7 @@ def session_display(session: Session) -> Display:
     return [
         StatusLine([seen.state, seen.project, f"on {session.target}"], STATUS.get(seen.state, "quiet")),
         *(counts_display(seen.counts, seen.eta) if seen.counts is not None else []),
-        Section("Failed for good", blocks=[failed] if failed.items else []),
+        Section("Failed for good", blocks=[failed]),
         FactsBlock([(label, brief(value, VALUE)) for label, value in session_facts(session, seen)]),
     ]
 

@@ -84,7 +84,7 @@ def table_display(read: FirstRows | TableNotRead) -> list[Block]:
     ]
 
 
-def table_plain(read: FirstRows | TableNotRead, width: int) -> str:
+def table_plain(read: FirstRows | TableNotRead, *, width: int) -> str:
     """The first rows in as many columns as fit, each cell cut."""
     if isinstance(read, TableNotRead):
         query, size = clean(read.query[:300]), format_bytes(read.size)

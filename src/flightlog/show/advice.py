@@ -81,13 +81,9 @@ def _recommendation(one: Recommendation) -> Section:
         ("Potential savings", saved or ("unknown: no resource request" if not asked else "none")),
     ]
     component = f" (component {clean(one.component)})" if one.component else ""
-    remarks = notes(one)
     return Section(
         f"Resource Recommendation for '{clean(one.task)}'{component}",
-        blocks=[
-            Labelled([(label, [text]) for label, text in pairs]),
-            *([Remarks(remarks)] if remarks else []),
-        ],
+        blocks=[Labelled([(label, [text]) for label, text in pairs]), Remarks(notes(one))],
     )
 
 
@@ -99,7 +95,7 @@ def _fine(fine: Sequence[Recommendation]) -> Section:
 def _remarks(title: str, texts: Sequence[str], shown: int | None = None, where: str = "") -> Section:
     left = len(texts) - (len(texts) if shown is None else shown)
     more = f"and {left:,} more{where}" if left > 0 else ""
-    return Section(title, blocks=[Remarks(texts[:shown], more)] if texts else [])
+    return Section(title, blocks=[Remarks(texts[:shown], more)])
 
 
 def _apply(advised: Advised) -> str:

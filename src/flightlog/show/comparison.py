@@ -20,8 +20,9 @@ from flightlog.show.document import (
     escaped,
     markdown_text,
     sections_text,
+    table_block,
 )
-from flightlog.show.phrases import args_text, moment_text, money_text
+from flightlog.show.phrases import args_text, known, moment_text, money_text
 from flightlog.show.terminal import Ink, clean, fit, width_of, wrap
 
 if TYPE_CHECKING:
@@ -103,14 +104,12 @@ def _side(side: Side) -> str:
 
 
 def _conditions(outcomes: Sequence[ThresholdOutcome]) -> Section:
-    if not outcomes:
-        return Section("Conditions")
     failed = sum(outcome.state == "failed" for outcome in outcomes)
     items = [
         Item(f"{outcome.condition}: {outcome.state}", outcome.reasons, style=_STYLES[outcome.state])
         for outcome in outcomes
     ]
-    return Section("Conditions", f"{failed} of {len(outcomes)} failed", [Items(items)])
+    return Section("Conditions", f"{failed} of {len(outcomes)} failed" if outcomes else "", [Items(items)])
 
 
 _CALLED = {"slower", "faster"}
@@ -156,36 +155,31 @@ def _detail(text: str) -> str:
 
 def _durations(comparison: Comparison, kind: str) -> Section:
     changes = [change for change in comparison.durations if change.kind == kind]
+    table = table_block(
+        changes[:ROWS],
+        {
+            "Name": lambda one: f"{fit(clean(one.name), 14)} (cached)" if one.cached else one.name,
+            "Verdict": _verdict,
+            "Typical ratio": lambda one: ratio_text(one.typical),
+            "Mean": lambda one: ratio_text(one.mean, bounds=False),
+            "p95": lambda one: ratio_text(one.p95, bounds=False),
+            "A": lambda one: known(one.before, lambda spread: format_count(spread.count)),
+            "B": lambda one: known(one.after, lambda spread: format_count(spread.count)),
+            "A p50": lambda one: known(one.before, lambda spread: format_duration(spread.p50_s)),
+            "B p50": lambda one: known(one.after, lambda spread: format_duration(spread.p50_s)),
+            "Matched by": _matched_by,
+        },
+        left=("Matched by", "Verdict"),
+        more=plural(len(changes) - ROWS, "more name") if len(changes) > ROWS else "",
+    )
     title = "Durations" if kind == "task" else "Spans"
-    if not changes:
-        return Section(title)
-    rows = [
-        (
-            f"{fit(clean(change.name), 14)} (cached)" if change.cached else change.name,
-            _verdict(change),
-            ratio_text(change.typical),
-            ratio_text(change.mean, bounds=False),
-            ratio_text(change.p95, bounds=False),
-            *_each(change, lambda spread: format_count(spread.count)),
-            *_each(change, lambda spread: format_duration(spread.p50_s)),
-            _matched_by(change),
-        )
-        for change in changes[:ROWS]
-    ]
-    head = ("Name", "Verdict", "Typical ratio", "Mean", "p95", "A", "B", "A p50", "B p50", "Matched by")
-    more = f"{plural(len(changes) - ROWS, 'more name')}" if len(changes) > ROWS else ""
-    note = "ratio of B to A with its 95 % CI"
-    return Section(title, note, [TableBlock(head, rows, left=("Matched by", "Verdict"), more=more)])
+    return Section(title, "ratio of B to A with its 95 % CI" if changes else "", [table])
 
 
 def _matched_by(change: DurationChange) -> str:
     if change.pairs is not None:
         return "arguments"
     return "name, other arguments" if change.other_arguments else ""
-
-
-def _each(change: DurationChange, show: Callable[..., str]) -> list[str]:
-    return ["" if spread is None else show(spread) for spread in (change.before, change.after)]
 
 
 def _verdict(change: DurationChange) -> str:
@@ -216,9 +210,7 @@ def _news(comparison: Comparison) -> Section:
     hidden = sum(
         max(0, len(found) - FEW) for found in (comparison.appeared, comparison.vanished, comparison.arguments)
     )
-    return Section(
-        "Added and removed", blocks=[Items(items, f"{hidden} more" if hidden else "")] if items else []
-    )
+    return Section("Added and removed", blocks=[Items(items, f"{hidden} more" if hidden else "")])
 
 
 def _failures(comparison: Comparison) -> Section:
@@ -244,10 +236,8 @@ def _failures(comparison: Comparison) -> Section:
 
 
 def _counts(comparison: Comparison) -> Section:
-    cache, labels = (
-        comparison.cache,
-        {"submitted": "Tasks submitted", "failed": "Tasks failed", "retried": "Retried"},
-    )
+    cache = comparison.cache
+    labels = {"submitted": "Tasks submitted", "failed": "Tasks failed", "retried": "Retried"}
     rows = [_row(label, comparison.tasks[kind], format_count) for kind, label in labels.items()]
     rows += [
         _row("Worker time", comparison.worker_s, format_duration),
@@ -277,7 +267,7 @@ def _resources(comparison: Comparison) -> Section:
         if row
     ]
     head = ("Of", "What", "A", "B", "Change")
-    return Section("Resources", blocks=[TableBlock(head, rows, left=("What",))] if rows else [])
+    return Section("Resources", blocks=[TableBlock(head, rows, left=("What",))])
 
 
 def _use(
@@ -294,7 +284,7 @@ def _use(
 def _row(
     label: str, change: Change, show: Callable[[float | None], str], *, ratio: bool = True
 ) -> tuple[str, str, str, str]:
-    before, after = ("" if value is None else show(value) for value in (change.before, change.after))
+    before, after = known(change.before, show), known(change.after, show)
     moved = ""
     if change.ratio is not None and ratio:
         moved = percent_text(change.ratio)
@@ -305,17 +295,17 @@ def _row(
 
 def _environment(comparison: Comparison) -> Section:
     found = comparison.environment
-    if not found:
-        return Section("Environment", "nothing known to differ")
-    rows = [
-        (
-            f"{one.what} {one.name}".strip(),
-            *(fit(clean(value or "none"), CELL) for value in (one.before, one.after)),
-        )
-        for one in found[: 2 * ROWS]
-    ]
-    more = f"{len(found) - 2 * ROWS} more" if len(found) > 2 * ROWS else ""
-    return Section("Environment", blocks=[TableBlock(("What", "A", "B"), rows, left=("A", "B"), more=more)])
+    table = table_block(
+        found[: 2 * ROWS],
+        {
+            "What": lambda one: f"{one.what} {one.name}".strip(),
+            "A": lambda one: fit(clean(one.before or "none"), CELL),
+            "B": lambda one: fit(clean(one.after or "none"), CELL),
+        },
+        left=("A", "B"),
+        more=f"{len(found) - 2 * ROWS} more" if len(found) > 2 * ROWS else "",
+    )
+    return Section("Environment", "" if found else "nothing known to differ", [table])
 
 
 def _remarks(comparison: Comparison) -> Section:
@@ -338,7 +328,7 @@ def _remarks(comparison: Comparison) -> Section:
         said.append(f"one run per side does not show how much runs vary, so 1% is assumed; {groups}")
     elif runs < 6:
         said.append(f"{runs} runs show little of how much runs vary; larger {groups}")
-    return Section("Remarks", blocks=[Remarks(said)] if said else [])
+    return Section("Remarks", blocks=[Remarks(said)])
 
 
 def percent_text(ratio: float | None) -> str:

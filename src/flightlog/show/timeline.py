@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from flightlog.core.text import plural
 from flightlog.core.units import format_percent
-from flightlog.show.figures.style import BAD, NAMELESS, OTHER, PALETTE, QUIET, WARN, clock_text, duration_text
-from flightlog.show.figures.timeline import OTHERS, lane_parts
+from flightlog.show.figures.style import NAMELESS, OTHER, PALETTE, clock_text, duration_text
+from flightlog.show.figures.timeline import MARKS, OTHERS, lane_parts
 from flightlog.show.terminal import Ink, brief, fit, pad, width_of, wrap
 
 if TYPE_CHECKING:
@@ -26,13 +26,8 @@ _STEPS = (
 )
 _TOOK = {"completed": "in", "running": "for"}
 """The word between a status and the duration; `after` for runs that ended otherwise."""
-_MARKS = {
-    "failed": ("✕", "!", BAD, "failed"),
-    "lost": ("◆", "#", BAD, "worker lost"),
-    "retried": ("↺", "~", WARN, "retried"),
-    "cancelled": ("□", "=", QUIET, "cancelled"),
-}
-"""Symbol, ASCII symbol and name of each kind of mark; earlier ones take precedence."""
+_PRECEDENCE = ("failed", "lost", "retried", "cancelled")
+"""Of two kinds of marks in one place, the earlier one is drawn."""
 
 
 def timeline_text(
@@ -129,24 +124,16 @@ class _LaneGrid:
         self.faint = False
         """Whether a lane that was drawn was less than busy somewhere."""
         self.kinds: set[str] = set()
-        if timeline.bars is not None:
-            bars = timeline.bars
-            for lane, start, length, name in zip(
-                bars.lane, bars.start_s, bars.length_s, bars.name, strict=True
-            ):
-                self._hold(lane, start, length, name, 1.0)
-        elif timeline.cells is not None:
-            cells = timeline.cells
-            for lane, start, length, name, busy in zip(
-                cells.lane, cells.start_s, cells.length_s, cells.name, cells.busy, strict=True
-            ):
-                self._hold(lane, start, length, name, busy)
-        order = list(_MARKS)
+        drawn = timeline.bars or timeline.cells
+        if drawn is not None:
+            busy = timeline.cells.busy if drawn is timeline.cells else [1.0] * len(drawn.lane)
+            for one in zip(drawn.lane, drawn.start_s, drawn.length_s, drawn.name, busy, strict=True):
+                self._hold(*one)
         for mark in timeline.marks:
-            if 0 <= mark.lane < lanes and mark.kind in _MARKS:
+            if 0 <= mark.lane < lanes and mark.kind in MARKS:
                 place = mark.lane, min(columns - 1, max(0, int(mark.at_s / self._step)))
                 before = self._marks.get(place)
-                self._marks[place] = mark.kind if before is None else min(before, mark.kind, key=order.index)
+                self._marks[place] = min(before or mark.kind, mark.kind, key=_PRECEDENCE.index)
                 self.kinds.add(mark.kind)
 
     def _hold(self, lane: int, start: float, length: float, name: int, busy: float) -> None:
@@ -169,8 +156,7 @@ class _LaneGrid:
         for column, held in enumerate(self._held[lane]):
             kind = self._marks.get((lane, column))
             if kind is not None:
-                sign, plain, color, _ = _MARKS[kind]
-                text, paint = (plain if self._ascii else sign), color
+                text, paint = self._mark_sign(kind), MARKS[kind].color
             elif held:
                 name = max(held, key=lambda name: (held[name], -name))
                 text, paint = self.sign(name, sum(held.values()) / self._step), self.paint(name)
@@ -203,15 +189,18 @@ class _LaneGrid:
 
     def key(self, name: int) -> str:
         """The character and the colour of a name, for the legend."""
-        return (
-            f"{_code(self.paint(name))}{self.sign(name, 1.0)}\x1b[0m" if self._color else self.sign(name, 1.0)
-        )
+        return _painted(self.sign(name, 1.0), self.paint(name) if self._color else "")
 
     def mark(self, kind: str) -> str:
         """The same of a kind of mark."""
-        sign, plain, color, _ = _MARKS[kind]
-        text = plain if self._ascii else sign
-        return f"{_code(color)}{text}\x1b[0m" if self._color else text
+        return _painted(self._mark_sign(kind), MARKS[kind].color if self._color else "")
+
+    def _mark_sign(self, kind: str) -> str:
+        return MARKS[kind].ascii_sign if self._ascii else MARKS[kind].sign
+
+
+def _painted(text: str, color: str) -> str:
+    return f"{_code(color)}{text}\x1b[0m" if color else text
 
 
 def _code(color: str) -> str:
@@ -249,7 +238,7 @@ def _legend(timeline: Timeline, grid: _LaneGrid, width: int) -> list[str]:
         (grid.key(name), fit(named(timeline.names[name]), 40) if name < len(timeline.names) else OTHERS)
         for name in sorted(grid.names)
     ]
-    entries += [(grid.mark(kind), about) for kind, (_, _, _, about) in _MARKS.items() if kind in grid.kinds]
+    entries += [(grid.mark(kind), MARKS[kind].name) for kind in _PRECEDENCE if kind in grid.kinds]
     return _flowing(entries, width)
 
 

@@ -13,10 +13,9 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from concurrent.futures import Future
-from contextlib import suppress
+from concurrent.futures import CancelledError, Future
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -187,7 +186,7 @@ class SharedResults:
         self, key: Hashable, compute: Callable[[], Result], *, max_age_s: float | None = None
     ) -> Result:
         """The result for the key, computed unless there is one that is no older than `max_age_s`."""
-        return cast("Result", await _there(self.begin(key, compute, max_age_s=max_age_s)))
+        return await asyncio.wrap_future(self.begin(key, compute, max_age_s=max_age_s))
 
     def begin(
         self, key: Hashable, compute: Callable[[], Result], *, max_age_s: float | None = None
@@ -200,6 +199,7 @@ class SharedResults:
                 self._kept.move_to_end(key)
                 return known.future
             future: Future[Any] = Future()
+            future.set_running_or_notify_cancel()  # who stops waiting cancels it for nobody
             self._kept[key] = _SharedResult(future, None, 0)
             self._kept.move_to_end(key)
         self._work.put((key, future, compute))
@@ -219,7 +219,7 @@ class SharedResults:
     def _run(self) -> None:
         while (work := self._work.get()) is not None:
             if self._closed:
-                work[1].cancel()
+                work[1].set_exception(CancelledError())
             else:
                 self._compute(*work)
 
@@ -250,31 +250,6 @@ class SharedResults:
             if one.done is not None:
                 held -= one.size
                 del self._kept[key]
-
-
-def _there(future: Future[Any]) -> asyncio.Future[Any]:
-    """The same for this event loop. A caller may stop waiting: the outcome is then neither reported nor
-    logged.
-    """
-    loop = asyncio.get_running_loop()
-    waited: asyncio.Future[Any] = loop.create_future()
-
-    def hand_over() -> None:
-        if waited.done():
-            return
-        if future.cancelled():
-            waited.cancel()
-        elif (error := future.exception()) is not None:
-            waited.set_exception(error)
-        else:
-            waited.set_result(future.result())
-
-    def ended(_: Future[Any]) -> None:
-        with suppress(RuntimeError):  # the loop has been closed
-            loop.call_soon_threadsafe(hand_over)
-
-    future.add_done_callback(ended)
-    return waited
 
 
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")

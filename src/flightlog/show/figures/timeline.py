@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flightlog.show.figures.style import (
     BAD,
@@ -47,13 +47,27 @@ _FILL = {"running": 0.45, "failed": 0.25, "retried": 0.25, "cancelled": 0.08}
 """Opacity of a bar that did not complete; its outline is opaque."""
 INSIDE = 8
 """So many names of spans inside tasks have a colour."""
-_MARKS: dict[str, tuple[str, str, str]] = {
-    "failed": ("failed", "x", BAD),
-    "retried": ("retried", "circle-open-dot", WARN),
-    "cancelled": ("cancelled", "square-open", QUIET),
-    "lost": ("worker lost", "diamond", BAD),
+
+
+class MarkStyle(NamedTuple):
+    """How a kind of mark is drawn: none is identified by colour alone."""
+
+    name: str
+    symbol: str
+    """Of Plotly."""
+    color: str
+    sign: str
+    """In a terminal."""
+    ascii_sign: str
+
+
+MARKS = {
+    "failed": MarkStyle("failed", "x", BAD, "✕", "!"),
+    "retried": MarkStyle("retried", "circle-open-dot", WARN, "↺", "~"),
+    "cancelled": MarkStyle("cancelled", "square-open", QUIET, "□", "="),
+    "lost": MarkStyle("worker lost", "diamond", BAD, "◆", "#"),
 }
-"""Name, shape and colour of each kind of mark: none is identified by colour alone."""
+"""By the kind of mark."""
 
 
 def timeline_figure(
@@ -326,7 +340,7 @@ def _steps(paint: Sequence[str]) -> list[list[float | str]]:
 
 def _marks(timeline: Timeline, labels: Sequence[str], scale: Scale) -> list[dict[str, Any]]:
     traces = []
-    for kind, (name, symbol, color) in _MARKS.items():
+    for kind, (name, symbol, color, _, _) in MARKS.items():
         found = [mark for mark in timeline.marks if mark.kind == kind and 0 <= mark.lane < len(labels)]
         if found:
             outlined = kind in {"failed", "lost"}
