@@ -188,39 +188,27 @@ def _report_in(
     format_: PageFormat, run: Run, rates: CostRates | None, parts: list[str], *, whole: bool, plots: bool
 ) -> str:
     """The report as text, JSON or Markdown; `whole` is not cut to the terminal's width, nor painted."""
-    if plots and format_ is PageFormat.text and not parts:
-        return _with_plots(run, rates, whole=whole)
-    from flightlog.analyze.history.attempts import EarlierRuns
-    from flightlog.analyze.report.report import report_bytes, report_on
-    from flightlog.show.bounded import bounded
-    from flightlog.show.report import report_markdown, report_text
-
-    details = bool(parts) or format_ is PageFormat.json
-    found = report_on(run, details=details, history=EarlierRuns(run), rates=rates)
-    if format_ is PageFormat.json:
-        return report_bytes(found).decode()
-    found = bounded(found)
-    if format_ is PageFormat.md:
-        return report_markdown(found, parts=parts)
-    if whole:
-        return report_text(found, parts=parts)
-    return report_text(found, width=width(), color=wants_color(), parts=parts)
-
-
-def _with_plots(run: Run, rates: CostRates | None, *, whole: bool) -> str:
-    """The whole report as text, with small plots."""
     from flightlog.analyze.charts.report_with_charts import overview_of
     from flightlog.analyze.history.attempts import EarlierRuns
-    from flightlog.analyze.report.report import report_and
+    from flightlog.analyze.report.report import report_and, report_bytes, report_on
     from flightlog.show.bounded import bounded
     from flightlog.show.plot import report_plots
-    from flightlog.show.report import WIDTH, report_text
+    from flightlog.show.report import WIDTH, report_markdown, report_text
 
-    found, glance = report_and(run, overview_of, details=False, history=EarlierRuns(run), rates=rates)
-    found = bounded(found)
-    wide = WIDTH if whole else width()
-    plots = report_plots(found, glance, width=wide, ascii_only=not draws_braille())
-    return report_text(found, width=wide, color=wants_color() and not whole, plots=plots)
+    history, wide, drawn = EarlierRuns(run), WIDTH if whole else width(), list[str]()
+    if plots and format_ is PageFormat.text and not parts:
+        found, glance = report_and(run, overview_of, details=False, history=history, rates=rates)
+        found = bounded(found)
+        drawn = report_plots(found, glance, width=wide, ascii_only=not draws_braille())
+    else:
+        details = bool(parts) or format_ is PageFormat.json
+        found = report_on(run, details=details, history=history, rates=rates)
+        if format_ is PageFormat.json:
+            return report_bytes(found).decode()
+        found = bounded(found)
+    if format_ is PageFormat.md:
+        return report_markdown(found, parts=parts)
+    return report_text(found, width=wide, color=wants_color() and not whole, parts=parts, plots=drawn)
 
 
 def _note_copies(run: Path) -> None:

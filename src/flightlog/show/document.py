@@ -439,7 +439,7 @@ def _markdown_block(block: Block) -> str:
         case Remarks(sentences, more):
             return "\n".join(f"- {escaped(text)}" for text in sentences) + _markdown_more(more)
         case StatusLine() | Paragraph() | Bar() | Verbatim() | Folded():
-            return "\n".join(map(escaped, _block(block, sys.maxsize, Ink(False))))
+            return "\n".join(map(escaped, _block(block, sys.maxsize, Ink(False), indent="")))
 
 
 def _markdown_more(text: str) -> str:

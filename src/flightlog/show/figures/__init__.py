@@ -5,33 +5,28 @@ Each function is pure, and returns None where there is nothing to draw. Plotly i
 figure. Texts of a run pass through `plain`, so that Plotly finds no markup in them.
 """
 
-from flightlog.show.figures.durations import durations_figure, waits_figure
-from flightlog.show.figures.lines import chart_figure, curve_figure, curve_notes, limit_note, trends_figure
-from flightlog.show.figures.parts import (
+from flightlog.show.figures.lines import (
+    chart_figure,
+    curve_figure,
+    curve_notes,
+    limit_note,
+    trends_figure,
+    waits_figure,
+)
+from flightlog.show.figures.rows import (
     comparison_figure,
     cost_figure,
     critical_figure,
+    durations_figure,
     ratios_figure,
     shares_figure,
     spans_figure,
 )
-from flightlog.show.figures.style import (
-    CONFIG,
-    DARK,
-    LIGHT,
-    PALETTE,
-    colors_of,
-    figure_json,
-    plain,
-    with_theme,
-)
+from flightlog.show.figures.style import CONFIG, colors_of, figure_json, with_theme
 from flightlog.show.figures.timeline import timeline_figure
 
 __all__ = [
     "CONFIG",
-    "DARK",
-    "LIGHT",
-    "PALETTE",
     "chart_figure",
     "colors_of",
     "comparison_figure",
@@ -42,7 +37,6 @@ __all__ = [
     "durations_figure",
     "figure_json",
     "limit_note",
-    "plain",
     "ratios_figure",
     "shares_figure",
     "spans_figure",

@@ -101,11 +101,6 @@ def colors_of(names: Iterable[str]) -> dict[str, str]:
     return {name: PALETTE[number % len(PALETTE)] for number, name in enumerate(unique)}
 
 
-def color_of(name: str, colors: Mapping[str, str]) -> str:
-    """The colour of a name; that of all others where it has none."""
-    return colors.get(name, OTHER)
-
-
 def faded(color: str, opacity: float) -> str:
     """A colour of the form `#rrggbb` that lets the background through."""
     red, green, blue = (int(color[at : at + 2], 16) for at in (1, 3, 5))

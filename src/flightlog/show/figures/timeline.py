@@ -164,7 +164,7 @@ def _legend_name(timeline: Timeline, name: int) -> str:
     return name_text(timeline.names[name], 40) if 0 <= name < len(timeline.names) else OTHERS
 
 
-def _by_name(names: Sequence[int], known: int) -> list[tuple[int, list[int]]]:
+def by_name(names: Sequence[int], known: int) -> list[tuple[int, list[int]]]:
     """The places of each name in the order of names, all others last."""
     found: dict[int, list[int]] = {}
     for place, name in enumerate(names):
@@ -189,7 +189,7 @@ def _bars(
             name=_legend_name(timeline, name),
             legendgroup=f"name {name}",
         )
-        for name, places in _by_name(drawn.name, len(timeline.names))
+        for name, places in by_name(drawn.name, len(timeline.names))
     ]
 
 
@@ -244,7 +244,7 @@ def span_traces(
     """Spans in the rows below those of their lanes; the names that took most of the time have a colour."""
     known = min(INSIDE, len(nested.names))
     traces = []
-    for name, places in _by_name(nested.name, known):
+    for name, places in by_name(nested.name, known):
         label = name_text(nested.names[name], 40) if name < known else "other spans"
         paint_of = paint[nested.names[name]] if name < known else OTHER
         traces.append(

@@ -18,8 +18,7 @@ import msgspec
 from flightlog.core.units import format_count, format_duration
 from flightlog.show import figures
 from flightlog.show.document import Section, TableBlock, table_block
-from flightlog.show.figures import CONFIG, DARK, LIGHT
-from flightlog.show.figures.style import value_text
+from flightlog.show.figures.style import CONFIG, DARK, LIGHT, value_text
 from flightlog.show.html.blocks import blocks_of, table_of
 from flightlog.show.html.elements import Child, Element, data, html_text, said, script, style, tag, way
 

@@ -108,6 +108,8 @@ def report_page(
     diagnosis = bounded(diagnosis)
     colors = figures.colors_of(_names(report, drawn))
     named = {section.title: section for section in report_sections(report) if section.title not in _ELSEWHERE}
+    cost = None if report.cost_split is None else figures.cost_figure(report.cost_split)
+    paid = plot("cost", cost, "What the time of workers was paid for.")
     parts = [
         PagePart(
             "timeline",
@@ -127,7 +129,7 @@ def report_page(
         PagePart("spans-part", "Spans", _spans(report, colors)),
         PagePart("cache-part", "Cache", [*_charts(drawn, _CACHE), *placed(named, "Cache")]),
         failures_part(report, diagnosis),
-        PagePart("cost-part", "Cost", [*_cost(report), *placed(named, COST)]),
+        PagePart("cost-part", "Cost", [*paid, *placed(named, COST)]),
     ]
     last = [
         environment_part(report, environment),
@@ -345,13 +347,6 @@ def _spans(report: Report, colors: Mapping[str, str]) -> list[Element]:
     [section, *_] = all_spans(report)
     numbers = tag("details", tag("summary", "Numbers"), blocks_of(section))
     return [*plot("spans", figures.spans_figure(tree, colors=colors), caption), numbers]
-
-
-def _cost(report: Report) -> list[Element]:
-    split = report.cost_split
-    if split is None:
-        return []
-    return plot("cost", figures.cost_figure(split), "What the time of workers was paid for.")
 
 
 _LISTS = {"package": "Packages", "variable": "Variables", "function": "Functions", "image": "Images"}

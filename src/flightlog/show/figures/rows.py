@@ -1,5 +1,5 @@
-"""Figures of rows: parts of a whole (critical path, worker time, cost), the comparison of two runs, and spans
-as an icicle.
+"""Figures of rows: parts of a whole (critical path, worker time, cost), the comparison of two runs, durations
+by name, and spans as an icicle.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from flightlog.show.figures.style import (
     apart,
     bars,
     colors_of,
+    duration_axis,
     duration_text,
+    filled,
     ink_on,
     make_figure,
     markers,
@@ -38,6 +40,7 @@ from flightlog.show.report_sections import PAID_FOR, TIME_PARTS, link_name
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
+    from flightlog.analyze.charts.results import DurationSpread
     from flightlog.analyze.compare.results import Comparison
     from flightlog.analyze.cost.cost import CostSplit
     from flightlog.analyze.report.critical_path import CriticalPath
@@ -301,6 +304,93 @@ def _ratio_axis(low: float, high: float) -> dict[str, Any]:
         "ticktext": [f"{tick:g}×" for tick in ticks],  # noqa: RUF001 - the sign of multiplication
         "title": {"text": "duration after, in durations before (left of 1 is faster)"},
     }
+
+
+SPREADS = 20
+_HIGH = 0.8
+"""Share of its row that the fullest bin takes."""
+_LEAST_S = 1e-9
+_POINTS = (
+    ("median_s", "median", "line-ns-open", 16),
+    ("p95_s", "p95", "line-ns-open", 10),
+    ("most_s", "longest", "diamond-open", 7),
+)
+
+
+def durations_figure(
+    spreads: Sequence[DurationSpread], *, colors: Mapping[str, str] | None = None
+) -> Figure | None:
+    """A row for each name, in the order given, on an axis by powers; None where nothing took any time."""
+    rows = [spread for spread in spreads if spread.count and spread.most_s > 0][:SPREADS]
+    if not rows:
+        return None
+    colors = colors_of(spread.name for spread in spreads) if colors is None else colors
+    traces: list[dict[str, Any]] = []
+    for row, spread in enumerate(rows):
+        shape = _shape(spread, row)
+        color = colors.get(spread.name, OTHER)
+        if shape is not None:
+            name = name_text(spread.name, 40)
+            traces.append(filled(*shape, color, 0.45, width=1, showlegend=False, name=name))
+    for field, name, symbol, size in _POINTS:
+        paint = [colors.get(spread.name, OTHER) for spread in rows]
+        edge = {"width": 2.5 if field == "median_s" else 1.5, "color": paint}
+        traces.append(
+            markers(
+                [max(getattr(spread, field), _LEAST_S) for spread in rows],
+                [row - 0.05 for row in range(len(rows))],
+                {"symbol": symbol, "size": size, "color": paint, "line": edge},
+                [_spread_facts(spread) for spread in rows],
+                name=name,
+                showlegend=True,
+            )
+        )
+    values = [
+        max(value, _LEAST_S) for s in rows for value in (*_bounds(s), s.median_s, s.most_s) if value > 0
+    ]
+    left_out = len([spread for spread in spreads if spread.count]) - len(rows)
+    return make_figure(
+        traces,
+        x=duration_axis(values, "execution time (logarithmic)"),
+        y={
+            "range": [len(rows) - 0.35, -1.0],
+            "tickvals": list(range(len(rows))),
+            "fixedrange": True,
+            "ticktext": [f"{name_text(spread.name, 28)} ({spread.count:,})" for spread in rows],
+            "showgrid": True,
+        },
+        notes=[f"{left_out:,} more names are not drawn."] if left_out > 0 else [],
+        plot_px=20 + 44 * len(rows),
+        legend=True,
+    )
+
+
+def _bounds(spread: DurationSpread) -> tuple[float, float]:
+    """From where to where anything lies, as far as an axis by powers can show it."""
+    return max(spread.least_s, _LEAST_S), max(spread.most_s, _LEAST_S)
+
+
+def _shape(spread: DurationSpread, row: int) -> tuple[list[float], list[float]] | None:
+    """The outline of the histogram over the row's base line; None where all took the same time."""
+    full = max(spread.counts, default=0)
+    if not full or len(spread.edges_s) != len(spread.counts) + 1 or spread.least_s == spread.most_s:
+        return None
+    positive = [edge for edge in spread.edges_s if edge > 0]
+    floor = max(_LEAST_S, positive[0] / 2 if positive else _LEAST_S)
+    x, y = [max(spread.edges_s[0], floor)], [float(row)]
+    for number, count in enumerate(spread.counts):
+        high = row - _HIGH * count / full
+        x += [max(spread.edges_s[number], floor), max(spread.edges_s[number + 1], floor)]
+        y += [high, high]
+    return [*x, x[-1]], [*y, float(row)]
+
+
+def _spread_facts(spread: DurationSpread) -> str:
+    return (
+        f"<b>{name_text(spread.name, 40)}</b><br>{spread.count:,} tasks, {duration_text(spread.total_s)} in "
+        f"all<br>median {duration_text(spread.median_s)}, p95 {duration_text(spread.p95_s)}<br>shortest "
+        f"{duration_text(spread.least_s)}, longest {duration_text(spread.most_s)}"
+    )
 
 
 SHOWN = 300
