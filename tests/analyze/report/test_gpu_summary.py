@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given
+from builders.runs import make_run
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flightlog.analyze.report.resources import GpuDeviceUse, GpuTally, GpuUse, Load
+from flightlog.analyze.report.resources import GpuDeviceUse, GpuUse, Load
+from flightlog.analyze.report.summary import summarize
 from flightlog.events import ResourceSample
 from flightlog.show.report_details import gpu_facts
 from flightlog.show.terminal import Ink
+from flightlog.store.run import Run
 
 GIB = 2**30
 PLAIN = Ink(False)
@@ -24,16 +29,10 @@ def sample(index: int = 0, **known: Any) -> ResourceSample:
 
 
 def summary(*samples: ResourceSample) -> GpuUse:
-    tally = GpuTally()
-    for one in samples:
-        tally.add(one)
-    found = tally.summary()
+    with TemporaryDirectory(prefix="flightlog-test-") as folder:
+        found = summarize(Run(make_run(Path(folder), samples))).resources.gpu
     assert found is not None
     return found
-
-
-def test_without_samples_there_is_nothing_to_say() -> None:
-    assert GpuTally().summary() is None
 
 
 def test_a_gpu_has_means_by_time_peaks_and_what_its_counters_grew() -> None:
@@ -177,6 +176,7 @@ SAMPLES = st.lists(
 )
 
 
+@settings(max_examples=15)
 @given(samples=SAMPLES, seed=st.integers(0, 99))
 def test_the_order_of_samples_does_not_matter(samples: list[ResourceSample], seed: int) -> None:
     mixed = list(samples)

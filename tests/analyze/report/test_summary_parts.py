@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
-import pytest
-from builders.runs import at
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from flightlog.analyze.cost.cost import CostTally
+import pytest
+from builders.runs import at, make_run
+
+from flightlog.analyze.cost.cost import CostSummary
 from flightlog.analyze.report.cache import (
     Artifact,
     ArtifactSummary,
-    ArtifactTally,
     CacheName,
     CacheSummary,
-    CacheTally,
 )
-from flightlog.analyze.report.resources import CgroupUse, Load, NodeUse, ProcessUse, ResourceTally
-from flightlog.analyze.report.summary import OverheadSummary, overhead
-from flightlog.events import ArtifactRecorded, CacheLookup, CostEstimate, ResourceSample
+from flightlog.analyze.report.resources import CgroupUse, Load, NodeUse, ProcessUse, ResourceSummary
+from flightlog.analyze.report.summary import OverheadSummary, Summary, overhead, summarize
+from flightlog.events import ArtifactRecorded, CacheLookup, CostEstimate, Event, ResourceSample
 from flightlog.store.layout import WriterInfo
+from flightlog.store.run import Run
 
 
-def collected(tally, *events):
-    for event in events:
-        tally.add(event)
-    return tally.summary()
+def summary_of(*events: Event) -> Summary:
+    with TemporaryDirectory(prefix="flightlog-test-") as folder:
+        return summarize(Run(make_run(Path(folder), events)))
+
+
+def cost_of(*events: CostEstimate) -> CostSummary:
+    return summary_of(*events).cost
+
+
+def cache_of(*events: CacheLookup) -> CacheSummary:
+    return summary_of(*events).cache
 
 
 def lookup(result: str, **more) -> CacheLookup:
@@ -31,8 +40,7 @@ def lookup(result: str, **more) -> CacheLookup:
 
 
 def test_a_cache_that_is_off_is_neither_a_lookup_nor_a_miss() -> None:
-    summary = collected(
-        CacheTally(),
+    summary = cache_of(
         lookup("hit", saved_s=4.0, duration_s=0.5),
         lookup("hit"),
         lookup("miss", reason="not seen before"),
@@ -51,7 +59,7 @@ def test_a_cache_that_is_off_is_neither_a_lookup_nor_a_miss() -> None:
 
 
 def test_without_lookups_there_is_no_hit_rate() -> None:
-    assert collected(CacheTally(), lookup("bypass")).hit_rate is None
+    assert cache_of(lookup("bypass")).hit_rate is None
 
 
 def estimate(item: str, amount: float | None, when: float, **more) -> CostEstimate:
@@ -61,19 +69,19 @@ def estimate(item: str, amount: float | None, when: float, **more) -> CostEstima
 def test_a_later_estimate_of_an_item_replaces_the_earlier_one() -> None:
     late, early = estimate("w1", 3.0, 9), estimate("w1", 1.0, 2)
     for events in ((late, early), (early, late)):
-        summary = collected(CostTally(), *events, estimate("disk", 0.5, 5))
+        summary = cost_of(*events, estimate("disk", 0.5, 5))
         assert (summary.total, summary.currency) == (3.5, "USD")
 
 
 def test_an_unknown_amount_is_no_zero() -> None:
-    assert collected(CostTally()).total is None
-    assert collected(CostTally(), estimate("w1", None, 1)).total is None
-    summary = collected(CostTally(), estimate("w1", None, 1), estimate("w2", 2.0, 1))
+    assert cost_of().total is None
+    assert cost_of(estimate("w1", None, 1)).total is None
+    summary = cost_of(estimate("w1", None, 1), estimate("w2", 2.0, 1))
     assert (summary.total, summary.unknown_items) == (2.0, 1)
 
 
 def test_amounts_in_several_currencies_are_not_added_up() -> None:
-    summary = collected(CostTally(), estimate("w1", 1.0, 1), estimate("w2", 2.0, 1, currency="EUR"))
+    summary = cost_of(estimate("w1", 1.0, 1), estimate("w2", 2.0, 1, currency="EUR"))
     assert (summary.total, summary.currency) == (None, None)
 
 
@@ -84,15 +92,14 @@ def artifact(name: str, size: int | None, when: float) -> ArtifactRecorded:
 
 
 def test_an_artifact_recorded_again_counts_once_as_it_was_then() -> None:
-    summary = collected(
-        ArtifactTally(),
+    summary = summary_of(
         artifact("b", 20, 3),
         artifact("a", 1, 2),
         artifact("a", 5, 4),
         artifact("c", None, 1),
     )
     listed = [("c", None, 1), ("b", 20, 3), ("a", 5, 4)]
-    assert summary == ArtifactSummary(
+    assert summary.artifacts == ArtifactSummary(
         count=3,
         size_bytes=25,
         unknown_sizes=1,
@@ -115,9 +122,12 @@ def sample(when: float, scope: str, **more) -> ResourceSample:
     return ResourceSample(timestamp=at(when), scope=scope, **{"host": "n1", "cpu_percent": None, **more})
 
 
+def resources_of(*events: ResourceSample) -> ResourceSummary:
+    return summary_of(*events).resources
+
+
 def test_percentages_of_several_hosts_are_not_added_up() -> None:
-    summary = collected(
-        ResourceTally(),
+    summary = resources_of(
         sample(
             1, "node", cpu_percent=90.0, interval_s=1.0, cpus=8.0, memory_used_bytes=6, memory_total_bytes=8
         ),
@@ -138,8 +148,7 @@ def test_percentages_of_several_hosts_are_not_added_up() -> None:
 
 
 def test_a_process_tree_used_what_its_counters_grew_by() -> None:
-    summary = collected(
-        ResourceTally(),
+    summary = resources_of(
         sample(9, "worker", pid=1, cpu_cores=1.5, interval_s=9.0, cpu_s=15.0, rss_bytes=5, write_bytes=70),
         sample(0, "worker", pid=1, cpu_s=1.5, rss_bytes=9, peak_rss_bytes=11, write_bytes=20),
         sample(0, "worker", pid=2, cpu_s=4.0, threads=3, processes=2),
@@ -157,9 +166,7 @@ def test_a_process_tree_used_what_its_counters_grew_by() -> None:
 
 
 def test_a_counter_seen_once_tells_nothing_of_the_run() -> None:
-    summary = collected(
-        ResourceTally(), sample(0, "cgroup", oom_kills=4, throttled_s=9.0, memory_peak_bytes=7)
-    )
+    summary = resources_of(sample(0, "cgroup", oom_kills=4, throttled_s=9.0, memory_peak_bytes=7))
     assert summary.cgroup == CgroupUse(
         memory_peak_bytes=7,
         memory_limit_bytes=None,
@@ -172,7 +179,7 @@ def test_a_counter_seen_once_tells_nothing_of_the_run() -> None:
 
 
 def test_oom_kills_before_the_run_are_not_the_runs() -> None:
-    summary = collected(ResourceTally(), sample(0, "cgroup", oom_kills=4), sample(5, "cgroup", oom_kills=5))
+    summary = resources_of(sample(0, "cgroup", oom_kills=4), sample(5, "cgroup", oom_kills=5))
     assert summary.cgroup is not None
     assert summary.cgroup.oom_kills == 1
 

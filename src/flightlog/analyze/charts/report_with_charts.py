@@ -38,7 +38,6 @@ from flightlog.analyze.report.time_shares import Shares, shares
 from flightlog.core.text import cut
 from flightlog.core.time import SECOND, timestamp_of
 from flightlog.core.units import format_duration
-from flightlog.store.tables.intervals import MACROS
 
 if TYPE_CHECKING:
     from flightlog.analyze.report.summary import ReportContext
@@ -299,7 +298,6 @@ class _LaidOut(NamedTuple):
 def _laid_out(context: ReportContext) -> _LaidOut | None:
     """None where it is not known when the run was."""
     tables = context.tables
-    tables.execute(MACROS)
     frame = frame_of(context)
     if frame is None:
         return None
@@ -399,7 +397,6 @@ def overview_of(context: ReportContext) -> Overview:
 
 def _machines(tables: RunTables, start: int, until: int) -> tuple[Chart | None, Chart | None]:
     width = max(1, -(-(until - start) // OVERVIEW_STRETCHES))
-    tables.execute(MACROS)
     rows = tables.execute(
         """
         SELECT coalesce(left(host, 200), 'unknown') AS machine,

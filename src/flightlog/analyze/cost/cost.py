@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
-from flightlog.analyze.report.cache import ArtifactTally
-from flightlog.analyze.report.resources import ResourceTally
+from flightlog.analyze.report.cache import artifact_summary
+from flightlog.analyze.report.resources import resource_summary
 from flightlog.analyze.tallies import copied, tallied
 from flightlog.core.stats import exact_sum
 from flightlog.core.time import moment
@@ -465,8 +465,9 @@ def run_cost(run: Run) -> CostSummary:
     tally = tallied(run, "cost", CostTally())
     if tally.rates is None:
         return tally.summary(_not_rated(run))
-    resources = tallied(run, "resources", ResourceTally()).summary()
-    artifacts = tallied(run, "artifacts", ArtifactTally()).summary()
     with open_tables([run]) as tables:
         tables.make_workers(with_attempts=False)
-        return tally.summary(used_by(tables, tally.rates, resources=resources, artifacts=artifacts))
+        used = used_by(
+            tables, tally.rates, resources=resource_summary(tables), artifacts=artifact_summary(tables)
+        )
+        return tally.summary(used)

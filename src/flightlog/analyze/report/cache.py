@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from array import array
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from flightlog.analyze.tallies import copied
-from flightlog.core.stats import exact_sum
-from flightlog.events import ArtifactRecorded, CacheLookup, Event
+from flightlog.analyze.report.metrics import total_sql
+from flightlog.events import ArtifactRecorded, CacheLookup
+
+if TYPE_CHECKING:
+    from flightlog.store.tables.run_tables import RunTables
 
 
 class CacheName(Struct, frozen=True, kw_only=True):
@@ -36,46 +38,39 @@ class CacheSummary(Struct, frozen=True, kw_only=True):
     by_name: dict[str, CacheName]
 
 
-class CacheTally:
-    """Takes the events of the stream `cache`, in any order."""
+_NAMES = """
+SELECT task, count(*) FILTER (result = 'hit') AS hits, count(*) FILTER (result = 'miss') AS misses,
+    count(*) FILTER (result = 'bypass') AS bypassed
+FROM cache WHERE event = 'cache_lookup' GROUP BY task ORDER BY task
+"""
+_REASONS = """
+SELECT reason, count(*) FROM cache WHERE event = 'cache_lookup' AND result = 'miss' AND reason <> ''
+GROUP BY reason ORDER BY reason
+"""
+_SAVED = f"""
+SELECT {total_sql("(saved_s - coalesce(duration_s, 0))", "result = 'hit'")} FROM cache
+WHERE event = 'cache_lookup'
+"""  # noqa: S608 - constants
 
-    def __init__(self) -> None:
-        self._names: dict[str, dict[str, int]] = {}
-        self._reasons: dict[str, int] = {}
-        self._saved = array("d")
-        self._spent = array("d")
 
-    def add(self, event: Event) -> None:
-        """Take one event."""
-        if not isinstance(event, CacheLookup):
-            return
-        results = self._names.setdefault(event.task, {"hit": 0, "miss": 0, "bypass": 0})
-        results[event.result] += 1
-        if event.result == "miss" and event.reason:
-            self._reasons[event.reason] = self._reasons.get(event.reason, 0) + 1
-        if event.result == "hit" and event.saved_s is not None:
-            self._saved.append(event.saved_s)
-            self._spent.append(-(event.duration_s or 0.0))
-
-    def summary(self) -> CacheSummary:
-        """The result."""
-        hits, misses, bypassed = (
-            sum(results[kind] for results in self._names.values()) for kind in ("hit", "miss", "bypass")
-        )
-        lookups = hits + misses
-        return CacheSummary(
-            lookups=lookups,
-            hits=hits,
-            misses=misses,
-            bypassed=bypassed,
-            hit_rate=hits / lookups if lookups else None,
-            saved_s=exact_sum([*self._saved, *self._spent]) if self._saved else None,
-            miss_reasons=dict(sorted(self._reasons.items())),
-            by_name={
-                name: CacheName(hits=results["hit"], misses=results["miss"], bypassed=results["bypass"])
-                for name, results in sorted(self._names.items())
-            },
-        )
+def cache_summary(tables: RunTables) -> CacheSummary:
+    """All lookups, from `cache`."""
+    there = CacheLookup.stream in tables.streams
+    names = {row.pop("task"): CacheName(**row) for row in tables.records(_NAMES)} if there else {}
+    hits, misses, bypassed = (
+        sum(getattr(one, kind) for one in names.values()) for kind in ("hits", "misses", "bypassed")
+    )
+    lookups = hits + misses
+    return CacheSummary(
+        lookups=lookups,
+        hits=hits,
+        misses=misses,
+        bypassed=bypassed,
+        hit_rate=hits / lookups if lookups else None,
+        saved_s=tables.scalar(_SAVED) if hits else None,
+        miss_reasons=dict(tables.execute(_REASONS).fetchall()) if misses else {},
+        by_name=names,
+    )
 
 
 LISTED = 100
@@ -105,29 +100,27 @@ class ArtifactSummary(Struct, frozen=True, kw_only=True):
     """The latest ones, oldest first."""
 
 
-class ArtifactTally:
-    """Takes the events of the stream `artifacts`, in any order."""
+_LATEST = """
+FROM (
+    FROM artifacts WHERE event = 'artifact_recorded' QUALIFY row_number() OVER (
+        PARTITION BY uri ORDER BY "timestamp" DESC, writer DESC, seq DESC, coalesce(sha256, '') DESC
+    ) = 1
+)
+"""
+_WHOLE = f"SELECT count(*), sum(size_bytes), count(*) - count(size_bytes) {_LATEST}"
+_NEWEST = f"""
+SELECT name, uri, kind, size_bytes, sha256, error,
+    strftime("timestamp", '%Y-%m-%dT%H:%M:%S.%fZ') AS "timestamp"
+{_LATEST} ORDER BY "timestamp" DESC, writer DESC, seq DESC, uri DESC LIMIT {LISTED}
+"""
 
-    def __init__(self) -> None:
-        self._latest: dict[str, tuple[tuple[str, str, int, str], ArtifactRecorded]] = {}
 
-    def add(self, event: Event) -> None:
-        """Take one event."""
-        if not isinstance(event, ArtifactRecorded):
-            return
-        order = (event.timestamp, event.writer, event.seq, event.sha256 or "")
-        known = self._latest.get(event.uri)
-        if known is None or order > known[0]:
-            self._latest[event.uri] = (order, event)
-
-    def summary(self) -> ArtifactSummary:
-        """The result."""
-        latest = [event for _, event in self._latest.values()]
-        latest.sort(key=lambda event: (event.timestamp, event.writer, event.seq, event.uri))
-        sizes = [event.size_bytes for event in latest if event.size_bytes is not None]
-        return ArtifactSummary(
-            count=len(latest),
-            size_bytes=sum(sizes) if sizes else None,
-            unknown_sizes=len(latest) - len(sizes),
-            listed=[copied(Artifact, event) for event in latest[-LISTED:]],
-        )
+def artifact_summary(tables: RunTables) -> ArtifactSummary:
+    """All outputs, from `artifacts`."""
+    if ArtifactRecorded.stream not in tables.streams:
+        return ArtifactSummary(count=0, size_bytes=None, unknown_sizes=0, listed=[])
+    [(count, size, unknown)] = tables.execute(_WHOLE).fetchall()
+    listed = [Artifact(**row) for row in reversed(tables.records(_NEWEST))]
+    return ArtifactSummary(
+        count=count, size_bytes=None if size is None else int(size), unknown_sizes=unknown, listed=listed
+    )

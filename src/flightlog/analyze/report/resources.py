@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import math
-from array import array
-from collections.abc import Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from msgspec import Struct
 
+from flightlog.analyze.report.metrics import total_sql
 from flightlog.core.stats import exact_sum
-from flightlog.core.time import moment
-from flightlog.events import Event, ResourceSample
+from flightlog.events import ResourceSample
+
+if TYPE_CHECKING:
+    from flightlog.store.tables.run_tables import RunTables
 
 
 class NodeUse(Struct, frozen=True, kw_only=True):
@@ -76,147 +77,109 @@ class ResourceSummary(Struct, frozen=True, kw_only=True):
     """By counters of processors and GPUs."""
 
 
-class ResourceTally:
-    """Takes the events of the stream `resources`, in any order; 24 bytes stay of a sample."""
-
-    def __init__(self) -> None:
-        self._samples = 0
-        self._node, self._process, self._cgroup, self._gpu = _Scope(), _Scope(), _Scope(), GpuTally()
-        self._energy, self._sent = EnergyTally(), array("d")
-
-    def add(self, event: Event) -> None:
-        """Take one event; requests are passed over."""
-        if not isinstance(event, ResourceSample):
-            return
-        self._samples += 1
-        match event.scope:
-            case "node":
-                self._node.add(event, (event.host,), event.cpu_percent)
-                self._energy.add(event)
-                if event.net_sent_bytes_per_s is not None and event.interval_s is not None:
-                    self._sent.append(event.net_sent_bytes_per_s * event.interval_s)
-            case "worker":
-                self._process.add(event, (event.host, event.worker, event.pid), event.cpu_cores)
-            case "cgroup":
-                self._cgroup.add(event, (event.host,), event.cpu_cores)
-            case "gpu":
-                self._gpu.add(event)
-
-    def summary(self) -> ResourceSummary:
-        """The result."""
-        gpu = self._gpu.summary()
-        return ResourceSummary(
-            samples=self._samples,
-            node=_node(self._node, self._sent) if self._node.sources else None,
-            process=_process(self._process) if self._process.sources else None,
-            cgroup=_cgroup(self._cgroup) if self._cgroup.sources else None,
-            gpu=gpu,
-            energy=self._energy.summary(gpu),
-        )
-
-
 _GAUGES = (
-    "load_1m",
-    "swap_used_bytes",
-    "rss_bytes",
-    "peak_rss_bytes",
-    "threads",
-    "processes",
-    "cpus",
-    "memory_peak_bytes",
-    "memory_total_bytes",
-    "memory_used_bytes",
-    "throttled_percent",
+    *("load_1m", "swap_used_bytes", "rss_bytes", "peak_rss_bytes", "threads", "processes", "cpus"),
+    *("memory_peak_bytes", "memory_total_bytes", "memory_used_bytes", "throttled_percent"),
 )
-_COUNTERS = ("cpu_s", "read_bytes", "write_bytes", "throttled_s", "oom_events", "oom_kills")
+_SECONDS = ("cpu_s", "throttled_s")
+_COUNTS = ("read_bytes", "write_bytes", "oom_events", "oom_kills")
 
 
-class _Scope:
-    """The samples of one scope: a load, the peaks of gauges, and the growth of counters by source."""
-
-    def __init__(self) -> None:
-        self.sources: dict[tuple[object, ...], dict[str, list[float]]] = {}
-        self.fullest: tuple[int, int | None] | None = None
-        self._percents, self._weights = array("d"), array("d")
-        self._highest: dict[str, float] = {}
-
-    def add(self, sample: ResourceSample, source: tuple[object, ...], percent: float | None) -> None:
-        if percent is not None:
-            self._percents.append(percent)
-            self._weights.append(1.0 if sample.interval_s is None else sample.interval_s)
-        for field in _GAUGES:
-            value = getattr(sample, field)
-            if value is not None and value >= self._highest.get(field, value):
-                self._highest[field] = value
-        if sample.memory_used_bytes is not None:
-            use = (sample.memory_used_bytes, sample.memory_total_bytes)
-            if self.fullest is None or (use[0], use[1] or 0) > (self.fullest[0], self.fullest[1] or 0):
-                self.fullest = use
-        counters = self.sources.setdefault(source, {})
-        for field in _COUNTERS:
-            value = getattr(sample, field)
-            if value is not None:
-                # Counters only grow, so the least and the greatest are the first and the last.
-                seen = counters.setdefault(field, [value, value, 0])
-                seen[0], seen[1], seen[2] = min(seen[0], value), max(seen[1], value), seen[2] + 1
-
-    def load(self) -> Load:
-        return load_of(self._percents, self._weights)
-
-    def highest(self, *fields: str) -> float | None:
-        return max((self._highest[field] for field in fields if field in self._highest), default=None)
-
-    def whole(self, *fields: str) -> int | None:
-        value = self.highest(*fields)
-        return None if value is None else int(value)
-
-    def growth(self, field: str) -> float | None:
-        """How much a counter grew, all sources together; null where no source was sampled twice."""
-        known = [counters[field] for counters in self.sources.values() if field in counters]
-        grown = [last - first for first, last, samples in known if samples > 1]
-        return exact_sum(grown) if grown else None
-
-    def whole_growth(self, field: str) -> int | None:
-        value = self.growth(field)
-        return None if value is None else int(value)
+def _grown(column: str) -> str:
+    """How much a counter grew; null where it was read once at most. Counters only grow, so the least and the
+    greatest are the first and the last.
+    """
+    return f"CASE WHEN count({column}) > 1 THEN max({column}) - min({column}) END"
 
 
-def _node(scope: _Scope, sent: array[float]) -> NodeUse:
-    sent_bytes = exact_sum(sent)
+def _load_sql(column: str) -> str:
+    """A select list of a load, for `_load`; a first sample, which covers no known time, weighs a second."""
+    weight = "coalesce(interval_s, 1)"
+    return f"""
+        {total_sql(f"({column} * {weight})")} AS weighed,
+        {total_sql(weight, f"{column} IS NOT NULL")} AS weight,
+        {total_sql(column)} / count({column}) AS mean, max({column}) AS highest
+    """
+
+
+_BY_SCOPE = f"""
+WITH samples AS (
+    SELECT *, CASE scope WHEN 'node' THEN cpu_percent WHEN 'gpu' THEN gpu_percent ELSE cpu_cores END AS load
+    FROM resources WHERE event = 'resource_sample'
+), sources AS (
+    SELECT scope, host, CASE scope WHEN 'worker' THEN row(worker, pid) END AS tree,
+        {", ".join(f"{_grown(name)} AS {name}" for name in (*_SECONDS, *_COUNTS))}
+    FROM samples GROUP BY ALL
+), grown AS (
+    SELECT scope, count(*) AS sources, list(DISTINCT host ORDER BY host) FILTER (host IS NOT NULL) AS hosts,
+        {", ".join(f"{total_sql(name)} AS {name}" for name in _SECONDS)},
+        {", ".join(f"CAST(sum({name}) AS HUGEINT) AS {name}" for name in _COUNTS)}
+    FROM sources GROUP BY scope
+), seen AS (
+    SELECT scope, count(*) AS samples, {", ".join(f"max({name}) AS {name}" for name in _GAUGES)},
+        arg_max_null(memory_total_bytes, row(memory_used_bytes, coalesce(memory_total_bytes, 0)))
+            FILTER (memory_used_bytes IS NOT NULL) AS memory_of_fullest,
+        {total_sql("(net_sent_bytes_per_s * interval_s)")} AS sent, {_load_sql("load")}
+    FROM samples GROUP BY scope
+)
+SELECT * FROM seen JOIN grown USING (scope)
+"""  # noqa: S608 - constants
+"""One row per scope: the peaks of gauges, the load, and what counters of all its sources grew by."""
+
+
+def resource_summary(tables: RunTables) -> ResourceSummary:
+    """All samples, from `resources`."""
+    if ResourceSample.stream not in tables.streams:
+        return ResourceSummary(samples=0, node=None, process=None, cgroup=None, gpu=None)
+    scopes = {row["scope"]: row for row in tables.records(_BY_SCOPE)}
+    node, process, cgroup, gpu = (scopes.get(scope) for scope in ("node", "worker", "cgroup", "gpu"))
+    gpus = None if gpu is None else _gpus(tables, _load(gpu))
+    return ResourceSummary(
+        samples=sum(row["samples"] for row in scopes.values()),
+        node=None if node is None else _node(node),
+        process=None if process is None else _process(process),
+        cgroup=None if cgroup is None else _cgroup(cgroup),
+        gpu=gpus,
+        energy=_energy(tables, gpus),
+    )
+
+
+def _node(row: Mapping[str, Any]) -> NodeUse:
+    used = row["memory_used_bytes"]
     return NodeUse(
-        hosts=sorted(str(source[0]) for source in scope.sources if source[0] is not None),
-        cpus=scope.highest("cpus"),
-        cpu_percent=scope.load(),
-        load_1m_max=scope.highest("load_1m"),
-        memory_peak_bytes=scope.fullest[0] if scope.fullest else None,
-        memory_total_bytes=scope.fullest[1] if scope.fullest else scope.whole("memory_total_bytes"),
-        swap_peak_bytes=scope.whole("swap_used_bytes"),
-        sent_bytes=round(sent_bytes) if sent and math.isfinite(sent_bytes) else None,
+        hosts=row["hosts"] or [],
+        cpus=row["cpus"],
+        cpu_percent=_load(row),
+        load_1m_max=row["load_1m"],
+        memory_peak_bytes=used,
+        memory_total_bytes=row["memory_total_bytes" if used is None else "memory_of_fullest"],
+        swap_peak_bytes=row["swap_used_bytes"],
+        sent_bytes=None if row["sent"] is None else round(row["sent"]),
     )
 
 
-def _process(scope: _Scope) -> ProcessUse:
+def _process(row: Mapping[str, Any]) -> ProcessUse:
     return ProcessUse(
-        trees=len(scope.sources),
-        cpu_cores=scope.load(),
-        cpu_s=scope.growth("cpu_s"),
-        peak_rss_bytes=scope.whole("peak_rss_bytes", "rss_bytes"),
-        read_bytes=scope.whole_growth("read_bytes"),
-        write_bytes=scope.whole_growth("write_bytes"),
-        threads_max=scope.whole("threads"),
-        processes_max=scope.whole("processes"),
+        trees=row["sources"],
+        cpu_cores=_load(row),
+        cpu_s=row["cpu_s"],
+        peak_rss_bytes=_largest((row["peak_rss_bytes"], row["rss_bytes"])),
+        read_bytes=row["read_bytes"],
+        write_bytes=row["write_bytes"],
+        threads_max=row["threads"],
+        processes_max=row["processes"],
     )
 
 
-def _cgroup(scope: _Scope) -> CgroupUse:
+def _cgroup(row: Mapping[str, Any]) -> CgroupUse:
     return CgroupUse(
-        memory_peak_bytes=scope.whole("memory_peak_bytes", "memory_used_bytes"),
-        memory_limit_bytes=scope.whole("memory_total_bytes"),
-        cpu_quota=scope.highest("cpus"),
-        throttled_s=scope.growth("throttled_s"),
-        throttled_percent_max=scope.highest("throttled_percent"),
-        oom_events=scope.whole_growth("oom_events"),
-        oom_kills=scope.whole_growth("oom_kills"),
+        memory_peak_bytes=_largest((row["memory_peak_bytes"], row["memory_used_bytes"])),
+        memory_limit_bytes=row["memory_total_bytes"],
+        cpu_quota=row["cpus"],
+        throttled_s=row["throttled_s"],
+        throttled_percent_max=row["throttled_percent"],
+        oom_events=row["oom_events"],
+        oom_kills=row["oom_kills"],
     )
 
 
@@ -227,16 +190,10 @@ class Load(Struct, frozen=True, kw_only=True):
     max: float | None
 
 
-def load_of(values: array[float], weights: array[float]) -> Load:
-    """The load of samples with the seconds that each covers; the order of samples does not matter."""
-    if not values:
-        return Load(mean=None, max=None)
-    weight = exact_sum(weights)
-    if weight > 0:
-        mean = exact_sum(p * w for p, w in zip(values, weights, strict=True)) / weight
-    else:
-        mean = exact_sum(values) / len(values)
-    return Load(mean=mean, max=max(values))
+def _load(row: Mapping[str, Any]) -> Load:
+    """The load, of what `_load_sql` has found."""
+    mean = row["weighed"] / row["weight"] if row["weight"] else row["mean"]
+    return Load(mean=mean, max=row["highest"])
 
 
 class HostEnergy(Struct, frozen=True, kw_only=True):
@@ -256,58 +213,59 @@ class EnergyUse(Struct, frozen=True, kw_only=True):
     by_host: dict[str, HostEnergy]
 
 
-class EnergyTally:
-    """Takes samples of nodes, in any order. Several processes may have sampled one host, each by a counter of
-    its own.
-    """
+class _Counter(NamedTuple):
+    """A counter of one host as one process saw it, between its first and its last sample."""
 
-    def __init__(self) -> None:
-        self._series: dict[tuple[str, str], _Samples] = {}
-
-    def add(self, sample: ResourceSample) -> None:
-        """Take one sample; those without a counter or a time are passed over."""
-        if sample.energy_j is not None and (when := moment(sample.timestamp)) is not None:
-            key = (sample.host or "", sample.writer)
-            self._series.setdefault(key, _Samples()).add(when, sample.energy_j)
-
-    def summary(self, gpus: GpuUse | None) -> EnergyUse | None:
-        """The result; None where no counter was sampled twice. `gpus` has the energy of the GPUs."""
-        processors: dict[str, list[_Samples]] = {}
-        for (host, _), series in sorted(self._series.items()):
-            if series.count > 1:
-                processors.setdefault(host, []).append(series)
-        cards: dict[str, dict[object, float]] = {}
-        for device in gpus.each if gpus is not None else ():
-            if device.energy_j is not None:
-                # Instances of one partitioned GPU all show the whole GPU's counter.
-                of = cards.setdefault(device.host or "", {})
-                key = device.uuid or device.index
-                of[key] = max(of.get(key, 0.0), device.energy_j)
-        by_host = {
-            host: HostEnergy(
-                processors_j=_together(processors[host]) if host in processors else None,
-                gpus_j=exact_sum(cards[host].values()) if host in cards else None,
-            )
-            for host in sorted({*processors, *cards})
-        }
-        if not by_host:
-            return None
-        parts = [part for one in by_host.values() for part in (one.processors_j, one.gpus_j)]
-        return EnergyUse(total_j=exact_sum(part for part in parts if part is not None), by_host=by_host)
+    since: int
+    until: int
+    grown: float
 
 
-def counted(moments: Sequence[int], joules: Sequence[float]) -> float | None:
-    """What a counter has counted between its first and its last reading; None where it was read once at most.
+_COUNTERS = """
+SELECT coalesce(host, ''), min(at_ns("timestamp")), max(at_ns("timestamp")), max(energy_j) - min(energy_j)
+FROM resources
+WHERE event = 'resource_sample' AND scope = 'node' AND energy_j IS NOT NULL AND at_ns("timestamp") IS NOT NULL
+GROUP BY host, writer HAVING count(*) > 1 ORDER BY ALL
+"""
+"""Several processes may have sampled one host, each by a counter of its own."""
+
+
+def _energy(tables: RunTables, gpus: GpuUse | None) -> EnergyUse | None:
+    """The energy of all hosts; None where no counter was sampled twice. `gpus` has that of the GPUs."""
+    processors: dict[str, list[_Counter]] = {}
+    for host, *counter in tables.execute(_COUNTERS).fetchall():
+        processors.setdefault(host, []).append(_Counter(*counter))
+    cards: dict[str, dict[object, float]] = {}
+    for device in gpus.each if gpus is not None else ():
+        if device.energy_j is not None:
+            # Instances of one partitioned GPU all show the whole GPU's counter.
+            of = cards.setdefault(device.host or "", {})
+            key = device.uuid or device.index
+            of[key] = max(of.get(key, 0.0), device.energy_j)
+    by_host = {
+        host: HostEnergy(
+            processors_j=_together(processors[host]) if host in processors else None,
+            gpus_j=exact_sum(cards[host].values()) if host in cards else None,
+        )
+        for host in sorted({*processors, *cards})
+    }
+    if not by_host:
+        return None
+    parts = [part for one in by_host.values() for part in (one.processors_j, one.gpus_j)]
+    return EnergyUse(total_j=exact_sum(part for part in parts if part is not None), by_host=by_host)
+
+
+def counted(joules: Sequence[float]) -> float | None:
+    """What a counter has counted over its readings in order; None where it was read once at most.
 
     A counter that falls to less than half was set back to 0, as by a driver that is loaded anew, and goes on
     from there. A smaller fall is two processes that read it at one moment.
     """
     if len(joules) < 2:
         return None
-    ordered = [value for _, value in sorted(zip(moments, joules, strict=True))]
     found: list[float] = []
-    since = last = ordered[0]
-    for value in ordered:
+    since = last = joules[0]
+    for value in joules:
         if value < last / 2:
             found.append(last - since)
             since = last = 0.0
@@ -315,40 +273,18 @@ def counted(moments: Sequence[int], joules: Sequence[float]) -> float | None:
     return exact_sum([*found, last - since])
 
 
-class _Samples:
-    """One counter as one process saw it; it only grows, so the least and the greatest are the first and the
-    last.
-    """
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.since = self.until = 0
-        self._least = self._most = 0.0
-
-    def add(self, when: int, joules: float) -> None:
-        if not self.count:
-            self.since, self.until, self._least, self._most = when, when, joules, joules
-        self.count += 1
-        self.since, self.until = min(self.since, when), max(self.until, when)
-        self._least, self._most = min(self._least, joules), max(self._most, joules)
-
-    def grown(self) -> float:
-        return self._most - self._least
-
-
-def _together(series: list[_Samples]) -> float:
+def _together(counters: list[_Counter]) -> float:
     """Energy that several processes measured at the same time counts once.
 
     Of a process that measured for longer than the others, the part after them counts, in proportion to time.
     """
     found: list[float] = []
     seen_until: int | None = None
-    for one in sorted(series, key=lambda one: (one.since, -one.until, -one.grown())):
-        since, until = one.since, one.until
+    for since, until, grown in sorted(counters, key=lambda one: (one.since, -one.until, -one.grown)):
         if seen_until is None or since >= seen_until:
-            found.append(one.grown())
+            found.append(grown)
         elif until > seen_until:
-            found.append(one.grown() * ((until - seen_until) / (until - since)))
+            found.append(grown * ((until - seen_until) / (until - since)))
         seen_until = until if seen_until is None else max(seen_until, until)
     return exact_sum(found)
 
@@ -414,116 +350,51 @@ class GpuUse(Struct, frozen=True, kw_only=True):
     """The busiest first."""
 
 
-class GpuTally:
-    """Takes the samples of scope `gpu`, in any order; 32 bytes stay of a sample."""
-
-    def __init__(self) -> None:
-        self._devices: dict[tuple[object, ...], _Device] = {}
-
-    def add(self, sample: ResourceSample) -> None:
-        """Take one sample."""
-        key = (sample.host, sample.gpu_uuid, sample.gpu_index, sample.gpu_mig)
-        self._devices.setdefault(key, _Device()).add(sample)
-
-    def summary(self) -> GpuUse | None:
-        """The result; None without samples."""
-        if not self._devices:
-            return None
-        each = sorted((device.summary() for device in self._devices.values()), key=_busiest_first)
-        values, weights = array("d"), array("d")
-        for device in self._devices.values():
-            values.extend(device.values)
-            weights.extend(device.weights)
-        fullest = max(each, key=lambda one: (one.memory_peak_bytes or 0, one.memory_total_bytes or 0))
-        energies = [one.energy_j for one in each if one.energy_j is not None]
-        return GpuUse(
-            devices=len(each),
-            gpu_percent=load_of(values, weights),
-            memory_peak_bytes=fullest.memory_peak_bytes,
-            memory_total_bytes=fullest.memory_total_bytes,
-            process_memory_peak_bytes=_largest(one.process_memory_peak_bytes for one in each),
-            power_max_w=_largest(one.power_max_w for one in each),
-            energy_j=exact_sum(energies) if energies else None,
-            temperature_max_c=_largest(one.temperature_max_c for one in each),
-            each=each,
-        )
+_PEAKS = {
+    "memory_peak_bytes": "gpu_memory_used_bytes",
+    "memory_total_bytes": "gpu_memory_total_bytes",
+    "process_memory_peak_bytes": "gpu_process_memory_bytes",
+    "power_max_w": "gpu_power_w",
+    "temperature_max_c": "gpu_temperature_c",
+    "pcie_received_max_bytes_per_s": "gpu_pcie_received_bytes_per_s",
+    "pcie_sent_max_bytes_per_s": "gpu_pcie_sent_bytes_per_s",
+}
+_SEEN = "100 * avg(list_contains(gpu_throttle_reasons, '{}')::INT)"
+_DEVICES = f"""
+SELECT host, gpu_index AS index, gpu_uuid AS uuid, gpu_mig AS mig, max(gpu_name) AS name,
+    {", ".join(f"max({column}) AS {name}" for name, column in _PEAKS.items())},
+    {_grown("gpu_ecc_uncorrected")} AS ecc_uncorrected, {_load_sql("gpu_percent")},
+    list(gpu_energy_j ORDER BY "timestamp", gpu_energy_j) FILTER (gpu_energy_j IS NOT NULL) AS joules,
+    {{{", ".join(f"{one}: {_SEEN.format(one)}" for one in HELD_BACK)}}} AS throttled
+FROM resources WHERE event = 'resource_sample' AND scope = 'gpu' GROUP BY ALL
+"""  # noqa: S608 - constants
 
 
-_PEAKS = (
-    "gpu_memory_used_bytes",
-    "gpu_memory_total_bytes",
-    "gpu_process_memory_bytes",
-    "gpu_power_w",
-    "gpu_temperature_c",
-    "gpu_pcie_received_bytes_per_s",
-    "gpu_pcie_sent_bytes_per_s",
-)
+def _gpus(tables: RunTables, load: Load) -> GpuUse:
+    """The GPUs, which have this load together."""
+    each = sorted((_device(row) for row in tables.records(_DEVICES)), key=_busiest_first)
+    fullest = max(each, key=lambda one: (one.memory_peak_bytes or 0, one.memory_total_bytes or 0))
+    energies = [one.energy_j for one in each if one.energy_j is not None]
+    return GpuUse(
+        devices=len(each),
+        gpu_percent=load,
+        memory_peak_bytes=fullest.memory_peak_bytes,
+        memory_total_bytes=fullest.memory_total_bytes,
+        process_memory_peak_bytes=_largest(one.process_memory_peak_bytes for one in each),
+        power_max_w=_largest(one.power_max_w for one in each),
+        energy_j=exact_sum(energies) if energies else None,
+        temperature_max_c=_largest(one.temperature_max_c for one in each),
+        each=each,
+    )
 
 
-class _Device:
-    """The samples of one device."""
-
-    def __init__(self) -> None:
-        self.values, self.weights = array("d"), array("d")
-        self._known: tuple[str | None, int | None, str | None, str | None] = (None, None, None, None)
-        self._name: str | None = None
-        self._peaks: dict[str, float] = {}
-        self._uncorrected: list[int] = []
-        self._energy: tuple[array[int], array[float]] = (array("q"), array("d"))
-        self._looks = 0
-        self._reasons: dict[str, int] = {}
-
-    def add(self, sample: ResourceSample) -> None:
-        self._known = (sample.host, sample.gpu_index, sample.gpu_uuid, sample.gpu_mig)
-        if sample.gpu_name is not None:
-            self._name = max(sample.gpu_name, self._name or "")
-        if sample.gpu_percent is not None:
-            self.values.append(sample.gpu_percent)
-            self.weights.append(1.0 if sample.interval_s is None else sample.interval_s)
-        for field in _PEAKS:
-            value = getattr(sample, field)
-            if value is not None and value >= self._peaks.get(field, value):
-                self._peaks[field] = value
-        if sample.gpu_ecc_uncorrected is not None:
-            # A counter only grows, so the least and the greatest are the first and the last.
-            seen = sorted([*self._uncorrected, sample.gpu_ecc_uncorrected])
-            self._uncorrected = [seen[0], seen[-1]] if len(seen) > 1 else seen
-        if sample.gpu_energy_j is not None:
-            self._energy[0].append(moment(sample.timestamp) or 0)
-            self._energy[1].append(sample.gpu_energy_j)
-        if sample.gpu_throttle_reasons is not None:
-            self._looks += 1
-            for reason in set(sample.gpu_throttle_reasons):
-                self._reasons[reason] = self._reasons.get(reason, 0) + 1
-
-    def summary(self) -> GpuDeviceUse:
-        host, index, uuid, mig = self._known
-        return GpuDeviceUse(
-            host=host,
-            index=index,
-            uuid=uuid,
-            mig=mig,
-            name=self._name,
-            gpu_percent=load_of(self.values, self.weights),
-            memory_peak_bytes=self._whole("gpu_memory_used_bytes"),
-            memory_total_bytes=self._whole("gpu_memory_total_bytes"),
-            process_memory_peak_bytes=self._whole("gpu_process_memory_bytes"),
-            power_max_w=self._peaks.get("gpu_power_w"),
-            energy_j=counted(*self._energy),
-            temperature_max_c=self._peaks.get("gpu_temperature_c"),
-            throttled_percent={
-                reason: 100 * self._reasons[reason] / self._looks
-                for reason in HELD_BACK
-                if self._reasons.get(reason)
-            },
-            ecc_uncorrected=self._uncorrected[1] - self._uncorrected[0] if self._uncorrected[1:] else None,
-            pcie_received_max_bytes_per_s=self._peaks.get("gpu_pcie_received_bytes_per_s"),
-            pcie_sent_max_bytes_per_s=self._peaks.get("gpu_pcie_sent_bytes_per_s"),
-        )
-
-    def _whole(self, field: str) -> int | None:
-        value = self._peaks.get(field)
-        return None if value is None else int(value)
+def _device(row: Mapping[str, Any]) -> GpuDeviceUse:
+    return GpuDeviceUse(
+        **{name: row[name] for name in ("host", "index", "uuid", "mig", "name", *_PEAKS, "ecc_uncorrected")},
+        gpu_percent=_load(row),
+        energy_j=counted(row["joules"] or ()),
+        throttled_percent={reason: share for reason, share in row["throttled"].items() if share},
+    )
 
 
 def _busiest_first(one: GpuDeviceUse) -> tuple[float, str, int, str, str]:

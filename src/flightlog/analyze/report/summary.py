@@ -13,10 +13,10 @@ import msgspec
 from msgspec import Struct
 
 from flightlog.analyze.cost.cost import CostSummary, CostTally, used_by
-from flightlog.analyze.report.cache import ArtifactSummary, ArtifactTally, CacheSummary, CacheTally
+from flightlog.analyze.report.cache import ArtifactSummary, CacheSummary, artifact_summary, cache_summary
 from flightlog.analyze.report.failures import FailureSummary, failure_summary
 from flightlog.analyze.report.metrics import MetricStats, statistics_of
-from flightlog.analyze.report.resources import ResourceSummary, ResourceTally
+from flightlog.analyze.report.resources import ResourceSummary, resource_summary
 from flightlog.analyze.report.spans import NO_SPANS, SpanSummary, span_summary
 from flightlog.analyze.report.tasks import TaskSummary, task_summary
 from flightlog.analyze.report.workers import WorkerSummary, worker_summary
@@ -24,7 +24,7 @@ from flightlog.analyze.tallies import copied
 from flightlog.core.displayed import Displayed
 from flightlog.core.stats import exact_sum
 from flightlog.core.time import moment
-from flightlog.events import Event
+from flightlog.events import CostRates, Event
 from flightlog.store.layout import WriterInfo
 from flightlog.store.liveness import latest
 from flightlog.store.read.events import Completeness
@@ -117,19 +117,12 @@ def _summarize(run: Run, tables: RunTables) -> Summary:
     """Count everything; makes the tables of intervals on the way, once it is known when the run ended."""
     tables.make(["task_lines", "span_rows"])
     reading = tables.reading
-    resources, cache = ResourceTally(), CacheTally()
-    artifacts, cost = ArtifactTally(), CostTally()
-    for stream, tally in (
-        ("resources", resources),
-        ("cache", cache),
-        ("artifacts", artifacts),
-        ("cost", cost),
-    ):
-        for event in reading.events(stream):
-            if isinstance(event, Event):
-                tally.add(event)
+    cost = CostTally()
+    for event in reading.events(CostRates.stream):
+        if isinstance(event, Event):
+            cost.add(event)
     facts = _facts(run, reading, _series(tables) if "metrics" in run.streams() else {})
-    sampled, lookups, outputs = resources.summary(), cache.summary(), artifacts.summary()
+    sampled, lookups, outputs = resource_summary(tables), cache_summary(tables), artifact_summary(tables)
     used = used_by(tables, cost.rates, resources=sampled, artifacts=outputs, saved_s=lookups.saved_s)
     return Summary(
         run=facts,

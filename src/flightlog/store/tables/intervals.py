@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from flightlog.store.tables.connection import Executes
 
 MACROS = f"""
-CREATE OR REPLACE TEMP MACRO at_ns(stamp) AS
+CREATE MACRO at_ns(stamp) AS
     CASE WHEN year(stamp) BETWEEN {FIRST_YEAR} AND {LAST_YEAR} THEN epoch_us(stamp) * 1000 END;
-CREATE OR REPLACE TEMP MACRO in_ns(s) AS
+CREATE MACRO in_ns(s) AS
     CASE WHEN s IS NULL THEN NULL WHEN s <= 0 THEN 0 WHEN s < {LONGEST_S} THEN CAST(round_even(s * 1e9, 0) AS
         BIGINT)
          ELSE {LONGEST} END;
@@ -102,7 +102,6 @@ def make_attempt_intervals(
     With `file` the rows are kept there, as Parquet, and not in memory: for attempts none of which depends on
     another or was superseded before it began.
     """
-    tables.execute(MACROS)
     keep_rows(tables, "attempt_intervals", _ATTEMPTS.format(attempts=attempts), file, {"until": until})
     if file is None:
         tables.execute(_DEPENDENTS)

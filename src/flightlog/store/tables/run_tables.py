@@ -131,7 +131,6 @@ class RunTables:
             self.make_workers()
         elif name in _OF_ONE_RUN and len(self.runs) == 1:
             self._streams.make([_OF_ONE_RUN[name]])
-            self._connection.execute(intervals.MACROS)
             {
                 "task_lines": self._make_task_lines,
                 "attempt_intervals": self._make_attempt_intervals,
@@ -246,7 +245,7 @@ class RunTables:
         """A reading of the one run, in which the streams that SQL has counted are counted."""
         [run] = self.runs
         reading = run.read()
-        for stream in ("tasks", "spans", "metrics"):
+        for stream in ("tasks", "spans", "metrics", "resources", "cache", "artifacts"):
             scan = self._scan(stream) if stream in self._streams.sources[0].streams() else None
             if scan is not None:
                 reading.take(scan)
@@ -309,7 +308,7 @@ def open_tables(runs: Sequence[Run]) -> Iterator[RunTables]:
     while it is read: the next reading takes the lines (`read_again`).
     """
     with open_streams(runs) as streams, _blaming(streams.sources):
-        streams.connection.execute(BASE_NAME)
+        streams.connection.execute(f"{BASE_NAME}; {intervals.MACROS}")
         yield RunTables(streams, runs)
 
 
