@@ -11,12 +11,10 @@ The kind of a recording is recognized; `--kind` says it where that fails:
 |---|---|
 | `scalable` | a run directory of Scalable, or a folder of them |
 | `rhapsody` | a telemetry checkpoint of RHAPSODY, or a folder of them |
-| `stormlog` | a sink folder or an export of Stormlog (schema v2, v3, v4 and older); sinks of one job become
-    one run |
+| `stormlog` | a sink folder or an export of Stormlog of any schema version; sinks of one job are one run |
 | `modelops` | a job folder of ModelOps, or a folder of them |
 | `nextflow` | a trace file of Nextflow (`-with-trace`), readable or raw |
-| `chrome` | a trace in Chrome's JSON format, as browsers, Perfetto, PyTorch's profiler and VizTracer write
-    it; gzip too |
+| `chrome` | a trace in Chrome's JSON, of browsers, Perfetto, PyTorch's profiler or VizTracer; gzip too |
 | `dask` | a task stream of Dask saved as JSON, or the HTML of `performance_report` |
 | `jsonl` | lines of JSON of any program, with a mapping file |
 | `slurm` | Slurm's accounting, saved with `sacct --json` |
@@ -30,7 +28,7 @@ made of it and changes nothing. Torn and foreign lines are skipped and counted. 
 that cannot be adopted is said at the end and does not keep the others.
 
 **Lines of JSON** are adopted by a mapping file. It says which field is what; the fields it does not name
-    become tags:
+become tags:
 
 ```yaml
 kind: task              # what a line is: task, span, metric or event
@@ -65,12 +63,10 @@ json.dump(client.get_task_stream(), open("stream.json", "w"), default=str)
 
 **Slurm's accounting** (`--slurm`, asked of `sacct`) knows what a program inside a job cannot: that it was
 ended for its memory or at its time limit, that it was preempted, that a node failed; and of every job its
-elapsed time,
-    CPU time, largest
-memory, exit code and time in the queue. Where runs were recorded inside the job (`flightlog run` or
-    `flightlog.record` in
-its script, a session's workers) all this is merged into them; jobs without one become a run of their own,
-with a task and a worker a job or element of an array. The number of an array stands for all its elements.
+elapsed time, CPU time, largest memory, exit code and time in the queue. Where runs were recorded inside the
+job (`flightlog run` or `flightlog.record` in its script, a session's workers) all this is merged into them;
+jobs without one become a run of their own, with a task and a worker per job or element of an array. The
+number of an array stands for all its elements.
 
 Tasks and workers that were in flight when the job ended get their end, with the reason. Ends that are
 recorded stay as they are, and so does everything else: adopting adds lines, and adopting again adds none. A

@@ -1,10 +1,10 @@
 """Gives a run to other programs: as a trace, as tables, as a crate, or to a server.
 
-    flightlog export --to perfetto                             # the run that started last, to open in
-    Perfetto flightlog export latest --to csv                           # a folder with one file a table
-    flightlog export latest --to csv --table attempts -o -     # one table, to standard output flightlog
-    export latest --to parquet --table attempts --table spans --output tables flightlog export latest --to
-    otlp --endpoint http://localhost:4318 --follow
+    flightlog export --to perfetto                            # the run that started last, for Perfetto
+    flightlog export latest --to csv                          # a folder with one file per table
+    flightlog export latest --to csv --table attempts -o -    # one table, to standard output
+    flightlog export latest --to parquet --table attempts --table spans --output tables
+    flightlog export latest --to otlp --endpoint http://localhost:4318 --follow
 
 | `--to` | gives |
 |---|---|

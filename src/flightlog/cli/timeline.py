@@ -1,9 +1,9 @@
 """Shows which task ran where and when: in the terminal, as a picture, or in Perfetto.
 
-    flightlog timeline                                   # in the terminal: a row a worker, a colour a task
-    name flightlog timeline latest --png timeline.png         # a picture, without a browser flightlog
-    timeline latest --svg timeline.svg --width 1600 flightlog timeline --perfetto                        #
-    every task, span and counter, in Perfetto's UI
+    flightlog timeline                              # in the terminal: a row per worker, a colour per name
+    flightlog timeline latest --png timeline.png    # a picture, without a browser
+    flightlog timeline latest --svg timeline.svg --width 1600
+    flightlog timeline --perfetto                   # every task, span and counter, in Perfetto's UI
 
 In the terminal, a column is a stretch of time, its colour the task name that held the worker longest in it,
 and its shade how busy the worker was. In a pipe, and where there is no colour, names are letters: capital
