@@ -19,8 +19,8 @@ from flightlog.store.completing import open_run
 from flightlog.store.liveness import here
 from flightlog.store.remote.mirror import (
     IN_USE_S,
+    CachedRun,
     CopiedFile,
-    KeptCopy,
     RemoteCache,
     cache_root,
     folder_name,
@@ -116,7 +116,9 @@ def filled(root: Path, name: str, sizes: dict[str, int], used: dict[str, float])
         (cache.path(run_id) / "tasks.jsonl").write_bytes(b"x" * size)
         files = {"run.json": CopiedFile("a", 2), "tasks.jsonl": CopiedFile("b", size)}
         with cache.locked(run_id):
-            cache.keep(run_id, KeptCopy(content="v", final=True, files=files, versions={"run.json": "v1"}))
+            cache.write_state(
+                run_id, CachedRun(content="v", final=True, files=files, versions={"run.json": "v1"})
+            )
         os.utime(cache.folder / ".remote" / f"{run_id}.lock", (used[run_id], used[run_id]))
     return cache
 
@@ -130,7 +132,9 @@ def test_the_longest_unused_runs_go_first_and_stay_listed(tmp_path: Path) -> Non
     assert make_room(tmp_path, 306, now=now) == 0
     assert make_room(tmp_path, 250, now=now) == 100
     assert sorted(path.name for path in one.path("run-a").iterdir()) == ["run.json"]
-    assert one.kept("run-a") == KeptCopy(files={"run.json": CopiedFile("a", 2)}, versions={"run.json": "v1"})
+    assert one.state_of("run-a") == CachedRun(
+        files={"run.json": CopiedFile("a", 2)}, versions={"run.json": "v1"}
+    )
     assert (one.path("run-b") / "tasks.jsonl").exists()
     assert make_room(tmp_path, 0, now=now, spare={one.path("run-b")}) == 0
     assert make_room(tmp_path, 0, now=now) == 100  # run-c is in use
@@ -156,4 +160,4 @@ def test_what_is_known_of_a_copy_is_forgotten_where_it_cannot_be_read(tmp_path: 
     cache = filled(tmp_path, "one", {"run-a": 1}, {"run-a": 0.0})
     for damage in (b"", b"{", b"[]", b"\xff"):
         (cache.folder / ".remote" / "run-a.json").write_bytes(damage)
-        assert cache.kept("run-a") == KeptCopy()
+        assert cache.state_of("run-a") == CachedRun()

@@ -75,21 +75,17 @@ class Mirror:
         `RemoteError`. A run that is no longer there goes out of the folder, and `note` is told where its copy
         is.
         """
-        with self._refreshing:
-            self._refresh(only, note)
-
-    def _refresh(self, only: str | None, note: Note) -> None:
-        self._away = None
-        try:
-            found = list_remote(self._objects, only)
-        except RemoteError as error:
-            self._listed, self._away = {}, error
-            if not (self._cache.run_ids() if only is None else self._cache.path(only).is_dir()):
-                raise
-            note(f"{error}; what is shown was copied from there {self._as_of(only)}")
-            return
-        with self._keeping():
-            self._take_in(found, only, note)
+        with self._refreshing, self._cache_errors():
+            self._away = None
+            try:
+                found = list_remote(self._objects, only)
+            except RemoteError as error:
+                self._listed, self._away = {}, error
+                if not (self._cache.run_ids() if only is None else self._cache.path(only).is_dir()):
+                    raise
+                note(f"{error}; what is shown was copied from there {self._as_of(only)}")
+            else:
+                self._take_in(found, only, note)
 
     def _take_in(self, found: dict[str, RunListed], only: str | None, note: Note) -> None:
         self._cache.prepare()
@@ -118,18 +114,18 @@ class Mirror:
 
         A `RemoteError` where the remote cannot be reached and the files were never here.
         """
-        kept, listed = self._cache.kept(run_id), self._listed.get(run_id)
-        with self._keeping():
+        state, listed = self._cache.state_of(run_id), self._listed.get(run_id)
+        with self._cache_errors():
             self._cache.note_used(run_id)
             if listed is None:
-                return self._as_it_was(run_id, self._away, behind=not kept.final)
-            if kept.content == listed.version:
-                return tuple(kept.problems)
+                return self._as_it_was(run_id, self._away, behind=not state.final)
+            if state.content == listed.version:
+                return tuple(state.problems)
             try:
                 with self._cache.locked(run_id):
-                    kept = self._cache.kept(run_id)
-                    if kept.content == listed.version:  # another process was faster
-                        return tuple(kept.problems)
+                    state = self._cache.state_of(run_id)
+                    if state.content == listed.version:  # another process was faster
+                        return tuple(state.problems)
                     problems = RunCopying(self._reader, self._cache, run_id, listed, self._for_files).copy()
             except RemoteError as error:
                 return self._as_it_was(run_id, error, behind=True)
@@ -137,13 +133,13 @@ class Mirror:
             return problems
 
     def _as_it_was(self, run_id: str, why: RemoteError | None, *, behind: bool) -> tuple[str, ...]:
-        kept = self._cache.kept(run_id)
-        if kept.content is None:
+        state = self._cache.state_of(run_id)
+        if state.content is None:
             missing = why or f"{self.address} does not have it"
             raise RemoteError(f"the files of {run_id} are not here: {missing}") from why
         if why is None or not behind:
-            return tuple(kept.problems)
-        return (*kept.problems, f"what was recorded after {kept.fetched} is not here: {why}")
+            return tuple(state.problems)
+        return (*state.problems, f"what was recorded after {state.fetched} is not here: {why}")
 
     def _fetch_documents(self, run_ids: Iterable[str], name: str) -> list[RemoteError]:
         """Have a document of these runs here; gives what went wrong. Once the remote is away, no more is
@@ -151,8 +147,8 @@ class Mirror:
         """
 
         def is_new(run_id: str) -> bool:
-            kept = self._cache.kept(run_id)
-            known = kept.versions.get(name) == self._listed[run_id].document(name)
+            state = self._cache.state_of(run_id)
+            known = state.versions.get(name) == self._listed[run_id].document(name)
             return not known or not self._cache.path(run_id).is_dir()
 
         def fetch(run_id: str) -> RemoteError | None:
@@ -165,7 +161,7 @@ class Mirror:
                 return error
             return self._away
 
-        with self._keeping():
+        with self._cache_errors():
             self._cache.prepare()
             found = list(self._for_documents.map(fetch, [run_id for run_id in run_ids if is_new(run_id)]))
         return [error for error in found if error is not None]
@@ -175,10 +171,10 @@ class Mirror:
         listed, reader = self._listed[run_id], self._reader()
         with self._cache.locked(run_id):
             self._cache.bring_back(run_id)
-            path, kept = self._cache.path(run_id), self._cache.kept(run_id)
+            path, state = self._cache.path(run_id), self._cache.state_of(run_id)
             if not path.is_dir():
                 path.mkdir()
-                kept = KeptCopy()  # whatever is known of it is of files that somebody removed
+                state = CachedRun()  # whatever is known of it is of files that somebody removed
             if listed.stands_alone(name):
                 size = listed.objects[name].size
                 replace_bytes(path / name, _read_json(reader.objects, f"{run_id}/{name}", size))
@@ -186,10 +182,10 @@ class Mirror:
                 file = next((one for one in reader.files(run_id) if one.path == name), None)
                 if file is not None:
                     reader.fetch(run_id, file, path / name)
-            kept.versions[name] = listed.document(name)
-            kept.files.pop(name, None)  # it is of another moment than the files that were fetched together
-            kept.final = kept.final and kept.content == listed.version
-            self._cache.keep(run_id, kept)
+            state.versions[name] = listed.document(name)
+            state.files.pop(name, None)  # it is of another moment than the files that were fetched together
+            state.final = state.final and state.content == listed.version
+            self._cache.write_state(run_id, state)
 
     def _forget(self, run_id: str) -> None:
         """The run is no longer at the remote, or never was."""
@@ -201,27 +197,27 @@ class Mirror:
             raise RunNotFound(f"{run_id} is no longer at {self.address}; the copy of it is {aside}")
 
     @contextmanager
-    def _keeping(self) -> Iterator[None]:
+    def _cache_errors(self) -> Iterator[None]:
         """Turn what the disk says into a sentence."""
         try:
             yield
         except OSError as error:
-            raise RemoteError(_unkept(self.address, self.folder, error)) from error
+            raise RemoteError(_cache_problem(self.address, self.folder, error)) from error
 
     def _set_aside(self, run_ids: Iterable[str], note: Note) -> None:
-        kept = [run_id for run_id in sorted(run_ids) if self._cache.set_aside(run_id)]
-        if kept:
-            named = ", ".join(kept[:3]) + (", …" if len(kept) > 3 else "")
-            runs, copies = ("run is", "its copy is") if len(kept) == 1 else ("runs are", "their copies are")
+        whole = [run_id for run_id in sorted(run_ids) if self._cache.set_aside(run_id)]
+        if whole:
+            named = ", ".join(whole[:3]) + (", …" if len(whole) > 3 else "")
+            runs, copies = ("run is", "its copy is") if len(whole) == 1 else ("runs are", "their copies are")
             note(
-                f"{len(kept)} {runs} no longer at {self.address} ({named}); {copies} kept in "
-                f"{self._cache.aside(kept[0]).parent} while there is room"
+                f"{len(whole)} {runs} no longer at {self.address} ({named}); {copies} kept in "
+                f"{self._cache.aside(whole[0]).parent} while there is room"
             )
 
     def _as_of(self, only: str | None) -> str:
         moment = self._cache.listed()
         if only is not None:
-            fetched = self._cache.kept(only).fetched
+            fetched = self._cache.state_of(only).fetched
             return "earlier" if fetched is None else f"at {fetched[:19]}Z"
         return "earlier" if moment is None else f"at {datetime.fromtimestamp(moment, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
@@ -239,7 +235,7 @@ def open_mirror(
 ) -> Mirror:
     """The mirror of an address: the one in `known`, by its folder, or a new one, which is put there.
 
-    Raises `UsageError` and `MissingExtra` as `Remote.open`, and `RemoteError` where no copies can be kept.
+    Raises `UsageError` and `MissingExtra` as `Remote.open`, and `RemoteError` where no copies can be state.
     """
     known = {} if known is None else known
     settings = settings or read_settings()
@@ -252,7 +248,7 @@ def open_mirror(
     try:
         cache.prepare()
     except OSError as error:
-        raise RemoteError(_unkept(shown, folder, error)) from error
+        raise RemoteError(_cache_problem(shown, folder, error)) from error
     found = known[folder] = Mirror(objects, cache, max_bytes=settings.remote_cache_max_bytes)
     return found
 
@@ -279,7 +275,7 @@ def _read_json(objects: Objects, name: str, size: int | None) -> bytes:
     return data
 
 
-def _unkept(address: str, folder: Path, error: OSError) -> str:
+def _cache_problem(address: str, folder: Path, error: OSError) -> str:
     return (
         f"copies of the runs at {address} cannot be kept in {folder} ({error.strerror or error}); "
         "FLIGHTLOG_REMOTE_CACHE names another folder"
@@ -306,7 +302,7 @@ class RunCopying:
     pool: Executor
 
     def __post_init__(self) -> None:
-        self._kept, self._here = self.cache.kept(self.run_id), self.cache.path(self.run_id)
+        self._state, self._here = self.cache.state_of(self.run_id), self.cache.path(self.run_id)
         self._fresh = self.cache.fresh(self.run_id)
         self._fetched: dict[str, CopiedFile] = {}
 
@@ -318,14 +314,14 @@ class RunCopying:
             self._put_in_place(files)
         finally:
             shutil.rmtree(self._fresh, ignore_errors=True)
-        kept, listed = self._kept, self.listed
+        state, listed = self._state, self.listed
         info = read_document(self._here / layout.RUN, layout.RunInfo).value
-        kept.content = f"{listed.version}, in part" if problems else listed.version  # and so retried
-        kept.problems = problems
-        kept.final = info is not None and info.status in layout.ENDED
-        kept.fetched = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
-        kept.versions = {name: listed.document(name) for name in DOCUMENTS}
-        self.cache.keep(self.run_id, kept)
+        state.content = f"{listed.version}, in part" if problems else listed.version  # and so retried
+        state.problems = problems
+        state.final = info is not None and info.status in layout.ENDED
+        state.fetched = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
+        state.versions = {name: listed.document(name) for name in DOCUMENTS}
+        self.cache.write_state(self.run_id, state)
         return tuple(problems)
 
     def _fetch(self) -> tuple[dict[str, CopiedFile], list[str]]:
@@ -347,7 +343,7 @@ class RunCopying:
         """Have a file among the new ones, unless it is here already; why not, where the remote has another
         one.
         """
-        wanted, known = self._as_kept(file), self._kept.files.get(file.path)
+        wanted, known = self._as_cached(file), self._state.files.get(file.path)
         here, fresh = self._here / file.path, self._fresh / file.path
         whole = known is not None and _size(here) == known.size_bytes
         if (whole and known == wanted) or self._fetched.get(file.path) == wanted or _holds(here, file):
@@ -374,21 +370,21 @@ class RunCopying:
             for chunk in self.reader().chunks(self.run_id, rest) if rest.parts else ():
                 out.write(chunk)
 
-    def _as_kept(self, file: RemoteFile) -> CopiedFile:
+    def _as_cached(self, file: RemoteFile) -> CopiedFile:
         parts = tuple(part.sha256 for part in file.parts)
         known = file.sha256 is not None or parts
         version = file.version if known else self.listed.stamp(file.path)
         return CopiedFile(version, file.size, parts)
 
     def _put_in_place(self, files: dict[str, CopiedFile]) -> None:
-        self._kept.content = None  # first: a copy that is cut short here is not taken for a whole one
-        self._kept.files = {path: one for path, one in self._kept.files.items() if files.get(path) == one}
-        self.cache.keep(self.run_id, self._kept)
+        self._state.content = None  # first: a copy that is cut short here is not taken for a whole one
+        self._state.files = {path: one for path, one in self._state.files.items() if files.get(path) == one}
+        self.cache.write_state(self.run_id, self._state)
         for path in sorted(self._fetched.keys() & files.keys(), key=lambda path: (path in DOCUMENTS, path)):
             place = self._here / path
             place.parent.mkdir(parents=True, exist_ok=True)
             (self._fresh / path).replace(place)
-        self._kept.files = files
+        self._state.files = files
         for folder, _, names in os.walk(self._here, topdown=False):
             for name in names:
                 if Path(folder, name).relative_to(self._here).as_posix() not in files:
@@ -446,7 +442,7 @@ class CopiedFile(msgspec.Struct, frozen=True):
     fetched."""
 
 
-class KeptCopy(msgspec.Struct, kw_only=True):
+class CachedRun(msgspec.Struct, kw_only=True):
     """What is here of one run."""
 
     versions: dict[str, str] = {}
@@ -490,16 +486,16 @@ class RemoteCache:
         """Where the copy of a run is, or would be."""
         return self.folder / run_id
 
-    def kept(self, run_id: str) -> KeptCopy:
+    def state_of(self, run_id: str) -> CachedRun:
         """What is here of a run; nothing where it was never fetched, or the note of it cannot be read."""
         try:
-            return msgspec.json.decode((self._notes / f"{run_id}.json").read_bytes(), type=KeptCopy)
+            return msgspec.json.decode((self._notes / f"{run_id}.json").read_bytes(), type=CachedRun)
         except (OSError, msgspec.DecodeError, UnicodeDecodeError):
-            return KeptCopy()
+            return CachedRun()
 
-    def keep(self, run_id: str, kept: KeptCopy) -> None:
+    def write_state(self, run_id: str, state: CachedRun) -> None:
         """Note what is here of a run; to be called with the run locked."""
-        replace_bytes(self._notes / f"{run_id}.json", msgspec.json.encode(kept))
+        replace_bytes(self._notes / f"{run_id}.json", msgspec.json.encode(state))
 
     @contextmanager
     def locked(self, run_id: str) -> Iterator[None]:
@@ -528,7 +524,7 @@ class RemoteCache:
     def set_aside(self, run_id: str) -> bool:
         """Take the copy of a run out of the folder; whether it was a whole one, which is then kept aside."""
         with self.locked(run_id):
-            whole = self.kept(run_id).content is not None
+            whole = self.state_of(run_id).content is not None
             if not whole:
                 _remove(self.path(run_id))
                 (self._notes / f"{run_id}.json").unlink(missing_ok=True)
@@ -569,10 +565,10 @@ def make_room(root: Path, max_bytes: int, *, spare: Collection[Path] = (), now: 
             continue  # somebody else's
         cache = RemoteCache(root / place.name, "")
         for file in (cache.folder / _STATE).glob("*.json"):
-            kept, used = cache.kept(file.stem), 0.0
+            state, used = cache.state_of(file.stem), 0.0
             with suppress(OSError):
                 used = file.with_suffix(".lock").stat().st_mtime
-            copies.append((used, kept.size_bytes, cache, file.stem))
+            copies.append((used, state.size_bytes, cache, file.stem))
     total, freed = sum(size for _, size, _, _ in copies), 0
     for used, _, cache, run_id in sorted(copies, key=lambda one: one[:2]):
         if total - freed <= max_bytes:
@@ -585,18 +581,18 @@ def make_room(root: Path, max_bytes: int, *, spare: Collection[Path] = (), now: 
 def _shrink(cache: RemoteCache, run_id: str) -> int:
     """Leave the documents of a run alone; gives the bytes freed."""
     with cache.locked(run_id):
-        kept, path = cache.kept(run_id), cache.path(run_id)
-        before = kept.size_bytes
-        stay = {name: file for name, file in kept.files.items() if name in DOCUMENTS}
-        kept.content, kept.final, kept.files, kept.problems = None, False, stay, []
-        cache.keep(run_id, kept)  # first: a copy that is cut short here is not taken for a whole one
+        state, path = cache.state_of(run_id), cache.path(run_id)
+        before = state.size_bytes
+        stay = {name: file for name, file in state.files.items() if name in DOCUMENTS}
+        state.content, state.final, state.files, state.problems = None, False, stay, []
+        cache.write_state(run_id, state)  # first: a copy that is cut short here is not taken for a whole one
         _remove(cache.aside(run_id))
         for entry in entries_of(path):
             if entry.is_dir(follow_symlinks=False):
                 _remove(path / entry.name)
             elif entry.name not in DOCUMENTS:
                 (path / entry.name).unlink(missing_ok=True)
-        return before - kept.size_bytes
+        return before - state.size_bytes
 
 
 def cache_root(environ: Mapping[str, str] | None = None) -> Path:
