@@ -1,9 +1,12 @@
-"""Intervals of time, half-open and in nanoseconds: their union, their overlap, how many run at once."""
+"""Intervals of time, half-open and in nanoseconds: their union, their overlap, how many run at once, and
+lanes on which they lie side by side.
+"""
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Sequence
+from heapq import heappop, heappush
 
 Spans = Sequence[tuple[int, int]]
 """Intervals in order that neither touch nor overlap."""
@@ -86,3 +89,41 @@ def peak(intervals: Iterable[tuple[int, int]]) -> int:
         running += step
         highest = max(highest, running)
     return highest
+
+
+class Lanes:
+    """Lanes on which no two intervals overlap; each interval takes the first lane that is free.
+
+    Intervals come in order of their starts. `number` counts the lanes there are.
+    """
+
+    __slots__ = ("_busy", "_free", "number")
+
+    def __init__(self) -> None:
+        self.number = 0
+        self._busy: list[tuple[int, int]] = []
+        self._free: list[int] = []
+
+    def first_free(self, start: int, most: int | None = None) -> int | None:
+        """The lane for what starts now, which `occupy` has to follow; None where there would be more than
+        `most` lanes.
+        """
+        while self._busy and self._busy[0][0] <= start:
+            heappush(self._free, heappop(self._busy)[1])
+        if self._free:
+            return heappop(self._free)
+        if most is not None and self.number >= most:
+            return None
+        self.number += 1
+        return self.number - 1
+
+    def occupy(self, lane: int, end: int) -> None:
+        """Keep a lane until then."""
+        heappush(self._busy, (end, lane))
+
+    def take(self, start: int, end: int) -> int:
+        """The lane of an interval; one without a length has it for a moment, too."""
+        lane = self.first_free(start)
+        assert lane is not None
+        self.occupy(lane, max(end, start + 1))
+        return lane

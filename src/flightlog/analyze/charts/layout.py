@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
 
 from flightlog.analyze.charts.results import TimelineRow
 from flightlog.analyze.report.tasks import work_until
+from flightlog.core.intervals import Lanes
 from flightlog.core.text import cut
 from flightlog.core.time import SECOND, timestamp_of
 
@@ -283,25 +284,12 @@ def pack(
     `nowhere`), and its first and last nanosecond; pieces of a place are in order of their starts. Each goes
     to the first row that is free. Without `idle`, workers that have no piece have no row.
     """
-    rows = [0] * len(pieces)
-    used: dict[int, int] = {}
-    taken: dict[int, list[tuple[int, int]]] = {}
-    free: dict[int, list[int]] = {}
-    for number, (place, since, until) in enumerate(pieces):
-        ends, spare = taken.setdefault(place, []), free.setdefault(place, [])
-        while ends and ends[0][0] <= since:
-            heappush(spare, heappop(ends)[1])
-        if spare:
-            row = heappop(spare)
-        else:
-            row = used.get(place, 0)
-            used[place] = row + 1
-        rows[number] = row
-        heappush(ends, (max(until, since + 1), row))
+    used: defaultdict[int, Lanes] = defaultdict(Lanes)
+    rows = [used[place].take(since, until) for place, since, until in pieces]
     first: dict[int, int] = {}
     lanes: list[TimelineRow] = []
     for place in (*range(len(workers)), -1):
-        count = used.get(place, 1 if place >= 0 and idle else 0)
+        count = used[place].number if place in used else int(place >= 0 and idle)
         first[place] = len(lanes)
         worker = workers[place] if place >= 0 else None
         label = nowhere if worker is None else cut(worker, TEXT_CHARACTERS)

@@ -5,9 +5,8 @@ failures, and spans in rows below the task or outermost span that they ran in.
 from __future__ import annotations
 
 from bisect import bisect
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -24,6 +23,7 @@ from flightlog.analyze.charts.layout import (
     pack,
 )
 from flightlog.analyze.charts.results import Bars, Cells, Nested, Timeline, TimelineMark, TimelineRow
+from flightlog.core.intervals import Lanes
 from flightlog.core.text import cut
 from flightlog.core.time import SECOND
 from flightlog.core.units import format_duration
@@ -767,20 +767,9 @@ def _laid_out(found: list[_Span], lanes: int, most_rows: int) -> Nested | None:
 
 def _packed(spans: Sequence[_Span]) -> tuple[list[int], dict[tuple[int, int], int]]:
     """The row of each span among those of its level on its lane, and how many rows that level has there."""
-    rows = []
-    used: dict[tuple[int, int], int] = {}
-    taken: dict[tuple[int, int], list[tuple[int, int]]] = {}
-    free: dict[tuple[int, int], list[int]] = {}
-    for span in spans:  # of a level in order of their starts
-        key = span.lane, span.depth
-        ends, spare = taken.setdefault(key, []), free.setdefault(key, [])
-        while ends and ends[0][0] <= span.since:
-            heappush(spare, heappop(ends)[1])
-        row = heappop(spare) if spare else used.get(key, 0)
-        used[key] = max(used.get(key, 0), row + 1)
-        heappush(ends, (_ends(span), row))
-        rows.append(row)
-    return rows, used
+    used: defaultdict[tuple[int, int], Lanes] = defaultdict(Lanes)
+    rows = [used[span.lane, span.depth].take(span.since, span.until) for span in spans]  # in order of starts
+    return rows, {level: lanes.number for level, lanes in used.items()}
 
 
 def _ends(span: _Span) -> int:

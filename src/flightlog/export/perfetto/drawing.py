@@ -6,13 +6,13 @@ Processes and threads of the trace are its rows; on a lane, slices overlap only 
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from flightlog.core.intervals import Lanes
 from flightlog.export.perfetto.queries import ATTEMPT, SPAN, Row
 from flightlog.store.layout import WriterInfo
 
@@ -478,31 +478,23 @@ class TraceLanes:
     ) -> None:
         self.process, self.name = process, name
         self._open_spans, self._most = open_spans, most
-        self._stacks: list[list[_Open]] = []
-        self._ends: list[int] = []
-        self._busy: list[tuple[int, int]] = []
-        self._free: list[int] = []
+        self._lanes = Lanes()
+        self._stacks: defaultdict[int, list[_Open]] = defaultdict(list)
+        self._ends: dict[int, int] = {}
 
     def beside(
         self, since: int, until: int, span_id: str | None = None, thread: int | None = None
     ) -> Placed | None:
         """Put a slice on the first lane that is free; None where there are as many lanes as there may be."""
-        while self._busy and self._busy[0][0] <= since + ROUNDING_US:
-            heappush(self._free, heappop(self._busy)[1])
-        if self._free:
-            lane = heappop(self._free)
-        elif self._most is not None and len(self._stacks) >= self._most:
+        lane = self._lanes.first_free(since + ROUNDING_US, self._most)
+        if lane is None:
             return None
-        else:
-            lane = len(self._stacks)
-            self._stacks.append([])
-            self._ends.append(since)
-        begun = max(since, self._ends[lane])
+        begun = max(since, self._ends.get(lane, since))
         placed = Placed(lane, begun, max(begun, until))
         while self._stacks[lane]:
             self._forget(lane)
         self._ends[lane] = placed.until
-        heappush(self._busy, (placed.until, lane))
+        self._lanes.occupy(lane, placed.until)
         self._remember(placed, span_id, thread)
         return placed
 
