@@ -172,7 +172,7 @@ class Findings:
             self._idle(tell, matters)
             self._cold(tell, matters)
             scheduler = self.parts["scheduler"] / 1e9
-            if matters(scheduler) and self.pieces_counted:
+            if matters(scheduler) and self.pieces_counted and not self._moving(scheduler):
                 known = [
                     line["duration_s"]
                     for line in lines(self.path, "tasks")
@@ -184,7 +184,6 @@ class Findings:
                     "median_task_s": quantile(known, 0.5) if known else None,
                 }
                 tell("handover", scheduler, evidence, [])
-        self._moved(tell, matters)
         self._cache(tell, matters)
         self._crowded(tell, matters)
         return found
@@ -355,20 +354,12 @@ class Findings:
             order = sorted(self.everyone, key=lambda name: (-self.startups[name], name))
             tell("cold_starts", (startup + beyond) / 1e9, evidence, order[:3])
 
-    def _moved(self, tell: Any, matters: Any) -> None:
-        sizes: dict[str, list[int]] = {}
-        for one in self.every:
-            size = one["lines"].get("end", {}).get("result_bytes")
-            if one["state"] == "completed" and size is not None:
-                sizes.setdefault(one["task"], []).append(size)
-        task = min(sizes, key=lambda name: (-sum(sizes[name]), name), default=None)
-        known = sizes.get(task or "", [])
-        evidence = {"task": task, "results": len(known), "result_bytes": sum(known)}
-        lost = self.parts["transfer"] / 1e9
-        if self.transfer_known and matters(lost):
-            tell("serialization", lost, evidence, [task] if task else [])
-        elif not self.transfer_known and sum(known) >= 1 << 30 and fmean(known) >= 10 << 20:
-            tell("serialization", None, evidence, [task])
+    def _moving(self, latency_s: float) -> bool:
+        """Whether dispatch latency is data on its way to workers."""
+        ends = [one["lines"].get("end", {}) for one in self.every if one["state"] == "completed"]
+        size = sum((end.get("call_bytes") or 0) + (end.get("result_bytes") or 0) for end in ends)
+        reading = fsum(end.get("serialize_s") or 0.0 for end in ends)
+        return size >= 100_000 * len(ends) and max(size / 500e6, 3 * reading) >= 0.3 * latency_s
 
     def _cache(self, tell: Any, matters: Any) -> None:
         asked = [line for line in lines(self.path, "cache") if line["event"] == "cache_lookup"]

@@ -90,14 +90,16 @@ def _execute(
     pid = os.getpid()
     returned: Any = None
     error: BaseException | None = None
-    peak_is_exact = False
+    peak_is_exact, serializing = False, 0
     span = AttemptSpan(work.task)
     span.task_id = work.task_id
     start, clock = _begin(work, worker, span)
     try:
         if started is not None:
             started(start)
+        reading = monotonic_ns()
         function, args, kwargs = unpickled(work.call)
+        serializing = monotonic_ns() - reading
         peak_is_exact = alone and _reset_peak(proc)
         span.measure()
         returned = awaited(function(*args, **kwargs))
@@ -123,7 +125,9 @@ def _execute(
         **measured,
     )
     if error is None or is_clean_exit(error):
+        writing = monotonic_ns()
         _add_result(outcome, work.task, returned, dumps)
+        serializing += monotonic_ns() - writing
         if span.status == "error" and outcome.end == "completed":
             outcome.end = "failed"
             outcome.error_message = None if span.error_message is None else bounded(span.error_message, 2000)
@@ -137,6 +141,7 @@ def _execute(
             dump_error(cast("Recorder", sink), error, task=work.task, task_id=work.task_id)
         if is_cancellation(type(error)):
             outcome.end, outcome.reason = "cancelled", type(error).__name__
+    outcome.call_bytes, outcome.serialize_s = len(work.call), serializing / 1e9
     return outcome
 
 

@@ -343,6 +343,10 @@ class Usage(msgspec.Struct, kw_only=True):
     rss_before_bytes: Annotated[
         Bytes | None, doc("resident memory of the process when it began: what earlier tasks left there")
     ] = None
+    call_bytes: Annotated[Bytes | None, doc("size of the serialized call: its function and arguments")] = None
+    serialize_s: Annotated[
+        Seconds | None, doc("time its worker took to read the serialized call and to serialize the result")
+    ] = None
     peak_rss_bytes: Annotated[Bytes | None, doc("largest resident memory seen while it ran")] = None
     rss_scope: Annotated[
         Literal["process", "process_at_least", "tree"] | None,

@@ -339,7 +339,27 @@ def test_large_results_have_an_unknown_cost(tmp_path: Path) -> None:
     events = [event for n in range(4) for event in work(f"t{n}", "w1", n, n + 1, result_bytes=1 << 28)]
     finding = one(tmp_path, "serialization", [*events, *up("w1")])
     assert (finding.seconds, finding.share) == (None, None)
-    assert finding.evidence == {"task": "sim", "results": 4, "result_bytes": 1 << 30}
+    assert (finding.evidence["task"], finding.evidence["result_bytes"]) == ("sim", 1 << 30)
+
+
+def handed_over(call_bytes: int, serialize_s: float) -> list[Event]:
+    """Eight tasks of 0.2 s, each of which waits for a free worker for 0.8 s."""
+    return [
+        *up("w1"),
+        *(
+            event
+            for n in range(8)
+            for event in work(f"t{n}", "w1", n + 0.8, n + 1.0, call_bytes=call_bytes, serialize_s=serialize_s)
+        ),
+    ]
+
+
+def test_dispatch_latency_of_large_arguments_is_moving_data(tmp_path: Path) -> None:
+    finding = one(tmp_path / "large", "serialization", handed_over(64_000_000, 0.1))
+    assert finding.seconds == pytest.approx(8 * 0.8 + 8 * 0.1)
+    assert "because each sim moved 61.0 MiB of arguments; try passing less" in finding.sentence
+    assert "handover" in kinds(found(tmp_path / "small", handed_over(2_000, 0.0001)))
+    assert "handover" not in kinds(found(tmp_path / "again", handed_over(64_000_000, 0.1)))
 
 
 def lookup(result: Any, key: str, **more: Any) -> Event:
@@ -556,8 +576,9 @@ def test_a_task_in_flight_as_long_as_its_kind_is_not_stuck(tmp_path: Path) -> No
 
 
 def test_the_costliest_stands_first_and_what_cannot_be_priced_before_it(tmp_path: Path) -> None:
-    events = [event for n in range(4) for event in work(f"t{n}", "w1", n, n + 0.8, result_bytes=1 << 28)]
-    events += [failed("t9", 9, 3.0), *up("w1")]
+    events = [failed("t9", 9, 2.0), *up("w1")]
+    for n in range(7):
+        events += work(f"t{n}", "w1", n, n + 0.8, rss_before_bytes=(50 + 40 * n) << 20)
     costs = [finding.seconds for finding in found(tmp_path, events)]
     assert costs[0] is None
     assert costs[1:] == sorted(costs[1:], reverse=True)

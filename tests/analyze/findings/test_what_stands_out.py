@@ -24,7 +24,7 @@ from flightlog.store.run import Run
 
 OTHERS = {
     *("dependency_chain", "interpreter_lock", "oversubscription", "busy_machine"),
-    *("slow_workers", "memory_growth", "not_finite"),
+    *("slow_workers", "memory_growth", "not_finite", "serialization"),
 }
 """Findings that tests of their own try, on programs that have them."""
 STREAMS = ("tasks", "workers", "spans", "failures", "cache", "resources")

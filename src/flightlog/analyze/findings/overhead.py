@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from flightlog.analyze.findings.base import ENOUGH, Finding, FindingFacts, cost_text, matters
 from flightlog.core.text import plural
@@ -15,7 +16,7 @@ def handover(facts: FindingFacts) -> Iterable[Finding]:
     if facts.shares is None or facts.shares.basis != "workers":
         return
     whole = facts.shares.whole
-    if not matters(facts, whole.scheduler_s) or not whole.attempts:
+    if not matters(facts, whole.scheduler_s) or not whole.attempts or moved(facts).holds_up:
         return
     each = whole.scheduler_s / whole.attempts
     median = facts.summary.tasks.duration_s.p50
@@ -83,37 +84,101 @@ def cold_starts(facts: FindingFacts) -> Iterable[Finding]:
 
 LARGE_BYTES, MUCH_BYTES = 10 << 20, 1 << 30
 """Size of a result, and of all results, from which moving them is reported."""
+SIZABLE_BYTES, BYTES_PER_S, STEPS = 100_000, 500e6, 3
+"""Data of a task from this size on takes time to move: at best at this rate, and on a busy machine so many
+times as long as its worker takes to read it at least, as it is written, sent and received, too."""
+MOVING = 0.3
+"""If moving the data takes so much of the dispatch latency at best, that is what the latency is."""
 
-_RESULTS = """
-SELECT task, count(*), sum(result_bytes) AS bytes FROM attempt_intervals
-WHERE state = 'completed' AND result_bytes IS NOT NULL GROUP BY task ORDER BY bytes DESC, task LIMIT 1
+_MOVED = """
+SELECT task, count(*), coalesce(sum(call_bytes), 0), coalesce(sum(result_bytes), 0),
+    coalesce(sum(in_ns(serialize_s)), 0), count(result_bytes)
+FROM attempt_intervals WHERE state = 'completed' GROUP BY task
+ORDER BY coalesce(sum(call_bytes), 0) + coalesce(sum(result_bytes), 0) DESC, task
 """
 
 
+class Moved(NamedTuple):
+    """What was moved to workers and back."""
+
+    task: str
+    """The name that most of it is of; the next three are of that name."""
+    attempts: int
+    calls_bytes: int
+    results_bytes: int
+    results: int
+    bytes: int
+    """Of all names."""
+    serialize_s: float
+    """What workers took to read calls and to write results."""
+    latency_s: float
+    """Dispatch latency that is data on its way."""
+
+    @property
+    def holds_up(self) -> bool:
+        """Whether workers waited for data, and not for the scheduler."""
+        return self.latency_s > 0
+
+
+def moved(facts: FindingFacts) -> Moved:
+    """The data that completed tasks took and gave."""
+    rows = facts.tables.execute(_MOVED).fetchall()
+    task, attempts, calls, results, _, known = rows[0] if rows else ("", 0, 0, 0, 0, 0)
+    size = sum(int(row[2]) + int(row[3]) for row in rows)
+    latency = facts.shares.whole.scheduler_s if facts.shares is not None else 0.0
+    serialize_s = seconds(sum(int(row[4]) for row in rows))
+    sizable = size >= SIZABLE_BYTES * sum(row[1] for row in rows)
+    moving = sizable and max(size / BYTES_PER_S, STEPS * serialize_s) >= MOVING * latency
+    return Moved(
+        task, attempts, int(calls), int(results), known, size, serialize_s, latency if moving else 0.0
+    )
+
+
 def serialization(facts: FindingFacts) -> Iterable[Finding]:
-    """Transfer time where spans tell it; else the task name with the largest results, its cost unknown."""
-    row = facts.tables.execute(_RESULTS).fetchone()
-    task, results, total = (row[0], int(row[1]), int(row[2])) if row is not None else ("", 0, 0)
-    largest = f"{plural(results, 'result')} of {task} came to {format_bytes(total)}"
-    evidence = {"task": task or None, "results": results, "result_bytes": total}
-    try_ = "try returning less, writing large results to files, or working where the data is"
-    lost = facts.shares.whole.transfer_s if facts.shares is not None else None
+    """Time spent on moving data: by spans that tell it, by what workers took to serialize it, and by dispatch
+    latency that is data on its way; else the task name with the largest results, its cost unknown.
+    """
+    found = moved(facts)
+    told = facts.shares.whole.transfer_s if facts.shares is not None else None
+    lost = (told or 0.0) + found.serialize_s + found.latency_s
+    large = [
+        f"{format_bytes(size / number)} of {what}"
+        for what, size, number in (
+            ("arguments", found.calls_bytes, found.attempts),
+            ("results", found.results_bytes, found.results),
+        )
+        if number and size / number >= LARGE_BYTES / 10
+    ]
+    largest = f"each {found.task} moved {' and '.join(large)}"
+    evidence = {
+        "task": found.task or None,
+        "attempts": found.attempts,
+        "call_bytes": found.calls_bytes,
+        "result_bytes": found.results_bytes,
+        "serialize_s": found.serialize_s,
+        "latency_s": found.latency_s,
+        "transfer_s": told,
+    }
+    try_ = "try passing less, keeping large data in files that tasks read, or working where the data is"
     if matters(facts, lost):
-        assert lost is not None
-        because = f", because {largest}" if total >= LARGE_BYTES else ""
+        because = f", because {largest}" if large else ""
         yield facts.finding(
             "serialization",
             lost,
             f"{cost_text(facts, lost)} went to moving and serializing data{because}; {try_}.",
             evidence,
-            where=[task] if task else [],
+            where=[found.task] if found.task else [],
         )
-    elif lost is None and results and total >= MUCH_BYTES and total / results >= LARGE_BYTES:
+    elif (
+        told is None
+        and found.results_bytes >= MUCH_BYTES
+        and found.results_bytes / found.results >= LARGE_BYTES
+        and not found.serialize_s
+    ):
         yield facts.finding(
             "serialization",
             None,
-            f"An unknown part of this run went to moving results, because {largest}, "
-            f"{format_bytes(total / results)} each; {try_}.",
+            f"An unknown part of this run went to moving results, because {largest}; {try_}.",
             evidence,
-            where=[task],
+            where=[found.task],
         )

@@ -192,7 +192,7 @@ class _Asked:
             self._look(event.key, self._about, options)
         except NoKey as error:
             event.reason = str(error)
-        except Exception as error:  # noqa: BLE001 - whatever goes wrong here, the function can still be called
+        except Exception as error:  # noqa: BLE001 - whatever goes wrong, the function can still be called
             event.result, event.reason = "bypass", f"the lookup failed: {type(error).__name__}: {error}"
         event.duration_s = (monotonic_ns() - self._began_ns) / 1e9
 
