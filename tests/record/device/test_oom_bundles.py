@@ -25,7 +25,7 @@ import flightlog
 from flightlog.devices import load_telemetry_events, telemetry_event_to_dict, validate_telemetry_record
 from flightlog.record.device import oom
 from flightlog.record.device.oom import MAX_BUNDLES, bundles, shortened, take_slot, write_snapshot
-from flightlog.record.device.tracker import KEPT_EVENTS, DeviceMemoryTracker, DeviceSource, Options
+from flightlog.record.device.tracker import RECENT_EVENTS, DeviceMemoryTracker, DeviceSource, Options
 from flightlog.record.failure import is_out_of_memory
 from flightlog.samplers.frameworks import TorchCuda
 from flightlog.store.run import Run
@@ -212,11 +212,11 @@ def test_the_first_five_are_kept_and_later_ones_are_counted(tracked):
 
 def test_a_bundle_holds_the_last_events_and_not_all(tracked):
     with tracked as t:
-        for _ in range(KEPT_EVENTS + 50):
+        for _ in range(RECENT_EVENTS + 50):
             t.tracker.sample()
         folder = t.tracker.dump("on request")
     events = load_telemetry_events(folder / "events.jsonl")
-    assert (len(events), events[-1].event_type) == (KEPT_EVENTS, "error")
+    assert (len(events), events[-1].event_type) == (RECENT_EVENTS, "error")
     assert bundle(t.run)["oom"] is False
 
 
@@ -344,7 +344,7 @@ def test_a_full_disk_leaves_no_half_bundle_and_the_program_its_own_exception(
 def observed(tracked, torch, monkeypatch):
     """A run whose tracker has attached torch's observer."""
     monkeypatch.setattr(oom, "_attached_in", None)
-    monkeypatch.setattr(oom, "_told", None)
+    monkeypatch.setattr(oom, "_listener", None)
     monkeypatch.setattr(oom, "_unclaimed", deque(maxlen=MAX_BUNDLES))
     monkeypatch.setitem(sys.modules, "torch", torch)
     with tracked as t:

@@ -102,8 +102,7 @@ class AppendOnlyTelemetrySink:
         self.config = config
         self.root_dir = config.root_dir
         self._lock = threading.RLock()
-        self._full: set[str] = set()
-        self._pruned = (0, 0)
+        self._sinks: list[TelemetrySink] = []
         self._unwaited, self._waited_s = 0, time.monotonic()
         self._superseded = False
         self._sink: TelemetrySink | None = self._open()
@@ -140,7 +139,6 @@ class AppendOnlyTelemetrySink:
             elif session_id is not None and session_id != session.session_id:
                 raise ValueError("telemetry sink record session_id does not match the active session")
             sink.append_line(line, session)
-            self._count(sink)
             self._unwaited += 1
             self.flush()
 
@@ -163,8 +161,6 @@ class AppendOnlyTelemetrySink:
             if sink is None:
                 return
             sink.close(status)
-            self._count(sink)
-            self._pruned = self._all_pruned(sink)
             self._unwaited = 0
             if _OPEN.get(self._key()) is self:
                 del _OPEN[self._key()]
@@ -174,13 +170,11 @@ class AppendOnlyTelemetrySink:
     def get_diagnostics(self) -> dict[str, int]:
         """Numbers of full and pruned segments, and what the folder holds."""
         with self._lock:
-            pruned_files, pruned_bytes = self._all_pruned(self._sink)
             manifest = read_telemetry_sink_manifest(self.root_dir)
             kept = self._sink.segments if self._sink else manifest.segments if manifest else ()
             return {
-                "rollover_count": len(self._full),
-                "pruned_segment_count": pruned_files,
-                "pruned_bytes": pruned_bytes,
+                "rollover_count": sum(sink.filled for sink in self._sinks),
+                **self._pruned(),
                 "final_retained_files": len(kept),
                 "final_retained_bytes": sum(segment.size_bytes for segment in kept),
             }
@@ -209,6 +203,7 @@ class AppendOnlyTelemetrySink:
                 rollup_window_s=None,
             )
             _OPEN[self._key()] = self
+            self._sinks.append(sink)
             return sink
 
     def _give_way(self) -> None:
@@ -217,17 +212,9 @@ class AppendOnlyTelemetrySink:
             if sink is not None:
                 sink.close(SESSION_STATUS_INTERRUPTED)
 
-    def _count(self, sink: TelemetrySink) -> None:
-        segments = sink.segments
-        if segments and (
-            segments[-1].event_count >= self.config.rollover_max_events
-            or segments[-1].size_bytes >= self.config.rollover_max_bytes
-        ):
-            self._full.add(segments[-1].filename)
-
-    def _all_pruned(self, sink: TelemetrySink | None) -> tuple[int, int]:
-        files, size = sink.pruned if sink is not None else (0, 0)
-        return self._pruned[0] + files, self._pruned[1] + size
+    def _pruned(self) -> dict[str, int]:
+        files, sizes = zip(*(sink.pruned for sink in self._sinks), strict=True)
+        return {"pruned_segment_count": sum(files), "pruned_bytes": sum(sizes)}
 
     def _write_rollups(self) -> None:
         """Write the rollups, which can be rebuilt from the segments: a failure is logged and does not fail
@@ -242,16 +229,13 @@ class AppendOnlyTelemetrySink:
 
         try:
             manifest = read_telemetry_sink_manifest(self.root_dir)
-            files, size = self._pruned
             sessions = load_telemetry_sessions(self.root_dir)
             _require_any_readable(sessions, manifest)
             rollups = build_telemetry_rollups(
                 sessions,
                 manifest,
                 window_duration_ns=self.config.rollup_window_seconds * 1_000_000_000,
-                coverage=rollup_coverage_from_manifest(
-                    manifest, pruned_segment_count=files, pruned_bytes=size
-                ),
+                coverage=rollup_coverage_from_manifest(manifest, **self._pruned()),
             )
             write_telemetry_rollups(self.root_dir, rollups)
         except (OSError, ValueError) as error:

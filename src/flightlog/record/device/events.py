@@ -172,8 +172,8 @@ def place_of(here: Span | None) -> dict[str, str]:
 
 
 PEAK_STEP_BYTES = 1 << 20
-"""A new peak is told when it is higher than the last one told by this much; every event holds the exact
-one."""
+"""A new peak is reported when it is higher than the last one reported by this much; every event holds the
+exact one."""
 
 
 class DeviceWatch:
@@ -181,7 +181,7 @@ class DeviceWatch:
 
     def __init__(self, alerts: Alerts, change_bytes: int) -> None:
         self.peak_bytes: int | None = None
-        self._told_peak = 0
+        self._reported_peak = 0
         self._alerts, self._change_bytes = alerts, change_bytes
         self._allocated: int | None = None
 
@@ -201,17 +201,19 @@ class DeviceWatch:
         kind = "sample"
         if abs(change) >= self._change_bytes:
             kind = "allocation" if change > 0 else "deallocation"
-        told = [(kind, change)]
+        events = [(kind, change)]
         counted = [n for n in (allocated, reading.peak_allocated_bytes, self.peak_bytes) if n is not None]
         self.peak_bytes = max(counted, default=None)
-        if self.peak_bytes is not None and (first or self.peak_bytes >= self._told_peak + PEAK_STEP_BYTES):
+        if self.peak_bytes is not None and (
+            first or self.peak_bytes >= self._reported_peak + PEAK_STEP_BYTES
+        ):
             if not first:
-                told.append(("peak", 0))
-            self._told_peak = self.peak_bytes
+                events.append(("peak", 0))
+            self._reported_peak = self.peak_bytes
         alert = self._alerts.observe(percent_used(reading))
         if alert is not None:
-            told.append((alert, 0))
-        return told
+            events.append((alert, 0))
+        return events
 
 
 def percent_used(reading: AllocatorReading) -> float | None:
@@ -226,12 +228,15 @@ def percent_used(reading: AllocatorReading) -> float | None:
 MARGIN_PERCENT = 5.0
 
 
+Alert = Literal["critical", "warning"]
+
+
 class Alerts:
     """Tells when memory gets short: `observe` each reading in order; not thread-safe.
 
-    A level that was told is told again only after a reading below its threshold less `margin_percent`. A
-    reading that reaches both thresholds is critical, and the warning counts as told. None as a threshold
-    switches it off.
+    A level that was reported is reported again only after a reading below its threshold less
+    `margin_percent`. A reading that reaches both thresholds is critical, and the warning counts as reported.
+    None as a threshold switches it off.
     """
 
     def __init__(
@@ -240,20 +245,20 @@ class Alerts:
         critical_percent: float | None,
         margin_percent: float = MARGIN_PERCENT,
     ) -> None:
-        self._warning, self._critical, self._margin = warning_percent, critical_percent, margin_percent
-        self._warned = self._cried = False
+        self._thresholds: dict[Alert, float | None] = {
+            "critical": critical_percent,
+            "warning": warning_percent,
+        }
+        self._margin = margin_percent
+        self._reported: set[Alert] = set()
 
-    def observe(self, percent: float | None) -> Literal["warning", "critical"] | None:
-        """What to tell of this reading; nothing of an unknown one."""
+    def observe(self, percent: float | None) -> Alert | None:
+        """What to report of this reading; nothing of an unknown one."""
         if percent is None:
             return None
-        told: Literal["warning", "critical"] | None = None
-        if self._critical is not None and not self._cried and percent >= self._critical:
-            told, self._cried, self._warned = "critical", True, True
-        elif self._warning is not None and not self._warned and percent >= self._warning:
-            told, self._warned = "warning", True
-        if self._critical is None or percent < self._critical - self._margin:
-            self._cried = False
-        if self._warning is None or percent < self._warning - self._margin:
-            self._warned = False
-        return told
+        levels = [(level, at) for level, at in self._thresholds.items() if at is not None]
+        new = [level for level, at in levels if percent >= at and level not in self._reported]
+        if new:
+            self._reported |= self._thresholds.keys() if new[0] == "critical" else {"warning"}
+        self._reported &= {level for level, at in levels if percent >= at - self._margin}
+        return new[0] if new else None

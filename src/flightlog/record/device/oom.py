@@ -76,7 +76,7 @@ _FIRST_VERSION = (2, 2)
 SAME_SIZE = 0.006
 """Messages round sizes to hundredths of their unit: half a hundredth of the smallest, and a bit."""
 _attached_in: int | None = None
-_told: Any = None
+_listener: Any = None
 _unclaimed: deque[Observed] = deque(maxlen=MAX_BUNDLES)
 _here = threads.local()
 
@@ -122,16 +122,16 @@ def dump_error(
         if not _is_new(error):
             return None
         text = describe(error)
-        told: dict[str, Any] = {
+        said: dict[str, Any] = {
             "error_type": text.error_type,
             "message": text.message,
             "traceback": text.traceback,
         }
         observed = claim(error)
         if observed is not None:  # the allocator told of it before it was raised
-            _complete(observed, told | facts)
+            _complete(observed, said | facts)
             return None
-        return dump(recorder, "out of memory", here=here, **told, seen_by="exception", oom=True, **facts)
+        return dump(recorder, "out of memory", here=here, **said, seen_by="exception", oom=True, **facts)
     # The user's exception goes on, whatever becomes of its bundle.
     except Exception as problem:  # noqa: BLE001
         recorder.trouble("oom", f"an out of memory could not be recorded: {text_of(problem)}")
@@ -156,16 +156,16 @@ def dump(
         return None
     try:
         reporter = reporter or _reporters.get(recorder) or _untracked(recorder)
-        told: dict[str, Any] = {"reason": reason, **({"oom": True} if oom else {})}
-        told |= {key: facts[key] for key in _IN_EVENTS if key in facts}
-        events = reporter.report(told, here)
+        in_event: dict[str, Any] = {"reason": reason, **({"oom": True} if oom else {})}
+        in_event |= {key: facts[key] for key in _IN_EVENTS if key in facts}
+        events = reporter.report(in_event, here)
         slot = take_slot(recorder.path, reserve=reserve)
         if slot is None:
             recorder.count("oom_bundles_left_out")
             return None
-        kept = _fill(slot, recorder, reporter, events, {"reason": reason, "oom": oom, **facts})
+        folder = _fill(slot, recorder, reporter, events, {"reason": reason, "oom": oom, **facts})
         slot = None
-        return kept
+        return folder
     # A full disk, a framework in a bad state: the program goes on.
     except Exception as problem:  # noqa: BLE001
         recorder.count("oom_bundles_failed")
@@ -313,12 +313,12 @@ def _is_new(error: BaseException) -> bool:
         return True
 
 
-def _complete(bundle: Path, told: dict[str, Any]) -> None:
+def _complete(bundle: Path, said: dict[str, Any]) -> None:
     """Add to a bundle what the exception says, which came after it."""
     file = bundle / BUNDLE
     document = msgspec.json.decode(read_bytes(file))
     if isinstance(document, dict):
-        write_document(file, {**document, **clean(told)[0], "raised": True})
+        write_document(file, {**document, **clean(said)[0], "raised": True})
 
 
 def _untracked(recorder: Recorder) -> MemoryReporter:
@@ -506,8 +506,8 @@ def observe(torch: Any, recorder: Recorder) -> bool:
     """Hear of each out of memory on CUDA from now on; whether that can be had. CUDA is never started up for
     it.
     """
-    global _attached_in, _told
-    _told = ref(recorder)
+    global _attached_in, _listener
+    _listener = ref(recorder)
     attach = getattr(getattr(torch, "_C", None), "_cuda_attach_out_of_memory_observer", None)
     if attach is None or not torch.cuda.is_initialized() or _version(torch) < _FIRST_VERSION:
         return False
@@ -519,9 +519,9 @@ def observe(torch: Any, recorder: Recorder) -> bool:
 
 def stop_observing(recorder: Recorder) -> None:
     """Tell this run no more."""
-    global _told
-    if _told is not None and _told() is recorder:
-        _told = None
+    global _listener
+    if _listener is not None and _listener() is recorder:
+        _listener = None
 
 
 def claim(error: BaseException) -> Path | None:
@@ -552,7 +552,7 @@ def _on_oom(device: int, requested: int, allowed: int, free: int) -> None:
     """Called by the allocator in the thread that ran out of memory. An exception here would reach the
     program.
     """
-    recorder = _told() if _told is not None else None
+    recorder = _listener() if _listener is not None else None
     if recorder is None or getattr(_here, "busy", False):
         return
     _here.busy = True

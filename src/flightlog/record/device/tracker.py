@@ -33,7 +33,7 @@ from flightlog.record.values import bounded, text_of
 from flightlog.samplers.frameworks import AUTO, HOST, Allocator, AllocatorReading, find_allocator
 from flightlog.samplers.gpu.driver import Depth, Device, GpuDriver, open_driver
 
-KEPT_EVENTS = 200
+RECENT_EVENTS = 200
 """The last events, which an out-of-memory bundle holds."""
 LOOK_FOR_RANK = 5
 LOCK_S = 1.0
@@ -67,7 +67,7 @@ class DeviceMemoryTracker:
         self._maker = EventMaker(self._recorder, options.interval_s)
         self._watches: dict[int, DeviceWatch] = {}
         self._last: dict[int, AllocatorReading] = {}
-        self._kept: deque[DeviceMemory] = deque(maxlen=KEPT_EVENTS)
+        self._recent: deque[DeviceMemory] = deque(maxlen=RECENT_EVENTS)
         self._lock = threads.RLock()  # a signal handler may end the run in the middle of a sample
         self._pid = os.getpid()
         self._pace = SamplingPace()
@@ -142,7 +142,7 @@ class DeviceMemoryTracker:
                     self._emit([self._event("error", device, where, **_clock(), **facts)])
             finally:
                 self._release()
-        return tuple(self._kept)
+        return tuple(self._recent)
 
     def stop(self) -> None:
         """Take the last sample and end the session; once, and only in the process that began it."""
@@ -274,7 +274,7 @@ class DeviceMemoryTracker:
         )
 
     def _emit(self, events: list[DeviceMemory]) -> None:
-        self._kept.extend(events)
+        self._recent.extend(events)
         self._recorder.emit_all(events)
 
     def _read_again(self) -> None:

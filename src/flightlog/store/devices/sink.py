@@ -92,7 +92,7 @@ class TelemetrySink:
         self._guard = threads.Lock()
         self._out: Descriptor | None = None
         self._pid = os.getpid()
-        self._pruned_files = self._pruned_bytes = 0
+        self._pruned_files = self._pruned_bytes = self._filled = 0
         self._session: SessionSummary | None = None
         self.folder.mkdir(parents=True, exist_ok=True)
         self._lock: FolderLock | None = FolderLock(self.folder)
@@ -124,6 +124,11 @@ class TelemetrySink:
         bytes.
         """
         return self._pruned_files, self._pruned_bytes
+
+    @property
+    def filled(self) -> int:
+        """How many segments were written up to a limit since this sink was opened."""
+        return self._filled
 
     def append(self, event: TelemetryEvent | Mapping[str, Any]) -> None:
         """Write one event, or the event of a record of v3, v2 or before.
@@ -288,6 +293,8 @@ class TelemetrySink:
             raise
         segment.event_count += 1
         segment.size_bytes += len(line)
+        if segment.event_count >= self._limits[0] or segment.size_bytes >= self._limits[1]:
+            self._filled += 1
 
     def _write_rollups(self, window_ns: int) -> None:
         coverage = rollup_coverage_from_manifest(
@@ -306,8 +313,8 @@ class TelemetrySink:
 
 def _session_of(event: TelemetryEvent) -> SessionSummary:
     """The session that an event begins, whatever its type: the sink itself ends it."""
-    told = summary_of_events([event], source="flightlog.sink")
-    return msgspec.structs.replace(told, status=RUNNING, ended_at_ns=None)
+    summary = summary_of_events([event], source="flightlog.sink")
+    return msgspec.structs.replace(summary, status=RUNNING, ended_at_ns=None)
 
 
 LOCK = ".lock"
