@@ -71,20 +71,17 @@ class Capabilities(Struct, frozen=True, kw_only=True):
         return {
             "backend": self.backend,
             "sampling_source": self.source,
-            "supports_allocator_allocated": self.allocated,
-            "supports_allocator_reserved": self.reserved,
-            "supports_allocator_active": self.active,
-            "supports_allocator_inactive": self.inactive,
+            **self._counters(),
             "supports_native_allocator_history": self.snapshot,
         }
 
-    def unknown(self) -> dict[str, Any]:
+    def unknown(self) -> dict[str, bool]:
         """Of those, the counters that are unknown; empty where all are known."""
-        return {
-            name: value
-            for name, value in self.as_metadata().items()
-            if value is False and name.startswith("supports_allocator_")
-        }
+        return {name: known for name, known in self._counters().items() if not known}
+
+    def _counters(self) -> dict[str, bool]:
+        names = ("allocated", "reserved", "active", "inactive")
+        return {f"supports_allocator_{name}": getattr(self, name) for name in names}
 
 
 class Allocator(ABC):
@@ -413,15 +410,9 @@ AUTO = "auto"
 FRAMEWORKS = ("torch", "jax", "tensorflow")
 NAMES = (
     AUTO,
-    "torch",
-    "torch.cuda",
-    "torch.rocm",
-    "torch.mps",
-    "torch.cpu",
-    "jax",
-    "jax.cpu",
-    "tensorflow",
-    "tensorflow.cpu",
+    *("torch", "torch.cuda", "torch.rocm", "torch.mps", "torch.cpu"),
+    *("jax", "jax.cpu"),
+    *("tensorflow", "tensorflow.cpu"),
 )
 """What may be asked for. A framework alone means the kind of device that the program turns out to use."""
 

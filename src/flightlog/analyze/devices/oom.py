@@ -288,16 +288,14 @@ def _number(name: str) -> tuple[int, str]:
 
 def _bundle(folder: str, said: Mapping[str, Any]) -> Bundle:
     message = text_in(said, "message")
+    who: dict[str, Any] = {name: text_in(said, name) for name in ("session_id", "host")}
+    who |= {name: whole_in(said, name) for name in ("rank", "pid", "device_id")}
     path = path_in(said)
     context = text_in(said, "context") or (path[-1] if path else None)
     return Bundle(
         folder=folder,
         time_ns=_time(said),
-        session_id=text_in(said, "session_id"),
-        rank=whole_in(said, "rank"),
-        host=text_in(said, "host"),
-        pid=whole_in(said, "pid"),
-        device_id=whole_in(said, "device_id"),
+        **who,
         phase=phase_of(context),
         span_path=path,
         message=message,

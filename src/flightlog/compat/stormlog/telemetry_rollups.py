@@ -13,13 +13,7 @@ import msgspec
 
 from flightlog.compat.stormlog.session import now_ns, session_summary_from_dict, session_summary_to_dict
 from flightlog.compat.stormlog.telemetry import LoadedTelemetrySession
-from flightlog.compat.stormlog.telemetry_sink import (
-    MANIFEST_FILENAME,
-    TelemetrySinkManifest,
-    read_telemetry_sink_manifest,
-    resolve_telemetry_sink_manifest_path,
-)
-from flightlog.store.devices.manifest import ROLLUPS
+from flightlog.store.devices.manifest import ROLLUPS, SinkManifest, manifest_path, read_manifest
 from flightlog.store.devices.rollups import (
     ROLLUPS_FORMAT,
     ROLLUPS_SCHEMA_VERSION,
@@ -47,7 +41,7 @@ DEFAULT_ROLLUP_WINDOW_NS = DEFAULT_ROLLUP_WINDOW_SECONDS * 1_000_000_000
 
 def build_telemetry_rollups(
     sessions: Sequence[LoadedTelemetrySession],
-    manifest: TelemetrySinkManifest | None,
+    manifest: SinkManifest | None,
     *,
     window_duration_ns: int = DEFAULT_ROLLUP_WINDOW_NS,
     coverage: RollupCoverage | None = None,
@@ -80,7 +74,7 @@ def read_telemetry_rollups(path: str | Path) -> TelemetryRollupFile | None:
         rollups = telemetry_rollup_file_from_dict(json.loads(where.read_text("utf-8")))
     except (OSError, ValueError, RecursionError):
         return None
-    manifest = read_telemetry_sink_manifest(where.parent / MANIFEST_FILENAME)
+    manifest = read_manifest(where.parent)
     return rollups if manifest is None or _matches(rollups, manifest) else None
 
 
@@ -89,7 +83,7 @@ def resolve_telemetry_rollup_path(path: str | Path) -> Path:
     found = Path(path)
     if found.is_file() and found.name == ROLLUP_FILENAME:
         return found
-    manifest = resolve_telemetry_sink_manifest_path(found)
+    manifest = manifest_path(found)
     if manifest is not None:
         return manifest.parent / ROLLUP_FILENAME
     return (found.parent if found.is_file() else found) / ROLLUP_FILENAME
@@ -133,7 +127,7 @@ def _session_rollup(loaded: LoadedTelemetrySession, window_ns: int) -> SessionRo
     return totals.rollup(loaded.sources_loaded, list(loaded.warnings))
 
 
-def _matches(rollups: TelemetryRollupFile, manifest: TelemetrySinkManifest) -> bool:
+def _matches(rollups: TelemetryRollupFile, manifest: SinkManifest) -> bool:
     now, then = rollup_coverage_from_manifest(manifest), rollups.coverage
     return (
         rollups.source_manifest_schema_version == manifest.schema_version

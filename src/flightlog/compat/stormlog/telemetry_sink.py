@@ -24,6 +24,12 @@ from flightlog.compat.stormlog.session import (
     from_core,
     normalize_session_status,
 )
+from flightlog.compat.stormlog.telemetry import load_telemetry_sessions
+from flightlog.compat.stormlog.telemetry_rollups import (
+    build_telemetry_rollups,
+    rollup_coverage_from_manifest,
+    write_telemetry_rollups,
+)
 from flightlog.core.errors import UsageError
 from flightlog.devices import TelemetrySink
 from flightlog.record.values import clean
@@ -220,13 +226,6 @@ class AppendOnlyTelemetrySink:
         """Write the rollups, which can be rebuilt from the segments: a failure is logged and does not fail
         the close.
         """
-        from flightlog.compat.stormlog.telemetry import load_telemetry_sessions
-        from flightlog.compat.stormlog.telemetry_rollups import (
-            build_telemetry_rollups,
-            rollup_coverage_from_manifest,
-            write_telemetry_rollups,
-        )
-
         try:
             manifest = read_telemetry_sink_manifest(self.root_dir)
             sessions = load_telemetry_sessions(self.root_dir)

@@ -13,6 +13,7 @@ from weakref import WeakSet
 
 from flightlog.core import threads
 from flightlog.core.settings import read_settings
+from flightlog.core.text import words
 from flightlog.record.context import current_run
 from flightlog.record.device import oom
 from flightlog.record.device.tracker import DeviceMemoryTracker, DeviceSource, Options
@@ -29,17 +30,9 @@ _tracking: dict[LiveRun, DeviceMemoryTracker] = {}
 _watched: WeakSet[LiveRun] = WeakSet()
 """Runs whose end ends the tracking."""
 _tracking_lock = threads.RLock()
-_LAUNCHERS = frozenset(
-    {
-        "torchrun",
-        "torch.distributed.run",
-        "torch.distributed.launch",
-        "accelerate",
-        "accelerate.commands.launch",
-        "deepspeed",
-        "deepspeed.launcher.runner",
-        "deepspeed.launcher.launch",
-    }
+_LAUNCHERS = words(
+    "torchrun torch.distributed.run torch.distributed.launch accelerate accelerate.commands.launch"
+    " deepspeed deepspeed.launcher.runner deepspeed.launcher.launch"
 )
 _TAKE_NEXT = frozenset({"-W", "-X", "--check-hash-based-pycs"})
 _SITECUSTOMIZE = Path(__file__).parent / "sitecustomize"
@@ -229,16 +222,16 @@ def find_in_workers(wanted: str) -> Allocator | None:
 
 def is_helper(argv: Sequence[str] | None = None) -> bool:
     """Whether this process is a launcher of ranks, or a daemonic child as data loaders have them."""
-    words = sys.orig_argv if argv is None else argv
-    if "RANK" not in os.environ and _program(words) in _LAUNCHERS:
+    argv = sys.orig_argv if argv is None else argv
+    if "RANK" not in os.environ and _program(argv) in _LAUNCHERS:
         return True
     process = sys.modules.get("multiprocessing.process")
     return process is not None and bool(process.current_process().daemon)
 
 
-def _program(words: Sequence[str]) -> str | None:
+def _program(argv: Sequence[str]) -> str | None:
     """The module or the script's name that Python was started with; its arguments are its own."""
-    rest = iter(words[1:])
+    rest = iter(argv[1:])
     for word in rest:
         if word in _TAKE_NEXT:
             next(rest, None)
