@@ -39,19 +39,17 @@ def tallied(run: Run, stream: str, tally: Tally) -> Tally:
 
 
 class Least(Generic[T]):
-    """Keeps the `limit` items with the smallest keys, and counts all. Keys must order completely."""
+    """Keeps the `limit` items with the smallest keys. Keys must order completely."""
 
-    __slots__ = ("_bar", "_kept", "_limit", "count")
+    __slots__ = ("_bar", "_kept", "_limit")
 
     def __init__(self, limit: int) -> None:
-        self.count = 0
         self._limit = limit
         self._kept: list[tuple[Any, T]] = []
         self._bar: Any = None
 
     def add(self, key: Any, item: T) -> None:
         """Take an item, or leave it where enough smaller ones are known."""
-        self.count += 1
         if self._bar is not None and key >= self._bar:
             return
         self._kept.append((key, item))

@@ -303,17 +303,8 @@ def _curves(state: LiveState) -> list[Curve]:
 
 
 def _curve(name: str, points: MetricPoints, began: float) -> Curve:
-    return Curve(
-        name=name,
-        by=points.by,
-        at=[at - began for at in points.at],
-        value=points.value,
-        least=points.least,
-        most=points.most,
-        lost_at=[at - began for at in points.lost_at],
-        values=points.values,
-        lost=points.lost,
-    )
+    moved = {field: [at - began for at in getattr(points, field)] for field in ("at", "lost_at")}
+    return Curve(name=name, **{**msgspec.structs.asdict(points), **moved})
 
 
 def _charts(state: LiveState) -> dict[str, Chart | None]:

@@ -261,6 +261,20 @@ def test_workers_have_ended_what_was_read_after_newer_attempts(tmp_path: Path) -
     assert [(one.worker, one.ended) for one in state.workers] == [("w1", len(times))]
 
 
+def test_a_worker_of_one_task_at_a_time_never_shows_two(tmp_path: Path) -> None:
+    """The end of its last task is not written yet."""
+    ended = [completed(f"t{n}", n, 1.0, worker) for n in range(1, 6) for worker in ("w1", "w2")]
+    ended += [completed(f"u{n}", n, 1.0, "w2") for n in range(1, 6)]
+    running = [started(f"x{n}", 6 + n, worker) for n in (0, 1) for worker in ("w1", "w2")]
+    for n, event in enumerate([*ended, *running]):
+        event.task_id += f"-{n}"
+    state = FollowedRun(make_run(tmp_path, [*ended, *running], **_RUNNING), now=now_at(9)).update()
+    assert [(one.worker, one.running, one.since_s) for one in state.workers] == [
+        ("w1", 1, 2.0),
+        ("w2", 2, 3.0),
+    ]
+
+
 def test_a_task_that_begins_once_more_under_its_number_runs_once(tmp_path: Path) -> None:
     events = [submitted("t", 0), started("t", 1, "w1"), started("t", 4, "w2")]
     state = FollowedRun(make_run(tmp_path, events, **_RUNNING), now=now_at(9)).update()

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -20,6 +20,7 @@ from flightlog.analyze.live.levels import WINDOW
 from flightlog.analyze.live.recent import live_timeline
 from flightlog.analyze.live.results import LINE, NAME, LiveState, LogLine, Progress, args_text
 from flightlog.analyze.live.state import LiveTotals
+from flightlog.analyze.live.tasks import TASK_COUNTS
 from flightlog.core.errors import FlightlogError
 from flightlog.core.text import cut, first_line
 from flightlog.core.time import SECOND, moment, timestamp_of
@@ -163,7 +164,9 @@ class FollowedRun:
             as_of=timestamp_of(now_ns),
             progress=found.progress(started, until, over=over, partly=partly),
             names=found.tasks.names.results(),
-            workers=[] if partly and not over else found.workers.results(running, until, over=over),
+            workers=[]
+            if partly and not over
+            else found.workers.results(running, found.tasks.last.items(), until, over=over),
             workers_all=len(found.workers),
             hosts=found.machines.hosts(until),
             devices=found.machines.devices(until),
@@ -272,22 +275,14 @@ def with_headline(state: LiveState, run: Path) -> LiveState:
     if found is None or found.tasks.submitted is None:
         return state
     tasks, cache = found.tasks, found.cache
-    submitted, completed, failed = tasks.submitted or 0, tasks.completed or 0, tasks.failed or 0
-    cancelled, running = tasks.cancelled or 0, tasks.running or 0
-    ended = completed + failed + cancelled
-    all_known = max(submitted, ended + running)
+    counts: dict[str, Any] = {name: getattr(tasks, name) or 0 for name in (*TASK_COUNTS, "retried")}
+    ended = counts["completed"] + counts["failed"] + counts["cancelled"]
+    all_known = max(counts["submitted"], ended + counts["running"])
     looked = (cache.lookups or 0) + (cache.bypassed or 0) > 0
     return msgspec.structs.replace(
         state,
         progress=Progress(
-            submitted=submitted,
-            completed=completed,
-            failed=failed,
-            cancelled=cancelled,
-            running=running,
-            waiting=tasks.pending or 0,
-            retried=tasks.retried or 0,
-            done=ended / all_known if all_known else None,
+            **counts, waiting=tasks.pending or 0, done=ended / all_known if all_known else None
         ),
         cache_hits=cache.hits if looked else None,
         cache_lookups=cache.lookups if looked else None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
+from flightlog.analyze.charts.layout import pack
 from flightlog.analyze.charts.results import Bars, Timeline, TimelineMark, TimelineRow
 from flightlog.analyze.failures import cause_of
 from flightlog.analyze.live.results import LINE, NAME, TRACEBACK, Failed, LogLine, args_text
@@ -363,28 +364,10 @@ def _in_lanes(bars: list[_Bar]) -> tuple[list[TimelineRow], list[tuple[_Bar, int
     """Rows of the workers, several for one that executes side by side, the bars with their rows, and how many
     have none.
     """
-    by_worker: dict[str, list[_Bar]] = {}
-    for bar in bars:
-        by_worker.setdefault(bar.one.worker or NOWHERE, []).append(bar)
-    lanes: list[TimelineRow] = []
-    placed: list[tuple[_Bar, int]] = []
-    left_out = 0
-    for worker in sorted(by_worker):
-        free: list[tuple[int, int]] = []
-        """The rows of this worker: when each is free, and which it is."""
-        for bar in sorted(by_worker[worker], key=lambda bar: (bar.begin, bar.end, bar.one.order[1:])):
-            row = next((n for n, (at, _) in enumerate(free) if at <= bar.begin), None)
-            if row is None:
-                if len(lanes) >= LANES:
-                    left_out += 1
-                    continue
-                label = cut(worker, NAME) if not free else f"{cut(worker, NAME)} ({len(free) + 1})"
-                lanes.append(
-                    TimelineRow(label=label, worker=None if worker == NOWHERE else cut(worker, NAME))
-                )
-                free.append((bar.end, len(lanes) - 1))
-                row = len(free) - 1
-            else:
-                free[row] = (bar.end, free[row][1])
-            placed.append((bar, free[row][1]))
-    return lanes, placed, left_out
+    workers = sorted({bar.one.worker for bar in bars if bar.one.worker is not None})
+    place: dict[str | None, int] = {worker: number for number, worker in enumerate(workers)}
+    bars = sorted(bars, key=lambda bar: (bar.one.worker or "", bar.begin, bar.end, bar.one.order[1:]))
+    pieces = [(place.get(bar.one.worker, -1), bar.begin, bar.end) for bar in bars]
+    packed = pack(pieces, workers, {}, NOWHERE, idle=False)
+    placed = [(bar, lane) for bar, lane in zip(bars, packed.lane, strict=True) if lane < LANES]
+    return packed.lanes[:LANES], placed, len(bars) - len(placed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -35,6 +35,7 @@ from flightlog.events import (
     CacheLookup,
     Event,
     Failure,
+    JobEvent,
     JobStarted,
     Metric,
     ResourceSample,
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from flightlog.core.stats import Distribution
     from flightlog.store.read.lines import AnyEvent
 
+E = TypeVar("E", bound=Event)
 DOING = 100
 RECENT = 50
 RATE = 60 * SECOND
@@ -88,15 +90,15 @@ class LiveTotals:
         self._history = history or {}
         self._takes: dict[str, Callable[[AnyEvent], None]] = {
             "tasks": self.tasks.add,
-            "workers": self._worker,
-            "resources": self._sample,
-            "cache": self._lookup,
-            "failures": self._failure,
+            "workers": _takes(WorkerEvent, self.workers.add, self.log.add),
+            "resources": _takes(ResourceSample, self._sample),
+            "cache": _takes(CacheLookup, self._lookup),
+            "failures": _takes(Failure, self.failures.add, self.log.add),
             "cost": self.cost.add,
             "spans": self.spans.add,
-            "metrics": self._metric,
-            "devices": self._device,
-            "jobs": self._job,
+            "metrics": _takes(Metric, self.metrics.add),
+            "devices": _takes(DeviceMemory, self.machines.tracked, self.log.add),
+            "jobs": _takes(JobEvent, self.cost.job, self.log.add),
         }
 
     def taker(self, stream: str) -> Callable[[AnyEvent], None]:
@@ -115,40 +117,11 @@ class LiveTotals:
         if isinstance(event, TaskFailed):
             self.failures.failed(event)
 
-    def _worker(self, event: AnyEvent) -> None:
-        if isinstance(event, WorkerEvent):
-            self.workers.add(event)
-            self.log.add(event)
+    def _sample(self, event: ResourceSample) -> None:
+        (self.workers.sampled if event.scope == "worker" else self.machines.add)(event)
 
-    def _sample(self, event: AnyEvent) -> None:
-        if isinstance(event, ResourceSample):
-            if event.scope == "worker":
-                self.workers.sampled(event)
-            else:
-                self.machines.add(event)
-
-    def _lookup(self, event: AnyEvent) -> None:
-        if isinstance(event, CacheLookup):
-            self.lookups[event.result] += 1
-
-    def _failure(self, event: AnyEvent) -> None:
-        if isinstance(event, Failure):
-            self.failures.add(event)
-            self.log.add(event)
-
-    def _metric(self, event: AnyEvent) -> None:
-        if isinstance(event, Metric):
-            self.metrics.add(event)
-
-    def _device(self, event: AnyEvent) -> None:
-        if isinstance(event, DeviceMemory):
-            self.machines.tracked(event)
-            self.log.add(event)
-
-    def _job(self, event: AnyEvent) -> None:
-        if isinstance(event, JobStarted):
-            self.cost.job(event)
-        self.log.add(event)
+    def _lookup(self, event: CacheLookup) -> None:
+        self.lookups[event.result] += 1
 
     def progress(
         self, started: int | None, until: int | None, *, over: bool, partly: bool = False
@@ -275,6 +248,17 @@ class LiveTotals:
         )
 
 
+def _takes(kind: type[E], *takers: Callable[[E], None]) -> Callable[[AnyEvent], None]:
+    """Gives the events of a kind to each of these, and ignores others."""
+
+    def take(event: AnyEvent) -> None:
+        if isinstance(event, kind):
+            for taker in takers:
+                taker(event)
+
+    return take
+
+
 def _by_history(earlier: Distribution, elapsed_s: float | None) -> tuple[float | None, bool | None]:
     if elapsed_s is None or earlier.count < ENOUGH or earlier.p95 is None or earlier.max is None:
         return None, None
@@ -299,9 +283,9 @@ class LiveCost:
         if isinstance(event, Event):
             self._tally.add(event)
 
-    def job(self, event: JobStarted) -> None:
-        """A worker lives in a batch job, which says what it was given."""
-        if event.worker is not None:
+    def job(self, event: JobEvent) -> None:
+        """A worker may live in a batch job, which says what it was given."""
+        if isinstance(event, JobStarted) and event.worker is not None:
             said = Sizes(cpus=event.cpus, memory_bytes=event.memory_bytes, gpus=event.gpus)
             self._jobs[event.worker] = self._jobs.get(event.worker, Sizes()).else_(said)
 

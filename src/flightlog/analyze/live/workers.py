@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 from flightlog.analyze.charts.results import Chart, ChartSeries
 from flightlog.analyze.live.levels import Level, Sampled
 from flightlog.analyze.live.results import NAME, DeviceNow, HostNow, WorkerNow
 from flightlog.analyze.live.tasks import Attempt
+from flightlog.core.intervals import peak
 from flightlog.core.text import cut
 from flightlog.core.time import SECOND, moment
 from flightlog.events import (
@@ -23,6 +24,8 @@ from flightlog.events import (
 from flightlog.events.devices import DeviceMemory
 
 LISTED_WORKERS = 200
+ENOUGH = 3
+"""Number of attempts that show whether a worker executes several at once."""
 _ORDER = (WorkerLaunched, WorkerReady, WorkerLost, WorkerRemoved)
 _BUSY, _IDLE, _STARTING, _LOST, _GONE = range(5)
 
@@ -123,12 +126,17 @@ class LiveWorkers:
         found = self._workers.get(name)
         return None if found is None or found.bounds is None else found.bounds[0]
 
-    def results(self, running: Iterable[Attempt], until: int | None, *, over: bool) -> list[WorkerNow]:
-        """Busy workers first, then by name."""
+    def results(
+        self, running: Iterable[Attempt], ended: Sequence[Attempt], until: int | None, *, over: bool
+    ) -> list[WorkerNow]:
+        """Busy workers first, then by name; `ended` are the last attempts that did."""
         doing: dict[str, list[Attempt]] = {}
         for one in running:
             if one.worker is not None:
                 doing.setdefault(one.worker, []).append(one)
+        for name, several in doing.items():
+            if len(several) > 1:
+                doing[name] = _at_once(several, [one.ran for one in ended if one.worker == name])
         states = {name: _state(one, name in doing, over=over) for name, one in self._workers.items()}
         named = sorted(states, key=lambda name: (states[name], name))[:LISTED_WORKERS]
         return [self._result(name, states[name], doing.get(name, []), until) for name in named]
@@ -155,6 +163,16 @@ class LiveWorkers:
             seen_s=None if one.seen is None or until is None else max(0, until - one.seen) / SECOND,
             running=len(doing),
         )
+
+
+def _at_once(running: list[Attempt], ended: Sequence[tuple[int, int] | None]) -> list[Attempt]:
+    """Those of a worker's attempts that it executes by now, where it has always executed one after the other:
+    the end of the one may be read later than the start of the next.
+    """
+    known = [ran for ran in ended if ran is not None]
+    if len(known) < ENOUGH or peak(known) > 1:
+        return running
+    return [max(running, key=lambda one: (one.at, one.order))]
 
 
 def _state(one: OneWorker, busy: bool, *, over: bool) -> int:
