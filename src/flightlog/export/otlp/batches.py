@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from flightlog.core.time import SECOND, moment
 from flightlog.events import Event, Failure, TaskFailed, TaskRetried, UserEvent, WorkerLost
@@ -30,6 +31,8 @@ from flightlog.export.otlp.model import (
     resource_of,
 )
 from flightlog.export.otlp.spans import AttemptSpans, RecordedSpans, root_span
+from flightlog.store.documents import read_document, write_document
+from flightlog.store.read.completeness import Coverage
 from flightlog.store.read.events import Following
 from flightlog.store.read.lines import AnyEvent
 from flightlog.store.run import Run
@@ -68,12 +71,79 @@ class Batch(Struct, frozen=True, kw_only=True):
     """How many of the spans that the end of the run makes are in this."""
 
 
-class Accepted(Protocol):
-    """What need not be given any more."""
+class Checkpoint(Struct, kw_only=True):
+    """The document: lines by stream and writer as ranges of their numbers, and how far the rest has come."""
+
+    address: str = ""
+    lines: dict[str, dict[str, list[tuple[int, int]]]] = field(default_factory=dict)
+    unnumbered: dict[str, int] = field(default_factory=dict)
+    counted_until_ns: int = 0
+    durations_ns: int = 0
+    endings: int = 0
+    taken: dict[str, int] = field(default_factory=dict)
+    refused: dict[str, int] = field(default_factory=dict)
+
+
+class Sent:
+    """What the server has accepted so far, and need not be given any more. `problem` says why the checkpoint
+    could not be read or written; sending continues.
+    """
+
+    def __init__(self, path: Path, *, address: str, again: bool) -> None:
+        self.problem: str | None = None
+        self._path, self._changed = path, False
+        read = None if again else read_document(path, Checkpoint).value
+        if read is None and not again and path.is_file():
+            self.problem = (
+                f"{path} could not be read, where it is noted what was sent before: all of it was sent again"
+            )
+        self.notes = read or Checkpoint()
+        self.notes.address = address
+        self._lines = {
+            stream: {writer: Coverage.of(ranges) for writer, ranges in writers.items()}
+            for stream, writers in self.notes.lines.items()
+        }
 
     def has(self, stream: str, writer: str, number: int) -> bool:
-        """Whether a line was accepted before."""
-        ...
+        """Whether a line was accepted before; lines without a number are counted in order."""
+        if not writer:
+            return number < self.notes.unnumbered.get(stream, 0)
+        found = self._lines.get(stream, {}).get(writer)
+        return found is not None and number in found
+
+    def accept(self, batch: Batch, refused: int = 0) -> None:
+        """Mark a batch as accepted, except this number of items that the server refuses for good."""
+        self._changed = True
+        for stream, writer, number in batch.marks:
+            if writer:
+                self._lines.setdefault(stream, {}).setdefault(writer, Coverage()).add(number)
+            else:
+                self.notes.unnumbered[stream] = max(self.notes.unnumbered.get(stream, 0), number + 1)
+        self.notes.counted_until_ns = max(self.notes.counted_until_ns, batch.counted_until_ns)
+        self.notes.durations_ns = max(self.notes.durations_ns, batch.durations_ns)
+        self.notes.endings += batch.endings
+        taken, signal = self.notes.taken, batch.signal
+        taken[signal] = taken.get(signal, 0) + len(batch.items) - refused
+        if refused:
+            self.notes.refused[signal] = self.notes.refused.get(signal, 0) + refused
+
+    def save(self) -> None:
+        """Write the checkpoint; where that fails, `problem` says so."""
+        if not self._changed:
+            return
+        self._changed = False
+        self.notes.lines = {
+            stream: {writer: seen.ranges() for writer, seen in writers.items()}
+            for stream, writers in self._lines.items()
+        }
+        try:
+            self._path.parent.mkdir(exist_ok=True)
+            write_document(self._path, self.notes)
+        except OSError as error:
+            self.problem = (
+                f"what was sent cannot be noted in {self._path.parent} ({error.strerror or error}): "
+                "another export will send it again"
+            )
 
 
 class OtlpReader:
@@ -85,16 +155,16 @@ class OtlpReader:
         *,
         environ: Mapping[str, str],
         signals: Collection[Signal] = SIGNALS,
-        taken: Accepted | None = None,
-        counted_until_ns: int = 0,
-        durations_ns: int = 0,
-        endings: int = 0,
+        sent: Sent | None = None,
     ) -> None:
         info = run.info
         self.signals = set(signals)
         self.resource: Resource = resource_of(info, environ)
-        self._taken = taken
-        self._counted_until_ns, self._durations_ns, self._endings = counted_until_ns, durations_ns, endings
+        self._sent = sent
+        """What was accepted before, and is not given again."""
+        before = Checkpoint() if sent is None else sent.notes
+        self._counted_until_ns, self._durations_ns = before.counted_until_ns, before.durations_ns
+        self._endings = before.endings
         self._ids = Ids(info)
         self._counters = TaskCounters(moment(info.start_time) or 0)
         self._tasks = AttemptSpans(self._ids, self._counters)
@@ -155,7 +225,7 @@ class OtlpReader:
         marks: list[Mark] = []
         for of_line in found:
             for item, mark in of_line:
-                if self._taken and self._taken.has(*mark):
+                if self._sent is not None and self._sent.has(*mark):
                     continue
                 if item is not None:
                     items.append(item)

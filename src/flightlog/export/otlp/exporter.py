@@ -21,19 +21,17 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct
 
 from flightlog.core.errors import FlightlogError, MissingExtra, UsageError
 from flightlog.core.locks import sole_holder
 from flightlog.core.retry import delays_s
 from flightlog.export.base import Exported, ExportOptions, refuse
-from flightlog.export.otlp.batches import Batch, OtlpReader
+from flightlog.export.otlp.batches import Batch, OtlpReader, Sent
 from flightlog.export.otlp.encoding import binary_form, json_form, refused
 from flightlog.export.otlp.model import NAMES, SIGNALS, Item, Resource, Signal, pairs_of
 from flightlog.store import layout
-from flightlog.store.documents import read_document, write_document
 from flightlog.store.liveness import here
-from flightlog.store.read.completeness import Coverage
 from flightlog.version import __version__
 
 if TYPE_CHECKING:
@@ -115,16 +113,7 @@ class _Delivery:
         self._refusals: dict[Signal, Refusal] = {}
         self._unwanted: dict[Signal, RequestFailed] = {}
         self._before = sum(sent.notes.taken.values())
-        notes = sent.notes
-        self._reading = OtlpReader(
-            run,
-            environ=environ,
-            signals=where.keys(),
-            taken=sent,
-            counted_until_ns=notes.counted_until_ns,
-            durations_ns=notes.durations_ns,
-            endings=notes.endings,
-        )
+        self._reading = OtlpReader(run, environ=environ, signals=where.keys(), sent=sent)
 
     def once(self) -> None:
         """Send what there is now."""
@@ -276,81 +265,6 @@ exporter = Otlp()
 
 
 _SIGNAL = re.compile(r"/v1/(traces|metrics|logs)(?=\?|$)")
-
-
-class Checkpoint(Struct, kw_only=True):
-    """The document: lines by stream and writer as ranges of their numbers, and how far the rest has come."""
-
-    address: str = ""
-    lines: dict[str, dict[str, list[tuple[int, int]]]] = field(default_factory=dict)
-    unnumbered: dict[str, int] = field(default_factory=dict)
-    counted_until_ns: int = 0
-    durations_ns: int = 0
-    endings: int = 0
-    taken: dict[str, int] = field(default_factory=dict)
-    refused: dict[str, int] = field(default_factory=dict)
-
-
-class Sent:
-    """What the server has accepted so far. With `path` None it is not stored. `problem` says why the
-    checkpoint could not be read or written; sending continues.
-    """
-
-    def __init__(self, path: Path | None = None, *, address: str = "", again: bool = False) -> None:
-        self.problem: str | None = None
-        self._path, self._changed = path, False
-        read = None if path is None or again else read_document(path, Checkpoint).value
-        if path is not None and read is None and not again and path.is_file():
-            self.problem = (
-                f"{path} could not be read, where it is noted what was sent before: all of it was sent again"
-            )
-        self.notes = read or Checkpoint()
-        self.notes.address = address
-        self._lines = {
-            stream: {writer: Coverage.of(ranges) for writer, ranges in writers.items()}
-            for stream, writers in self.notes.lines.items()
-        }
-
-    def has(self, stream: str, writer: str, number: int) -> bool:
-        """Whether a line was accepted before; lines without a number are counted in order."""
-        if not writer:
-            return number < self.notes.unnumbered.get(stream, 0)
-        found = self._lines.get(stream, {}).get(writer)
-        return found is not None and number in found
-
-    def accept(self, batch: Batch, refused: int = 0) -> None:
-        """Mark a batch as accepted, except this number of items that the server refuses for good."""
-        self._changed = True
-        for stream, writer, number in batch.marks:
-            if writer:
-                self._lines.setdefault(stream, {}).setdefault(writer, Coverage()).add(number)
-            else:
-                self.notes.unnumbered[stream] = max(self.notes.unnumbered.get(stream, 0), number + 1)
-        self.notes.counted_until_ns = max(self.notes.counted_until_ns, batch.counted_until_ns)
-        self.notes.durations_ns = max(self.notes.durations_ns, batch.durations_ns)
-        self.notes.endings += batch.endings
-        taken, signal = self.notes.taken, batch.signal
-        taken[signal] = taken.get(signal, 0) + len(batch.items) - refused
-        if refused:
-            self.notes.refused[signal] = self.notes.refused.get(signal, 0) + refused
-
-    def save(self) -> None:
-        """Write the checkpoint; where that fails, `problem` says so."""
-        if self._path is None or not self._changed:
-            return
-        self._changed = False
-        self.notes.lines = {
-            stream: {writer: seen.ranges() for writer, seen in writers.items()}
-            for stream, writers in self._lines.items()
-        }
-        try:
-            self._path.parent.mkdir(exist_ok=True)
-            write_document(self._path, self.notes)
-        except OSError as error:
-            self.problem = (
-                f"what was sent cannot be noted in {self._path.parent} ({error.strerror or error}): "
-                "another export will send it again"
-            )
 
 
 def checkpoint_file(run: Path, addresses: Iterable[str]) -> Path:
