@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from flightlog.core.text import base_name, cut, cut_end, first_line, last_line, plural, signal_name
+from flightlog.core.text import (
+    base_name,
+    cut,
+    cut_end,
+    first_line,
+    last_line,
+    natural_key,
+    plural,
+    signal_name,
+)
 
 
 def test_a_count_has_its_noun_in_the_right_number():
@@ -29,3 +38,8 @@ def test_signals_have_names_or_numbers():
 def test_a_tasks_name_loses_the_index_of_one_of_many() -> None:
     names = ("sim[3]", "sim", "a[1][2]", "[3]", "sim[]", "sim[x]y")
     assert [base_name(name) for name in names] == ["sim", "sim", "a[1]", "[3]", "sim", "sim[x]y"]
+
+
+def test_numbers_in_names_sort_by_their_value_whatever_else_stands_there():
+    names = ["worker-10", "worker-2", "worker", "²", "7" * 5000, ""]
+    assert sorted(names, key=natural_key) == ["", "7" * 5000, "worker", "worker-2", "worker-10", "²"]

@@ -43,6 +43,12 @@ def last_line(text: str | None) -> str:
     return next((line.strip() for line in reversed((text or "").splitlines()) if line.strip()), "")
 
 
+def natural_key(name: str) -> list[tuple[int, str]]:
+    """A key that sorts `worker-2` before `worker-10`, by the first 200 characters."""
+    parts = re.split(r"([0-9]{1,18})", cut(name, 200))
+    return [(int(part), "") if number % 2 else (-1, part) for number, part in enumerate(parts)]
+
+
 def base_name(task: str) -> str:
     """A task's name without the index of one of many: `sim` of `sim[3]` and of `sim[a]`."""
     return re.sub(INDEX, r"\1", task)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from flightlog.analyze.charts.results import TimelineRow
 from flightlog.analyze.report.tasks import work_until
 from flightlog.core.intervals import Lanes
-from flightlog.core.text import cut
+from flightlog.core.text import cut, natural_key
 from flightlog.core.time import SECOND, timestamp_of
 
 if TYPE_CHECKING:
@@ -252,12 +251,7 @@ LANES = 64
 
 def in_order(hosts: Mapping[str, str | None]) -> list[str]:
     """Workers by host, then by name; numbers in names by their value, so that 10 comes after 9."""
-    return sorted(hosts, key=lambda name: (_natural(hosts.get(name) or ""), _natural(name), name))
-
-
-def _natural(text: str) -> list[tuple[int, str]]:
-    parts = re.split(r"([0-9]{1,18})", cut(text, TEXT_CHARACTERS))
-    return [(int(part), "") if number % 2 else (-1, part) for number, part in enumerate(parts)]
+    return sorted(hosts, key=lambda name: (natural_key(hosts.get(name) or ""), natural_key(name), name))
 
 
 class PackedRows(NamedTuple):

@@ -5,7 +5,6 @@ Processes and threads of the trace are its rows; on a lane, slices overlap only 
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -432,11 +431,6 @@ class Tracks:
 
     def _describe(self, what: str, pid: int, tid: int, **args: Any) -> None:
         self._emit({"ph": "M", "name": what, "pid": pid, "tid": tid, "args": args})
-
-
-def natural(name: str) -> list[Any]:
-    """A key that sorts `worker-2` before `worker-10`."""
-    return [int(part) if part.isdigit() else part for part in re.split(r"([0-9]+)", name)]
 
 
 ROUNDING_US = 1

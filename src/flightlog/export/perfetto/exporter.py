@@ -26,7 +26,7 @@ import msgspec
 from msgspec import Struct
 
 from flightlog.core.errors import UsageError
-from flightlog.core.text import plural
+from flightlog.core.text import natural_key, plural
 from flightlog.core.time import moment, timestamp_of
 from flightlog.export.base import Exported, ExportOptions, refuse, whole_file
 from flightlog.export.perfetto.drawing import (
@@ -36,7 +36,6 @@ from flightlog.export.perfetto.drawing import (
     allocated,
     marks,
     measured,
-    natural,
     sampled,
     task_curves,
 )
@@ -139,7 +138,8 @@ def _workers(tables: RunTables) -> dict[str, tuple[int, str | None]]:
         """
     ).fetchall()
     return {
-        worker: (n, host) for n, (worker, host) in enumerate(sorted(found, key=lambda row: natural(row[0])))
+        worker: (n, host)
+        for n, (worker, host) in enumerate(sorted(found, key=lambda row: natural_key(row[0])))
     }
 
 
