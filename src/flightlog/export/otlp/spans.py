@@ -183,8 +183,8 @@ ENDS: dict[type[TaskEvent], tuple[int, str]] = {
 
 
 _OTHERS = {*TaskEvent.__struct_fields__, "args", "worker", "tags", "metrics", "nonfinite"}
-_USED = tuple(name for name in TaskCompleted.__struct_fields__ if name not in _OTHERS)
-"""The fields of an attempt's end that say what it used."""
+_USED = {f"flightlog.task.{name}": name for name in TaskCompleted.__struct_fields__ if name not in _OTHERS}
+"""Attributes for what an attempt used, and the fields of its end that say it."""
 
 
 class AttemptSpans:
@@ -415,10 +415,9 @@ def exception(kind: str | None, message: str | None, traceback: str | None, at_n
 
 def _used(event: TaskEnded) -> Attributes:
     """The resource usage of an attempt, under the events' own names."""
-    figures = {name: getattr(event, name, None) for name in _USED}
     return {
         **known(event.tags),
-        **prefixed("flightlog.task", figures),
+        **known({name: getattr(event, field, None) for name, field in _USED.items()}),
         **prefixed("flightlog.args", event.args),
         **prefixed("flightlog.metrics", event.metrics),
     }
