@@ -190,7 +190,6 @@ class SyncState(Struct, kw_only=True):
     """
 
     address: str
-    uploader: str = ""
     revision: int = 0
     complete: bool = False
     """All of the run was there, and the run had ended."""

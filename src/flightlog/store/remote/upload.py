@@ -364,8 +364,7 @@ class Uploader:
         if newest is None or list(newest.files) != files or newest.complete != complete:
             self._there.write(files, complete=complete)
         assert self._there.newest is not None
-        self.state.uploader, self.state.revision = self.uploader, self._there.newest.revision
-        self.state.complete = complete
+        self.state.revision, self.state.complete = self._there.newest.revision, complete
 
 
 def _agree(before: Sequence[LocalFile], after: Sequence[LocalFile], settled: bool) -> bool:
