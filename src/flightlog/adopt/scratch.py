@@ -54,7 +54,7 @@ class ScratchStore:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._refusal:
+        if "_db" in self.__dict__:
             self._db.close()
         with contextlib.suppress(OSError):
             self._file.unlink()

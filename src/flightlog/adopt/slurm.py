@@ -31,7 +31,6 @@ class SlurmAccounting(Adopter):
 
     name = SLURM
     title = "Slurm accounting saved with sacct --json"
-    any_file = True
 
     def recognize(self, path: Path) -> str | None:
         """By the list of jobs and fields that only Slurm has; its name may come at the very end."""
@@ -41,9 +40,12 @@ class SlurmAccounting(Adopter):
             return "a JSON document with jobs, written by Slurm"
         return None
 
-    def adopt(self, source: SourceRecording, maker: RunMaker) -> None:  # noqa: ARG002 - makes no run
+    def sources(self, path: Path) -> Sequence[SourceRecording]:
         """Always a `UsageError`: see `adopt_slurm_file`."""
-        raise UsageError(f"{source.path} is {self.title}: it is merged into runs, by flightlog.adopt.slurm")
+        raise UsageError(f"{path} is {self.title}: it is merged into runs, by flightlog.adopt.slurm")
+
+    def adopt(self, source: SourceRecording, maker: RunMaker) -> None:
+        """Nothing: there are no sources."""
 
 
 adopter = SlurmAccounting()
