@@ -1,10 +1,10 @@
 """Answers questions in SQL: one table a stream, and `attempts`, `tasks`, `spans`, `concurrency` and `runs`.
 
-    flightlog sql "SELECT task, count(*) AS n, avg(duration_s) AS mean_s FROM attempts GROUP BY task ORDER BY
-    n DESC" flightlog sql "SELECT worker, sum(duration_s) AS busy_s FROM attempts GROUP BY worker" --run
-    latest --format csv flightlog sql "SELECT project, count(*) AS runs, max(duration_s) AS longest_s FROM
-    runs GROUP BY project" --all flightlog sql "DESCRIBE attempts" flightlog sql "FROM attempts WHERE state =
-    'failed'" --format parquet --output failed.parquet
+    flightlog sql "SELECT task, count(*) AS n, avg(duration_s) AS mean_s FROM attempts GROUP BY ALL"
+    flightlog sql "SELECT worker, sum(duration_s) FROM attempts GROUP BY worker" --run latest --format csv
+    flightlog sql "SELECT project, count(*) AS runs, max(duration_s) FROM runs GROUP BY project" --all
+    flightlog sql "DESCRIBE attempts"
+    flightlog sql "FROM attempts WHERE state = 'failed'" --format parquet --output failed.parquet
 
 The SQL is DuckDB's. Without `--run` it is asked of the run that started last, with `--all` of every run in
 the folder; `run_id` is the first column of every table. Any run can be asked: running, closed, killed or
@@ -12,16 +12,17 @@ half-copied. Of a run that is not closed, the answer is of the lines it had when
 
 | table | holds |
 |---|---|
-| `attempts` | one row per attempt: its times, its state (`completed failed cancelled running pending`),
-    what it used, its error |
-| `tasks` | one row a task, with what its last attempt says |
-| `spans` | one row a span: its duration, its own time (`self_s`: less the spans inside), its depth |
+| `attempts` | one row per attempt: its times, what it used, its error, its `state` |
+| `tasks` | one row per task, with what its last attempt says |
+| `spans` | one row per span: its duration, its own time (`self_s`: less the spans inside), its depth |
 | `concurrency` | how many attempts were running from each moment (`since`) on |
-| `runs` | one row a run |
+| `runs` | one row per run |
 | `task_events`, `span_events` | the streams `tasks` and `spans` as they were recorded |
-| `workers`, `resources`, `cache`, `failures`, `artifacts`, `cost`, `metrics`, `events`, `devices`,
-    `definitions` | the other streams; every event once |
+| `workers`, `resources`, `cache`, `failures`, `artifacts`, `cost` | other streams; every event once |
+| `metrics`, `events`, `devices`, `definitions` | and the rest of them |
 | `user_…` | streams of your own events, with `_` for `.` |
+
+The `state` of an attempt is `completed`, `failed`, `cancelled`, `running` or `pending`.
 
 `SHOW TABLES` lists them, `DESCRIBE attempts` the columns. Times are in UTC, durations in seconds, sizes in
 bytes; what is unknown is `NULL`. Arguments, tags and metrics are JSON: `args->>'seed'`, `CAST(metrics->'loss'
