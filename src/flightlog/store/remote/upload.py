@@ -177,10 +177,10 @@ class Uploader:
     ) -> tuple[dict[str, RemoteFile], bool]:
         """Send each file that was listed; whether one of them was no longer there, or another one."""
         files, moved = dict[str, RemoteFile](), False
-        carried = self._carried(listing, there)
+        renamed = self._renamed_since(listing, there)
         for file in listing:
-            before = carried.get(file.path, there.get(file.path))
-            if before is not None and (not self._there.is_kept(before) or file.path in self._again):
+            before = renamed.get(file.path, there.get(file.path))
+            if before is not None and (not self._there.is_own(before) or file.path in self._again):
                 before = None
             try:
                 sent = self._send(file, before, settled)
@@ -218,10 +218,10 @@ class Uploader:
     ) -> RemoteFile:
         plain = settled and self._may_be_plain()
         if before is not None and (not settled or self._is_final(before, plain)):
-            if self._is_seen(file, before):
+            if self._is_unchanged(file, before):
                 return before
             if before.sha256 == sha256_of(file_chunks(source, 0, file.size)):
-                self._see(file, before)
+                self._remember(file, before)
                 return before
             if settled and file.kind == "lines" and file.size < before.size:
                 self._notes.append(
@@ -230,7 +230,7 @@ class Uploader:
                 )
                 return before
         sent = self._put(file.path, file_chunks(source, 0, file.size), plain=plain)
-        self._see(file, sent)
+        self._remember(file, sent)
         return sent
 
     def _send_lines(self, file: LocalFile, source: BinaryIO, before: RemoteFile | None) -> RemoteFile | None:
@@ -238,7 +238,7 @@ class Uploader:
         first one.
         """
         parts = before.parts if before is not None else ()
-        if before is not None and not self._is_seen(file, before, grown=True):
+        if before is not None and not self._is_unchanged(file, before, grown=True):
             parts = _matching(source, parts)
         start = sum(part.size for part in parts)
         end = end_of_lines(source, start)
@@ -253,7 +253,7 @@ class Uploader:
         if not parts:
             return None
         sent = RemoteFile(path=file.path, size=end, parts=parts)
-        self._see(file, sent)
+        self._remember(file, sent)
         return sent
 
     def _put(self, path: str, chunks: Iterator[bytes], *, plain: bool) -> RemoteFile:
@@ -297,18 +297,20 @@ class Uploader:
 
     # What is remembered of files, so that they are not read again.
 
-    def _see(self, file: LocalFile, sent: RemoteFile) -> None:
+    def _remember(self, file: LocalFile, sent: RemoteFile) -> None:
         self.state.files[file.path] = SentFile(
             file.device, file.inode, file.size, file.mtime_ns, sent.version
         )
 
-    def _is_seen(self, file: LocalFile, there: RemoteFile, *, grown: bool = False) -> bool:
+    def _is_unchanged(self, file: LocalFile, there: RemoteFile, *, grown: bool = False) -> bool:
         seen = self.state.files.get(file.path)
         if seen is None or (seen.version, seen.device) != (there.version, file.device):
             return False
         return seen.is_of(file, grown=grown)
 
-    def _carried(self, listing: Sequence[LocalFile], there: dict[str, RemoteFile]) -> dict[str, RemoteFile]:
+    def _renamed_since(
+        self, listing: Sequence[LocalFile], there: dict[str, RemoteFile]
+    ) -> dict[str, RemoteFile]:
         """Files of lines that were renamed since, a full one put aside: their pieces stay what they are."""
         was = {(seen.device, seen.inode): path for path, seen in self.state.files.items()}
         found: dict[str, RemoteFile] = {}
@@ -345,7 +347,7 @@ class Uploader:
         coming: dict[str, RemoteFile] = {}
         for file in listing:
             before = there.get(file.path)
-            if before is None or before.parts or file.kind == "tail" or self._is_seen(file, before):
+            if before is None or before.parts or file.kind == "tail" or self._is_unchanged(file, before):
                 continue
             try:
                 with (self.run / file.path).open("rb") as source:
@@ -353,7 +355,7 @@ class Uploader:
             except FileNotFoundError:
                 continue
             if digest == before.sha256:
-                self._see(file, before)
+                self._remember(file, before)
             elif file.kind != "lines" or file.size >= before.size:
                 coming[file.path] = msgspec.structs.replace(before, next=Piece(file.path, file.size, digest))
         if coming and self._may_be_plain():
@@ -439,7 +441,7 @@ class Notes:
         """What the newest note names, by path."""
         return {file.path: file for file in self.newest.files} if self.newest else {}
 
-    def is_kept(self, file: RemoteFile) -> bool:
+    def is_own(self, file: RemoteFile) -> bool:
         """Whether a file that is there stays: its pieces are ours, and not of somebody who may remove them
         meanwhile.
         """
