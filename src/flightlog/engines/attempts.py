@@ -7,14 +7,16 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from itertools import count
-from typing import Literal
+from typing import Any, Literal
+
+from msgspec import Struct
 
 from flightlog.core.errors import UsageError
 from flightlog.engines.contract import Outcome, Reports, Work
 from flightlog.engines.event_loop import Timer
 from flightlog.engines.execute import Started
 from flightlog.engines.exit_reason import ExitReason
-from flightlog.events import WorkerEvent
+from flightlog.events import WorkerEvent, WorkerLost, WorkerRemoved
 from flightlog.record.clock import Clock, monotonic_ns
 
 log = logging.getLogger("flightlog")
@@ -23,49 +25,35 @@ End = Literal["cancelled", "lost", "timed_out"]
 """The ends that an engine decides on; the others are the task's own."""
 
 
+CLOSED = "the engine was closed"
 STUCK = "its thread cannot be ended and is written off"
 """What is said of an attempt whose end is reported although it goes on."""
 TRIES = 3
 """Hand-outs of one attempt that may come to nothing because its worker died before it began."""
 
 
-class Attempt:
+class Attempt(Struct, eq=False):
     """One attempt on its way through an engine; every field but `work` and `serial` changes under the
     registry's lock.
     """
 
-    __slots__ = (
-        "begun",
-        "holder",
-        "mishaps",
-        "over",
-        "recallable",
-        "serial",
-        "timer",
-        "verdict",
-        "waiting",
-        "work",
-        "worker",
-    )
-
-    def __init__(self, work: Work, serial: int) -> None:
-        self.work = work
-        self.serial = serial
-        """Its number in this engine."""
-        self.waiting = True
-        self.over = False
-        self.mishaps = 0
-        """How often a worker that was given it died before it began."""
-        self.holder: object | None = None
-        """What was given it, for the engine's own use."""
-        self.recallable = False
-        """Whether it could be had back from there while it is unread."""
-        self.timer: Timer | None = None
-        """When it has to be over."""
-        self.worker: str | None = None
-        self.begun: Started | None = None
-        self.verdict: tuple[End, str] | None = None
-        """How it will be reported, whatever it still does itself."""
+    work: Work
+    serial: int
+    """Its number in this engine."""
+    waiting: bool = True
+    over: bool = False
+    mishaps: int = 0
+    """How often a worker that was given it died before it began."""
+    holder: object | None = None
+    """What was given it, for the engine's own use."""
+    recallable: bool = False
+    """Whether it could be had back from there while it is unread."""
+    timer: Timer | None = None
+    """When it has to be over."""
+    worker: str | None = None
+    begun: Started | None = None
+    verdict: tuple[End, str] | None = None
+    """How it will be reported, whatever it still does itself."""
 
     @property
     def may_be_retried(self) -> bool:
@@ -265,6 +253,16 @@ class AttemptRegistry:
     def worker(self, event: WorkerEvent) -> None:
         """Report something that happened to a worker."""
         self._tell(self._reports.worker, event)
+
+    def worker_ended(
+        self, facts: dict[str, Any], death: ExitReason, *, expected: bool, uptime_s: float | None
+    ) -> None:
+        """Report the end of the worker of this name, host and process: that it was ended, or lost."""
+        self.worker(
+            WorkerRemoved(reason=death.reason, uptime_s=uptime_s, **facts)
+            if expected
+            else WorkerLost(reason=death.reason, exit_code=death.exit_code, signal=death.signal, **facts)
+        )
 
     def _tell(self, report: Callable[..., None], *facts: object) -> None:
         try:

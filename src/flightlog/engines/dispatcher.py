@@ -19,18 +19,17 @@ from typing import Any, Literal
 import msgspec
 
 from flightlog.core.retry import delay_s
-from flightlog.engines.attempts import STUCK, Attempt, AttemptRegistry
+from flightlog.engines.attempts import CLOSED, STUCK, Attempt, AttemptRegistry
 from flightlog.engines.contract import Outcome, Reports, Work, WorkerView
 from flightlog.engines.event_loop import EventLoop, Timer
 from flightlog.engines.execute import Started
 from flightlog.engines.exit_reason import ExitReason, OomKills, describe_exit
 from flightlog.engines.wire import SHORT, Frame
 from flightlog.engines.worker import ENDED, READY, STARTED, decode_outcome, decode_started
-from flightlog.events import WorkerLaunched, WorkerLost, WorkerReady, WorkerRemoved
+from flightlog.events import WorkerLaunched, WorkerReady
 
 log = logging.getLogger("flightlog")
 
-CLOSED = "the engine was closed"
 CLOSED_BY_PROGRAM = "the program closed the connection to this worker"
 LAUNCHES = 3
 """Launches that may fail in a row."""
@@ -386,11 +385,7 @@ class Dispatcher:
             return  # nobody has heard of it
         up_s = None if worker.ready_at is None else time.monotonic() - worker.ready_at
         for facts in worker.facts:
-            self.attempts.worker(
-                WorkerRemoved(reason=death.reason, uptime_s=up_s, **facts)
-                if expected
-                else WorkerLost(reason=death.reason, exit_code=death.exit_code, signal=death.signal, **facts)
-            )
+            self.attempts.worker_ended(facts, death, expected=expected, uptime_s=up_s)
 
     def remove(self, worker: DispatchedWorker) -> None:
         """A worker is gone."""

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from flightlog.core.errors import UsageError
-from flightlog.engines.attempts import STUCK, Attempt, AttemptRegistry, End
+from flightlog.engines.attempts import CLOSED, STUCK, Attempt, AttemptRegistry, End
 from flightlog.engines.contract import PooledEngine, Reports, Work, WorkerView, check_counts
 from flightlog.engines.event_loop import Timers
 from flightlog.engines.execute import Started, execute
@@ -29,7 +29,6 @@ START_METHODS = ("spawn", "forkserver", "fork")
 
 
 log = logging.getLogger("flightlog")
-CLOSED = "the engine was closed"
 
 
 class LocalEngine(PooledEngine):

@@ -20,7 +20,7 @@ from typing import Any, cast
 
 import msgspec
 
-from flightlog.engines.attempts import STUCK, Attempt
+from flightlog.engines.attempts import CLOSED, STUCK, Attempt
 from flightlog.engines.contract import Outcome, WorkerView
 from flightlog.engines.dask import messages as m
 from flightlog.engines.dask.attempt import (
@@ -38,7 +38,7 @@ from flightlog.engines.dask.cluster import Connection
 from flightlog.engines.dask.observer import ClusterObserver
 from flightlog.engines.dask.scheduler_plugin import OWN_PREFIX
 from flightlog.engines.dask.watched_workers import WorkerDeath
-from flightlog.engines.dispatcher import CLOSED, ClusterBackend, Dispatcher
+from flightlog.engines.dispatcher import ClusterBackend, Dispatcher
 from flightlog.engines.execute import Started
 from flightlog.engines.exit_reason import ExitReason
 from flightlog.events import (

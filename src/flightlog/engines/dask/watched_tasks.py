@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from dask.utils import key_split
+from msgspec import Struct
 
 from flightlog.core.redaction import redact_text
 from flightlog.engines.dask import messages as m
@@ -299,8 +300,7 @@ class Lives:
         else:
             why = f"Dask: {plain_stimulus(stimulus)}"
             yield TaskRetried(timestamp=self._iso(at), reason=why, **self._ids(life))
-        life.attempt, life.submitted = attempt + 1, at
-        life.begin()
+        life.begin_again(attempt + 1, at)
 
     def _forgotten(self, message: m.Message) -> Iterable[Event]:
         _, at, key, stimulus = message
@@ -325,8 +325,7 @@ class Lives:
         self._lives.pop(key, None)
         number, parent = self._ended.get(key, (0, self._parent_id))
         number += 1
-        life = self._lives[key] = Life(key, key if number == 1 else f"{key}#{number}", at)
-        life.parent = parent
+        life = self._lives[key] = Life(key, key if number == 1 else f"{key}#{number}", at, parent)
         return life
 
     def _life(self, key: str) -> Life:
@@ -425,52 +424,41 @@ def _is_pure(key: str) -> bool:
     return _PURE.search(key) is not None
 
 
-class Life:
+class Life(Struct, eq=False):
     """One task from submission to end. Times are Unix seconds: of the scheduler, but `started` of the
     worker.
     """
 
-    __slots__ = (
-        "args",
-        "assigned",
-        "attempt",
-        "digest",
-        "key",
-        "lost",
-        "parent",
-        "queue_s",
-        "queued",
-        "run_id",
-        "started",
-        "submitted",
-        "task",
-        "task_id",
-        "worker",
-    )
+    key: str
+    task_id: str
+    submitted: float | None
+    parent: str | None
+    args: dict[str, Any] = {}
+    lost: list[str] = []
+    """The workers that died while they had it."""
+    attempt: int = 1
+    # Of the attempt.
+    queued: float | None = None
+    assigned: float | None = None
+    started: float | None = None
+    queue_s: float | None = None
+    worker: str | None = None
+    run_id: int | None = None
+    task: str = ""
+    digest: str | None = None
+    """Of a pure call Dask's key is a digest of function and arguments."""
 
-    def __init__(self, key: str, task_id: str, submitted: float | None) -> None:
-        self.key, self.task_id, self.submitted = key, task_id, submitted
+    def __post_init__(self) -> None:
         # Of the tasks of one `client.map` all but the number at the end of the key is the same.
-        head, _, number = key.rpartition("-")
-        kind = key if not head or not number.isdecimal() else head
-        self.task: str = key_split(kind)
-        self.digest: str | None = key if _is_pure(kind) else None
-        """Of a pure call Dask's key is a digest of function and arguments."""
-        self.args: dict[str, Any] = {}
-        self.parent: str | None = None
-        self.lost: list[str] = []
-        """The workers that died while they had it."""
-        self.attempt = 1
-        self.begin()
+        head, _, number = self.key.rpartition("-")
+        kind = self.key if not head or not number.isdecimal() else head
+        self.task = key_split(kind)
+        self.digest = self.key if _is_pure(kind) else None
 
-    def begin(self) -> None:
-        """An attempt begins, of which nothing is known yet."""
-        self.queued: float | None = None
-        self.assigned: float | None = None
-        self.started: float | None = None
-        self.queue_s: float | None = None
-        self.worker: str | None = None
-        self.run_id: int | None = None
+    def begin_again(self, attempt: int, at: float) -> None:
+        """Another attempt is submitted, of which nothing else is known yet."""
+        self.attempt, self.submitted = attempt, at
+        self.queued = self.assigned = self.started = self.queue_s = self.worker = self.run_id = None
 
 
 class Steps:

@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from flightlog.core.units import format_bytes
 from flightlog.engines.dask import messages as m
@@ -60,20 +61,19 @@ class WorkerDeath(ExitReason, frozen=True):
     """Attempts of an engine that it had begun and not ended, by their numbers; None where nobody can tell."""
 
 
-class _ObservedWorker:
+class _ObservedWorker(Struct):
     """A worker as far as it is known."""
 
-    def __init__(self, at: float) -> None:
-        self.since = at
-        self.host: str | None = None
-        self.pid: int | None = None
-        self.cpus: float | None = None
-        self.nthreads: int | None = None
-        self.memory_bytes: int | None = None
-        self.gpus: float | None = None
-        self.introduced = False
-        self.sampled: float | None = None
-        self.offset_told = False
+    since: float
+    host: str | None = None
+    pid: int | None = None
+    cpus: float | None = None
+    nthreads: int | None = None
+    memory_bytes: int | None = None
+    gpus: float | None = None
+    introduced: bool = False
+    sampled: float | None = None
+    offset_told: bool = False
 
 
 class Workers:

@@ -17,9 +17,9 @@ import msgspec
 from msgspec import Struct
 
 from flightlog.core.units import format_bytes
-from flightlog.engines.attempts import Attempt
+from flightlog.engines.attempts import CLOSED, Attempt
 from flightlog.engines.contract import Outcome, Resources, WorkerView
-from flightlog.engines.dispatcher import CLOSED, ClusterBackend, Dispatcher
+from flightlog.engines.dispatcher import ClusterBackend, Dispatcher
 from flightlog.engines.exit_reason import ExitReason, OomKills, WatchedProcess, describe_exit
 from flightlog.engines.local_channel import ChannelServer
 from flightlog.engines.processes import descendants, end_all
@@ -38,7 +38,7 @@ from flightlog.engines.ray.worker import (
 )
 from flightlog.engines.relay.chunks import ChunkReceiver
 from flightlog.engines.worker_recording import sampled_from_here
-from flightlog.events import WorkerLaunched, WorkerLost, WorkerReady, WorkerRemoved
+from flightlog.events import WorkerLaunched, WorkerReady
 from flightlog.record.clock import Clock
 
 log = logging.getLogger("flightlog")
@@ -94,7 +94,9 @@ class RayCluster(ClusterBackend):
         """What Ray calls the attempts that it has, by their number."""
         self._on: dict[int, RayWorker] = {}
         """Those that run, and where."""
-        self._workers = RayWorkers(ray)
+        self._workers: dict[str, RayWorker] = {}
+        """Ray's processes that have executed attempts, by Ray's own name for each."""
+        self._oom, self._clock = OomKills(), Clock()
         self._nodes = Nodes(ray, lambda nodes: self._loop.post(self._see, nodes))
         self._home = RayHome(ray, run_path, self._begun)
         self._began_at, self._far = began, far
@@ -114,19 +116,19 @@ class RayCluster(ClusterBackend):
     def close(self) -> None:
         """All is over. Ray's processes are left to Ray."""
         self._home.close()
-        for worker in self._workers:
+        for worker in self._workers.values():
             worker.close()
 
     # --- as worker
 
     def views(self) -> Iterator[WorkerView]:
         """The processes of Ray's that have executed attempts and are there."""
-        return (worker.view() for worker in self._workers)
+        return (worker.view() for worker in list(self._workers.values()))
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing runs, and of no worker that died the reason is still to be found."""
-        return not self.held and not any(worker.lost for worker in self._workers)
+        return not self.held and not any(worker.lost for worker in self._workers.values())
 
     def send(self, attempt: Attempt) -> None:
         """Hand an attempt to Ray."""
@@ -142,13 +144,15 @@ class RayCluster(ClusterBackend):
     def stop(self) -> None:
         """Have all workers leave the run; they go on."""
         self._home.dismiss()
-        for worker in self._workers:
-            self._workers.remove(worker)
-            reason = worker.why_ended or CLOSED
-            self._dispatcher.attempts.worker(
-                WorkerRemoved(reason=reason, uptime_s=worker.uptime_s(self._began_at), **worker.facts)
-            )
+        for worker in list(self._workers.values()):
+            self._remove(worker, ExitReason(worker.why_ended or CLOSED), expected=True)
         super().stop()
+
+    def _remove(self, worker: RayWorker, death: ExitReason, *, expected: bool) -> None:
+        del self._workers[worker.ray_worker]
+        worker.close()
+        up_s = worker.uptime_s(self._began_at)
+        self._dispatcher.attempts.worker_ended(worker.facts, death, expected=expected, uptime_s=up_s)
 
     def end_attempt(self, attempt: Attempt, why: str) -> None:
         """Have Ray end an attempt that was judged, with the process that executes it."""
@@ -197,7 +201,8 @@ class RayCluster(ClusterBackend):
             worker.why_ended = worker.why_ended or "a task was cancelled"
 
     def _meet(self, began: Began, is_here: bool) -> RayWorker:
-        worker = self._workers.meet(began, is_here)
+        worker = RayWorker(began, told_of(self._ray, began.ray_worker), is_here)
+        self._workers[began.ray_worker] = worker
         launched = self._timestamp(worker.launched)
         tell = self._dispatcher.attempts.worker
         tell(WorkerLaunched(timestamp=launched, **worker.facts))
@@ -211,8 +216,7 @@ class RayCluster(ClusterBackend):
         """A moment in Unix time as a timestamp, not before this engine began: what was before is of no
         concern to its run.
         """
-        clock = self._workers.clock
-        return clock.iso(int(max(moment or 0.0, self._began_at) * 1e9) - clock.anchor_ns)
+        return self._clock.iso(int(max(moment or 0.0, self._began_at) * 1e9) - self._clock.anchor_ns)
 
     def _answered(self, attempt: Attempt, answer: Future[bytes]) -> None:
         """Ray says what became of its task."""
@@ -281,30 +285,39 @@ class RayCluster(ClusterBackend):
             self._bury(worker)
 
     def _bury(self, worker: RayWorker) -> None:
-        if worker not in self._workers or not (worker.over or worker.lost):
+        if self._workers.get(worker.ray_worker) is not worker or not (worker.over or worker.lost):
             return
         if worker.watched is not None:
             self._loop.unwatch(worker.watched.fd, worker)
         worker.lost += worker.running.values()
-        self._workers.remove(worker)
-        told = None if worker.lost else self._workers.told(worker.ray_worker)
-        tell = self._dispatcher.attempts.worker
-        if worker.why_ended is not None or (told is not None and told.intended):
-            death = ExitReason(
-                worker.why_ended or (told.detail if told is not None else None) or "Ray ended it"
-            )
-            up_s = worker.uptime_s(self._began_at)
-            tell(WorkerRemoved(reason=death.reason, uptime_s=up_s, **worker.facts))
+        told = None if worker.lost else told_of(self._ray, worker.ray_worker)
+        expected = worker.why_ended is not None or (told is not None and told.intended)
+        if expected:
+            detail = told.detail if told is not None else None
+            death = ExitReason(worker.why_ended or detail or "Ray ended it")
         else:
-            death = self._workers.death_of(worker)
-            tell(
-                WorkerLost(
-                    reason=death.reason, exit_code=death.exit_code, signal=death.signal, **worker.facts
-                )
-            )
+            death = self._death_of(worker)
+        self._remove(worker, death, expected=expected)
         for attempt in worker.lost:
             self.lose(attempt, death, (worker.host, worker.pid))
         self._dispatcher.review(self)
+
+    def _death_of(self, worker: RayWorker) -> ExitReason:
+        """What a worker died of: by the kernel where it can be asked, and in Ray's words where they say
+        more.
+        """
+        if worker.exit_code is not None:
+            death = describe_exit(worker.exit_code, self._oom)
+            return (
+                death
+                if worker.said is None
+                else msgspec.structs.replace(death, reason=f"{death.reason}; Ray says: {worker.said}")
+            )
+        words = worker.said
+        if words is None:
+            told = told_of(self._ray, worker.ray_worker)
+            words = told.detail if told is not None else None
+        return ExitReason(f"its process is gone{f'; Ray says: {words}' if words else ''}")
 
     def _write_off(self, attempt: Attempt) -> None:
         if not attempt.over and attempt.serial in self.held:
@@ -327,9 +340,9 @@ class RayCluster(ClusterBackend):
             cpus = sum(node["Resources"].get("CPU", 0.0) for node in nodes)
             self.slots = max(LEAST_AHEAD, int(2 * cpus))
         self._warn_of_unmet([node["Resources"] for node in nodes])
-        for worker in self._workers:
+        for worker in list(self._workers.values()):
             if worker.watched is None and not worker.running:
-                told = self._workers.told(worker.ray_worker)
+                told = told_of(self._ray, worker.ray_worker)
                 if told is not None and not told.alive:
                     worker.over = True
                     self._bury(worker)
@@ -477,73 +490,26 @@ class RayWorker:
             self.watched = None
 
 
-class RayWorkers:
-    """The processes of Ray's that this engine has met, by Ray's own name for each. One thread changes it."""
-
-    def __init__(self, ray: Any) -> None:
-        self._ray = ray
-        self._oom = OomKills()
-        self._all: dict[str, RayWorker] = {}
-        self.clock = Clock()
-
-    def __iter__(self) -> Iterator[RayWorker]:
-        return iter(list(self._all.values()))
-
-    def __contains__(self, worker: RayWorker) -> bool:
-        return self._all.get(worker.ray_worker) is worker
-
-    def get(self, ray_worker: str) -> RayWorker | None:
-        """The worker that Ray calls so."""
-        return self._all.get(ray_worker)
-
-    def meet(self, began: Began, is_here: bool) -> RayWorker:
-        """A worker seen for the first time; one that is here can be watched."""
-        worker = RayWorker(began, self.told(began.ray_worker), is_here)
-        self._all[began.ray_worker] = worker
-        return worker
-
-    def remove(self, worker: RayWorker) -> None:
-        """A worker that is gone."""
-        self._all.pop(worker.ray_worker, None)
-        worker.close()
-
-    def told(self, ray_worker: str) -> Told | None:
-        """What Ray's books say of a worker; None where they cannot be read, or do not have it."""
-        try:
-            state: Any = import_module("ray._private.state").state
-            common: Any = import_module("ray.core.generated.common_pb2")
-            tables: Any = import_module("ray.core.generated.gcs_pb2")
-            state._connect_and_get_accessor()
-            raw = state._global_state_accessor.get_worker_info(self._ray.WorkerID.from_hex(ray_worker))
-            if raw is None:
-                return None
-            row = tables.WorkerTableData.FromString(raw)
-        except Exception:  # noqa: BLE001 - these books are Ray's own and may change: then less is known
+def told_of(ray: Any, ray_worker: str) -> Told | None:
+    """What Ray's books say of a worker; None where they cannot be read, or do not have it."""
+    try:
+        state: Any = import_module("ray._private.state").state
+        common: Any = import_module("ray.core.generated.common_pb2")
+        tables: Any = import_module("ray.core.generated.gcs_pb2")
+        state._connect_and_get_accessor()
+        raw = state._global_state_accessor.get_worker_info(ray.WorkerID.from_hex(ray_worker))
+        if raw is None:
             return None
-        return Told(
-            alive=row.is_alive,
-            launched=_unix(row.worker_launch_time_ms),
-            ready=_unix(row.worker_launched_time_ms),
-            intended=row.exit_type in (common.INTENDED_USER_EXIT, common.INTENDED_SYSTEM_EXIT),
-            detail=first_sentence(row.exit_detail),
-        )
-
-    def death_of(self, worker: RayWorker) -> ExitReason:
-        """What a worker died of: by the kernel where it can be asked, and in Ray's words where they say
-        more.
-        """
-        if worker.exit_code is not None:
-            death = describe_exit(worker.exit_code, self._oom)
-            return (
-                death
-                if worker.said is None
-                else msgspec.structs.replace(death, reason=f"{death.reason}; Ray says: {worker.said}")
-            )
-        words = worker.said
-        if words is None:
-            told = self.told(worker.ray_worker)
-            words = told.detail if told is not None else None
-        return ExitReason(f"its process is gone{f'; Ray says: {words}' if words else ''}")
+        row = tables.WorkerTableData.FromString(raw)
+    except Exception:  # noqa: BLE001 - these books are Ray's own and may change: then less is known
+        return None
+    return Told(
+        alive=row.is_alive,
+        launched=_unix(row.worker_launch_time_ms),
+        ready=_unix(row.worker_launched_time_ms),
+        intended=row.exit_type in (common.INTENDED_USER_EXIT, common.INTENDED_SYSTEM_EXIT),
+        detail=first_sentence(row.exit_detail),
+    )
 
 
 def first_sentence(text: str) -> str | None:
