@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -66,9 +65,9 @@ def call_around(
 
         use_folder(around.folder, here=os.getpid() == around.home)
     if options is not None:
-        from flightlog.session.cache.decorator import cached_await, cached_call
+        from flightlog.session.cache.decorator import cached_await, cached_call, opened_cache
 
-        cache = None if around.store is None else _cache(around.store)
+        cache = None if around.store is None else opened_cache(around.store)
         look_up = cached_await if iscoroutinefunction(function) else cached_call
         result, _ = awaited(look_up(function, args, kwargs, options, cache))
     else:
@@ -95,10 +94,3 @@ def _record_as_written(run: LiveRun, path: str, written: str) -> None:
     except Exception:  # noqa: BLE001 - nothing on the recording path reaches the user's code
         run.recorder.count("events_failed")
         run.recorder.trouble("artifact", f"the output {written} could not be recorded")
-
-
-@lru_cache(maxsize=64)
-def _cache(folder: str) -> Any:
-    from flightlog.session.cache.store import CacheFolder
-
-    return CacheFolder(folder)

@@ -70,7 +70,28 @@ class SessionState(NamedTuple):
     """A line for each of the first tasks that failed for good."""
 
 
-class Session(Displayed):
+class RunAccess:
+    """What is recorded as a run, which `telemetry` gives: its name and directory."""
+
+    @property
+    def telemetry(self) -> LiveRun:
+        """The run: `subscribe`, `emit`, `event`, `metric`, `task`. One that does nothing where nothing is
+        recorded.
+        """
+        raise NotImplementedError
+
+    @property
+    def run_id(self) -> str:
+        """The run's name; `not-recorded` where nothing is."""
+        return self.telemetry.run_id
+
+    @property
+    def path(self) -> Path:
+        """The run directory; a path at which there is nothing where nothing is recorded."""
+        return self.telemetry.path
+
+
+class Session(Displayed, RunAccess):
     """Runs functions and commands where a manifest says, and records everything by itself.
 
     Use it with `with` or `async with`; or call `start` and `close`. What is used before `start` starts it,
@@ -182,23 +203,11 @@ class Session(Displayed):
 
     @property
     def telemetry(self) -> LiveRun:
-        """The run: `subscribe`, `emit`, `event`, `metric`, `task`. One that does nothing where nothing is
-        recorded.
-        """
+        """As of `RunAccess`; the session is started if it was not."""
         if self._run is None:
             self.start()
         assert self._run is not None
         return self._run
-
-    @property
-    def run_id(self) -> str:
-        """The run's name; `not-recorded` where nothing is."""
-        return self.telemetry.run_id
-
-    @property
-    def path(self) -> Path:
-        """The run directory; a path at which there is nothing where nothing is recorded."""
-        return self.telemetry.path
 
     def __repr__(self) -> str:
         return f"<session of {self._contents.project.name} on {self.target}>"

@@ -7,7 +7,6 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -15,6 +14,7 @@ from flightlog.core.errors import UsageError
 from flightlog.record.run import LiveRun
 from flightlog.session.client import task_name
 from flightlog.session.futures import TaskFuture
+from flightlog.session.session import RunAccess
 
 if TYPE_CHECKING:
     from flightlog.compat.scalable.session.session import ScalableSession
@@ -42,7 +42,7 @@ _CONTAINERS = (list, tuple, set, frozenset)
 _warned: set[str] = set()
 
 
-class ScalableClient:
+class ScalableClient(RunAccess):
     """Submits functions to the workers; thread-safe while the session is open.
 
     `ScalableClient(cluster)` uses a running Dask cluster (its address, the cluster object or a client of it),
@@ -69,16 +69,6 @@ class ScalableClient:
     def telemetry(self) -> LiveRun:
         """The run: `subscribe`, `emit`, `event`, `metric`, `task`."""
         return self.session.telemetry
-
-    @property
-    def run_id(self) -> str:
-        """The run's id; `not-recorded` where recording is off."""
-        return self.session.run_id
-
-    @property
-    def path(self) -> Path:
-        """The run directory."""
-        return self.session.path
 
     def submit(
         self, func: Callable[..., Any], /, *args: Any, tag: str | None = None, n: int = 1, **kwargs: Any

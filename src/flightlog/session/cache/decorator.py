@@ -251,7 +251,11 @@ def _wrap(function: Any, options: CacheOptions, store: Store) -> Any:
 
     def cache_of() -> CacheFolder:
         return (
-            store if isinstance(store, CacheFolder) else _default_cache() if store is None else _opened(store)
+            store
+            if isinstance(store, CacheFolder)
+            else _default_cache()
+            if store is None
+            else opened_cache(store)
         )
 
     if inspect.iscoroutinefunction(function):
@@ -282,7 +286,8 @@ def _wrap(function: Any, options: CacheOptions, store: Store) -> Any:
 _caches: dict[str, CacheFolder] = {}
 
 
-def _opened(folder: str | os.PathLike[str]) -> CacheFolder:
+def opened_cache(folder: str | os.PathLike[str]) -> CacheFolder:
+    """The cache in a folder, the same one each time."""
     # At every call, and a Path costs more.
     path = os.path.abspath(os.path.expanduser(folder))  # noqa: PTH100, PTH111
     if path not in _caches:
@@ -291,7 +296,7 @@ def _opened(folder: str | os.PathLike[str]) -> CacheFolder:
 
 
 def _default_cache() -> CacheFolder:
-    return _opened(default_folder())
+    return opened_cache(default_folder())
 
 
 def _task_id() -> str | None:

@@ -22,7 +22,7 @@ from flightlog.core.errors import UsageError
 from flightlog.record.run import LiveRun
 from flightlog.session.manifest import Manifest, parse_manifest
 from flightlog.session.plan import Plan, make_plan
-from flightlog.session.session import Session
+from flightlog.session.session import RunAccess, Session
 
 log = logging.getLogger("flightlog")
 
@@ -31,7 +31,7 @@ OBJECTIVES = ("minimize cost", "minimize time", "balance")
 POLICIES = ("safe", "aggressive", "manual")
 
 
-class ScalableSession:
+class ScalableSession(RunAccess):
     """Runs functions on a target of a `scalable.yaml`, and records a run.
 
     `with` gives the client; or call `start` and `close`. First use starts it. Leaving the block cancels tasks
@@ -172,16 +172,6 @@ class ScalableSession:
     def telemetry(self) -> LiveRun:
         """The run: `subscribe`, `emit`, `event`, `metric`, `task`."""
         return self.session.telemetry
-
-    @property
-    def run_id(self) -> str:
-        """The run's id; `not-recorded` where recording is off."""
-        return self.session.run_id
-
-    @property
-    def path(self) -> Path:
-        """The run directory."""
-        return self.session.path
 
     def record_artifact(
         self,
