@@ -1,8 +1,11 @@
-"""What is made of a function before it travels: its results kept, its outputs registered."""
+"""What is made of a call before it travels: its worker prepared, its results kept, its outputs registered."""
 
 from __future__ import annotations
 
+import logging
 import os
+import pickle
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,9 +16,18 @@ from flightlog.engines.execute import awaited
 from flightlog.record.context import current_run
 from flightlog.record.run import describe_artifact
 from flightlog.session.cache.key import CacheOptions, is_cacheable
+from flightlog.session.futures import unpack
 
 if TYPE_CHECKING:
     from flightlog.record.run import LiveRun
+
+
+log = logging.getLogger("flightlog")
+
+_replaced: dict[str, str | None] = {}
+"""What stood in this worker's environment before the variables of the present component; None for nothing."""
+_executed: dict[str, None] = {}
+_lock = threading.RLock()
 
 
 class Output(NamedTuple):
@@ -94,3 +106,71 @@ def _record_as_written(run: LiveRun, path: str, written: str) -> None:
     except Exception:  # noqa: BLE001 - nothing on the recording path reaches the user's code
         run.recorder.count("events_failed")
         run.recorder.trouble("artifact", f"the output {written} could not be recorded")
+
+
+class Preparation(Struct, frozen=True, kw_only=True):
+    """What is done in a worker before a task of a component is even unpickled: its modules may need it."""
+
+    component: str
+    env: dict[str, str]
+    """Values that may be secret: they travel to workers, and are never recorded."""
+    script: str | None
+    """A Python file, absolute."""
+    home: int
+    """The session's process: where tasks run in threads of it, its environment is left alone."""
+
+
+def as_sent(
+    call: bytes, preparation: Preparation | None, results: Mapping[str, bytes] | None = None
+) -> bytes:
+    """A packed call as it travels: with the results it needs, to be made in a worker that was prepared for
+    it.
+    """
+    if preparation is None and not results:
+        return call
+    return pickle.dumps((call_sent, (call, preparation, results or {}), {}), pickle.HIGHEST_PROTOCOL)
+
+
+def call_sent(call: bytes, preparation: Preparation | None, results: Mapping[str, bytes]) -> Any:
+    """In the worker: prepare it, and make the call."""
+    if preparation is not None:
+        _prepare(preparation)
+    function, args, kwargs = unpack(call, results)
+    return function(*args, **kwargs)
+
+
+def _prepare(preparation: Preparation) -> None:
+    """The script is executed once in each process; what it raises is raised here, at every call."""
+    with _lock:
+        if os.getpid() == preparation.home:
+            _leave_alone(preparation)
+        else:
+            _set_variables(preparation.env)
+        if preparation.script is not None and preparation.script not in _executed:
+            import runpy
+
+            runpy.run_path(preparation.script)
+            _executed[preparation.script] = None
+
+
+def _set_variables(env: dict[str, str]) -> None:
+    """Let the environment hold these variables, and none of the component before."""
+    for name, before in _replaced.items():
+        if before is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = before
+    _replaced.clear()
+    for name, value in env.items():
+        _replaced[name] = os.environ.get(name)
+        os.environ[name] = value
+
+
+def _leave_alone(preparation: Preparation) -> None:
+    key = f"env of {preparation.component}"
+    if preparation.env and key not in _executed:
+        _executed[key] = None
+        log.warning(
+            "the env of component %s is not set: its tasks run in threads of this program",
+            preparation.component,
+        )

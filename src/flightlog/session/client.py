@@ -34,11 +34,11 @@ from flightlog.record.run import LiveRun
 from flightlog.record.span import current, current_span, find_parent
 from flightlog.record.values import clean
 from flightlog.samplers.usage import own_peak_rss_bytes
-from flightlog.session.call_wrapper import call_around
+from flightlog.session.call_wrapper import as_sent, call_around
 from flightlog.session.futures import TaskFuture, pack
 from flightlog.session.progress import shown
 from flightlog.session.task import Task
-from flightlog.session.task_options import TaskDefaults, TaskOptions, TaskRequest, prepared
+from flightlog.session.task_options import TaskDefaults, TaskOptions, TaskRequest
 from flightlog.session.tracking import Tracker
 
 if TYPE_CHECKING:
@@ -265,7 +265,7 @@ class Client:
             task_id=task_id,
             task=options.task,
             attempt=1,
-            call=packed.call if packed.awaited else prepared(options.preparation, packed.call),
+            call=packed.call if packed.awaited else as_sent(packed.call, options.preparation),
             args=shown_args,
             args_bytes=len(packed.call),
             submitted=time.time(),

@@ -126,20 +126,13 @@ def pack(
         _here.found = None
 
 
-def fill(call: bytes, futures: Sequence[TaskFuture], dumps: Callable[[Any], bytes] = plain_dumps) -> bytes:
-    """A packed call with the results of the futures it needs, all of which have completed."""
-    values = {one.task_id: dumps(one.result(0)) for one in futures}
-    return pickle.dumps((call_filled, (call, values), {}), pickle.HIGHEST_PROTOCOL)
-
-
-def call_filled(call: bytes, values: Mapping[str, bytes]) -> Any:
-    """In the worker: make the call, with results in place of the placeholders."""
-    _here.values = values
+def unpack(call: bytes, results: Mapping[str, bytes]) -> Any:
+    """In the worker: function, arguments and keywords of a call, with results in place of placeholders."""
+    _here.values = results
     try:
-        function, args, kwargs = unpickled(call)
+        return unpickled(call)
     finally:
         _here.values = None
-    return function(*args, **kwargs)
 
 
 def leave_placeholder(future: TaskFuture) -> tuple[Any, ...]:
@@ -160,7 +153,7 @@ def _same(value: Any) -> Any:
 
 
 def _result_of(task_id: str) -> Any:
-    assert _here.values is not None, "a call with placeholders is made by `call_filled`"
+    assert _here.values is not None, "a call with placeholders is read by `unpack`"
     return pickle.loads(_here.values[task_id])  # noqa: S301 - from the session that this worker belongs to
 
 

@@ -23,8 +23,8 @@ from flightlog.events import TaskQueued as Queued
 from flightlog.events import TaskSubmitted as Submitted
 from flightlog.record.failure import describe
 from flightlog.record.task import is_cancellation
+from flightlog.session.call_wrapper import Preparation
 from flightlog.session.futures import TaskFuture
-from flightlog.session.task_options import Preparation
 
 
 class Task(Struct, kw_only=True, eq=False):

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import pickle
-import threading
 from collections.abc import Collection, Mapping
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from msgspec import Struct
 
 from flightlog.core.errors import UsageError
 from flightlog.core.settings import cache_folder, expanded
-from flightlog.engines.execute import unpickled
 from flightlog.session.cache.key import CacheOptions
-from flightlog.session.call_wrapper import Around, Output
+from flightlog.session.call_wrapper import Around, Output, Preparation
 from flightlog.session.schema import Cache, Component, Contents
 from flightlog.session.schema import Task as TaskEntry
 
@@ -153,72 +149,3 @@ def _unknown(name: str, known: Collection[str]) -> str:
     near = get_close_matches(name, known, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     return f"the manifest has no component {name!r} (it has {', '.join(sorted(known)) or 'none'}).{hint}"
-
-
-log = logging.getLogger("flightlog")
-
-_replaced: dict[str, str | None] = {}
-"""What stood in this worker's environment before the variables of the present component; None for nothing."""
-_executed: dict[str, None] = {}
-_lock = threading.RLock()
-
-
-class Preparation(Struct, frozen=True, kw_only=True):
-    """What is done in a worker before a task of a component is even unpickled: its modules may need it."""
-
-    component: str
-    env: dict[str, str]
-    """Values that may be secret: they travel to workers, and are never recorded."""
-    script: str | None
-    """A Python file, absolute."""
-    home: int
-    """The session's process: where tasks run in threads of it, its environment is left alone."""
-
-
-def prepared(preparation: Preparation | None, call: bytes) -> bytes:
-    """A packed call that is made in a worker that was prepared for it, where it needs to be."""
-    if preparation is None:
-        return call
-    return pickle.dumps((call_prepared, (preparation, call), {}), pickle.HIGHEST_PROTOCOL)
-
-
-def call_prepared(preparation: Preparation, call: bytes) -> Any:
-    """In the worker: prepare it, and make the call.
-
-    The script is executed once in each process; what it raises is raised here, at every call.
-    """
-    with _lock:
-        if os.getpid() == preparation.home:
-            _leave_alone(preparation)
-        else:
-            _set_variables(preparation.env)
-        if preparation.script is not None and preparation.script not in _executed:
-            import runpy
-
-            runpy.run_path(preparation.script)
-            _executed[preparation.script] = None
-    function, args, kwargs = unpickled(call)
-    return function(*args, **kwargs)
-
-
-def _set_variables(env: dict[str, str]) -> None:
-    """Let the environment hold these variables, and none of the component before."""
-    for name, before in _replaced.items():
-        if before is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = before
-    _replaced.clear()
-    for name, value in env.items():
-        _replaced[name] = os.environ.get(name)
-        os.environ[name] = value
-
-
-def _leave_alone(preparation: Preparation) -> None:
-    key = f"env of {preparation.component}"
-    if preparation.env and key not in _executed:
-        _executed[key] = None
-        log.warning(
-            "the env of component %s is not set: its tasks run in threads of this program",
-            preparation.component,
-        )

@@ -29,7 +29,7 @@ from flightlog.engines.execute import plain_dumps
 from flightlog.events import Event, WorkerEvent
 from flightlog.record.recorder import Recorder
 from flightlog.record.worker_costs import WorkerCosts
-from flightlog.session.futures import fill
+from flightlog.session.call_wrapper import as_sent
 from flightlog.session.progress import TaskPace
 from flightlog.session.task import (
     Task,
@@ -44,7 +44,6 @@ from flightlog.session.task import (
     submitted_event,
     value_of,
 )
-from flightlog.session.task_options import prepared
 
 log = logging.getLogger("flightlog")
 
@@ -288,8 +287,9 @@ class Tracker:
             self._end_with_dependency(task, future)
             return
         try:
-            call = fill(task.work.call, task.waits_for, self._dumps)
-            task.work = replace(task.work, call=prepared(task.preparation, call), args_bytes=len(call))
+            results = {one.task_id: self._dumps(one.result(0)) for one in task.waits_for}
+            call = as_sent(task.work.call, task.preparation, results)
+            task.work = replace(task.work, call=call, args_bytes=len(call))
             task.waits_for = ()
         except Exception as error:  # noqa: BLE001 - the user's own `__reduce__` runs here
             with self._lock:
