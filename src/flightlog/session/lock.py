@@ -98,23 +98,27 @@ def compare_locks(before: Lock, after: Lock) -> list[Difference]:
     """What differs, in words; nothing where nothing does. What is unknown on one side is not called
     different.
     """
-    found: list[Difference] = []
+    return list(_differences(before, after))
+
+
+def _differences(before: Lock, after: Lock) -> Iterator[Difference]:
     if before.manifest_sha256 != after.manifest_sha256:
         old, new = before.manifest_sha256[:12], after.manifest_sha256[:12]
-        found.append(Difference("manifest", "", old, new, f"the manifest changed: {old} then, {new} now"))
+        yield Difference("manifest", "", old, new, f"the manifest changed: {old} then, {new} now")
     if before.python != after.python:
         sentence = f"Python was {before.python} and is {after.python}"
-        found.append(Difference("python", "", before.python, after.python, sentence))
-    found += _packages(before.packages, after.packages) + _git(before, after)
+        yield Difference("python", "", before.python, after.python, sentence)
+    if before.packages is not None and after.packages is not None:
+        yield from _packages(before.packages, after.packages)
+    yield from _git(before, after)
     for name in sorted(before.functions.keys() | after.functions.keys()):
-        found += _function(name, before.functions.get(name), after.functions.get(name))
+        yield from _function(name, before.functions.get(name), after.functions.get(name))
     for name in sorted(before.images.keys() | after.images.keys()):
         old_image, new_image = before.images.get(name), after.images.get(name)
         if old_image != new_image:
             none = "not named by digest"
             sentence = f"the image of component {name} was {old_image or none} and is {new_image or none}"
-            found.append(Difference("image", name, old_image, new_image, sentence))
-    return found
+            yield Difference("image", name, old_image, new_image, sentence)
 
 
 def read_lock(run: Path) -> Lock | None:
@@ -136,10 +140,7 @@ def find_lock(ref: str | None, runs_dir: Path, project: str) -> tuple[Path, Lock
     raise RunNotFound(f"no run of {project!r} in {place(runs_dir)} has a lock to check against")
 
 
-def _packages(before: dict[str, str | None] | None, after: dict[str, str | None] | None) -> list[Difference]:
-    if before is None or after is None:
-        return []
-    found: list[Difference] = []
+def _packages(before: dict[str, str | None], after: dict[str, str | None]) -> Iterator[Difference]:
     for name in sorted(before.keys() | after.keys()):
         old, new = before.get(name), after.get(name)
         if name not in after:
@@ -150,36 +151,33 @@ def _packages(before: dict[str, str | None] | None, after: dict[str, str | None]
             continue
         else:
             sentence = f"{name} was {old} and is {new}"
-        found.append(Difference("package", name, old, new, sentence))
-    return found
+        yield Difference("package", name, old, new, sentence)
 
 
-def _git(before: Lock, after: Lock) -> list[Difference]:
-    found: list[Difference] = []
+def _git(before: Lock, after: Lock) -> Iterator[Difference]:
     if None not in (before.git_commit, after.git_commit) and before.git_commit != after.git_commit:
         old, new = str(before.git_commit)[:12], str(after.git_commit)[:12]
-        found.append(Difference("git", "commit", old, new, f"the git commit was {old} and is {new}"))
+        yield Difference("git", "commit", old, new, f"the git commit was {old} and is {new}")
     if None not in (before.git_dirty, after.git_dirty) and before.git_dirty != after.git_dirty:
         now = "and has some now" if after.git_dirty else "and has none now"
         then = "had no uncommitted changes" if after.git_dirty else "had uncommitted changes"
         was, is_ = (("clean", "dirty")[bool(each.git_dirty)] for each in (before, after))
-        found.append(Difference("git", "dirty", was, is_, f"the git checkout {then} {now}"))
-    return found
+        yield Difference("git", "dirty", was, is_, f"the git checkout {then} {now}")
 
 
-def _function(name: str, before: LockedFunction | None, after: LockedFunction | None) -> list[Difference]:
+def _function(name: str, before: LockedFunction | None, after: LockedFunction | None) -> Iterator[Difference]:
     old, new = before.sha256 if before else None, after.sha256 if after else None
     if before is None:
         sentence = f"the function {name} was not part of it"
     elif after is None:
         sentence = f"the function {name} is no longer part of it"
     elif old == new or old is None or (new is None and after.file is None):
-        return []
+        return
     elif new is None:
         sentence = f"the function {name} is no longer in {after.file}"
     else:
         sentence = f"the function {name} changed" + (f" in {after.file}" if after.file else "")
-    return [Difference("function", name, old and old[:12], new and new[:12], sentence)]
+    yield Difference("function", name, old and old[:12], new and new[:12], sentence)
 
 
 class LockedFunction(Struct, frozen=True, kw_only=True):

@@ -35,7 +35,7 @@ from flightlog.session.manifest import Manifest, load_manifest, pick_target
 from flightlog.session.otel_config import send_while_running
 from flightlog.session.overlay_file import pick_overlay
 from flightlog.session.plan import History, make_plan, plan_bytes, read_history
-from flightlog.session.schema import Component, Contents
+from flightlog.session.schema import Contents
 from flightlog.session.secrets import without_secrets
 from flightlog.session.task_options import TaskDefaults
 from flightlog.session.tracking import Counts, Tracker
@@ -411,12 +411,9 @@ class RunDocuments:
 
 def _requests(contents: Contents) -> Iterable[ResourceRequest]:
     """What each component asks for, and each task that the manifest gives a component."""
-    for name, component in contents.components.items():
-        yield _request(None, name, component)
-    for task, entry in contents.tasks.items():
-        if entry.component is not None:
-            yield _request(task, entry.component, contents.components[entry.component])
-
-
-def _request(task: str | None, name: str, component: Component) -> ResourceRequest:
-    return ResourceRequest(task=task, component=name, **asdict(component.needs))
+    wanted: list[tuple[str | None, str | None]] = [(None, name) for name in contents.components]
+    wanted += [(task, entry.component) for task, entry in contents.tasks.items()]
+    for task, name in wanted:
+        if name is not None:
+            needs = asdict(contents.components[name].needs)
+            yield ResourceRequest(task=task, component=name, **needs)
