@@ -16,7 +16,7 @@ from flightlog.record.clock import monotonic_ns
 from flightlog.record.run import describe_artifact
 from flightlog.session.cache.decorator import CacheFolder, CacheOptions, cache_options, cached_call
 from flightlog.session.cache.decorator import cacheable as keep_results
-from flightlog.session.cache.key import Key, NoKey, make_key, plain_call
+from flightlog.session.cache.key import Key, make_key, plain_call
 from flightlog.session.digest.values import Unstable, digest_value
 
 __all__ = [
@@ -127,9 +127,7 @@ def _key(
 ) -> Key | None:
     try:
         return make_key(plain_call(function, args, kwargs), options)
-    except NoKey:
-        return None
-    # The user's code may run here; the function itself has been called, or will be.
+    # There is none, or the user's code runs here; the function itself has been called, or will be.
     except Exception:  # noqa: BLE001
         return None
 
