@@ -8,7 +8,7 @@ import threading
 import time
 import weakref
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -71,18 +71,12 @@ class TelemetrySinkConfig:
 
     def __post_init__(self) -> None:
         self.root_dir = Path(self.root_dir)
-        for name in (
-            "flush_every_events",
-            "flush_every_seconds",
-            "rollover_max_bytes",
-            "rollover_max_events",
-            "retention_max_files",
-            "retention_max_total_bytes",
-        ):
+        *limits, window = (one.name for one in fields(self) if one.name not in ("root_dir", "write_rollups"))
+        for name in limits:
             self._require_positive(name)
         if self.retention_max_total_bytes < self.rollover_max_bytes:
             raise ValueError("retention_max_total_bytes must be >= rollover_max_bytes")
-        self._require_positive("rollup_window_seconds")
+        self._require_positive(window)
 
     def _require_positive(self, name: str) -> None:
         if getattr(self, name) <= 0:

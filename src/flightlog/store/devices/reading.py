@@ -126,7 +126,9 @@ class TelemetryReading(Tally):
             for segment in segments:
                 yield segment, []
                 try:
-                    for batch in TelemetryLines(segment, self._reader(segment), self).batches():
+                    for batch in TelemetryLines(
+                        segment, self._reader(self.session_of(segment)), self
+                    ).batches():
                         self.read += len(batch)
                         yield segment, batch
                 except FileNotFoundError:
@@ -134,10 +136,11 @@ class TelemetryReading(Tally):
             return
         if self.path.is_dir():
             raise FileNotFoundError(ENOENT, "no telemetry segments in this folder", str(self.path))
-        document = TelemetryDocument(self.path, self._key, self._reader(None), self)
-        for batch in document.batches():
+        whole = self.path.resolve()
+        reader = self._reader(stable_legacy_session_id(str(whole), self._key or "json"))
+        for batch in TelemetryDocument(self.path, self._key, reader, self).batches():
             self.read += len(batch)
-            yield self.path.resolve(), batch
+            yield whole, batch
 
     def session_of(self, segment: Path) -> str:
         """The session of a segment's records that name none: the manifest's, or one made of the path."""
@@ -151,13 +154,12 @@ class TelemetryReading(Tally):
     def _is_sink(self) -> bool:
         return self.manifest is not None and (self.path.is_dir() or self.path.name == MANIFEST)
 
-    def _reader(self, segment: Path | None) -> RecordReader:
-        """How the records of a file become events; those that name no session are of the file's."""
-        whole = stable_legacy_session_id(str(self.path.resolve()), self._key or "json")
+    def _reader(self, session_id: str) -> RecordReader:
+        """How the records of a file become events; those that name no session are of this one."""
         return partial(
             telemetry_event_from_file_record,
             permissive_legacy=self._permissive,
-            default_session_id=whole if segment is None else self.session_of(segment),
+            default_session_id=session_id,
         )
 
 

@@ -44,7 +44,7 @@ from flightlog.store.devices.manifest import (
 )
 from flightlog.store.devices.reading import TelemetryReading, load_telemetry_sessions
 from flightlog.store.devices.rollups import rollup_coverage_from_manifest, rollups_of_folder
-from flightlog.store.documents import is_leftover, write_document
+from flightlog.store.documents import decode_document, is_leftover, write_document
 from flightlog.store.liveness import is_same, process_start, this_host
 from flightlog.store.read.files import last_newline
 
@@ -351,7 +351,7 @@ class FolderLock:
     def _hold(self) -> None:
         path = self._folder / LOCK
         lock = try_lock(path, mode=0o644)
-        holder = _decode(holder_of(path, 4096).encode())
+        holder = decode_document(holder_of(path, 4096).encode(), _Holder, LOCK).value
         if lock is None or not (
             lock.enforced or holder is None or holder.host != this_host() or not _lives(holder)
         ):
@@ -364,13 +364,6 @@ class FolderLock:
         self._lock = lock
         lock.write(msgspec.json.encode(_Holder(os.getpid(), this_host(), process_start(os.getpid()))))
         _HELD.add(self)
-
-
-def _decode(text: bytes) -> _Holder | None:
-    try:
-        return msgspec.json.decode(text, type=_Holder)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
 
 
 def _lives(holder: _Holder) -> bool:
