@@ -15,7 +15,7 @@ from builders.runs import at, make_run
 
 import flightlog
 from flightlog.analyze.report.report import report_bytes, report_on
-from flightlog.analyze.report.summary import summarize, summary_bytes
+from flightlog.analyze.report.summary import summarize
 from flightlog.cli.main import COMMANDS, main
 from flightlog.events import TaskCompleted, TaskSubmitted
 from flightlog.show.report import report_text
@@ -153,7 +153,7 @@ def test_the_reports_json_holds_the_summary_and_is_valid_by_its_own_schema(
     path = some_run(runs)
     assert main(["report", "--format", "json"]) == 0
     text = capsys.readouterr().out
-    summary = msgspec.json.decode(summary_bytes(summarize(open_run(path))))
+    summary = msgspec.json.decode(report_bytes(summarize(open_run(path))))
     assert {name: msgspec.json.decode(text)[name] for name in summary} == summary
     assert main(["schema", "report"]) == 0
     jsonschema.validate(msgspec.json.decode(text), msgspec.json.decode(capsys.readouterr().out))

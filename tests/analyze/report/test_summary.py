@@ -11,7 +11,8 @@ from builders.task_events import completed, failed, started, submitted
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from flightlog.analyze.report.summary import Summary, summarize, summary_bytes, summary_schema
+from flightlog.analyze.report.report import report_bytes, report_on, report_schema
+from flightlog.analyze.report.summary import Summary, summarize
 from flightlog.events import CacheLookup, Event, Metric, ResourceSample, SpanEvent, SpanOpened, WorkerReady
 from flightlog.store.completing import open_run
 
@@ -65,29 +66,29 @@ def test_the_same_lines_in_any_order_give_the_same_bytes(
     tmp_path_factory: pytest.TempPathFactory, chance: random.Random
 ) -> None:
     path = make_run(tmp_path_factory.mktemp("runs"), some_events())
-    before = summary_bytes(summary_of(path))
+    before = report_bytes(summary_of(path))
     for file in path.glob("*.jsonl"):
         lines = file.read_bytes().splitlines(keepends=True)
         chance.shuffle(lines)
         file.write_bytes(b"".join(lines))
-    assert summary_bytes(summary_of(path)) == before
+    assert report_bytes(summary_of(path)) == before
 
 
 def test_the_json_has_exactly_its_top_level_objects(tmp_path: Path) -> None:
-    decoded = msgspec.json.decode(summary_bytes(summary_of(make_run(tmp_path, some_events()))))
+    decoded = msgspec.json.decode(report_bytes(summary_of(make_run(tmp_path, some_events()))))
     assert list(decoded) == OBJECTS
 
 
 @pytest.mark.parametrize("events", [[], some_events()], ids=["empty", "full"])
 def test_the_json_is_valid_by_its_schema(tmp_path: Path, events: list[Event]) -> None:
-    decoded = msgspec.json.decode(summary_bytes(summary_of(make_run(tmp_path, events))))
-    jsonschema.Draft202012Validator.check_schema(summary_schema())
-    jsonschema.validate(decoded, summary_schema())
+    report = report_on(open_run(make_run(tmp_path, events)))
+    jsonschema.Draft202012Validator.check_schema(report_schema())
+    jsonschema.validate(msgspec.json.decode(report_bytes(report)), report_schema())
 
 
 def test_the_summary_can_be_read_back(tmp_path: Path) -> None:
     summary = summary_of(make_run(tmp_path, some_events()))
-    assert msgspec.json.decode(summary_bytes(summary), type=Summary) == summary
+    assert msgspec.json.decode(report_bytes(summary), type=Summary) == summary
 
 
 def test_the_final_facts_come_from_run_json(tmp_path: Path) -> None:

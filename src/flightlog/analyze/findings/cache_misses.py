@@ -74,3 +74,6 @@ def cache_misses(facts: FindingFacts) -> Iterable[Finding]:
         },
         where=[row[0] for row in known[:3]],
     )
+
+
+SYMPTOMS = (cache_misses,)

@@ -33,3 +33,6 @@ def dependency_chain(facts: FindingFacts) -> Iterable[Finding]:
         {"tasks": chained.tasks, "chain_s": chained.seconds, "running": chained.running, "workers": workers},
         limits=share,
     )
+
+
+SYMPTOMS = (dependency_chain,)

@@ -174,3 +174,6 @@ def throttling(facts: FindingFacts) -> Iterable[Finding]:
 def share_text(spent: CpuTime) -> str:
     """`98% of their time on a CPU`: what completed tasks did, in words."""
     return f"{format_percent(min(1.0, spent.on_cpu_s / spent.ran_s))} of their time on a CPU"
+
+
+SYMPTOMS = (interpreter_lock, waiting_for_cpu, throttling)

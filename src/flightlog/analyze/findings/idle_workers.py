@@ -215,3 +215,6 @@ def program_spans(facts: FindingFacts) -> ProgramSpans:
         known_s=seconds(known),
         unknown_s=seconds(whole - known),
     )
+
+
+SYMPTOMS = (idle_workers,)

@@ -44,3 +44,6 @@ def not_finite(facts: FindingFacts) -> Iterable[Finding]:
         {"metric": name, "step": step, "not_finite": odd, "numbers_before": before},
         where=[row[0] for row in rows[:3]],
     )
+
+
+SYMPTOMS = (not_finite,)

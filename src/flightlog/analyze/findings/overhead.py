@@ -182,3 +182,6 @@ def serialization(facts: FindingFacts) -> Iterable[Finding]:
             evidence,
             where=[found.task],
         )
+
+
+SYMPTOMS = (cold_starts, handover, serialization)

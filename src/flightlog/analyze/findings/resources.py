@@ -81,3 +81,6 @@ def device_memory(facts: FindingFacts) -> Iterable[Finding]:
         {"bundles": [one.folder for one in bundles], "phases": phases},
         where=phases[:3],
     )
+
+
+SYMPTOMS = (device_memory, memory_pressure)

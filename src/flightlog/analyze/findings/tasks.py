@@ -106,3 +106,6 @@ def failed_work(facts: FindingFacts) -> Iterable[Finding]:
         {"attempts": attempts, "retried": retried, "cancelled": cancelled, "cause": said or None},
         where=[row[0] for row in rows[:3]],
     )
+
+
+SYMPTOMS = (stuck_tasks, failed_work, stragglers)

@@ -116,3 +116,6 @@ def memory_growth(facts: FindingFacts) -> Iterable[Finding]:
         },
         where=[row[0] for row in found[:3]],
     )
+
+
+SYMPTOMS = (slow_workers, memory_growth)

@@ -126,6 +126,7 @@ def critical_path(
         singles = [step for step in longest if step.kind == "task"][:ANSWERS]
         alone = {step.since: replay.saved(node=step.node) for step in singles}
     about = chain.describe([step.node for step in longest if step.node is not None])
+    tables.execute("DROP TABLE IF EXISTS sequential_attempts")  # as large as all attempts
     return CriticalPath(
         of="tasks",
         wall_s=seconds(until - start),

@@ -189,8 +189,10 @@ def _out_of_memory(run: Run) -> Sequence[Bundle]:
     return read_bundles(run.path)[0]
 
 
-def report_bytes(report: Report) -> bytes:
-    """The report as JSON: UTF-8, indented, names in order; NaN and infinities as null."""
+def report_bytes(report: Summary) -> bytes:
+    """A report, or the summary that it begins with, as JSON: UTF-8, indented, names in order; NaN and
+    infinities as null.
+    """
     return msgspec.json.format(msgspec.json.encode(report, order="deterministic"), indent=2) + b"\n"
 
 

@@ -116,6 +116,7 @@ def span_summary(tables: RunTables, until: int | None) -> SpanSummary:
     walls = dict(tables.execute("SELECT name, sum(until - since) FROM open_by_name GROUP BY name").fetchall())
     merge(tables, "open_at_all", "all_of_them", "SELECT 0 AS all_of_them, since, until FROM open_by_name")
     wall = tables.scalar("SELECT coalesce(sum(until - since), 0) FROM open_at_all")
+    tables.execute("DROP TABLE open_by_name")  # it may be as large as all spans
     rows = tables.records(_BY_NAME)
     names = {
         row["name"]: _span_name(row, walls.get(row["name"], 0), measured.get(row["name"], {})) for row in rows

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import msgspec
 from msgspec import Struct
 
 from flightlog.analyze.cost.cost import CostSummary, CostTally, used_by
@@ -149,17 +148,6 @@ SELECT '' AS owner, name, value AS number, at_ns("timestamp") AS moment, 0 AS pl
     printf('%s %020d', writer, seq) AS tie
 FROM metrics WHERE event = 'metric'
 """
-
-
-def summary_bytes(summary: Summary) -> bytes:
-    """The summary as JSON: UTF-8, indented, names in order; NaN and infinities as null."""
-    return msgspec.json.format(msgspec.json.encode(summary, order="deterministic"), indent=2) + b"\n"
-
-
-def summary_schema() -> dict[str, Any]:
-    """The JSON Schema of the summary, and so of the report's JSON."""
-    schema = msgspec.json.schema(Summary)
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Flightlog report", **schema}
 
 
 def _facts(run: Run, reading: RunReading, metrics: dict[str, MetricStats]) -> RunFacts:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from flightlog.analyze.report.summary import Summary, summarize, summary_schema
+from flightlog.analyze.report.summary import Summary, summarize
 from flightlog.store import layout
 from flightlog.store.documents import decode_document, read_document, replace_bytes
 from flightlog.store.integrity import covered_files
@@ -120,5 +120,5 @@ def _is_older(file: Path) -> bool:
 
 
 def _digest() -> str:
-    schema = msgspec.json.encode(summary_schema(), order="deterministic")
+    schema = msgspec.json.encode(msgspec.json.schema(Summary), order="deterministic")
     return hashlib.sha256(__version__.encode() + schema).hexdigest()[:16]

@@ -187,24 +187,21 @@ def lay_out(tables: RunTables, until: int | None) -> None:
     """Make `waiting` and `astir` from `uptimes`: when tasks waited for workers, or something stirred at
     all.
     """
-    tables.execute(
-        """
-        CREATE OR REPLACE TEMP TABLE spells AS
+    known = "NULL::BIGINT" if until is None else str(until)
+    queued = f"""
         SELECT serves.component, attempt_intervals.waits AS since,
-            coalesce(attempt_intervals.began, $1::BIGINT) AS until
+            coalesce(attempt_intervals.began, {known}) AS until
         FROM attempt_intervals JOIN (SELECT DISTINCT component FROM uptimes) AS serves
             ON serves.component = '' OR coalesce(attempt_intervals.component, '') IN ('', serves.component)
-        WHERE attempt_intervals.waits < coalesce(attempt_intervals.began, $1::BIGINT)
+        WHERE attempt_intervals.waits < coalesce(attempt_intervals.began, {known})
             AND (attempt_intervals.began IS NOT NULL OR attempt_intervals.state = 'pending')
-        """,
-        [until],
-    )
+    """  # noqa: S608 - a number
     busy = """
         SELECT serves.component, attempt_intervals.began AS since, attempt_intervals.stopped AS until
         FROM attempt_intervals, (SELECT DISTINCT component FROM uptimes) AS serves
             WHERE attempt_intervals.began < attempt_intervals.stopped
     """
-    merge(tables, "waiting", "component", "FROM spells")
+    merge(tables, "waiting", "component", queued)
     stirring = f"SELECT component, since, until FROM waiting UNION ALL {busy}"  # noqa: S608 - ours
     merge(tables, "astir", "component", stirring)
 
@@ -378,6 +375,7 @@ def sweep(tables: RunTables, *, wall: bool) -> dict[str, tuple[int, ...]]:
         way = _SIDE_BY_SIDE if of_several_kinds else _OF_ONE_KIND
         tables.execute(way)
     tables.execute(_GAPS.format(lengths=_lengths(way)))
+    tables.execute("DROP TABLE swept")  # as large as all attempts: what comes next needs the room
     tables.execute(_MARKS)
     marks = tables.scalar("SELECT count(*) FROM marks")
     tables.execute(_MEASURED.format(join=_ONE_BY_ONE if marks <= FEW_MARKS else _IN_ORDER))

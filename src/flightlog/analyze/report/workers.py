@@ -94,6 +94,7 @@ def worker_summary(tables: RunTables) -> WorkerSummary:
         most_at_once(tables, f"SELECT since, until FROM {name}")  # noqa: S608 - one of two
         for name in ("worker_lives", "busy")
     ]
+    tables.execute("DROP TABLE busy")  # as large as all attempts
     return WorkerSummary(
         count=len(rows),
         peak=peaks[0][0] if peaks[0] is not None else 0,

@@ -209,6 +209,8 @@ class RunTables:
             self._use_memory()
         file = None if self._entangled else self._file("attempt_intervals")
         intervals.make_attempt_intervals(self._connection, self.until, statement, file=file)
+        if file is not None and "attempts" not in self._made:
+            self._connection.execute("DROP TABLE paired")  # nobody asks for it again, and it is large
 
     def _make_span_rows(self) -> None:
         if "spans" not in self._streams.unstored:
