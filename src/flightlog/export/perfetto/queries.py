@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 ATTEMPT, SPAN, WAITING = 1, 2, 0
 
 _MACROS = """
-CREATE TEMP MACRO us(stamp) AS CASE WHEN year(stamp) BETWEEN 1971 AND 2199 THEN epoch_us(stamp) END;
+CREATE TEMP MACRO us(stamp) AS at_ns(stamp) // 1000;
 CREATE TEMP MACRO in_us(s) AS
     CASE WHEN s IS NOT NULL THEN CAST(round_even(least(greatest(s, 0), 2e9) * 1e6, 0) AS BIGINT) END;
 """
