@@ -4,8 +4,9 @@ metric families, named by Prometheus's conventions (base units, `_total` for cou
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Generic, TypeVar
 
 from msgspec import Struct
@@ -205,7 +206,6 @@ OTHER = "other"
 BUCKETS_S = (0.01, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 86400.0)
 """Upper bounds of the histogram of execution times, in seconds; the last bucket has none."""
 TASK_STATES = ("pending", "running", "completed", "failed", "cancelled")
-CACHE_RESULTS = ("hit", "miss", "bypass")
 
 
 class Durations(Struct, frozen=True, kw_only=True):
@@ -302,8 +302,7 @@ class HistogramTally:
     def add(self, seconds: float) -> None:
         """Count one duration; NaN and other invalid values are ignored."""
         if seconds >= 0:
-            place = next((i for i, bound in enumerate(BUCKETS_S) if seconds <= bound), len(BUCKETS_S))
-            self._counts[place] += 1
+            self._counts[bisect_left(BUCKETS_S, seconds)] += 1
             self._sum_s += seconds
 
     def take(self, other: HistogramTally) -> None:
@@ -313,11 +312,8 @@ class HistogramTally:
 
     def durations(self) -> Durations:
         """The histogram."""
-        total, at_most = 0, []
-        for number in self._counts[:-1]:
-            total += number
-            at_most.append(total)
-        return Durations(at_most=tuple(at_most), count=self.count, sum_s=self._sum_s)
+        *at_most, count = accumulate(self._counts)
+        return Durations(at_most=tuple(at_most), count=count, sum_s=self._sum_s)
 
 
 class Histograms:
