@@ -49,6 +49,7 @@ OF_THE_ENGINE = {
     "concurrency",
     "critical_path",
     "findings",
+    "verdict",
     "overhead",
     "jobs",
 }

@@ -28,7 +28,7 @@ from flightlog.analyze.report.tasks import (
     task_row,
 )
 from flightlog.analyze.report.time_shares import Measured, Shares, measure, shares_of
-from flightlog.analyze.report.verdict import Verdict, verdict_of
+from flightlog.analyze.report.verdict import ReportVerdict, verdict_of
 from flightlog.analyze.report.workers import JobSummary, job_summary
 from flightlog.analyze.tallies import tallied
 from flightlog.core.stats import Distribution
@@ -66,7 +66,7 @@ class Report(Summary, frozen=True, kw_only=True):
     """Through tasks; through spans where there are no tasks."""
     findings: list[Finding]
     """What stands out, the costliest first; none for a healthy run."""
-    verdict: Verdict
+    verdict: ReportVerdict
     """What limited the run most: the first sentence of the report."""
     in_flight: list[InFlight]
     calibration: list[CalibrationLoop]

@@ -55,7 +55,7 @@ LIMITS = {
 """What a finding is about, by its kind; others are called by it."""
 
 
-class Verdict(Struct, frozen=True, kw_only=True):
+class ReportVerdict(Struct, frozen=True, kw_only=True):
     """What limited a run most."""
 
     kind: str
@@ -70,7 +70,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
     """What failed, which comes before all that is slow; null where nothing did."""
 
 
-def verdict_of(facts: FindingFacts, findings: Sequence[Finding]) -> Verdict:
+def verdict_of(facts: FindingFacts, findings: Sequence[Finding]) -> ReportVerdict:
     """The one thing to know of a run."""
     return replace(_limit(facts, findings), failed=_failed(facts))
 
@@ -91,7 +91,7 @@ def _failed(facts: FindingFacts) -> str | None:
     return None
 
 
-def _limit(facts: FindingFacts, findings: Sequence[Finding]) -> Verdict:
+def _limit(facts: FindingFacts, findings: Sequence[Finding]) -> ReportVerdict:
     chosen = _most(findings)
     if chosen is not None:
         what, advice = _parted(chosen.sentence)
@@ -99,7 +99,7 @@ def _limit(facts: FindingFacts, findings: Sequence[Finding]) -> Verdict:
             of = "the wall time" if chosen.share is None else "the workers' time"
             size = f", {format_percent(chosen.limits)} of {of}" if chosen.limits else ""
             what = f"Limited most by {limit_name(chosen)}{size}."
-        return Verdict(kind=chosen.kind, sentence=what, advice=advice, share=chosen.limits)
+        return ReportVerdict(kind=chosen.kind, sentence=what, advice=advice, share=chosen.limits)
     if facts.shares is None and facts.critical is None:
         return _nothing_recorded(facts)
     return _loading(facts.critical) or _nothing_wrong(facts, findings)
@@ -127,11 +127,11 @@ def _parted(sentence: str) -> tuple[str, str | None]:
     return (f"{said}.", advice) if found else (sentence, None)
 
 
-def _nothing_recorded(facts: FindingFacts) -> Verdict:
+def _nothing_recorded(facts: FindingFacts) -> ReportVerdict:
     process = facts.summary.resources.process
     cores = process.cpu_cores.mean if process is not None else None
     used = f" It used {cores:.1f} cores on average." if cores is not None else ""
-    return Verdict(
+    return ReportVerdict(
         kind="nothing_recorded",
         sentence="What limited this run is not known: no task and no span of it was recorded; pools and "
         f"threads that the program starts by itself are not seen.{used}",
@@ -140,13 +140,13 @@ def _nothing_recorded(facts: FindingFacts) -> Verdict:
     )
 
 
-def _loading(path: CriticalPath | None) -> Verdict | None:
+def _loading(path: CriticalPath | None) -> ReportVerdict | None:
     """Where most of the time of a program without tasks went to loading data."""
     if path is None or path.of != "spans":
         return None
     for part in path.parts:
         if part.share >= 0.25 and part.kind == "span" and LOADING.search(part.name.lower()):
-            return Verdict(
+            return ReportVerdict(
                 kind="data_loading",
                 sentence=f"Limited most by loading data: {_part(part)} of the "
                 f"{format_duration(path.wall_s)} was {part.name}, {plural(part.links, 'time')}.",
@@ -156,7 +156,7 @@ def _loading(path: CriticalPath | None) -> Verdict | None:
     return None
 
 
-def _nothing_wrong(facts: FindingFacts, findings: Sequence[Finding]) -> Verdict:
+def _nothing_wrong(facts: FindingFacts, findings: Sequence[Finding]) -> ReportVerdict:
     said = []
     path = facts.critical
     if path is not None and path.parts:
@@ -168,7 +168,7 @@ def _nothing_wrong(facts: FindingFacts, findings: Sequence[Finding]) -> Verdict:
     small = max(findings, key=lambda one: one.limits or 0.0, default=None)
     if small is not None and small.limits:
         said.append(f"the largest loss was {limit_name(small)}, {format_percent(small.limits)}")
-    return Verdict(
+    return ReportVerdict(
         kind="none",
         sentence=f"Nothing stands out{': ' + '; '.join(said) if said else ''}.",
         advice=None,
