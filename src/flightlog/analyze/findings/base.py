@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from flightlog.analyze.devices.oom import Bundle
     from flightlog.analyze.report.critical_path import CriticalPath
     from flightlog.analyze.report.summary import Summary
-    from flightlog.analyze.report.tasks import Concurrency, InFlight
+    from flightlog.analyze.report.tasks import InFlight
     from flightlog.analyze.report.time_shares import Shares
     from flightlog.store.tables.run_tables import RunTables
 
@@ -58,7 +58,6 @@ class FindingFacts(NamedTuple):
     window: tuple[int | None, int | None]
     """The run's start, and its end or last sign of life, in nanoseconds."""
     out_of_memory: Sequence[Bundle] = ()
-    concurrency: Concurrency | None = None
 
     @property
     def total_s(self) -> float:

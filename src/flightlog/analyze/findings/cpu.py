@@ -12,8 +12,9 @@ from flightlog.core.units import format_count, format_duration, format_percent
 
 LEAST_WAIT = 0.1
 """Below this part of the time of tasks, waiting for a CPU is what any machine has."""
-OTHERS = 0.25
-"""Other programs keep a machine busy from this part of its cores on."""
+OTHERS, MOST = 0.25, 0.8
+"""Other programs keep a machine busy from this part of its cores on; a run that has so many of the cores that
+it may use is not held up by others."""
 CONTENDED_S = 0.002
 """A thread that waits so long for the interpreter has others that compute in Python beside it."""
 
@@ -37,9 +38,11 @@ SELECT count(*), coalesce(sum(until - since), 0), coalesce(sum(cpu), 0), coalesc
 FROM ordered
 """
 _CONTENDED = """
-SELECT count(*) FILTER (interpreter_wait_s >= $least), count(*), median(interpreter_wait_s)
-FROM resources WHERE interpreter_wait_s IS NOT NULL
+SELECT count(*) FILTER (interpreter_wait_s >= $least) / count(*) AS contended, median(interpreter_wait_s)
+FROM resources WHERE interpreter_wait_s IS NOT NULL GROUP BY host, pid ORDER BY contended DESC, 2 DESC LIMIT 1
 """
+"""Of the process whose threads waited most often."""
+_USABLE = "SELECT max(cpus) FROM resources WHERE scope = 'worker'"
 
 
 class CpuTime(NamedTuple):
@@ -69,66 +72,81 @@ def cpu_time(facts: FindingFacts) -> CpuTime | None:
 
 
 def waiting_for_cpu(facts: FindingFacts) -> Iterable[Finding]:
-    """Tasks that waited for a CPU: because others kept the machine busy, or because they were too many."""
+    """Tasks that waited for a CPU: because others kept the machine busy, or because they were too many.
+
+    Where it is not known what others used, or the run was on several hosts, nobody is blamed.
+    """
     spent = cpu_time(facts)
     if spent is None or not matters(facts, spent.waited_s) or spent.waited_s < LEAST_WAIT * spent.ran_s:
         return
-    node, process, cgroup = (getattr(facts.summary.resources, name) for name in ("node", "process", "cgroup"))
+    cgroup = facts.summary.resources.cgroup
     if cgroup is not None and cgroup.throttled_s is not None and cgroup.throttled_s >= spent.waited_s / 2:
         return  # the quota it is, and that is a finding of its own
-    cores = node.cpus if node is not None else None
-    busy = node.cpu_percent.mean if node is not None else None
-    own = process.cpu_cores.mean if process is not None else None
+    cores = _cores(facts)
     evidence = {
         "cpu_wait_s": spent.waited_s,
         "executed_s": spent.ran_s,
         "slowdown": spent.slowdown,
-        "cores": cores,
-        "own_cores": own,
-        "node_cpu_percent": busy,
         "workers": spent.workers,
+        **(cores._asdict() if cores is not None else {}),
     }
-    cost = f"{cost_text(facts, spent.waited_s)} went to tasks waiting for a CPU"
-    longer = f"they took {spent.slowdown:.1f} times as long as without"
-    if cores and own is not None and busy is not None and len(node.hosts) == 1:
-        others = max(0.0, busy / 100 * cores - own)
-        evidence["others_cores"] = others
-        wanted = _wanted_cores(facts, spent)
-        if others >= OTHERS * cores and (wanted is None or wanted <= 1.5 * cores or others >= own):
-            yield facts.finding(
-                "busy_machine",
-                spent.waited_s,
-                f"{cost} ({longer}), because the machine was busy with other programs: they used "
-                f"{others:.1f} of {format_count(cores)} cores, this run {own:.1f}; try again when it is "
-                "idle, or on another machine.",
-                evidence,
-                where=list(node.hosts[:3]),
-            )
-            return
     threads = spent.all_threads_s > 1.5 * spent.on_cpu_s
-    if cores and spent.workers > cores and not threads:
-        what = f"{plural(spent.workers, 'worker')} shared {format_count(cores)} cores"
-        advice = f"{plural(int(cores), 'worker')}: they finish as soon, with less memory; or more cores"
+    kind = "oversubscription"
+    if cores is not None and cores.are_others:
+        kind, why = (
+            "busy_machine",
+            (
+                f"the machine was busy with other programs: they used {cores.others:.1f} of "
+                f"{format_count(cores.there)} cores, this run {cores.own:.1f}"
+            ),
+        )
+        advice = "again when it is idle, or on another machine"
+    elif threads:
+        why = "they had more threads than there were cores"
+        advice = "fewer threads in each task (OMP_NUM_THREADS), or more cores"
+    elif cores is not None and spent.workers > cores.usable:
+        why = f"{plural(spent.workers, 'worker')} shared {format_count(cores.usable)} cores"
+        advice = (
+            f"{plural(int(cores.usable), 'worker')}: they finish as soon, with less memory; or more cores"
+        )
     else:
-        what = "they had more threads than there were cores" if threads else "there were too few cores"
-        advice = "fewer threads in each task (OMP_NUM_THREADS), or more cores" if threads else "more cores"
+        why, advice = "there were too few cores for all that ran", "more cores, or a machine that is idle"
+    node = facts.summary.resources.node
     yield facts.finding(
-        "oversubscription",
+        kind,
         spent.waited_s,
-        f"{cost} ({longer}), because {what}; try {advice}.",
+        f"{cost_text(facts, spent.waited_s)} went to tasks waiting for a CPU (they took {spent.slowdown:.1f} "
+        f"times as long as without), because {why}; try {advice}.",
         evidence,
         where=list(node.hosts[:3]) if node is not None else [],
     )
 
 
-def _wanted_cores(facts: FindingFacts, spent: CpuTime) -> float | None:
-    """How many cores the tasks would have used at once had all been free."""
-    at_once = facts.concurrency.mean if facts.concurrency is not None else None
-    return (
-        None
-        if at_once is None or not spent.ran_s
-        else at_once * ((spent.on_cpu_s + spent.waited_s) / spent.ran_s)
-    )
+class Cores(NamedTuple):
+    """The cores of the one machine that a run was on, and how many were in use on average."""
+
+    there: float
+    usable: float
+    """Those that the run may use."""
+    own: float
+    others: float
+
+    @property
+    def are_others(self) -> bool:
+        """Whether other programs had cores that this run wanted: it did not get all that it may use."""
+        return self.others >= OTHERS * self.there and self.own < MOST * self.usable
+
+
+def _cores(facts: FindingFacts) -> Cores | None:
+    """None where that is unknown, or where there were several machines."""
+    node, process = facts.summary.resources.node, facts.summary.resources.process
+    if node is None or process is None or len(node.hosts) != 1:
+        return None
+    there, busy, own = node.cpus, node.cpu_percent.mean, process.cpu_cores.mean
+    if not there or busy is None or own is None:
+        return None
+    usable = facts.tables.scalar(_USABLE) or there
+    return Cores(there, min(usable, there), own, max(0.0, busy / 100 * there - own))
 
 
 def interpreter_lock(facts: FindingFacts) -> Iterable[Finding]:
@@ -136,10 +154,11 @@ def interpreter_lock(facts: FindingFacts) -> Iterable[Finding]:
     count, ran, cpu, waited, wall = facts.tables.execute(_IN_THREADS).fetchall()[0]
     if count < 2 or not wall or not facts.summary.resources.samples:
         return
-    [(contended, probes, median)] = facts.tables.execute(_CONTENDED, {"least": CONTENDED_S}).fetchall()
+    probed = facts.tables.execute(_CONTENDED, {"least": CONTENDED_S}).fetchone()
     blocked = seconds(int(ran - cpu - waited))
-    if not probes or contended < probes / 2 or not matters(facts, blocked):
+    if probed is None or probed[0] < 0.5 or not matters(facts, blocked):
         return
+    median = probed[1]
     cores, at_once = cpu / wall, ran / wall
     if cores > 1.3 or blocked < 0.2 * seconds(int(ran)) or cores < 0.5:
         return  # they compute outside of the interpreter, or mostly wait for something else

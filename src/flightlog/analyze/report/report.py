@@ -130,15 +130,12 @@ def _report(
     summary, spent = _cost(run, summary, measured, tables, rates)
     critical = critical_path(tables, window) or critical_spans(tables, window)
     late = behind(tables, time)
-    at_once = concurrency(tables, window)
-    facts = FindingFacts(
-        summary, time, critical, going_on, late, tables, window, _out_of_memory(run), at_once
-    )
+    facts = FindingFacts(summary, time, critical, going_on, late, tables, window, _out_of_memory(run))
     findings = find(facts)
     return Report(
         **{name: getattr(summary, name) for name in Summary.__struct_fields__},
         time=time,
-        concurrency=at_once,
+        concurrency=concurrency(tables, window),
         critical_path=critical,
         findings=findings,
         verdict=verdict_of(facts, findings),

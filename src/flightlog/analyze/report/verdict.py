@@ -22,6 +22,8 @@ LEAST = 0.1
 """What could save less than this part of the wall time limits nothing."""
 FIRST = ("not_finite", "device_memory", "memory_pressure", "stuck_tasks")
 """What comes before all that is only slow: results that are worthless, or work that does not go on."""
+SIGNS = frozenset({"limit_peak_share", "host_peak_share"})
+"""What shows that memory was nearly full, and not that anything came of it."""
 WHOLE = ("not_finite", "memory_growth")
 """What is no matter of time: their sentences are the verdict."""
 LEAK = 0.3
@@ -114,7 +116,7 @@ def _most(findings: Sequence[Finding]) -> Finding | None:
     """The finding that limits most; None where none is worth a first sentence."""
     for kind in FIRST:
         for one in findings:
-            if one.kind == kind:
+            if one.kind == kind and not SIGNS.issuperset(one.evidence):
                 return one
     weighed = [(LEAK if one.kind == "memory_growth" else one.limits or 0.0, one) for one in findings]
     weight, most = max(weighed, key=lambda pair: pair[0], default=(0.0, None))
