@@ -137,11 +137,9 @@ def compare(
 
     before, after = [*named, None, None][:2]
     if format_ == PageFormat.html:
-        from flightlog.show.html.compare_page import compare_and_check
+        from flightlog.show.html.compare_page import compare_html
 
-        page, outcomes = compare_and_check(
-            before, after, runs_dir=folder, thresholds=thresholds, strict=strict
-        )
+        page, outcomes = compare_html(before, after, runs_dir=folder, thresholds=thresholds, strict=strict)
         put_page(page, "flightlog-comparison", output=output, open_=open_)
     else:
         outcomes = _put_comparison(before, after, folder, thresholds, strict, format_, output)

@@ -79,8 +79,8 @@ def picture(
             draw_icicle(axes, traces[0], lettering, width_px)
             keys = []
         else:
-            places = draw_axes(axes, layout, lettering, width_px)
-            keys = draw_traces(sheet, axes, traces, layout, places, lettering)
+            draw_axes(axes, layout, lettering, width_px)
+            keys = draw_traces(sheet, axes, traces, layout, lettering)
         planned.draw(sheet, keys, lettering, width_px, height)
         out = io.BytesIO()
         if format == "png":
@@ -139,18 +139,18 @@ Color = tuple[float, float, float, float]
 
 
 def draw_traces(
-    sheet: Any, axes: Any, traces: list[Any], layout: dict[str, Any], places: Places, lettering: Lettering
+    sheet: Any, axes: Any, traces: list[Any], layout: dict[str, Any], lettering: Lettering
 ) -> list[Any]:
     """Draw all, in their order; the keys of those that the legend has."""
     stacked: dict[Any, float] | None = {} if layout.get("barmode") == "stack" else None
     keys: list[Any] = []
     for trace in traces:
         if trace["type"] == "bar":
-            key = _bars(axes, trace, layout, places, stacked, lettering)
+            key = _bars(axes, trace, layout, stacked, lettering)
         elif trace["type"] == "heatmap":
-            key = _heatmap(sheet, axes, trace, places, lettering)
+            key = _heatmap(sheet, axes, trace, layout, lettering)
         else:
-            key = _scatter(axes, trace, places)
+            key = _scatter(axes, trace, layout)
         if in_legend(trace, layout):
             keys.append(key)
     return keys
@@ -176,14 +176,13 @@ def _bars(
     axes: Any,
     trace: Any,
     layout: dict[str, Any],
-    places: Places,
     stacked: dict[Any, float] | None,
     lettering: Lettering,
 ) -> Any:
     from matplotlib.collections import PolyCollection
     from matplotlib.patches import Patch
 
-    rows, lengths = places.on("y", trace["y"]), list(trace["x"])
+    rows, lengths = _on_axis(layout["yaxis"], trace["y"]), list(trace["x"])
     count = len(rows)
     bases = _each(trace.get("base"), count, 0.0)
     if stacked is not None:
@@ -227,9 +226,11 @@ def _bars(
     return Patch(facecolor=color_of(edge.get("color") or _each(trace["marker"]["color"], 1, "")[0]))
 
 
-def _scatter(axes: Any, trace: Any, places: Places) -> Any:
-    x = [math.nan if value is None else value for value in places.on("x", trace["x"])]
-    y = [math.nan if value is None else value for value in places.on("y", trace["y"])]
+def _scatter(axes: Any, trace: Any, layout: dict[str, Any]) -> Any:
+    x, y = (
+        [math.nan if value is None else value for value in _on_axis(layout[f"{side}axis"], trace[side])]
+        for side in ("x", "y")
+    )
     key: Any = None
     if "lines" in trace["mode"]:
         key = _line(axes, trace, x, y)
@@ -314,7 +315,7 @@ def _markers(axes: Any, trace: Any, x: list[float], y: list[float]) -> Any:
     return drawn
 
 
-def _heatmap(sheet: Any, axes: Any, trace: Any, places: Places, lettering: Lettering) -> Any:
+def _heatmap(sheet: Any, axes: Any, trace: Any, layout: dict[str, Any], lettering: Lettering) -> Any:
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import LinearSegmentedColormap, Normalize
 
@@ -322,7 +323,9 @@ def _heatmap(sheet: Any, axes: Any, trace: Any, places: Places, lettering: Lette
     colors = LinearSegmentedColormap.from_list("flightlog", steps, N=4096)
     norm = Normalize(trace["zmin"], trace["zmax"])
     x = list(trace["x"])
-    y = [n - 0.5 for n in range(len(trace["y"]) + 1)] if places.y else list(trace["y"])
+    y = list(trace["y"])
+    if _categories(layout["yaxis"]):
+        y = [n - 0.5 for n in range(len(y) + 1)]
     values = [[math.nan if value is None else value for value in row] for row in trace["z"]]
     axes.pcolormesh(x, y, values, cmap=colors, norm=norm, shading="flat", rasterized=True, linewidth=0)
     if trace.get("ygap"):
@@ -535,29 +538,21 @@ _NAMES_PX, _TICK_PX, _TICK_LETTER_PX = 150, 48, 7.4
 """What the names of rows, the text of a tick and a letter take, about."""
 
 
-class Places(NamedTuple):
-    """Where the categories of an axis lie; empty for an axis of numbers."""
-
-    x: dict[str, int]
-    y: dict[str, int]
-
-    def on(self, side: str, values: list[Any]) -> list[Any]:
-        """Values as numbers; None where there is nothing to draw."""
-        known = self.x if side == "x" else self.y
-        return [known.get(value) for value in values] if known else list(values)
+def _on_axis(axis: dict[str, Any], values: list[Any]) -> list[Any]:
+    """Values as numbers: the places of categories, None for one that has none."""
+    places = _categories(axis)
+    return [places.get(value) for value in values] if places else list(values)
 
 
-def draw_axes(axes: Any, layout: dict[str, Any], lettering: Lettering, width_px: int) -> Places:
+def draw_axes(axes: Any, layout: dict[str, Any], lettering: Lettering, width_px: int) -> None:
     """Set both axes up; before anything is drawn on them."""
     for spine in axes.spines.values():
         spine.set_visible(False)
     axes.set_facecolor("none")
     axes.set_axisbelow(True)
-    places = Places(_categories(layout["xaxis"]), _categories(layout["yaxis"]))
     for side in ("x", "y"):
         _draw_axis(axes, side, layout[f"{side}axis"], lettering, max(width_px - _NAMES_PX, _TICK_PX))
     axes.set_autoscale_on(False)
-    return places
 
 
 def _categories(axis: dict[str, Any]) -> dict[str, int]:

@@ -30,13 +30,6 @@ if TYPE_CHECKING:
 
 FRAMES, COUNTED = 4, 5
 """How many innermost frames of a traceback, and how many tasks and workers of a cause, are shown."""
-SPREAD = ("Name", "Done", "Failed", "Mean", "p50", "p95", "p99", "Max", "Total", "CPU", "Peak RSS")
-
-GPU_SPREAD = ("GPU time", "Peak GPU")
-"""Of tasks that know it."""
-
-ELAPSED_SPREAD = ("Mean with waiting", "Max with waiting", "Total with waiting")
-"""Of tasks of which another tool recorded no other time."""
 
 
 def few(number: int, what: str) -> str:
@@ -74,37 +67,39 @@ def names_table(summary: Summary, rows: int | None = None) -> TableBlock:
         return -item[1].duration_s.total, 0.0 if other is None else -other.sum, item[0]
 
     names = sorted(summary.tasks.by_name.items(), key=most)[:rows]
-    waiting = any(elapsed[name] is not None for name, _ in names)
-    lines: list[tuple[str, ...]] = []
-    gpu = any(task.gpu_peak_bytes is not None or task.gpu_s is not None for _, task in names)
-    for name, task in names:
-        spread = task.duration_s
-        at_least = "≥ " if "process_at_least" in task.rss_scopes else ""
-        lines.append(
-            (
-                name,
-                format_count(task.completed),
-                format_count(task.failed) if task.failed else "",
-                known_duration(spread.mean),
-                known_duration(spread.p50),
-                known_duration(spread.p95),
-                known_duration(spread.p99),
-                known_duration(spread.max),
-                known_duration(spread.total if spread.count else None),
-                known_duration(task.cpu_s),
-                f"{at_least}{format_bytes(task.peak_rss_bytes)}" if task.peak_rss_bytes is not None else "",
-                *(_elapsed(elapsed[name]) if waiting else ()),
-                *((_gpu_time(task), _gpu_peak(task)) if gpu else ()),
-            )
-        )
-    head = (*SPREAD, *(ELAPSED_SPREAD if waiting else ()), *(GPU_SPREAD if gpu else ()))
-    return TableBlock(head, lines, more=few(summary.tasks.names - len(lines), "name"))
+    return table_block(
+        names,
+        {
+            "Name": lambda item: item[0],
+            "Done": lambda item: format_count(item[1].completed),
+            "Failed": lambda item: format_count(item[1].failed) if item[1].failed else "",
+            "Mean": lambda item: known_duration(item[1].duration_s.mean),
+            "p50": lambda item: known_duration(item[1].duration_s.p50),
+            "p95": lambda item: known_duration(item[1].duration_s.p95),
+            "p99": lambda item: known_duration(item[1].duration_s.p99),
+            "Max": lambda item: known_duration(item[1].duration_s.max),
+            "Total": lambda item: known_duration(_total(item[1])),
+            "CPU": lambda item: known_duration(item[1].cpu_s),
+            "Peak RSS": lambda item: _peak_rss(item[1]),
+            # Of tasks of which another tool recorded no other time.
+            "Mean with waiting": lambda item: known(elapsed[item[0]], lambda of: format_duration(of.mean)),
+            "Max with waiting": lambda item: known(elapsed[item[0]], lambda of: format_duration(of.max)),
+            "Total with waiting": lambda item: known(elapsed[item[0]], lambda of: format_duration(of.sum)),
+            # Of tasks that know it.
+            "GPU time": lambda item: _gpu_time(item[1]),
+            "Peak GPU": lambda item: _gpu_peak(item[1]),
+        },
+        more=few(summary.tasks.names - len(names), "name"),
+    )
 
 
-def _elapsed(stats: MetricStats | None) -> tuple[str, str, str]:
-    if stats is None:
-        return "", "", ""
-    return format_duration(stats.mean), format_duration(stats.max), format_duration(stats.sum)
+def _total(task: TaskName) -> float | None:
+    return task.duration_s.total if task.duration_s.count else None
+
+
+def _peak_rss(task: TaskName) -> str:
+    at_least = "≥ " if "process_at_least" in task.rss_scopes else ""
+    return known(task.peak_rss_bytes, lambda peak: f"{at_least}{format_bytes(peak)}")
 
 
 def _gpu_time(task: TaskName) -> str:

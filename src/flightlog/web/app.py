@@ -391,7 +391,8 @@ def _compare(runs: tuple[Run, ...]) -> bytes:
     from flightlog.show.html.compare_page import compare_html
 
     before, after = runs
-    return _packed(compare_html(before, after, runs_dir=before.path.parent, ways={"All runs": "/"}))
+    page, _ = compare_html(before, after, runs_dir=before.path.parent, ways={"All runs": "/"})
+    return _packed(page)
 
 
 def _packed(page: str) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from importlib.resources import files
@@ -35,11 +35,7 @@ def page_layout(page: str, title: str) -> Iterator[None]:
     ui.colors(primary="#1d5f8a", positive="#1b7a48", negative="#b1271f", warning="#865600")
     with ui.header(elevated=False).classes("fl-head"), ui.element("div").classes("fl-bar"):
         ui.link("Flightlog", "/").classes("fl-mark")
-        with ui.element("nav").props('aria-label="Pages"'):
-            for name, label, address in (("runs", "Runs", "/"), ("trends", "Trends", "/trends")):
-                link = ui.link(label, address)
-                if name == page:
-                    link.props("aria-current=page")
+        _links("Pages", {"runs": ("Runs", "/"), "trends": ("Trends", "/trends")}, page)
     with ui.element("main").classes("fl-page").props(f"data-page={page}"):
         yield
 
@@ -49,16 +45,23 @@ def run_head(row: RunRow, here: str) -> None:
     with ui.element("div").classes("fl-run-head"):
         heading(brief(row.project, 80), level=1)
         words(row.run_id, "fl-quiet fl-mono")
-    with ui.element("nav").classes("fl-tabs").props('aria-label="This run"'):
-        for name, label, address in (
-            ("run", "Live", f"/run/{row.key}"),
-            ("report", "Report", f"/run/{row.key}/report"),
-            ("diagnosis", "Diagnosis", f"/run/{row.key}/diagnosis"),
-            ("advice", "Advice", f"/run/{row.key}/advice"),
-        ):
+    tabs = {
+        "run": ("Live", f"/run/{row.key}"),
+        "report": ("Report", f"/run/{row.key}/report"),
+        "diagnosis": ("Diagnosis", f"/run/{row.key}/diagnosis"),
+        "advice": ("Advice", f"/run/{row.key}/advice"),
+    }
+    _links("This run", tabs, here).classes("fl-tabs")
+
+
+def _links(name: str, links: Mapping[str, tuple[str, str]], here: str) -> ui.element:
+    """Navigation: labels and addresses by page, the present one marked."""
+    with ui.element("nav").props(f'aria-label="{name}"') as made:
+        for page, (label, address) in links.items():
             link = ui.link(label, address)
-            if name == here:
+            if page == here:
                 link.props("aria-current=page")
+    return made
 
 
 def heading(text: str, *, level: int = 2) -> ui.element:

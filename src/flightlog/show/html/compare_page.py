@@ -46,24 +46,13 @@ def compare_html(
     after: Reference | None = None,
     *,
     runs_dir: str | os.PathLike[str] | None = None,
-    ways: Mapping[str, str] | None = None,
-) -> str:
-    """The comparison of two runs or groups of runs as a page, named as for `flightlog.compare`. `ways` are as
-    in `report_html`.
-    """
-    return compare_and_check(before, after, runs_dir=runs_dir, ways=ways)[0]
-
-
-def compare_and_check(
-    before: Reference | None = None,
-    after: Reference | None = None,
-    *,
-    runs_dir: str | os.PathLike[str] | None = None,
     thresholds: Sequence[Threshold] = (),
     strict: bool = False,
     ways: Mapping[str, str] | None = None,
 ) -> tuple[str, list[ThresholdOutcome]]:
-    """The same with conditions, and what became of them."""
+    """The comparison of two runs or groups of runs as a page, and what became of the conditions. Runs are
+    named as for `flightlog.compare`; `ways` are as in `report_html`.
+    """
     groups = find_groups(before, after, runs_dir=runs_dir)
     comparison = compare_groups(*groups)
     outcomes = check(comparison, thresholds, strict=strict)

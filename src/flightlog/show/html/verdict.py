@@ -31,17 +31,9 @@ _SIGNS = {
 """Paths in a circle: a tick, a cross, an exclamation mark, a clock."""
 
 
-class RunVerdict(NamedTuple):
-    """How a run ended: the class of its colour, and words."""
-
-    style: str
-    headline: str
-    lead: str
-
-
-def verdict_of(report: Report) -> RunVerdict:
-    """How the run ended: the headline names the status and the time, the lead what became of the tasks."""
-    run, tasks = report.run, report.tasks
+def _headline(report: Report) -> tuple[str, str]:
+    """The class of the verdict's colour, and how the run ended: the status, the time, and failed tasks."""
+    run, failed = report.run, report.tasks.failed
     took = format_duration(run.duration_s) if run.duration_s is not None else "an unknown time"
     headline, style = {
         "completed": (f"Completed in {took}", "good"),
@@ -50,13 +42,13 @@ def verdict_of(report: Report) -> RunVerdict:
         "crashed": (f"Crashed after {took}", "bad"),
         "running": (f"Running, for {took} so far", "plain"),
     }.get(run.status, (f"{said(run.status, 40).capitalize()} after {took}", "warn"))
-    if tasks.failed:
-        headline += f", with {plural(tasks.failed, 'failed task')}"
-        style = "warn" if style == "good" else style
-    return RunVerdict(style, headline, _lead(report))
+    if failed:
+        return ("warn" if style == "good" else style), f"{headline}, with {plural(failed, 'failed task')}"
+    return style, headline
 
 
 def _lead(report: Report) -> str:
+    """What became of the tasks."""
     run, tasks = report.run, report.tasks
     parts = []
     if tasks.submitted or tasks.completed:
@@ -84,11 +76,10 @@ def _lead(report: Report) -> str:
 
 def verdict_element(report: Report, diagnosis: RunDiagnosis | None) -> Element:
     """The first part of the page."""
-    found, line = verdict_of(report), wall_time_text(report)
+    line = wall_time_text(report)
     return verdict_section(
-        found.style,
-        found.headline,
-        tag("p", found.lead, class_="lead"),
+        *_headline(report),
+        tag("p", _lead(report), class_="lead"),
         tag("p", tag("strong", f"{TITLE}: "), coded(line)) if line else None,
         tag("p", said(report.run.error, 600), class_="bad") if report.run.error else None,
         tag("dl", _tiles(report), class_="tiles"),
