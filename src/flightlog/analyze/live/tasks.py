@@ -48,6 +48,7 @@ _ENDS: dict[type[TaskEvent], State] = {
     TaskCancelled: "cancelled",
 }
 _OPEN = frozenset({"pending", "running"})
+_FINAL = frozenset({"completed", "cancelled"})
 
 
 class RecentKeys:
@@ -74,6 +75,8 @@ class Attempt(Struct, gc=False):
 
     tally: NameTally
     submitted: bool = False
+    waits: bool = False
+    """Whether its task was never seen to start."""
     state: State = "pending"
     retried: bool = False
     started: bool = False
@@ -167,7 +170,8 @@ class LiveTasks:
         self._attempts: dict[str, Attempt] = {}
         self._done = RecentKeys(DONE)
         """Attempts all of whose lines were read."""
-        self._waiting: set[str] = set()
+        self.waiting = 0
+        """Tasks that were submitted and never seen to start or end."""
         self._several: set[str] = set()
         """Tasks of which a later attempt than the first was seen."""
         self._takes: dict[type[AnyEvent], Callable[[str, Attempt, Any, int | None], None]] = {
@@ -176,11 +180,6 @@ class LiveTasks:
             TaskRetried: self._retried,
             **dict.fromkeys(_ENDS, self._ended),
         }
-
-    @property
-    def waiting(self) -> int:
-        """Tasks that were submitted and never seen to start or end."""
-        return len(self._waiting)
 
     def running_since(self) -> list[int]:
         """When the attempts that run began, as far as is known."""
@@ -208,12 +207,13 @@ class LiveTasks:
                 return
             one = self._attempts[key] = Attempt(self.names.of(event.task))
         take(key, one, event, moment(event.timestamp))
-        if one.state not in _OPEN:
-            if one.outcome in {"completed", "cancelled"} and one.started and (one.submitted or "\0" in key):
-                del self._attempts[key]
-                self._done.add(key)
-            elif not one.whole:
-                one.compact()
+        if one.state in _OPEN:
+            return
+        if one.started and one.outcome in _FINAL and (one.submitted or event.attempt > 1):
+            del self._attempts[key]
+            self._done.add(key)
+        elif not one.whole:
+            one.compact()
 
     def _submitted(self, _: str, one: Attempt, event: TaskSubmitted, at: int | None) -> None:
         if one.submitted:
@@ -222,11 +222,12 @@ class LiveTasks:
         one.tally.counts["submitted"] += 1
         self.waiting_level.add(at, 1)
         if one.state == "pending" and event.task_id not in self._several:
-            self._waiting.add(event.task_id)
+            one.waits = True
+            self.waiting += 1
         else:
             began = one.ran[0] if one.ran is not None else one.since
             self.waiting_level.add(at if began is None else began, -1)
-        if one.end is None and len(self._waiting) < ARGS_KEPT:
+        if one.end is None and self.waiting < ARGS_KEPT:
             one.args = event.args
 
     def _started(self, key: str, one: Attempt, event: TaskStarted, at: int | None) -> None:
@@ -237,7 +238,7 @@ class LiveTasks:
         if one.start is None or _order(event) > _order(one.start):
             one.start, one.since = event, at
         if one.state == "pending":
-            self._begin(event, at)
+            self._begin(one, event, at)
             one.state = "running"
             one.tally.counts["running"] += 1
             self.running[key] = one
@@ -268,12 +269,14 @@ class LiveTasks:
         one.end, one.ended, one.args = event, True, None
         self._end(key, one, event, at, state)
 
-    def _begin(self, event: TaskEvent, at: int | None) -> None:
-        """The first sign of life of an attempt."""
+    def _begin(self, one: Attempt | None, event: TaskEvent, at: int | None) -> None:
+        """The first sign of life of an attempt: its task waits no more."""
         if event.attempt > 1:
             self._several.add(event.task_id)
-        if event.task_id in self._waiting:
-            self._waiting.remove(event.task_id)
+            one = self._attempts.get(event.task_id)
+        if one is not None and one.waits:
+            one.waits = False
+            self.waiting -= 1
             self.waiting_level.add(at, -1)
 
     def _end(
@@ -290,7 +293,7 @@ class LiveTasks:
         if before == "running":
             del self.running[key]
         else:
-            self._begin(event, at if one.ran is None else one.ran[0])
+            self._begin(one, event, at if one.ran is None else one.ran[0])
         self.ended += 1
         self.ended_level.add(at, 1)
         self._on_end(one)
