@@ -151,30 +151,25 @@ def overlay_text(manifest: Manifest, advised: Advised, changes: Mapping[str, str
         said = [f"was {' '.join(before.split())}"] if before is not None else []
         said += [f"only if {advised.conditions[path]}"] if path in advised.conditions else []
         text = _word(value) + (f"  # {', '.join(said)}" if said else "")
-        inside[last] = _Unsure(text) if path in advised.conditions else text
+        inside[last] = text, path in advised.conditions
     body = "".join(f"{' '.join(line.split())}\n" for line in lines) + "".join(_yaml(tree))
     return f"{_MARK}{_digest(body)}\n{body}"
 
 
-class _Unsure(str):
-    """A value that is written as a comment."""
-
-    __slots__ = ()
-
-
 def _yaml(tree: Mapping[str, Any], indent: str = "") -> Iterator[str]:
+    """The lines of nested mappings; each value is a text, and whether it is written as a comment."""
     for key, value in tree.items():
         mark = "# " if _is_unsure(value) else ""
         if isinstance(value, dict):
             yield f"{mark}{indent}{_word(key)}:\n"
             yield from _yaml(value, indent + "  ")
         else:
-            yield f"{mark}{indent}{_word(key)}: {value}\n"
+            yield f"{mark}{indent}{_word(key)}: {value[0]}\n"
 
 
 def _is_unsure(value: Any) -> bool:
     """Whether nothing of it is to be set: a mapping of comments alone would be no mapping."""
-    return all(map(_is_unsure, value.values())) if isinstance(value, dict) else isinstance(value, _Unsure)
+    return all(map(_is_unsure, value.values())) if isinstance(value, dict) else bool(value[1])
 
 
 def _way(manifest: Manifest, path: str) -> tuple[str, ...]:

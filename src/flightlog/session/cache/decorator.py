@@ -250,13 +250,9 @@ def _wrap(function: Any, options: CacheOptions, store: Store) -> Any:
     check_ignored(function, options.ignore)
 
     def cache_of() -> CacheFolder:
-        return (
-            store
-            if isinstance(store, CacheFolder)
-            else _default_cache()
-            if store is None
-            else opened_cache(store)
-        )
+        if isinstance(store, CacheFolder):
+            return store
+        return _default_cache() if store is None else opened_cache(store)
 
     if inspect.iscoroutinefunction(function):
 

@@ -201,7 +201,6 @@ class Digester:
         from flightlog.session.digest.libraries import LIBRARIES
 
         cls = type(value)
-        of_library = LIBRARIES.get(cls.__module__.partition(".")[0])
         if isinstance(value, type | FunctionType | ModuleType):
             walk(self, value)
         elif isinstance(value, enum.Enum):
@@ -213,7 +212,7 @@ class Digester:
             self.of_class(cls)
             self.unordered(b"S", value)
             self.value(getattr(value, "__dict__", None))
-        elif of_library is None or not of_library(self, value):
+        elif (take := LIBRARIES.get(cls.__module__.partition(".")[0])) is None or not take(self, value):
             identity = self._enter(value)
             wrapped = wrapped_by_library(value)
             if wrapped is not None:
