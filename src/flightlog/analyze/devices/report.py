@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from flightlog.analyze.devices.oom import align, read_bundles, running_out, stragglers
+from flightlog.analyze.devices.oom import Bundle, align, read_bundles, running_out, stragglers
 from flightlog.analyze.devices.results import (
     DeviceReport,
     Fragmentation,
@@ -49,8 +49,6 @@ from flightlog.store.tables.connection import path_text
 from flightlog.store.tables.run_tables import open_tables, read_again
 
 if TYPE_CHECKING:
-    from flightlog.analyze.devices.oom import Bundle
-    from flightlog.analyze.devices.results import GpuSamples
     from flightlog.store.run import Run
 
 NEAR = 32
@@ -68,7 +66,7 @@ def devices_of_run(run: Run) -> DeviceReport:
     Memory does not grow with the number of events, unless they stand out of order.
     """
     bundles, problems = read_bundles(run.path)
-    tracks = _tracks(lambda: _run_events(run))
+    tracks = _tracks(lambda: (one for one in run.events("devices") if isinstance(one, DeviceMemory)))
     if not tracks and not bundles:
         raise UsageError(f"{run.run_id}: {NOTHING}")
     gpus = gpu_samples(run)
@@ -136,10 +134,6 @@ def devices_schema() -> dict[str, Any]:
     schema = msgspec.json.schema(DeviceReport)
     title = "Flightlog device-memory report"
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, **schema}
-
-
-def _run_events(run: Run) -> Iterator[AnyDeviceEvent]:
-    return (event for event in run.events("devices") if isinstance(event, DeviceMemory))
 
 
 def _tracks(events: Callable[[], Iterable[AnyDeviceEvent]]) -> list[Track]:

@@ -98,7 +98,8 @@ class TelemetrySink:
         self._lock: FolderLock | None = FolderLock(self.folder)
         try:
             self._manifest: SinkManifest = resume(self.folder)
-            self._next = next_number(self._manifest)
+            numbers = [segment_number(segment.filename) for segment in self._manifest.segments]
+            self._next = 1 + max(numbers, default=0)  # never one that was used and is still there
             if session is not None:
                 self._begin(session)
             else:
@@ -405,11 +406,6 @@ def resume(folder: Path) -> SinkManifest:
         ],
         segments=segments,
     )
-
-
-def next_number(manifest: SinkManifest) -> int:
-    """The number of the next segment: never one that was used and is still there."""
-    return 1 + max((segment_number(segment.filename) for segment in manifest.segments), default=0)
 
 
 def _settled(path: Path, known: SinkSegment | None) -> SinkSegment:
