@@ -24,7 +24,7 @@ FIRST = ("not_finite", "device_memory", "memory_pressure", "stuck_tasks")
 """What comes before all that is only slow: results that are worthless, or work that does not go on."""
 SIGNS = frozenset({"limit_peak_share", "host_peak_share"})
 """What shows that memory was nearly full, and not that anything came of it."""
-WHOLE = ("not_finite", "memory_growth")
+WHOLE = ("not_finite", "memory_growth", "device_memory")
 """What is no matter of time: their sentences are the verdict."""
 LEAK = 0.3
 """Memory that grows with each task counts as much as a loss of this part of the time: sooner or later it ends
