@@ -86,6 +86,7 @@ class WantsTwo(Exception):  # noqa: N818 - what it is matters here
 
     def __init__(self, a: int, b: int) -> None:
         super().__init__(f"{a} and {b}")
+        self.never = NeverUnpickles()  # also where a library has made exceptions of all classes unpickle
 
 
 def raise_with_lock() -> None:
