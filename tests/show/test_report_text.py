@@ -283,10 +283,10 @@ What set the wall time:
 What stands out:
   - Memory ran short: the kernel killed 1 process for memory; try lower concurrency, or more memory
     for each task.
-  - 3.0 worker-seconds, 30% of this run, went to 3 attempts that did not complete, because of
-    ValueError: bad seed; try `flightlog report --failures` for the causes.
   - 3.0 worker-seconds, 30% of this run, went to scheduling overhead, because dispatch latency was
     750 ms on average; try looking at what the scheduler was doing then.
+  - 3.0 worker-seconds, 30% of this run, went to 3 attempts that did not complete, because of
+    ValueError: bad seed; try `flightlog report --failures` for the causes.
   - 2.0 worker-seconds, 20% of this run, went to waiting for the CPU quota, because it held this run
     back for 2.0s; try asking for more cores, or lower concurrency.
 
