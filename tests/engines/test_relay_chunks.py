@@ -101,7 +101,7 @@ def home(tmp_path):
 def spool(tmp_path):
     made = make_spool(tmp_path, "run-20261115T120000Z-demo-00000001", TRACE, "b" * 16)
     yield made
-    made.let_go()
+    made.release()
 
 
 def landed(run: Path, chunks: list[Chunk]) -> ReceivedFiles:
@@ -231,7 +231,7 @@ def test_a_writer_that_lives_is_left_alone(spool):
 
 def test_a_spool_is_nobody_elses_while_its_process_lives(tmp_path, spool):
     assert take_orphans(tmp_path, TRACE, {spool.name}) == []
-    spool.let_go()
+    spool.release()
     assert [one.home for one in take_orphans(tmp_path, TRACE, ())] == [spool.home]
     spool.remove()
     assert not (tmp_path / TRACE).exists()
@@ -390,7 +390,7 @@ def test_any_order_repetition_and_splitting_gives_the_same_directory(data):
             chunks += pending.chunks(everything=True)
         for files in writers:
             files.close()
-        spool.let_go()
+        spool.release()
         plain = make_home(root / "plain")
         landed(plain, chunks)
         pieces: list[Chunk] = []

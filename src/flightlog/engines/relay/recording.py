@@ -523,10 +523,14 @@ class Spool:
         if not self._lock.still_held():
             self._lock = _hold(self.home) or self._lock
 
+    def release(self) -> None:
+        """Leave it to whoever wants to send it."""
+        self._lock.release()
+
     def remove(self) -> None:
         """All of it has landed: leave nothing of it behind. Raises nothing."""
         shutil.rmtree(self.home, ignore_errors=True)
-        self._lock.release()
+        self.release()
         with contextlib.suppress(OSError):  # others have spools of the run there
             self.home.parent.rmdir()
 
