@@ -33,7 +33,7 @@ TRUTH = {
     "transfer": {"serialization"},
     "slow_driver": {"program_alone"},
     "retries": {"failed_work"},
-    "loading": {"span_share"},
+    "loading": {"data_loading"},
     "diverging": {"not_finite"},
     "busy_machine": {"busy_machine"},
     "waits_on_busy_machine": {HEALTHY},

@@ -172,7 +172,8 @@ class Findings:
             self._idle(tell, matters)
             self._cold(tell, matters)
             scheduler = self.parts["scheduler"] / 1e9
-            if matters(scheduler) and self.pieces_counted and not self._moving(scheduler):
+            moving, scheduler = self._moving(scheduler), max(0.0, scheduler - self._imports() / 1e9)
+            if matters(scheduler) and self.pieces_counted and not moving:
                 known = [
                     line["duration_s"]
                     for line in lines(self.path, "tasks")
@@ -343,8 +344,8 @@ class Findings:
                 lasted = first["stopped"] - first["began"]
                 if known >= 5 and lasted >= 2 * usual:
                     slow, beyond = slow + 1, beyond + lasted - usual
-        startup, beyond = self.parts["startup"], round(beyond)
-        if matters((startup + beyond) / 1e9):
+        startup, beyond, imports = self.parts["startup"], round(beyond), self._imports()
+        if matters((startup + beyond + imports) / 1e9):
             evidence = {
                 "startup_s": startup / 1e9,
                 "workers": len(self.everyone),
@@ -352,14 +353,19 @@ class Findings:
                 "beyond_usual_s": beyond / 1e9,
             }
             order = sorted(self.everyone, key=lambda name: (-self.startups[name], name))
-            tell("cold_starts", (startup + beyond) / 1e9, evidence, order[:3])
+            tell("cold_starts", (startup + beyond + imports) / 1e9, evidence, order[:3])
 
     def _moving(self, latency_s: float) -> bool:
         """Whether dispatch latency is data on its way to workers."""
         ends = [one["lines"].get("end", {}) for one in self.every if one["state"] == "completed"]
         size = sum((end.get("call_bytes") or 0) + (end.get("result_bytes") or 0) for end in ends)
-        reading = fsum(end.get("serialize_s") or 0.0 for end in ends)
+        reading = fsum(end.get("serialize_s") or 0.0 for end in ends if largest(end) >= 100_000)
         return size >= 100_000 * len(ends) and max(size / 500e6, 3 * reading) >= 0.3 * latency_s
+
+    def _imports(self) -> int:
+        """What workers took to read small calls, in nanoseconds."""
+        ends = [one["lines"].get("end", {}) for one in self.every if one["state"] == "completed"]
+        return sum(round((end.get("serialize_s") or 0.0) * 1e9) for end in ends if largest(end) < 100_000)
 
     def _cache(self, tell: Any, matters: Any) -> None:
         asked = [line for line in lines(self.path, "cache") if line["event"] == "cache_lookup"]
@@ -432,6 +438,11 @@ class Findings:
 
     def _hosts(self) -> list[str]:
         return sorted({sample["host"] for sample in self._samples("node")})[:3]
+
+
+def largest(end: Row) -> int:
+    """The size of the call or of the result of an attempt, whichever is larger."""
+    return max(end.get("call_bytes") or 0, end.get("result_bytes") or 0)
 
 
 def called(task: str, args: Row | None) -> str:

@@ -34,6 +34,49 @@ def test_a_task_alone_has_the_cpu_of_its_process() -> None:
     assert 0.05 <= usage.cpu_s < 1
 
 
+def test_what_a_thread_did_is_on_a_cpu_waiting_for_one_or_blocked() -> None:
+    meter, began = _started(), time.perf_counter()
+    _burn(0.05)
+    time.sleep(0.05)
+    usage, took = meter.stop(), time.perf_counter() - began
+    assert usage.thread_cpu_s is not None
+    assert usage.rss_before_bytes is not None
+    assert 0.05 <= usage.thread_cpu_s < took
+    if Path("/proc/self/schedstat").exists():
+        assert usage.cpu_wait_s is not None
+        assert 0 <= usage.cpu_wait_s <= took - usage.thread_cpu_s
+
+
+def test_of_tasks_on_one_thread_nobody_can_tell_whose_its_time_was() -> None:
+    outer = _started()
+    inner = _started()
+    _burn(0.01)
+    usages = [inner.stop(), outer.stop()]
+    assert [(one.thread_cpu_s, one.cpu_wait_s) for one in usages] == [(None, None)] * 2
+    assert _started().stop().thread_cpu_s is not None
+
+
+def test_more_threads_than_files_are_kept_for_are_measured_all_the_same() -> None:
+    found: list[Usage] = []
+
+    def measure() -> None:
+        for _ in range(20):
+            found.append(_started().stop())
+
+    every = [threading.Thread(target=measure) for _ in range(100)]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        for thread in every:
+            thread.start()
+        for thread in every:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert len(found) == 2_000
+    assert all(one.thread_cpu_s is not None for one in found)
+
+
 def test_the_threads_a_lone_task_starts_are_its_own() -> None:
     meter = _started()
     thread = threading.Thread(target=_burn, args=(0.05,))

@@ -10,7 +10,15 @@ from builders.runs import at, make_run
 from msgspec.structs import replace
 
 from flightlog.analyze.charts.report_with_charts import ReportWithCharts, report_with_charts
-from flightlog.events import SpanEvent, SpanOpened, TaskCompleted
+from flightlog.events import (
+    Event,
+    SpanEvent,
+    SpanOpened,
+    TaskCompleted,
+    TaskFailed,
+    TaskRetried,
+    TaskSubmitted,
+)
 from flightlog.show.html.report_page import report_page
 from flightlog.show.report import TITLE, report_markdown, report_text, wall_time_text
 from flightlog.store.completing import open_run
@@ -163,3 +171,27 @@ def test_where_nothing_was_recorded_it_says_that_and_what_to_do(tmp_path: Path) 
     assert line is not None
     assert line.startswith("What limited this run is not known: no task and no span of it was recorded;")
     assert "Try `with flightlog.span(...)` around the steps of the program" in line
+
+
+def test_it_names_what_tasks_failed_of_for_good_and_not_what_a_retry_mended(tmp_path: Path) -> None:
+    events: list[Event] = []
+    for n in range(4):
+        ids = {"task": "sim", "task_id": f"t{n}"}
+        gone = {"args": {}, "worker": "w1", "duration_s": 0.1, "error_message": "gone"}
+        events += [
+            TaskSubmitted(timestamp=at(0), args={}, **ids),
+            TaskFailed(timestamp=at(n), error_type="ConnectionError", **gone, **ids),
+            TaskRetried(timestamp=at(n), reason="ConnectionError: gone", **ids),
+        ]
+        end = {"timestamp": at(n + 1), "attempt": 2, "args": {}, "worker": "w1", "duration_s": 0.1, **ids}
+        bad = {"error_type": "ValueError", "error_message": "bad seed"}
+        events.append(TaskFailed(**end, **bad) if n == 3 else TaskCompleted(**end))
+    line = wall_time_text(report_with_charts(open_run(make_run(tmp_path, events))).report)
+    assert (line or "").startswith("1 of 4 tasks failed, because of ValueError: bad seed.")
+
+
+@pytest.mark.parametrize("name", ["data_parallel.step", "io.write_checkpoint", "train"])
+def test_not_every_span_is_loading_data(tmp_path: Path, name: str) -> None:
+    events = [SpanEvent(timestamp=at(1), name=name, span_id="1" * 16, trace_id="1" * 32, duration_s=8.0)]
+    line = wall_time_text(report_with_charts(open_run(make_run(tmp_path, events))).report)
+    assert (line or "").startswith("Nothing stands out.")

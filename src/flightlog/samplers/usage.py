@@ -19,7 +19,7 @@ from flightlog.samplers.gpu.task import TaskWatch, begin
 from flightlog.samplers.procfs import PROC, keyed_value, parse_process_io
 
 _MAX_RSS_UNIT = 1 if sys.platform == "darwin" else 1024
-MAX_THREADS = 32
+MAX_THREADS = 64
 """Threads whose accounts by the scheduler are kept open."""
 _MEMORY = re.compile(rb"\nVmHWM:\s+(\d+) kB\nVmRSS:\s+(\d+) kB\n")
 
@@ -34,7 +34,8 @@ class UsageMeter:
 
     `thread_cpu_s` and `cpu_wait_s` (ready to run, and waiting for a CPU) are those of the executing thread,
     whatever else runs; what they leave of the duration it was blocked: asleep, or waiting for data, locks or
-    the interpreter.
+    the interpreter. They are None where another meter ran on that thread meanwhile, inside of this one or
+    beside it: nobody can tell then whose time it was.
 
     The peak is exact (`process`) if the process's high-water mark rose meanwhile; else the larger of the
     resident sizes at both ends (`process_at_least`).
@@ -48,6 +49,7 @@ class UsageMeter:
 
     __slots__ = (
         "__weakref__",
+        "_alone",
         "_begin_gpu",
         "_children_s",
         "_gpu",
@@ -80,6 +82,15 @@ class UsageMeter:
                     if meter is not None:
                         meter._shared = True
             _running[id(self)] = ref(self)
+            self._thread = threads.get_ident()
+            here = _on_thread.setdefault(self._thread, {})
+            self._alone = not here
+            if len(here) == 1:
+                for other in tuple(here.values()):
+                    meter = other()
+                    if meter is not None:
+                        meter._alone = False
+            here[id(self)] = ref(self)
         self._gpu = self._begin_gpu()
         files = _own_files(self._proc)
         self._rss, self._high = files.memory()
@@ -88,7 +99,6 @@ class UsageMeter:
         self._children_s = children.ru_utime + children.ru_stime
         process = resource.getrusage(resource.RUSAGE_SELF)
         self._process_s = process.ru_utime + process.ru_stime
-        self._thread = threads.get_ident()
         self._waited_s = files.waited_s()
         self._thread_s = time.thread_time()
         self._pid = os.getpid()  # last: a start that an exception of a signal handler ends is none
@@ -98,21 +108,22 @@ class UsageMeter:
         thread_s = time.thread_time()
         pid, self._pid = self._pid, -1
         if pid != os.getpid():
-            _running.pop(id(self), None)
+            if id(self) in _running:
+                self._leave()
             return Usage()
         process = resource.getrusage(resource.RUSAGE_SELF)
         children = resource.getrusage(resource.RUSAGE_CHILDREN)
         files = _own_files(self._proc)
-        same = self._thread == threads.get_ident()
+        same = on_its_thread = self._thread == threads.get_ident()
         waited_s = files.waited_s() if same and self._waited_s is not None else None
         io = None if self._io is None else files.io()
         with _lock:  # after the readings: a meter that starts during them still makes this one share
-            _running.pop(id(self), None)
-            shared = self._shared
+            self._leave()
+            shared, same = self._shared, same and self._alone
         usage = Usage(rss_before_bytes=self._rss)
         if same:
             usage.thread_cpu_s = thread_s - self._thread_s
-        if waited_s is not None and self._waited_s is not None:
+        if same and waited_s is not None and self._waited_s is not None:
             usage.cpu_wait_s = waited_s - self._waited_s
         if not shared:
             children_s = children.ru_utime + children.ru_stime - self._children_s
@@ -120,8 +131,8 @@ class UsageMeter:
             usage.cpu_scope = "tree" if children_s > 0 else "process"
             if io is not None and self._io is not None:
                 usage.read_bytes, usage.write_bytes = io[0] - self._io[0], io[1] - self._io[1]
-        elif same:
-            usage.cpu_s, usage.cpu_scope = usage.thread_cpu_s, "thread"
+        elif on_its_thread:
+            usage.cpu_s, usage.cpu_scope = thread_s - self._thread_s, "thread"
         rss, high = files.memory()
         if high is not None and self._high is not None and high > self._high:
             usage.peak_rss_bytes, usage.rss_scope = high, "process"
@@ -133,9 +144,16 @@ class UsageMeter:
             usage.gpu_s, usage.gpu_scope = gpu.busy_s, gpu.scope
         return usage
 
+    def _leave(self) -> None:
+        _running.pop(id(self), None)
+        here = _on_thread.get(self._thread)
+        if here is not None and here.pop(id(self), None) is not None and not here:
+            _on_thread.pop(self._thread, None)
+
     def __del__(self) -> None:
         # A meter dropped without a stop must not make every later one share.
-        _running.pop(id(self), None)
+        if id(self) in _running:
+            self._leave()
 
 
 def max_rss_bytes() -> int:
@@ -162,7 +180,7 @@ class _OwnFiles:
         self._status = _opened(folder / "status")
         self._io = _opened(folder / "io")
         self._threads = folder / "task"
-        self._schedules: dict[int, Descriptor | None] = {}
+        self._schedules: dict[int, Descriptor] = {}
 
     def memory(self) -> tuple[int | None, int | None]:
         """Resident memory now, and the most there ever was.
@@ -195,10 +213,12 @@ class _OwnFiles:
         """How long this thread has been ready and waited for a CPU, so far; None where nobody tells."""
         thread = get_native_id()
         schedule = self._schedules.get(thread)
-        if schedule is None and thread not in self._schedules:
+        if schedule is None:
             if len(self._schedules) >= MAX_THREADS:
-                self._schedules.pop(next(iter(self._schedules)), None)
-            schedule = self._schedules[thread] = _opened(self._threads / str(thread) / "schedstat")
+                self._schedules = {}  # another thread may be in the middle of it: it keeps what it has
+            schedule = _opened(self._threads / str(thread) / "schedstat")
+            if schedule is not None:
+                self._schedules[thread] = schedule
         if schedule is None:
             return None
         try:
@@ -222,6 +242,7 @@ def _opened(path: Path) -> Descriptor | None:
 
 _lock = threads.Lock()
 _running: dict[int, ref[UsageMeter]] = {}
+_on_thread: dict[int, dict[int, ref[UsageMeter]]] = {}
 _files: dict[Path, _OwnFiles] = {}
 
 
@@ -242,6 +263,7 @@ def _start_afresh() -> None:
     global _lock
     _lock = threads.Lock()
     _running.clear()
+    _on_thread.clear()
     _files.clear()
 
 

@@ -296,7 +296,7 @@ def wall_time_text(report: Report) -> str | None:
     limit = ("" if verdict.failed else "Nothing stands out.") if verdict.kind == "none" else verdict.sentence
     first = clean(" ".join(one for one in (verdict.failed, limit, advice) if one))
     if path is None or not parts:
-        return None if report.run.duration_s is None else first
+        return None if report.run.duration_s is None and not verdict.failed else first
     told = [part for part in parts[:NAMED_PARTS] if part.share >= LEAST_SHARE]
     so_far = " so far" if report.run.status == "running" else ""
     took = path.wall_s if report.run.duration_s is None else report.run.duration_s

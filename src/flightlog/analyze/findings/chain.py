@@ -19,8 +19,8 @@ def dependency_chain(facts: FindingFacts) -> Iterable[Finding]:
     if path is None or chained is None or chained.tasks < 3 or chained.seconds < LEAST_SHARE * path.wall_s:
         return
     workers = facts.shares.workers if facts.shares is not None else 0
-    if chained.running > max(1.5, 0.5 * workers):
-        return
+    if chained.running > 1.5 or chained.waiting > 0.2:
+        return  # others ran beside it, or could have
     share = chained.seconds / path.wall_s
     had = f" on {plural(workers, 'worker')}" if workers > 1 else ""
     yield facts.finding(

@@ -42,6 +42,7 @@ SELECT count(*) FILTER (interpreter_wait_s >= $least) / count(*) AS contended, m
 FROM resources WHERE interpreter_wait_s IS NOT NULL GROUP BY host, pid ORDER BY contended DESC, 2 DESC LIMIT 1
 """
 """Of the process whose threads waited most often."""
+_HOSTS = "SELECT DISTINCT host FROM worker_facts WHERE executed > 0 AND host IS NOT NULL"
 _USABLE = "SELECT max(cpus) FROM resources WHERE scope = 'worker'"
 
 
@@ -58,10 +59,10 @@ class CpuTime(NamedTuple):
     workers: int
 
     @property
-    def slowdown(self) -> float:
-        """How much longer tasks took for waiting."""
+    def slowdown(self) -> float | None:
+        """How many times as long tasks took for waiting; None where they did next to nothing else."""
         left = self.ran_s - self.waited_s
-        return self.ran_s / left if left > 0 else 1.0
+        return self.ran_s / left if left > 0.01 * self.ran_s else None
 
 
 def cpu_time(facts: FindingFacts) -> CpuTime | None:
@@ -92,7 +93,10 @@ def waiting_for_cpu(facts: FindingFacts) -> Iterable[Finding]:
     }
     threads = spent.all_threads_s > 1.5 * spent.on_cpu_s
     kind = "oversubscription"
-    if cores is not None and cores.are_others:
+    if cores is None:
+        kind, why = "cpu_wait", "this run and others on its machines wanted more cores than there were"
+        advice = "more cores, or machines that are idle"
+    elif cores.are_others:
         kind, why = (
             "busy_machine",
             (
@@ -104,7 +108,7 @@ def waiting_for_cpu(facts: FindingFacts) -> Iterable[Finding]:
     elif threads:
         why = "they had more threads than there were cores"
         advice = "fewer threads in each task (OMP_NUM_THREADS), or more cores"
-    elif cores is not None and spent.workers > cores.usable:
+    elif spent.workers > cores.usable:
         why = f"{plural(spent.workers, 'worker')} shared {format_count(cores.usable)} cores"
         advice = (
             f"{plural(int(cores.usable), 'worker')}: they finish as soon, with less memory; or more cores"
@@ -112,11 +116,13 @@ def waiting_for_cpu(facts: FindingFacts) -> Iterable[Finding]:
     else:
         why, advice = "there were too few cores for all that ran", "more cores, or a machine that is idle"
     node = facts.summary.resources.node
+    slower = spent.slowdown
+    longer = "" if slower is None else f" (they took {slower:.1f} times as long as without)"
     yield facts.finding(
         kind,
         spent.waited_s,
-        f"{cost_text(facts, spent.waited_s)} went to tasks waiting for a CPU (they took {spent.slowdown:.1f} "
-        f"times as long as without), because {why}; try {advice}.",
+        f"{cost_text(facts, spent.waited_s)} went to tasks waiting for a CPU{longer}, because {why}; try "
+        f"{advice}.",
         evidence,
         where=list(node.hosts[:3]) if node is not None else [],
     )
@@ -138,9 +144,14 @@ class Cores(NamedTuple):
 
 
 def _cores(facts: FindingFacts) -> Cores | None:
-    """None where that is unknown, or where there were several machines."""
+    """None where that is unknown, where there were several machines, or where several trees of processes were
+    sampled, which may hold each other.
+    """
     node, process = facts.summary.resources.node, facts.summary.resources.process
-    if node is None or process is None or len(node.hosts) != 1:
+    if node is None or process is None or len(node.hosts) != 1 or process.trees != 1:
+        return None
+    elsewhere = facts.tables.execute(_HOSTS).fetchall()
+    if any(host != node.hosts[0] for (host,) in elsewhere):
         return None
     there, busy, own = node.cpus, node.cpu_percent.mean, process.cpu_cores.mean
     if not there or busy is None or own is None:
@@ -160,7 +171,7 @@ def interpreter_lock(facts: FindingFacts) -> Iterable[Finding]:
         return
     median = probed[1]
     cores, at_once = cpu / wall, ran / wall
-    if cores > 1.3 or blocked < 0.2 * seconds(int(ran)) or cores < 0.5:
+    if not 0.85 <= cores <= 1.3 or blocked < 0.2 * seconds(int(ran)):
         return  # they compute outside of the interpreter, or mostly wait for something else
     there = facts.summary.resources.node.cpus if facts.summary.resources.node is not None else None
     many = f" of {format_count(there)}" if there else ""
@@ -192,7 +203,8 @@ def throttling(facts: FindingFacts) -> Iterable[Finding]:
 
 def share_text(spent: CpuTime) -> str:
     """`98% of their time on a CPU`: what completed tasks did, in words."""
-    return f"{format_percent(min(1.0, spent.on_cpu_s / spent.ran_s))} of their time on a CPU"
+    used = max(spent.on_cpu_s, spent.all_threads_s)
+    return f"{format_percent(min(1.0, used / spent.ran_s))} of their time on a CPU"
 
 
 SYMPTOMS = (interpreter_lock, waiting_for_cpu, throttling)

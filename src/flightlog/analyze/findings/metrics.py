@@ -10,7 +10,7 @@ from flightlog.core.text import plural
 _NOT_FINITE = """
 WITH ordered AS (
     SELECT name, nonfinite, step, "timestamp" AS moment, writer, seq,
-        max(CASE WHEN nonfinite IS NULL THEN row(moment, writer, seq) END) OVER (PARTITION BY name)
+        max(CASE WHEN nonfinite IS NULL THEN row(moment, writer, seq) END) OVER (PARTITION BY name, writer)
             AS last_number
     FROM metrics WHERE event = 'metric'
 ), since AS (
@@ -18,29 +18,37 @@ WITH ordered AS (
 )
 SELECT name, arg_min(nonfinite, row(moment, writer, seq)) FILTER (at_the_end AND nonfinite IS NOT NULL),
     arg_min(step, row(moment, writer, seq)) FILTER (at_the_end AND nonfinite IS NOT NULL),
-    count(*) FILTER (at_the_end AND nonfinite IS NOT NULL) AS odd, count(*) FILTER (NOT at_the_end)
-FROM since GROUP BY name HAVING odd >= $enough ORDER BY min(moment) FILTER (at_the_end), name
+    count(*) FILTER (at_the_end AND nonfinite IS NOT NULL) AS odd, count(*) FILTER (NOT at_the_end) AS numbers
+FROM since GROUP BY name, writer
+HAVING odd >= $enough AND odd >= $share * count(*) AND (numbers > 0 OR bool_or(lower(nonfinite) = 'nan'))
+ORDER BY min(moment) FILTER (at_the_end), name, writer
 """
 ENOUGH = 3
 """How many values in a row, up to the last, must be no numbers; fewer may be one odd batch."""
+SHARE = 0.2
+"""Of all values of the metric; fewer may be one of many trials that diverged."""
 _WORDS = {"nan": "NaN", "inf": "infinite", "-inf": "negative and infinite"}
 
 
 def not_finite(facts: FindingFacts) -> Iterable[Finding]:
     """Metrics that became NaN or infinite, and stayed so to the end."""
-    rows = facts.tables.execute(_NOT_FINITE, {"enough": ENOUGH}).fetchall()
+    rows = facts.tables.execute(_NOT_FINITE, {"enough": ENOUGH, "share": SHARE}).fetchall()
     if not rows:
         return
     name, kind, step, odd, before = rows[0]
     what = _WORDS.get(str(kind).strip('"').lower(), str(kind))
     others = f" (and {plural(len(rows) - 1, 'other metric')})" if len(rows) > 1 else ""
     where = f"from step {step:,} on" if step is not None and before else f"in its last {odd:,} values"
-    said = f"has been {what} {where}" if before else f"was {what} in all of its {plural(odd, 'value')}"
+    said = (
+        f"has been {what} {where}, because the computation diverged there"
+        if before
+        else f"was {what} in all of its {plural(odd, 'value')}"
+    )
     yield facts.finding(
         "not_finite",
         None,
-        f"{name}{others} {said}, because the computation diverged there; try a look at "
-        f"{'that step' if step is not None else 'what it is computed from'}: all that follows is lost.",
+        f"{name}{others} {said}; try a look at "
+        f"{'that step' if step is not None and before else 'what it is computed from'}.",
         {"metric": name, "step": step, "not_finite": odd, "numbers_before": before},
         where=[row[0] for row in rows[:3]],
     )

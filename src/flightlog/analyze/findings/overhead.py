@@ -16,9 +16,11 @@ def handover(facts: FindingFacts) -> Iterable[Finding]:
     if facts.shares is None or facts.shares.basis != "workers":
         return
     whole = facts.shares.whole
-    if not matters(facts, whole.scheduler_s) or not whole.attempts or moved(facts).holds_up:
+    data = moved(facts)
+    lost = max(0.0, whole.scheduler_s - data.imports_s)
+    if not matters(facts, lost) or not whole.attempts or data.holds_up:
         return
-    each = whole.scheduler_s / whole.attempts
+    each = lost / whole.attempts
     median = facts.summary.tasks.duration_s.p50
     short = median is not None and median < 20 * each
     usual = f", and half of all tasks take {format_duration(median)} or less" if median is not None else ""
@@ -27,8 +29,8 @@ def handover(facts: FindingFacts) -> Iterable[Finding]:
     )
     yield facts.finding(
         "handover",
-        whole.scheduler_s,
-        f"{cost_text(facts, whole.scheduler_s)} went to scheduling overhead, because "
+        lost,
+        f"{cost_text(facts, lost)} went to scheduling overhead, because "
         f"dispatch latency was {format_duration(each)} on average{usual}; try {advice}.",
         {"handover_s": each, "attempts": whole.attempts, "median_task_s": median},
     )
@@ -57,13 +59,16 @@ def cold_starts(facts: FindingFacts) -> Iterable[Finding]:
     start_up = facts.shares.whole.startup_s
     row = facts.tables.execute(_FIRST, {"enough": ENOUGH}).fetchone()
     slow, beyond = (int(row[0]), seconds(round(row[1]))) if row is not None else (0, 0.0)
-    lost = start_up + beyond
+    imports = moved(facts).imports_s
+    lost = start_up + beyond + imports
     if not matters(facts, lost):
         return
     workers = facts.shares.workers
     each = f"each of {plural(workers, 'worker')} took {format_duration(start_up / workers)} to start"
     first = f"{plural(slow, 'first task')} took {format_duration(beyond)} longer than usual"
     reasons = [each] * bool(start_up) + [first] * bool(slow)
+    if imports >= 0.1 * lost:
+        reasons.append(f"importing what tasks need took {format_duration(imports)}")
     yield facts.finding(
         "cold_starts",
         lost,
@@ -92,7 +97,9 @@ MOVING = 0.3
 
 _MOVED = """
 SELECT task, count(*), coalesce(sum(call_bytes), 0), coalesce(sum(result_bytes), 0),
-    coalesce(sum(in_ns(serialize_s)), 0), count(result_bytes)
+    coalesce(sum(in_ns(serialize_s)) FILTER (greatest(call_bytes, result_bytes) >= $sizable), 0),
+    count(result_bytes),
+    coalesce(sum(in_ns(serialize_s)) FILTER (coalesce(greatest(call_bytes, result_bytes), 0) < $sizable), 0)
 FROM attempt_intervals WHERE state = 'completed' GROUP BY task
 ORDER BY coalesce(sum(call_bytes), 0) + coalesce(sum(result_bytes), 0) DESC, task
 """
@@ -110,7 +117,9 @@ class Moved(NamedTuple):
     bytes: int
     """Of all names."""
     serialize_s: float
-    """What workers took to read calls and to write results."""
+    """What workers took to read calls and to write results, where these are sizable."""
+    imports_s: float
+    """What they took to read small calls: importing the modules that these need."""
     latency_s: float
     """Dispatch latency that is data on its way."""
 
@@ -122,15 +131,23 @@ class Moved(NamedTuple):
 
 def moved(facts: FindingFacts) -> Moved:
     """The data that completed tasks took and gave."""
-    rows = facts.tables.execute(_MOVED).fetchall()
-    task, attempts, calls, results, _, known = rows[0] if rows else ("", 0, 0, 0, 0, 0)
+    rows = facts.tables.execute(_MOVED, {"sizable": SIZABLE_BYTES}).fetchall()
+    task, attempts, calls, results, _, known, _ = rows[0] if rows else ("", 0, 0, 0, 0, 0, 0)
     size = sum(int(row[2]) + int(row[3]) for row in rows)
     latency = facts.shares.whole.scheduler_s if facts.shares is not None else 0.0
     serialize_s = seconds(sum(int(row[4]) for row in rows))
     sizable = size >= SIZABLE_BYTES * sum(row[1] for row in rows)
     moving = sizable and max(size / BYTES_PER_S, STEPS * serialize_s) >= MOVING * latency
     return Moved(
-        task, attempts, int(calls), int(results), known, size, serialize_s, latency if moving else 0.0
+        task=task,
+        attempts=attempts,
+        calls_bytes=int(calls),
+        results_bytes=int(results),
+        results=known,
+        bytes=size,
+        serialize_s=serialize_s,
+        imports_s=seconds(sum(int(row[6]) for row in rows)),
+        latency_s=latency if moving else 0.0,
     )
 
 
@@ -140,7 +157,8 @@ def serialization(facts: FindingFacts) -> Iterable[Finding]:
     """
     found = moved(facts)
     told = facts.shares.whole.transfer_s if facts.shares is not None else None
-    lost = (told or 0.0) + found.serialize_s + found.latency_s
+    # Calls are read before a task begins: that is part of the latency.
+    lost = min(facts.total_s, (told or 0.0) + max(found.serialize_s, found.latency_s))
     large = [
         f"{format_bytes(size / number)} of {what}"
         for what, size, number in (

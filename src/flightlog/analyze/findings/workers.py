@@ -18,18 +18,21 @@ _SLOW = f"""
 WITH each AS (
     SELECT task, worker, count(*) AS tasks, median(stopped - began) AS usual,
         quantile_cont(stopped - began, 0.25) AS low, quantile_cont(stopped - began, 0.75) AS high,
-        sum(stopped - began) AS ns
+        sum(stopped - began) AS ns, min(began) AS since, max(stopped) AS until
     FROM attempt_intervals WHERE state = 'completed' AND worker IS NOT NULL AND began IS NOT NULL
     GROUP BY task, worker HAVING count(*) >= {EACH}
 ), fast AS ( -- what the faster workers take: no single one, which chance may favour
-    SELECT task, quantile_disc(usual, 0.25) AS usual, max(high) FILTER (rank <= 0.5) AS high FROM (
+    SELECT task, quantile_disc(usual, 0.25) AS usual, max(high) FILTER (rank <= 0.5) AS high,
+        min(since) FILTER (rank <= 0.5) AS since, max(until) FILTER (rank <= 0.5) AS until FROM (
         SELECT *, percent_rank() OVER (PARTITION BY task ORDER BY usual) AS rank FROM each
     ) GROUP BY task HAVING count(*) > 1
 ), slow AS (
     SELECT each.worker, each.task, each.tasks, each.usual / nullif(fast.usual, 0) AS times,
         greatest(0, each.ns - each.tasks * fast.usual) AS lost, fast.usual
     FROM each JOIN fast USING (task)
-    WHERE each.usual >= {SLOWER} * fast.usual AND each.low > least(fast.high, {SLOWER} * fast.usual)
+    WHERE fast.usual > 0 AND each.usual >= {SLOWER} * fast.usual
+        AND each.low > least(fast.high, {SLOWER} * fast.usual)
+        AND each.since < fast.until AND each.until > fast.since -- at the same time, and not on later workers
 )
 SELECT worker, sum(tasks), sum(lost) AS lost, arg_max(times, lost), arg_max(task, lost), arg_max(usual, lost)
 FROM slow GROUP BY worker ORDER BY lost DESC, worker
@@ -48,9 +51,11 @@ def slow_workers(facts: FindingFacts) -> Iterable[Finding]:
         return
     _, _, _, times, task, usual = found[0]
     names = [row[0] for row in found]
-    hosts = sorted({name.partition(":")[0] for name in names})
     which = f"{', '.join(names[:3])}{' and more' if len(names) > 3 else ''}"
-    on = f" (all on {hosts[0]})" if len(hosts) == 1 and len(_hosts(facts)) > 1 else ""
+    hosts = dict(facts.tables.execute("SELECT worker, host FROM worker_facts").fetchall())
+    slow_hosts = {hosts.get(name) for name in names}
+    there = len(set(hosts.values())) > 1 and len(slow_hosts) == 1 and None not in slow_hosts
+    on = f" (all on {hosts[names[0]]})" if there else ""
     yield facts.finding(
         "slow_workers",
         lost,
@@ -63,26 +68,25 @@ def slow_workers(facts: FindingFacts) -> Iterable[Finding]:
     )
 
 
-def _hosts(facts: FindingFacts) -> set[str]:
-    return {name.partition(":")[0] for name in (facts.shares.by_worker if facts.shares is not None else ())}
-
-
 GROWTH_BYTES, GROWTH_SHARE = 100e6, 0.5
 """Memory that a worker must gain, in all and against what it began with, to be said to grow."""
 
 _GROWTH = """
-WITH numbered AS (
-    SELECT worker, task, rss_before_bytes AS bytes,
-        row_number() OVER (PARTITION BY worker ORDER BY began, task_id) AS n
+WITH found AS ( -- threads of one process have its memory together
+    SELECT CASE WHEN cpu_scope = 'thread' THEN 'the process' ELSE worker END AS worker, task, task_id, began,
+        rss_before_bytes AS bytes
     FROM attempt_intervals
     WHERE rss_before_bytes IS NOT NULL AND worker IS NOT NULL AND began IS NOT NULL
+), numbered AS (
+    SELECT *, row_number() OVER (PARTITION BY worker, task ORDER BY began, task_id) AS n FROM found
 ), steps AS ( -- without the first: it comes before what every task needs is loaded
-    SELECT *, bytes - lag(bytes) OVER (PARTITION BY worker ORDER BY n) AS gained FROM numbered WHERE n > 1
+    SELECT *, bytes - lag(bytes) OVER (PARTITION BY worker, task ORDER BY n) AS gained FROM numbered
+    WHERE n > 1
 )
 SELECT worker, count(*) AS tasks, regr_slope(bytes, n) AS slope, corr(bytes, n) AS fit, min(bytes),
     max(bytes), arg_max(task, n),
     avg(CASE WHEN gained > 0 THEN 1.0 ELSE 0.0 END) FILTER (gained IS NOT NULL) AS rising
-FROM steps GROUP BY worker HAVING count(*) >= $enough ORDER BY slope DESC, worker
+FROM steps GROUP BY worker, task HAVING count(*) >= $enough ORDER BY slope DESC, worker
 """
 
 

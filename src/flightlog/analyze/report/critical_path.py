@@ -91,6 +91,8 @@ class ChainedTasks(Struct, frozen=True, kw_only=True):
     seconds: float
     running: float
     """How many tasks ran at once meanwhile, on average."""
+    waiting: float
+    """How many tasks were ready to run and waited for a worker meanwhile, on average."""
 
 
 def critical_path(
@@ -139,8 +141,9 @@ def critical_path(
 
 _BESIDE = """
 WITH windows AS (SELECT unnest($1::BIGINT[]) AS since, unnest($2::BIGINT[]) AS until)
-SELECT sum(least(stopped, until) - greatest(began, since))
-FROM attempt_intervals JOIN windows ON began < until AND stopped > since
+SELECT sum(greatest(0, least(stopped, until) - greatest(began, since))),
+    sum(greatest(0, least(began, until) - greatest(coalesce(waits, began), since)))
+FROM attempt_intervals JOIN windows ON coalesce(waits, began) < until AND stopped > since
 """
 
 
@@ -156,9 +159,11 @@ def _chained(tables: RunTables, links: Sequence[tuple[int, int]]) -> ChainedTask
         else:
             windows.append([began, stopped])
     row = tables.execute(_BESIDE, [[one[0] for one in windows], [one[1] for one in windows]]).fetchone()
-    ran = int(row[0]) if row is not None and row[0] is not None else lasted
+    ran, waited = (int(row[0]), int(row[1] or 0)) if row is not None and row[0] is not None else (lasted, 0)
     within = sum(until - since for since, until in windows)
-    return ChainedTasks(tasks=len(links), seconds=seconds(lasted), running=ran / within)
+    return ChainedTasks(
+        tasks=len(links), seconds=seconds(lasted), running=ran / within, waiting=waited / within
+    )
 
 
 def _parts(steps: Sequence[ChainStep], wall: int) -> list[PathPart]:

@@ -22,15 +22,15 @@ LEAST = 0.1
 """What could save less than this part of the wall time limits nothing."""
 FIRST = ("not_finite", "device_memory", "memory_pressure", "stuck_tasks")
 """What comes before all that is only slow: results that are worthless, or work that does not go on."""
-SIGNS = frozenset({"limit_peak_share", "host_peak_share"})
-"""What shows that memory was nearly full, and not that anything came of it."""
 WHOLE = ("not_finite", "memory_growth", "device_memory")
 """What is no matter of time: their sentences are the verdict."""
 LEAK = 0.3
 """Memory that grows with each task counts as much as a loss of this part of the time: sooner or later it ends
 the run."""
+LOADED = 0.25
+"""The part of the wall time that loading must take to be named, if nothing takes more."""
 LOADING = re.compile(
-    r"(^|[._\- ])(data|load\w*|read\w*|fetch\w*|download\w*|input|io|dataloader|prefetch\w*)([._\- ]|$)"
+    r"(^|[._\-/ ])(load|loading|loader|dataloader|read|reading|fetch|fetching|download|prefetch)($|[._\-/ ])"
 )
 """Names of spans that tell of loading data."""
 
@@ -38,6 +38,7 @@ LIMITS = {
     "busy_machine": "other programs on this machine",
     "cache_misses": "needless cache misses",
     "cold_starts": "worker start-up",
+    "cpu_wait": "too few cores",
     "dependency_chain": "a chain of tasks that depend on each other",
     "device_memory": "memory of a device",
     "failed_work": "failed work",
@@ -77,19 +78,27 @@ def verdict_of(facts: FindingFacts, findings: Sequence[Finding]) -> ReportVerdic
     return replace(_limit(facts, findings), failed=_failed(facts))
 
 
+_LAST = """
+SELECT error_type, count(*) AS tasks FROM attempt_intervals WHERE state = 'failed' AND NOT retried
+GROUP BY error_type ORDER BY tasks DESC, error_type
+"""
+
+
 def _failed(facts: FindingFacts) -> str | None:
+    """How many tasks failed for good, and why most of them did; else that the run failed."""
     run, tasks, causes = facts.summary.run, facts.summary.tasks, facts.summary.failures.by_cause
-    cause = (
-        ": ".join(part for part in (causes[0].error_type, first_line(causes[0].message or "")) if part)
-        if causes
-        else ""
-    )
-    because = cause or first_line(run.error or "")
-    why = f", because of {because[:CAUSE]}" if because else ""
     if tasks.failed and tasks.submitted:
+        rows = facts.tables.execute(_LAST).fetchall()
+        kind, number = rows[0] if rows else (None, 0)
+        texts = [first_line(one.message or "") for one in causes if one.error_type == kind]
+        text = texts[0] if len(texts) == 1 else ""  # of several causes of one type none is said to be it
+        because = ": ".join(part for part in (kind, text) if part)
+        most = f" (most often, {number:,} times)" if len(rows) > 1 else ""
+        why = f", because of {because[:CAUSE]}{most}" if because else ""
         return f"{format_count(tasks.failed)} of {plural(tasks.submitted, 'task')} failed{why}."
     if run.status in {"failed", "crashed"}:
-        return f"The run {run.status}{why}."
+        because = first_line(run.error or "")[:CAUSE]
+        return f"The run {run.status}{f', because of {because}' if because else ''}."
     return None
 
 
@@ -98,7 +107,8 @@ def _limit(facts: FindingFacts, findings: Sequence[Finding]) -> ReportVerdict:
     if chosen is not None:
         what, advice = _parted(chosen.sentence)
         if chosen.kind not in WHOLE:
-            of = "the wall time" if chosen.share is None else "the workers' time"
+            workers = facts.shares is not None and facts.shares.basis == "workers"
+            of = "the workers' time" if chosen.share is not None and workers else "the wall time"
             size = f", {format_percent(chosen.limits)} of {of}" if chosen.limits else ""
             what = f"Limited most by {limit_name(chosen)}{size}."
         return ReportVerdict(kind=chosen.kind, sentence=what, advice=advice, share=chosen.limits)
@@ -112,11 +122,19 @@ def limit_name(finding: Finding) -> str:
     return LIMITS.get(finding.kind, finding.kind.replace("_", " "))
 
 
+def _is_grave(finding: Finding) -> bool:
+    """Whether it comes before all that is slow: memory that ran short does if processes were killed, or if it
+    cost much.
+    """
+    kills = bool(finding.evidence.get("oom_kills"))
+    return finding.kind != "memory_pressure" or kills or (finding.limits or 0.0) >= LEAST
+
+
 def _most(findings: Sequence[Finding]) -> Finding | None:
     """The finding that limits most; None where none is worth a first sentence."""
     for kind in FIRST:
         for one in findings:
-            if one.kind == kind and not SIGNS.issuperset(one.evidence):
+            if one.kind == kind and _is_grave(one):
                 return one
     weighed = [(LEAK if one.kind == "memory_growth" else one.limits or 0.0, one) for one in findings]
     weight, most = max(weighed, key=lambda pair: pair[0], default=(0.0, None))
@@ -130,6 +148,15 @@ def _parted(sentence: str) -> tuple[str, str | None]:
 
 
 def _nothing_recorded(facts: FindingFacts) -> ReportVerdict:
+    tasks = facts.summary.tasks
+    if tasks.submitted:
+        return ReportVerdict(
+            kind="unknown",
+            sentence="What limited this run is not known: of its "
+            f"{plural(tasks.submitted, 'task')} no start is on record.",
+            advice=None,
+            share=None,
+        )
     process = facts.summary.resources.process
     cores = process.cpu_cores.mean if process is not None else None
     used = f" It used {cores:.1f} cores on average." if cores is not None else ""
@@ -146,16 +173,16 @@ def _loading(path: CriticalPath | None) -> ReportVerdict | None:
     """Where most of the time of a program without tasks went to loading data."""
     if path is None or path.of != "spans":
         return None
-    for part in path.parts:
-        if part.share >= 0.25 and part.kind == "span" and LOADING.search(part.name.lower()):
-            return ReportVerdict(
-                kind="data_loading",
-                sentence=f"Limited most by loading data: {_part(part)} of the "
-                f"{format_duration(path.wall_s)} was {part.name}, {plural(part.links, 'time')}.",
-                advice="loading ahead, in the background or with more loading workers",
-                share=part.share,
-            )
-    return None
+    part = path.parts[0] if path.parts else None
+    if part is None or part.share < LOADED or part.kind != "span" or not LOADING.search(part.name.lower()):
+        return None
+    return ReportVerdict(
+        kind="data_loading",
+        sentence=f"Limited most by loading data: {_part(part)} of the {format_duration(path.wall_s)} was "
+        f"{part.name}, {plural(part.links, 'time')}.",
+        advice="loading ahead, in the background or with more loading workers",
+        share=part.share,
+    )
 
 
 def _nothing_wrong(facts: FindingFacts, findings: Sequence[Finding]) -> ReportVerdict:
@@ -167,6 +194,8 @@ def _nothing_wrong(facts: FindingFacts, findings: Sequence[Finding]) -> ReportVe
     spent = cpu_time(facts)
     if spent is not None and spent.ran_s:
         said.append(f"tasks spent {share_text(spent)}")
+    elif facts.summary.tasks.completed:
+        said.append("whether tasks waited for a CPU was not measured")
     small = max(findings, key=lambda one: one.limits or 0.0, default=None)
     if small is not None and small.limits:
         said.append(f"the largest loss was {limit_name(small)}, {format_percent(small.limits)}")
