@@ -32,7 +32,8 @@ WITH each AS (
     FROM each JOIN fast USING (task)
     WHERE fast.usual > 0 AND each.usual >= {SLOWER} * fast.usual
         AND each.low > least(fast.high, {SLOWER} * fast.usual)
-        AND each.since < fast.until AND each.until > fast.since -- at the same time, and not on later workers
+        AND least(each.until, fast.until) - greatest(each.since, fast.since)
+            >= 0.5 * (each.until - each.since) -- at the same time, and not on workers of later
 )
 SELECT worker, sum(tasks), sum(lost) AS lost, arg_max(times, lost), arg_max(task, lost), arg_max(usual, lost)
 FROM slow GROUP BY worker ORDER BY lost DESC, worker
