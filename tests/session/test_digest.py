@@ -445,6 +445,20 @@ def test_arrow_tables_count_by_their_columns_and_not_by_their_pieces():
     assert digest_value(pieces) == digest_value(tables[0])
 
 
+@pytest.mark.parametrize(
+    "content", [[0, 1, 2, 3], [None, 1, 2, None], ["a", "bc", None, "d"], [[0], [1, 2], [3], None], [True] * 4]
+)
+def test_a_slice_of_arrow_data_counts_as_what_it_holds_and_not_as_what_it_was_cut_from(content):
+    pa = pytest.importorskip("pyarrow")
+    long, short = pa.array(content * 1000), pa.array(content[1:3], pa.array(content).type)
+    assert digest_value(long.slice(1, 2)) == digest_value(short)
+    batch, small = pa.record_batch({"a": long}), pa.record_batch({"a": short})
+    assert digest_value(batch.slice(1, 2)) == digest_value(small)
+    table, little = pa.table({"a": long}), pa.table({"a": short})
+    assert digest_value(table.slice(1, 2)) == digest_value(little)
+    assert len({digest_value(one) for one in (long, short, batch, small, table, little)}) == 6
+
+
 def test_tensors_count_by_type_shape_and_content():
     torch = pytest.importorskip("torch")
     made = torch.arange(6.0).reshape(2, 3)

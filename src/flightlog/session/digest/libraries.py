@@ -150,10 +150,34 @@ def _series(out: Digester, series: Any) -> None:
 def _arrow(out: Digester, value: Any) -> bool:
     pa: Any = sys.modules["pyarrow"]
 
-    if not isinstance(value, pa.Table | pa.ChunkedArray):
+    # How it is cut into pieces is no content, nor is what it was cut from.
+    if isinstance(value, pa.Array):
+        take_apart(out, _own_buffers(pa, value))
+    elif isinstance(value, pa.RecordBatch):
+        out.text(b"T", label(type(value)))
+        take_apart(out, pa.Table.from_batches([value]))
+    elif isinstance(value, pa.Table):
+        take_apart(out, value)  # by its columns, which are chunked arrays
+    elif isinstance(value, pa.ChunkedArray):
+        combined = value.combine_chunks()
+        take_apart(out, _own_buffers(pa, combined) if isinstance(combined, pa.Array) else combined)
+    else:
         return False
-    take_apart(out, value.combine_chunks())  # how it is cut into pieces is no content
     return True
+
+
+def _own_buffers(pa: Any, array: Any) -> Any:
+    """The same content in buffers that hold nothing else, as a stream of Arrow's writes and reads them; the
+    array itself where Arrow cannot do that for its type.
+    """
+    try:
+        batch = pa.record_batch([pa.concat_arrays([array])], ["array"])
+        stream = pa.BufferOutputStream()
+        with pa.ipc.new_stream(stream, batch.schema) as writer:
+            writer.write_batch(batch)
+        return pa.ipc.open_stream(stream.getvalue()).read_next_batch().column(0)
+    except pa.ArrowException:
+        return array
 
 
 # --- PyTorch
