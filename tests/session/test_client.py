@@ -103,6 +103,20 @@ def test_gather_raises_as_soon_as_the_first_error_is_known_and_the_others_go_on(
     assert futures[1].result() == until
 
 
+def test_gather_raises_as_soon_as_a_task_is_cancelled_and_the_others_go_on(client, tmp_path):
+    until = str(tmp_path / "until")
+    cancelled, other = client.map(work.wait_for, [str(tmp_path / "never"), until])
+    threading.Timer(0.2, cancelled.cancel).start()
+    late = threading.Timer(5, Path(until).touch)  # where gather waits for the other one
+    late.start()
+    with pytest.raises(standard.CancelledError):
+        client.gather([cancelled, other])
+    late.cancel()
+    assert not other.done()
+    Path(until).touch()
+    assert other.result() == until
+
+
 def test_gather_of_nothing_is_nothing_and_one_future_may_stand_twice(client):
     future = client.submit(work.add, 1)
     assert (client.gather([]), client.gather([future, future])) == ([], [2, 2])

@@ -35,7 +35,7 @@ from flightlog.record.span import current, current_span, find_parent
 from flightlog.record.values import clean
 from flightlog.samplers.usage import own_peak_rss_bytes
 from flightlog.session.call_wrapper import as_sent, call_around
-from flightlog.session.futures import TaskFuture, pack
+from flightlog.session.futures import TaskFuture, pack, wait_together
 from flightlog.session.progress import shown
 from flightlog.session.task import Task
 from flightlog.session.task_options import TaskDefaults, TaskOptions, TaskRequest
@@ -186,9 +186,7 @@ class Client:
         awaited = _checked(futures)
         results: list[Any] = []
         with shown(lambda: self._tracker.counts, self._progress, self.eta):
-            # All at once: whoever waits for one after the other is woken at each.
-            if not any(future.cancelled() for future in awaited):
-                standard.wait(awaited, return_when=standard.FIRST_EXCEPTION)
+            wait_together(awaited)
             for future in awaited:
                 try:
                     results.append(future.result())

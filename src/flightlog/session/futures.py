@@ -82,6 +82,29 @@ class TaskFuture(Displayed, Future[Any]):
         return f"<future of {self.task}>"  # as an argument it is recorded so: the same in every run
 
 
+def wait_together(futures: Sequence[Future[Any]]) -> None:
+    """Wait until all are done, or one of them without a result: it failed, or was cancelled.
+
+    Whoever waits for one after the other is woken at each. `concurrent.futures.wait` does not return for one
+    that is cancelled.
+    """
+    over = threading.Event()
+    left = len(futures)
+    lock = threading.Lock()
+
+    def ended(future: Future[Any]) -> None:
+        nonlocal left
+        with lock:
+            left -= 1
+        if left == 0 or future.cancelled() or future.exception(0) is not None:
+            over.set()
+
+    for future in futures:
+        future.add_done_callback(ended)
+    if futures:
+        over.wait()
+
+
 class Packed(Struct):
     """A call as bytes, and the tasks whose results it needs."""
 
