@@ -235,7 +235,7 @@ def open_mirror(
 ) -> Mirror:
     """The mirror of an address: the one in `known`, by its folder, or a new one, which is put there.
 
-    Raises `UsageError` and `MissingExtra` as `Remote.open`, and `RemoteError` where no copies can be state.
+    Raises `UsageError` and `MissingExtra` as `Remote.open`, and `RemoteError` where no copies can be kept.
     """
     known = {} if known is None else known
     settings = settings or read_settings()
