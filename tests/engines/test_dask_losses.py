@@ -189,6 +189,7 @@ def test_a_worker_that_is_retired_while_it_executes_loses_its_attempt_and_nothin
             assert reported.outcome(after).worker != worker
         engine.close(0.0)
     assert (outcome.end, outcome.worker) == ("lost", worker)
+    assert outcome.reason == "Dask: retire-workers (it was retired)"
     assert [report.kind for report in reported.of(work)] == ["queued", "started", "ended"]
 
 

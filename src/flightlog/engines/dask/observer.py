@@ -39,6 +39,8 @@ STEP_S = 6.0
 IDLE_S = 0.25
 DEATH_S = 5.0
 """How long attempts that went with a worker wait for what its nanny has to say of its end."""
+GONE_S = 2 * FLUSH_S
+"""How long those of a worker without a nanny wait for what the scheduler has to say of it."""
 _OF_ATTEMPTS = frozenset({m.LOST, m.GONE, m.REFUSED, m.RESTART})
 _OF_TASKS = frozenset({m.SUBMITTED, m.QUEUED, m.ASSIGNED, m.DONE})
 """The messages that make up almost all of the traffic, and are about tasks alone."""
@@ -319,7 +321,7 @@ class ClusterObserver:
             self._heard_of_attempts(m.LOST, worker, self._lost.pop(worker), death, at_ns)
             return ()
 
-        self._workers.defer(worker, tell, DEATH_S if has_nanny else 0.0)
+        self._workers.defer(worker, tell, DEATH_S if has_nanny else GONE_S)
 
     def _late_requests(self) -> Iterable[Event]:
         """Results that were asked for again after their task had ended."""
