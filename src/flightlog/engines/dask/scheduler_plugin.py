@@ -386,7 +386,7 @@ class EngineWatch(SchedulerWatch):
             self._places[key] = self._scheduler.tasks[key].processing_on
         elif finish == "erred":
             place = self._places.pop(key, None)
-            killed = facts.get("worker") is not None and not facts.get("startstops")
+            killed = facts.get("worker") is not None and "startstops" not in facts
             self._tell_lost(key, place if killed else None)
         elif finish == "released" and start in {"processing", "memory"}:
             place, task = self._places.pop(key, None), self._scheduler.tasks.get(key)
