@@ -34,6 +34,9 @@ log = logging.getLogger("flightlog")
 
 LATE_S = 3.0
 """How long the last parcels may take when watching ends."""
+SETTLE_S = 10.0
+"""How long an engine's workers that do not see the run directory may take to send what they have recorded, and
+that to be written."""
 STEP_S = 6.0
 """How long each step of ending may take: a worker may hang, or be out of reach."""
 IDLE_S = 0.25
@@ -78,6 +81,7 @@ class ClusterObserver:
         run_path: str | None = None,
     ) -> None:
         self._client, self._emit, self._engine, self._heard_of_attempts = client, emit, engine, heard
+        self._late_s = LATE_S if engine is None else SETTLE_S
         token = engine or os.urandom(4).hex()
         self.name = watch_name(token)
         _, down, parcels = topics(self.name)
@@ -131,6 +135,7 @@ class ClusterObserver:
                 sync(client.loop, self._install)
             except Exception as error:
                 if engine is not None:
+                    self._finish("")  # or its thread would wait for ever
                     raise
                 log.warning("the Dask cluster cannot be watched: %r", error)
 
@@ -157,14 +162,14 @@ class ClusterObserver:
             return self._stop(reason)
         try:
             if self._client.status == "running":
-                sync(self._client.loop, self._stop, reason, callback_timeout=3 * STEP_S + 3 * LATE_S)
+                sync(self._client.loop, self._stop, reason, callback_timeout=3 * STEP_S + 2 * LATE_S + self._late_s)
             else:
                 self._finish(reason)
         # The cluster may be gone, and the program ends as it would have.
         except Exception as error:  # noqa: BLE001
             log.debug("the plugins could not be removed: %r", error)
             self._finish(reason)
-        self.stopped.wait(LATE_S)
+        self.stopped.wait(self._late_s)
         return None
 
     # --- on the client's event loop
@@ -254,7 +259,7 @@ class ClusterObserver:
             self._emit(self._workers.end(time.time(), self._reason))
             self._emit(self._late_requests())
             if self._receiver is not None:
-                self._receiver.close(LATE_S)
+                self._receiver.close(self._late_s)
         except Exception:
             log.warning("the last that a Dask cluster told could not be recorded", exc_info=True)
         self.stopped.set()

@@ -35,7 +35,7 @@ from flightlog.engines.dask.attempt import (
     run_attempt,
 )
 from flightlog.engines.dask.cluster import Connection
-from flightlog.engines.dask.observer import ClusterObserver
+from flightlog.engines.dask.observer import SETTLE_S, ClusterObserver
 from flightlog.engines.dask.scheduler_plugin import OWN_PREFIX
 from flightlog.engines.dask.watched_workers import WorkerDeath
 from flightlog.engines.dispatcher import ClusterBackend, Dispatcher
@@ -68,8 +68,6 @@ LARGE_BYTES = 8_000_000
 """Dask warns of a little more than this in one message."""
 ANSWER_S = 5.0
 """How long a worker may take to answer."""
-SETTLE_S = 10.0
-"""How long workers that do not see the run directory may take to send what they have recorded."""
 
 
 class DaskCluster(ClusterBackend):
