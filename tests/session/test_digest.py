@@ -446,7 +446,8 @@ def test_arrow_tables_count_by_their_columns_and_not_by_their_pieces():
 
 
 @pytest.mark.parametrize(
-    "content", [[0, 1, 2, 3], [None, 1, 2, None], ["a", "bc", None, "d"], [[0], [1, 2], [3], None], [True] * 4]
+    "content",
+    [[0, 1, 2, 3], [None, 1, 2, None], ["a", "bc", None, "d"], [[0], [1, 2], [3], None], [True] * 4],
 )
 def test_a_slice_of_arrow_data_counts_as_what_it_holds_and_not_as_what_it_was_cut_from(content):
     pa = pytest.importorskip("pyarrow")

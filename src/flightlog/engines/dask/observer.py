@@ -35,8 +35,8 @@ log = logging.getLogger("flightlog")
 LATE_S = 3.0
 """How long the last parcels may take when watching ends."""
 SETTLE_S = 10.0
-"""How long an engine's workers that do not see the run directory may take to send what they have recorded, and
-that to be written."""
+"""How long an engine's workers that do not see the run directory may take to send what they have recorded,
+and that to be written."""
 STEP_S = 6.0
 """How long each step of ending may take: a worker may hang, or be out of reach."""
 IDLE_S = 0.25
@@ -162,7 +162,12 @@ class ClusterObserver:
             return self._stop(reason)
         try:
             if self._client.status == "running":
-                sync(self._client.loop, self._stop, reason, callback_timeout=3 * STEP_S + 2 * LATE_S + self._late_s)
+                sync(
+                    self._client.loop,
+                    self._stop,
+                    reason,
+                    callback_timeout=3 * STEP_S + 2 * LATE_S + self._late_s,
+                )
             else:
                 self._finish(reason)
         # The cluster may be gone, and the program ends as it would have.
