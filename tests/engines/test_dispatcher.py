@@ -5,13 +5,18 @@ fail are few, and nothing is waited for without end.
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from contextlib import contextmanager
+
+import pytest
 
 from flightlog.engines.attempts import TRIES
 from flightlog.engines.contract import Outcome
 from flightlog.engines.dispatcher import LAUNCHES, DispatchedWorker, Dispatcher
+from flightlog.engines.execute import Started
 from flightlog.events import WorkerLaunched, WorkerLost, WorkerRemoved
+from flightlog.record.clock import monotonic_ns
 from flightlog.testing.engines import Reported, make_work
 
 
@@ -124,6 +129,25 @@ def test_what_waits_while_a_worker_that_is_ended_holds_its_place_is_not_lost():
         dispatcher.loop.post(dispatcher.died, worker, -9)
         assert reported.outcome(second).end == "completed"
         assert reported.outcome(first).end == "cancelled"
+
+
+@pytest.mark.parametrize(("ends", "end"), [(True, "completed"), (False, "timed_out")])
+def test_an_attempt_whose_timeout_is_looked_at_late_has_a_second_to_be_heard_of(ends, end):
+    def stall(worker, attempt):
+        dispatcher.started(attempt, "here:1", Started("2026-05-20T03:52:00.000001Z", monotonic_ns(), None))
+        time.sleep(0.3)  # on the engine's thread
+        if ends:
+            done = (dispatcher.ended, attempt, Outcome(end="completed"))
+            threading.Timer(0.1, dispatcher.loop.post, done).start()
+        else:
+            worker.signal = lambda _deed: dispatcher.loop.post(dispatcher.died, worker, -15)
+
+    backend = FakeBackend()
+    backend.on_sent = stall
+    with running(backend) as (dispatcher, reported):
+        work = make_work(abs, 1, timeout_s=0.1)
+        dispatcher.submit(work)
+        assert reported.outcome(work).end == end
 
 
 def test_when_no_worker_can_be_launched_a_few_times_in_a_row_what_waits_is_lost(caplog):

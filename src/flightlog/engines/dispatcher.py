@@ -38,6 +38,10 @@ QUEUED = 2
 there in time."""
 WRITE_OFF_S = 5.0
 """A process that has not ended this long after SIGKILL hangs in the kernel, and is written off."""
+LATE_S = 0.05
+"""A timeout that is looked at later than this was held up, and so may be what the worker has said."""
+CATCH_UP_S = 1.0
+"""How long what was said may take to be heard then."""
 
 
 class DispatchedWorker:
@@ -94,6 +98,12 @@ class DispatchedWorker:
     def end_attempt(self, attempt: Attempt, why: str) -> None:
         """End one attempt alone, where it `schedules` them."""
         raise NotImplementedError
+
+    def asks_whether_over(self, attempt: Attempt) -> bool:  # noqa: ARG002 - for those that ask
+        """Whether it sees by itself to an attempt that seems to run over its time: it finds out whether that
+        still runs, and only then judges and ends it.
+        """
+        return False
 
     def hear(self, message: Frame) -> None:
         """It says something about itself: that it is ready, or whatever is between it and its backend."""
@@ -494,9 +504,15 @@ class Dispatcher:
         # way.
         self.review(worker)
 
-    def _time_out(self, attempt: Attempt) -> None:
-        worker, reason = attempt.holder, attempt.overrun
-        if not isinstance(worker, DispatchedWorker):
+    def _time_out(self, attempt: Attempt, held_up: bool = False) -> None:
+        worker, reason, timer = attempt.holder, attempt.overrun, attempt.timer
+        if not isinstance(worker, DispatchedWorker) or attempt.over:
+            return
+        if timer is not None and not held_up and time.monotonic() - timer.at > LATE_S:
+            # The program stalled: the attempt may have ended in time, and that is still to be heard.
+            attempt.timer = self.loop.later(CATCH_UP_S, partial(self._time_out, attempt, held_up=True))
+            return
+        if worker.asks_whether_over(attempt):
             return
         if worker.schedules or worker.slots == 1:
             if not self._backend.can_end(attempt):
