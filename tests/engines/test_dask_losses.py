@@ -4,6 +4,7 @@ same."""
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import json
 import os
 import signal
@@ -18,9 +19,10 @@ from distributed.deploy.cluster import Cluster
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.engines.dask.attempt import BeganFile, began_path, forget_began, read_began
+from flightlog.engines.dask.attempt import BeganFile, WorkerNotes, began_path, forget_began, read_began
 from flightlog.engines.dask.cluster import steady
 from flightlog.engines.dask.engine import DaskEngine
+from flightlog.engines.dask.pool import DaskCluster
 from flightlog.engines.execute import Started
 from flightlog.testing import tasks
 from flightlog.testing.engines import Reported, gate, make_work
@@ -191,6 +193,32 @@ def test_a_worker_that_is_retired_while_it_executes_loses_its_attempt_and_nothin
     assert (outcome.end, outcome.worker) == ("lost", worker)
     assert outcome.reason == "Dask: retire-workers (it was retired)"
     assert [report.kind for report in reported.of(work)] == ["queued", "started", "ended"]
+
+
+def test_a_task_that_ended_in_time_while_the_program_stalled_has_not_timed_out():
+    engine, reported = DaskEngine(n_workers=1, processes=True), Reported()
+    engine.start(None, reported)
+    try:
+        work = make_work(time.sleep, 0.2, timeout_s=1.0)
+        engine.submit(work)
+        reported.wait_started(work)
+        for _ in range(2):
+            ctypes.PyDLL(None).usleep(700_000)  # no other thread of the program gets its turn
+        assert reported.outcome(work).end == "completed"
+    finally:
+        engine.close(0.0)
+
+
+def test_what_is_to_be_ended_on_a_worker_that_is_asked_about_another_task_is_asked_for_next():
+    cluster, asked = DaskCluster(lambda: None, None, may_end=True, grace_s=0.0), []
+    cluster._soon = lambda _question, *about: asked.append(about)
+    cluster._roster.note(WorkerNotes("w", "here", 1, True, []), may_end=True)
+    cluster._be_rid_of("w", [1], "one")
+    cluster._be_rid_of("w", [2], "two")
+    assert asked == [("w", [1])]
+    cluster._on_answer("w", [1], ends=False)
+    assert asked == [("w", [1]), ("w", [2])]
+    assert cluster._roster.ended == {"w": "two"}
 
 
 class Listed:

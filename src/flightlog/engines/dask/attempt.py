@@ -148,6 +148,9 @@ class Station:
         self._to_begin: dict[int, None] = {}
         """Attempts whose thread has still to say that it began."""
         self._runs: dict[int, asyncio.Future[Outcome | None]] = {}
+        self._doomed: set[int] = set()
+        """Attempts that the process is ended for; nothing more is told of them."""
+        self._ending: asyncio.Task[None] | None = None
         # The observer's plugin samples this worker.
         self.recording = WorkerRecording(worker.address, UNSAMPLED, self._send_home)
 
@@ -165,6 +168,8 @@ class Station:
             outcome = await over  # cancelled when the worker closes: then it stays noted as begun
         finally:
             self._runs.pop(serial, None)
+        if serial in self._doomed:
+            await self._loop.create_future()  # the worker takes no other one before it is ended
         if self._began is not None:
             self._began.end(serial)
         if outcome is None:
@@ -176,9 +181,13 @@ class Station:
         self._flush_soon()
         return result if kept else None
 
-    def runs(self, serials: list[int]) -> bool:
-        """Whether one of these runs here."""
-        return not self._runs.keys().isdisjoint(serials)
+    def end_process(self, serials: list[int], grace_s: float) -> bool:
+        """Begin to end this process if one of these runs here; whether one does."""
+        running = [serial for serial in serials if serial in self._runs and not self._runs[serial].done()]
+        self._doomed.update(running)
+        if running and self._ending is None:
+            self._ending = self._loop.create_task(_end_this_process(grace_s))
+        return bool(running)
 
     def give_up(self, serials: list[int]) -> None:
         """Wait no more for these; nothing is told of them."""
@@ -258,13 +267,15 @@ async def leave(engine: str, timeout_s: float, dask_worker: Any = None) -> None:
 
 
 async def end_process(engine: str, serials: list[int], grace_s: float, dask_worker: Any = None) -> bool:
-    """End this worker process with the processes below it: those get SIGTERM, and SIGKILL after so many
+    """Have this worker process end with the processes below it: those get SIGTERM, and SIGKILL after so many
     seconds. False, and nothing is ended, where none of these attempts runs here any more.
     """
+    return station_of(dask_worker, engine).end_process(serials, grace_s)
+
+
+async def _end_this_process(grace_s: float) -> None:
     import signal
 
-    if not station_of(dask_worker, engine).runs(serials):
-        return False
     below = descendants()
     end_all(below, "terminate")
     by = time.monotonic() + grace_s
@@ -272,7 +283,6 @@ async def end_process(engine: str, serials: list[int], grace_s: float, dask_work
         await asyncio.sleep(0.02)
     end_all(below, "kill")
     os.kill(os.getpid(), signal.SIGKILL)
-    return True
 
 
 SLOTS = 256

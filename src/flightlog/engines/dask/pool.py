@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, cast
 
 import msgspec
@@ -68,6 +68,9 @@ LARGE_BYTES = 8_000_000
 """Dask warns of a little more than this in one message."""
 ANSWER_S = 5.0
 """How long a worker may take to answer."""
+SILENCE_S = 1.0
+"""Twice this is waited for a worker to say whether an attempt still runs; then it is taken to. Twice, for the
+program may have stalled the first time."""
 
 
 class DaskCluster(ClusterBackend):
@@ -104,6 +107,10 @@ class DaskCluster(ClusterBackend):
         self._futures: dict[int, Any] = {}
         """What Dask calls the attempts that it has, by their number."""
         self._running: dict[int, Attempt] = {}
+        self._overdue: dict[int, Attempt] = {}
+        """Attempts that seem to run over their time, by their number; their workers are asked."""
+        self._unwanted: dict[str, dict[int, str]] = {}
+        """Attempts to be ended on a worker that is being asked about others, and why."""
         self._spent: list[object] = []
         """Futures of attempts that are over: Dask forgets a task with the last reference to its future."""
         self._host = this_host()
@@ -189,6 +196,17 @@ class DaskCluster(ClusterBackend):
         if why != CLOSED:
             why = reason if end == "timed_out" else f"{attempt.work.task} was cancelled: {reason}"
             self._be_rid_of(worker, [attempt.serial], why)
+
+    def asks_whether_over(self, attempt: Attempt) -> bool:
+        """Where its process can be ended: that knows whether the attempt is over, and this may not have been
+        heard yet.
+        """
+        if attempt.worker is None or not self._roster.is_endable(attempt.worker):
+            return False
+        self._overdue[attempt.serial] = attempt
+        self._be_rid_of(attempt.worker, [attempt.serial], attempt.overrun)
+        self._loop.later(self._grace_s + 2 * ANSWER_S, partial(self._end_overdue, attempt))
+        return True
 
     def _send_batches(self) -> None:
         waiting, self._batch = deque(each for each in self._batch if not each.over), []
@@ -281,14 +299,40 @@ class DaskCluster(ClusterBackend):
         """
         if not self._roster.is_endable(worker):
             self._soon(self._give_up, worker, serials)
-        elif worker not in self._roster.ended:
+        elif worker in self._roster.ended:  # it is asked already, and may go on
+            self._unwanted.setdefault(worker, {}).update(dict.fromkeys(serials, why))
+        else:
             self._roster.ended[worker] = why
             self._soon(self._end_process, worker, serials)
+
+    def _on_answer(self, worker: str, serials: list[int], ends: bool) -> None:
+        """A worker that was asked to end if it runs one of these attempts does so, or goes on."""
+        unwanted = self._unwanted.pop(worker, {})
+        if ends:
+            for serial in (*serials, *unwanted):
+                if serial in self._overdue:
+                    self._end_overdue(self._overdue[serial])
+            return
+        for serial in serials:  # it had ended by itself; what became of it is on its way
+            self._overdue.pop(serial, None)
+        self._roster.ended.pop(worker, None)
+        for serial, why in unwanted.items():
+            self._be_rid_of(worker, [serial], why)
+
+    def _end_overdue(self, attempt: Attempt) -> None:
+        """Report an attempt that ran over its time, if it is not known to have ended."""
+        if attempt.serial in self._overdue:
+            self._judge_overdue(attempt)
+            self._lose(attempt, ExitReason(attempt.overrun))
+
+    def _judge_overdue(self, attempt: Attempt) -> None:
+        self._dispatcher.attempts.judge(attempt, "timed_out", attempt.overrun)
 
     def release(self, attempt: Attempt) -> None:
         """Dask has an attempt no more; it forgets the task with its future."""
         super().release(attempt)
         self._running.pop(attempt.serial, None)
+        self._overdue.pop(attempt.serial, None)
         if (future := self._futures.pop(attempt.serial, None)) is not None:
             self._spent.append(future)
             if len(self._spent) == 1:
@@ -352,6 +396,8 @@ class DaskCluster(ClusterBackend):
                 self.release(attempt)
                 self._dispatcher.attempts.put_back(attempt)  # its function was never called
                 continue
+            if attempt.serial in self._overdue and worker in self._roster.ended:
+                self._judge_overdue(attempt)
             attempt.worker, reason = worker, why.reason
             if attempt.begun is None and began is None:
                 reason = f"{reason}; whether the task had begun is not known"
@@ -404,17 +450,30 @@ class DaskCluster(ClusterBackend):
         does not listen and is still there then.
         """
         by = time.monotonic() + self._grace_s + ANSWER_S
+        asked = asyncio.ensure_future(self._ask_to_end(worker, serials))
+        for _ in range(2):
+            await asyncio.wait([asked], timeout=SILENCE_S)
+        ends = not asked.done() or asked.result()
+        self._loop.post(self._on_answer, worker, serials, ends)
+        if not ends:
+            return
+        await asyncio.sleep(max(0.0, by - time.monotonic()))
+        if asked.done() and not asked.result():  # an answer that came late
+            self._loop.post(self._on_answer, worker, serials, False)
+            return
+        asked.cancel()
         with suppress(Exception):
-            asked = self._client.run(
+            if worker in self._roster.ended and self._roster.is_there(worker):
+                await self._client.restart_workers([worker], timeout=ANSWER_S, raise_for_error=False)
+
+    async def _ask_to_end(self, worker: str, serials: list[int]) -> bool:
+        """Whether a worker ends its process, as far as it can still say so."""
+        with suppress(Exception):
+            answers = await self._client.run(
                 end_process, self.id, serials, self._grace_s, workers=[worker], on_error="ignore"
             )
-            if (await asyncio.wait_for(asked, by - time.monotonic())).get(worker) is False:
-                self._roster.ended.pop(worker, None)  # it had ended by itself
-                return
-        await asyncio.sleep(max(0.0, by - time.monotonic()))
-        with suppress(Exception):
-            if self._roster.is_there(worker):
-                await self._client.restart_workers([worker], timeout=ANSWER_S, raise_for_error=False)
+            return answers.get(worker) is not False
+        return True
 
     async def _fetch_result(self, attempt: Attempt, future: Any, outcome: Outcome) -> None:
         """Fetch a result that waits on its worker."""
@@ -468,7 +527,9 @@ class Roster:
         if not isinstance(event, WorkerLost | WorkerRemoved):
             self._homes[address] = (event.host, event.pid)
             self._ready[address] = time.monotonic()
-            self._departed.discard(address)
+            if address in self._departed:  # another one, at an address that was used before
+                self._departed.discard(address)
+                self.ended.pop(address, None)
             return event if self.opened is None else with_launch(event, self.opened)
         ready = self._ready.pop(address, None)
         self._departed.add(address)
