@@ -195,6 +195,35 @@ def test_a_worker_that_is_retired_while_it_executes_loses_its_attempt_and_nothin
     assert [report.kind for report in reported.of(work)] == ["queued", "started", "ended"]
 
 
+def test_a_worker_without_a_nanny_is_lost_for_the_reason_that_the_scheduler_knows():
+    with (
+        LocalCluster(n_workers=0, processes=False, protocol="tcp://", dashboard_address=":0") as cluster,
+        cluster.get_client() as client,
+    ):
+        command = [
+            "-m",
+            "distributed.cli.dask_worker",
+            cluster.scheduler_address,
+            "--no-nanny",
+            "--no-dashboard",
+        ]
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        worker = subprocess.Popen([sys.executable, *command], **quiet)
+        try:
+            client.wait_for_workers(1, timeout=30)
+            engine, reported = DaskEngine(address=cluster.scheduler_address), Reported()
+            engine.start(None, reported)
+            work = make_work(tasks.exit_process, 7)
+            engine.submit(work)
+            outcome = reported.outcome(work)
+            engine.close(0.0)
+        finally:
+            worker.kill()
+            worker.wait()
+    assert outcome.end == "lost"
+    assert outcome.reason.startswith("Dask: handle-worker-cleanup (its connection to the scheduler closed)")
+
+
 def test_a_task_that_ended_in_time_while_the_program_stalled_has_not_timed_out():
     engine, reported = DaskEngine(n_workers=1, processes=True), Reported()
     engine.start(None, reported)
