@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from hypothesis import strategies as st
 from flightlog.engines.dask.attempt import BeganFile, WorkerNotes, began_path, forget_began, read_began
 from flightlog.engines.dask.cluster import steady
 from flightlog.engines.dask.engine import DaskEngine
+from flightlog.engines.dask.observer import ClusterObserver
 from flightlog.engines.dask.pool import DaskCluster
 from flightlog.engines.execute import Started
 from flightlog.testing import tasks
@@ -222,6 +224,22 @@ def test_a_worker_without_a_nanny_is_lost_for_the_reason_that_the_scheduler_know
             worker.wait()
     assert outcome.end == "lost"
     assert outcome.reason.startswith("Dask: handle-worker-cleanup (its connection to the scheduler closed)")
+
+
+def test_a_cluster_that_cannot_be_watched_is_an_engines_error_and_leaves_no_thread():
+    async def refuse(*_plugin, **_options):
+        raise OSError("no plugins here")
+
+    before = set(threading.enumerate())
+    with LocalCluster(n_workers=0, processes=False, dashboard_address=":0") as cluster:
+        with cluster.get_client() as client:
+            client.register_plugin = refuse
+            with pytest.raises(OSError, match="no plugins here"):
+                ClusterObserver(client, list, engine="0a0b0c0d")
+    for thread in set(threading.enumerate()) - before:
+        if thread.name == "flightlog-dask":
+            thread.join(5.0)
+            assert not thread.is_alive()
 
 
 def test_a_task_that_ended_in_time_while_the_program_stalled_has_not_timed_out():

@@ -138,7 +138,7 @@ def test_what_dask_does_with_an_engines_attempts_is_told_at_once_and_never_dropp
     for key in keys:
         plugin.transition(key, "waiting", "processing", stimulus_id="s")
     plugin.transition(keys[0], "processing", "erred", worker="tcp://a")
-    plugin.transition(keys[1], "processing", "erred", worker="tcp://a", startstops=[{}])
+    plugin.transition(keys[1], "processing", "erred", worker="tcp://a", startstops=[])
     plugin.transition(keys[2], "processing", "released")
     plugin.transition(keys[3], "memory", "released")
     plugin.restart(scheduler)
