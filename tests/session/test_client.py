@@ -104,8 +104,8 @@ def test_gather_raises_as_soon_as_the_first_error_is_known_and_the_others_go_on(
 
 
 def test_gather_raises_as_soon_as_a_task_is_cancelled_and_the_others_go_on(client, tmp_path):
-    until = str(tmp_path / "until")
-    cancelled, other = client.map(work.wait_for, [str(tmp_path / "never"), until])
+    until, freed = str(tmp_path / "until"), tmp_path / "freed"
+    cancelled, other = client.map(work.wait_for, [str(freed), until])
     threading.Timer(0.2, cancelled.cancel).start()
     late = threading.Timer(5, Path(until).touch)  # where gather waits for the other one
     late.start()
@@ -115,6 +115,7 @@ def test_gather_raises_as_soon_as_a_task_is_cancelled_and_the_others_go_on(clien
     assert not other.done()
     Path(until).touch()
     assert other.result() == until
+    freed.touch()  # a thread goes on after its task was cancelled
 
 
 def test_gather_of_nothing_is_nothing_and_one_future_may_stand_twice(client):
