@@ -195,9 +195,17 @@ def parse_process_io(data: bytes) -> tuple[int, int]:
 def thread_waited_s() -> float | None:
     """How long this thread has been ready to run and waited for a CPU, so far; None where nobody tells."""
     try:
-        return int(read_once("/proc/thread-self/schedstat", 128).split()[1]) / 1e9
-    except (OSError, ValueError, IndexError):
+        return parse_waited_s(read_once("/proc/thread-self/schedstat", 128))
+    except (OSError, ValueError):
         return None
+
+
+def parse_waited_s(data: bytes) -> float:
+    """How long a thread was ready to run and waited for a CPU, from its `schedstat`."""
+    fields = data.split()
+    if len(fields) < 2:
+        raise ValueError(f"no schedstat line: {data[:80]!r}")
+    return int(fields[1]) / 1e9
 
 
 def keyed_value(data: bytes, name: bytes) -> int | None:

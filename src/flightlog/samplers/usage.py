@@ -16,7 +16,7 @@ from flightlog.core import threads
 from flightlog.core.descriptors import Descriptor
 from flightlog.events import Usage
 from flightlog.samplers.gpu.task import TaskWatch, begin
-from flightlog.samplers.procfs import PROC, keyed_value, parse_process_io
+from flightlog.samplers.procfs import PROC, keyed_value, parse_process_io, parse_waited_s
 
 _MAX_RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 MAX_THREADS = 64
@@ -222,8 +222,8 @@ class _OwnFiles:
         if schedule is None:
             return None
         try:
-            return int(schedule.read_start(128).split()[1]) / 1e9
-        except (OSError, ValueError, IndexError):
+            return parse_waited_s(schedule.read_start(128))
+        except (OSError, ValueError):
             self._schedules.pop(thread, None)  # of an earlier thread of this number, perhaps
             return None
 

@@ -97,12 +97,6 @@ def capitalized(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def split_advice(sentence: str) -> tuple[str, str]:
-    """What a finding says, and what it advises to try; the latter is empty where it advises nothing."""
-    what, found, advice = sentence.rpartition("; try ")
-    return (what, advice) if found else (sentence, "")
-
-
 def error_text(kind: str, message: str | None) -> str:
     """`ValueError: no data`, of a message its first line; not clean."""
     return f"{kind}: {first_line(message)}" if message else kind

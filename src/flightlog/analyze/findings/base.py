@@ -100,6 +100,12 @@ class Symptom(Protocol):
         ...
 
 
+def split_advice(sentence: str) -> tuple[str, str]:
+    """What a finding says, and what it advises to try; the latter is empty where it advises nothing."""
+    what, found, advice = sentence.rpartition("; try ")
+    return (what, advice) if found else (sentence, "")
+
+
 def matters(facts: FindingFacts, lost_s: float | None) -> bool:
     """Whether this loss is large enough to be reported."""
     return lost_s is not None and lost_s >= LEAST_S and lost_s >= LEAST_SHARE * facts.total_s > 0

@@ -11,12 +11,19 @@ from flightlog.core.time import seconds
 from flightlog.core.units import format_bytes, format_duration
 
 
-def handover(facts: FindingFacts) -> Iterable[Finding]:
+def overhead(facts: FindingFacts) -> Iterable[Finding]:
+    """What workers did that was no work, in three parts, with one look at the data that was moved."""
+    data = moved(facts)
+    yield from cold_starts(facts, data)
+    yield from handover(facts, data)
+    yield from serialization(facts, data)
+
+
+def handover(facts: FindingFacts, data: Moved) -> Iterable[Finding]:
     """The scheduler's share, where it stands out, against the length of the tasks."""
     if facts.shares is None or facts.shares.basis != "workers":
         return
     whole = facts.shares.whole
-    data = moved(facts)
     lost = max(0.0, whole.scheduler_s - data.imports_s)
     if not matters(facts, lost) or not whole.attempts or data.holds_up:
         return
@@ -52,14 +59,14 @@ SELECT count(*), coalesce(sum(lasted - usual), 0) FROM first JOIN usual USING (t
 """
 
 
-def cold_starts(facts: FindingFacts) -> Iterable[Finding]:
+def cold_starts(facts: FindingFacts, data: Moved) -> Iterable[Finding]:
     """Start-up of workers, and the time that first tasks of twice the usual length took beyond the median."""
     if facts.shares is None or facts.shares.basis != "workers":
         return
     start_up = facts.shares.whole.startup_s
     row = facts.tables.execute(_FIRST, {"enough": ENOUGH}).fetchone()
     slow, beyond = (int(row[0]), seconds(round(row[1]))) if row is not None else (0, 0.0)
-    imports = moved(facts).imports_s
+    imports = data.imports_s
     lost = start_up + beyond + imports
     if not matters(facts, lost):
         return
@@ -114,8 +121,6 @@ class Moved(NamedTuple):
     calls_bytes: int
     results_bytes: int
     results: int
-    bytes: int
-    """Of all names."""
     serialize_s: float
     """What workers took to read calls and to write results, where these are sizable."""
     imports_s: float
@@ -144,18 +149,16 @@ def moved(facts: FindingFacts) -> Moved:
         calls_bytes=int(calls),
         results_bytes=int(results),
         results=known,
-        bytes=size,
         serialize_s=serialize_s,
         imports_s=seconds(sum(int(row[6]) for row in rows)),
         latency_s=latency if moving else 0.0,
     )
 
 
-def serialization(facts: FindingFacts) -> Iterable[Finding]:
+def serialization(facts: FindingFacts, found: Moved) -> Iterable[Finding]:
     """Time spent on moving data: by spans that tell it, by what workers took to serialize it, and by dispatch
     latency that is data on its way; else the task name with the largest results, its cost unknown.
     """
-    found = moved(facts)
     told = facts.shares.whole.transfer_s if facts.shares is not None else None
     # Calls are read before a task begins: that is part of the latency.
     lost = min(facts.total_s, (told or 0.0) + max(found.serialize_s, found.latency_s))
@@ -202,4 +205,4 @@ def serialization(facts: FindingFacts) -> Iterable[Finding]:
         )
 
 
-SYMPTOMS = (cold_starts, handover, serialization)
+SYMPTOMS = (overhead,)

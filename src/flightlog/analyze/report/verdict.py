@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from flightlog.analyze.findings.base import Finding, FindingFacts
+from flightlog.analyze.findings.base import Finding, FindingFacts, split_advice
 from flightlog.analyze.findings.cpu import cpu_time, share_text
 from flightlog.analyze.report.critical_path import CriticalPath, PathPart
 from flightlog.core.text import first_line, plural
@@ -105,13 +105,14 @@ def _failed(facts: FindingFacts) -> str | None:
 def _limit(facts: FindingFacts, findings: Sequence[Finding]) -> ReportVerdict:
     chosen = _most(findings)
     if chosen is not None:
-        what, advice = _parted(chosen.sentence)
+        what, advice = split_advice(chosen.sentence)
+        what = f"{what.removesuffix('.')}."
         if chosen.kind not in WHOLE:
             workers = facts.shares is not None and facts.shares.basis == "workers"
             of = "the workers' time" if chosen.share is not None and workers else "the wall time"
             size = f", {format_percent(chosen.limits)} of {of}" if chosen.limits else ""
             what = f"Limited most by {limit_name(chosen)}{size}."
-        return ReportVerdict(kind=chosen.kind, sentence=what, advice=advice, share=chosen.limits)
+        return ReportVerdict(kind=chosen.kind, sentence=what, advice=advice or None, share=chosen.limits)
     if facts.shares is None and facts.critical is None:
         return _nothing_recorded(facts)
     return _loading(facts.critical) or _nothing_wrong(facts, findings)
@@ -139,12 +140,6 @@ def _most(findings: Sequence[Finding]) -> Finding | None:
     weighed = [(LEAK if one.kind == "memory_growth" else one.limits or 0.0, one) for one in findings]
     weight, most = max(weighed, key=lambda pair: pair[0], default=(0.0, None))
     return most if weight >= LEAST else None
-
-
-def _parted(sentence: str) -> tuple[str, str | None]:
-    """What happened, and what to try."""
-    said, found, advice = sentence.rpartition("; try ")
-    return (f"{said}.", advice) if found else (sentence, None)
 
 
 def _nothing_recorded(facts: FindingFacts) -> ReportVerdict:

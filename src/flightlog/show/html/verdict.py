@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from flightlog.analyze.findings.base import split_advice
 from flightlog.core.text import plural
 from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
 from flightlog.show.diagnosis import cause_title
 from flightlog.show.html.elements import Child, Element, coded, said, tag
-from flightlog.show.phrases import capitalized, moment_text, money_text, split_advice
+from flightlog.show.phrases import capitalized, moment_text, money_text
 from flightlog.show.report import TITLE, findings_section, wall_time_text
 
 if TYPE_CHECKING:
