@@ -407,7 +407,7 @@ def test_calls_that_go_on_after_a_handler_do_so_when_it_has_waited():
 def test_a_handler_written_in_c_is_left_alone(tmp_path):
     program = """
 import faulthandler, flightlog, os, signal, sys
-faulthandler.register(signal.SIGINT, file=sys.stdout, chain=False)
+faulthandler.register(signal.SIGINT, file=sys.stdout, chain=False, all_threads=False)
 with flightlog.record("x", runs_dir=sys.argv[1], sample_interval_s=None):
     signal.raise_signal(signal.SIGINT)
 signal.raise_signal(signal.SIGINT)
