@@ -4,6 +4,7 @@ order."""
 from __future__ import annotations
 
 import functools
+import gc
 import opcode
 import os
 import signal
@@ -28,6 +29,7 @@ from flightlog.core import interruption
 from flightlog.core.interruption import HandlersWait, is_interruption
 from flightlog.record.context import active_runs
 from flightlog.record.span import current
+from flightlog.samplers.usage import UsageMeter
 from flightlog.store.catalogue import list_runs
 from flightlog.store.run import Run
 
@@ -193,6 +195,10 @@ def test_at_every_line_of_a_task_it_is_raised_and_every_task_that_was_submitted_
     tasks = list(Run(run.path).events("tasks"))
     ended = [task.task_id for task in tasks if type(task).__name__ in ends]
     assert len(ended) == len(set(ended))
+    gc.collect()
+    meter = UsageMeter()
+    meter.start()
+    assert meter.stop().cpu_scope != "thread", "a task that was cut off still shares the process"
 
 
 @pytest.mark.parametrize("what", ["event", "metric", "artifact", "failure"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 
 import pytest
@@ -11,8 +12,7 @@ from flightlog.samplers.usage import UsageMeter
 
 @pytest.fixture(autouse=True)
 def no_task_of_another_test() -> None:
-    """Threads that an earlier test had written off have come to their end: a task that starts now is
-    alone."""
+    """Tasks that earlier tests had written off have come to their end: a task that starts now is alone."""
     deadline = time.monotonic() + 20
     while True:
         meter = UsageMeter()
@@ -20,4 +20,5 @@ def no_task_of_another_test() -> None:
         if meter.stop().cpu_scope != "thread":
             return
         assert time.monotonic() < deadline, "a task of an earlier test still runs in this process"
+        gc.collect()  # a task that an exception cut off lasts as long as its traceback
         time.sleep(0.01)

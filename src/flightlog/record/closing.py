@@ -78,6 +78,7 @@ def close_writer(run: LiveRun, cpu_s: float) -> None:
     """Close this process's files, and note what it did."""
     recorder = run.recorder
     recorder.announce_open(ending=True)
+    recorder.open.clear()  # a task that a signal handler cut off would hold its meter for ever
     recorder.bus.close()
     recorder.files.close()
     recorder.closed = True
