@@ -22,9 +22,8 @@ from hypothesis import strategies as st
 
 from flightlog.engines.dask.attempt import BeganFile, WorkerNotes, began_path, forget_began, read_began
 from flightlog.engines.dask.cluster import steady
-from flightlog.engines.dask.engine import DaskEngine
+from flightlog.engines.dask.engine import DaskCluster, DaskEngine
 from flightlog.engines.dask.observer import ClusterObserver
-from flightlog.engines.dask.pool import DaskCluster
 from flightlog.engines.execute import Started
 from flightlog.testing import tasks
 from flightlog.testing.engines import Reported, gate, make_work

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from flightlog.engines.exit_reason import ExitReason, OomKills, describe_exit
+from flightlog.engines.processes import ExitReason, describe_exit
+from flightlog.samplers.cgroup import OomKills
 
 
 class Machine:

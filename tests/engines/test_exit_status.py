@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from flightlog.engines.exit_reason import WatchedProcess
+from flightlog.engines.processes import WatchedProcess
 
 pytestmark = pytest.mark.skipif(
     not hasattr(os, "pidfd_open"), reason="there are no descriptors of processes here"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flightlog.engines.contract import Outcome
-from flightlog.engines.ray.pool import first_sentence, refusal, words_of
+from flightlog.engines.ray.engine import first_sentence, refusal, words_of
 
 RayError = type("RayError", (Exception,), {})
 

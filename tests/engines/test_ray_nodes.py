@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from flightlog.engines.ray.cluster import Nodes
+from flightlog.engines.ray.engine import Nodes
 
 ALIVE = {"Alive": True, "Resources": {"CPU": 2.0}}
 DEAD = {"Alive": False, "Resources": {}}

@@ -9,7 +9,7 @@ from os import strerror
 import pytest
 
 from flightlog.core.errors import UsageError
-from flightlog.engines.ray.cluster import START_ONE, check_answer, check_form
+from flightlog.engines.ray.engine import START_ONE, check_answer, check_form
 
 
 @pytest.mark.parametrize("address", ["auto", "10.0.0.1:6379", "head.cluster:6379", "[::1]:6379"])

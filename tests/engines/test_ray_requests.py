@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flightlog.engines.contract import Resources
-from flightlog.engines.ray.pool import RayOptionsOf
+from flightlog.engines.ray.engine import RayOptionsOf
 
 OPTIONS = RayOptionsOf(
     {"num_cpus": 2.0, "num_gpus": 0.0},

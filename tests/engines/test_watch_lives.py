@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from flightlog.engines.dask import messages as m
 from flightlog.engines.dask.watched_tasks import Lives
-from flightlog.engines.exit_reason import ExitReason
+from flightlog.engines.processes import ExitReason
 from flightlog.events import (
     Failure,
     TaskCancelled,

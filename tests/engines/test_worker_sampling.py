@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from flightlog.engines.worker_recording import (
+from flightlog.engines.relay.recording import (
     OncePerHost,
     SampledFrom,
     is_below,

@@ -15,7 +15,7 @@ from flightlog.core.errors import UsageError
 from flightlog.engines.contract import Outcome, Reports, Work
 from flightlog.engines.event_loop import Timer
 from flightlog.engines.execute import Started
-from flightlog.engines.exit_reason import ExitReason
+from flightlog.engines.processes import ExitReason
 from flightlog.events import WorkerEvent, WorkerLost, WorkerRemoved
 from flightlog.record.clock import Clock, monotonic_ns
 

@@ -23,10 +23,11 @@ from flightlog.engines.attempts import CLOSED, STUCK, Attempt, AttemptRegistry
 from flightlog.engines.contract import Outcome, Reports, Work, WorkerView
 from flightlog.engines.event_loop import EventLoop, Timer
 from flightlog.engines.execute import Started
-from flightlog.engines.exit_reason import ExitReason, OomKills, describe_exit
+from flightlog.engines.processes import ExitReason, describe_exit
 from flightlog.engines.wire import SHORT, Frame
 from flightlog.engines.worker import ENDED, READY, STARTED, decode_outcome, decode_started
 from flightlog.events import WorkerLaunched, WorkerReady
+from flightlog.samplers.cgroup import OomKills
 
 log = logging.getLogger("flightlog")
 

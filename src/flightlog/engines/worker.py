@@ -21,8 +21,7 @@ import msgspec
 from flightlog.core.descriptors import Descriptor
 from flightlog.engines.contract import Outcome, Work
 from flightlog.engines.execute import Started, execute
-from flightlog.engines.exit_reason import CLOSED_BY_TASK, CONNECTION_CLOSED
-from flightlog.engines.processes import descendants, end_all
+from flightlog.engines.processes import CLOSED_BY_TASK, CONNECTION_CLOSED, descendants, end_all
 from flightlog.engines.wire import SHORT, Frame, WorkerEnd, frame
 from flightlog.record.joining import join
 from flightlog.record.task import lane_name

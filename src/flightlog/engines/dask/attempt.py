@@ -36,7 +36,7 @@ from flightlog.engines.dask.messages import hand_over, topics, watch_name
 from flightlog.engines.execute import Started, execute
 from flightlog.engines.processes import descendants, end_all, is_running
 from flightlog.engines.program import dumps
-from flightlog.engines.worker_recording import UNSAMPLED, WorkerRecording
+from flightlog.engines.relay.recording import UNSAMPLED, WorkerRecording
 from flightlog.record.span import current
 from flightlog.store.liveness import this_host
 

@@ -18,7 +18,7 @@ from msgspec import Struct
 from flightlog.core.redaction import redact_text
 from flightlog.engines.dask import messages as m
 from flightlog.engines.dask.worker_plugin import span_id
-from flightlog.engines.exit_reason import ExitReason
+from flightlog.engines.processes import ExitReason
 from flightlog.events import (
     Event,
     Failure,

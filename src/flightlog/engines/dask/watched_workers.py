@@ -20,7 +20,7 @@ from flightlog.core.units import format_bytes
 from flightlog.engines.dask import messages as m
 from flightlog.engines.dask.watched_tasks import bound, plain_stimulus
 from flightlog.engines.execute import Started
-from flightlog.engines.exit_reason import ExitReason
+from flightlog.engines.processes import ExitReason
 from flightlog.events import (
     Event,
     JobStarted,

@@ -22,8 +22,8 @@ from flightlog.core.redaction import redact_text
 from flightlog.engines.dask import messages as m
 from flightlog.engines.dask.attempt import read_began
 from flightlog.engines.dask.messages import hand_over, topics, watch_name
-from flightlog.engines.exit_reason import OomKills, describe_exit
-from flightlog.engines.worker_recording import UNSAMPLED, WorkerRecording
+from flightlog.engines.processes import describe_exit
+from flightlog.engines.relay.recording import UNSAMPLED, WorkerRecording
 from flightlog.events import UserEvent
 from flightlog.record.context import CARRIES_CONTEXT
 from flightlog.record.environment import job_here
@@ -32,6 +32,7 @@ from flightlog.record.run import LiveRun
 from flightlog.record.span import RootSpan, current
 from flightlog.record.values import bounded
 from flightlog.samplers import Sampler
+from flightlog.samplers.cgroup import OomKills
 from flightlog.store.liveness import this_host
 
 log = logging.getLogger("flightlog")

@@ -26,6 +26,7 @@ from flightlog.engines.execute import Started, execute
 from flightlog.engines.processes import descendants, end_all
 from flightlog.engines.program import add_paths, main_program, refuse_while_main_is_imported, with_main
 from flightlog.engines.relay.chunks import ChunkReceiver
+from flightlog.engines.relay.recording import SampledFrom, WorkerRecording, sampled_from_here
 from flightlog.engines.wire import Frame, Frames, frame
 from flightlog.engines.worker import (
     READY,
@@ -35,7 +36,6 @@ from flightlog.engines.worker import (
     encode_outcome,
     encode_started,
 )
-from flightlog.engines.worker_recording import SampledFrom, WorkerRecording, sampled_from_here
 from flightlog.record.task import lane_name
 from flightlog.store.liveness import this_host
 

@@ -1,24 +1,39 @@
-"""An attempt inside one of Ray's worker processes: a Ray task that executes it, and says when it began."""
+"""An attempt inside one of Ray's worker processes, and how it reports to its engine: by a local socket on the
+engine's host, from others by a mailbox that Ray hosts.
+
+Messages survive the death of the worker that sent them: the kernel keeps what was written into a socket, and
+the mailbox is an actor of its own. Other ways home pass through the worker's threads, and are lost with it.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import os
+import selectors
+import socket
+import struct
+import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import msgspec
 from msgspec import Struct
 
+from flightlog.core.descriptors import Descriptor
 from flightlog.engines import program
 from flightlog.engines.contract import Outcome, Work
 from flightlog.engines.execute import Started, execute
-from flightlog.engines.local_channel import ChannelClient
-from flightlog.engines.program import with_main
-from flightlog.engines.worker_recording import SampledFrom, WorkerRecording
+from flightlog.engines.program import main_program, with_main
+from flightlog.engines.relay.chunks import ChunkReceiver
+from flightlog.engines.relay.recording import SampledFrom, WorkerRecording, sampled_from_here
+from flightlog.engines.wire import Frame, Frames, frame
 from flightlog.record.task import lane_name
 from flightlog.store.liveness import this_host
 
@@ -183,3 +198,347 @@ def process_start() -> float | None:
         return float(min(psutil.Process().create_time(), time.time()))
     except psutil.Error:
         return None
+
+
+LEFT = b"L"
+_CREDENTIALS = struct.Struct("3i")
+
+Hear = Callable[[int, bytes, bytes], None]
+"""Called with the sender's process id, the kind of a message and what it says."""
+
+
+class ChannelServer:
+    """The engine's side: a named socket that only this user can open. One thread at a time, in which `hear`
+    is called.
+
+    `fd` is readable when there is something for `listen` to take. `OSError` where no socket can be made.
+    """
+
+    def __init__(self, hear: Hear) -> None:
+        self._hear = hear
+        self._folder = tempfile.mkdtemp(prefix="flightlog-")
+        self.path = str(Path(self._folder) / "channel")
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._selector = selectors.DefaultSelector()
+        try:
+            self._socket.bind(self.path)
+            self._socket.listen(256)
+            self._socket.setblocking(False)
+        except OSError:
+            self.close()
+            raise
+        self._selector.register(self._socket, selectors.EVENT_READ, None)
+
+    @property
+    def fd(self) -> int:
+        """Readable when a worker connects or sends something: an epoll descriptor, or what takes its
+        place.
+        """
+        fileno: Callable[[], int] = getattr(self._selector, "fileno", self._socket.fileno)
+        return fileno()
+
+    def listen(self) -> None:
+        """Take everything that has been said so far, without waiting."""
+        while ready := self._selector.select(0):
+            for key, _ in ready:
+                if key.data is None:
+                    self._admit()
+                else:
+                    self._take(key.data)
+
+    def dismiss(self, timeout_s: float) -> bool:
+        """Tell all peers that it is over, and wait until each has gone, listening; whether all went in
+        time.
+
+        What a peer does then is its own business: it says `LEFT` when that is done.
+        """
+        peers = [key.data for key in self._selector.get_map().values() if key.data is not None]
+        for peer in peers:
+            with suppress(OSError):
+                peer.socket.shutdown(socket.SHUT_WR)
+        by = time.monotonic() + timeout_s
+        while (rest := by - time.monotonic()) > 0 and not all(peer.left or peer.gone for peer in peers):
+            self._selector.select(rest)
+            self.listen()
+        return all(peer.left or peer.gone for peer in peers)
+
+    def close(self) -> None:
+        """No worker can connect any more."""
+        with suppress(OSError, RuntimeError):
+            for key in list((self._selector.get_map() or {}).values()):
+                key.fileobj.close()  # type: ignore[union-attr] # sockets, all of them
+        self._socket.close()
+        self._selector.close()
+        for remove, path in ((os.unlink, self.path), (os.rmdir, self._folder)):
+            with suppress(OSError):
+                remove(path)
+
+    def _admit(self) -> None:
+        with suppress(OSError):
+            peer, _ = self._socket.accept()
+            peer.setblocking(False)
+            self._selector.register(peer, selectors.EVENT_READ, ChannelPeer(peer))
+
+    def _take(self, peer: ChannelPeer) -> None:
+        for message in peer.said():
+            if message.kind == LEFT:
+                peer.left = True
+            else:
+                self._hear(peer.pid, message.kind, message.body)
+        if peer.gone:
+            self._selector.unregister(peer.socket)
+            peer.socket.close()
+
+
+class ChannelPeer:
+    """A connected worker."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self.socket, self.gone, self.left = end, False, False
+        self._frames = Frames()
+        self.pid: int = 0
+        if hasattr(socket, "SO_PEERCRED"):
+            found = end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+            self.pid = _CREDENTIALS.unpack(found)[0]
+
+    def said(self) -> Iterator[Frame]:
+        """Whole messages that have come; what is not whole yet is kept."""
+        try:
+            while data := self.socket.recv(1 << 18):
+                yield from self._frames.feed(data)
+            self.gone = True
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.gone = True
+
+
+class ChannelClient:
+    """A worker's side: connects at the first message. `OSError` where nobody listens. Thread-safe.
+
+    A task that closes all descriptors closes this connection, too: it is opened again, and no message gets
+    into what has its number by then. `dismissed` is called on a thread of its own when the engine is over, in
+    whatever way.
+    """
+
+    def __init__(self, path: str, dismissed: Callable[[], None]) -> None:
+        self._path, self._dismissed = path, dismissed
+        self._lock = threading.Lock()
+        self._end: Descriptor | None = None
+        self._pid = 0
+
+    def tell(self, kind: bytes, text: bytes) -> None:
+        """Say something; it will be heard even if this process is killed at once."""
+        with self._lock:
+            # A forked child is another peer.
+            if self._end is None or self._pid != os.getpid() or not self._end.still_ours():
+                self._end, self._pid = self._open(), os.getpid()
+            rest = memoryview(frame(kind, body=text))
+            try:
+                while rest:
+                    rest = rest[self._end.write(rest) :]
+            except OSError:
+                self._end.close()
+                self._end = None
+                raise
+
+    def _open(self) -> Descriptor:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as one:
+            one.settimeout(None)
+            one.connect(self._path)
+            end = Descriptor(one.detach())
+        threading.Thread(target=self._wait, args=(end,), name="flightlog-channel", daemon=True).start()
+        return end
+
+    def _wait(self, end: Descriptor) -> None:
+        """The engine never says anything, so what can be read is its end."""
+        with suppress(OSError):
+            while os.read(end.fd, 64):
+                pass
+            if self._end is end or self._end is None:
+                self._dismissed()
+                self.tell(LEFT, b"")
+        with self._lock:
+            if self._end is end:
+                self._end = None
+        end.close()
+
+
+log = logging.getLogger("flightlog")
+
+LEAVE_S = 5.0
+"""How long workers may take to leave the run."""
+
+
+class RayHome:
+    """Takes what workers tell: starts of attempts, and chunks of what they recorded for the run.
+
+    `begun` gets the starts, and whether the worker is a process of this host that can be seen.
+
+    Everything on one thread, but a thread of Ray's brings what is in the mailbox: it is kept until `listen`.
+    """
+
+    def __init__(self, ray: Any, run_path: str | None, begun: Callable[[Began, bool], None]) -> None:
+        self._ray, self._run_path, self._begun = ray, run_path, begun
+        self._receiver = None if run_path is None else ChunkReceiver(run_path)
+        self._channel: ChannelServer | None = None
+        self.mailbox: Any = None
+        """The mailbox, where there are workers on other hosts."""
+        self._messages_asked: Any = None
+        self._wake: Callable[[], None] = lambda: None
+
+    def open(self, wake: Callable[[], None]) -> None:
+        """Open the local channel; where that is not possible, workers say all they have to say with the end
+        of each task.
+
+        `wake`, called from any thread, sees to it that `listen` is called soon.
+        """
+        self._wake = wake
+        try:
+            self._channel = ChannelServer(self._hear)
+        except OSError as error:
+            log.warning("no socket for workers can be made (%s): starts of tasks are told late", error)
+        setup = RayWorkerSetup(
+            engine=uuid4().hex,
+            channel=None if self._channel is None else self._channel.path,
+            home=sampled_from_here(self._run_path),
+            main=main_program(),
+        )
+        self.setup = encode(setup)
+
+    @property
+    def fd(self) -> int | None:
+        """Readable when there is something for `listen`; None without a local channel."""
+        return None if self._channel is None else self._channel.fd
+
+    def lose_channel(self) -> int:
+        """Hear nothing more by the local channel, which the program closed; the number of its descriptor."""
+        assert self._channel is not None
+        self._lost_channel, self._channel = self._channel, None  # its numbers are not ours to close
+        return self._lost_channel.fd
+
+    def reach_far(self) -> None:
+        """See to it that workers which cannot use the local channel have a way home from their next task
+        on.
+        """
+        if self.mailbox is None:
+            self.mailbox = make_mailbox(self._ray)
+            self._ask()
+
+    def listen(self) -> None:
+        """Take everything that has been said, without waiting."""
+        if self._channel is not None:
+            self._channel.listen()
+        asked = self._messages_asked
+        if asked is not None and asked.done():
+            self._messages_asked = None
+            try:
+                messages = asked.result()
+            except Exception as error:  # noqa: BLE001 - the mailbox is gone with its node: another is made
+                log.warning("what workers on other hosts say is lost for a moment: %s", error)
+                self.mailbox = None
+                return
+            for kind, text in messages:
+                self._hear(0, kind, text)
+            self._ask()
+
+    def dismiss(self) -> None:
+        """Have all workers leave the run, and take the last of what they have to say."""
+        if self._channel is not None:
+            self._channel.dismiss(LEAVE_S)
+        if self.mailbox is not None:
+            with suppress(Exception):  # the cluster may be gone: what came, came
+                self._ray.get(self.mailbox.dismiss.remote(LEAVE_S), timeout=2 * LEAVE_S)
+                self.listen()
+                for kind, text in self._ray.get(self.mailbox.rest.remote(), timeout=LEAVE_S):
+                    self._hear(0, kind, text)
+        self.listen()
+
+    def close(self) -> None:
+        """Hear no more; what came is written."""
+        if self._receiver is not None:
+            self._receiver.close()
+        if self._channel is not None:
+            self._channel.close()
+        if self.mailbox is not None:
+            with suppress(Exception):  # it ends with this program at the latest
+                self._ray.kill(self.mailbox)
+
+    def _ask(self) -> None:
+        self._messages_asked = self.mailbox.take.remote().future()
+        self._messages_asked.add_done_callback(lambda _done: self._wake())
+
+    def _hear(self, pid: int, kind: bytes, text: bytes) -> None:
+        if kind == BEGAN:
+            try:
+                began = decode_began(text)
+            except msgspec.MsgspecError as error:
+                log.warning("a worker cannot be understood: %s", error)
+                return
+            self._begun(began, pid == began.pid)  # in a container, numbers mean other processes
+        elif kind == CHUNK and self._receiver is not None:
+            self._receiver.take(text)
+
+
+MANY = 256
+"""Messages taken at once."""
+
+
+class Mailbox:
+    """An actor on the engine's node: workers post, the engine takes. What was posted outlives the worker that
+    did.
+    """
+
+    def __init__(self) -> None:
+        self._box: asyncio.Queue[tuple[bytes, bytes]] = asyncio.Queue(maxsize=16 * MANY)
+        self._over = asyncio.Event()
+        self._attending = 0
+        self._changed = asyncio.Event()
+
+    async def post(self, kind: bytes, text: bytes) -> None:
+        """Leave a message; waits while the box is full."""
+        await self._box.put((kind, text))
+
+    async def take(self) -> list[tuple[bytes, bytes]]:
+        """What has been posted, in order; waits for a first one."""
+        messages = [await self._box.get()]
+        while not self._box.empty() and len(messages) < MANY:
+            messages.append(self._box.get_nowait())
+        return messages
+
+    async def attend(self) -> None:
+        """A worker waits for the end of its engine, after which it has something to do and then calls
+        `leave`.
+        """
+        self._attending += 1
+        await self._over.wait()
+
+    async def leave(self) -> None:
+        """A worker has done what it had to."""
+        self._attending -= 1
+        self._changed.set()
+
+    async def dismiss(self, timeout_s: float) -> bool:
+        """Tell all workers that it is over, and wait until each has left; whether all did in time."""
+        self._over.set()
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self._attending > 0:
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def rest(self) -> list[tuple[bytes, bytes]]:
+        """What nobody has taken."""
+        return [self._box.get_nowait() for _ in range(self._box.qsize())]
+
+
+def make_mailbox(ray: Any) -> Any:
+    """A mailbox on this node, that takes no CPU from tasks and goes with this program."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
+    actor = ray.remote(num_cpus=0, max_restarts=0, max_concurrency=1000)(Mailbox)
+    return actor.options(scheduling_strategy=here).remote()
