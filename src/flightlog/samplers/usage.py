@@ -21,6 +21,8 @@ from flightlog.samplers.procfs import PROC, keyed_value, parse_process_io, parse
 _MAX_RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 MAX_THREADS = 64
 """Threads whose accounts by the scheduler are kept open."""
+MOST_LOOKED_AT = 16
+"""Running meters among which those that were cut off are looked for."""
 _MEMORY = re.compile(rb"\nVmHWM:\s+(\d+) kB\nVmRSS:\s+(\d+) kB\n")
 
 
@@ -73,23 +75,11 @@ class UsageMeter:
         """The task begins, on this thread."""
         with _lock:
             # Of two or more running meters each knows already that it is not alone.
-            for key in [key for key, other in tuple(_running.items()) if other() is None]:
-                _running.pop(key, None)  # of a task that a signal handler's exception has cut off
-            self._shared = bool(_running)
-            if len(_running) == 1:
-                for other in tuple(_running.values()):
-                    meter = other()
-                    if meter is not None:
-                        meter._shared = True
+            self._shared = _others_of(_running, "_shared", True)
             _running[id(self)] = ref(self)
             self._thread = threads.get_ident()
             here = _on_thread.setdefault(self._thread, {})
-            self._alone = not here
-            if len(here) == 1:
-                for other in tuple(here.values()):
-                    meter = other()
-                    if meter is not None:
-                        meter._alone = False
+            self._alone = not _others_of(here, "_alone", False)
             here[id(self)] = ref(self)
         self._gpu = self._begin_gpu()
         files = _own_files(self._proc)
@@ -238,6 +228,22 @@ def _opened(path: Path) -> Descriptor | None:
         return Descriptor.open(path)
     except OSError:
         return None
+
+
+def _others_of(meters: dict[int, ref[UsageMeter]], name: str, value: bool) -> bool:
+    """Whether there are others, of which a first one learns now that it is not alone.
+
+    Forgets those that an exception of a signal handler cut off, which nobody holds any more; not among many,
+    of which each start would look at all.
+    """
+    if len(meters) <= MOST_LOOKED_AT:
+        for key in [key for key, other in tuple(meters.items()) if other() is None]:
+            meters.pop(key, None)
+    if len(meters) == 1:
+        for meter in [other() for other in tuple(meters.values())]:
+            if meter is not None:
+                setattr(meter, name, value)
+    return bool(meters)
 
 
 _lock = threads.Lock()
