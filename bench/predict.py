@@ -21,10 +21,9 @@ from pathlib import Path
 from bench.truth import WORKLOADS, TrueAttempt, Workload, write_history
 from flightlog.analyze.history.attempts import read_past
 from flightlog.analyze.predict.baseline import Quantity
-from flightlog.analyze.predict.evaluation import PredictionOutcome, Score, score
+from flightlog.analyze.predict.eta import simulate
 from flightlog.analyze.predict.features import Example, flatten
-from flightlog.analyze.predict.predict import Model, estimate, train
-from flightlog.analyze.predict.schedule import simulate
+from flightlog.analyze.predict.predict import Model, PredictionOutcome, Score, estimate, score, train
 from flightlog.session.forecast import UNSURE, calls_of_run
 from flightlog.store.run import Run
 

@@ -16,7 +16,7 @@ from builders.runs import at, make_run
 from flightlog.analyze.compare.compare import compare_groups
 from flightlog.analyze.compare.run_groups import RunGroup
 from flightlog.analyze.report.report import report_bytes, report_on
-from flightlog.analyze.report.summary_cache import keep_summary
+from flightlog.analyze.report.summary import keep_summary
 from flightlog.analyze.verify import verify
 from flightlog.cli.main import main
 from flightlog.core.errors import DamagedSnapshot

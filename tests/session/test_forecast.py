@@ -9,8 +9,8 @@ import pytest
 from builders.runs import at, make_run
 
 from flightlog.analyze.predict.baseline import Logs
+from flightlog.analyze.predict.eta import ScheduleSpread
 from flightlog.analyze.predict.predict import FORMAT, Model
-from flightlog.analyze.predict.schedule import ScheduleSpread
 from flightlog.analyze.predict.training import OfName, QuantityModel
 from flightlog.core.errors import UsageError
 from flightlog.events import TaskCompleted, TaskSubmitted

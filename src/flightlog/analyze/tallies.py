@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from flightlog.events import Event
@@ -14,9 +15,13 @@ T = TypeVar("T")
 
 
 def copied(kind: Callable[..., T], source: object, /, **others: Any) -> T:
-    """A `kind` of struct with the fields that `source` has under the same names; `others` are the rest."""
+    """A `kind` of struct with the fields that `source`, an object or a row, has under the same names.
+
+    `others` are the rest.
+    """
     fields: tuple[str, ...] = kind.__struct_fields__  # type: ignore[attr-defined]
-    return kind(**{name: getattr(source, name) for name in fields if name not in others}, **others)
+    value = source.__getitem__ if isinstance(source, Mapping) else partial(getattr, source)
+    return kind(**{name: value(name) for name in fields if name not in others}, **others)
 
 
 class StreamTally(Protocol):

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from flightlog.analyze.report.summary_cache import KEPT, cached_damage, keep_summary
+from flightlog.analyze.report.summary import KEPT, cached_damage, keep_summary
 from flightlog.core.errors import UsageError
 from flightlog.store import layout
 from flightlog.store.documents import replace_bytes

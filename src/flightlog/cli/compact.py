@@ -93,7 +93,7 @@ def compact(
 def _made(run: Run, history: Path | None) -> str:
     import duckdb
 
-    from flightlog.analyze.report.summary_cache import keep_summary
+    from flightlog.analyze.report.summary import keep_summary
     from flightlog.store.tables.connection import path_text
     from flightlog.store.tables.parquet import add_to_history, snapshot_run
 

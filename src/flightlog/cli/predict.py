@@ -164,7 +164,7 @@ def _trained(folder: Path, project: str | None, format_: Format) -> str:
 
 def _evaluated(folder: Path, project: str | None) -> Any:
     from flightlog.analyze.history.attempts import read_past
-    from flightlog.analyze.predict.evaluation import evaluate
+    from flightlog.analyze.predict.predict import evaluate
 
     past = read_past(folder, project=project)
     if not past.runs:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from flightlog.analyze.report.report import Report
-from flightlog.analyze.report.summary_cache import cached_summary
+from flightlog.analyze.report.summary import cached_summary
 from flightlog.core.text import plural
 from flightlog.core.units import format_bytes, format_count, format_duration
 from flightlog.notebook.elements import STATUS

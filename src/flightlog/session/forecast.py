@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from flightlog.analyze.history.attempts import decoded_args
 from flightlog.analyze.predict.baseline import Estimate
+from flightlog.analyze.predict.eta import ScheduleSpread, makespan, mean_of, simulate
 from flightlog.analyze.predict.predict import Model, estimate
-from flightlog.analyze.predict.schedule import ScheduleSpread, makespan, mean_of, simulate
 from flightlog.core.errors import UsageError
 from flightlog.core.text import base_name, plural
 from flightlog.session.plan import ExpectedCost, Plan

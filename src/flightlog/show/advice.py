@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from flightlog.analyze.advice.wording import gain, notes, reason, request_text, unadvised
+from flightlog.analyze.advice.resources import gain, notes, reason, request_text, unadvised
 from flightlog.core.text import plural
 from flightlog.core.units import format_percent
 from flightlog.show.document import Labelled, Remarks, Section, sections_text

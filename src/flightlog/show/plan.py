@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from flightlog.analyze.advice.resources import is_same
-from flightlog.analyze.advice.wording import request_text
+from flightlog.analyze.advice.resources import is_same, request_text
 from flightlog.analyze.history.attempts import Requested
 from flightlog.core.text import plural
 from flightlog.core.units import format_bytes, format_count, format_duration

@@ -22,9 +22,8 @@ from flightlog.show.terminal import Ink, clean
 
 if TYPE_CHECKING:
     from flightlog.analyze.predict.baseline import Estimate, Prediction
-    from flightlog.analyze.predict.evaluation import Evaluation, QuantityScores, Score
-    from flightlog.analyze.predict.predict import Model
-    from flightlog.analyze.predict.schedule import ScheduleSpread
+    from flightlog.analyze.predict.eta import ScheduleSpread
+    from flightlog.analyze.predict.predict import Evaluation, Model, QuantityScores, Score
     from flightlog.session.forecast import Forecast, MemoryForecast
 
 WIDTH = 100

@@ -12,8 +12,7 @@ from builders.project_history import GB, completed, killed, request, run_id, wri
 from builders.runs import make_run
 
 from flightlog.analyze.advice.advise import Advised, advice_schema, advise, advise_on, advised_json
-from flightlog.analyze.advice.resources import component_needs
-from flightlog.analyze.advice.wording import gain, notes, reason, sentence, unadvised
+from flightlog.analyze.advice.resources import component_needs, gain, notes, reason, sentence, unadvised
 from flightlog.analyze.history.attempts import Requested, read_past
 from flightlog.core.errors import RunNotFound, UsageError
 from flightlog.events import CostRates, Event, ResourceSample

@@ -13,7 +13,6 @@ from builders.histories import make_history
 import flightlog
 from flightlog.analyze.history.attempts import PastAttempt, Requested, read_past
 from flightlog.analyze.predict.baseline import QUANTITIES, Logs
-from flightlog.analyze.predict.evaluation import PredictionOutcome, evaluate, score
 from flightlog.analyze.predict.features import (
     Example,
     Examples,
@@ -24,12 +23,15 @@ from flightlog.analyze.predict.predict import (
     FORMAT,
     Model,
     Opened,
+    PredictionOutcome,
     estimate,
+    evaluate,
     load_model,
     model_file,
     open_model,
     predict_with,
     save_model,
+    score,
     staleness,
     train,
 )

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flightlog.analyze.predict.baseline import ENOUGH, LEAST, RECENT, Estimate, Logs, baseline
+from flightlog.analyze.predict.eta import mean_of, simulate
 from flightlog.analyze.predict.features import KEYS, Column, Example, flatten, make_columns, row
-from flightlog.analyze.predict.schedule import mean_of, simulate
 from flightlog.analyze.predict.training import (
     LEAF,
     Correction,

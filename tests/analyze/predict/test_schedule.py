@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.analyze.predict.schedule import makespan, replay
+from flightlog.analyze.predict.eta import makespan, replay
 
 DURATIONS = st.lists(st.floats(0, 1e6, allow_subnormal=False), max_size=60)
 WORKERS = st.integers(1, 20)

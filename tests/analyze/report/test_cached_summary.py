@@ -15,8 +15,7 @@ from builders.runs import at
 from builders.task_events import completed, failed, started, submitted
 
 from flightlog.analyze.report.report import report_bytes, report_on
-from flightlog.analyze.report.summary import summarize
-from flightlog.analyze.report.summary_cache import cached_summary, keep_summary
+from flightlog.analyze.report.summary import cached_summary, keep_summary, summarize
 from flightlog.store.run import Run
 from flightlog.store.tables.parquet import snapshot_run
 

@@ -7,13 +7,13 @@ from pathlib import Path
 from builders.runs import at, make_run
 from builders.task_events import failed, started, submitted
 
-from flightlog.analyze.failures import cause_of
-from flightlog.analyze.report.failures import (
+from flightlog.analyze.failures import (
     TRACEBACK_CHARS,
     FailureCase,
     FailureExample,
     FailureGroup,
     FailureSummary,
+    cause_of,
 )
 from flightlog.analyze.report.report import report_on
 from flightlog.analyze.report.summary import summarize

@@ -13,7 +13,17 @@ from msgspec.structs import replace
 from flightlog.analyze.advice.base import Advice
 from flightlog.analyze.advice.caching import advise_caching, find_duplicate_calls
 from flightlog.analyze.advice.parallelism import advise_chunks, advise_threads, advise_workers
-from flightlog.analyze.advice.resources import Prices, Recommendation, component_settings, recommend
+from flightlog.analyze.advice.resources import (
+    Prices,
+    Recommendation,
+    component_settings,
+    evidence,
+    gain,
+    notes,
+    reason,
+    recommend,
+    sentence,
+)
 from flightlog.analyze.advice.retries import TRANSIENT, advise_retries, is_transient
 from flightlog.analyze.advice.statistics import (
     Outcome,
@@ -23,7 +33,6 @@ from flightlog.analyze.advice.statistics import (
     uneventful,
 )
 from flightlog.analyze.advice.walltime import advise_walltime
-from flightlog.analyze.advice.wording import evidence, gain, notes, reason, sentence
 from flightlog.analyze.history.attempts import PastAttempt, ProjectHistory, read_past
 from flightlog.core.errors import FlightlogError, RunNotFound, UsageError
 from flightlog.core.text import base_name, first_line

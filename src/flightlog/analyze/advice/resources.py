@@ -1,5 +1,5 @@
-"""What to request, by task and by component: CPUs and memory as all attempts used them, and what that
-saves.
+"""What to request, by task and by component: CPUs and memory as all attempts used them, what that saves; and
+the same in plain words.
 """
 
 from __future__ import annotations
@@ -7,12 +7,32 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from statistics import median
+from typing import Any
 
 from msgspec import Struct
 
-from flightlog.analyze.advice.base import is_binary, memory_text, round_cpus, round_memory
-from flightlog.analyze.advice.needs import RESOURCES, Need, find_need, memory_had, uses
+from flightlog.analyze.advice.base import (
+    amount_text,
+    cpus_text,
+    is_binary,
+    memory_text,
+    number_text,
+    round_cpus,
+    round_memory,
+)
+from flightlog.analyze.advice.needs import (
+    AHEAD,
+    ASSURANCE,
+    RESOURCES,
+    Need,
+    enough_for,
+    find_need,
+    memory_had,
+    uses,
+)
 from flightlog.analyze.history.attempts import PastAttempt, Requested
+from flightlog.core.text import plural
+from flightlog.core.units import format_duration, format_percent
 
 LESS, MORE = 0.10, 0.02
 """A request is right as it is where less than these shares of it could be saved, or are missing."""
@@ -285,4 +305,284 @@ def _wanted(
         task=decides.task,
         now=now,
         whole=len(known) == len(tasks),
+    )
+
+
+_NAMES = {"cpus": "CPUs", "memory": "memory", "gpu_memory": "GPU memory", "walltime": "run time"}
+
+_LITTLE = 0.05
+"""CPUs in use that are as good as none."""
+
+
+def request_text(request: Requested) -> str:
+    """`4 CPUs, 16GB memory`; empty where nothing is asked for."""
+    parts = [cpus_text(request.cpus)] if request.cpus is not None else []
+    parts += [f"{memory_text(request.memory_bytes)} memory"] if request.memory_bytes is not None else []
+    parts += [f"{request.gpus:g} GPU{'s' * (request.gpus != 1)}"] if request.gpus else []
+    return ", ".join(parts)
+
+
+def amount(need: Need, value: float, *, binary: bool) -> str:
+    """An amount of the resource of a need, in its units."""
+    if need.resource == "cpus":
+        return f"under {_LITTLE:g} CPUs" if value < _LITTLE else cpus_text(float(f"{value:.2g}"))
+    return format_duration(value) if need.resource == "walltime" else amount_text(value, binary=binary)
+
+
+def share_text(share: float) -> str:
+    """`95th`, `99.9th`."""
+    number = f"{share * 100:g}"
+    return number + (
+        "th" if number[-2:-1] == "1" else {"1": "st", "2": "nd", "3": "rd"}.get(number[-1], "th")
+    )
+
+
+def reason(found: Recommendation) -> str:
+    """What the attempts used, and how many there are; or why there is no advice."""
+    said = []
+    share = next((need.share for need in found.needs.values()), 0.95)
+    for what in ("cpus", "memory"):
+        need = found.needs.get(what)
+        if need is None or need.bound is None or what in found.problems:
+            continue
+        used = need.usual_most if need.usual_most is not None else need.bound
+        more = "more than " if need.usual_most is None else ""
+        said.append(f"{more}{amount(need, used, binary=found.binary)}{' memory' * (what == 'memory')}")
+    if not said:
+        by_why: dict[str, list[str]] = {}
+        for name, why in found.problems.items():
+            if name in {"cpus", "memory"}:
+                by_why.setdefault(why, []).append(_NAMES[name])
+        return "; ".join(f"{' and '.join(names)}: {why}" for why, names in by_why.items())
+    what = "need" if found.killed else "usage"  # nobody saw what a killed one would have used
+    return f"{share_text(share)} percentile {what} is {' and '.join(said)}, {history_text(found)}"
+
+
+def history_text(found: Recommendation) -> str:
+    """`in 1,200 attempts of 20 runs`."""
+    return f"in {plural(found.attempts, 'attempt')} of {plural(found.runs, 'run')}"
+
+
+def sentence(found: Recommendation) -> str:
+    """What to change, and why, in one sentence."""
+    wanted = request_text(_changed(found))
+    if not wanted:
+        return f"{found.task}: what it asks for is right as it is; {reason(found)}"
+    before = request_text(found.current)
+    return f"{found.task}: ask for {wanted}{f' instead of {before}' if before else ''}; {reason(found)}"
+
+
+def _changed(found: Recommendation) -> Requested:
+    old, new = found.current, found.recommended
+    return Requested(
+        cpus=new.cpus if new.cpus is not None and not is_same(old.cpus, new.cpus) else None,
+        memory_bytes=new.memory_bytes
+        if new.memory_bytes is not None and not is_same(old.memory_bytes, new.memory_bytes)
+        else None,
+    )
+
+
+def gain(found: Recommendation) -> str | None:
+    """What the recommendation saves, or what it is for where it asks for more; None where that cannot be
+    said.
+    """
+    saving = found.saving
+    if saving is None:
+        return None
+    less, more = [], []
+    for part, what in ((saving.cpus, "CPUs"), (saving.memory, "memory")):
+        if part is not None and part > 0:
+            less.append(f"{format_percent(part)} of the {what}")
+        elif part is not None and part < 0:
+            times = 1.0 - part
+            more.append(
+                f"{times:.2g} times the {what}" if times >= 2 else f"{format_percent(-part)} more {what}"
+            )
+    hours = [
+        f"{value:,.3g} {unit}"
+        for value, unit in ((saving.cpu_hours, "CPU-hours"), (saving.gb_hours, "GB-hours"))
+        if value is not None and value >= 0.05
+    ]
+    text = " and ".join(less)
+    if hours:
+        text += f": {' and '.join(hours)} a run"
+    if more:
+        why = (
+            f", so that tasks are not killed as {found.killed} {'was' if found.killed == 1 else 'were'}"
+            if found.killed
+            else ""
+        )
+        text += f"{'; ' if text else 'none: '}it takes {' and '.join(more)}{why}"
+    return text or None
+
+
+def notes(found: Recommendation) -> list[str]:
+    """What else there is to know, the most important first."""
+    said: list[str] = []
+    for what in ("memory", "gpu_memory", "cpus"):
+        need = found.needs.get(what)
+        if need is not None and need.bound is not None and what not in found.problems:
+            said += _notes(found, need)
+    if found.killed_unseen:
+        many = plural(found.killed_unseen, "attempt was", "attempts were")
+        said.insert(
+            0,
+            f"{many} killed for memory, and nobody knows with how much: the advice on memory may be too low.",
+        )
+    said += _little_history(found)
+    for what, why in found.problems.items():
+        if what in {"cpus", "memory"} and (found.recommended.cpus or found.recommended.memory_bytes):
+            said.append(f"No advice on {_NAMES[what]}: {why}.")
+    if found.component is None and found.is_to_change:
+        said.append("It runs on no component of a manifest: give it one to ask for this.")
+    took = found.needs.get("walltime")
+    if took is not None and took.bound is not None:
+        enough = format_percent(took.share)
+        grown = (
+            f", more with larger {took.growth.argument}"
+            if took.growth and took.growth.shape != "category"
+            else ""
+        )
+        said.append(f"{enough} of the attempts end within {format_duration(took.bound)}{grown}.")
+    return said
+
+
+def _little_history(found: Recommendation) -> list[str]:
+    need = found.needs.get("memory")
+    if need is None or need.method != "lognormal" or "memory" in found.problems:
+        return []
+    alike = (
+        f" {need.tasks:,} tasks, which resemble each other within a run and say no more than "
+        f"{round(need.worth):,} would."
+        if need.worth is not None and _is_worth_less(need)
+        else ""
+    )
+    return [
+        f"Little history:{alike}{' T' if alike else ' t'}he advice on memory is wide, and assumes that it "
+        "spreads as most does;"
+        + (
+            " more runs make it surer."
+            if alike
+            else f" from {enough_for(need.share)} attempts on it assumes nothing."
+        )
+    ]
+
+
+def _is_worth_less(need: Need) -> bool:
+    return need.worth is not None and need.worth < 0.5 * need.tasks
+
+
+def _notes(found: Recommendation, need: Need) -> list[str]:
+    name, binary = _NAMES[need.resource].capitalize(), found.binary
+    name = "CPUs" if need.resource == "cpus" else "GPU memory" if need.resource == "gpu_memory" else name
+    said = []
+    if need.resource == "gpu_memory" and need.bound is not None:
+        said.append(
+            f"GPU memory: {amount(need, need.bound, binary=binary)} is enough for "
+            f"{format_percent(need.share)}."
+        )
+    if need.resource == "memory" and THREAD in found.cpu_scopes:
+        said.append(
+            "Memory is that of whole processes, in which tasks ran side by side: one alone may need less."
+        )
+    if need.killed and need.killed_at is not None:
+        many = plural(need.killed, "task was", "tasks were")
+        at = amount(need, need.killed_at, binary=binary)
+        they = "it counts" if need.killed == 1 else "they count"
+        said.append(f"{many} killed with {at}: {they} as needing more, and the advice is not below that.")
+    if need.growth is not None and need.table:
+        said.append(_growth(found, need, name))
+    if need.change is not None and need.since is not None:
+        how = f"{format_percent(abs(need.change))} {'more' if need.change > 0 else 'less'}"
+        said.append(f"{name}: since {need.since} it takes {how}; older runs do not count.")
+    if need.drift is not None:
+        how = f"{'grows' if need.drift > 0 else 'falls'} by {format_percent(abs(need.drift))} from run to run"
+        ahead = f"; the advice is for the next {AHEAD}" if need.drift > 0 else ""
+        said.append(f"{name} {how}: older runs count as if they were new{ahead}.")
+    if need.method == "censored lognormal":
+        said.append(
+            f"{name}: the largest needs are only known to be larger than what was given; the rest is "
+            "estimated."
+        )
+    if (
+        need.worth is not None
+        and _is_worth_less(need)
+        and need.method != "lognormal"
+        and need.resource != "cpus"
+    ):
+        said.append(
+            f"{name}: tasks of one run resemble each other, so {need.tasks:,} say no more than "
+            f"{round(need.worth):,} would."
+        )
+    if need.at_least > 0.2 * need.tasks and need.resource != "cpus":
+        said.append(
+            f"{name}: {need.at_least:,} of {need.tasks:,} tasks are only known to have used at least what "
+            "was seen."
+        )
+    return said
+
+
+def _growth(found: Recommendation, need: Need, name: str) -> str:
+    growth, rows = need.growth, need.table
+    assert growth is not None
+    binary = found.binary
+
+    def text(bound: float) -> str:
+        if need.resource != "memory":
+            return amount(need, bound, binary=binary)
+        return memory_text(round_memory(bound, binary=binary))
+
+    if growth.shape == "category":
+        listed = ", ".join(f"{text(row.bound)} for {growth.argument}={row.value}" for row in rows)
+        return f"{name} depends on {growth.argument}: {listed}."
+    argument = growth.argument
+    listed = ", ".join(f"{text(row.bound)} at {argument}={number_text(row.value)}" for row in rows)
+    said = f"{name} grows with {argument}: {listed}."
+    if isinstance(rows[-1].value, float) and rows[-1].value > growth.high:
+        said += (
+            f" Beyond {argument}={number_text(growth.high)} that is reckoned: nothing larger has completed."
+        )
+    asked = found.recommended.memory_bytes
+    if need.resource == "memory" and asked is not None and rows[-1].bound > asked * (1 + 0.05):
+        said += (
+            f" {memory_text(asked)} is enough for {format_percent(need.share)} of attempts as they came so "
+            f"far, not for the largest: ask for {text(rows[-1].bound)} where those must not fail."
+        )
+    return said
+
+
+def evidence(found: Recommendation) -> dict[str, Any]:
+    """The numbers behind a recommendation, by name with their units."""
+    shown: dict[str, Any] = {"attempts": found.attempts, "runs": found.runs, "failed": found.failed}
+    units = {"cpus": "", "memory": "_bytes", "gpu_memory": "_bytes", "walltime": "_s"}
+    for what, need in found.needs.items():
+        for field, value in (
+            ("typical", need.typical),
+            ("usual_most", need.usual_most),
+            ("largest", need.largest),
+            ("bound", need.bound),
+        ):
+            if value is not None:
+                shown[f"{what}_{field}{units[what]}"] = (
+                    round(value) if units[what] == "_bytes" else round(value, 4)
+                )
+        if need.killed:
+            shown[f"{what}_killed"] = need.killed
+    shown["share"] = next((need.share for need in found.needs.values()), None)
+    shown["assurance"] = ASSURANCE
+    return shown
+
+
+def unadvised(found: Recommendation) -> str:
+    """Why a task has no recommendation, in a line; with what is known all the same, where tasks were
+    killed.
+    """
+    said = f"{found.task} ({plural(found.attempts, 'attempt')}): {reason(found)}"
+    memory = found.needs.get("memory")
+    if memory is None or not memory.killed or memory.killed_at is None:
+        return said
+    had = amount(memory, memory.killed_at, binary=found.binary)
+    return (
+        f"{said}; {memory.killed:,} {'was' if memory.killed == 1 else 'were'} killed with {had}, so ask "
+        "for more than that"
     )

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from flightlog.analyze.advice.base import Advice
 from flightlog.analyze.history.attempts import Planned, read_plan, timed_out, timeout_of
-from flightlog.analyze.predict.schedule import replay
+from flightlog.analyze.predict.eta import replay
 from flightlog.analyze.report.time_shares import TimeSplit, shares
 from flightlog.core.time import SECOND, moment
 from flightlog.events import JobAccounted

@@ -12,10 +12,10 @@ import msgspec
 from msgspec import Struct
 
 from flightlog.analyze.cost.cost import CostSplit, CostTally, split_cost, used_by, worker_prices
+from flightlog.analyze.failures import FailureCause, failure_groups
 from flightlog.analyze.findings import Finding, FindingFacts, find
 from flightlog.analyze.findings.base import behind
 from flightlog.analyze.report.critical_path import CriticalPath, critical_path, critical_spans
-from flightlog.analyze.report.failures import FailureCause, failure_groups
 from flightlog.analyze.report.spans import CalibrationLoop, SpanTree, calibration_loops, span_tree
 from flightlog.analyze.report.summary import ReportContext, Summary, open_context
 from flightlog.analyze.report.tasks import (

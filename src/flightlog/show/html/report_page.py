@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from flightlog.analyze.charts.results import Chart, Curves, RunCharts, Timeline, Waits
     from flightlog.analyze.compare.runs import Facts as EnvironmentFacts
     from flightlog.analyze.diagnosis.results import Cause, RunDiagnosis
-    from flightlog.analyze.report.failures import FailureCause
+    from flightlog.analyze.failures import FailureCause
     from flightlog.analyze.report.report import Report
     from flightlog.core.stats import Distribution
     from flightlog.events import CostRates
