@@ -14,7 +14,9 @@ import msgspec
 import pytest
 from builders.runs import at, make_run
 
+from flightlog.analyze.diagnosis.matchers import Clue
 from flightlog.analyze.diagnosis.results import RunDiagnosis
+from flightlog.analyze.diagnosis.rules import own_rules, parse_rule
 from flightlog.cli.main import main
 from flightlog.events import Failure, TaskFailed, WorkerLost
 
@@ -202,11 +204,11 @@ def test_a_site_adds_a_rule_by_an_entry_point_and_a_broken_one_is_named(runs: Pa
     ]
 
 
-def test_the_documentation_lists_every_class_that_has_a_rule() -> None:
-    from importlib.metadata import entry_points
+def test_the_documentation_lists_every_class_that_has_a_rule_and_every_kind_of_clue() -> None:
+    def rows(text: str) -> set[str]:
+        return {line.split("`")[1] for line in text.splitlines() if line.startswith("| `")}
 
-    rows = [line.split("`")[1] for line in DOCS.read_text().splitlines() if line.startswith("| `")]
-    own = {
-        point.name for point in entry_points(group="flightlog.rules") if point.value.startswith("flightlog.")
-    }
-    assert set(rows) == own | {"unknown"}
+    classes, _, own = DOCS.read_text().partition("## A rule of your own")
+    assert rows(classes) == {*own_rules(), "unknown"}
+    assert rows(own) == {one.__struct_config__.tag for one in Clue.__subclasses__()}
+    assert parse_rule(documented("toml", "description")).clues

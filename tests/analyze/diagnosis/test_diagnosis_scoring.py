@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from flightlog.analyze.diagnosis import score
 from flightlog.analyze.diagnosis.base import Case, Diagnosis, Rule, RunFacts, Sign, Source
-from flightlog.analyze.diagnosis.matchers import Phrases, alternatives, needed
+from flightlog.analyze.diagnosis.matchers import line_with, needed
+from flightlog.analyze.diagnosis.rules import FOLDER, own_rules, parse_rule
 from flightlog.analyze.diagnosis.score import load_rules
 from flightlog.analyze.diagnosis.text import ParsedText, read_text, small_letters
 
@@ -118,6 +119,17 @@ def test_a_class_stands_even_where_its_rule_cannot_suggest_anything() -> None:
     )
 
 
+LICENCE = """
+description = "All licences are taken."
+suggestions = ["Wait for a licence."]
+
+[[clues]]
+kind = "says"
+weight = 5
+patterns = ['no licence left']
+"""
+
+
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """An installed package with three rules of its own, of which one is usable."""
@@ -129,8 +141,8 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         "oursite_rules:shapeless\n"
     )
     (tmp_path / "oursite_rules.py").write_text(
-        "from flightlog.analyze.diagnosis.matchers import Clues, says\n"
-        "licence = Clues(says(5, 'no licence left'), suggest=['Wait for a licence.'])\nshapeless = 3\n"
+        "from flightlog.analyze.diagnosis.rules import parse_rule\n"
+        f"licence = parse_rule({LICENCE!r})\nshapeless = 3\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     load_rules.cache_clear()
@@ -167,11 +179,58 @@ def test_facts_of_the_record_decide_where_the_text_is_silent() -> None:
     assert weigh(Case(reading=ParsedText(), facts=RunFacts(nonfinite=("loss",)))).failure_class == "numerical"
 
 
+# --- rules as data ---
+
+
+def test_every_rule_of_ours_loads_and_each_of_its_patterns_is_one() -> None:
+    rules = own_rules()
+    assert {*rules} == {file.stem for file in FOLDER.glob("*.toml")}
+    for rule in rules.values():
+        for clue in rule.clues:
+            found = (getattr(clue, name, None) for name in ("saying", "calling", "unless", "weakened_by"))
+            for pattern in (*getattr(clue, "patterns", ()), *filter(None, found)):
+                re.compile(pattern)
+                assert "\n" not in pattern
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        (("patterns", "pattern"), r"unknown field `pattern` - at `\$.clues\[0\]`"),
+        (('kind = "says"', 'kind = "shouts"'), r"Invalid value 'shouts' - at `\$.clues\[0\].kind`"),
+        (("weight = 5", 'weight = "5"'), r"Expected `float`, got `str` - at `\$.clues\[0\].weight`"),
+        (("no licence left", "{nowhere} left"), "there is no shared pattern 'nowhere'"),
+        (("suggestions", "suggestion"), "Object contains unknown field `suggestion`"),
+        (("suggestions", "suggested_by = 'guess'\nsuggestions"), "there is no function 'guess'"),
+        (("description", "description ="), "Invalid value"),
+    ],
+)
+def test_a_rule_that_is_no_rule_is_refused_with_the_name_of_its_file(
+    tmp_path: Path, changed: tuple[str, str], why: str
+) -> None:
+    (tmp_path / "licence.toml").write_text(LICENCE.replace(*changed))
+    with pytest.raises(ValueError, match=rf"^licence\.toml: .*{why}"):
+        own_rules(tmp_path)
+
+
+def test_patterns_are_shared_between_clues_and_rules_and_may_take_several_lines(tmp_path: Path) -> None:
+    (tmp_path / "licence.toml").write_text(f"{LICENCE}\n[shared]\nserver = ['lm', 'flex']\n")
+    (tmp_path / "other.toml").write_text(
+        LICENCE.replace("'no licence left'", "'''\n    (?:{licence.server})\n    d: {what}\n  '''")
+        + "unless = ['{what} is up', 'ok']\n[shared]\nwhat = 'seats'\n"
+    )
+    [clue] = own_rules(tmp_path)["other"].clues
+    assert (clue.patterns, clue.unless) == (("(?:lm|flex)d: seats",), "seats is up|ok")  # type: ignore[union-attr]
+
+
+def test_a_clue_counts_less_where_the_text_names_what_weakens_it() -> None:
+    rule = parse_rule(f"{LICENCE}weakened_by = 'time limit'")
+    text = "no licence left"
+    assert [sign.weight for sign in rule.signs(Case(reading=read_text(text)))] == [5]
+    assert [sign.weight for sign in rule.signs(Case(reading=read_text(f"{text}\ntime limit")))] == [1.5]
+
+
 # --- patterns ---
-
-
-def test_a_pattern_is_split_at_its_outermost_bars() -> None:
-    assert alternatives(r"a(?:b|c)|[|]d|e\|f") == [r"a(?:b|c)", "[|]d", r"e\|f"]
 
 
 @pytest.mark.parametrize(
@@ -208,11 +267,12 @@ TEXT = st.lists(
 
 @given(PATTERN, TEXT)
 def test_looking_for_words_first_finds_what_the_pattern_finds(pattern: str, text: str) -> None:
-    found = Phrases(pattern, cased=False).line(text, small_letters(text))
+    found = line_with([pattern], text, small_letters(text))
     assert (found is not None) == any(re.search(pattern, line, re.I) for line in text.split("\n") if line)
 
 
 def test_of_several_lines_the_first_is_the_evidence_whichever_word_it_holds() -> None:
     text = "volume gone\ndisk full\nvolume full"
-    assert Phrases("(?:disk|volume) (?:full|gone)", cased=False).line(text, text) == 0
-    assert Phrases("(?:disk|volume) full", cased=False).line(text, text) == len("volume gone\n")
+    assert line_with(["(?:disk|volume) (?:full|gone)"], text, text) == 0
+    assert line_with(["(?:disk|volume) full"], text, text) == len("volume gone\n")
+    assert line_with(["disk gone", "volume full", "disk full"], text, text) == text.rindex("volume")

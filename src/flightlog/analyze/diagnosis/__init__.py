@@ -1,8 +1,7 @@
 """What a failure most likely is, and what to do about it.
 
-Read: `reading` and `exceptions` take a failure text apart; `failures` finds what the run recorded. Group:
-`failures` puts failures together, `case` collects the facts of each group. Score: the `rules` (`base` is
-their contract, `matchers` what they are made of) yield signs, `scoring` adds what only a record knows, and
-adds them up. Explain: `wording` and `diagnose` make the `results`. `scoring.diagnose_text` diagnoses a text
-alone, `diagnose.diagnose` a whole run.
+`read` finds what the run recorded, `group` puts failures together, `text` takes a failure's text apart. The
+`rules` (`base` is their contract, `matchers` the kinds of clues they are made of) yield signs, which `score`
+adds up. `explain` and `diagnose` make the `results`. `score.diagnose_text` diagnoses a text alone,
+`diagnose.diagnose` a whole run.
 """

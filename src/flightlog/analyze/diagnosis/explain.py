@@ -11,8 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from flightlog.analyze.diagnosis.base import Sign, Source
 from flightlog.analyze.diagnosis.group import NAMES
 from flightlog.analyze.diagnosis.results import Cause, CauseExample, Evidence, Explained
-from flightlog.analyze.diagnosis.rules.gpu_out_of_memory import DEVICE
-from flightlog.analyze.diagnosis.rules.out_of_memory import ROOMY
+from flightlog.analyze.diagnosis.rules.functions import DEVICE, ROOMY
 from flightlog.analyze.diagnosis.score import UNFAILED, GroupCase, weigh, without_own_frames
 from flightlog.analyze.history.attempts import MORE_THAN_KILLED
 from flightlog.analyze.tallies import copied

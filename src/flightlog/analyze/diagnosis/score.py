@@ -29,6 +29,7 @@ from flightlog.analyze.diagnosis.read import (
     Success,
     WorkerHosts,
 )
+from flightlog.analyze.diagnosis.rules import own_rules
 from flightlog.analyze.diagnosis.text import read_text
 from flightlog.core.plugins import load_all
 from flightlog.events import JobAccounted
@@ -62,14 +63,18 @@ class RuleSet(dict[str, Rule]):
 
 @cache
 def load_rules() -> RuleSet:
-    """Every rule that an installed package offers, ours among them, by class; broken ones are named, never
-    fatal.
+    """Our rules and every one that an installed package offers, by class; broken ones of theirs are named,
+    never fatal.
 
     A package's rule for a class that we have a rule for takes its place.
     """
-    found = load_all(ENTRY_POINTS, _problem_with)
-    rules = RuleSet(found.found)
-    rules.problems = tuple(f"rule {name!r} cannot be used: {why}" for name, why in found.failed.items())
+    offered = load_all(ENTRY_POINTS, _problem_with)
+    rules = RuleSet(sorted({**own_rules(), **offered.found}.items()))
+    rules.problems = tuple(
+        f"rule {name!r} cannot be used: {why}"
+        for name, why in offered.failed.items()
+        if not why.startswith("flightlog.")  # left over in the metadata of a version that had them there
+    )
     return rules
 
 
