@@ -64,7 +64,7 @@ class Subscription:
             self.dropped += max(self._queue.qsize() - 1, 0)
 
     def _deliver(self) -> None:
-        if ask(_is_coroutine_function, self._callback, otherwise=False):
+        if ask(is_coroutine_function, self._callback, otherwise=False):
             import asyncio
 
             loop = asyncio.new_event_loop()
@@ -91,7 +91,8 @@ class Subscription:
             log.warning("a subscriber raised; its later errors are only counted", exc_info=True)
 
 
-def _is_coroutine_function(callback: Callback) -> bool:
+def is_coroutine_function(callback: Callable[..., object]) -> bool:
+    """Whether it is one, or an object with an asynchronous `__call__`."""
     call = getattr(callback, "__call__", None)  # noqa: B004 - the method itself is inspected
     return inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(call)
 

@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
@@ -50,6 +50,7 @@ from flightlog.testing import tasks
 PATIENCE_S = 60.0
 """Timeout of a test for something that must happen; only a failing test waits this long."""
 
+T = TypeVar("T")
 _numbers = count(1)
 
 
@@ -80,6 +81,19 @@ def make_work(
     )
 
 
+def submit(engine: Engine, function: Callable[..., Any], /, *args: Any, **options: Any) -> Work:
+    """Hand an attempt of `make_work` to an engine."""
+    work = make_work(function, *args, **options)
+    engine.submit(work)
+    return work
+
+
+def known(value: T | None) -> T:
+    """A value that must not be None."""
+    assert value is not None
+    return value
+
+
 class EngineReport(Struct, frozen=True):
     """One report of an engine: `queued`, `started`, `ended` or `worker`."""
 
@@ -89,6 +103,16 @@ class EngineReport(Struct, frozen=True):
     worker: str = ""
     outcome: Outcome | None = None
     event: WorkerEvent | None = None
+
+
+def result_of(outcome: Outcome) -> Any:
+    """What a completed attempt returned."""
+    return pickle.loads(known(outcome.result))  # noqa: S301 - our own bytes
+
+
+def failure_of(outcome: Outcome) -> tuple[str, str | None, str | None]:
+    """How an attempt ended, and its error."""
+    return outcome.end, outcome.error_type, outcome.error_message
 
 
 class Reported:
@@ -184,8 +208,7 @@ class RunningEngine:
     def outcome_of(self, function: Any, *args: Any, **options: Any) -> Outcome:
         """Run a single attempt; returns its outcome."""
         with self.running() as (engine, reported):
-            work = make_work(function, *args, **options)
-            engine.submit(work)
+            work = submit(engine, function, *args, **options)
             return reported.outcome(work)
 
 
@@ -219,80 +242,54 @@ class AttemptsEnd(RunningEngine):
 
     def test_a_completed_attempt_has_its_result_and_where_and_when_it_ran(self) -> None:
         with self.running() as (engine, reported):
-            work = make_work(tasks.add, 2, b=3)
-            engine.submit(work)
+            work = submit(engine, tasks.add, 2, b=3)
             outcome = reported.outcome(work)
             worker = reported.wait_started(work)
         assert outcome.end == "completed"
-        assert outcome.result is not None
-        assert pickle.loads(outcome.result) == 5  # noqa: S301 - our own bytes
-        assert outcome.result_bytes == len(outcome.result)
+        assert result_of(outcome) == 5
+        assert outcome.result_bytes == len(known(outcome.result))
         assert outcome.worker == worker
-        assert outcome.host
-        assert outcome.pid
-        assert outcome.thread
-        assert outcome.started is not None
-        assert outcome.ended is not None
-        assert outcome.started <= outcome.ended
-        assert outcome.duration_s is not None
-        assert outcome.duration_s >= 0
-        assert outcome.queue_s is not None
-        assert outcome.queue_s >= 0
+        assert all((outcome.host, outcome.pid, outcome.thread))
+        assert known(outcome.started) <= known(outcome.ended)
+        assert known(outcome.duration_s) >= 0
+        assert known(outcome.queue_s) >= 0
 
     def test_a_failed_attempt_has_its_exception_and_the_traceback_with_its_cause(self) -> None:
         outcome = self.outcome_of(tasks.fail, "no such model")
-        assert (outcome.end, outcome.error_type, outcome.error_message) == (
-            "failed",
-            "ValueError",
-            "no such model",
-        )
-        assert outcome.error is not None
-        error = pickle.loads(outcome.error)  # noqa: S301 - our own bytes
+        assert failure_of(outcome) == ("failed", "ValueError", "no such model")
+        error = pickle.loads(known(outcome.error))  # noqa: S301 - our own bytes
         assert (type(error), error.args) == (ValueError, ("no such model",))
-        assert outcome.traceback is not None
-        assert "KeyError: 'the cause'" in outcome.traceback
-        assert "in fail" in outcome.traceback
+        assert "KeyError: 'the cause'" in known(outcome.traceback)
+        assert "in fail" in known(outcome.traceback)
         assert outcome.fingerprint is not None
         assert outcome.result is None
 
     def test_an_exception_that_does_not_pickle_or_unpickle_travels_as_text(self) -> None:
         with self.running() as (engine, reported):
-            first, second = make_work(tasks.raise_with_lock), make_work(tasks.raise_wanting_two)
-            engine.submit(first)
-            engine.submit(second)
-            outcomes = [reported.outcome(first), reported.outcome(second)]
-        assert [(o.end, o.error, o.error_type, o.error_message) for o in outcomes] == [
-            ("failed", None, "flightlog.testing.tasks.HoldsALock", "it holds a lock"),
-            ("failed", None, "flightlog.testing.tasks.WantsTwo", "1 and 2"),
+            works = [submit(engine, each) for each in (tasks.raise_with_lock, tasks.raise_wanting_two)]
+            outcomes = [reported.outcome(work) for work in works]
+        assert [failure_of(outcome) for outcome in outcomes] == [
+            ("failed", "flightlog.testing.tasks.HoldsALock", "it holds a lock"),
+            ("failed", "flightlog.testing.tasks.WantsTwo", "1 and 2"),
         ]
+        assert [outcome.error for outcome in outcomes] == [None, None]
 
     def test_a_result_that_does_not_pickle_is_a_failure_that_names_its_type(self) -> None:
         outcome = self.outcome_of(tasks.give_lock)
         assert (outcome.end, outcome.result, outcome.result_bytes) == ("failed", None, None)
-        assert outcome.error_type is not None
-        assert outcome.error_type.endswith("PicklingError")
-        assert outcome.error_message is not None
-        assert outcome.error_message.startswith("the result of give_lock, a _thread.lock, cannot be pickled")
+        assert known(outcome.error_type).endswith("PicklingError")
+        refused = "the result of give_lock, a _thread.lock, cannot be pickled"
+        assert known(outcome.error_message).startswith(refused)
 
     def test_a_call_that_does_not_unpickle_is_a_failure(self) -> None:
         outcome = self.outcome_of(tasks.add, tasks.NeverUnpickles())
-        assert (outcome.end, outcome.error_type, outcome.error_message) == (
-            "failed",
-            "ImportError",
-            "not on this side",
-        )
+        assert failure_of(outcome) == ("failed", "ImportError", "not on this side")
 
     def test_exits_and_interrupts_inside_a_task_are_its_outcome_and_the_worker_goes_on(self) -> None:
         with self.running() as (engine, reported):
-            works = [
-                make_work(tasks.leave, None),
-                make_work(tasks.leave, 3),
-                make_work(tasks.interrupt),
-                make_work(tasks.give_up),
-                make_work(tasks.add, 1),
-            ]
-            for work in works:
-                engine.submit(work)
+            leaving = [submit(engine, tasks.leave, code) for code in (None, 3)]
+            stopping = [submit(engine, function) for function in (tasks.interrupt, tasks.give_up)]
+            works = [*leaving, *stopping, submit(engine, tasks.add, 1)]
             outcomes = [reported.outcome(work) for work in works]
         ends = ["completed", "failed", "cancelled", "cancelled", "completed"]
         assert [outcome.end for outcome in outcomes] == ends
@@ -302,17 +299,12 @@ class AttemptsEnd(RunningEngine):
 
     def test_every_attempt_is_queued_then_started_then_ended_each_once(self) -> None:
         with self.running(workers=2) as (engine, reported):
-            works = [make_work(tasks.add, number) for number in range(200)]
-            for work in works:
-                engine.submit(work)
+            works = [submit(engine, tasks.add, number) for number in range(200)]
             for work in works:
                 reported.outcome(work)
         kinds = [[report.kind for report in reported.of(work)] for work in works]
         assert kinds == [["queued", "started", "ended"]] * len(works)
-        # Ours.
-        outcomes = [reported.outcomes[work.task_id] for work in works]
-        results = [pickle.loads(outcome.result or b"") for outcome in outcomes]  # noqa: S301
-        assert results == list(range(200))
+        assert [result_of(reported.outcomes[work.task_id]) for work in works] == list(range(200))
 
     def test_the_next_attempt_can_be_submitted_from_within_the_report_of_an_end(self) -> None:
         with self.running() as (engine, reported):
@@ -327,16 +319,13 @@ class AttemptsEnd(RunningEngine):
 
     def test_an_attempt_over_its_timeout_is_timed_out_and_the_engine_goes_on(self, tmp_path: Path) -> None:
         with self.running() as (engine, reported), gate(tmp_path) as name:
-            stuck, after = make_work(tasks.hold, name, timeout_s=self.timeout_s), make_work(tasks.add, 1)
-            engine.submit(stuck)
-            engine.submit(after)
+            stuck = submit(engine, tasks.hold, name, timeout_s=self.timeout_s)
+            after = submit(engine, tasks.add, 1)
             outcome = reported.outcome(stuck)
             assert outcome.end == "timed_out"
-            assert outcome.reason is not None
-            assert f"timeout of {self.timeout_s:g} s" in outcome.reason
+            assert f"timeout of {self.timeout_s:g} s" in known(outcome.reason)
             assert outcome.worker == reported.wait_started(stuck)
-            assert outcome.duration_s is not None
-            assert outcome.duration_s >= self.timeout_s
+            assert known(outcome.duration_s) >= self.timeout_s
             assert reported.outcome(after).end == "completed"
 
 
@@ -345,12 +334,8 @@ class AttemptsAreCancelled(RunningEngine):
 
     def test_an_attempt_that_waits_can_be_cancelled_and_never_starts(self, tmp_path: Path) -> None:
         with self.running() as (engine, reported), gate(tmp_path) as name:
-            holding, waiting = (
-                make_work(tasks.hold, name),
-                [make_work(tasks.add, number) for number in range(3)],
-            )
-            for work in (holding, *waiting):
-                engine.submit(work)
+            holding = submit(engine, tasks.hold, name)
+            waiting = [submit(engine, tasks.add, number) for number in range(3)]
             reported.wait_started(holding)
             assert [engine.cancel(work.task_id, "not needed") for work in waiting] == [True, True, True]
             outcomes = [reported.outcome(work) for work in waiting]
@@ -359,19 +344,14 @@ class AttemptsAreCancelled(RunningEngine):
 
     def test_what_is_unknown_or_over_cannot_be_cancelled(self) -> None:
         with self.running() as (engine, reported):
-            work = make_work(tasks.add, 1)
-            engine.submit(work)
+            work = submit(engine, tasks.add, 1)
             reported.outcome(work)
             assert engine.cancel(work.task_id, "too late") is False
             assert engine.cancel("task-unknown", "no such") is False
 
     def test_closing_with_a_backlog_cancels_each_attempt_once(self, tmp_path: Path) -> None:
         with self.running(workers=2) as (engine, reported), gate(tmp_path) as name:
-            holding = make_work(tasks.hold, name)
-            works = [make_work(tasks.hold, name) for _ in range(1000)]
-            engine.submit(holding)
-            for work in works:
-                engine.submit(work)
+            holding, *works = [submit(engine, tasks.hold, name) for _ in range(1001)]
             reported.wait_started(holding)
             engine.close(timeout_s=0.0)
             ends = Counter(report.task_id for report in reported.reports if report.kind == "ended")
@@ -381,8 +361,7 @@ class AttemptsAreCancelled(RunningEngine):
 
     def test_what_runs_may_end_within_the_time_that_closing_allows(self, tmp_path: Path) -> None:
         with self.running() as (engine, reported), gate(tmp_path) as name:
-            work = make_work(tasks.hold, name)
-            engine.submit(work)
+            work = submit(engine, tasks.hold, name)
             reported.wait_started(work)
             Path(name).write_text("go on")
             engine.close(timeout_s=60.0)
@@ -392,8 +371,7 @@ class AttemptsAreCancelled(RunningEngine):
         with self.running() as (engine, reported):
             engine.close()
             engine.close()
-            work = make_work(tasks.add, 1)
-            engine.submit(work)
+            work = submit(engine, tasks.add, 1)
             assert reported.outcome(work).end == "cancelled"
 
 
@@ -402,9 +380,7 @@ class WorkersAreTold(RunningEngine):
 
     def test_workers_are_launched_ready_and_removed_and_tasks_name_them(self) -> None:
         with self.running(workers=2) as (engine, reported):
-            works = [make_work(tasks.nothing) for _ in range(20)]
-            for work in works:
-                engine.submit(work)
+            works = [submit(engine, tasks.nothing) for _ in range(20)]
             outcomes = [reported.outcome(work) for work in works]
             assert {view.worker for view in engine.workers()} >= {outcome.worker for outcome in outcomes}
             engine.close()
@@ -423,8 +399,7 @@ class WorkersAreTold(RunningEngine):
 
     def test_a_worker_shows_what_it_executes(self, tmp_path: Path) -> None:
         with self.running() as (engine, reported), gate(tmp_path) as name:
-            work = make_work(tasks.hold, name)
-            engine.submit(work)
+            work = submit(engine, tasks.hold, name)
             worker = reported.wait_started(work)
             running = {view.worker: view.running for view in engine.workers()}
             assert running == {worker: (work.task_id,)}
@@ -435,12 +410,10 @@ class TasksAreRecorded(RunningEngine):
 
     def test_what_is_recorded_inside_a_task_has_the_task_as_parent(self, tmp_path: Path) -> None:
         with recorded(tmp_path) as (run, path), self.running(run_path=path) as (engine, reported):
-            place = carrier()
-            work = make_work(tasks.record_inside, "inside", place=place)
-            engine.submit(work)
+            work = submit(engine, tasks.record_inside, "inside", place=carrier())
             outcome = reported.outcome(work)
             engine.close()
-        assert pickle.loads(outcome.result or b"") == work.span_id  # noqa: S301 - our own bytes
+        assert result_of(outcome) == work.span_id
         assert outcome.tags == {"model": "sir"}
         assert outcome.metrics == {"loss": 0.5, "broken": None}
         assert outcome.nonfinite == {"broken": "nan"}
@@ -457,8 +430,7 @@ class TasksAreRecorded(RunningEngine):
             gate(tmp_path) as name,
             self.running(run_path=path) as (engine, reported),
         ):
-            work = make_work(tasks.hold, name, place=carrier())
-            engine.submit(work)
+            work = submit(engine, tasks.hold, name, place=carrier())
             worker = reported.wait_started(work)
             (start,) = [e for e in Run(run).events("tasks") if isinstance(e, TaskStarted)]
             Path(name).write_text("go on")
@@ -471,23 +443,16 @@ class TasksAreRecorded(RunningEngine):
 
     def test_what_a_task_uses_is_measured(self) -> None:
         outcome = self.outcome_of(tasks.use, 0.05, 64 * MIB)
-        assert outcome.cpu_s is not None
-        assert outcome.cpu_s >= 0.05
+        assert known(outcome.cpu_s) >= 0.05
         assert outcome.cpu_scope in ("thread", "process", "tree")
-        assert outcome.peak_rss_bytes is not None
-        assert outcome.rss_scope is not None
+        assert None not in (outcome.peak_rss_bytes, outcome.rss_scope)
 
     def test_a_task_that_says_it_failed_is_failed_though_it_returned(self, tmp_path: Path) -> None:
         with recorded(tmp_path) as (_, path), self.running(run_path=path) as (engine, reported):
-            work = make_work(tasks.return_error, "did not converge", place=carrier())
-            engine.submit(work)
+            work = submit(engine, tasks.return_error, "did not converge", place=carrier())
             outcome = reported.outcome(work)
-        assert (outcome.end, outcome.error_type, outcome.error_message) == (
-            "failed",
-            None,
-            "did not converge",
-        )
-        assert pickle.loads(outcome.result or b"") == "did not converge"  # noqa: S301 - our own bytes
+        assert failure_of(outcome) == ("failed", None, "did not converge")
+        assert result_of(outcome) == "did not converge"
 
 
 class ProcessesDie(RunningEngine):
@@ -495,15 +460,13 @@ class ProcessesDie(RunningEngine):
 
     def test_a_task_that_exits_its_process_is_lost_and_the_engine_goes_on(self) -> None:
         with self.running() as (engine, reported):
-            work, after = make_work(tasks.exit_process, 3), make_work(tasks.add, 1)
-            engine.submit(work)
-            engine.submit(after)
+            work = submit(engine, tasks.exit_process, 3)
+            after = submit(engine, tasks.add, 1)
             outcome, lost = reported.outcome(work), reported.wait_worker(WorkerLost)
             assert (outcome.end, outcome.exit_code, outcome.signal) == ("lost", 3, None)
             assert outcome.worker == reported.wait_started(work) == lost.worker
             assert (lost.exit_code, lost.signal) == (3, None)
-            assert outcome.started is not None
-            assert outcome.duration_s is not None
+            assert None not in (outcome.started, outcome.duration_s)
             again = reported.outcome(after)
             assert again.end == "completed"
             assert again.worker != outcome.worker
@@ -516,28 +479,21 @@ class ProcessesDie(RunningEngine):
             gate(tmp_path) as name,
             self.running(run_path=path) as (engine, reported),
         ):
-            work = make_work(tasks.hold, name, place=carrier())
-            engine.submit(work)
+            work = submit(engine, tasks.hold, name, place=carrier())
             worker = reported.wait_started(work)
-            (pid,) = [view.pid for view in engine.workers() if view.worker == worker]
-            assert pid is not None
+            (pid,) = [known(view.pid) for view in engine.workers() if view.worker == worker]
             os.kill(pid, signal.SIGKILL)
             outcome, lost = reported.outcome(work), reported.wait_worker(WorkerLost)
-            assert (outcome.end, outcome.exit_code, outcome.signal, outcome.pid) == (
-                "lost",
-                None,
-                "SIGKILL",
-                pid,
-            )
+            assert (outcome.end, outcome.exit_code, outcome.pid) == ("lost", None, pid)
+            assert outcome.signal == "SIGKILL"
             assert (lost.worker, lost.pid, lost.signal) == (worker, pid, "SIGKILL")
             (start,) = [e for e in Run(run).events("tasks") if isinstance(e, TaskStarted)]
             assert (start.task_id, start.worker) == (work.task_id, worker)
 
     def test_an_attempt_that_runs_can_be_cancelled_with_its_process(self, tmp_path: Path) -> None:
         with self.running() as (engine, reported), gate(tmp_path) as name:
-            work, after = make_work(tasks.hold, name), make_work(tasks.add, 1)
-            engine.submit(work)
-            engine.submit(after)
+            work = submit(engine, tasks.hold, name)
+            after = submit(engine, tasks.add, 1)
             worker = reported.wait_started(work)
             assert engine.cancel(work.task_id, "changed my mind") is True
             outcome = reported.outcome(work)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import inspect
 import logging
 import os
 import sys
@@ -12,7 +11,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -22,7 +20,7 @@ import msgspec
 
 from flightlog.compat.rhapsody.telemetry.events import BaseEvent, ResourceUpdate, SessionStarted, duration_of
 from flightlog.core.descriptors import Descriptor
-from flightlog.record.bus import Subscription
+from flightlog.record.bus import Subscription, is_coroutine_function
 from flightlog.record.values import clean
 
 if TYPE_CHECKING:
@@ -225,10 +223,7 @@ class Subscriber:
     def __init__(self, callback: Callable[[BaseEvent], Any], loop: asyncio.AbstractEventLoop) -> None:
         self._callback, self._loop = callback, loop
         self._pending: set[asyncio.Task[None]] = set()
-        is_async = inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(
-            getattr(callback, "__call__", None)  # noqa: B004 - an object with an async `__call__`
-        )
-        deliver: Any = self._hand_over if is_async else callback
+        deliver: Any = self._hand_over if is_coroutine_function(callback) else callback
         self._subscription = Subscription(deliver, None, sys.maxsize)
 
     def offer(self, event: BaseEvent) -> None:
@@ -259,22 +254,6 @@ class Subscriber:
             await self._callback(event)
         except Exception:
             log.debug("a subscriber raised", exc_info=True)
-
-
-def start_thread(work: Callable[[], None], name: str) -> Future[None]:
-    """Run a function on a daemon thread; the future is done when it returns."""
-    future: Future[None] = Future()
-
-    def run() -> None:
-        try:
-            work()
-        except BaseException as error:  # noqa: BLE001 - whoever waits gets it
-            future.set_exception(error)
-        else:
-            future.set_result(None)
-
-    threading.Thread(target=run, name=name, daemon=True).start()
-    return future
 
 
 class CheckpointFile:

@@ -12,12 +12,11 @@ import json
 import logging
 import os
 import socket
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, wait
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Literal
@@ -32,7 +31,6 @@ from flightlog.compat.rhapsody.telemetry.dispatch import (
     Subscribers,
     TaskCounts,
     TaskRecord,
-    start_thread,
     task_span,
 )
 from flightlog.compat.rhapsody.telemetry.events import (
@@ -108,7 +106,7 @@ class TelemetryManager:
         self._checkpoint_file: CheckpointFile | None = None
         self._error: BaseException | None = None
         self._dispatch: Dispatch | None = None
-        self._dispatch_task: Future[None] | None = None
+        self._thread: threading.Thread | None = None
         self._pid = 0
 
     @property
@@ -172,7 +170,10 @@ class TelemetryManager:
         for backend in self._backends.values():
             self._give_place(backend)
         self._subscribers.begin(asyncio.get_running_loop())
-        self._dispatch_task = start_thread(partial(self._dispatch.run, self._otel), "telemetry")
+        self._thread = threading.Thread(
+            target=self._dispatch.run, args=(self._otel,), name="telemetry", daemon=True
+        )
+        self._thread.start()
         atexit.register(self._finish_at_exit)
         self._otel.enter()
 
@@ -198,7 +199,7 @@ class TelemetryManager:
                 SessionEnded, session_id=self._session_id, backend="rhapsody", duration_seconds=self._duration
             )
         )
-        await asyncio.wait([asyncio.wrap_future(self._end_dispatch())])
+        await asyncio.to_thread(self._end_dispatch)
         atexit.unregister(self._finish_at_exit)
         self._checkpoint_file = None
         await self._subscribers.finish()
@@ -394,17 +395,17 @@ class TelemetryManager:
                 )
             )
 
-    def _end_dispatch(self) -> Future[None]:
-        """Take no more events; the future is done when all are processed."""
+    def _end_dispatch(self, timeout_s: float | None = None) -> None:
+        """Take no more events, and wait until all are processed."""
         self._running = False
         self._queue.put(None)
-        assert self._dispatch_task is not None
-        return self._dispatch_task
+        assert self._thread is not None
+        self._thread.join(timeout_s)
 
     def _finish_at_exit(self) -> None:
         """Process all events of a program that exits without `stop`."""
         if self._running and self._pid == os.getpid():
-            wait([self._end_dispatch()], timeout=PATIENCE_S)
+            self._end_dispatch(PATIENCE_S)
 
     def _give_place(self, backend: Any) -> None:
         if hasattr(backend, "place_of") and self._record is not None:
