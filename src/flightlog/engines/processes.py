@@ -14,6 +14,7 @@ import os
 import signal
 import stat
 import struct
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import FunctionType
@@ -171,6 +172,16 @@ def process_of(pid: int) -> Any:
 
     try:
         return psutil.Process(pid)
+    except psutil.Error:
+        return None
+
+
+def start_of(pid: int) -> float | None:
+    """When a process was started, in Unix time, and not after now; None where it is gone."""
+    import psutil
+
+    try:
+        return min(float(psutil.Process(pid).create_time()), time.time())
     except psutil.Error:
         return None
 

@@ -28,7 +28,8 @@ class Connection(Struct):
         with suppress(TimeoutError, OSError):
             self.client.close(timeout=timeout_s)
         if self.cluster is not None:
-            close_cluster(self.cluster, timeout_s)
+            with suppress(TimeoutError, OSError):
+                self.cluster.close(timeout=timeout_s)
 
 
 def connect(where: Any, security: Any = None, *, timeout_s: float = CONNECT_S) -> Any:
@@ -113,12 +114,6 @@ def adapt(cluster: Any, fewest: int | None, most: int | None) -> None:
     if fewest is not None or most is not None:
         bounds = {"minimum": fewest or 0, **({} if most is None else {"maximum": most})}
         cluster.adapt(**bounds)
-
-
-def close_cluster(cluster: Any, timeout_s: float) -> None:
-    """End a cluster."""
-    with suppress(TimeoutError, OSError):
-        cluster.close(timeout=timeout_s)
 
 
 def steady(kind: Any) -> Any:

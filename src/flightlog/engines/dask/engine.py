@@ -27,18 +27,8 @@ from flightlog.core.errors import UsageError
 from flightlog.engines import program
 from flightlog.engines.attempts import CLOSED, STUCK, Attempt
 from flightlog.engines.contract import Outcome, PooledEngine, Reports, WorkerView
+from flightlog.engines.dask import attempt as on_worker
 from flightlog.engines.dask import messages as m
-from flightlog.engines.dask.attempt import (
-    DaskOrder,
-    WorkerNotes,
-    decode_notes,
-    encode,
-    end_process,
-    forget_began,
-    give_up,
-    leave,
-    run_attempt,
-)
 from flightlog.engines.dask.cluster import Connection, adapt, address_in, connect, local_cluster, scheduler_of
 from flightlog.engines.dask.observer import SETTLE_S, ClusterObserver
 from flightlog.engines.dask.scheduler_plugin import OWN_PREFIX
@@ -46,7 +36,7 @@ from flightlog.engines.dask.watched_workers import WorkerDeath
 from flightlog.engines.dispatcher import ClusterBackend, Dispatcher
 from flightlog.engines.execute import Started
 from flightlog.engines.local import usable_cpus
-from flightlog.engines.processes import ExitReason
+from flightlog.engines.processes import ExitReason, start_of
 from flightlog.engines.program import refuse_while_main_is_imported
 from flightlog.events import (
     Event,
@@ -323,7 +313,7 @@ class DaskCluster(ClusterBackend):
                 self._on_job(JobStarted(job_id=job_id, raw_job_id=job_id, worker=worker))
         finally:
             connection.close(5.0)
-            forget_began(self.id)
+            on_worker.forget_began(self.id)
 
     # --- as worker
 
@@ -412,7 +402,7 @@ class DaskCluster(ClusterBackend):
         """A worker says what became of attempts."""
         if self._left:
             return
-        said = decode_notes(message)
+        said = on_worker.decode_notes(message)
         self._roster.note(said, self._may_end)
         begun: dict[int, None] = {}
         for note in said.notes:
@@ -566,7 +556,9 @@ class DaskCluster(ClusterBackend):
             for each in attempts
         ]
         orders = [
-            encode(DaskOrder(self.id, each.serial, msgspec.structs.replace(each.work, args={})))
+            on_worker.encode(
+                on_worker.DaskOrder(self.id, each.serial, msgspec.structs.replace(each.work, args={}))
+            )
             for each in attempts
         ]
         options = {"key": keys, "pure": False, "retries": 0, "fifo_timeout": "0 ms"}
@@ -574,7 +566,7 @@ class DaskCluster(ClusterBackend):
         large = sum(map(len, orders)) > LARGE_BYTES
         quiet = {"distributed.admin.large-graph-warning-threshold": "1 TiB"} if large else {}
         with dask.config.set(quiet) if quiet else nullcontext():
-            return cast("Sequence[Any]", self._client.map(run_attempt, orders, **options))
+            return cast("Sequence[Any]", self._client.map(on_worker.run_attempt, orders, **options))
 
     def _have_workers_leave(self) -> None:
         """Have workers send what they have recorded, and forget the engine, as far as the cluster still
@@ -582,7 +574,7 @@ class DaskCluster(ClusterBackend):
         """
         if self._client.status == "running":
             try:
-                self._client.run(leave, self.id, SETTLE_S, on_error="ignore")
+                self._client.run(on_worker.leave, self.id, SETTLE_S, on_error="ignore")
             except Exception as error:  # noqa: BLE001 - a cluster that is gone has nothing to forget
                 log.debug("leaving the Dask cluster: %s", error)
 
@@ -593,7 +585,7 @@ class DaskCluster(ClusterBackend):
     async def _give_up(self, worker: str, serials: list[int]) -> None:
         """Let a worker wait no more for these attempts."""
         with suppress(Exception):
-            await self._client.run(give_up, self.id, serials, workers=[worker], on_error="ignore")
+            await self._client.run(on_worker.give_up, self.id, serials, workers=[worker], on_error="ignore")
 
     async def _end_process(self, worker: str, serials: list[int]) -> None:
         """End a worker's process, and those below it, if it runs one of these attempts; by its nanny, if it
@@ -620,7 +612,7 @@ class DaskCluster(ClusterBackend):
         """Whether a worker ends its process, as far as it can still say so."""
         with suppress(Exception):
             answers = await self._client.run(
-                end_process, self.id, serials, self._grace_s, workers=[worker], on_error="ignore"
+                on_worker.end_process, self.id, serials, self._grace_s, workers=[worker], on_error="ignore"
             )
             return answers.get(worker) is not False
         return True
@@ -664,7 +656,7 @@ class Roster:
         self._departed: set[str] = set()
         self._endable: dict[str, bool] = {}
 
-    def note(self, said: WorkerNotes, may_end: bool) -> None:
+    def note(self, said: on_worker.WorkerNotes, may_end: bool) -> None:
         """A worker has written; it may be ended if it executes one task at a time."""
         self._endable[said.worker] = said.alone and may_end
         self._homes[said.worker] = (said.host, said.pid)
@@ -723,7 +715,7 @@ def with_launch(event: WorkerEvent, opened: float) -> WorkerEvent:
     """
     if event.host != this_host() or event.pid is None or not isinstance(event, WorkerLaunched | WorkerReady):
         return event
-    since = opened if event.pid == os.getpid() else _start_of(event.pid)
+    since = opened if event.pid == os.getpid() else start_of(event.pid)
     if since is None or not event.timestamp:
         return event
     launch_s = datetime.fromisoformat(event.timestamp).timestamp() - since
@@ -733,12 +725,3 @@ def with_launch(event: WorkerEvent, opened: float) -> WorkerEvent:
         return event if event.launch_s is not None else msgspec.structs.replace(event, launch_s=launch_s)
     stamp = datetime.fromtimestamp(since, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
     return msgspec.structs.replace(event, timestamp=stamp)
-
-
-def _start_of(pid: int) -> float | None:
-    import psutil
-
-    try:
-        return float(psutil.Process(pid).create_time())
-    except psutil.Error:
-        return None

@@ -664,7 +664,7 @@ class RayWorker:
 
     def __init__(self, began: Began, told: Told | None, is_here: bool) -> None:
         self.name, self.host, self.pid = began.worker, began.host, began.pid
-        self.ray_worker, self.node = began.ray_worker, began.node
+        self.ray_worker = began.ray_worker
         self.facts: dict[str, Any] = {"worker": self.name, "host": self.host, "pid": self.pid}
         self.running: dict[int, Attempt] = {}
         self.why_ended: str | None = None

@@ -30,6 +30,7 @@ from flightlog.core.descriptors import Descriptor
 from flightlog.engines import program
 from flightlog.engines.contract import Outcome, Work
 from flightlog.engines.execute import Started, execute
+from flightlog.engines.processes import start_of
 from flightlog.engines.program import main_program, with_main
 from flightlog.engines.relay.chunks import ChunkReceiver
 from flightlog.engines.relay.recording import SampledFrom, WorkerRecording, sampled_from_here
@@ -67,9 +68,8 @@ class Began(Struct, frozen=True, kw_only=True):
     worker: str
     host: str
     pid: int
-    node: str
-    """Ray's own name of the node and of the worker, in hex."""
     ray_worker: str
+    """Ray's own name of the worker, in hex."""
     process_start: float | None = None
     """Unix time at which the process was started."""
 
@@ -184,20 +184,9 @@ def _who() -> Began:
         worker=lane_name(host, pid, main=True),
         host=host,
         pid=pid,
-        node=context.get_node_id(),
         ray_worker=context.get_worker_id(),
-        process_start=process_start(),
+        process_start=start_of(pid),
     )
-
-
-def process_start() -> float | None:
-    """When this process was started, in Unix time."""
-    import psutil
-
-    try:
-        return float(min(psutil.Process().create_time(), time.time()))
-    except psutil.Error:
-        return None
 
 
 LEFT = b"L"

@@ -13,14 +13,16 @@ import re
 import threading
 import time
 import zlib
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections import deque
+from operator import itemgetter
 from os import PathLike
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
+from flightlog.core.intervals import length, union
 from flightlog.store import layout
 from flightlog.store.documents import decode_document, read_document, replace_bytes, write_document
 from flightlog.store.read.files import folder_parts
@@ -388,39 +390,31 @@ class ReceivedFiles:
         self._bundle_bytes += size
 
 
-class _Ranges:
+class _Ranges(msgspec.Struct):
     """Which bytes of a file have come, as sorted ranges that do not touch; of most files there is one."""
 
-    __slots__ = ("_ends", "_starts", "base")
-
-    def __init__(self) -> None:
-        self._starts: list[int] = []
-        self._ends: list[int] = []
-        self.base = 0
-        """The byte that stands first in the file there is now."""
+    parts: list[tuple[int, int]] = []
+    base: int = 0
+    """The byte that stands first in the file there is now."""
 
     @property
     def end(self) -> int:
         """One past the last byte that has come."""
-        return self._ends[-1] if self._ends else 0
+        return self.parts[-1][1] if self.parts else 0
 
     @property
     def holes(self) -> int:
         """Bytes that have not come before those that have."""
-        return self.end - sum(self._ends) + sum(self._starts)
+        return self.end - length(self.parts)
 
     def has(self, start: int, end: int) -> bool:
         """Whether all of a range has come."""
-        before = bisect_right(self._starts, start)
-        return before > 0 and end <= self._ends[before - 1]
+        before = bisect_right(self.parts, start, key=itemgetter(0))
+        return before > 0 and end <= self.parts[before - 1][1]
 
     def add(self, start: int, end: int) -> None:
         """Note a range, which may overlap others."""
-        first, last = bisect_left(self._ends, start), bisect_right(self._starts, end)
-        if first < last:
-            start, end = min(start, self._starts[first]), max(end, self._ends[last - 1])
-        self._starts[first:last] = [start]
-        self._ends[first:last] = [end]
+        self.parts = union([*self.parts, (start, end)])
 
 
 def _write_at(fd: int, data: bytes, offset: int) -> None:

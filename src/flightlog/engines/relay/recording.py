@@ -57,7 +57,7 @@ from flightlog.store import layout
 from flightlog.store.documents import is_leftover, read_document, write_document
 from flightlog.store.layout import WriterInfo
 from flightlog.store.liveness import here, this_host
-from flightlog.store.read.files import folder_parts, writer_folders
+from flightlog.store.read.files import entries_of, folder_parts, writer_folders
 from flightlog.store.read.writers import read_writer
 from flightlog.store.write import finalize
 
@@ -257,26 +257,27 @@ def place_here(place: dict[str, str], send: Send, *, root: Path | None = None) -
         return place
 
 
-def settle(timeout_s: float) -> bool:
-    """Send everything that was recorded here so far, now; whether that was done in time. Never raises.
+def settle(timeout_s: float, senders: Collection[SpoolSender] | None = None, *, retry: bool = True) -> bool:
+    """Send everything that was recorded here so far, now, or in the spools of these; whether that was done in
+    time, without `retry` by the first try. Never raises.
 
     It waits: so not on an event loop that `send` needs.
     """
-    return _settle(list(_shippers.values()), timeout_s)
+    until = time.monotonic() + timeout_s
+    tickets = [(one, one.ask()) for one in (list(_shippers.values()) if senders is None else senders)]
+    sent = [one.wait(ticket, max(until - time.monotonic(), 0), retry=retry) for one, ticket in tickets]
+    return all(sent)
 
 
-def depart(place: Mapping[str, str] | None = None, timeout_s: float = 10.0) -> bool:
+def depart(place: Mapping[str, str] | None = None, timeout_s: float = 10.0, *, retry: bool = True) -> bool:
     """Leave the run of a place, or all: its files are closed here, sent, and the spool removed; whether all
-    was sent in time.
+    was sent in time, without `retry` by the first try.
 
     What could not be sent goes on being sent. The run may be recorded here again, into a new spool. Never
     raises. It waits: so not on an event loop that `send` needs.
     """
     ids = parse_traceparent((place or {}).get(TRACEPARENT))
-    return _depart(None if ids is None else ids[0], timeout_s)
-
-
-def _depart(trace_id: str | None, timeout_s: float, *, retry: bool = True) -> bool:
+    trace_id = None if ids is None else ids[0]
     with _lock:
         leaving = [one for one in _shippers.values() if trace_id in (None, one.spool.trace_id)]
         for key in [key for key in _known if trace_id in (None, key[1])]:
@@ -287,14 +288,7 @@ def _depart(trace_id: str | None, timeout_s: float, *, retry: bool = True) -> bo
         except Exception as error:  # noqa: BLE001 - the worker goes on
             _tell("leave", f"a run could not be left in good order: {error!r}")
         one.depart()
-    return _settle(leaving, timeout_s, retry=retry)
-
-
-def _settle(shippers: list[SpoolSender], timeout_s: float, *, retry: bool = True) -> bool:
-    until = time.monotonic() + timeout_s
-    tickets = [(one, one.ask()) for one in shippers]
-    sent = [one.wait(ticket, max(until - time.monotonic(), 0), retry=retry) for one, ticket in tickets]
-    return all(sent)
+    return settle(timeout_s, leaving, retry=retry)
 
 
 def _look(key: _Key, span_id: str, send: Send, root: Path | None) -> str:
@@ -318,28 +312,19 @@ def _look(key: _Key, span_id: str, send: Send, root: Path | None) -> str:
         spool = make_spool(home, run_id, trace_id, span_id)
         due = 0.0
 
-        def look_around() -> None:
+        def take_over() -> None:
+            """Send what processes of the same run left here that were killed."""
             nonlocal due
-            if time.monotonic() >= due:
-                due = time.monotonic() + ORPHANS_S
-                _take_over(home, trace_id, send)
+            if time.monotonic() < due:
+                return
+            due = time.monotonic() + ORPHANS_S
+            with _lock:
+                for left in take_orphans(home, trace_id, _shippers.keys()):
+                    _shippers[left.name] = SpoolSender(left, send, orphaned=True)
 
-        _start(spool, send, orphaned=False, look_around=look_around)
+        _shippers[spool.name] = SpoolSender(spool, send, look_around=take_over)
         _known[key] = str(spool.run)
         return _known[key]
-
-
-def _take_over(root: Path, trace_id: str, send: Send) -> None:
-    """Send what processes of the same run left here that were killed."""
-    with _lock:
-        for spool in take_orphans(root, trace_id, _shippers.keys()):
-            _start(spool, send, orphaned=True)
-
-
-def _start(
-    spool: Spool, send: Send, *, orphaned: bool, look_around: Callable[[], None] = lambda: None
-) -> None:
-    _shippers[spool.name] = SpoolSender(spool, send, orphaned=orphaned, look_around=look_around)
 
 
 def _flush(path: Path) -> None:
@@ -378,7 +363,7 @@ def _end() -> None:
     """Close, and send what is left if it is taken at once; the rest waits in the spool for another
     process.
     """
-    _depart(None, EXIT_S, retry=False)
+    depart(None, EXIT_S, retry=False)
 
 
 def _after_fork() -> None:
@@ -414,7 +399,14 @@ class SpoolSender:
     another process made the spool, and is gone. `look_around` is called after each look.
     """
 
-    def __init__(self, spool: Spool, send: Send, *, orphaned: bool, look_around: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        spool: Spool,
+        send: Send,
+        *,
+        orphaned: bool = False,
+        look_around: Callable[[], None] = lambda: None,
+    ) -> None:
         self.spool = spool
         self._send, self._orphaned, self._look_around = send, orphaned, look_around
         self._files = SpooledFiles(spool.run, spool.trace_id, spool.name)
@@ -562,11 +554,11 @@ class SpooledFiles:
     def _bundles(self) -> Iterator[Chunk]:
         """Files of bundles that are complete; what says what is in one comes last."""
         home = self._run / layout.OOM
-        for folder in sorted(_entries(home)):
+        for folder in sorted(home / entry.name for entry in entries_of(home)):
             if folder.name.startswith("."):  # being filled
                 continue
-            files = sorted(_entries(folder), key=lambda file: (file.suffix == ".json", file.name))
-            for file in files:
+            files = [folder / entry.name for entry in entries_of(folder)]
+            for file in sorted(files, key=lambda file: (file.suffix == ".json", file.name)):
                 if is_leftover(file.name):
                     continue
                 name = f"{layout.OOM}/{folder.name}/{file.name}"
@@ -623,7 +615,7 @@ def _line_files(folder: Path, writer: str) -> Iterator[tuple[str, int]]:
                 fd = _open(path)
                 if fd is not None:
                     try:
-                        if active is not None and _same(fd, active):
+                        if active is not None and os.path.sameopenfile(fd, active):
                             os.close(active)
                             active = None
                         yield f"{home}/{path.name}", fd
@@ -645,11 +637,6 @@ def _full(folder: Path, writer: str, stream: str) -> list[tuple[int, Path]]:
     )
 
 
-def _same(one: int, other: int) -> bool:
-    here, there = os.fstat(one), os.fstat(other)
-    return (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)
-
-
 def _open(path: Path) -> int | None:
     try:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -664,13 +651,6 @@ def _version(path: Path) -> tuple[int, bytes] | None:
         return None
     with os.fdopen(fd, "rb") as file:
         return os.fstat(fd).st_mtime_ns, file.read()
-
-
-def _entries(folder: Path) -> list[Path]:
-    try:
-        return list(folder.iterdir())
-    except OSError:
-        return []
 
 
 class Spool:
@@ -779,7 +759,4 @@ def _hold(home: Path) -> FileLock | None:
 
 
 def _folders(folder: Path) -> list[Path]:
-    try:
-        return sorted(entry for entry in folder.iterdir() if entry.is_dir())
-    except OSError:
-        return []
+    return sorted(folder / entry.name for entry in entries_of(folder) if entry.is_dir())

@@ -13,7 +13,6 @@ import hashlib
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +21,7 @@ from msgspec import Struct, field
 
 from flightlog.core.errors import FlightlogError
 from flightlog.core.settings import read_settings
+from flightlog.core.time import timestamp_of
 from flightlog.engines.slurm.accounting import Sacct, SlurmJob, SlurmStep, Verdict, ask, verdict
 from flightlog.events import (
     Event,
@@ -94,7 +94,8 @@ def accounting_events(known: KnownRun, attempts: Sequence[SlurmJob], *, as_tasks
             events += _own_life(known, job, number, ruling, last=last, as_tasks=as_tasks)
             if as_tasks:
                 span_id = _own_ids(known, job, number)["span_id"]
-        events += [_span(known, job, step, span_id) for step in job.steps if _is_span(step)]
+        inner = [step for step in job.steps if step.step_id not in _OWN_STEPS and step.start is not None]
+        events += [_span(known, job, step, span_id) for step in inner]
     return events
 
 
@@ -109,9 +110,7 @@ def _attempt_of(bound: JobStarted, attempts: Sequence[SlurmJob]) -> int:
 
 def iso(moment: float | None) -> str | None:
     """The timestamp of Unix seconds."""
-    if moment is None:
-        return None
-    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return None if moment is None else timestamp_of(round(moment * 1e6) * 1000)
 
 
 def _account(job: SlurmJob, number: int, ruling: Verdict) -> JobAccounted:
@@ -127,7 +126,7 @@ def _account(job: SlurmJob, number: int, ruling: Verdict) -> JobAccounted:
         started=iso(job.start),
         ended=iso(job.end),
         queue_s=_between(job.submit, job.start),
-        elapsed_s=_elapsed(job),
+        elapsed_s=job.elapsed_s if job.elapsed_s is not None else _between(job.start, job.end),
         steps=len(job.steps),
     )
 
@@ -165,9 +164,13 @@ def _ends(
 
 def _end_task(task: OpenTask, job: SlurmJob, ruling: Verdict, *, whole: bool) -> Iterator[Event]:
     start, sent = task.started, task.submitted
+    rss, cpu = (job.max_rss_bytes, job.cpu_s) if whole else (None, None)  # where it is the task's own
     facts: dict[str, Any] = {
         **{name: getattr(start, name) for name in _OF_TASK},
-        **_used(job, whole=whole),
+        "cpu_s": cpu,
+        "cpu_scope": None if cpu is None else "tree",
+        "peak_rss_bytes": rss,
+        "rss_scope": None if rss is None else "tree",
         "timestamp": iso(job.end) or "",
         "worker": start.worker,
         "args": sent.args if sent else {},
@@ -196,42 +199,22 @@ def _own_life(
 ) -> Iterator[Event]:
     """A job that nobody recorded from inside, as a task on a worker of its own."""
     worker = f"slurm-{job.job_id}" + (f"#{number}" if number > 1 else "")
-    name = job.name or "job"
-    where = KnownWorker(host=job.nodes, since=iso(job.start))
     ran = job.start is not None
     ids = _own_ids(known, job, number)
+    size: dict[str, Any] = {"cpus": job.cpus, "memory_bytes": job.memory_bytes, "gpus": job.gpus}
     args: dict[str, Any] = {} if job.array_index is None else {"array_index": job.array_index}
+    sent = TaskSubmitted(timestamp=iso(job.submit or job.start) or "", args=args, **ids)
     if as_tasks and number == 1:
-        yield TaskSubmitted(timestamp=iso(job.submit or job.start) or "", args=args, **ids)
-        yield ResourceRequest(
-            timestamp=iso(job.submit or job.start) or "",
-            task=name,
-            task_id=ids["task_id"],
-            cpus=job.cpus,
-            memory_bytes=job.memory_bytes,
-            gpus=job.gpus,
-            walltime_s=job.walltime_s,
-        )
+        yield sent
+        who = {name: ids[name] for name in ("task", "task_id")}
+        yield ResourceRequest(timestamp=sent.timestamp, walltime_s=job.walltime_s, **who, **size)
     if ran:
-        yield WorkerLaunched(
-            timestamp=iso(job.start) or "",
-            worker=worker,
-            host=job.nodes,
-            pid=None,
-            cpus=job.cpus,
-            memory_bytes=job.memory_bytes,
-            gpus=job.gpus,
-        )
+        yield WorkerLaunched(timestamp=iso(job.start) or "", worker=worker, host=job.nodes, pid=None, **size)
     if as_tasks:
-        started = TaskStarted(
-            timestamp=iso(job.start or job.end) or "",
-            worker=worker if ran else None,
-            queue_s=_between(job.submit, job.start),
-            **ids,
-        )
+        at, queue_s = iso(job.start or job.end) or "", _between(job.submit, job.start)
+        started = TaskStarted(timestamp=at, worker=worker if ran else None, queue_s=queue_s, **ids)
         if ran:
             yield started
-        sent = TaskSubmitted(args=args, **ids)
         ends = _end_task(OpenTask(started, sent), job, ruling, whole=True)
         if last:
             yield from ends
@@ -239,7 +222,7 @@ def _own_life(
             yield from (event for event in ends if isinstance(event, Failure))
             yield TaskRetried(timestamp=iso(job.end) or "", reason=ruling.message, **ids)
     if ran:
-        yield _end_worker(worker, where, job, ruling)
+        yield _end_worker(worker, KnownWorker(host=job.nodes, since=iso(job.start)), job, ruling)
 
 
 def _own_ids(known: KnownRun, job: SlurmJob, number: int) -> dict[str, Any]:
@@ -248,7 +231,7 @@ def _own_ids(known: KnownRun, job: SlurmJob, number: int) -> dict[str, Any]:
         "task_id": f"slurm-{job.job_id}",
         "attempt": number,
         "trace_id": known.trace_id or None,
-        "span_id": _hex(job, str(number)),
+        "span_id": _id(job, str(number)),
         "parent_id": known.span_id or None,
     }
 
@@ -293,23 +276,6 @@ def _failure(
     )
 
 
-def _used(job: SlurmJob, *, whole: bool) -> dict[str, Any]:
-    """What the job used, where it is one task's own."""
-    if not whole:
-        return {}
-    rss, cpu = job.max_rss_bytes, job.cpu_s
-    return {
-        "cpu_s": cpu,
-        "cpu_scope": None if cpu is None else "tree",
-        "peak_rss_bytes": rss,
-        "rss_scope": None if rss is None else "tree",
-    }
-
-
-def _is_span(step: SlurmStep) -> bool:
-    return step.step_id not in _OWN_STEPS and step.start is not None
-
-
 def _span(known: KnownRun, job: SlurmJob, step: SlurmStep, parent_id: str) -> SpanEvent:
     measured = {"cpu_s": step.cpu_s, "max_rss_bytes": step.max_rss_bytes, "tasks": step.tasks}
     failed = step.state not in {None, "COMPLETED"}
@@ -321,7 +287,7 @@ def _span(known: KnownRun, job: SlurmJob, step: SlurmStep, parent_id: str) -> Sp
         status="error" if failed else "ok",
         duration_s=_between(step.start, step.end),
         trace_id=known.trace_id,
-        span_id=_hex(job, f"step {step.step_id}"),
+        span_id=_id(job, f"step {step.step_id}"),
         parent_id=parent_id or None,
         error_type=step.state if failed else None,
     )
@@ -334,19 +300,17 @@ def _span_of(known: KnownRun, bound: JobStarted) -> str:
 
 def _cause(job: SlurmJob, ruling: Verdict, task: str) -> str:
     """The same for the same kind of end; of a program's own failures, for the same program and exit code."""
-    same = ["slurm", str(ruling.error_type)]
-    if not ruling.by_slurm:
-        same = [task, str(ruling.error_type), str(job.exit_code)]
-    return hashlib.sha256("\n".join(same).encode("utf-8", "surrogateescape")).hexdigest()[:16]
+    if ruling.by_slurm:
+        return _hex("slurm", str(ruling.error_type))
+    return _hex(task, str(ruling.error_type), str(job.exit_code))
 
 
-def _hex(job: SlurmJob, what: str) -> str:
-    text = "\n".join(["slurm", job.cluster or "", job.raw_id, str(job.start), what])
-    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+def _id(job: SlurmJob, what: str) -> str:
+    return _hex("slurm", job.cluster or "", job.raw_id, str(job.start), what)
 
 
-def _elapsed(job: SlurmJob) -> float | None:
-    return job.elapsed_s if job.elapsed_s is not None else _between(job.start, job.end)
+def _hex(*words: str) -> str:
+    return hashlib.sha256("\n".join(words).encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
 def _between(start: float | None, end: float | None) -> float | None:
@@ -378,8 +342,8 @@ class KnownRun(Struct):
     array_id: str | None = None
     """The array that the run is of, as a whole."""
     jobs: list[JobStarted] = field(default_factory=list)
-    accounted: dict[tuple[str, str | None], str] = field(default_factory=dict)
-    """Attempts whose accounting is there: number of the job and its start, with the state."""
+    accounted: dict[tuple[str, str | None], JobAccounted] = field(default_factory=dict)
+    """Attempts whose accounting is there, by the number of the job and its start."""
     workers: dict[str, KnownWorker] = field(default_factory=dict)
     open_tasks: list[OpenTask] = field(default_factory=list)
     tasks: dict[str, TaskEvent] = field(default_factory=dict)
@@ -413,7 +377,7 @@ def read_known(run: Run) -> KnownRun:
         if isinstance(event, JobStarted):
             known.jobs.append(event)
         elif isinstance(event, JobAccounted):
-            known.accounted[event.raw_job_id or event.job_id, event.started] = event.state
+            known.accounted[event.raw_job_id or event.job_id, event.started] = event
     for event in run.events("workers"):
         if isinstance(event, WorkerEvent):
             _add_worker(known, event)
@@ -571,7 +535,7 @@ def _conclude(path: Path, *, events_added: bool) -> None:
     info = run.info
     own = info.target == ACCOUNTING
     if not run.inferred and (own or run.status == "crashed") and info.status != "crashed":
-        ending = _ending(run, read_known(run))
+        ending = _ending(read_known(run))
         if ending is not None and (not own or ending != (info.status, info.error, info.end_time)):
             info.status, info.error, ended = ending
             # Slurm counts whole seconds: the run's own last sign of life may be later.
@@ -586,16 +550,12 @@ def _conclude(path: Path, *, events_added: bool) -> None:
         complete(path, read_settings())
 
 
-def _ending(run: Run, known: KnownRun) -> tuple[str, str | None, str | None] | None:
+def _ending(known: KnownRun) -> tuple[str, str | None, str | None] | None:
     """Status, error and end of a run all of whose jobs are accounted for; None where some are not, or tasks
     are open.
     """
-    last: dict[str, JobAccounted] = {}
-    for event in run.events("jobs"):
-        if isinstance(event, JobAccounted):
-            key = event.raw_job_id or event.job_id
-            if key not in last or (last[key].started or "") <= (event.started or ""):
-                last[key] = event
+    by_start = sorted(known.accounted.items(), key=lambda entry: entry[0][1] or "")
+    last = {number: job for (number, _), job in by_start}
     seen = {job.raw_job_id or job.job_id for job in known.jobs}
     elements = sum(job.array_job_id == known.array_id for job in last.values())
     short = known.array_id is not None and elements < (known.array_size() or elements + 1)
@@ -603,9 +563,9 @@ def _ending(run: Run, known: KnownRun) -> tuple[str, str | None, str | None] | N
         return None
     ended = max((job.ended for job in last.values() if job.ended), default=None)
     failed = [job for job in last.values() if job.state not in {"COMPLETED", "CANCELLED"}]
-    cancelled = [job for job in last.values() if job.state == "CANCELLED"]
-    if not failed and not cancelled:
+    unfinished = failed or [job for job in last.values() if job.state == "CANCELLED"]
+    if not unfinished:
         return "completed", None, ended
-    first = min(failed or cancelled, key=lambda job: (job.ended or "", job.job_id))
-    more = f", and {len(failed or cancelled) - 1} more jobs" if len(failed or cancelled) > 1 else ""
+    first = min(unfinished, key=lambda job: (job.ended or "", job.job_id))
+    more = f", and {len(unfinished) - 1} more jobs" if len(unfinished) > 1 else ""
     return "failed" if failed else "interrupted", f"{first.reason or first.state}{more}", ended
