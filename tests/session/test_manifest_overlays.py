@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from flightlog.core.errors import UsageError
 from flightlog.session.expansion import Expanded, escape, expand, has_variables, variables
 from flightlog.session.manifest import parse_manifest, with_overlay
-from flightlog.session.overlay import OverlayChange, changes, laid_over
-from flightlog.session.yaml_tree import Node
+from flightlog.session.yaml_tree import Node, OverlayChange, changes, laid_over
 
 KEYS = st.sampled_from("abc")
 SCALARS = st.sampled_from(["1", "two", ""])

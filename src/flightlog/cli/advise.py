@@ -33,8 +33,16 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from flightlog.cli.manifest_options import manifest_option, problems_noted
-from flightlog.cli.options import AnyFormat, Format, RunsDir, flag, option, readable_runs_folder
+from flightlog.cli.options import (
+    AnyFormat,
+    Format,
+    RunsDir,
+    flag,
+    manifest_option,
+    option,
+    problems_noted,
+    readable_runs_folder,
+)
 from flightlog.cli.output import note, put_result
 from flightlog.core.errors import UsageError
 

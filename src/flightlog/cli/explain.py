@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 
-from flightlog.cli.manifest_options import ManifestFile, TargetName, note_unset, problems_noted
+from flightlog.cli.options import ManifestFile, TargetName, note_unset, problems_noted
 from flightlog.cli.output import put, wants_color, width
 
 

@@ -33,14 +33,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flightlog.cli.manifest_options import TargetName, manifest_option, note_unset, problems_noted
 from flightlog.cli.options import (
     AnyFormat,
     Format,
     OutputFile,
     RunsDir,
+    TargetName,
     flag,
+    manifest_option,
+    note_unset,
     option,
+    problems_noted,
     run_argument,
     runs_folder,
 )

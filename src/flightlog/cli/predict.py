@@ -43,8 +43,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flightlog.cli.manifest_options import TargetName, manifest_option, note_unset, problems_noted
-from flightlog.cli.options import AnyFormat, Format, RunsDir, flag, option, readable_runs_folder
+from flightlog.cli.options import (
+    AnyFormat,
+    Format,
+    RunsDir,
+    TargetName,
+    flag,
+    manifest_option,
+    note_unset,
+    option,
+    problems_noted,
+    readable_runs_folder,
+)
 from flightlog.cli.output import json_text, put, put_result, wants_color, width
 from flightlog.core.errors import UsageError
 

@@ -77,17 +77,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flightlog.cli.manifest_options import RatesFile, rates_in
 from flightlog.cli.options import (
     AnyPageFormat,
     OutputFile,
     PageFormat,
+    RatesFile,
     RunId,
     RunRef,
     RunsDir,
     flag,
     open_named,
     option,
+    rates_in,
 )
 from flightlog.cli.output import (
     OpenPage,

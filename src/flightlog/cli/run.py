@@ -61,8 +61,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from flightlog.cli.manifest_options import RatesFile, rates_in
-from flightlog.cli.options import RunsDir, option, recording_folder
+from flightlog.cli.options import RatesFile, RunsDir, option, rates_in, recording_folder
 from flightlog.cli.output import is_terminal, note
 from flightlog.core.errors import UsageError
 

@@ -24,8 +24,7 @@ from typing import Annotated
 
 import typer
 
-from flightlog.cli.manifest_options import ManifestFile, complete_target
-from flightlog.cli.options import option
+from flightlog.cli.options import ManifestFile, complete_target, option
 from flightlog.cli.output import note, put
 from flightlog.core.errors import ManifestError
 

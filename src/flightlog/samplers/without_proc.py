@@ -9,7 +9,7 @@ from typing import TypeVar
 import psutil
 
 from flightlog.samplers.host import NodeReading
-from flightlog.samplers.process_table import ProcessReading
+from flightlog.samplers.process import ProcessReading
 
 T = TypeVar("T")
 

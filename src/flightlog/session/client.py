@@ -37,9 +37,8 @@ from flightlog.samplers.usage import own_peak_rss_bytes
 from flightlog.session.call_wrapper import as_sent, call_around
 from flightlog.session.futures import TaskFuture, pack, wait_together
 from flightlog.session.progress import shown
-from flightlog.session.task import Task
 from flightlog.session.task_options import TaskDefaults, TaskOptions, TaskRequest
-from flightlog.session.tracking import Tracker
+from flightlog.session.tracking import Task, Tracker
 
 if TYPE_CHECKING:
     from flightlog.analyze.history.attempts import EarlierRuns

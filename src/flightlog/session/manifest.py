@@ -19,10 +19,9 @@ from flightlog.events import CostRates
 from flightlog.session.charges import MANIFEST as MANIFEST_SOURCE
 from flightlog.session.charges import charges, charges_of
 from flightlog.session.expansion import expand
-from flightlog.session.overlay import OverlayChange, changes, laid_over
 from flightlog.session.schema import OVERLAID, Component, Contents
 from flightlog.session.validation import Checker, Problem, hint_for, nearest, problems_in
-from flightlog.session.yaml_tree import Node, read_tree
+from flightlog.session.yaml_tree import Node, OverlayChange, changes, laid_over, read_tree
 
 MANIFEST = "flightlog.yaml"
 ASSUMED = 0

@@ -25,9 +25,9 @@ from flightlog.events.rates import Sizes, hourly, names_time, number
 from flightlog.session.charges import charges_of
 from flightlog.session.expansion import has_variables, variables
 from flightlog.session.manifest import LOCAL, Manifest
-from flightlog.session.overlay import OverlayChange
 from flightlog.session.schema import Component, Task
 from flightlog.session.secrets import secret_kind
+from flightlog.session.yaml_tree import OverlayChange
 from flightlog.store.catalogue import RunEntry, list_runs
 from flightlog.store.documents import document_bytes
 from flightlog.store.run import Run

@@ -15,7 +15,6 @@ from flightlog.show.terminal import Ink, clean, fit
 
 if TYPE_CHECKING:
     from flightlog.session.lock import Difference
-    from flightlog.session.overlay import OverlayChange
     from flightlog.session.plan import (
         Explanation,
         Plan,
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
         ValueOrigin,
     )
     from flightlog.session.schema import Cache, Task
+    from flightlog.session.yaml_tree import OverlayChange
 
 WIDTH = 100
 

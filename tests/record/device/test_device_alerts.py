@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.record.device.events import PEAK_STEP_BYTES, Alerts, DeviceWatch, percent_used
+from flightlog.record.device.tracker import PEAK_STEP_BYTES, Alerts, DeviceWatch, percent_used
 from flightlog.samplers.frameworks import AllocatorReading
 
 MIB = 1 << 20

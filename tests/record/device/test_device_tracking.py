@@ -18,12 +18,12 @@ from builders.fake_frameworks import GIB, FakeTorch, cuda_stats
 import flightlog
 from flightlog.devices import load_telemetry_sessions, telemetry_event_to_dict, validate_telemetry_record
 from flightlog.record.device import tracking
-from flightlog.record.device.events import identity
 from flightlog.record.device.tracker import (
     ROUNDS,
     DeviceMemoryTracker,
     DeviceSource,
     SamplingPace,
+    identity,
     offset_to_first_rank,
 )
 from flightlog.record.device.tracking import NoTracker, Options, checked
