@@ -31,16 +31,19 @@ from flightlog.events import (
     WorkerReady,
     WorkerRemoved,
 )
-from flightlog.export.prometheus.families import (
+from flightlog.export.prometheus.run_metrics import (
     BUCKETS_S,
+    FAILURE_KINDS,
+    MAX_PLACES,
+    TASK_NAMES,
     BoundedCounts,
-    Durations,
     Histograms,
     HistogramTally,
+    RunMetrics,
+    RunWatch,
     families,
     label,
 )
-from flightlog.export.prometheus.watch import FAILURE_KINDS, MAX_PLACES, TASK_NAMES, RunWatch
 from flightlog.store import layout
 from flightlog.store.headline import headline_bytes, headline_of
 from flightlog.store.liveness import Observer, here
@@ -48,6 +51,16 @@ from flightlog.store.run import Run
 
 NOW = Observer(now=1_800_000_000.0, host="elsewhere")
 ENDS = {"completed": TaskCompleted, "failed": TaskFailed, "cancelled": TaskCancelled}
+
+
+def of(found: RunMetrics, *names: str) -> tuple:
+    """The values of metrics that have no labels of their own."""
+    return tuple(found.values[name] for name in names)
+
+
+def by_label(found: RunMetrics, name: str) -> dict[str, float]:
+    """The values of a metric by its only label."""
+    return {labels[0]: value for labels, value in found.values[name].items()}
 
 
 def submitted(task_id: str, **fields) -> TaskSubmitted:
@@ -99,15 +112,14 @@ def test_tasks_are_where_the_summary_says_they_are(events: list[Event]) -> None:
     with TemporaryDirectory(prefix="flightlog-test-") as folder:
         path = make_run(Path(folder), events)
         found, summary = RunWatch(path).look(NOW), summarize(Run(path)).tasks
-    assert found.tasks == {
+    assert by_label(found, "tasks") == {
         "pending": summary.pending,
         "running": summary.running,
         "completed": summary.completed,
         "failed": summary.failed,
         "cancelled": summary.cancelled,
     }
-    assert found.task_events["submitted"] == summary.submitted
-    assert found.task_events["retried"] == summary.retried
+    assert of(found, "tasks_submitted", "tasks_retried") == (summary.submitted, summary.retried)
 
 
 @given(st.lists(st.floats(0, 1e6)))
@@ -115,16 +127,16 @@ def test_a_histogram_counts_each_duration_once(values: list[float]) -> None:
     tally = HistogramTally()
     for value in values:
         tally.add(value)
-    found = tally.durations()
-    assert found.at_most == tuple(sum(value <= bound for value in values) for bound in BUCKETS_S)
-    assert (found.count, found.sum_s) == (len(values), pytest.approx(sum(values)))
+    *at_most, count = tally.at_most()
+    assert at_most == [sum(value <= bound for value in values) for bound in BUCKETS_S]
+    assert (count, tally.sum_s) == (len(values), pytest.approx(sum(values)))
 
 
 def test_what_is_no_time_is_in_no_bucket() -> None:
     tally = HistogramTally()
     tally.add(float("nan"))
     tally.add(-1.0)
-    assert tally.durations() == Durations(at_most=(0,) * len(BUCKETS_S), count=0, sum_s=0.0)
+    assert (tally.at_most(), tally.sum_s) == ([0] * (len(BUCKETS_S) + 1), 0.0)
 
 
 def test_the_most_frequent_names_have_a_label_and_keep_it() -> None:
@@ -206,16 +218,10 @@ def test_a_run_is_counted_as_its_report_counts_it(tmp_path: Path) -> None:
     ]
     path = make_run(tmp_path, events)
     found, summary = RunWatch(path).look(NOW), summarize(Run(path))
-    assert found.task_events == {
-        "submitted": 6,
-        "started": 5,
-        "completed": 2,
-        "failed": 2,
-        "retried": 1,
-        "cancelled": 1,
-    }
+    assert of(found, "tasks_submitted", "tasks_started", "tasks_completed") == (6, 5, 2)
+    assert of(found, "tasks_failed", "tasks_retried", "tasks_cancelled") == (2, 1, 1)
     tasks = summary.tasks
-    assert found.tasks == {
+    assert by_label(found, "tasks") == {
         "pending": tasks.pending,
         "running": tasks.running,
         "completed": tasks.completed,
@@ -224,11 +230,12 @@ def test_a_run_is_counted_as_its_report_counts_it(tmp_path: Path) -> None:
     }
     assert found.durations["simulate"].count == tasks.duration_s.count
     assert found.durations["simulate"].sum_s == pytest.approx(2.55)
-    assert (found.workers_seen, found.workers_lost, found.workers) == (summary.workers.count, 1, 0)
-    assert found.cache == {"hit": 1, "miss": 1, "bypass": 1}
-    assert (found.saved_s, found.cost) == (3.0, {"EUR": summary.cost.total})
-    assert found.failures == {("task", "ValueError"): 1}
-    assert (found.status, found.duration_s, found.problems) == ("completed", 10.0, 0)
+    assert of(found, "workers_seen", "workers_lost", "workers") == (summary.workers.count, 1, 0)
+    assert by_label(found, "cache_lookups") == {"hit": 1, "miss": 1, "bypass": 1}
+    assert of(found, "cache_saved_seconds") == (3.0,)
+    assert by_label(found, "cost") == {"EUR": summary.cost.total}
+    assert found.values["failures"] == {("task", "ValueError"): 1}
+    assert (found.status, *of(found, "run_duration_seconds", "run_problems")) == ("completed", 10.0, 0)
 
 
 def test_the_cost_of_a_run_that_is_over_is_its_reports(tmp_path: Path) -> None:
@@ -241,7 +248,8 @@ def test_the_cost_of_a_run_that_is_over_is_its_reports(tmp_path: Path) -> None:
     ]
     path = make_run(tmp_path, events)
     (path / "summary.json").write_bytes(headline_bytes(headline_of(Run(path))))
-    assert RunWatch(path).look(NOW).cost == {"USD": summarize(Run(path)).cost.total} == {"USD": 7.0}
+    found = by_label(RunWatch(path).look(NOW), "cost")
+    assert found == {"USD": summarize(Run(path)).cost.total} == {"USD": 7.0}
 
 
 def test_a_look_reads_only_what_is_new(tmp_path: Path) -> None:
@@ -251,23 +259,24 @@ def test_a_look_reads_only_what_is_new(tmp_path: Path) -> None:
             with run.task("simulate"):
                 pass
             found = watch.look(here())
-            assert (found.tasks["completed"], found.workers) == (number + 1, 1)
+            assert (by_label(found, "tasks")["completed"], *of(found, "workers")) == (number + 1, 1)
         following = watch._streams._following.values()
         taken = [one.scan.read for one in following]
         watch.look(here())
         assert [one.scan.read for one in following] == taken
         with run.task("simulate"):
             inside = watch.look(here())
-            assert (inside.tasks["running"], inside.status, inside.ended_s) == (1, "running", None)
+            assert (by_label(inside, "tasks")["running"], inside.status) == (1, "running")
+            assert of(inside, "run_end_time_seconds") == (None,)
     over = watch.look(here())
-    assert (over.tasks["completed"], over.status, over.workers) == (4, "completed", 0)
+    assert (by_label(over, "tasks")["completed"], over.status, *of(over, "workers")) == (4, "completed", 0)
     assert over == watch.look(here())
 
 
 def test_lines_without_a_number_count_once_the_run_is_over(tmp_path: Path) -> None:
     path = make_run(tmp_path, [submitted("1"), submitted("2")], numbered=False)
     watch = RunWatch(path)
-    assert [watch.look(NOW).task_events["submitted"] for _ in range(3)] == [2, 2, 2]
+    assert [watch.look(NOW).values["tasks_submitted"] for _ in range(3)] == [2, 2, 2]
 
 
 def test_the_newest_sample_of_each_place_is_given_in_base_units(tmp_path: Path) -> None:
@@ -287,18 +296,23 @@ def test_the_newest_sample_of_each_place_is_given_in_base_units(tmp_path: Path) 
         timestamp=at(1),
     )
     part = ResourceSample(
-        scope="gpu", host="n1", cpu_percent=None, gpu_index=1, gpu_mig="MIG-1", timestamp=at(1)
+        scope="gpu",
+        host="n1",
+        cpu_percent=None,
+        gpu_index=1,
+        gpu_mig="MIG-1",
+        gpu_percent=25.0,
+        timestamp=at(1),
     )
     path = make_run(tmp_path, [node(2, 25.0), node(1, 99.0), gpu, part])
-    of_node, of_gpu, of_part = RunWatch(path).look(NOW).gauges
-    assert (of_node.host, of_node.gpu, of_node.values) == (
-        "n1",
-        None,
-        {"cpu_ratio": 0.25, "memory_used_bytes": 10},
-    )
-    assert (of_gpu.gpu, of_gpu.gpu_name) == ("1", "H200")
-    assert of_gpu.values == {"utilization_ratio": 0.5, "power_watts": 300.0}
-    assert (of_part.gpu, of_part.values) == ("1/MIG-1", {})
+    found = RunWatch(path).look(NOW).values
+    sampled = {name: value for name, value in found.items() if name.startswith(("node_", "gpu_"))}
+    assert sampled == {
+        "node_cpu_ratio": {("n1",): 0.25},
+        "node_memory_used_bytes": {("n1",): 10},
+        "gpu_utilization_ratio": {("n1", "1", "H200"): 0.5, ("n1", "1/MIG-1", ""): 0.25},
+        "gpu_power_watts": {("n1", "1", "H200"): 300.0},
+    }
 
 
 def test_whatever_a_run_holds_its_labels_are_bounded(tmp_path: Path) -> None:
@@ -310,13 +324,14 @@ def test_whatever_a_run_holds_its_labels_are_bounded(tmp_path: Path) -> None:
         )
         events.append(ResourceSample(scope="node", host=f"n{number}", cpu_percent=1.0))
     found = RunWatch(make_run(tmp_path, events)).look(NOW)
-    assert (len(found.durations), len(found.failures), len(found.gauges)) == (
+    labels = (found.durations, found.values["failures"], found.values["node_cpu_ratio"])
+    assert tuple(map(len, labels)) == (
         TASK_NAMES + 1,
         FAILURE_KINDS + 1,
         MAX_PLACES,
     )
     assert sum(one.count for one in found.durations.values()) == 200
-    assert sum(found.failures.values()) == 200
+    assert sum(found.values["failures"].values()) == 200
 
 
 def test_damage_is_counted_and_the_rest_is_read(tmp_path: Path) -> None:
@@ -325,7 +340,7 @@ def test_damage_is_counted_and_the_rest_is_read(tmp_path: Path) -> None:
         out.write(b"not an event\n\xff\xfe\n")
     (path / "recorder.json").write_text("{")
     found = RunWatch(path).look(NOW)
-    assert (found.task_events["submitted"], found.problems) == (1, 3)
+    assert of(found, "tasks_submitted", "run_problems") == (1, 3)
 
 
 def test_what_a_killed_recorder_cost_is_absent_and_not_0(tmp_path: Path) -> None:
@@ -341,4 +356,7 @@ def test_what_a_killed_recorder_cost_is_absent_and_not_0(tmp_path: Path) -> None
             for sample in family.samples
             if sample.name == "flightlog_recorder_cpu_seconds_total"
         ]
-        assert (found.recorder_cpu_s, shown) == (expected, [] if expected is None else [expected])
+        assert (*of(found, "recorder_cpu_seconds"), shown) == (
+            expected,
+            [] if expected is None else [expected],
+        )

@@ -22,6 +22,7 @@ import flightlog
 from flightlog.core.errors import UsageError
 from flightlog.events import Event, TaskCompleted, TaskSubmitted
 from flightlog.export.base import ExportOptions
+from flightlog.export.prometheus.run_metrics import RunWatch
 from flightlog.export.prometheus.server import Choice, MetricsPage, MetricsServer, RunsCollector, choose
 from flightlog.export.prometheus.textfile import EVERY_S, TextfileExporter
 from flightlog.store import layout
@@ -157,16 +158,14 @@ def test_an_empty_folder_and_a_missing_one_have_a_page(tmp_path: Path) -> None:
 def test_a_run_that_cannot_be_read_is_a_number_and_the_others_are_shown(tmp_path: Path, monkeypatch) -> None:
     make_run(tmp_path, a_bit_of_everything(), token="00000001")
     bad = make_run(tmp_path, a_bit_of_everything(), token="00000002")
-    from flightlog.export.prometheus import watch
-
-    real = watch.RunWatch.look
+    real = RunWatch.look
 
     def look(self, observer):
         if self.path == bad:
             raise PermissionError(13, "Permission denied")
         return real(self, observer)
 
-    monkeypatch.setattr(watch.RunWatch, "look", look)
+    monkeypatch.setattr(RunWatch, "look", look)
     found = values(text_of(tmp_path))
     assert found["flightlog_runs_unreadable", ""] == 1
     assert found["flightlog_tasks_completed_total", ""] == 1

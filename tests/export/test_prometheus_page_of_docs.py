@@ -10,9 +10,8 @@ from builders.documents import ROOT
 from builders.event_samples import a_bit_of_everything
 from builders.runs import START, make_run
 
-from flightlog.export.prometheus.families import GPU, NODE, RunFigures, families
+from flightlog.export.prometheus.run_metrics import GPU, NODE, RunWatch, families
 from flightlog.export.prometheus.server import RunsCollector
-from flightlog.export.prometheus.watch import RunWatch
 from flightlog.store.liveness import here
 from flightlog.store.runs_folder import RunsPlace
 
@@ -26,8 +25,8 @@ def documented() -> set[str]:
 
 def given_out(folder: Path) -> set[str]:
     """Every name that a run with everything in it has, without the endings that its kind adds."""
-    figures: RunFigures = RunWatch(make_run(folder, a_bit_of_everything(), heartbeat=START)).look(here())
-    families_of_run = families([figures], now_of_ended=True)
+    metrics = RunWatch(make_run(folder, a_bit_of_everything(), heartbeat=START)).look(here())
+    families_of_run = families([metrics], now_of_ended=True)
     names = {
         f"{one.name}_info" if one.type == "info" else one.name
         for one in (*families_of_run, *RunsCollector(RunsPlace(folder.as_uri())).collect())

@@ -27,8 +27,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from flightlog.core.errors import UsageError
-from flightlog.export.prometheus.families import STATUSES, RunFigures, families
-from flightlog.export.prometheus.watch import RunWatch
+from flightlog.export.prometheus.run_metrics import STATUSES, RunMetrics, RunWatch, families
 from flightlog.store.catalogue import PastRun, past_runs
 from flightlog.store.liveness import Observer, here, unix_time
 from flightlog.store.runs_folder import RunsPlace
@@ -258,25 +257,25 @@ class RunsCollector(Collector):
             began = self._clock()
             observer = self._observe()
             choice = choose(self._runs.folder(), observer, recent_s=self._recent_s, max_runs=self._max_runs)
-            figures = self._figures_of(choice.shown, observer)
+            metrics = self._metrics_of(choice.shown, observer)
             found = [
-                *families(figures),
+                *families(metrics),
                 *self._about_the_folder(choice),
                 *self._about_the_scrape(self._clock() - began),
             ]
         yield from found
 
-    def _figures_of(self, paths: Sequence[Path], observer: Observer) -> list[RunFigures]:
+    def _metrics_of(self, paths: Sequence[Path], observer: Observer) -> list[RunMetrics]:
         self._watches = {path: self._watches.get(path) or RunWatch(path) for path in paths}
         self._unreadable = set()
-        found: dict[tuple[str, str], RunFigures] = {}
+        found: dict[tuple[str, str], RunMetrics] = {}
         for path, watch in self._watches.items():
             try:
-                figures = watch.look(observer)
+                metrics = watch.look(observer)
             except Exception:  # noqa: BLE001 - whatever stands in one run, the others are shown
                 self._unreadable.add(path)
                 continue
-            found.setdefault((figures.project, figures.run_id), figures)  # a copy of a run is not shown twice
+            found.setdefault((metrics.project, metrics.run_id), metrics)  # a copy of a run is not shown twice
         for path in self._unreadable:
             del self._watches[path]  # half a look is no beginning for the next
         return list(found.values())

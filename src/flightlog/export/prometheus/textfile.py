@@ -12,8 +12,7 @@ from prometheus_client.registry import Collector
 
 from flightlog.core.errors import UsageError
 from flightlog.export.base import Exported, ExportOptions
-from flightlog.export.prometheus.families import RunFigures, families
-from flightlog.export.prometheus.watch import RunWatch
+from flightlog.export.prometheus.run_metrics import RunMetrics, RunWatch, families
 from flightlog.store.documents import replace_bytes
 from flightlog.store.liveness import here
 from flightlog.store.run import Run
@@ -38,12 +37,12 @@ class TextfileExporter:
             raise UsageError("--to prometheus writes a file: say where, with --output")
         watch = RunWatch(run.path)
         while True:
-            figures = watch.look(here())
-            series = _write(figures, output)
-            if not options.follow or figures.status != "running":
+            metrics = watch.look(here())
+            series = _write(metrics, output)
+            if not options.follow or metrics.status != "running":
                 break
             self._sleep(EVERY_S)
-        running = figures.status == "running"
+        running = metrics.status == "running"
         return Exported(
             to=self.name,
             where=str(output),
@@ -55,15 +54,15 @@ class TextfileExporter:
 
 
 class _OneRun(Collector):
-    def __init__(self, figures: RunFigures) -> None:
-        self.found = list(families([figures], now_of_ended=True))
+    def __init__(self, metrics: RunMetrics) -> None:
+        self.found = list(families([metrics], now_of_ended=True))
 
     def collect(self) -> Iterator[Metric]:
         yield from self.found
 
 
-def _write(figures: RunFigures, output: Path) -> int:
-    one = _OneRun(figures)
+def _write(metrics: RunMetrics, output: Path) -> int:
+    one = _OneRun(metrics)
     try:
         replace_bytes(output, generate_latest(one))
     except OSError as error:
