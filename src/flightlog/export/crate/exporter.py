@@ -15,7 +15,7 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -163,6 +163,7 @@ def _written(folder: Path, name: str, data: bytes) -> Entity:
 
 
 ENGINE, LANGUAGE, AGENT = "#engine", "#language", "#agent"
+APPLICATION = "SoftwareApplication"
 NO_LICENSE = "No license was stated when this was recorded"
 ENGINES = {"dask": "distributed", "dragon": "dragonhpc", "ray": "ray", "slurm": "dask-jobqueue"}
 """The package behind a provider; the others are Flightlog's own."""
@@ -190,73 +191,61 @@ def crate_graph(
         if artifact.entity["@type"] == "File":
             inside[artifact.identifier] = {**inside.get(artifact.identifier, {}), **artifact.entity}
 
-    yield {
-        "@id": METADATA,
-        "@type": "CreativeWork",
-        "conformsTo": refs([CRATE, WORKFLOW_CRATE]),
-        "about": ref(ROOT),
-    }
-    yield {
-        "@id": ROOT,
-        "@type": "Dataset",
-        "name": f"Run {run.run_id}",
-        "description": f"Run of {info.project}, recorded by Flightlog: {run.status}, "
-        f"{len(found):,} executions",
-        "datePublished": moment(ending.end_time or info.start_time) or "1970-01-01",
-        "license": str(tags.get("license") or NO_LICENSE),
-        "conformsTo": refs(list(PROFILES)),
-        "mainEntity": ref(workflow),
-        "hasPart": refs(list(inside)),
-        "mentions": [
-            ref(RUN_ACTION),
-            ref(ENGINE_ACTION),
-            *(ref(one.identifier) for one in found),
-            *(ref(one.identifier) for one in artifacts if one.entity["@type"] != "File"),
-        ],
-        **known(author=agent),
-    }
+    described = [one for one in artifacts if one.entity["@type"] != "File"]
+    profiles = refs([CRATE, WORKFLOW_CRATE])
+    yield make_entity(METADATA, "CreativeWork", conformsTo=profiles, about=ref(ROOT))
+    yield make_entity(
+        ROOT,
+        "Dataset",
+        name=f"Run {run.run_id}",
+        description=f"Run of {info.project}, recorded by Flightlog: {run.status}, {len(found):,} executions",
+        datePublished=moment(ending.end_time or info.start_time) or "1970-01-01",
+        license=str(tags.get("license") or NO_LICENSE),
+        conformsTo=refs(PROFILES),
+        mainEntity=ref(workflow),
+        hasPart=refs(inside),
+        mentions=refs([RUN_ACTION, ENGINE_ACTION])
+        + refs(one.identifier for one in found)
+        + refs(one.identifier for one in described),
+        author=agent,
+    )
     for address, name in PROFILES.items():
-        yield {"@id": address, "@type": "CreativeWork", "name": name, "version": address.rpartition("/")[2]}
+        yield make_entity(address, "CreativeWork", name=name, version=address.rpartition("/")[2])
     yield _workflow(inside.pop(workflow), run, graph, packages)
     yield from _software(run, packages, workflow)
     if person is not None:
-        yield {
-            "@id": person,
-            "@type": "Person",
-            "name": str(tags["author"]),
-            **known(affiliation=str(tags.get("affiliation") or "")),
-        }
+        affiliation = str(tags.get("affiliation") or "")
+        yield make_entity(person, "Person", name=str(tags["author"]), affiliation=affiliation)
     yield from inside.values()
-    yield from (one.entity for one in artifacts if one.entity["@type"] != "File")
+    yield from (one.entity for one in described)
+    times = {"startTime": moment(info.start_time), "endTime": moment(ending.end_time)}
     used = {} if ending.duration_s is None else {"duration_s": ending.duration_s}
-    yield {
-        "@id": RUN_ACTION,
-        "@type": "CreateAction",
-        "name": f"Run of {info.project}",
-        "description": f"{run.run_id}: {run.status}",
-        "instrument": ref(workflow),
-        **known(
-            startTime=moment(info.start_time),
-            endTime=moment(ending.end_time),
-            actionStatus=STATUSES.get(run.status),
-            error=_run_error(run),
-            agent=agent,
-            object=refs([one.identifier for one in artifacts if one.is_input]),
-            result=refs([one.identifier for one in artifacts if not one.is_input]),
-            resourceUsage=refs([f"{RUN_ACTION}-{name}" for name in used]),
-        ),
-    }
+    yield make_entity(
+        RUN_ACTION,
+        "CreateAction",
+        name=f"Run of {info.project}",
+        description=f"{run.run_id}: {run.status}",
+        instrument=ref(workflow),
+        **times,
+        actionStatus=STATUSES.get(run.status),
+        error=_run_error(run),
+        agent=agent,
+        object=refs(one.identifier for one in artifacts if one.is_input),
+        result=refs(one.identifier for one in artifacts if not one.is_input),
+        resourceUsage=refs(f"{RUN_ACTION}-{name}" for name in used),
+    )
     for name, value in used.items():
         yield usage(f"{RUN_ACTION}-{name}", name, value)
-    yield {
-        "@id": ENGINE_ACTION,
-        "@type": "OrganizeAction",
-        "name": f"Execution by {info.provider or 'Python'}",
-        "instrument": ref(ENGINE),
-        "object": refs(graph.controls),
-        "result": ref(RUN_ACTION),
-        **known(startTime=moment(info.start_time), endTime=moment(ending.end_time), agent=agent),
-    }
+    yield make_entity(
+        ENGINE_ACTION,
+        "OrganizeAction",
+        name=f"Execution by {info.provider or 'Python'}",
+        instrument=ref(ENGINE),
+        object=refs(graph.controls),
+        result=ref(RUN_ACTION),
+        **times,
+        agent=agent,
+    )
     yield from graph
 
 
@@ -268,14 +257,10 @@ def _workflow(file: Entity, run: Run, graph: StepGraph, packages: dict[str, str]
         "name": run.info.project,
         "conformsTo": ref(WORKFLOW_PROFILE),
         "programmingLanguage": ref(LANGUAGE),
-        "hasPart": refs(list(graph.tools.values())),
-        "step": refs(list(graph.steps.values())),
-        "softwareRequirements": refs(
-            ["#python", *(_package_id(name, version) for name, version in packages.items())]
-        ),
-        **known(
-            version=None if commit is None else f"{commit}{' with changes' if run.info.git_dirty else ''}"
-        ),
+        "hasPart": refs(graph.tools.values()),
+        "step": refs(graph.steps.values()),
+        "softwareRequirements": refs(["#python", *(_package_id(*package) for package in packages.items())]),
+        **known(version=commit and f"{commit}{' with changes' if run.info.git_dirty else ''}"),
     }
 
 
@@ -284,29 +269,17 @@ def _software(run: Run, packages: dict[str, str], workflow: str) -> Iterator[Ent
     language = (
         {"name": "Flightlog manifest", "alternateName": "YAML"} if workflow != COMMAND else {"name": "sh"}
     )
-    yield {"@id": LANGUAGE, "@type": "ComputerLanguage", **language}
-    yield {
-        "@id": ENGINE,
-        "@type": "SoftwareApplication",
-        "name": info.provider or "Python",
-        **known(
-            softwareVersion=packages.get(ENGINES.get(info.provider or "", "flightlog")),
-            description=f"Engine of the run, on {info.host}" if info.host else None,
-        ),
-    }
-    yield {
-        "@id": "#python",
-        "@type": "SoftwareApplication",
-        "name": "Python",
-        **known(softwareVersion=info.python),
-    }
+    yield make_entity(LANGUAGE, "ComputerLanguage", **language)
+    yield make_entity(
+        ENGINE,
+        APPLICATION,
+        name=info.provider or "Python",
+        softwareVersion=packages.get(ENGINES.get(info.provider or "", "flightlog")),
+        description=f"Engine of the run, on {info.host}" if info.host else None,
+    )
+    yield make_entity("#python", APPLICATION, name="Python", softwareVersion=info.python)
     for name, version in packages.items():
-        yield {
-            "@id": _package_id(name, version),
-            "@type": "SoftwareApplication",
-            "name": name,
-            "softwareVersion": version,
-        }
+        yield make_entity(_package_id(name, version), APPLICATION, name=name, softwareVersion=version)
 
 
 def _package_id(name: str, version: str) -> str:
@@ -440,14 +413,15 @@ def file_entity(
     inside: Path, size: int, digest: str, *, name: str | None = None, description: str | None = None
 ) -> Entity:
     """A file of the crate."""
-    return {
-        "@id": _path_id(inside),
-        "@type": "File",
-        "name": name or os.fsencode(inside.name).decode(errors="backslashreplace"),
-        **known(description=description, encodingFormat=_FORMATS.get(inside.suffix)),
-        "contentSize": str(size),
-        "sha256": digest,
-    }
+    return make_entity(
+        _path_id(inside),
+        "File",
+        name=name or os.fsencode(inside.name).decode(errors="backslashreplace"),
+        description=description,
+        encodingFormat=_FORMATS.get(inside.suffix),
+        contentSize=str(size),
+        sha256=digest,
+    )
 
 
 def _placed(event: ArtifactRecorded, number: int, run: Path, crate: Path) -> tuple[Entity, str | None]:
@@ -655,37 +629,23 @@ class StepGraph:
 
     def __iter__(self) -> Iterator[Entity]:
         for position, (name, tool) in enumerate(self.tools.items(), 1):
-            yield {
-                "@id": tool,
-                "@type": "SoftwareApplication",
-                "name": name,
-                **known(input=refs(list(self._parameters[name].values()))),
-            }
-            yield {
-                "@id": self.steps[name],
-                "@type": "HowToStep",
-                "name": name,
-                "position": str(position),
-                "workExample": ref(tool),
-            }
-            for parameter, identifier in self._parameters[name].items():
-                yield {
-                    "@id": identifier,
-                    "@type": "FormalParameter",
-                    "additionalType": "PropertyValue",
-                    "name": parameter,
-                    "conformsTo": ref(PARAMETER_PROFILE),
-                }
+            inputs, place = self._parameters[name], str(position)
+            yield make_entity(tool, APPLICATION, name=name, input=refs(inputs.values()))
+            yield make_entity(self.steps[name], "HowToStep", name=name, position=place, workExample=ref(tool))
+            for parameter, identifier in inputs.items():
+                yield make_entity(
+                    identifier,
+                    "FormalParameter",
+                    name=parameter,
+                    additionalType="PropertyValue",
+                    conformsTo=ref(PARAMETER_PROFILE),
+                )
         values: dict[tuple[str, str, str], str] = {}
         for one, control in zip(self._found, self.controls, strict=True):
             yield from self._action(one, values)
-            yield {
-                "@id": control,
-                "@type": "ControlAction",
-                "name": f"Execution of {one.name}",
-                "instrument": ref(self.steps[one.step]),
-                "object": ref(one.identifier),
-            }
+            step, name = ref(self.steps[one.step]), f"Execution of {one.name}"
+            action = ref(one.identifier)
+            yield make_entity(control, "ControlAction", name=name, instrument=step, object=action)
 
     def _action(self, one: Execution, values: dict[tuple[str, str, str], str]) -> Iterator[Entity]:
         given: list[str] = []
@@ -704,23 +664,21 @@ class StepGraph:
             given.append(values[key])
         used = [f"{one.identifier}-{name}" for name in one.used]
         where = "" if one.worker is None else f" on worker {one.worker}"
-        yield {
-            "@id": one.identifier,
-            "@type": "CreateAction",
-            "name": one.name,
-            "instrument": ref(self.tools[one.step]),
-            **known(
-                startTime=moment(one.started_at),
-                endTime=moment(one.ended_at),
-                actionStatus=STATUSES.get(one.state),
-                error=one.error,
-                description=f"{one.name}{where}: {one.state}",
-                agent=self._agent,
-                object=refs([*given, *(self._inputs.get(one.task_id, []) if one.task_id else [])]),
-                result=refs(self._results.get(one.task_id, []) if one.task_id else []),
-                resourceUsage=refs(used),
-            ),
-        }
+        yield make_entity(
+            one.identifier,
+            "CreateAction",
+            name=one.name,
+            instrument=ref(self.tools[one.step]),
+            startTime=moment(one.started_at),
+            endTime=moment(one.ended_at),
+            actionStatus=STATUSES.get(one.state),
+            error=one.error,
+            description=f"{one.name}{where}: {one.state}",
+            agent=self._agent,
+            object=refs([*given, *(self._inputs.get(one.task_id, []) if one.task_id else [])]),
+            result=refs(self._results.get(one.task_id, []) if one.task_id else []),
+            resourceUsage=refs(used),
+        )
         for name, identifier in zip(one.used, used, strict=True):
             yield usage(identifier, name, one.used[name])
 
@@ -728,14 +686,21 @@ class StepGraph:
 def usage(identifier: str, name: str, value: float) -> Entity:
     """A resource usage; `name` is a column of `attempts` whose suffix gives the unit."""
     code, unit = next((unit for end, unit in UNITS.items() if name.endswith(end)), (None, None))
-    return {
-        "@id": identifier,
-        "@type": "PropertyValue",
-        "name": name,
-        "propertyID": f"urn:flightlog:attempts:{name}",
-        "value": str(value),
-        **known(unitCode=code, unitText=unit),
-    }
+    return make_entity(
+        identifier,
+        "PropertyValue",
+        name=name,
+        propertyID=f"urn:flightlog:attempts:{name}",
+        value=str(value),
+        unitCode=code,
+        unitText=unit,
+    )
+
+
+def make_entity(identifier: str, kind: str, /, name: str | None = None, **properties: Any) -> Entity:
+    """An entity with those properties that have a value; its name may be empty."""
+    named = {} if name is None else {"name": name}
+    return {"@id": identifier, "@type": kind, **named, **known(**properties)}
 
 
 def ref(identifier: str) -> Entity:
@@ -743,7 +708,7 @@ def ref(identifier: str) -> Entity:
     return {"@id": identifier}
 
 
-def refs(identifiers: list[str]) -> list[Entity]:
+def refs(identifiers: Iterable[str]) -> list[Entity]:
     """References to entities, in order."""
     return [ref(one) for one in identifiers]
 
