@@ -6,7 +6,7 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from flightlog.adopt.kinds import adopt_path
+from flightlog.adopt import adopt_path
 from flightlog.adopt.run_maker import AdoptOptions
 from flightlog.events import Event
 from flightlog.store.layout import Adoption

@@ -15,11 +15,10 @@ from adopting import PEERS, STORMLOG, adopt_all, adopt_one, content, events_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.adopt.kinds import adopters, kind_of_path
+from flightlog.adopt import adopters, kind_of_path
 from flightlog.adopt.run_maker import AdoptOptions, RunMaker, SourceRecording, make_runs
 from flightlog.adopt.scratch import ScratchStore, nest
-from flightlog.adopt.source_files import DocumentItems, SourceLines
-from flightlog.adopt.values import moment_ns, stamp
+from flightlog.adopt.source_files import DocumentItems, SourceLines, moment_ns, stamp
 from flightlog.core.errors import FlightlogError, UsageError
 from flightlog.events import Metric, UserEvent
 from flightlog.store.catalogue import run_paths
@@ -316,7 +315,7 @@ ADOPT_MANY = """
 import resource, sys
 from pathlib import Path
 from flightlog.adopt.run_maker import AdoptOptions
-from flightlog.adopt.kinds import adopt_path
+from flightlog.adopt import adopt_path
 folder = Path(sys.argv[1])
 few = adopt_path(folder / "few.jsonl", folder / "runs", options=AdoptOptions(mapping=folder / "map.yaml"))
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

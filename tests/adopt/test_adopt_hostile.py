@@ -13,7 +13,7 @@ from adopting import PEERS, STORMLOG, adopt_all, adopt_one, events_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flightlog.adopt.kinds import adopt_path
+from flightlog.adopt import adopt_path
 from flightlog.adopt.run_maker import AdoptOptions
 from flightlog.cli.main import main
 from flightlog.core.errors import FlightlogError, UsageError

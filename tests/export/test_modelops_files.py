@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import flightlog
-from flightlog.adopt.kinds import adopt_path
+from flightlog.adopt import adopt_path
 from flightlog.adopt.run_maker import AdoptOptions
 from flightlog.compat.modelops import TelemetryStorage
 from flightlog.export.base import ExportOptions

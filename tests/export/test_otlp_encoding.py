@@ -19,9 +19,19 @@ from flightlog.core.time import LONGEST
 from flightlog.events import ResourceSample, TaskCompleted
 from flightlog.export.base import ExportOptions
 from flightlog.export.otlp.batches import OtlpReader
-from flightlog.export.otlp.encoding import binary_form, json_form
 from flightlog.export.otlp.json_file import exporter, otlp_json
-from flightlog.export.otlp.model import Link, LogRecord, OtlpEvent, OtlpSpan, Point, Resource, known, plain
+from flightlog.export.otlp.model import (
+    Link,
+    LogRecord,
+    OtlpEvent,
+    OtlpSpan,
+    Point,
+    Resource,
+    binary_form,
+    json_form,
+    known,
+    plain,
+)
 
 MESSAGES: dict[str, Any] = {"traces": TracesData, "metrics": MetricsData, "logs": LogsData}
 WHO = Resource(attributes={"service.name": "demo"})

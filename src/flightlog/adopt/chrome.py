@@ -10,8 +10,7 @@ from typing import Any
 
 from flightlog.adopt.run_maker import Adopter, RunMaker, SourceRecording
 from flightlog.adopt.scratch import NestedInterval, nest
-from flightlog.adopt.source_files import DocumentItems, head
-from flightlog.adopt.values import moment_ns, number, text, whole
+from flightlog.adopt.source_files import DocumentItems, head, moment_ns, number, text, whole
 from flightlog.core.errors import UsageError
 from flightlog.events import Metric, UserEvent
 from flightlog.record.values import bounded, clean

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from flightlog.adopt.run_maker import Adopter, RunMaker, SourceRecording
-from flightlog.adopt.source_files import DocumentItems, head
-from flightlog.adopt.values import moment_ns, number, text, whole, whole_ns
+from flightlog.adopt.source_files import DocumentItems, head, moment_ns, number, text, whole, whole_ns
 from flightlog.core.errors import UsageError
 from flightlog.events import TaskStarted
 from flightlog.record.values import bounded, clean

@@ -21,8 +21,7 @@ import msgspec
 from msgspec import Struct
 
 from flightlog.adopt.run_maker import Adopter, RunMaker, SourceRecording
-from flightlog.adopt.source_files import SourceLines
-from flightlog.adopt.values import hex_id, moment_ns, seconds, text, whole
+from flightlog.adopt.source_files import SourceLines, hex_id, moment_ns, seconds, text, whole
 from flightlog.core.errors import UsageError
 from flightlog.events import Metric, TaskStarted, TaskSubmitted, UserEvent
 from flightlog.record.values import bounded, clean

@@ -12,8 +12,17 @@ from typing import Any
 
 from flightlog.adopt.run_maker import Adopter, RunMaker, SourceRecording
 from flightlog.adopt.scratch import NestedInterval, nest
-from flightlog.adopt.source_files import SourceLines, document, first_objects, first_with
-from flightlog.adopt.values import hex_id, moment_ns, seconds, text, whole
+from flightlog.adopt.source_files import (
+    SourceLines,
+    document,
+    first_objects,
+    first_with,
+    hex_id,
+    moment_ns,
+    seconds,
+    text,
+    whole,
+)
 from flightlog.core.errors import UsageError
 from flightlog.record.values import clean
 

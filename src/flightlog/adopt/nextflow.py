@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from flightlog.adopt.run_maker import Account, Adopter, RunMaker, SourceRecording
-from flightlog.adopt.source_files import SourceLines, files, head
-from flightlog.adopt.values import moment_ns
+from flightlog.adopt.source_files import SourceLines, files, head, moment_ns
 from flightlog.core.errors import UsageError
 from flightlog.core.text import words
 from flightlog.events import CacheLookup, ResourceRequest, TaskRetried, TaskStarted, TaskSubmitted

@@ -12,8 +12,18 @@ from pathlib import Path
 from typing import Any, Literal
 
 from flightlog.adopt.run_maker import Adopter, RunMaker, SourceRecording
-from flightlog.adopt.source_files import SourceLines, files, first_objects
-from flightlog.adopt.values import DurationTotals, hex_id, moment_ns, number, seconds, text, whole
+from flightlog.adopt.source_files import (
+    DurationTotals,
+    SourceLines,
+    files,
+    first_objects,
+    hex_id,
+    moment_ns,
+    number,
+    seconds,
+    text,
+    whole,
+)
 from flightlog.core.errors import UsageError
 from flightlog.events import (
     Event,

@@ -24,7 +24,7 @@ import msgspec
 from msgspec import Struct
 
 from flightlog.adopt.scratch import ScratchStore
-from flightlog.adopt.values import hex_id, stamp
+from flightlog.adopt.source_files import hex_id, stamp
 from flightlog.core.errors import FlightlogError, UsageError
 from flightlog.core.redaction import redact_command, redact_text
 from flightlog.core.settings import read_settings

@@ -12,8 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from flightlog.adopt.run_maker import Adopter, RunMaker, SourceRecording
-from flightlog.adopt.source_files import SourceLines, document, first_with
-from flightlog.adopt.values import DurationTotals, moment_ns, number, seconds, text, whole
+from flightlog.adopt.source_files import (
+    DurationTotals,
+    SourceLines,
+    document,
+    first_with,
+    moment_ns,
+    number,
+    seconds,
+    text,
+    whole,
+)
 from flightlog.core.errors import UsageError
 from flightlog.core.units import parse_age, parse_size
 from flightlog.events import (

@@ -18,8 +18,13 @@ from flightlog.events import DeviceMemory
 from flightlog.events.devices.event import RECORD_FIELDS, TelemetryEvent
 from flightlog.events.devices.records import fill_unknown_counters
 from flightlog.record.values import bounded, clean
-from flightlog.store.devices.manifest import MANIFEST, MANIFEST_FORMAT, read_manifest, segment_paths
-from flightlog.store.devices.reading import TelemetryReading
+from flightlog.store.devices.reading import (
+    MANIFEST,
+    MANIFEST_FORMAT,
+    TelemetryReading,
+    read_manifest,
+    segment_paths,
+)
 
 _SUFFIXES = (".json", ".json.gz", ".jsonl", ".jsonl.gz")
 _MARKS = (b'"allocator_allocated_bytes"', b'"memory_allocated"', b'"memory_mb"')

@@ -133,7 +133,7 @@ def adopt(
     """
     if sum(one is not None for one in (path, slurm, slurm_file)) != 1:
         raise UsageError("say what to adopt: a PATH, --slurm JOBID, or --slurm-file F")
-    from flightlog.adopt.kinds import adopt_path, kind_of_path
+    from flightlog.adopt import adopt_path, kind_of_path
     from flightlog.adopt.run_maker import AdoptOptions
     from flightlog.adopt.slurm import SLURM, adopt_slurm, adopt_slurm_file
 

@@ -113,7 +113,7 @@ def _recording(name: str | None) -> Path | None:
             raise UsageError(f"there is no file {path}")
         return None
     from flightlog.store.catalogue import is_run
-    from flightlog.store.devices.manifest import manifest_path, segment_paths
+    from flightlog.store.devices.reading import manifest_path, segment_paths
 
     is_sink = manifest_path(path) is not None or bool(segment_paths(path, None))
     return path if is_sink and not is_run(path) else None

@@ -87,7 +87,7 @@ def sync(
 
 def _chosen(runs: list[str] | None, every: bool, runs_dir: str | None) -> list[Path]:
     from flightlog.store.catalogue import run_paths
-    from flightlog.store.remote.address import is_address
+    from flightlog.store.remote.objects import is_address
     from flightlog.store.run import find_run
 
     if any(is_address(name) for name in runs or ()):
@@ -105,8 +105,8 @@ def _chosen(runs: list[str] | None, every: bool, runs_dir: str | None) -> list[P
 
 def _open(to: str | None, paths: list[Path]) -> RemoteCopies:
     from flightlog.core.settings import read_settings
-    from flightlog.store.remote.address import protocol_of
     from flightlog.store.remote.copies import RemoteCopies
+    from flightlog.store.remote.objects import protocol_of
 
     address = to or read_settings().remote
     if address is None:

@@ -7,7 +7,7 @@ from builders.runs import at, make_run
 from flightlog.events import Metric
 from flightlog.store.read.lines import Scan, asked_about, at_work, watched
 from flightlog.store.run import Run
-from flightlog.store.tables.streams import open_streams
+from flightlog.store.tables.run_tables import open_streams
 
 
 def some_run(tmp_path, lines: int):

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flightlog.core.errors import MissingExtra, UsageError
-from flightlog.store.remote.address import parse_address, scrub
-from flightlog.store.remote.objects import open_objects
+from flightlog.store.remote.objects import open_objects, parse_address, scrub
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,7 @@ from flightlog.events import Event, kind_of, kinds
 from flightlog.events.codec import UnknownEvent
 from flightlog.events.columns import columns
 from flightlog.store.run import Run
-from flightlog.store.tables.run_tables import open_tables
-from flightlog.store.tables.streams import RENAMED
+from flightlog.store.tables.run_tables import RENAMED, open_tables
 
 FITTING: dict[str, Any] = {
     "BIGINT": int,

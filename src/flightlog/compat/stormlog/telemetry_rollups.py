@@ -13,7 +13,7 @@ import msgspec
 
 from flightlog.compat.stormlog.session import now_ns, session_summary_from_dict, session_summary_to_dict
 from flightlog.compat.stormlog.telemetry import LoadedTelemetrySession
-from flightlog.store.devices.manifest import ROLLUPS, SinkManifest, manifest_path, read_manifest
+from flightlog.store.devices.reading import ROLLUPS, SinkManifest, manifest_path, read_manifest
 from flightlog.store.devices.rollups import (
     ROLLUPS_FORMAT,
     ROLLUPS_SCHEMA_VERSION,

@@ -33,7 +33,7 @@ from flightlog.compat.stormlog.telemetry_rollups import (
 from flightlog.core.errors import UsageError
 from flightlog.devices import TelemetrySink
 from flightlog.record.values import clean
-from flightlog.store.devices.manifest import (
+from flightlog.store.devices.reading import (
     MANIFEST,
     MANIFEST_SCHEMA_VERSION,
     SinkManifest,

@@ -28,8 +28,17 @@ from flightlog.core.locks import sole_holder
 from flightlog.core.retry import delays_s
 from flightlog.export.base import Exported, ExportOptions, refuse
 from flightlog.export.otlp.batches import Batch, OtlpReader, Sent
-from flightlog.export.otlp.encoding import binary_form, json_form, refused
-from flightlog.export.otlp.model import NAMES, SIGNALS, Item, Resource, Signal, pairs_of
+from flightlog.export.otlp.model import (
+    NAMES,
+    SIGNALS,
+    Item,
+    Resource,
+    Signal,
+    binary_form,
+    json_form,
+    pairs_of,
+    refused,
+)
 from flightlog.store import layout
 from flightlog.store.liveness import here
 from flightlog.version import __version__

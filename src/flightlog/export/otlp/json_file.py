@@ -13,8 +13,7 @@ import msgspec
 from flightlog.core.errors import UsageError
 from flightlog.export.base import Exported, ExportOptions, refuse, whole_file
 from flightlog.export.otlp.batches import OtlpReader
-from flightlog.export.otlp.encoding import json_form
-from flightlog.export.otlp.model import NAMES
+from flightlog.export.otlp.model import NAMES, json_form
 
 if TYPE_CHECKING:
     from flightlog.store.run import Run

@@ -33,13 +33,15 @@ from flightlog.export.perfetto.drawing import (
     WAITING_LANES,
     CounterValue,
     Drawing,
+    Extent,
     allocated,
     marks,
     measured,
+    prepare_rows,
+    rows,
     sampled,
     task_curves,
 )
-from flightlog.export.perfetto.queries import Extent, prepare_rows, rows
 from flightlog.store.liveness import latest
 from flightlog.store.tables.run_tables import open_tables
 from flightlog.version import __version__

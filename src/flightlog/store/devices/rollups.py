@@ -11,8 +11,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from flightlog.events.devices.event import SessionSummary, TelemetryEvent, summary_of_events
-from flightlog.store.devices.manifest import MANIFEST, SinkManifest
-from flightlog.store.devices.reading import TelemetryReading
+from flightlog.store.devices.reading import MANIFEST, SinkManifest, TelemetryReading
 
 ROLLUPS_FORMAT = "stormlog.telemetry_rollups"
 ROLLUPS_SCHEMA_VERSION = 1

@@ -32,17 +32,18 @@ from flightlog.events.devices.event import (
     summary_of_events,
 )
 from flightlog.events.devices.records import check_event, telemetry_event_from_record
-from flightlog.store.devices.manifest import (
+from flightlog.store.devices.reading import (
     MANIFEST,
     ROLLUPS,
     SinkManifest,
     SinkSegment,
+    TelemetryReading,
+    load_telemetry_sessions,
     read_manifest,
     segment_name,
     segment_number,
     segment_paths,
 )
-from flightlog.store.devices.reading import TelemetryReading, load_telemetry_sessions
 from flightlog.store.devices.rollups import rollup_coverage_from_manifest, rollups_of_folder
 from flightlog.store.documents import decode_document, is_leftover, write_document
 from flightlog.store.liveness import is_same, process_start, this_host

@@ -37,9 +37,8 @@ from flightlog.core.settings import Settings, read_settings, user_cache
 from flightlog.store import layout
 from flightlog.store.documents import read_document, replace_bytes
 from flightlog.store.read.files import entries_of
-from flightlog.store.remote.address import parse_address
 from flightlog.store.remote.copies import RemoteCopies, RemoteFile, RunListed, list_remote
-from flightlog.store.remote.objects import Calls, Objects, open_objects
+from flightlog.store.remote.objects import Calls, Objects, open_objects, parse_address
 from flightlog.store.runs_folder import Note
 
 AT_ONCE = 16

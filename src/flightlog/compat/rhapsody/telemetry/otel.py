@@ -23,8 +23,7 @@ from opentelemetry.sdk.trace.id_generator import IdGenerator
 
 from flightlog.compat.rhapsody.telemetry.dispatch import COUNTED, TaskCounts, TaskRecord
 from flightlog.compat.rhapsody.telemetry.events import BaseEvent, duration_of, time_of
-from flightlog.export.otlp.encoding import json_form
-from flightlog.export.otlp.model import OtlpEvent, OtlpSpan
+from flightlog.export.otlp.model import OtlpEvent, OtlpSpan, json_form
 from flightlog.export.otlp.model import Resource as OtlpResource
 from flightlog.record.run import LiveRun
 
