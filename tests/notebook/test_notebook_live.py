@@ -19,7 +19,7 @@ from flightlog.analyze.live.results import LiveState
 from flightlog.core.errors import RunNotFound, UsageError
 from flightlog.events import TaskCompleted, TaskStarted, TaskSubmitted
 from flightlog.notebook import follow
-from flightlog.notebook.elements import display_html
+from flightlog.notebook.display import display_html
 from flightlog.notebook.live import PRINT_EVERY_S, PrintedDisplay, _NotebookDisplay, state_html, words_of
 from flightlog.notebook.sessions import displayed
 from flightlog.session.tracking import Counts

@@ -17,7 +17,7 @@ from flightlog.events import TaskCompleted, TaskSubmitted
 from flightlog.session.forecast import PlannedCall, Workload, calls_of_file, calls_of_run, forecast
 from flightlog.session.manifest import load_manifest
 from flightlog.session.plan import Plan, make_plan
-from flightlog.show.prediction import forecast_text
+from flightlog.show.plan import forecast_text
 from flightlog.store.run import Run
 
 TEXT = """\

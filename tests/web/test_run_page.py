@@ -35,11 +35,11 @@ from flightlog.events import (
     TaskSubmitted,
     WorkerReady,
 )
-from flightlog.web.run_page import RunPage
-from flightlog.web.run_view import (
+from flightlog.web.run_page import (
     CURVES,
     FIGURES_S,
     SHOWN,
+    RunPage,
     RunParts,
     run_figures,
     run_parts,

@@ -10,7 +10,7 @@ from builders.runs import at, make_run
 from flightlog.analyze.live.follow import FollowedRun
 from flightlog.analyze.live.tasks import LISTED, NAMES
 from flightlog.events import ResourceSample, SpanOpened, TaskFailed, TaskSubmitted, WorkerReady
-from flightlog.web.run_view import RunParts
+from flightlog.web.run_page import RunParts
 
 
 def test_rows_of_long_names_that_begin_alike_are_told_apart(tmp_path: Path) -> None:

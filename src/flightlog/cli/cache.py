@@ -61,7 +61,7 @@ def stats(cache_dir: CacheDir = None, runs_dir: RunsDir = None, format_: AnyForm
     """
     from flightlog.session.cache.contents import recorded_hits
     from flightlog.session.cache.contents import stats as count
-    from flightlog.show.cache import stats_text
+    from flightlog.show.outcomes import stats_text
 
     put_result(count(_opened(cache_dir), recorded_hits(runs_folder(runs_dir))), format_, stats_text)
 
@@ -130,7 +130,7 @@ def explain(
     Example: flightlog cache explain simulate
     """
     from flightlog.session.cache.contents import explain as explain_what
-    from flightlog.show.cache import explained_text
+    from flightlog.show.outcomes import explained_text
 
     found = explain_what(_opened(cache_dir), what)
     if format_ is Format.json:

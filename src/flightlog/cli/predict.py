@@ -113,7 +113,7 @@ def predict(
     if host is not None and task is None:
         raise UsageError("--host goes with a TASK")
     folder = readable_runs_folder(runs_dir)
-    from flightlog.show import prediction as show
+    from flightlog.show import plan as show
 
     if plan:
         with problems_noted():
@@ -155,7 +155,7 @@ def read_arguments(words: list[str]) -> dict[str, Any]:
 
 def _trained(folder: Path, project: str | None, format_: Format) -> str:
     from flightlog.analyze.predict.predict import open_model
-    from flightlog.show.prediction import model_text
+    from flightlog.show.plan import model_text
 
     opened = open_model(folder, project, train_anew=True)
     model = opened.model

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from flightlog.core.displayed import in_notebook
 from flightlog.core.text import plural
 from flightlog.core.units import format_count, format_duration, format_percent
-from flightlog.notebook.elements import STATUS, display_html
+from flightlog.notebook.display import STATUS, display_html
 from flightlog.notebook.runs import count_bar
 from flightlog.record.context import active_runs
 from flightlog.show.document import Item, Items, Paragraph, Section, StatusLine

@@ -14,7 +14,7 @@ from flightlog.analyze.report.report import Report
 from flightlog.analyze.report.summary import cached_summary
 from flightlog.core.text import plural
 from flightlog.core.units import format_bytes, format_count, format_duration
-from flightlog.notebook.elements import STATUS
+from flightlog.notebook.display import STATUS
 from flightlog.show.bounded import bounded
 from flightlog.show.comparison import WHY, answer_text, comparison_sections
 from flightlog.show.document import (
@@ -30,8 +30,7 @@ from flightlog.show.document import (
     TableBlock,
 )
 from flightlog.show.phrases import moment_text
-from flightlog.show.report import findings_section, report_sections
-from flightlog.show.report_details import failures_section
+from flightlog.show.report import failures_section, findings_section, report_sections
 from flightlog.show.report_sections import names_table
 from flightlog.show.terminal import brief
 from flightlog.store.tables.attempts import LARGE_BYTES

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from flightlog.core.text import plural
 from flightlog.core.units import format_count, format_duration
-from flightlog.notebook.elements import STATUS, display_html
+from flightlog.notebook.display import STATUS, display_html
 from flightlog.notebook.live import DisplayHandle, show_from_here, show_here
 from flightlog.notebook.runs import Display, count_bar
 from flightlog.session.progress import eta_text

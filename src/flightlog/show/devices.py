@@ -31,7 +31,7 @@ from flightlog.show.document import (
 )
 from flightlog.show.phrases import percent_text
 from flightlog.show.plot import LevelLine, plot
-from flightlog.show.report_details import gpu_place
+from flightlog.show.report import gpu_place
 from flightlog.show.terminal import Ink, clean, wrap
 
 PLOTS = 8

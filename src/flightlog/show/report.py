@@ -1,4 +1,6 @@
-"""The report of a run as text, Markdown and sections: which sections it has, and the first of them."""
+"""The report of a run as text, Markdown and sections: which sections it has, and all but those on time and
+cost.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +8,30 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flightlog.core.text import plural
-from flightlog.core.units import format_count, format_duration, format_percent
-from flightlog.show.document import FactsBlock, Remarks, Section, facts, markdown_text, sections_text
-from flightlog.show.phrases import args_text, capitalized, moment_text
-from flightlog.show.report_details import details
+from flightlog.core.text import last_line, plural
+from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
+from flightlog.show.document import (
+    FactsBlock,
+    Item,
+    Items,
+    Remarks,
+    Section,
+    TableBlock,
+    facts,
+    markdown_text,
+    sections_text,
+    table_block,
+)
+from flightlog.show.phrases import (
+    args_text,
+    call_text,
+    capitalized,
+    error_text,
+    innermost,
+    known,
+    known_duration,
+    moment_text,
+)
 from flightlog.show.report_sections import (
     NO_RATE,
     all_elapsed,
@@ -18,16 +39,26 @@ from flightlog.show.report_sections import (
     all_spans,
     all_tasks,
     all_workers,
+    calibration_sections,
     cost_section,
+    few,
     link_name,
+    names_table,
+    slowest_table,
+    spans_note,
     time_sections,
+    why,
 )
 from flightlog.show.terminal import Ink, clean, fit, width_of
 
 if TYPE_CHECKING:
     from flightlog.analyze.report.critical_path import PathPart
     from flightlog.analyze.report.report import Report
+    from flightlog.analyze.report.resources import GpuDeviceUse, GpuUse
     from flightlog.analyze.report.summary import Summary
+    from flightlog.analyze.report.tasks import InFlight
+    from flightlog.analyze.report.workers import JobSummary
+
 
 WIDTH = 100
 ANSWERS = 3
@@ -85,7 +116,6 @@ def _sections(report: Report, width: int, ink: Ink, parts: Collection[str]) -> l
             "failures": lambda: all_failures(report),
         }
         return [section for part in PARTS if part in parts for section in whole[part]()]
-    *further, recording = details(report, ink)
     return [
         _adopted(report),
         wall_time_section(report),
@@ -95,9 +125,18 @@ def _sections(report: Report, width: int, ink: Ink, parts: Collection[str]) -> l
         _cache(report),
         cost_section(report),
         *time_sections(report, width),
-        *further,
+        _in_flight(report),
+        failures_section(report),
+        jobs_section(report.jobs, running=report.run.status == "running"),
+        Section("By task", "", [names_table(report, FEW)]),
+        _slowest(report),
+        *calibration_sections(report, TURNS),
+        _spans(report),
+        metrics_section(report),
+        _resources(report, ink),
+        _artifacts(report),
         Section("", not_recorded(report)),
-        recording,
+        _recording(report, ink),
     ]
 
 
@@ -322,3 +361,312 @@ def _name(part: PathPart) -> str:
     name = part.name[: 4 * NAME]
     shown = f"the program {clean(name)}" if part.kind == "program" else link_name(part.kind, name)
     return fit(shown, NAME)
+
+
+ROWS = 10
+FEW = 5
+SLOWEST = 3
+TURNS = 5
+
+
+def _in_flight(report: Report) -> Section:
+    shown = report.in_flight[: 2 * ROWS]
+    left = report.tasks.running + report.spans.open_in_flight - len(shown)
+    table = table_block(
+        shown,
+        {
+            "Task or span": lambda one: call_text(
+                one.name, one.args if one.kind == "task" else one.args or None
+            ),
+            "Since": lambda one: moment_text(one.since),
+            "For": lambda one: format_duration(one.elapsed_s),
+            "Worker": lambda one: one.worker or "",
+            "Median": _usually,
+            "Stuck?": _verdict,
+        },
+        left=("Since", "Worker", "Stuck?"),
+        more=f"and {format_count(left)} more" if left > 0 else "",
+    )
+    return Section(
+        "In flight" if report.run.status == "running" else "In flight when the run ended", "", [table]
+    )
+
+
+def _usually(one: InFlight) -> str:
+    """The median duration of such tasks in this run, else in earlier ones."""
+    if one.usual is None:
+        return ""
+    return f"{format_duration(one.usual.p50)}{' in earlier runs' if one.usual.of == 'history' else ''}"
+
+
+def _verdict(one: InFlight) -> str:
+    """Whether it may be stuck, and its duration as a multiple of the usual one; empty
+    where that is unknown.
+    """
+    if one.stuck is None:
+        return ""
+    if not one.stuck:
+        return "no"
+    return "yes?" if one.ratio is None else f"yes? {one.ratio:,.3g}x"
+
+
+def failures_section(report: Summary, shown: int = FEW) -> Section:
+    """The most frequent causes of failures, at most this many."""
+    failures = report.failures
+    if not failures.count:
+        return Section("Failures")
+    items = []
+    for group in failures.by_cause[:shown]:
+        example = group.example
+        cause = error_text(group.error_type or ", ".join(group.scopes), group.message)
+        who = call_text(example.task, example.args) if example.task else " and ".join(group.scopes)
+        where = f" on {clean(example.worker)}" if example.worker else ""
+        place = innermost(example.traceback) or last_line(example.output_tail)
+        below = (f"{who}{where}, {moment_text(example.timestamp)}", place)
+        items.append(Item(cause, below, mark=f"{format_count(group.count)}x ", style="bad"))
+    note = f"{format_count(failures.count)}, {plural(failures.groups, 'cause')}"
+    return Section("Failures", note, [Items(items, few(failures.groups - len(items), "cause")), why(report)])
+
+
+def _slowest(report: Report) -> Section:
+    found = report.tasks.slowest[:SLOWEST] if report.tasks.completed > SLOWEST else []
+    return Section("Slowest", "", [slowest_table(found)])
+
+
+def _spans(report: Report) -> Section:
+    spans = report.spans
+    names = sorted(spans.by_name.items(), key=lambda item: (-item[1].self_s, item[0]))[:FEW]
+    table = table_block(
+        names,
+        {
+            "Name": lambda item: item[0],
+            "Count": lambda item: format_count(item[1].count),
+            "Errors": lambda item: format_count(item[1].errors) if item[1].errors else "",
+            "Self": lambda item: format_duration(item[1].self_s),
+            "Total": lambda item: format_duration(item[1].total_s),
+            "Wall": lambda item: format_duration(item[1].wall_s),
+            "p50": lambda item: known_duration(item[1].p50),
+            "p95": lambda item: known_duration(item[1].p95),
+        },
+        more=few(spans.names - len(names), "name"),
+    )
+    return Section("Spans", spans_note(report) if names else "", [table])
+
+
+def metrics_section(report: Report, shown: int = FEW) -> Section:
+    """The metrics that the program recorded, at most this many."""
+    metrics = report.run.metrics
+    rows = [
+        (name, f"{stats.last:.6g}", f"{stats.min:.6g}", f"{stats.max:.6g}", format_count(stats.count))
+        for name, stats in list(metrics.items())[:shown]
+    ]
+    head = ("Name", "Last", "Min", "Max", "Values")
+    return Section("Metrics", "", [TableBlock(head, rows, more=few(len(metrics) - len(rows), "metric"))])
+
+
+def _resources(summary: Summary, ink: Ink) -> Section:
+    use = summary.resources
+    pairs: list[tuple[str, str]] = []
+    if use.process is not None:
+        tree = use.process
+        if tree.cpu_cores.mean is not None and tree.cpu_cores.max is not None:
+            cores = f"{tree.cpu_cores.mean:.2f} cores mean, {tree.cpu_cores.max:.2f} max"
+            pairs.append(("Process CPU", cores))
+        if tree.peak_rss_bytes is not None:
+            pairs.append(("Process memory", f"{format_bytes(tree.peak_rss_bytes)} peak"))
+        if tree.read_bytes or tree.write_bytes:
+            traffic = f"{format_bytes(tree.read_bytes)} read, {format_bytes(tree.write_bytes)} written"
+            pairs.append(("Storage", traffic))
+    if use.node is not None:
+        node = use.node
+        if node.cpu_percent.mean is not None and node.cpu_percent.max is not None:
+            cores = f" of {format_count(node.cpus)} cores" if node.cpus is not None else ""
+            load = f"{node.cpu_percent.mean:.0f}% mean, {node.cpu_percent.max:.0f}% max{cores}"
+            pairs.append(("Node CPU", load))
+        if node.memory_peak_bytes is not None:
+            of = f" of {format_bytes(node.memory_total_bytes)}" if node.memory_total_bytes is not None else ""
+            pairs.append(("Node memory", f"{format_bytes(node.memory_peak_bytes)} peak{of}"))
+    if use.gpu is not None:
+        pairs += gpu_facts(use.gpu, ink)
+    if use.cgroup is not None:
+        if use.cgroup.throttled_s:
+            held = f"{format_duration(use.cgroup.throttled_s)} by the CPU quota"
+            pairs.append(("Throttled", ink("warn", held)))
+        if use.cgroup.oom_kills:
+            pairs.append(("Out of memory", ink("bad", f"{plural(use.cgroup.oom_kills, 'process')} killed")))
+    if use.energy is not None:
+        by_host = use.energy.by_host.values()
+        counted = [one.processors_j for one in by_host if one.processors_j is not None]
+        if counted:
+            where = f" of {plural(len(counted), 'host')}" if len(counted) > 1 else ""
+            pairs.append(
+                ("Node energy", f"{energy_text(sum(counted))} by the processors{where}, for everyone")
+            )
+    return Section("Resources", "", [FactsBlock(pairs)])
+
+
+def _artifacts(summary: Summary) -> Section:
+    artifacts = summary.artifacts
+    if not artifacts.count:
+        return Section("Artifacts")
+    rows = [
+        (item.name, item.kind or "", format_bytes(item.size_bytes) if item.size_bytes is not None else "")
+        for item in artifacts.listed[-FEW:]
+    ]
+    size = f", {format_bytes(artifacts.size_bytes)}" if artifacts.size_bytes is not None else ""
+    table = TableBlock(
+        ("Name", "Kind", "Size"), rows, left=("Kind",), more=few(artifacts.count - len(rows), "artifact")
+    )
+    return Section("Artifacts", f"{format_count(artifacts.count)}{size}", [table])
+
+
+def _recording(summary: Report, ink: Ink) -> Section:
+    run, found, cost = summary.run, summary.completeness, summary.overhead
+    whole = found.lines + found.lost_lines
+    never_closed = run.end_time is None and run.status != "running"
+    if found.lost_lines:
+        state = f"{format_count(found.lines)} of {format_count(whole)} lines, {ink('bad', found.lost_text)}"
+        state += "; the run was not closed" if never_closed else ""
+    elif never_closed:
+        state = f"{plural(found.lines, 'line')} read; the run was not closed"
+    elif not found.loss_known:
+        state = f"{plural(found.lines, 'line')}; {found.lost_text}"
+    elif found.problems:
+        state = f"{plural(found.lines, 'line')}, none known to be lost"
+    else:
+        state = f"complete: {format_count(found.lines)} of {format_count(whole)} lines"
+    pairs = [("Completeness", state)]
+    if cost.writers and cost.background_cpu_s is None and summary.adopted is None:
+        pairs.append(("Overhead", "unknown: not every process noted what it cost"))
+    elif cost.background_cpu_s is not None and summary.adopted is None:  # adopting cost the run nothing
+        # A share of next to no time says nothing.
+        lasted = cost.percent is not None and run.duration_s is not None and run.duration_s >= 1
+        share = f" ({format_percent((cost.percent or 0) / 100)} of one core)" if lasted else ""
+        spent = f"{format_duration(cost.background_cpu_s)} of CPU in the background"
+        if cost.foreground_s is not None:
+            spent = f"about {format_duration(cost.foreground_s)} in the program's threads, {spent}"
+        pairs.append(("Overhead", f"{spent}{share}; {format_bytes(cost.bytes)} written"))
+    said = (*found.problems, *found.notes)
+    return Section("Recording", "", [FactsBlock(pairs), Remarks(said[:FEW], few(len(said) - FEW, "remark"))])
+
+
+JOBS = 5
+
+
+def jobs_section(jobs: JobSummary | None, *, running: bool = False) -> Section:
+    """How the jobs ended and what they used; for a run that is over without accounting, the command that
+    fetches it.
+    """
+    if jobs is None:
+        return Section("Jobs")
+    name = "Slurm" if jobs.scheduler == "slurm" else clean(jobs.scheduler)
+    note = plural(jobs.count, f"{name} job")
+    if jobs.states:
+        note += ": " + ", ".join(f"{format_count(n)} {clean(state)}" for state, n in jobs.states.items())
+    if jobs.queue_s.max:
+        note += f"; {format_duration(jobs.queue_s.max)} in the queue at most"
+    left = sum(jobs.states.values()) - len(jobs.jobs[:JOBS])
+    table = table_block(
+        jobs.jobs[:JOBS],
+        {
+            "Job": lambda job: f"{job.job_id}{f' (attempt {job.attempt})' if job.attempt > 1 else ''}",
+            "State": lambda job: job.state,
+            "Queued": lambda job: known_duration(job.queue_s),
+            "Elapsed": lambda job: known_duration(job.elapsed_s),
+            "Limit": lambda job: known_duration(job.walltime_s),
+            "CPU time": lambda job: known_duration(job.cpu_s),
+            "CPUs": lambda job: known(job.cpus, format_count),
+            "Peak RSS": lambda job: known(job.max_rss_bytes, format_bytes),
+            "Memory": lambda job: known(job.memory_bytes, format_bytes),
+        },
+        left=("State",),
+        more=f"and {plural(left, 'more job')}: flightlog sql 'FROM jobs'" if left else "",
+    )
+    remarks = []
+    if jobs.unaccounted and not running:
+        shown = ",".join(map(clean, jobs.unaccounted[:JOBS])) + (",…" if len(jobs.unaccounted) > JOBS else "")
+        remarks.append(f"what Slurm's accounting knows is not here yet: flightlog adopt --slurm {shown}")
+    return Section("Jobs", note, [table, Remarks(remarks)])
+
+
+_REASONS = {
+    "power_cap": "its power limit",
+    "power_brake": "the power supply",
+    "thermal_hardware": "heat",
+    "thermal_software": "heat",
+    "hardware_slowdown": "heat or power",
+    "board_limit": "its board's limits",
+    "reliability": "its voltage limit",
+}
+
+
+def gpu_facts(use: GpuUse, ink: Ink) -> list[tuple[str, str]]:
+    """The resources of a report; unknown ones are left out."""
+    pairs: list[tuple[str, str]] = []
+    what = _what(use)
+    load = use.gpu_percent
+    if load.mean is not None and load.max is not None:
+        busy = f"busy {load.mean:.0f}% of the time, {load.max:.0f}% max"
+        busiest = use.each[0]
+        if use.devices > 1 and busiest.gpu_percent.mean is not None:
+            busy += f"; the busiest is {_label(busiest)}: {busiest.gpu_percent.mean:.0f}%"
+        pairs.append(("GPU", f"{what}; {busy}"))
+    else:
+        pairs.append(("GPU", what))
+    if use.memory_peak_bytes is not None:
+        of = f" of {format_bytes(use.memory_total_bytes)}" if use.memory_total_bytes is not None else ""
+        by_run = ""
+        if use.process_memory_peak_bytes is not None:
+            by_run = f"; by this run {format_bytes(use.process_memory_peak_bytes)}"
+        pairs.append(("GPU memory", f"{format_bytes(use.memory_peak_bytes)}{of} peak on one device{by_run}"))
+    power = []
+    if use.power_max_w is not None:
+        power.append(f"{use.power_max_w:.0f} W max on one device")
+    if use.energy_j is not None:
+        power.append(f"{energy_text(use.energy_j)} in all")
+    if use.temperature_max_c is not None:
+        power.append(f"{use.temperature_max_c:.0f} °C max")
+    if power:
+        pairs.append(("GPU power", ", ".join(power)))
+    held = [f"{_label(one)} {text}" for one in use.each if (text := _held_back(one))]
+    if held:
+        pairs.append(("GPU throttled", ink("warn", "; ".join(held))))
+    broken = [one for one in use.each if one.ecc_uncorrected]
+    if broken:
+        errors = "; ".join(f"{_label(one)} {plural(one.ecc_uncorrected or 0, 'error')}" for one in broken)
+        pairs.append(("GPU memory errors", ink("bad", f"{errors} that could not be corrected")))
+    return pairs
+
+
+def _what(use: GpuUse) -> str:
+    names = dict.fromkeys(clean(one.name) for one in use.each if one.name)
+    named = ", ".join(names)
+    if use.devices == 1:
+        return named or "1 device"
+    return f"{use.devices} devices" + (f" ({named})" if named else "")
+
+
+def _label(one: GpuDeviceUse) -> str:
+    return f"GPU {gpu_place(one.index, one.mig)}" + (f" on {clean(one.host)}" if one.host else "")
+
+
+def gpu_place(index: int | None, mig: str | None) -> str:
+    """`3`, or `3/MIG-1a2b3c4d` of an instance: its UUID up to where instances differ."""
+    place = "?" if index is None else str(index)
+    return place if mig is None else f"{place}/{clean(mig)[:12]}"
+
+
+def _held_back(one: GpuDeviceUse) -> str:
+    """`by its power limit in 40% of samples`."""
+    causes: dict[str, float] = {}
+    for reason, share in one.throttled_percent.items():
+        cause = _REASONS.get(reason, reason)
+        causes[cause] = max(causes.get(cause, 0.0), share)
+    return ", ".join(
+        f"by {cause} in {format_percent(share / 100)} of samples" for cause, share in causes.items()
+    )
+
+
+def energy_text(joules: float) -> str:
+    """`250 J`, `12.3 Wh`."""
+    return f"{joules:.0f} J" if joules < 360 else f"{joules / 3600:.1f} Wh"

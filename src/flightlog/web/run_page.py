@@ -1,24 +1,41 @@
-"""The live page of a run: its elements, and their updates."""
+"""The live page of a run: its elements and their updates, and what they show, as JSON by part, made once per
+state for all viewers.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+import time
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from importlib.resources import files
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 import msgspec
-from nicegui import events, ui
+from msgspec import Struct
+from nicegui import events, json, ui
 from nicegui.element import Element
 
-from flightlog.show.live import TABLES
+from flightlog.analyze.charts.results import Curve
+from flightlog.core.text import plural
+from flightlog.core.time import SECOND, moment
+from flightlog.core.units import format_count, format_duration, format_percent
+from flightlog.show.figures import CONFIG, chart_figure, colors_of, limit_note, timeline_figure
+from flightlog.show.figures.lines import curve_figure, curve_notes
+from flightlog.show.live import NOTHING, TABLES, LiveRow, Pane, call_text, error_text, left_text
+from flightlog.show.phrases import doing_title, moment_text, money_text
 from flightlog.show.terminal import brief
-from flightlog.web.run_view import CURVES, SHOWN, TITLES, run_parts
+from flightlog.web.dashboard import STATUSES
 
 if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+    from flightlog.analyze.charts.results import Chart, MetricPoints
     from flightlog.analyze.live.results import LiveState
     from flightlog.web.dashboard import Dashboard, RunRow
-    from flightlog.web.run_view import RunParts
+
 
 EVERY_S = 0.5
 """Seconds between updates of the page."""
@@ -171,3 +188,323 @@ async def live_page(dashboard: Dashboard, row: RunRow) -> None:
     # The page goes out without data, which comes by the socket at once: within HTML it costs three times as
     # much.
     ui.timer(EVERY_S, page.tick)
+
+
+FIGURES_S = 2.0
+"""Figures are made no more often than that."""
+SHOWN = ("running", "workers", "resources", "gpu", "tasks", "slowest", "spans", "metrics")
+"""The tables of the page, in its order."""
+FAILURES, LOG_LINES = 20, 80
+"""Maximum of newest items on the page."""
+_WORDS = {"crashed": "exited unexpectedly", "unknown": "of unknown status"}
+_encode = msgspec.json.Encoder().encode
+
+
+class PageParts(Struct, frozen=True, kw_only=True):
+    """The parts of a page. A part that has not changed is the same text."""
+
+    parts: dict[str, str]
+    """JSON by the name of the part, empty where there is nothing to show."""
+    details: dict[str, str]
+    """What is behind a click, by the key of the failure."""
+
+
+class RunParts:
+    """The displayed parts of one run. For one thread; `clock` returns seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._state: LiveState | None = None
+        self._drawn: tuple[float, LiveState] | None = None
+        self._figures = dict.fromkeys((*TITLES, *CURVES), "")
+        self._shown = PageParts(parts={}, details={})
+
+    def __call__(self, state: LiveState) -> PageParts:
+        """The parts for this state."""
+        now = self._clock()
+        redrawn = self._is_due(state, now)
+        if redrawn:
+            self._drawn, self._figures = (now, state), _figures(state)
+        if redrawn or state is not self._state:
+            texts, details = (
+                _texts(state) if state is not self._state else (self._shown.parts, self._shown.details)
+            )
+            before = self._shown.parts
+            made = {**texts, **self._figures}
+            parts = {name: before[name] if before.get(name) == text else text for name, text in made.items()}
+            self._state, self._shown = state, PageParts(parts=parts, details=details)
+        return self._shown
+
+    def _is_due(self, state: LiveState, now: float) -> bool:
+        if self._drawn is None:
+            return True
+        when, drawn = self._drawn
+        if drawn is state or (drawn.over and state.over and drawn.changed == state.changed):
+            return False  # of a run that goes on, time does
+        return now - when >= FIGURES_S
+
+
+_shown: WeakValueDictionary[Path, RunParts] = WeakValueDictionary()
+
+
+def run_parts(path: Path) -> RunParts:
+    """The shared parts of the run in that folder, while anyone uses them. For one thread."""
+    found = _shown.get(path)
+    if found is None:
+        found = _shown[path] = RunParts()
+    return found
+
+
+def _texts(state: LiveState) -> tuple[dict[str, str], dict[str, str]]:
+    """Parts of the page, and the details behind clicks."""
+    parts = {"head": _json(_head(state))}
+    for name in SHOWN:
+        pane = TABLES[name].pane(state, page=True)
+        parts[name] = _json(_table(pane, state)) if pane.rows else ""
+    failures, log = (TABLES[name].pane(state, page=True) for name in ("failures", "log"))
+    newest = failures.rows[:FAILURES]
+    more = max(0, state.failures_all - len(newest))
+    note = f"the {len(newest)} newest of {format_count(state.failures_all)}" if more else ""
+    parts["failures"] = _json({"note": note, "items": [_failure(row) for row in newest]}) if newest else ""
+    lines = [_line(row) for row in log.rows[:LOG_LINES]]
+    parts["log"] = _json({"note": "", "items": lines}) if lines else ""
+    return parts, {_key(row): details for row in newest if (details := _details(row.about)) is not None}
+
+
+def _head(state: LiveState) -> dict[str, Any]:
+    """How far the run is, its figures and facts."""
+    status = state.status if state.status in STATUSES else "unknown"
+    word, done = _WORDS.get(status, status), state.progress.done
+    took = f" {'for' if status == 'running' else 'after'} {format_duration(state.elapsed_s)}"
+    why = "Why did tasks fail?" if state.failures else ""
+    return {
+        "status": status,
+        "headline": f"{word}{took}" if state.elapsed_s is not None else word,
+        "progress": _progress(state),
+        "done": None if done is None else f"{100 * min(1.0, done):.1f}",
+        "tiles": _tiles(state),
+        "error": brief(state.error or "", 1000),
+        "problems": "\n".join(brief(problem, 400) for problem in state.problems),
+        "facts": _facts(state),
+        "why": "Why did it fail?" if state.error or status in {"failed", "crashed"} else why,
+    }
+
+
+def _facts(state: LiveState) -> str:
+    parts = [
+        f"since {moment_text(state.start_time)}",
+        f"on {brief(state.host, 60)}" if state.host else "",
+        f"target {brief(state.target, 60)}" if state.target else "",
+        brief(state.command, 160),
+        *(f"{brief(name, 40)}={brief(value, 40)}" for name, value in list(state.tags.items())[:8]),
+    ]
+    return " · ".join(part for part in parts if part)
+
+
+def _progress(state: LiveState) -> str:
+    progress = state.progress
+    if progress.done is None and state.reading is not None:
+        read = format_percent(state.reading)
+        return f"still reading, {read} so far: {plural(progress.submitted, 'task')}"
+    if progress.done is None:
+        return "no tasks were recorded" if state.over else "no tasks so far"
+    ended = progress.completed + progress.failed + progress.cancelled
+    of = max(progress.submitted, ended + progress.running)
+    parts = [f"{format_count(ended)} of {format_count(of)} tasks ended ({format_percent(progress.done)})"]
+    if progress.per_s is not None and not state.over:
+        parts.append(f"{progress.per_s:.3g} a second")
+    if not (progress.left_at_least and (progress.left_s or 0.0) < 1):  # which says nothing
+        parts.append(left_text(progress))
+    return " · ".join(part for part in parts if part)
+
+
+def _tiles(state: LiveState) -> list[dict[str, str]]:
+    """Figures of the headline: where `flightlog report --format json` has each, and its value as JSON."""
+    progress = state.progress
+    counts = [
+        ("tasks.submitted", "submitted", progress.submitted, ""),
+        ("tasks.running", "running", progress.running, "accent"),
+        ("tasks.pending", "waiting", progress.waiting, ""),
+        ("tasks.completed", "completed", progress.completed, "good"),
+        ("tasks.failed", "failed", progress.failed, "bad"),
+    ]
+    others = [
+        ("tasks.retried", "retried", progress.retried, "warn"),
+        ("tasks.cancelled", "cancelled", progress.cancelled, ""),
+        ("failures.count", "failures", state.failures_all, "warn"),
+        ("spans.count", "spans", state.spans_all, ""),
+        ("workers.count", "workers", state.workers_all, ""),
+    ]
+    found = [
+        (path, label, format_count(number), number, tone if number else "")
+        for path, label, number, tone in (*counts, *(other for other in others if other[2]))
+    ]
+    tiles: list[tuple[str, str, str, float, str]] = [*found]
+    if state.cache_lookups:
+        share = (state.cache_hits or 0) / state.cache_lookups
+        tiles.append(("cache.hit_rate", "from the cache", format_percent(share), share, ""))
+    if state.cost is not None and state.currency is not None:
+        label = "cost" if state.over else "cost so far"
+        tiles.append(("cost.total", label, money_text(state.cost, state.currency), state.cost, ""))
+    return [
+        {"path": path, "label": label, "text": text, "value": _json(value), "tone": tone}
+        for path, label, text, value, tone in tiles
+    ]
+
+
+def _table(pane: Pane, state: LiveState) -> dict[str, Any]:
+    """Rows by field; beside what is sorted by something other than its text, that text as `<field>_text`."""
+    stuck = sum(row.style == "warn" for row in pane.rows) if pane.name == "running" else 0
+    return {
+        "title": doing_title(over=state.over) if pane.name == "running" else pane.title,
+        "note": " · ".join(part for part in (pane.note, f"{stuck} may be stuck" if stuck else "") if part),
+        "rows": [_row(pane, row) for row in pane.rows],
+    }
+
+
+def _row(pane: Pane, row: LiveRow) -> dict[str, Any]:
+    found: dict[str, Any] = {"id": row.key, "tone": row.style}
+    for column, cell in zip(pane.columns, row.cells, strict=True):
+        text = "" if cell is NOTHING else cell.text
+        if column.field == "at":
+            text = moment_text(str(cell.order))
+        if isinstance(cell.order, str) and cell.order == cell.text.casefold():
+            found[column.field] = text
+        else:
+            found[column.field], found[f"{column.field}_text"] = cell.order, text
+    return found
+
+
+def _failure(row: LiveRow) -> dict[str, str]:
+    one: Any = row.about
+    again = f", attempt {one.attempt}" if one.attempt > 1 else ""
+    where = f" on {brief(one.worker, 60)}" if one.worker else ""
+    return {
+        "key": _key(row),
+        "at": moment_text(one.at),
+        "text": error_text(one) or "no error was given",
+        "about": f"{call_text(one.task, one.args)}{again}{where}{' · retried' if one.retried else ''}",
+        "tone": row.style,
+    }
+
+
+def _details(one: Any) -> str | None:
+    """What is behind a click; None where there is nothing more."""
+    text: str | None = one.traceback or (one.message if "\n" in one.message else None)
+    return text
+
+
+def _line(row: LiveRow) -> dict[str, str]:
+    one: Any = row.about
+    return {
+        "key": _key(row),
+        "at": moment_text(one.at),
+        "text": brief(one.text, 300),
+        "about": brief(one.kind, 40).replace("_", " "),
+        "tone": row.style,
+    }
+
+
+def _key(row: LiveRow) -> str:
+    """A short key of an item, whatever it is made of."""
+    return hashlib.blake2b(row.key.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
+
+
+def _figures(state: LiveState) -> dict[str, str]:
+    return {name: json.dumps(found) if found else "" for name, found in run_figures(state).items()}
+
+
+def _json(value: Any) -> str:
+    return _encode(value).decode()
+
+
+TITLES = {
+    "timeline": "The last tasks, by worker",
+    "concurrency": "Concurrency and workers",
+    "cpu": "CPU of the hosts",
+    "memory": "Memory of the hosts",
+    "device_memory": "Memory of the GPUs",
+}
+"""The figures, in the order of the page."""
+CURVES = ("metric_1", "metric_2", "metric_3", "metric_4")
+"""The places for curves of metrics, those with the most values first."""
+CROWD = 10
+_CONFIG = {**CONFIG, "displayModeBar": False}
+
+
+def run_figures(state: LiveState) -> dict[str, dict[str, Any] | None]:
+    """Each figure by its name with its title and note, which stands beside the title, where a phone has room
+    for it; None where there is nothing to draw.
+    """
+    found: dict[str, dict[str, Any] | None] = {}
+    timeline, start = state.timeline, state.start_time
+    if timeline is not None:
+        drawn = timeline_figure(timeline, colors=colors_of(timeline.names), notes=False)
+        found["timeline"] = _ready(TITLES["timeline"], drawn, timeline.since, timeline.notes)
+    for name, chart in _charts(state).items():
+        if chart is not None:
+            notes = [*chart.notes, limit_note(chart) or ""]
+            found[name] = _ready(TITLES[name], chart_figure(chart, notes=False), chart.since, notes)
+    for name, curve in zip(CURVES, _curves(state), strict=False):
+        drawn = curve_figure(curve, length_s=state.elapsed_s or 0.0, since=start, notes=False)
+        since = start if curve.by == "time" else None
+        found[name] = _ready(brief(curve.name, 80), drawn, since, curve_notes(curve))
+    return {name: found.get(name) for name in (*TITLES, *CURVES)}
+
+
+def _curves(state: LiveState) -> list[Curve]:
+    """A curve over time needs a start of the run."""
+    started = moment(state.start_time)
+    return [
+        _curve(one.name, one.points, 0.0 if one.points.by == "step" else (started or 0) / SECOND)
+        for one in sorted(state.metrics, key=lambda one: -one.count)
+        if one.points is not None and (one.points.by == "step" or started is not None)
+    ]
+
+
+def _curve(name: str, points: MetricPoints, began: float) -> Curve:
+    moved = {field: [at - began for at in getattr(points, field)] for field in ("at", "lost_at")}
+    return Curve(name=name, **{**msgspec.structs.asdict(points), **moved})
+
+
+def _charts(state: LiveState) -> dict[str, Chart | None]:
+    return {
+        "concurrency": state.concurrency and _without_crowd(state.concurrency),
+        "cpu": state.cpu,
+        "memory": state.memory,
+        "device_memory": state.device_memory,
+    }
+
+
+def _without_crowd(chart: Chart) -> Chart:
+    """The chart without waiting tasks where they are so many that the other lines would lie flat."""
+    others = [
+        value for series in chart.series if series.label != "waiting" for value in series.value if value
+    ]
+    waiting = [
+        value for series in chart.series if series.label == "waiting" for value in series.value if value
+    ]
+    if not others or not waiting or max(waiting) <= CROWD * max(others):
+        return chart
+    kept = [series for series in chart.series if series.label != "waiting"]
+    return msgspec.structs.replace(
+        chart, series=kept, notes=[*chart.notes, f"Up to {max(waiting):,.0f} tasks waited."]
+    )
+
+
+def _ready(
+    title: str, figure: Figure | None, since: str | None, notes: Sequence[str]
+) -> dict[str, Any] | None:
+    """A figure for the browser; what a viewer has zoomed stays zoomed."""
+    if figure is None:
+        return None
+    drawn = figure.to_plotly_json()
+    layout = drawn["layout"]
+    layout["uirevision"] = "as the viewer left it"
+    axis = layout.get("xaxis", {})
+    if since is not None and isinstance(axis.get("title"), dict) and axis["title"].get("text"):
+        unit = str(axis["title"]["text"]).rpartition(", ")[2]
+        # The page says the day, and a phone has no room for it.
+        axis["title"]["text"] = f"{unit} since {moment_text(since)[11:]}"
+    ready = {"data": drawn["data"], "layout": layout, "config": dict(_CONFIG)}
+    return {"title": title, "note": " ".join(note for note in notes if note), "figure": ready}

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from flightlog.analyze.report.resources import GpuDeviceUse, GpuUse, Load
 from flightlog.analyze.report.summary import summarize
 from flightlog.events import ResourceSample
-from flightlog.show.report_details import gpu_facts
+from flightlog.show.report import gpu_facts
 from flightlog.show.terminal import Ink
 from flightlog.store.run import Run
 

@@ -27,9 +27,20 @@ from flightlog.show.comparison import (
 )
 from flightlog.show.figures.timeline import span_names
 from flightlog.show.html.elements import Element, coded, said, tag
-from flightlog.show.html.page import PagePart, other_parts, page_html, placed, plot, plotly_script
+from flightlog.show.html.page import (
+    AdviceRow,
+    PagePart,
+    advice_list,
+    number,
+    other_parts,
+    page_html,
+    placed,
+    plot,
+    plotly_script,
+    tile,
+    verdict_section,
+)
 from flightlog.show.html.report_page import timeline_plot
-from flightlog.show.html.verdict import AdviceRow, advice_list, number, tile, verdict_section
 from flightlog.show.phrases import money_text
 
 if TYPE_CHECKING:

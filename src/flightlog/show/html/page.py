@@ -11,7 +11,7 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from importlib.resources import files
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -166,6 +166,63 @@ def _part(part: PagePart) -> Element:
 
 def _file(name: str) -> str:
     return files("flightlog.show.html").joinpath(name).read_text(encoding="utf-8")
+
+
+_CIRCLE = {"cx": 12, "cy": 12, "r": 10}
+_SIGNS = {
+    "good": "M7.5 12.5l3 3 6-6.5",
+    "bad": "M8.5 8.5l7 7M15.5 8.5l-7 7",
+    "warn": "M12 7v6M12 16.5v.01",
+    "plain": "M12 7v5l3.5 2",
+}
+"""Paths in a circle: a tick, a cross, an exclamation mark, a clock."""
+
+
+def verdict_section(style: str, headline: str, *content: Child) -> Element:
+    """The first part of a page: the answer with an icon, and what belongs to it."""
+    head = tag("div", sign(style), tag("h1", headline), class_="headline")
+    return tag("section", head, *content, id="verdict", class_=f"verdict is-{style}")
+
+
+def number(path: str, value: Any, text: str) -> Element:
+    """A number, with its path and value in the JSON of what the page shows."""
+    return tag("span", text, data_path=path, data_value=msgspec.json.encode(value).decode())
+
+
+def tile(label: str, value: Child, below: str) -> Element:
+    """A key figure, with a word below it."""
+    return tag("div", tag("dt", label), tag("dd", value, tag("small", below) if below else None))
+
+
+def sign(style: str) -> Element:
+    """An icon for a status, which is never shown by colour alone."""
+    circle, path = tag("circle", **_CIRCLE), tag("path", d=_SIGNS[style])
+    return tag("svg", circle, path, viewBox="0 0 24 24", aria_hidden="true", focusable="false")
+
+
+class AdviceRow(NamedTuple):
+    """What happened, and what to do about it."""
+
+    what: Child
+    advice: Child
+
+
+def advice_list(rows: Sequence[AdviceRow], heads: tuple[str, str]) -> Element | None:
+    """The findings, each with its advice; the headings are above the first."""
+    if not rows:
+        return None
+    return tag(
+        "ul",
+        (
+            tag(
+                "li",
+                tag("div", tag("h2", heads[0]) if number == 0 else None, row.what),
+                tag("div", tag("h2", heads[1]) if number == 0 and row.advice else None, row.advice),
+            )
+            for number, row in enumerate(rows)
+        ),
+        class_="told",
+    )
 
 
 HEIGHT = 360
