@@ -14,9 +14,8 @@ import msgspec
 import pytest
 from builders.runs import at, make_run
 
-from flightlog.analyze.diagnosis.matchers import Clue
 from flightlog.analyze.diagnosis.results import RunDiagnosis
-from flightlog.analyze.diagnosis.rules import own_rules, parse_rule
+from flightlog.analyze.diagnosis.rules import Clue, own_rules, parse_rule
 from flightlog.cli.main import main
 from flightlog.events import Failure, TaskFailed, WorkerLost
 

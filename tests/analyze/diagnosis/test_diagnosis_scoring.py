@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 
 from flightlog.analyze.diagnosis import score
 from flightlog.analyze.diagnosis.base import Case, Diagnosis, Rule, RunFacts, Sign, Source
-from flightlog.analyze.diagnosis.matchers import line_with, needed
-from flightlog.analyze.diagnosis.rules import FOLDER, own_rules, parse_rule
-from flightlog.analyze.diagnosis.score import load_rules
+from flightlog.analyze.diagnosis.rules import FOLDER, line_with, load_rules, needed, own_rules, parse_rule
 from flightlog.analyze.diagnosis.text import ParsedText, read_text, small_letters
 
 NOTHING = Case(reading=ParsedText())

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 import flightlog
 from flightlog.analyze.diagnosis.base import Diagnosis
-from flightlog.analyze.diagnosis.score import diagnose_text, load_rules
+from flightlog.analyze.diagnosis.rules import load_rules
+from flightlog.analyze.diagnosis.score import diagnose_text
 
 CLASSES = {*load_rules(), "unknown"}
 EVERY_TEXT = [

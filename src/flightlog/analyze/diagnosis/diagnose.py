@@ -24,7 +24,8 @@ from flightlog.analyze.diagnosis.read import (
     read_workers,
 )
 from flightlog.analyze.diagnosis.results import Cause, Evidence, RunDiagnosis
-from flightlog.analyze.diagnosis.score import UNFAILED, case_of, load_rules
+from flightlog.analyze.diagnosis.rules import load_rules
+from flightlog.analyze.diagnosis.score import UNFAILED, case_of
 from flightlog.core.errors import DamagedRun
 from flightlog.core.settings import expanded
 from flightlog.core.text import plural

@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -29,13 +28,11 @@ from flightlog.analyze.diagnosis.read import (
     Success,
     WorkerHosts,
 )
-from flightlog.analyze.diagnosis.rules import own_rules
+from flightlog.analyze.diagnosis.rules import RuleSet, load_rules
 from flightlog.analyze.diagnosis.text import read_text
-from flightlog.core.plugins import load_all
 from flightlog.events import JobAccounted
 from flightlog.store.liveness import unix_time
 
-ENTRY_POINTS = "flightlog.rules"
 UNKNOWN = "unknown"
 FURTHER = 0.35
 """The part that each further sign of a class adds, of the part before."""
@@ -53,34 +50,6 @@ SURE = 0.35
 MOST = 0.98
 EVIDENCE = 6
 """Lines of evidence shown."""
-
-
-class RuleSet(dict[str, Rule]):
-    """Rules by the class they speak for, with what was wrong with those that could not be used."""
-
-    problems: tuple[str, ...] = ()
-
-
-@cache
-def load_rules() -> RuleSet:
-    """Our rules and every one that an installed package offers, by class; broken ones of theirs are named,
-    never fatal.
-
-    A package's rule for a class that we have a rule for takes its place.
-    """
-    offered = load_all(ENTRY_POINTS, _problem_with)
-    rules = RuleSet(sorted({**own_rules(), **offered.found}.items()))
-    rules.problems = tuple(
-        f"rule {name!r} cannot be used: {why}"
-        for name, why in offered.failed.items()
-        if not why.startswith("flightlog.")  # left over in the metadata of a version that had them there
-    )
-    return rules
-
-
-def _problem_with(rule: Rule) -> str | None:
-    usable = callable(getattr(rule, "signs", None)) and callable(getattr(rule, "suggestions", None))
-    return None if usable else "has no `signs` and `suggestions` to call"
 
 
 class Scored(NamedTuple):

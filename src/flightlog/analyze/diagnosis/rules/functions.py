@@ -7,29 +7,31 @@ the case's own values: a file, a module, a limit.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
-from flightlog.analyze.diagnosis.base import CRASHES, Case, RunFacts, Sign, Source
+from flightlog.analyze.diagnosis.base import CRASHES, Case, RunFacts, Source
 from flightlog.analyze.diagnosis.text import exit_codes, signals
 from flightlog.analyze.history.attempts import MORE_THAN_KILLED
 from flightlog.core.units import format_bytes, format_duration
 
-CLUES: dict[str, Callable[[Case], Iterable[Sign]]] = {}
+Found = Iterator[tuple[Source, float, str]]
+"""Source, weight and text of signs."""
+CLUES: dict[str, Callable[[Case], Found]] = {}
 SUGGESTIONS: dict[str, Callable[[Case], list[str]]] = {}
 FULL, ROOMY = 0.9, 0.5
 """Memory beyond the first part of its limit leaves no room; below the second it was not the matter."""
 DEVICE = "a device ran out of memory"
 
 
-def of_case(find: Callable[[Case], Iterable[Sign]]) -> Callable[[Case], Iterable[Sign]]:
+def of_case(find: Callable[[Case], Found]) -> Callable[[Case], Found]:
     """Register what a function finds in a case."""
     CLUES[find.__name__] = find
     return find
 
 
-def of_record(find: Callable[[RunFacts], Iterable[Sign]]) -> Callable[[RunFacts], Iterable[Sign]]:
+def of_record(find: Callable[[RunFacts], Found]) -> Callable[[RunFacts], Found]:
     """Register what a function finds in the facts of the record; nothing where there is a text alone."""
-    CLUES[find.__name__] = lambda case: () if case.facts is None else find(case.facts)
+    CLUES[find.__name__] = lambda case: iter(()) if case.facts is None else find(case.facts)
     return find
 
 
@@ -43,10 +45,10 @@ def suggestion(suggest: Callable[[Case], list[str]]) -> Callable[[Case], list[st
 
 
 @of_record
-def given_up(facts: RunFacts) -> Iterator[Sign]:
+def given_up(facts: RunFacts) -> Found:
     """The record says who gave it up."""
     if facts.cancelled_by:
-        yield Sign(source=Source.scheduler, weight=6, text=f"cancelled by {facts.cancelled_by}")
+        yield Source.scheduler, 6, f"cancelled by {facts.cancelled_by}"
 
 
 _STOPPED = re.compile(
@@ -62,7 +64,7 @@ _ENDED_ITSELF = re.compile(r"\btasks? [\d,-]{1,200}: Exited with exit code (?!14
 
 
 @of_case
-def cancelled_by_batch_system(case: Case) -> Iterator[Sign]:
+def cancelled_by_batch_system(case: Case) -> Found:
     """The batch system cancelled it. After an exception, or a task that failed, it only clears up: the others
     are ended.
     """
@@ -76,22 +78,21 @@ def cancelled_by_batch_system(case: Case) -> Iterator[Sign]:
     for line in case.reading.text.split("\n"):
         after = after or _ENDED_ITSELF.search(line) is not None
         if _STOPPED.search(line) and not _FOR_A_REASON.search(line):
-            yield Sign(source=Source.scheduler, weight=0.8 if after else 5.5, text=line.strip()[:240])
+            yield Source.scheduler, 0.8 if after else 5.5, line.strip()[:240]
             break
     recorded = None if case.facts is None else case.facts.signal
     if "SIGTERM" in (*case.reading.signals, recorded):
-        yield Sign(source=Source.exit, weight=0.5 if after else 0.95, text="ended by SIGTERM")
+        yield Source.exit, 0.5 if after else 0.95, "ended by SIGTERM"
 
 
 # --- code_error ---
 
 
 @of_record
-def crashed(facts: RunFacts) -> Iterator[Sign]:
+def crashed(facts: RunFacts) -> Found:
     """A signal that a process brings upon itself."""
     if how := facts.crashed_in:
-        text = f"its process crashed by itself: {facts.signal}, {how}"
-        yield Sign(source=Source.exit, weight=3.0, text=text)
+        yield Source.exit, 3.0, f"its process crashed by itself: {facts.signal}, {how}"
 
 
 @suggestion
@@ -116,34 +117,33 @@ _PIPE = re.compile(
 
 
 @of_case
-def input_from_a_pipe(case: Case) -> Iterator[Sign]:
+def input_from_a_pipe(case: Case) -> Found:
     """What comes down a pipe is cut off where the program before it failed: that one's words count."""
     if found := _PIPE.search(case.reading.text):
-        yield Sign(source=Source.words, weight=-1.5, text=found[0])
+        yield Source.words, -1.5, found[0]
 
 
 # --- gpu_out_of_memory ---
 
 
 @of_record
-def device_memory(facts: RunFacts) -> Iterator[Sign]:
+def device_memory(facts: RunFacts) -> Found:
     """What the device's allocator said, and a GPU that was full."""
     for said in facts.device_oom[:1]:
-        yield Sign(source=Source.resources, weight=5.0, text=f"{DEVICE}: {said}")
+        yield Source.resources, 5.0, f"{DEVICE}: {said}"
     used = facts.gpu_memory_used_percent
     if used is not None and used >= 95:
-        text = f"{used:.0f} % of the GPU's memory was in use"
-        yield Sign(source=Source.resources, weight=1.5, text=text)
+        yield Source.resources, 1.5, f"{used:.0f} % of the GPU's memory was in use"
 
 
 # --- import_error ---
 
 
 @of_record
-def command_not_found(facts: RunFacts) -> Iterator[Sign]:
+def command_not_found(facts: RunFacts) -> Found:
     """The exit code that a shell has for a command that is not there."""
     if facts.scope == "command" and facts.exit_code == 127:
-        yield Sign(source=Source.exit, weight=4.0, text="exit code 127: a command is not there")
+        yield Source.exit, 4.0, "exit code 127: a command is not there"
 
 
 _MODULE = re.compile(r"No module named '?\"?([\w.]+)")
@@ -186,41 +186,40 @@ def path_to_check(case: Case) -> list[str]:
 
 
 @of_record
-def nonfinite_values(facts: RunFacts) -> Iterator[Sign]:
+def nonfinite_values(facts: RunFacts) -> Found:
     """Metrics that had become NaN."""
     if facts.nonfinite:
         names = ", ".join(f"`{name}`" for name in facts.nonfinite[:3])
-        text = f"{names} had become NaN or infinite before the end"
-        yield Sign(source=Source.resources, weight=3, text=text)
+        yield Source.resources, 3, f"{names} had become NaN or infinite before the end"
 
 
 # --- out_of_memory ---
 
 
 @of_record
-def host_memory(facts: RunFacts) -> Iterator[Sign]:
+def host_memory(facts: RunFacts) -> Found:
     """What the kernel and the engine say, and memory that was at its limit or far from it."""
     reason, limit = facts.worker_lost_reason or "", facts.memory_limit_bytes
     node, killed = facts.node_memory_used_percent, facts.was_killed
     blamed = facts.kernel_oom or facts.cgroup_oom_kills or facts.job_state == "OUT_OF_MEMORY"
     if facts.kernel_oom:
-        yield Sign(source=Source.kernel, weight=6, text="the kernel killed for memory at that moment")
+        yield Source.kernel, 6, "the kernel killed for memory at that moment"
     if kills := facts.cgroup_oom_kills:
-        yield Sign(source=Source.kernel, weight=6, text=f"the cgroup counts {kills} kills for memory")
+        yield Source.kernel, 6, f"the cgroup counts {kills} kills for memory"
     if "for memory" in reason:  # an engine's own watch over its workers
-        yield Sign(source=Source.scheduler, weight=5, text=reason)
+        yield Source.scheduler, 5, reason
     known = [one for one in (facts.last_rss_bytes, facts.peak_rss_bytes) if one is not None]
     used = f"{format_bytes(max(known, default=None))} of {format_bytes(limit)}"
     share = max(known) / limit if known and limit else None
     if share is not None and share >= FULL:
-        yield Sign(source=Source.resources, weight=4 if killed else 2, text=f"memory stood at {used}")
+        yield Source.resources, 4 if killed else 2, f"memory stood at {used}"
         if (slope := facts.memory_slope_bytes_per_s) and slope > 0:
             text = f"memory was climbing by {format_bytes(int(slope))} a second"
-            yield Sign(source=Source.resources, weight=2 if killed else 1, text=text)
+            yield Source.resources, 2 if killed else 1, text
     if killed and node is not None and node >= 95:
-        yield Sign(source=Source.resources, weight=3, text=f"{node:.0f} % of the host's memory was in use")
+        yield Source.resources, 3, f"{node:.0f} % of the host's memory was in use"
     elif killed and not blamed and facts.memory_scope != "node" and share and share < ROOMY:
-        yield Sign(source=Source.resources, weight=-2.5, text=f"memory was far from its limit: {used}")
+        yield Source.resources, -2.5, f"memory was far from its limit: {used}"
 
 
 @suggestion
@@ -239,13 +238,13 @@ def memory_to_request(case: Case) -> list[str]:
 
 
 @of_record
-def walltime(facts: RunFacts) -> Iterator[Sign]:
+def walltime(facts: RunFacts) -> Found:
     """It ran as long as its job may."""
     ran, limit = facts.duration_s, facts.walltime_s
     if ran is not None and limit and ran >= 0.98 * limit:
         stopped = facts.signal in ("SIGTERM", "SIGXCPU") or facts.exit_code in (124, 143, -15)
         text = f"it ran {format_duration(ran)} of {format_duration(limit)} allowed"
-        yield Sign(source=Source.resources, weight=4 if stopped or facts.was_killed else 2, text=text)
+        yield Source.resources, 4 if stopped or facts.was_killed else 2, text
 
 
 @suggestion
@@ -260,16 +259,14 @@ def time_to_request(case: Case) -> list[str]:
 
 
 @of_record
-def task_timeout(facts: RunFacts) -> Iterator[Sign]:
+def task_timeout(facts: RunFacts) -> Found:
     """It ran as long as its task may."""
     ran, limit = facts.duration_s, facts.timeout_s
     if facts.timed_out:
         of = f" of {format_duration(limit)}" if limit is not None else ""
-        text = f"the engine ended the attempt at its timeout{of}"
-        yield Sign(source=Source.scheduler, weight=6, text=text)
+        yield Source.scheduler, 6, f"the engine ended the attempt at its timeout{of}"
     if ran is not None and limit and ran >= 0.98 * limit:
-        text = f"it ran {format_duration(ran)}; its timeout is {format_duration(limit)}"
-        yield Sign(source=Source.resources, weight=4, text=text)
+        yield Source.resources, 4, f"it ran {format_duration(ran)}; its timeout is {format_duration(limit)}"
 
 
 # --- worker_lost ---
@@ -278,20 +275,19 @@ _SCHEDULERS_REASONS = frozenset({"TIMEOUT", "OUT_OF_MEMORY", "PREEMPTED", "REQUE
 
 
 @of_record
-def lost_worker(facts: RunFacts) -> Iterator[Sign]:
+def lost_worker(facts: RunFacts) -> Found:
     """What is known of the worker, unless it is known why it went away."""
     reason = facts.worker_lost_reason
     if reason is not None:
-        yield Sign(source=Source.scheduler, weight=3.5, text=f"the worker was lost: {reason}")
+        yield Source.scheduler, 3.5, f"the worker was lost: {reason}"
     if facts.lost_with:
-        text = f"{facts.lost_with} other tasks ended with the same worker or host"
-        yield Sign(source=Source.neighbours, weight=2, text=text)
+        yield Source.neighbours, 2, f"{facts.lost_with} other tasks ended with the same worker or host"
     by_memory = facts.kernel_oom or "for memory" in (reason or "")
     if by_memory or facts.job_state in _SCHEDULERS_REASONS or facts.signal in CRASHES:
-        yield Sign(source=Source.scheduler, weight=-6, text="what ended the worker is known")
+        yield Source.scheduler, -6, "what ended the worker is known"
     elif facts.hosts_workers_lost > 1:
         text = f"{facts.hosts_workers_lost} workers of host {facts.host} went away within seconds"
-        yield Sign(source=Source.neighbours, weight=3, text=text)
+        yield Source.neighbours, 3, text
 
 
 _LAUNCHED = frozenset({"ChildFailedError", "ProcessExitedException", "SignalException"})
@@ -301,7 +297,7 @@ _FIRST = "Root Cause (first observed failure)"
 
 
 @of_case
-def killed_rank(case: Case) -> Iterator[Sign]:
+def killed_rank(case: Case) -> Found:
     """A launcher that reports a child killed from outside: the child is gone, and nobody says why."""
     root = case.reading.root
     if root is None or root.name not in _LAUNCHED:
@@ -309,7 +305,7 @@ def killed_rank(case: Case) -> Iterator[Sign]:
     first = case.reading.text.rpartition(_FIRST)[2]
     ends = [one for one in signals(first, exit_codes(first)) if one in _FROM_OUTSIDE]
     if ends:
-        yield Sign(source=Source.exit, weight=4, text=f"a child process was ended by {ends[0]}")
+        yield Source.exit, 4, f"a child process was ended by {ends[0]}"
 
 
 _LAUNCHER = re.compile(r"BAD TERMINATION OF ONE OF YOUR|noticed that process rank \d")
@@ -320,9 +316,9 @@ _WHY = re.compile(
 
 
 @of_case
-def rank_said_why(case: Case) -> Iterator[Sign]:
+def rank_said_why(case: Case) -> Found:
     """A rank that says what went wrong and is then reported by its launcher was not lost."""
     text = case.reading.text
     report = _LAUNCHER.search(text)
     if report and (why := _WHY.search(text, 0, report.start())):
-        yield Sign(source=Source.words, weight=-2.5, text=why[0])
+        yield Source.words, -2.5, why[0]
