@@ -16,8 +16,8 @@ from msgspec import Struct
 
 from flightlog.analyze.diagnosis.read import ENDED_BY_SCHEDULER, Incident, WorkerHosts
 from flightlog.analyze.diagnosis.results import Evidence
-from flightlog.analyze.diagnosis.text import names
 from flightlog.analyze.failures import collect_failures, counts_by_root, find_roots, list_roots, texts_of
+from flightlog.core.text import words
 from flightlog.events.base import Json
 from flightlog.store.liveness import latest, unix_time
 
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from flightlog.store.tables.run_tables import RunTables
 
 
-LOST_TYPES = names(
-    "WorkerLost KilledWorker distributed.scheduler.KilledWorker SchedulerLost OUT_OF_MEMORY TIMEOUT",
-    "PREEMPTED REQUEUED NODE_FAIL BOOT_FAIL DEADLINE REVOKED ray.exceptions.ActorDiedError ActorDiedError",
-    "ray.exceptions.WorkerCrashedError WorkerCrashedError ray.exceptions.NodeDiedError",
+LOST_TYPES = words(
+    "WorkerLost KilledWorker distributed.scheduler.KilledWorker SchedulerLost OUT_OF_MEMORY TIMEOUT "
+    "PREEMPTED REQUEUED NODE_FAIL BOOT_FAIL DEADLINE REVOKED ray.exceptions.ActorDiedError ActorDiedError "
+    "ray.exceptions.WorkerCrashedError WorkerCrashedError ray.exceptions.NodeDiedError"
 )
 """What attempts end with that did nothing wrong: their worker or their job was ended."""
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec import Struct
 
 from flightlog.analyze.devices.oom import read_bundles
-from flightlog.analyze.diagnosis.text import names
 from flightlog.analyze.history.attempts import Requested, read_requests
+from flightlog.core.text import words
 from flightlog.events import JobAccounted, JobStarted, WorkerEvent, WorkerLost
 from flightlog.store import layout
 from flightlog.store.documents import read_document
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 MOMENT_S = 10.0
 """Workers of one host that go within so long went together."""
-ENDED_BY_SCHEDULER = names(
+ENDED_BY_SCHEDULER = words(
     "TIMEOUT OUT_OF_MEMORY PREEMPTED REQUEUED NODE_FAIL BOOT_FAIL DEADLINE CANCELLED REVOKED"
 )
 """States of a job that its program did not choose."""

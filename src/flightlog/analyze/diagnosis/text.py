@@ -11,21 +11,18 @@ import builtins
 import re
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
+
+from flightlog.core.text import words
 
 LONGEST_MESSAGE, MESSAGE_LINES = 4_000, 40
 MOST = 64
 """Exceptions kept of one text: the first ones, and the last."""
 
 Link = Literal["cause", "context"]
-
-
-def names(*lines: str) -> frozenset[str]:
-    """The names in these lines, apart by blanks."""
-    return frozenset(" ".join(lines).split())
 
 
 class Raised(Struct, frozen=True, kw_only=True):
@@ -71,8 +68,10 @@ _HEADER = re.compile(
     r"|.{0,200}\bTraceback \(most recent call last\):?\s*$"
 )
 _FRAME = re.compile(r"[\s|+-]*File \"([^\"]{1,1000})\", line \d+(?:, in (.{1,300}))?\s*$")
-_CAUSE = re.compile(r"[\s|+-]*The above exception was the direct cause of the following exception")
-_CONTEXT = re.compile(r"[\s|+-]*During handling of the above exception, another exception occurred")
+_LINK = re.compile(
+    r"[\s|+-]*(?:The above exception was the direct (cause) of the following exception"
+    r"|During handling of the above exception, another exception occurred)"
+)
 _ENDING = (
     r"Error|Exception|Warning|Interrupt|Exit|Timeout|TimedOut|Failure|Fault|Failed|Expired|Exhausted|Killed"
     r"|Group|Refused|Denied|NotFound|Unavailable|Died|Lost|Worker|Panic|Bug|Abort|Aborted|Reset|Full|Empty"
@@ -103,7 +102,9 @@ _REPRESENTED = re.compile(
 )
 """As Dask's workers log a failed task: `Exception: 'OSError("no space")'`."""
 _WHAT = re.compile(r"\s*what\(\):\s{0,8}(.*)$")
-_JULIA_WRAPPERS = re.compile(r"(?:LoadError|InitError|TaskFailedException|CompositeException)(?:: |$)")
+_JULIA_WRAPPERS = re.compile(
+    r"^(?:(?:LoadError|InitError|TaskFailedException|CompositeException): (?=.)){1,4}"
+)
 _ABOUT_ANOTHER = re.compile(
     r"RemoteTraceback|_RemoteTraceback|RayTaskError|LoadError|InitError|TaskFailedException"
     r"|CompositeException|Traceback"
@@ -113,9 +114,9 @@ _BUILTIN = {
     for name, value in vars(builtins).items()
     if isinstance(value, type) and issubclass(value, BaseException)
 }
-_COMMON_WORDS = names(
-    "Error Warning Timeout Failure Failed Killed Exit Fault Group Aborted Worker Exception Abort Full Empty",
-    "Panic Lost Denied Interrupt Refused Expired Bug Reset",
+_COMMON_WORDS = words(
+    "Error Warning Timeout Failure Failed Killed Exit Fault Group Aborted Worker Exception Abort Full Empty "
+    "Panic Lost Denied Interrupt Refused Expired Bug Reset"
 )
 """Words that begin a line of many a log; types only where a module stands before them."""
 _ANSWER = re.compile(
@@ -124,19 +125,146 @@ _ANSWER = re.compile(
 _NESTED = re.compile(r"\s*((?:[A-Za-z_]\w{0,80}\.){0,12}[A-Z]\w{0,100}?(?:Error|Exception)): (.*)", re.S)
 _RAISING = re.compile(r"\s+raise \w|\s*[\^~]+\s*$|\s*-+> ?\d+ |\s+\d+\s+raise \w")
 _GROUP = re.compile(r"[\s|]*\+-[+-]*-* ?\d{0,4} ?-*\s*$")
+_MARGINS = frozenset({'"""', "'''", ""})
 
 
-def read_exceptions(lines: Sequence[Line]) -> tuple[list[Raised], set[int]]:
-    """The exceptions in the order of the text, and the numbers of the lines that belong to one of them."""
-    found: list[Raised] = []
-    taken: set[int] = set()
-    at = 0
-    while at < len(lines):
-        after = _one(lines, at, found, taken)
-        at = max(after, at + 1)
-        if len(found) > 2 * MOST:
-            del found[MOST:-MOST]
-    return [one for outer in found for one in _unwrapped(outer)], taken
+class _ExceptionReader:
+    """Goes through lines once: `found` are the exceptions in the order of the text, `taken` the numbers of
+    the lines that belong to one of them.
+
+    Each method reads what starts at a line, and returns the number of the line to go on with.
+    """
+
+    def __init__(self, lines: Sequence[Line]) -> None:
+        self._lines = lines
+        self.found: list[Raised] = []
+        self.taken: set[int] = set()
+        at = 0
+        while at < len(lines):
+            at = max(self._read(at), at + 1)
+            if len(self.found) > 2 * MOST:
+                del self.found[MOST:-MOST]
+        self.found = [one for outer in self.found for one in _unwrapped(outer)]
+
+    def _text(self, at: int) -> str:
+        return self._lines[at].text if at < len(self._lines) else ""
+
+    def _raised(self, at: int, kind: str, message: str | None, **others: Any) -> Raised:
+        quiet = self._lines[at].level in QUIET
+        return Raised(type=kind, message=(message or "")[:LONGEST_MESSAGE], quiet=quiet, **others)
+
+    def _read(self, at: int) -> int:
+        text, end = self._text(at), at + 1
+        if not text.strip():
+            return end
+        if link := _LINK.match(text):
+            if self.found:
+                self.found[-1] = replace(self.found[-1], link="cause" if link[1] else "context")
+        elif _HEADER.match(text) or _FRAME.match(text):
+            return self._read_traceback(at)
+        elif (java := _JAVA.match(text)) and (
+            text.lstrip().startswith(("Caused by", "Exception in"))
+            or _JAVA_FRAME.match(self._text(end))
+            or self._text(end).startswith("Caused by: ")
+        ):
+            end = self._read_java(at, java)
+        elif cpp := _CPP.match(text):
+            end = self._read_cpp(at, cpp)
+        elif shown := _REPRESENTED.match(text):
+            self.found.append(self._raised(at, shown[1], shown[2].replace("\\", "").strip("'\"")))
+        elif plain := _plain_exception(_JULIA_WRAPPERS.sub("", text)):
+            return self._read_message(at, plain)
+        elif not _RAISING.match(text):  # else a source line whose frame was cut off, or one of a notebook's
+            if inside := _INSIDE.search(text):
+                self.found.append(self._raised(at, inside[1], inside[2], mentioned=True))
+            return end  # the line stays a line of the log as well: what stands before it counts
+        self.taken.update(range(at, end))
+        return end
+
+    def _read_java(self, at: int, java: re.Match[str]) -> int:
+        if self._text(at).lstrip().startswith("Caused by: ") and self.found:
+            self.found[-1] = replace(self.found[-1], link=None)
+            start = len(self.found) - 1
+            while start and self.found[start - 1].link is not None:
+                start -= 1
+            # Java prints the cause last: in the order of events it is first
+            self.found.insert(start, self._raised(at, java[1], java[2], link="cause"))
+        else:
+            self.found.append(self._raised(at, java[1], java[2]))
+        end = at + 1
+        while _JAVA_FRAME.match(self._text(end)):
+            end += 1
+        return end
+
+    def _read_cpp(self, at: int, cpp: re.Match[str]) -> int:
+        message, end = cpp[4] or "", at + 1
+        if what := _WHAT.match(self._text(end)):
+            message, end = what[1], end + 1
+            while not what[1].strip() and end < at + 6 and _goes_on(self._text(end)):
+                message, end = f"{message}\n{self._text(end)}".strip(), end + 1
+        self.found.append(self._raised(at, cpp[1] or cpp[2] or cpp[3], message))
+        return end
+
+    def _read_traceback(self, at: int) -> int:
+        frames: list[tuple[str, str, str]] = []
+        end, deep = at + bool(_HEADER.match(self._text(at))), 0
+        while end < len(self._lines):
+            text = self._text(end)
+            bare = text.strip()
+            if frame := _FRAME.match(text):
+                frames.append((frame[1], frame[2] or "", ""))
+                deep = len(text) - len(text.lstrip())
+            elif _HEADER.match(text) or _LINK.match(text):
+                self.taken.update(range(at, end))
+                return end
+            elif frames and 0 < len(text) - len(text.lstrip()) < deep and _plain_exception(text):
+                break  # it stands left of the frames of an indented traceback
+            elif frames and (text.startswith((" ", "\t")) or not bare or self._is_code(end)):
+                if set(bare) - set("^~| ") and not frames[-1][2]:
+                    frames[-1] = (*frames[-1][:2], bare)
+            elif not (_GROUP.match(text) or bare in _MARGINS or bare.startswith("[Previous line repeated")):
+                break
+            end += 1
+        self.taken.update(range(at, end))
+        raised = _IN_BLOCK.match(self._text(end))
+        if raised is None or not (raised[3] is not None or _named_as_a_type(raised[1])):
+            return end
+        return self._read_message(end, raised, frames)
+
+    def _is_code(self, at: int) -> bool:
+        """Whether a line that lost its indentation is a frame's source: another frame follows it."""
+        following = at + 1
+        while following < at + 3 and set(self._text(following).strip()) <= set("^~ "):
+            following += 1
+        return _FRAME.match(self._text(following)) is not None
+
+    def _read_message(self, at: int, what: re.Match[str], frames: Sequence[tuple[str, str, str]] = ()) -> int:
+        """The rest of an exception from its line, of which `what` has the type, another one in brackets and
+        the beginning of the message.
+        """
+        end, message = at + 1, [what[3] or ""]
+        while end < len(self._lines) and len(message) < MESSAGE_LINES and not self._ends(end, bool(frames)):
+            message.append(self._text(end))
+            end += 1
+        self.taken.update(range(at, end))
+        kind = what[2] if _ABOUT_ANOTHER.search(what[1]) else what[1]
+        if kind:  # else a heading of what follows, or of what a worker printed before
+            files, functions, code = zip(*frames, strict=True) if frames else ((), (), ())
+            text = "\n".join(message)
+            self.found.append(self._raised(at, kind, text, files=files, functions=functions, code=code))
+        return end
+
+    def _ends(self, at: int, block: bool) -> bool:
+        """Whether a message has ended before this line: blank, another exception, or a line of a log."""
+        text = self._text(at)
+        if not text.strip():
+            return not block or not self._text(at + 1).startswith((" ", "\t"))
+        marks = (_HEADER, _LINK, _FRAME, _GROUP, _SHELL)
+        return (
+            any(mark.match(text) for mark in marks)
+            or self._lines[at].level is not None
+            or _plain_exception(text) is not None
+        )
 
 
 def _unwrapped(outer: Raised) -> list[Raised]:
@@ -152,189 +280,12 @@ def _unwrapped(outer: Raised) -> list[Raised]:
     ]
 
 
-def _one(lines: Sequence[Line], at: int, found: list[Raised], taken: set[int]) -> int:
-    """Read what starts at a line; the number of the line to go on with."""
-    line = lines[at]
-    text = line.text
-    if not text.strip():
-        return at + 1
-    if _CAUSE.match(text) or _CONTEXT.match(text):
-        if found:
-            found[-1] = replace(found[-1], link="cause" if _CAUSE.match(text) else "context")
-        taken.add(at)
-        return at + 1
-    if _HEADER.match(text) or _FRAME.match(text):
-        return _block(lines, at, found, taken)
-    if (java := _JAVA.match(text)) and (
-        text.lstrip().startswith(("Caused by", "Exception in")) or _java_below(lines, at)
-    ):
-        if text.lstrip().startswith("Caused by: ") and found:
-            found[-1] = replace(found[-1], link=None)
-            caused = Raised(
-                type=java[1], message=(java[2] or "")[:LONGEST_MESSAGE], link="cause", quiet=_quiet(line)
-            )
-            found.insert(
-                _start_of_chain(found), caused
-            )  # Java prints the cause last: in order of events it is first
-        else:
-            found.append(Raised(type=java[1], message=(java[2] or "")[:LONGEST_MESSAGE], quiet=_quiet(line)))
-        taken.add(at)
-        end = at + 1
-        while end < len(lines) and _JAVA_FRAME.match(lines[end].text):
-            taken.add(end)
-            end += 1
-        return end
-    if cpp := _CPP.match(text):
-        message, end = cpp[4] or "", at + 1
-        if end < len(lines) and (what := _WHAT.match(lines[end].text)):
-            message, end = what[1], end + 1
-            taken.add(at + 1)
-            while not what[1].strip() and end < min(len(lines), at + 6) and _goes_on(lines[end].text):
-                message, end = f"{message}\n{lines[end].text}".strip(), end + 1
-                taken.add(end - 1)
-        taken.add(at)
-        found.append(
-            Raised(type=cpp[1] or cpp[2] or cpp[3], message=message[:LONGEST_MESSAGE], quiet=_quiet(line))
-        )
-        return end
-    if shown := _REPRESENTED.match(text):
-        found.append(
-            Raised(type=shown[1], message=shown[2].replace("\\", "").strip("'\""), quiet=_quiet(line))
-        )
-        taken.add(at)
-        return at + 1
-    stripped = text
-    for _ in range(4):
-        wrapper = _JULIA_WRAPPERS.match(stripped)
-        if wrapper is None or wrapper.end() == len(stripped):
-            break
-        stripped = stripped[wrapper.end() :]
-    if (plain := _PLAIN.match(stripped)) and _plausible(plain[1], plain[3]):
-        return _add(lines, at, found, taken, (plain[1], plain[2], plain[3]))
-    if _RAISING.match(text):
-        taken.add(at)  # a source line whose frame was cut off, or one of a notebook's
-        return at + 1
-    if inside := _INSIDE.search(text):
-        kept = Raised(type=inside[1], message=inside[2], quiet=_quiet(line), mentioned=True)
-        found.append(kept)  # the line stays a line of the log as well: what stands before it counts
-    return at + 1
-
-
-def _block(lines: Sequence[Line], at: int, found: list[Raised], taken: set[int]) -> int:
-    files: list[str] = []
-    functions: list[str] = []
-    code: list[str] = []
-    end, deep = at, 0
-    if _HEADER.match(lines[end].text):
-        taken.add(end)
-        end += 1
-    while end < len(lines):
-        text = lines[end].text
-        if frame := _FRAME.match(text):
-            files.append(frame[1])
-            functions.append(frame[2] or "")
-            code.append("")
-            deep = len(text) - len(text.lstrip())
-        elif _HEADER.match(text) or _CAUSE.match(text) or _CONTEXT.match(text):
-            return end
-        elif files and deep and _shallower(text, deep):
-            break
-        elif files and (text.startswith((" ", "\t")) or not text.strip() or _is_code(lines, end)):
-            if text.strip() and set(text.strip()) - set("^~| ") and not code[-1]:
-                code[-1] = text.strip()
-        elif (
-            _GROUP.match(text)
-            or text.strip() in {'"""', "'''", ""}
-            or text.strip().startswith("[Previous line repeated")
-        ):
-            pass
-        else:
-            break
-        taken.add(end)
-        end += 1
-    if end >= len(lines):
-        return end
-    raised = _IN_BLOCK.match(lines[end].text)
-    if raised is None or not _plausible_in_block(raised[1], raised[3]):
-        return end
-    return _add(lines, end, found, taken, (raised[1], raised[2], raised[3]), (files, functions, code))
-
-
-def _shallower(text: str, deep: int) -> bool:
-    """Whether a line inside an indented traceback stands left of its frames and looks like the exception."""
-    indent = len(text) - len(text.lstrip())
-    plain = _PLAIN.match(text) if 0 < indent < deep else None
-    return plain is not None and _plausible(plain[1], plain[3])
-
-
-def _is_code(lines: Sequence[Line], at: int) -> bool:
-    """Whether a line that lost its indentation is a frame's source: another frame follows it."""
-    following = at + 1
-    while following < len(lines) and following < at + 3 and set(lines[following].text.strip()) <= set("^~ "):
-        following += 1
-    return following < len(lines) and _FRAME.match(lines[following].text) is not None
-
-
-def _add(
-    lines: Sequence[Line],
-    at: int,
-    found: list[Raised],
-    taken: set[int],
-    what: tuple[str, str | None, str | None],
-    frames: tuple[list[str], list[str], list[str]] = ([], [], []),
-) -> int:
-    kind, inner, first = what
-    taken.add(at)
-    end, message = at + 1, [first or ""]
-    while end < len(lines) and len(message) < MESSAGE_LINES:
-        text = lines[end].text
-        if (
-            _HEADER.match(text)
-            or _CAUSE.match(text)
-            or _CONTEXT.match(text)
-            or _FRAME.match(text)
-            or _GROUP.match(text)
-        ):
-            break
-        if _ends_message(lines, end, bool(frames[0])):
-            break
-        message.append(text)
-        taken.add(end)
-        end += 1
-    if _ABOUT_ANOTHER.search(kind):
-        if not inner:
-            return end  # a heading of what follows, or of what a worker printed before
-        kind = inner
-    files, functions, code = (tuple(part) for part in frames)
-    found.append(
-        Raised(
-            type=kind,
-            message="\n".join(message)[:LONGEST_MESSAGE],
-            quiet=_quiet(lines[at]),
-            files=files,
-            functions=functions,
-            code=code,
-        )
-    )
-    return end
-
-
-def _ends_message(lines: Sequence[Line], at: int, block: bool) -> bool:
-    """Whether a message has ended before this line: a blank one, another exception, or a line of a log."""
-    text = lines[at].text
-    if not text.strip():
-        return at + 1 >= len(lines) or not lines[at + 1].text.startswith((" ", "\t")) or not block
-    if lines[at].level is not None or _SHELL.match(text):
-        return True
-    plain = _PLAIN.match(text)
-    return plain is not None and _plausible(plain[1], plain[3])
-
-
 _SHELL = re.compile(
     r"(?:srun|sbatch|slurmstepd|mpirun|mpiexec|prterun|bash|sh|make|ninja|Killed|Segmentation fault|Aborted"
     r"|terminate called"
     r"|=+ |-{8,}|={8,}|\*{8,}|command terminated|[\w./-]{1,100}: line \d+:)"
 )
+_HANDLER = re.compile(r"\[[\w.-]{1,80}:\d+\] ")
 
 
 def _goes_on(text: str) -> bool:
@@ -342,30 +293,14 @@ def _goes_on(text: str) -> bool:
     return bool(text.strip()) and _SHELL.match(text) is None and _HANDLER.match(text) is None
 
 
-_HANDLER = re.compile(r"\[[\w.-]{1,80}:\d+\] ")
-
-
-def _java_below(lines: Sequence[Line], at: int) -> bool:
-    return at + 1 < len(lines) and (
-        _JAVA_FRAME.match(lines[at + 1].text) is not None or lines[at + 1].text.startswith("Caused by: ")
-    )
-
-
-def _start_of_chain(found: Sequence[Raised]) -> int:
-    start = len(found) - 1
-    while start and found[start - 1].link is not None:
-        start -= 1
-    return max(start, 0)
-
-
-def _quiet(line: Line) -> bool:
-    return line.level in QUIET
+def _plain_exception(text: str) -> re.Match[str] | None:
+    """An exception on a line outside a traceback: `ValueError: …`, not `Warning: …`."""
+    plain = _PLAIN.match(text)
+    return plain if plain and _plausible(plain[1], plain[3]) else None
 
 
 def _plausible(kind: str, message: str | None) -> bool:
-    """Whether a line that looks like an exception outside a traceback is one: `ValueError: …`, not `Warning:
-    …`.
-    """
+    """Whether what looks like a type and its message is an exception."""
     name = re.split(r"\.|::", kind)[-1]
     if name in _BUILTIN or kind.startswith("std::"):
         return True
@@ -378,9 +313,8 @@ def _plausible(kind: str, message: str | None) -> bool:
     )
 
 
-def _plausible_in_block(kind: str, message: str | None) -> bool:
-    name = re.split(r"\.|::", kind)[-1]
-    return message is not None or name[:1].isupper() or "." in kind
+def _named_as_a_type(kind: str) -> bool:
+    return re.split(r"\.|::", kind)[-1][:1].isupper() or "." in kind
 
 
 READ_AT_START, READ_AT_END = 32 * 1024, 96 * 1024
@@ -516,7 +450,6 @@ class ParsedText(Struct, frozen=True, kw_only=True):
     """In the order in which they happened, as far as the text tells."""
     root: Raised | None = None
     """The one that the others came of."""
-    last: Raised | None = None
     passages: tuple[TextPassage, ...] = ()
     exit_codes: tuple[int, ...] = ()
     """Of processes that ended so, in the order of the text; negative is a signal's number."""
@@ -537,14 +470,14 @@ def read_text(text: str, exception_type: str | None = None) -> ParsedText:
     text does not show it.
     """
     lines = read_lines(text)
-    found, taken = read_exceptions(lines)
+    exceptions = _ExceptionReader(lines)
+    found, taken = exceptions.found, exceptions.taken
     if exception_type and (name := exception_type.strip()) and not _shown(found, name):
         message = "" if found else _plain(lines)
         found.append(Raised(type=name[:200], message=message))
         if message:
             taken = set(range(len(lines)))
     root = root_of(found)
-    told = [one for one in found if not one.mentioned] or found
     log = [line for at, line in enumerate(lines) if at not in taken and line.text.strip()]
     whole = "\n".join(line.text for line in lines)
     codes = exit_codes(whole)
@@ -552,7 +485,6 @@ def read_text(text: str, exception_type: str | None = None) -> ParsedText:
         text=whole.strip("\n"),
         exceptions=tuple(found),
         root=root,
-        last=told[-1] if told else None,
         passages=tuple(_passages(found, root, log)),
         exit_codes=codes,
         signals=signals(whole, codes),
@@ -605,12 +537,9 @@ def _rejoined(log: Sequence[Line]) -> str:
 
 
 def _passage(text: str, share: float) -> TextPassage:
-    forms, words = without_addresses(text), prose(text)
+    forms, said = without_addresses(text), prose(text)
     return TextPassage(
-        text=text,
-        forms=(forms, small_letters(forms)),
-        words=(words, small_letters(words)),
-        share=share,
+        text=text, forms=(forms, small_letters(forms)), words=(said, small_letters(said)), share=share
     )
 
 
@@ -619,24 +548,24 @@ def _words(raised: Raised) -> str:
     return "" if raised.name == "KeyError" and " " not in raised.message.strip() else raised.message
 
 
-FALLBACKS = names(
-    "KeyError AttributeError StopIteration StopAsyncIteration IndexError Empty LookupError NameError",
+FALLBACKS = words(
+    "KeyError AttributeError StopIteration StopAsyncIteration IndexError Empty LookupError NameError"
 )
 """Types that programs raise and handle as a matter of course, to look elsewhere: what comes next is the
 failure."""
-WRAPPERS = names(
-    "ChildFailedError CalledProcessError ProcessRaisedException SubprocessError ActorDiedError RayTaskError",
-    "MPIAbortException JobFailedError TaskError WorkflowError CondaError SystemExit SparkException",
-    "Py4JJavaError LightningException TrialFailedError TuneError InvocationException RuleException",
-    "HydraException InstantiationException ExceptionGroup BaseExceptionGroup ExecutionException",
-    "InvocationTargetException CompletionException UncheckedIOException PythonException DeadKernelError",
-    "CellExecutionError AirflowException InternalError PicklingFailed ProcessExitedException",
+WRAPPERS = words(
+    "ChildFailedError CalledProcessError ProcessRaisedException SubprocessError ActorDiedError RayTaskError "
+    "MPIAbortException JobFailedError TaskError WorkflowError CondaError SystemExit SparkException "
+    "Py4JJavaError LightningException TrialFailedError TuneError InvocationException RuleException "
+    "HydraException InstantiationException ExceptionGroup BaseExceptionGroup ExecutionException "
+    "InvocationTargetException CompletionException UncheckedIOException PythonException DeadKernelError "
+    "CellExecutionError AirflowException InternalError PicklingFailed ProcessExitedException"
 )
 """Types that report another failure."""
-CONSEQUENCES = names(
-    "BrokenPipeError ConnectionResetError ConnectionAbortedError EOFError CancelledError BrokenBarrierError",
-    "DistBackendError DistNetworkError CommClosedError KeyboardInterrupt ResourceWarning IncompleteReadError",
-    "UserWarning RuntimeWarning FutureWarning DeprecationWarning",
+CONSEQUENCES = words(
+    "BrokenPipeError ConnectionResetError ConnectionAbortedError EOFError CancelledError BrokenBarrierError "
+    "DistBackendError DistNetworkError CommClosedError KeyboardInterrupt ResourceWarning IncompleteReadError "
+    "UserWarning RuntimeWarning FutureWarning DeprecationWarning"
 )
 """Types that the death of another process or rank brings about, or that only warn."""
 
@@ -700,24 +629,11 @@ def share_of(one: Raised, root: Raised | None) -> float:
     return 0.5 if one.mentioned or root is not None else 1.0
 
 
-SIGNALS = {
-    1: "SIGHUP",
-    2: "SIGINT",
-    3: "SIGQUIT",
-    4: "SIGILL",
-    6: "SIGABRT",
-    7: "SIGBUS",
-    8: "SIGFPE",
-    9: "SIGKILL",
-    10: "SIGUSR1",
-    11: "SIGSEGV",
-    12: "SIGUSR2",
-    13: "SIGPIPE",
-    14: "SIGALRM",
-    15: "SIGTERM",
-    24: "SIGXCPU",
-    25: "SIGXFSZ",
-}
+_SIGNAL_NAMES = (
+    "SIGHUP SIGINT SIGQUIT SIGILL SIGTRAP SIGABRT SIGBUS SIGFPE SIGKILL SIGUSR1 SIGSEGV SIGUSR2 SIGPIPE "
+    "SIGALRM SIGTERM SIGSTKFLT SIGCHLD SIGCONT SIGSTOP SIGTSTP SIGTTIN SIGTTOU SIGURG SIGXCPU SIGXFSZ"
+)
+SIGNALS = dict(enumerate(_SIGNAL_NAMES.split(), start=1))
 """Numbers as on Linux."""
 
 _EXIT = re.compile(
