@@ -11,7 +11,6 @@ for a socket of its own, gets no frame into it; that end is `lost` then.
 
 from __future__ import annotations
 
-import errno
 import mmap
 import os
 import select
@@ -154,30 +153,61 @@ class Frames:
         return len(self._rest) >= _HEADER.size + int(_HEADER.unpack_from(self._rest)[0])
 
 
-class EngineEnd:
+class SocketEnd:
+    """One end of a connection, and memory that both share for `threads` notes."""
+
+    def __init__(self, end: Descriptor, size: int, memory: Descriptor | None, threads: int) -> None:
+        self._end, self._size, self._memory, self._threads = end, size, memory, threads
+        self._notes = _map_notes(memory, threads * _NOTE.size)
+        self._frames = Frames()
+        self._buffer = bytearray(PACKET)
+        self.lost = False
+        """Whether something in this process closed this end: then nothing more is sent or received."""
+
+    def still_ours(self) -> bool:
+        """Whether this end is open and ours; where not, it is `lost` from now on."""
+        self.lost = self.lost or not self._end.still_ours()
+        return not self.lost
+
+    def _read(self) -> Iterator[Frame] | None:
+        """The frames that are complete with what has arrived; None where no more can come from the other end,
+        or this one is lost. Raises `BlockingIOError` where nothing has arrived.
+        """
+        try:
+            size = _read_now(self._end, self._buffer)
+        except BlockingIOError:
+            raise
+        except OSError as error:
+            self._check(error)
+            return None
+        return self._frames.feed(memoryview(self._buffer)[:size]) if size else None
+
+    def _check(self, error: OSError) -> None:
+        """Take note of what the error means: the other end is gone, or this one is lost. Raises any other
+        error.
+        """
+        if not isinstance(error, _ENDED) and self.still_ours():
+            raise error
+
+
+class EngineEnd(SocketEnd):
     """The engine's end: never waits. One thread at a time.
 
     `threads` is how many attempts the worker executes at once.
     """
 
     def __init__(self, threads: int = 1) -> None:
-        self._ours, self._theirs, self.packets, self._size = _socket_pair()
-        self.number = self._ours.number
+        ours, self._theirs, self.packets, size = _socket_pair()
+        super().__init__(ours, size, _make_notes(threads * _NOTE.size), threads)
+        self.number = ours.number
         """The descriptor to wait on, as long as it is not `lost`."""
-        self._memory = _make_notes(threads * _NOTE.size)
-        self._notes = _map_notes(self._memory, threads * _NOTE.size)
-        self._frames = Frames()
-        self._buffer = bytearray(PACKET)
         self._out: deque[memoryview] = deque()
-        self._threads = threads
         self.ended = False
         """Whether the worker says nothing more."""
-        self.lost = False
-        """Whether this process closed its end without this object: then nothing more is sent or received."""
 
     def descriptors(self) -> tuple[Descriptor, Descriptor]:
         """Both ends, as far as they are open here."""
-        return self._ours, self._theirs
+        return self._end, self._theirs
 
     def worker_end(self) -> WorkerEnd:
         """The other end, which travels to the worker; `worker_has_it` is called then."""
@@ -189,11 +219,6 @@ class EngineEnd:
             self._memory.close()
         if not self.packets:
             self._theirs.close()
-
-    def still_ours(self) -> bool:
-        """Whether this end is open and ours; where not, it is `lost` from now on."""
-        self.lost = self.lost or not self._ours.still_ours()
-        return not self.lost
 
     def can_take_back(self, message: bytes) -> bool:
         """Whether this frame could be had back while the worker has not read it."""
@@ -209,36 +234,25 @@ class EngineEnd:
         try:
             while self._out:
                 part = self._out[0]
-                sent = os.write(self._ours.fd, part)
+                sent = os.write(self._end.fd, part)
                 if sent < len(part):
                     self._out[0] = part[sent:]
                 else:
                     self._out.popleft()
         except BlockingIOError:
             return False
-        except _ENDED:
-            self._out.clear()  # its process tells that it is gone
         except OSError as error:
             self._check(error)
-            self._out.clear()
+            self._out.clear()  # its process tells where it is gone
         return True
 
     def receive(self) -> Iterator[Frame]:
         """The frames that have arrived; sets `ended` once there can be no more."""
-        view = memoryview(self._buffer)
-        while not self.ended and not self.lost:
-            try:
-                size = _read_now(self._ours, self._buffer)
-            except BlockingIOError:
-                return
-            except _ENDED:
-                size = 0
-            except OSError as error:
-                self._check(error)
-                return
-            if size == 0:
-                self.ended = True
-            yield from self._frames.feed(view[:size])
+        with suppress(BlockingIOError):
+            while not self.ended and not self.lost:
+                frames = self._read()
+                self.ended = frames is None and not self.lost
+                yield from frames or ()
 
     def take_back(self) -> int | None:
         """The number of the attempt whose frame the worker has not read and will not; None if there is
@@ -266,26 +280,16 @@ class EngineEnd:
 
     def close(self) -> None:
         """Let both ends go."""
-        self._ours.close()
+        self._end.close()
         self._theirs.close()
 
-    def _check(self, error: OSError) -> None:
-        """Take note that this end is not ours any more; raises the error if that is not the reason."""
-        if error.errno != errno.EBADF or self.still_ours():
-            raise error
 
-
-class WorkerEnd:
+class WorkerEnd(SocketEnd):
     """The worker's end: waits. `receive` on one thread, `send` on one at a time."""
 
     def __init__(self, theirs: Descriptor, size: int, memory: Descriptor | None, threads: int) -> None:
-        self._end, self._size, self._memory, self._threads = theirs, size, memory, threads
-        self._notes = _map_notes(memory, threads * _NOTE.size)
-        self._frames = Frames()
+        super().__init__(theirs, size, memory, threads)
         self._arrived: deque[Frame] = deque()
-        self._buffer = bytearray(PACKET)
-        self.lost = False
-        """Whether something in this process closed this end: the engine cannot be told anything any more."""
 
     def __reduce__(self) -> tuple[type[WorkerEnd], tuple[Any, ...]]:
         return WorkerEnd, (self._end, self._size, self._memory, self._threads)
@@ -309,21 +313,17 @@ class WorkerEnd:
         """The next frame; None at the end of the engine, or if there is none yet and it is not to be waited
         for.
         """
-        view = memoryview(self._buffer)
         while not self._arrived:
             try:
-                size = _read_now(self._end, self._buffer)
+                frames = self._read()
             except BlockingIOError:
                 if not wait:
                     return None
                 self._wait(select.POLLIN)
                 continue
-            except OSError as error:
-                self._check(error)
+            if frames is None:
                 return None
-            if size == 0:
-                return None
-            self._arrived.extend(self._frames.feed(view[:size]))
+            self._arrived.extend(frames)
         return self._arrived.popleft()
 
     def send(self, message: bytes) -> bool:
@@ -347,13 +347,3 @@ class WorkerEnd:
             poll = select.poll()
             poll.register(number, what)
             poll.poll(LOOK_S * 1000)
-
-    def _check(self, error: OSError) -> None:
-        """Take note of what the error means: the engine is gone, or this end is lost. Raises any other
-        error.
-        """
-        if isinstance(error, _ENDED):
-            return
-        self.lost = self.lost or not self._end.still_ours()
-        if not self.lost:
-            raise error

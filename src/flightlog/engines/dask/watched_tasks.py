@@ -137,9 +137,7 @@ class Lives:
         why = "its result was lost with a worker" if stimulus in self._removals else plain_stimulus(stimulus)
         fields = {"task_id": life.task_id, "reason": why}
         yield UserEvent(timestamp=self._iso(at), name="dask.executed_again", fields=fields)
-        yield TaskSubmitted(
-            timestamp=self._iso(at), args={}, args_digest=life.digest, **self._ids(life, run=False)
-        )
+        yield TaskSubmitted(timestamp=self._iso(at), args={}, args_digest=life.digest, **self._ids(life))
 
     def _queued(self, message: m.Message) -> Iterable[Event]:
         _, at, key, attempt = message
@@ -347,13 +345,13 @@ class Lives:
             self._parents[worker or "", start] = span_id(self._token, run_id)
         bound(self._parents, MAX_REMEMBERED)
 
-    def _ids(self, life: Life, *, run: bool = True) -> dict[str, Any]:
+    def _ids(self, life: Life) -> dict[str, Any]:
         return {
             "task": life.task,
             "task_id": life.task_id,
             "attempt": life.attempt,
             "trace_id": self._trace_id,
-            "span_id": self._span_id(life) if run else None,
+            "span_id": self._span_id(life),
             "parent_id": life.parent,
         }
 

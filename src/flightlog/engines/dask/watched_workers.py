@@ -64,6 +64,7 @@ class WorkerDeath(ExitReason, frozen=True):
 class _ObservedWorker(Struct):
     """A worker as far as it is known."""
 
+    address: str
     since: float
     host: str | None = None
     pid: int | None = None
@@ -74,6 +75,11 @@ class _ObservedWorker(Struct):
     introduced: bool = False
     sampled: float | None = None
     offset_told: bool = False
+
+    @property
+    def who(self) -> dict[str, Any]:
+        """Name, host and process, as all events of it have them."""
+        return {"worker": self.address, "host": self.host, "pid": self.pid}
 
 
 class Workers:
@@ -177,16 +183,10 @@ class Workers:
     def end(self, at: float, reason: str) -> Iterable[Event]:
         """All that is left to say, when watching ends."""
         yield from self.due(all_of_it=True)
-        for address, worker in self._workers.items():
-            yield from self._introduce(address)
-            yield WorkerRemoved(
-                timestamp=self._iso(at),
-                worker=address,
-                host=worker.host,
-                pid=worker.pid,
-                reason=reason,
-                uptime_s=max(at - worker.since, 0.0),
-            )
+        for worker in self._workers.values():
+            yield from self._introduce(worker)
+            up_s = max(at - worker.since, 0.0)
+            yield WorkerRemoved(timestamp=self._iso(at), reason=reason, uptime_s=up_s, **worker.who)
         self._workers = {}
 
     # --- coming and going
@@ -197,54 +197,44 @@ class Workers:
             self._gone.pop(address, None)
             self._nannies.pop(address, None)
             self._over_limit.pop(address, None)
-        worker = self._workers.setdefault(address, _ObservedWorker(at))
+        worker = self._workers.setdefault(address, _ObservedWorker(address, at))
         worker.since = min(worker.since, at)
         worker.nthreads, worker.memory_bytes, worker.gpus = nthreads, memory_bytes, gpus
         worker.host = worker.host or host
-        return self._introduce(address) if worker.pid is not None else []
+        return self._introduce(worker) if worker.pid is not None else []
 
     def _hello(self, message: m.Message) -> list[Event]:
         _, at, address, host, pid, cpus, job = message
         if address in self._gone and address not in self._workers:
             return []
-        worker = self._workers.setdefault(address, _ObservedWorker(at))
+        worker = self._workers.setdefault(address, _ObservedWorker(address, at))
         worker.host, worker.pid, worker.cpus = host, pid, cpus
         jobs: list[Event] = [] if job is None else [msgspec.convert(job, JobStarted)]
-        return (self._introduce(address) if worker.nthreads is not None else []) + jobs
+        return (self._introduce(worker) if worker.nthreads is not None else []) + jobs
 
-    def _introduce(self, address: str) -> list[Event]:
+    def _introduce(self, worker: _ObservedWorker) -> list[Event]:
         """Say that a worker is there, once, when its host and process id are known; or late, without."""
-        worker = self._workers[address]
         if worker.introduced:
             return []
         worker.introduced = True
-        who: dict[str, Any] = {"worker": address, "host": worker.host, "pid": worker.pid}
+        size: dict[str, Any] = {"memory_bytes": worker.memory_bytes, "gpus": worker.gpus}
         cpus = None if worker.nthreads is None else float(worker.nthreads)
         stamp = self._iso(worker.since)
-        return [
-            WorkerLaunched(
-                timestamp=stamp, cpus=cpus, memory_bytes=worker.memory_bytes, gpus=worker.gpus, **who
-            ),
-            WorkerReady(timestamp=stamp, **who),
-        ]
+        launched = WorkerLaunched(timestamp=stamp, cpus=cpus, **size, **worker.who)
+        return [launched, WorkerReady(timestamp=stamp, **worker.who)]
 
     def _removed(self, message: m.Message) -> list[Event]:
         _, at, address, stimulus, expected = message
         if address not in self._workers:
             return []
-        events = self._introduce(address)
         worker = self._workers.pop(address)
+        events = self._introduce(worker)
         plain = plain_stimulus(stimulus)
         meaning = next((text for start, text in _STIMULI.items() if plain.startswith(start)), None)
         self._gone[address] = f"Dask: {plain}" + (f" ({meaning})" if meaning else "")
         bound(self._gone, MAX_DEATHS)
         self._speaker = {host: who for host, who in self._speaker.items() if who != address}
-        who: dict[str, Any] = {
-            "worker": address,
-            "host": worker.host,
-            "pid": worker.pid,
-            "timestamp": self._iso(at),
-        }
+        who = {"timestamp": self._iso(at), **worker.who}
         if expected:
             uptime_s = max(at - worker.since, 0.0)
             return [*events, WorkerRemoved(reason=self._gone[address], uptime_s=uptime_s, **who)]
@@ -269,9 +259,7 @@ class Workers:
         sample = ResourceSample(
             timestamp=self._iso(at),
             scope="worker",
-            host=worker.host,
-            worker=address,
-            pid=worker.pid,
+            **worker.who,
             cpu_percent=percent,
             cpu_cores=cores,
             cpus=worker.cpus,
@@ -281,22 +269,16 @@ class Workers:
             managed_bytes=found.get("managed_bytes"),
             spilled_bytes=found.get("spilled_bytes", {}).get("disk"),
         )
-        return [
-            *self._introduce(address),
-            *self._offset(address, worker, at, found.get("time_delay")),
-            sample,
-        ]
+        return [*self._introduce(worker), *self._offset(worker, at, found.get("time_delay")), sample]
 
-    def _offset(
-        self, address: str, worker: _ObservedWorker, at: float, offset_s: float | None
-    ) -> list[Event]:
+    def _offset(self, worker: _ObservedWorker, at: float, offset_s: float | None) -> list[Event]:
         """How far a worker's clock is behind the scheduler's, as Dask estimates it; once, where they are two
         clocks.
         """
-        if worker.offset_told or offset_s is None or self.is_beside_scheduler(address):
+        if worker.offset_told or offset_s is None or self.is_beside_scheduler(worker.address):
             return []
         worker.offset_told = True
-        fields = {"worker": address, "host": worker.host, "offset_s": offset_s}
+        fields = {"worker": worker.address, "host": worker.host, "offset_s": offset_s}
         return [UserEvent(timestamp=self._iso(at), name="dask.clock_offset", fields=fields)]
 
     def _node(self, message: m.Message) -> list[Event]:
