@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,15 +36,14 @@ def lives(told=None, beside=True):
     def defer(worker, make):
         taken.extend(make(ExitReason(told or f"{worker} is gone")))
 
-    made = Lives(
-        token="0a0b0c0d",
+    workers = SimpleNamespace(
         trace_id="t" * 32,
         parent_id="p" * 16,
         iso=lambda at: f"{at:.3f}",
         defer=defer,
-        requests=lambda _key: 1,
         is_beside_scheduler=lambda _worker: beside,
     )
+    made = Lives("0a0b0c0d", workers, lambda _key: 1)
     made.deferred = taken
     return made
 

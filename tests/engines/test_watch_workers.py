@@ -34,9 +34,9 @@ class Watch:
             trace_id="t",
             parent_id="run",
             next_id=lambda: next(ids),
-            parent_of_transfer=lambda worker, start: "task" if start == 2.0 else None,
             clock=lambda: self.now,
         )
+        self.workers.parent_of_transfer = lambda worker, start: "task" if start == 2.0 else None
 
     def take(self, *messages):
         return [event for message in messages for event in self.workers.take(list(message))]

@@ -229,10 +229,13 @@ class Station:
             self._notes.append(Note(order.serial, started))  # sent by the flush that waits for it
             self._to_begin.pop(order.serial, None)
 
-        if work.place:
-            work = msgspec.structs.replace(work, place=self.recording.at(work.place))
         outcome = context.run(
-            execute, work, worker=self._worker.address, alone=self._alone, started=begun, dumps=dumps
+            execute,
+            self.recording.placed(work),
+            worker=self._worker.address,
+            alone=self._alone,
+            started=begun,
+            dumps=dumps,
         )
         try:
             self._loop.call_soon_threadsafe(_settle, over, outcome)

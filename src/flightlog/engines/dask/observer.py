@@ -91,22 +91,13 @@ class ClusterObserver:
         numbers = iter(range(1 << 32))
         own = os.urandom(4).hex()
         self._hooks = ClientHooks(client)
-        self._lives = Lives(
-            token=token,
-            trace_id=ids[0],
-            parent_id=ids[1],
-            iso=self._iso,
-            requests=self._hooks.requests,
-            defer=lambda worker, make: self._workers.defer(worker, make),  # noqa: PLW0108 - made below
-            is_beside_scheduler=lambda worker: self._workers.is_beside_scheduler(worker),  # noqa: PLW0108
-        )
         self._workers = Workers(
             iso=self._iso,
             trace_id=ids[0],
             parent_id=ids[1],
             next_id=lambda: f"{own}{next(numbers):08x}",
-            parent_of_transfer=self._lives.parent_of_transfer,
         )
+        self._lives = Lives(token, self._workers, self._hooks.requests)
         self._plugins = (
             SchedulerWatch(self.name, client.id) if engine is None else EngineWatch(engine, client.id),
             NannyWatch(token),

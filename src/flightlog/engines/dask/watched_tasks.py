@@ -10,7 +10,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dask.utils import key_split
 from msgspec import Struct
@@ -34,35 +34,24 @@ from flightlog.events import (
 from flightlog.record.fast_values import are_harmless, learn
 from flightlog.record.values import bounded, clean
 
+if TYPE_CHECKING:
+    from flightlog.engines.dask.watched_workers import Workers
+
 MAX_REMEMBERED = 100_000
 """Ended keys whose number of lives is remembered, and failures that wait for their end."""
-
-Defer = Callable[[str, Callable[[ExitReason], Iterable[Event]]], None]
-Iso = Callable[[float], str]
 
 
 class Lives:
     """Turns messages into task events; one thread at a time.
 
-    `defer(worker, make)` calls `make` with how a worker ended when that is known, and emits what it gives.
-    `requests` says how often this client asked for a key, `is_beside_scheduler` whether a worker shares the
-    scheduler's clock.
+    `workers` are those of the cluster, which know how each ended. `requests` says how often this client asked
+    for a key.
     """
 
-    def __init__(
-        self,
-        *,
-        token: str,
-        trace_id: str | None,
-        parent_id: str | None,
-        iso: Iso,
-        defer: Defer,
-        requests: Callable[[str], int],
-        is_beside_scheduler: Callable[[str | None], bool],
-    ) -> None:
-        self._token, self._trace_id, self._parent_id = token, trace_id, parent_id
-        self._iso, self._defer, self._requests = iso, defer, requests
-        self._is_beside_scheduler = is_beside_scheduler
+    def __init__(self, token: str, workers: Workers, requests: Callable[[str], int]) -> None:
+        self._token, self._trace_id, self._parent_id = token, workers.trace_id, workers.parent_id
+        self._iso, self._workers, self._requests = workers.iso, workers, requests
+        workers.parent_of_transfer = self.parent_of_transfer
         self._lives: dict[str, Life] = {}
         self._ended: OrderedDict[str, tuple[int, str | None]] = OrderedDict()
         self._failures: OrderedDict[int, m.Message] = OrderedDict()
@@ -173,7 +162,9 @@ class Lives:
 
     def _start(self, life: Life, spent: Steps, worker: str | None, run_id: int | None) -> Event:
         assert spent.start is not None
-        on_schedulers_clock = spent.start if self._is_beside_scheduler(worker) else spent.start + spent.delay
+        on_schedulers_clock = (
+            spent.start if self._workers.is_beside_scheduler(worker) else spent.start + spent.delay
+        )
         life.started, life.worker, life.run_id = spent.start, worker, run_id
         life.queue_s = since(life.submitted, on_schedulers_clock)
         span = span_id(self._token, run_id) if run_id is not None else None
@@ -226,9 +217,8 @@ class Lives:
                 life, at, "DependencyFailed", bounded(redact_text(why), 2000), Steps(None, None)
             )
         elif report is not None:
-            spent = Steps(steps or [["compute", report[9], report[10]]], report[11])
-            yield from self._caught_up(life, spent, report[4], run_id)
-            stamp = self._iso(spent.stop if spent.stop is not None else at)
+            spent, stamp, began = self._reported(life, report, steps, at)
+            yield from began
             yield TaskFailed(
                 timestamp=stamp,
                 error_type=report[5],
@@ -239,13 +229,21 @@ class Lives:
             yield self._failure(life, stamp, *report[5:9])
         elif worker is not None and not steps:
             life.lost.append(worker)
-            self._defer(worker, lambda death: self._killed(life, at, worker, death.reason))
+            self._workers.defer(worker, lambda death: self._killed(life, at, worker, death.reason))
         else:
             spent = Steps(steps, None)
             yield from self._caught_up(life, spent, worker, run_id)
             words = None if text is None else bounded(redact_text(text), 2000)
             kind = None if words is None else words.partition("(")[0]
             yield from self._ended_by(life, spent.stop if spent.stop is not None else at, kind, words, spent)
+
+    def _reported(
+        self, life: Life, report: m.Message, steps: Any, at: float
+    ) -> tuple[Steps, str, Iterable[Event]]:
+        """Of an attempt whose failure its worker reported: its steps, its end, and its start if that is news."""
+        spent = Steps(steps or [["compute", report[9], report[10]]], report[11])
+        stamp = self._iso(spent.stop if spent.stop is not None else at)
+        return spent, stamp, self._caught_up(life, spent, report[4], report[3])
 
     def _killed(self, life: Life, at: float, worker: str, reason: str) -> Iterable[Event]:
         """Dask gives a task up that several workers died with."""
@@ -274,9 +272,8 @@ class Lives:
         report = self._failures.pop(run_id, None)
         gone = self._removals.get(stimulus)
         if report is not None:
-            spent = Steps([["compute", report[9], report[10]]], report[11])
-            yield from self._caught_up(life, spent, report[4], run_id)
-            stamp = self._iso(spent.stop if spent.stop is not None else at)
+            _, stamp, began = self._reported(life, report, None, at)
+            yield from began
             yield self._failure(life, stamp, *report[5:9])
             yield TaskRetried(timestamp=stamp, reason=f"{report[5]}: {report[6]}", **self._ids(life))
         elif gone:
@@ -292,7 +289,7 @@ class Lives:
                     timestamp=stamp, reason=f"its worker {worker} was lost: {death.reason}", **ids
                 )
 
-            self._defer(worker, lost)
+            self._workers.defer(worker, lost)
         elif is_given_up(stimulus):
             return  # its end follows
         else:

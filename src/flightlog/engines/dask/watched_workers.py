@@ -85,7 +85,7 @@ class _ObservedWorker(Struct):
 class Workers:
     """Turns messages into events; one thread at a time.
 
-    `parent_of_transfer` gives the span of the task that a transfer was made for.
+    `next_id` gives ids of spans, `clock` seconds.
     """
 
     def __init__(
@@ -95,11 +95,12 @@ class Workers:
         trace_id: str | None,
         parent_id: str | None,
         next_id: Callable[[], str],
-        parent_of_transfer: Callable[[str, float], str | None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._iso, self._trace_id, self._parent_id, self._next_id = iso, trace_id, parent_id, next_id
-        self._parent_of_transfer, self._clock = parent_of_transfer, clock
+        self.iso, self.trace_id, self.parent_id = iso, trace_id, parent_id
+        self._next_id, self._clock = next_id, clock
+        self.parent_of_transfer: Callable[[str, float], str | None] = lambda _worker, _start: None
+        """Gives the span of the task that a transfer was made for."""
         self._workers: dict[str, _ObservedWorker] = {}
         self._scheduler_host: str | None = None
         self._gone: OrderedDict[str, str] = OrderedDict()
@@ -186,7 +187,7 @@ class Workers:
         for worker in self._workers.values():
             yield from self._introduce(worker)
             up_s = max(at - worker.since, 0.0)
-            yield WorkerRemoved(timestamp=self._iso(at), reason=reason, uptime_s=up_s, **worker.who)
+            yield WorkerRemoved(timestamp=self.iso(at), reason=reason, uptime_s=up_s, **worker.who)
         self._workers = {}
 
     # --- coming and going
@@ -219,7 +220,7 @@ class Workers:
         worker.introduced = True
         size: dict[str, Any] = {"memory_bytes": worker.memory_bytes, "gpus": worker.gpus}
         cpus = None if worker.nthreads is None else float(worker.nthreads)
-        stamp = self._iso(worker.since)
+        stamp = self.iso(worker.since)
         launched = WorkerLaunched(timestamp=stamp, cpus=cpus, **size, **worker.who)
         return [launched, WorkerReady(timestamp=stamp, **worker.who)]
 
@@ -234,7 +235,7 @@ class Workers:
         self._gone[address] = f"Dask: {plain}" + (f" ({meaning})" if meaning else "")
         bound(self._gone, MAX_DEATHS)
         self._speaker = {host: who for host, who in self._speaker.items() if who != address}
-        who = {"timestamp": self._iso(at), **worker.who}
+        who = {"timestamp": self.iso(at), **worker.who}
         if expected:
             uptime_s = max(at - worker.since, 0.0)
             return [*events, WorkerRemoved(reason=self._gone[address], uptime_s=uptime_s, **who)]
@@ -257,7 +258,7 @@ class Workers:
         cores = found["cpu"] / 100 if "cpu" in found else None
         percent = None if cores is None or not worker.cpus else min(100 * cores / worker.cpus, 100.0)
         sample = ResourceSample(
-            timestamp=self._iso(at),
+            timestamp=self.iso(at),
             scope="worker",
             **worker.who,
             cpu_percent=percent,
@@ -279,7 +280,7 @@ class Workers:
             return []
         worker.offset_told = True
         fields = {"worker": worker.address, "host": worker.host, "offset_s": offset_s}
-        return [UserEvent(timestamp=self._iso(at), name="dask.clock_offset", fields=fields)]
+        return [UserEvent(timestamp=self.iso(at), name="dask.clock_offset", fields=fields)]
 
     def _node(self, message: m.Message) -> list[Event]:
         _, at, host, address, encoded = message
@@ -287,20 +288,20 @@ class Workers:
             return []
         with suppress(msgspec.DecodeError):
             sample = _sample(encoded)
-            sample.timestamp = self._iso(at)
+            sample.timestamp = self.iso(at)
             return [sample]
         return []
 
     def _transfer(self, message: m.Message) -> Event:
         _, _, worker, source, start, stop, total, keys, delay = message
         return SpanEvent(
-            timestamp=self._iso(start - delay),
+            timestamp=self.iso(start - delay),
             name="dask.transfer",
             tags={"source": source, "worker": worker},
             metrics={"bytes": total, "keys": keys},
             status="ok",
             duration_s=max(stop - start, 0.0),
-            trace_id=self._trace_id or "",
+            trace_id=self.trace_id or "",
             span_id=self._next_id(),
-            parent_id=self._parent_of_transfer(worker, start) or self._parent_id,
+            parent_id=self.parent_of_transfer(worker, start) or self.parent_id,
         )

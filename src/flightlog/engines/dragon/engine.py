@@ -14,7 +14,6 @@ from functools import partial
 from itertools import chain, islice, zip_longest
 from typing import Any, Literal
 
-import msgspec
 from msgspec import Struct
 
 from flightlog.core.errors import MissingExtra, UsageError
@@ -419,9 +418,7 @@ def serve(orders: Any, answers: Any, setup: DragonWorkerSetup) -> None:
     recording = WorkerRecording(name, setup.home, lambda chunk: answers.put(frame(CHUNK, 0, b"", chunk)))
     answers.put(frame(READY, pid, host.encode()))
     while (message := one_frame(orders.get())).kind != STOP:
-        work = with_main(decode_order(message), setup.main)
-        if work.place:
-            work = msgspec.structs.replace(work, place=recording.at(work.place))
+        work = recording.placed(with_main(decode_order(message), setup.main))
 
         def begun(started: Started, serial: int = message.serial) -> None:
             answers.put(encode_started(serial, started, name))

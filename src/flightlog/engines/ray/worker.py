@@ -153,11 +153,9 @@ def run_attempt(order: bytes, mailbox: Any = None) -> bytes:
     if link is None:
         _links.clear()
         link = _links[setup] = EngineLink(_decode_setup(setup))
-    work = with_main(work, link.setup.main)
     if mailbox is not None:
         link.mailbox = mailbox
-    if work.place:
-        work = msgspec.structs.replace(work, place=link.recording.at(work.place))
+    work = link.recording.placed(with_main(work, link.setup.main))
     said: list[Began] = []
 
     def begun(started: Started) -> None:

@@ -41,10 +41,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from flightlog.core.locks import FileLock, try_lock
 from flightlog.core.settings import parse_traceparent
+from flightlog.engines.contract import Work
 from flightlog.engines.relay.chunks import ROOM_BYTES, Chunk, pack
 from flightlog.events import ResourceSample
 from flightlog.record.background import Sampling, make_samplers
@@ -105,6 +106,10 @@ class WorkerRecording:
         except Exception as error:  # noqa: BLE001
             log.warning("this worker records nothing: %s: %s", type(error).__name__, error)
         return here
+
+    def placed(self, work: Work) -> Work:
+        """An attempt with the place where it is to be recorded here."""
+        return structs.replace(work, place=self.at(work.place)) if work.place else work
 
     def settle(self) -> None:
         """Have everything home that was recorded so far, if it has to be carried there."""
