@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from flightlog.core.errors import UsageError
@@ -33,23 +33,19 @@ def make_engine(
     `UsageError` for a provider that no installed distribution offers and for options that the engine does not
     take, with the nearest right name; `MissingExtra` where what the engine needs is not installed.
     """
+    from inspect import signature
+
     factory: Callable[..., Any] = load(ENTRY_POINTS, provider, "provider", extra=provider)
     given = {name: value for name, value in options.items() if value is not None}
-    parameters = _parameters(factory)
-    _check_options(provider, parameters, given)
-    if components and any(parameter.name == COMPONENTS for parameter in parameters):
+    parameters = signature(factory).parameters
+    _check_options(provider, parameters.values(), given)
+    if components and COMPONENTS in parameters:
         given[COMPONENTS] = dict(components)
     engine: Engine = factory(**given)
     return engine
 
 
-def _parameters(factory: Callable[..., Any]) -> list[Parameter]:
-    from inspect import signature
-
-    return list(signature(factory).parameters.values())
-
-
-def _check_options(provider: str, parameters: list[Parameter], options: Mapping[str, Any]) -> None:
+def _check_options(provider: str, parameters: Iterable[Parameter], options: Mapping[str, Any]) -> None:
     from inspect import Parameter
 
     if any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters):

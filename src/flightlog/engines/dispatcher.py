@@ -379,7 +379,10 @@ class Dispatcher:
         else:
             death = describe_exit(exit_code, self._oom)
         expected = worker.why_ended not in (None, CLOSED_BY_PROGRAM) and worker.force != "hangs"
-        self._tell_of_death(worker, death, expected)
+        if worker.named or not expected:  # else nobody has heard of it
+            up_s = None if worker.ready_at is None else time.monotonic() - worker.ready_at
+            for facts in worker.facts:
+                self.attempts.worker_ended(facts, death, expected=expected, uptime_s=up_s)
         unheard = worker.begun_unheard() if worker.lost else set()
         for attempt in reversed(list(worker.held.values())):  # those put back keep their order
             self.release(attempt)
@@ -390,13 +393,6 @@ class Dispatcher:
             self.attempts.lose(attempt, death, worker.facts[0]["host"], worker.facts[0]["pid"])
         if not expected and worker.ready_at is None and not worker.lost:
             self._launch_failed(f"worker processes die before they are ready: {death.reason}")
-
-    def _tell_of_death(self, worker: DispatchedWorker, death: ExitReason, expected: bool) -> None:
-        if expected and not worker.named:
-            return  # nobody has heard of it
-        up_s = None if worker.ready_at is None else time.monotonic() - worker.ready_at
-        for facts in worker.facts:
-            self.attempts.worker_ended(facts, death, expected=expected, uptime_s=up_s)
 
     def remove(self, worker: DispatchedWorker) -> None:
         """A worker is gone."""
@@ -438,7 +434,8 @@ class Dispatcher:
                     self._hand(idle, waiting)
                 if (idle := workers.idle()) is None:
                     break
-        if self._wants_worker() and time.monotonic() >= self.launch_at:
+        wanted = not self._closing and workers.wants(attempts.waiting) and self._backend.has_room()
+        if wanted and time.monotonic() >= self.launch_at:
             self.launch()
         while (roomy := workers.roomy()) is not None and (
             attempt := attempts.next(longest=SHORT // 2)
@@ -459,10 +456,6 @@ class Dispatcher:
             self.release(attempt)
             self.attempts.fail(attempt, error, worker.refuses)
         self.review(worker)
-
-    def _wants_worker(self) -> bool:
-        wanted = not self._closing and self._workers.wants(self.attempts.waiting)
-        return wanted and self._backend.has_room()
 
     def launch(self) -> None:
         """Have another worker."""
@@ -638,11 +631,17 @@ class WorkerSet:
         """Bring the books up to date on one worker."""
         if worker in self._all:
             leaving = worker.is_leaving
-            _keep(self._idle, worker, worker.idle_slots > 0)
-            _keep(self._roomy, worker, worker.has_room_for_next)
-            _keep(self._queued, worker, worker.has_next)
-            _keep(self._leaving, worker, leaving)
-            _keep(self._coming, worker, not leaving and worker.ready_at is None)
+            for books, belongs in (
+                (self._idle, worker.idle_slots > 0),
+                (self._roomy, worker.has_room_for_next),
+                (self._queued, worker.has_next),
+                (self._leaving, leaving),
+                (self._coming, not leaving and worker.ready_at is None),
+            ):
+                if belongs:
+                    books[worker] = None
+                else:
+                    books.pop(worker, None)
 
     def idle(self) -> DispatchedWorker | None:
         """A worker that has nothing to do."""
@@ -672,10 +671,3 @@ class WorkerSet:
             return False
         waiting += sum(len(worker.held) - 1 for worker in self._queued)
         return waiting > sum(worker.slots for worker in self._coming)
-
-
-def _keep(books: dict[DispatchedWorker, None], worker: DispatchedWorker, belongs: bool) -> None:
-    if belongs:
-        books[worker] = None
-    else:
-        books.pop(worker, None)

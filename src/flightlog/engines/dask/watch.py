@@ -65,7 +65,7 @@ class Watched:
         else:
             self._observe(client)
         self.run.on_end(lambda _status: self._end_observer())
-        atexit.register(self._at_exit)
+        atexit.register(self.close)
 
     def _observe(self, client: Any) -> None:
         from flightlog.engines.dask.observer import ClusterObserver
@@ -77,18 +77,16 @@ class Watched:
         sampled = run.recorder.host if run.info.sample_interval_s is not None else None
         self._observer = ClusterObserver(client, run.recorder.emit_all, place=place, sampled_host=sampled)
 
-    def close(self) -> Awaitable[None] | None:
-        """Watch no more, and end the run if it was made for this. Never raises; once.
+    def close(self, error: BaseException | None = None) -> Awaitable[None] | None:
+        """Watch no more, and end the run if it was made for this, failed where there is an error. Never
+        raises; once.
 
         In a coroutine of an asynchronous client it gives something to await, else None.
         """
-        return self._close(None)
-
-    def _close(self, error: BaseException | None) -> Awaitable[None] | None:
         if self._closed:
             return None
         self._closed = True
-        atexit.unregister(self._at_exit)
+        atexit.unregister(self.close)
         is_last = self._watchers is None or self._watchers.remove(self)
         ends = is_last or self._recording is not None  # with our run it ends for the others, too
         left = self._observer.stop() if self._observer is not None and ends else None
@@ -113,9 +111,6 @@ class Watched:
                 with suppress(RuntimeError):
                     self._ending = asyncio.ensure_future(left)
 
-    def _at_exit(self) -> None:
-        self._close(None)
-
     def __enter__(self) -> LiveRun:
         if self._observer is not None and self._observer.is_installing:
             log.warning("the first tasks may be missed: an asynchronous client is watched with `async with`")
@@ -124,7 +119,7 @@ class Watched:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        left = self._close(error)
+        left = self.close(error)
         if left is not None:
             self._ending = asyncio.ensure_future(left)
 
@@ -135,7 +130,7 @@ class Watched:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        left = self._close(error)
+        left = self.close(error)
         if left is not None:
             await left
 

@@ -240,7 +240,7 @@ class Lives:
     def _reported(
         self, life: Life, report: m.Message, steps: Any, at: float
     ) -> tuple[Steps, str, Iterable[Event]]:
-        """Of an attempt whose failure its worker reported: its steps, its end, and its start if that is news."""
+        """The steps of an attempt whose failure its worker reported, its end, and its start if it is news."""
         spent = Steps(steps or [["compute", report[9], report[10]]], report[11])
         stamp = self._iso(spent.stop if spent.stop is not None else at)
         return spent, stamp, self._caught_up(life, spent, report[4], report[3])

@@ -524,18 +524,16 @@ class RayCluster(ClusterBackend):
         """What a worker died of: by the kernel where it can be asked, and in Ray's words where they say
         more.
         """
+        death, words = ExitReason("its process is gone"), worker.said
         if worker.exit_code is not None:
             death = describe_exit(worker.exit_code, self._oom)
-            return (
-                death
-                if worker.said is None
-                else msgspec.structs.replace(death, reason=f"{death.reason}; Ray says: {worker.said}")
-            )
-        words = worker.said
-        if words is None:
-            told = told_of(self._ray, worker.ray_worker)
-            words = told.detail if told is not None else None
-        return ExitReason(f"its process is gone{f'; Ray says: {words}' if words else ''}")
+        elif words is None and (told := told_of(self._ray, worker.ray_worker)) is not None:
+            words = told.detail
+        return (
+            death
+            if not words
+            else msgspec.structs.replace(death, reason=f"{death.reason}; Ray says: {words}")
+        )
 
     def _write_off(self, attempt: Attempt) -> None:
         if not attempt.over and attempt.serial in self.held:
@@ -588,17 +586,15 @@ def refusal(error: BaseException) -> Outcome | None:
     lost.
     """
     kinds = {kind.__name__ for kind in type(error).__mro__}
+    cause, text, trace = error, str(error), None
     if "RayTaskError" in kinds:
-        cause = getattr(error, "cause", None) or error
+        cause, trace = getattr(error, "cause", None) or error, text
         text = f"the worker could not execute it: {cause}"
-        return Outcome(
-            end="failed", error_type=type(cause).__name__, error_message=text, traceback=str(error)
-        )
-    if "RayError" not in kinds:
-        return Outcome(end="failed", error_type=type(error).__name__, error_message=str(error))
-    if kinds.intersection(_REFUSALS):
-        return Outcome(end="failed", error_type=type(error).__name__, error_message=str(error).strip())
-    return None
+    elif "RayError" in kinds:
+        if not kinds.intersection(_REFUSALS):
+            return None
+        text = text.strip()
+    return Outcome(end="failed", error_type=type(cause).__name__, error_message=text, traceback=trace)
 
 
 def words_of(error: BaseException) -> str | None:

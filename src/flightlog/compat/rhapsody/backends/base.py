@@ -12,7 +12,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, suppress
 from contextvars import copy_context
-from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -26,7 +25,7 @@ from flightlog.record.clock import monotonic_ns
 from flightlog.record.context import RUN, TRACEPARENT, format_traceparent
 from flightlog.record.run import LiveRun
 from flightlog.record.task import AttemptSpan
-from flightlog.store.liveness import this_host
+from flightlog.store.liveness import this_host, unix_time
 
 MEASURED = (*Usage.__struct_fields__, "worker", "tags", "metrics", "nonfinite")
 """What a worker measures of a task, by the names of `TaskEnded`; durations apart."""
@@ -119,6 +118,11 @@ class StandardBackend(BaseBackend):
         self.place_of: Callable[[str], RunPlace | None] | None = None
         self._initialized = False
         self._backend_state = BackendMainStates.INITIALIZED
+
+    @classmethod
+    async def create(cls, *args: Any, **options: Any) -> Self:
+        """Create a backend that is ready for use, with the arguments of the class."""
+        return await cls(*args, **options)
 
     def __await__(self) -> Generator[Any, None, Self]:
         return self._async_init().__await__()
@@ -268,7 +272,7 @@ def run_packed(work: Work, alone: bool = True) -> Outcome:
 def unpack_outcome(outcome: Outcome) -> CallResult:
     """The result of a call in another process."""
     facts = {name: getattr(outcome, name) for name in (*MEASURED, "duration_s", "queue_s")}
-    facts |= {"started_at": unix(outcome.started), "ended_at": unix(outcome.ended)}
+    facts |= {"started_at": unix_time(outcome.started), "ended_at": unix_time(outcome.ended)}
     if outcome.end == "completed" and outcome.result is not None:
         return CallResult(pickle.loads(outcome.result), None, facts)  # noqa: S301 - from a worker of ours
     if outcome.error is not None:
@@ -278,9 +282,9 @@ def unpack_outcome(outcome: Outcome) -> CallResult:
     return CallResult(None, error, facts)
 
 
-def unix(timestamp: str | None) -> float | None:
-    """The timestamp of an event in Unix seconds."""
-    return None if timestamp is None else datetime.fromisoformat(timestamp).timestamp()
+def failed(error: BaseException) -> dict[str, Any]:
+    """The entries of a task that has failed by an error."""
+    return {"exception": error, "stdout": "", "stderr": str(error), "exit_code": 1, "return_value": None}
 
 
 async def run_command(task: dict[str, Any], folder: str, began: Callable[[float], None]) -> dict[str, Any]:

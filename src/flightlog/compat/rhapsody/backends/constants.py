@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Any, ClassVar
 
@@ -53,12 +54,9 @@ class StateMapper:
         **additional_states: Any,
     ) -> None:
         """Register a backend's names for its own states."""
-        cls._backend_registry[f"{_name_of(backend)}_backend_states"] = {
-            BackendMainStates.INITIALIZED: initialized_state,
-            BackendMainStates.RUNNING: running_state,
-            BackendMainStates.SHUTDOWN: shutdown_state,
-            **{BackendMainStates[name.upper()]: word for name, word in additional_states.items()},
-        }
+        words = (initialized_state, running_state, shutdown_state)
+        key = f"{_name_of(backend)}_backend_states"
+        cls._backend_registry[key] = _names(BackendMainStates, words, additional_states)
 
     @classmethod
     def register_backend_states_with_defaults(cls, backend: Any) -> None:
@@ -76,13 +74,8 @@ class StateMapper:
         **additional_states: Any,
     ) -> None:
         """Register a backend's names for the states of tasks."""
-        cls._backend_registry[_name_of(backend)] = {
-            TasksMainStates.DONE: done_state,
-            TasksMainStates.FAILED: failed_state,
-            TasksMainStates.CANCELED: canceled_state,
-            TasksMainStates.RUNNING: running_state,
-            **{TasksMainStates[name.upper()]: word for name, word in additional_states.items()},
-        }
+        words = (done_state, failed_state, canceled_state, running_state)
+        cls._backend_registry[_name_of(backend)] = _names(TasksMainStates, words, additional_states)
 
     @classmethod
     def register_backend_tasks_states_with_defaults(cls, backend: Any) -> None:
@@ -111,6 +104,11 @@ class StateMapper:
     def terminal_states(self) -> tuple[Any, ...]:
         """The backend's names for the final states: done, failed, canceled."""
         return (self.DONE, self.FAILED, self.CANCELED)
+
+
+def _names(states: type[Enum], words: Iterable[Any], more: Mapping[str, Any]) -> dict[Any, Any]:
+    """A backend's words for states, in the order of their declaration, and those by name."""
+    return dict(zip(states, words, strict=True)) | {states[name.upper()]: word for name, word in more.items()}
 
 
 def _name_of(backend: Any) -> str:

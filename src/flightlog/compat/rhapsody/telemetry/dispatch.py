@@ -81,40 +81,36 @@ class Subscribers:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._waiting: list[Callable[[BaseEvent], Any]] = []
-        self._all: list[Subscriber] | None = None
+        self._all: list[Subscriber] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._first: BaseEvent | None = None
 
     def add(self, callback: Callable[[BaseEvent], Any]) -> None:
         """Deliver events to a function from now on, or from the start."""
         with self._lock:
-            if self._all is None or self._loop is None:
+            if self._loop is None:
                 self._waiting.append(callback)
                 return
-            subscriber = Subscriber(callback, self._loop)
+            self._all.append(Subscriber(callback, self._loop))
             if self._first is not None:
-                subscriber.offer(self._first)
-            self._all.append(subscriber)
+                self._all[-1].offer(self._first)
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start delivery; coroutine functions run on this loop."""
         with self._lock:
             self._loop, self._all = loop, [Subscriber(callback, loop) for callback in self._waiting]
-            self._waiting = []
 
     def publish(self, event: BaseEvent) -> None:
         """Queue an event for all subscribers."""
         with self._lock:
             if isinstance(event, SessionStarted):
                 self._first = event
-            for subscriber in self._all or ():
+            for subscriber in self._all:
                 subscriber.offer(event)
 
     async def finish(self) -> None:
         """Wait until all have processed their queued events."""
-        with self._lock:
-            left = list(self._all or ())
-        await asyncio.gather(*(subscriber.finish() for subscriber in left))
+        await asyncio.gather(*(subscriber.finish() for subscriber in list(self._all)))
 
 
 class Dispatch:
@@ -331,7 +327,12 @@ def span_line(span: Any) -> dict[str, Any]:
 def metric_line(metrics: Any) -> dict[str, Any]:
     """All metrics in one line: sums of counts, means of node percentages."""
     line: dict[str, Any] = {"checkpoint_time": time.time(), "section": "metric"}
-    for metric in metrics_of(metrics):
+    scopes = (
+        scope
+        for one in (metrics.resource_metrics if metrics is not None else ())
+        for scope in one.scope_metrics
+    )
+    for metric in (metric for scope in scopes for metric in scope.metrics):
         points = metric.data.data_points
         if not points:
             continue
@@ -342,16 +343,6 @@ def metric_line(metrics: Any) -> dict[str, Any]:
             total = sum(point.value for point in points)
             line[metric.name] = total / len(points) if metric.name.startswith("node_") else total
     return line
-
-
-def metrics_of(data: Any) -> list[Any]:
-    """The metrics in a `MetricsData`; none for None."""
-    return [
-        metric
-        for resource in (data.resource_metrics if data is not None else ())
-        for scope in resource.scope_metrics
-        for metric in scope.metrics
-    ]
 
 
 def hex_id(number: int | None) -> str | None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from flightlog.compat.rhapsody.backends.base import (
     StandardBackend,
+    failed,
     pack_call,
     run_command,
     run_here,
@@ -69,11 +70,6 @@ class ConcurrentExecutionBackend(StandardBackend):
             await asyncio.wait(left)
         await asyncio.to_thread(self.executor.shutdown, wait=True)
 
-    @classmethod
-    async def create(cls, executor: Executor) -> ConcurrentExecutionBackend:
-        """Create a backend that is ready for use."""
-        return await cls(executor)
-
     async def _handle_task(self, task: dict[str, Any]) -> None:
         try:
             async with self._slots:
@@ -88,7 +84,8 @@ class ConcurrentExecutionBackend(StandardBackend):
                 return await self._execute_function(task)
             return await self._execute_command(task)
         except Exception as error:  # noqa: BLE001 - a command that is not there, what cannot be pickled
-            return _failed(task, error)
+            task.update(failed(error))
+            return task, "FAILED"
 
     async def _execute_function(self, task: dict[str, Any]) -> tuple[dict[str, Any], str]:
         uid, function = task["uid"], task["function"]
@@ -109,7 +106,8 @@ class ConcurrentExecutionBackend(StandardBackend):
             called = await _finished(self.executor.submit(run_here, function, args, kwargs, place, began))
         self.measured.setdefault(uid, {}).update(called.facts)
         if called.error is not None:
-            return _failed(task, called.error)
+            task.update(failed(called.error))
+            return task, "FAILED"
         task.update(return_value=called.value, stdout=str(called.value), stderr="", exit_code=0)
         return task, "DONE"
 
@@ -130,8 +128,3 @@ async def _finished(future: Future[Any]) -> Any:
             with suppress(Exception):
                 await waiting
         raise
-
-
-def _failed(task: dict[str, Any], error: BaseException) -> tuple[dict[str, Any], str]:
-    task.update(stdout="", stderr=str(error), exit_code=1, exception=error, return_value=None)
-    return task, "FAILED"

@@ -6,10 +6,17 @@ import asyncio
 import inspect
 import logging
 import time
-from typing import Any
+from typing import Any, Self
 
 from flightlog.compat.rhapsody.api.errors import BackendError
-from flightlog.compat.rhapsody.backends.base import StandardBackend, pack_call, run_packed, unpack_outcome
+from flightlog.compat.rhapsody.backends.base import (
+    StandardBackend,
+    failed,
+    pack_call,
+    run_command,
+    run_packed,
+    unpack_outcome,
+)
 from flightlog.compat.rhapsody.backends.constants import BackendMainStates
 from flightlog.core.errors import MissingExtra
 from flightlog.engines.contract import Outcome, Work
@@ -67,7 +74,7 @@ class DaskExecutionBackend(StandardBackend):
                 future = await self._submit(task)
             # What cannot be pickled, placed or sent fails that task alone.
             except Exception as error:  # noqa: BLE001
-                self._ended(task, "FAILED", _failed(error))
+                self._ended(task, "FAILED", failed(error))
                 continue
             self._futures[task["uid"]] = future
             self._waiting[task["uid"]] = asyncio.create_task(
@@ -103,18 +110,7 @@ class DaskExecutionBackend(StandardBackend):
             await client.close()
         self._initialized = False
 
-    @classmethod
-    async def create(
-        cls,
-        resources: dict[str, Any] | None = None,
-        name: str = "dask",
-        cluster: Any | None = None,
-        client: Any | None = None,
-    ) -> DaskExecutionBackend:
-        """Create a backend that is ready for use."""
-        return await cls(resources, name, cluster, client)
-
-    async def _async_init(self) -> DaskExecutionBackend:
+    async def _async_init(self) -> Self:
         if self._initialized:
             return self
         from distributed import Client
@@ -167,7 +163,7 @@ class DaskExecutionBackend(StandardBackend):
             self._ended(task, "CANCELED")
             return
         except Exception as error:  # noqa: BLE001 - lost with its worker, or not to be unpickled
-            self._ended(task, "FAILED", _failed(error))
+            self._ended(task, "FAILED", failed(error))
             return
         finally:
             self._futures.pop(task["uid"], None)
@@ -178,7 +174,7 @@ class DaskExecutionBackend(StandardBackend):
             self._began(task, started_at, recorded=self.place_of is not None and here)
         self.measured.setdefault(task["uid"], {}).update(called.facts)
         if called.error is not None:
-            self._ended(task, "FAILED", _failed(called.error))
+            self._ended(task, "FAILED", failed(called.error))
         elif task.get("executable"):
             state = "DONE" if called.value["exit_code"] == 0 else "FAILED"
             self._ended(task, state, called.value)
@@ -221,12 +217,6 @@ def _command_of(task: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _run_command_there(task: dict[str, Any], folder: str) -> dict[str, Any]:
-    from flightlog.compat.rhapsody.backends.base import run_command
-
     found = await run_command(task, folder, lambda started_at: None)  # noqa: ARG005 - said already
     found.pop("measured")
     return found
-
-
-def _failed(error: BaseException) -> dict[str, Any]:
-    return {"exception": error, "stdout": "", "stderr": str(error), "exit_code": 1}

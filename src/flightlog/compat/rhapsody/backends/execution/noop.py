@@ -37,8 +37,3 @@ class NoopExecutionBackend(StandardBackend):
         """Cancel what has not ended."""
         await self.cancel_all_tasks()
         self._backend_state = BackendMainStates.SHUTDOWN
-
-    @classmethod
-    async def create(cls, name: str = "noop") -> NoopExecutionBackend:
-        """Create a backend that is ready for use."""
-        return await cls(name=name)
