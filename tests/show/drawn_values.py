@@ -18,12 +18,12 @@ from flightlog.analyze.charts.results import (
     TimelineRow,
     Waits,
 )
-from flightlog.analyze.compare.bootstrap import Interval
 from flightlog.analyze.compare.results import (
     CacheChange,
     Change,
     Comparison,
     DurationChange,
+    Interval,
     Share,
     Side,
     WallExplained,

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from flightlog.analyze.compare.bootstrap import Interval
 from flightlog.analyze.compare.compare import compare
+from flightlog.analyze.compare.results import Interval
 from flightlog.analyze.compare.thresholds import check, parse_thresholds
 from flightlog.events import SpanEvent, TaskFailed, WorkerReady, WorkerRemoved
 from flightlog.show.comparison import (

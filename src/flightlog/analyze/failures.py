@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from flightlog.analyze.tallies import copied
+from flightlog.analyze.tallies import copied, grouped
 from flightlog.core.text import cut_end
 from flightlog.events.base import Json
 
@@ -338,11 +338,8 @@ def failure_groups(tables: RunTables, summary: FailureSummary) -> list[FailureCa
     tasks, workers, attempts = (
         counts_by_root(tables, column, LISTED_IN_DETAIL) for column in ("task", "worker", "of_attempt")
     )
-    cases: dict[str, list[FailureCase]] = {}
-    for row in tables.records(_EXAMPLES, {"few": EXAMPLES}):
-        root = row.pop("root")
-        case = FailureCase(args=_object(row.pop("args")), **row)
-        cases.setdefault(root, []).append(case)
+    examples = tables.records(_EXAMPLES, {"few": EXAMPLES})
+    cases = grouped((row["root"], copied(FailureCase, row, args=_object(row["args"]))) for row in examples)
     bounds = tables.execute(_BOUNDS).fetchall()
     return [
         copied(

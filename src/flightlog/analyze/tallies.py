@@ -1,8 +1,8 @@
-"""Bounded tallies of what comes in any order: the smallest or the newest few of many."""
+"""Rows into structs and groups; bounded tallies of what comes in any order: the smallest or newest few."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from flightlog.store.run import Run
 
 T = TypeVar("T")
+K = TypeVar("K")
 
 
 def copied(kind: Callable[..., T], source: object, /, **others: Any) -> T:
@@ -22,6 +23,14 @@ def copied(kind: Callable[..., T], source: object, /, **others: Any) -> T:
     fields: tuple[str, ...] = kind.__struct_fields__  # type: ignore[attr-defined]
     value = source.__getitem__ if isinstance(source, Mapping) else partial(getattr, source)
     return kind(**{name: value(name) for name in fields if name not in others}, **others)
+
+
+def grouped(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
+    """The second of each pair by the first, both in the order in which they came."""
+    found: dict[K, list[T]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
+    return found
 
 
 class StreamTally(Protocol):

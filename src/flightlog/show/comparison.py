@@ -26,11 +26,11 @@ from flightlog.show.phrases import args_text, known, moment_text, money_text
 from flightlog.show.terminal import Ink, clean, fit, width_of, wrap
 
 if TYPE_CHECKING:
-    from flightlog.analyze.compare.bootstrap import Interval
     from flightlog.analyze.compare.results import (
         Change,
         Comparison,
         DurationChange,
+        Interval,
         ResourceChange,
         Share,
         Side,

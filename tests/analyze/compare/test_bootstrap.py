@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.analyze.compare.bootstrap import Block, Interval, Sample, estimate, ratio_of_runs
+from flightlog.analyze.compare.durations import Block, Sample, estimate, ratio_of_runs
+from flightlog.analyze.compare.results import Interval
 from flightlog.core.stats import stand_out, student_quantile, student_tail
 
 

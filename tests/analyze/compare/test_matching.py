@@ -10,8 +10,7 @@ from builders.compared_durations import tables
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flightlog.analyze.compare.bootstrap import estimate
-from flightlog.analyze.compare.matching import MatchKey, match
+from flightlog.analyze.compare.durations import MatchKey, estimate, match
 from flightlog.core.stats import quantile
 
 

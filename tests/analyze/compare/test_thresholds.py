@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.analyze.compare.bootstrap import Interval
 from flightlog.analyze.compare.results import (
     CacheChange,
     Change,
     ComparedRun,
     Comparison,
     DurationChange,
+    Interval,
     ResourceChange,
     Side,
     Spread,

@@ -33,7 +33,8 @@ from flightlog.analyze.advice.statistics import (
     uneventful,
 )
 from flightlog.analyze.advice.walltime import advise_walltime
-from flightlog.analyze.history.attempts import PastAttempt, ProjectHistory, read_past
+from flightlog.analyze.history.attempts import ProjectHistory, read_past
+from flightlog.analyze.tallies import grouped
 from flightlog.core.errors import FlightlogError, RunNotFound, UsageError
 from flightlog.core.text import base_name, first_line
 from flightlog.events import CostRates
@@ -130,9 +131,7 @@ def advise_on(
     """The advice that a past gives; without `shape` on requests alone. `target` and `task` (without an index)
     are those it was read for.
     """
-    by_name: dict[str, list[PastAttempt]] = {}
-    for attempt in past.attempts:
-        by_name.setdefault(attempt.name, []).append(attempt)
+    by_name = grouped((attempt.name, attempt) for attempt in past.attempts)
     order = [run.run_id for run in reversed(past.runs)]
     prices = _prices(past.runs)
     found = [recommend(name, these, order, confidence, prices) for name, these in by_name.items()]
@@ -320,10 +319,7 @@ def _by_target(
     look: Callable[[Sequence[RunStatistics]], Outcome], shapes: Sequence[RunStatistics]
 ) -> Outcome:
     """What a look at the runs of each target gives; the reason for silence is the newest run's target's."""
-    targets: dict[str | None, list[RunStatistics]] = {}
-    for shape in shapes:
-        targets.setdefault(shape.target, []).append(shape)
-    looks = [look(of_one) for of_one in targets.values()]
+    looks = [look(of_one) for of_one in grouped((shape.target, shape) for shape in shapes).values()]
     return [one for each in looks if not isinstance(each, str) for one in each] or looks[0]
 
 

@@ -34,6 +34,7 @@ from msgspec.structs import replace
 from flightlog.analyze.advice.base import round_cpus
 from flightlog.analyze.history.attempts import PastAttempt
 from flightlog.analyze.history.change_points import change_points
+from flightlog.analyze.tallies import grouped
 from flightlog.core.stats import (
     Observation,
     beyond,
@@ -357,7 +358,8 @@ def find_need(resource: Resource, found: Sequence[ObservedUse], share: float, ru
     ]
     values = [seen for _, seen in counted]
     used = [seen for use, seen in zip(found, settled, strict=True) if number[use.run_id] >= recent.since]
-    worth = effective_count(_by_run(counted)) if counted else None
+    alike = grouped((use.run_id, math.log(seen.value)) for use, seen in counted if seen.exact or use.killed)
+    worth = effective_count(list(alike.values())) if counted else None
     bound = upper_bound(values, share, effective=worth)
     most = _FARTHEST * max((use.value for use, _ in counted), default=0.0)
     limits = [use.killed_at for use, _ in counted if use.killed_at is not None]
@@ -459,14 +461,6 @@ def _recent(
         if seen.exact and expected is not None:
             by_run[use.run_id].append(seen.value / expected)
     return what_is_recent(list(by_run.values()), least=enough_for(0.95))
-
-
-def _by_run(counted: Sequence[tuple[ObservedUse, Observation]]) -> list[list[float]]:
-    groups: dict[str, list[float]] = {}
-    for use, seen in counted:
-        if seen.exact or use.killed:
-            groups.setdefault(use.run_id, []).append(math.log(seen.value))
-    return list(groups.values())
 
 
 def _table(
@@ -805,10 +799,7 @@ def _gain(
 
 
 def _levels(pairs: Sequence[tuple[str, float]]) -> dict[str, float] | None:
-    groups: dict[str, list[float]] = {}
-    for name, value in pairs:
-        groups.setdefault(name, []).append(value)
-    return {name: median(group) for name, group in groups.items()} if groups else None
+    return {name: median(group) for name, group in grouped(pairs).items()} or None
 
 
 Line = tuple[float, float, str]

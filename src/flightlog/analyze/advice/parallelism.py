@@ -22,6 +22,7 @@ from flightlog.analyze.advice.statistics import (
     TaskStatistics,
 )
 from flightlog.analyze.report.time_shares import TimeSplit
+from flightlog.analyze.tallies import grouped
 from flightlog.core.text import plural
 from flightlog.core.units import format_bytes, format_duration, format_percent
 
@@ -487,11 +488,12 @@ LONGEST_CHUNK_S = 10.0
 
 def advise_chunks(shapes: Sequence[RunStatistics]) -> Outcome:
     """Names whose tasks are worth putting together, in the newest runs that have enough of them."""
-    names: dict[str, list[tuple[RunStatistics, TaskStatistics]]] = {}
-    for shape in shapes:
-        for name, task in shape.tasks.items():
-            if task.handovers >= LEAST_TASKS and shape.workers:
-                names.setdefault(name, []).append((shape, task))
+    names = grouped(
+        (name, (shape, task))
+        for shape in shapes
+        for name, task in shape.tasks.items()
+        if task.handovers >= LEAST_TASKS and shape.workers
+    )
     if not names:
         return f"no task has {LEAST_TASKS} or more handovers in a run whose workers are known"
     advice = [one for name in sorted(names) if (one := _chunk(name, names[name])) is not None]

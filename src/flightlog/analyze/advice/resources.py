@@ -31,6 +31,7 @@ from flightlog.analyze.advice.needs import (
     uses,
 )
 from flightlog.analyze.history.attempts import PastAttempt, Requested
+from flightlog.analyze.tallies import grouped
 from flightlog.core.text import plural
 from flightlog.core.units import format_duration, format_percent
 
@@ -190,10 +191,7 @@ def _current(attempts: Sequence[PastAttempt]) -> Requested:
 
 
 def _seconds_by_run(attempts: Sequence[PastAttempt]) -> list[float]:
-    seconds: dict[str, list[float]] = {}
-    for one in attempts:
-        if one.duration_s is not None:
-            seconds.setdefault(one.run_id, []).append(one.duration_s)
+    seconds = grouped((one.run_id, one.duration_s) for one in attempts if one.duration_s is not None)
     return [math.fsum(each) for each in seconds.values()]
 
 
@@ -265,10 +263,7 @@ class ComponentNeeds(Struct, frozen=True, kw_only=True):
 
 def component_needs(found: Sequence[Recommendation]) -> dict[str, ComponentNeeds]:
     """By component, in the order of the recommendations; tasks without a component are in none."""
-    by_component: dict[str, list[Recommendation]] = {}
-    for one in found:
-        if one.component is not None:
-            by_component.setdefault(one.component, []).append(one)
+    by_component = grouped((one.component, one) for one in found if one.component is not None)
     return {
         name: ComponentNeeds(
             cpus=_wanted([(one.recommended.cpus, one.current.cpus, one) for one in tasks], memory=False),
@@ -349,10 +344,8 @@ def reason(found: Recommendation) -> str:
         more = "more than " if need.usual_most is None else ""
         said.append(f"{more}{amount(need, used, binary=found.binary)}{' memory' * (what == 'memory')}")
     if not said:
-        by_why: dict[str, list[str]] = {}
-        for name, why in found.problems.items():
-            if name in {"cpus", "memory"}:
-                by_why.setdefault(why, []).append(_NAMES[name])
+        problems = found.problems.items()
+        by_why = grouped((why, _NAMES[name]) for name, why in problems if name in {"cpus", "memory"})
         return "; ".join(f"{' and '.join(names)}: {why}" for why, names in by_why.items())
     what = "need" if found.killed else "usage"  # nobody saw what a killed one would have used
     return f"{share_text(share)} percentile {what} is {' and '.join(said)}, {history_text(found)}"

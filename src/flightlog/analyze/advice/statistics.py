@@ -18,6 +18,7 @@ from flightlog.analyze.advice.base import Advice
 from flightlog.analyze.history.attempts import Planned, read_plan, timed_out, timeout_of
 from flightlog.analyze.predict.eta import replay
 from flightlog.analyze.report.time_shares import TimeSplit, shares
+from flightlog.analyze.tallies import grouped
 from flightlog.core.time import SECOND, moment
 from flightlog.events import JobAccounted
 from flightlog.store.liveness import unix_time
@@ -337,10 +338,11 @@ GROUP BY ALL ORDER BY count(*) DESC, name, said LIMIT $kinds
 
 def timed_out_attempts(tables: RunTables) -> list[TimedOut]:
     """Attempts ended at their timeout; a TimeoutError of the program's own is none."""
-    found: dict[str, list[tuple[int, float | None]]] = {}
-    for name, error_type, said, number in tables.rows(_MESSAGES, {"kinds": KINDS}):
-        if timed_out(error_type, said, None):
-            found.setdefault(name, []).append((number, timeout_of(said)))
+    found = grouped(
+        (name, (number, timeout_of(said)))
+        for name, error_type, said, number in tables.rows(_MESSAGES, {"kinds": KINDS})
+        if timed_out(error_type, said, None)
+    )
     return [
         TimedOut(
             name=name,

@@ -8,12 +8,20 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from flightlog.analyze.compare.bootstrap import DRAWS, Estimates, Interval, estimate, ratio_of_runs
-from flightlog.analyze.compare.matching import Matched, MatchKey, compare_arguments, match
+from flightlog.analyze.compare.durations import (
+    DRAWS,
+    Estimates,
+    Matched,
+    MatchKey,
+    compare_arguments,
+    estimate,
+    match,
+    ratio_of_runs,
+)
 from flightlog.analyze.compare.results import (
     CacheChange,
     Change,
@@ -21,6 +29,7 @@ from flightlog.analyze.compare.results import (
     Comparison,
     DurationChange,
     FailureChange,
+    Interval,
     NameCount,
     ResourceChange,
     Side,
@@ -35,6 +44,7 @@ from flightlog.analyze.compare.runs import (
     read_figures,
 )
 from flightlog.analyze.compare.thresholds import ThresholdOutcome
+from flightlog.analyze.tallies import grouped
 from flightlog.core.stats import stand_out
 from flightlog.core.text import plural
 from flightlog.core.units import format_count, format_duration
@@ -198,18 +208,11 @@ def _change(
     values = [[value for run in side if (value := figure(run)) is not None] for side in (old, new)]
     means = [math.fsum(known) / len(known) if known else None for known in values]
     interval = ratio_of_runs(*values) if len(old) + len(new) > 2 else None
-    return _both(*means, interval=interval if interval and interval.low is not None else None)
+    return Change.of(*means, interval=interval if interval and interval.low is not None else None)
 
 
 def _counter(kind: str) -> Callable[[ComparedRunFigures], float]:
     return lambda run: run.counts[kind]
-
-
-def _both(before: float | None, after: float | None, *, interval: Interval | None = None) -> Change:
-    if before is None or after is None:
-        return Change(before=before, after=after, difference=None, ratio=None, interval=interval)
-    ratio = after / before if before else None
-    return Change(before=before, after=after, difference=after - before, ratio=ratio, interval=interval)
 
 
 # --- durations -------------------------------------------------------------------------------------------
@@ -227,41 +230,24 @@ def judge(matched: dict[MatchKey, Matched], *, draws: int = DRAWS) -> list[Durat
         assert sample is not None
         enough = draws if number < DRAWN else FEWER_DRAWS
         estimates[key] = estimate(sample, draws=enough)
-    known = [key for key in both if estimates[key].typical.p is not None]
-    called = dict(
-        zip(known, stand_out([_p_value(estimates[key]) for key in known], FALSE_ALARMS), strict=True)
-    )
-    tails = [key for key in known if estimates[key].p95 is not None]
-    far = dict(zip(tails, stand_out([_p(estimates[key].p95) for key in tails], FALSE_ALARMS), strict=True))
+    known = {key: found for key, found in estimates.items() if found.typical.p is not None}
+    called = _out_of_noise({key: _p_value(found) for key, found in known.items()})
+    far = _out_of_noise({key: _p(found.p95) for key, found in known.items() if found.p95 is not None})
+    alone = [key for key in matched if _has_twin(key, matched)]
     found = [
-        _duration(key, matched[key], estimates[key], called.get(key, False), far.get(key, False))
-        for key in both
+        _duration(key, matched[key], estimates.get(key), key in called, key in far) for key in (*both, *alone)
     ]
-    found += [_alone(key, found_) for key, found_ in matched.items() if _has_twin(key, matched)]
     return sorted(found, key=lambda change: change.verdict not in {"slower", "faster"})
+
+
+def _out_of_noise(p_values: dict[MatchKey, float]) -> set[MatchKey]:
+    out = stand_out(p_values.values(), FALSE_ALARMS)
+    return {key for key, stands_out in zip(p_values, out, strict=True) if stands_out}
 
 
 def _has_twin(key: MatchKey, matched: dict[MatchKey, Matched]) -> bool:
     """Whether one side alone has it, and the other has the name with, or without, the cache's help."""
     return matched[key].sample is None and key._replace(cached=not key.cached) in matched
-
-
-def _alone(key: MatchKey, found: Matched) -> DurationChange:
-    return DurationChange(
-        kind="span" if key.kind == "span" else "task",
-        name=key.name,
-        cached=key.cached,
-        verdict="inconclusive",
-        by=None,
-        before=found.before,
-        after=found.after,
-        pairs=None,
-        shared_arguments=None,
-        typical=None,
-        mean=None,
-        p95=None,
-        p95_stands_out=False,
-    )
 
 
 def _worth_telling(
@@ -288,35 +274,39 @@ def _p_value(found: Estimates) -> float:
     return min(1.0, _p(found.typical) / _WEIGHTS[0], _p(found.mean) / _WEIGHTS[1])
 
 
-def _duration(key: MatchKey, found: Matched, estimates: Estimates, called: bool, far: bool) -> DurationChange:
-    typical, mean, p95 = estimates.typical, estimates.mean, estimates.p95
-    by_typical = _p(typical) / _WEIGHTS[0] <= _p(mean) / _WEIGHTS[1] or abs(
-        math.log(typical.ratio)
-    ) >= math.log1p(LEAST_CHANGE)
-    deciding = typical if by_typical else mean
-    large = abs(math.log(deciding.ratio)) >= math.log1p(LEAST_CHANGE)
-    verdict: Verdict
-    if called and large:
-        verdict = "slower" if deciding.ratio > 1 else "faster"
-    elif typical.low is None or typical.high is None or max(1 / typical.low, typical.high) > WIDEST:
-        verdict = "inconclusive"
-    else:
-        verdict = "no change"
+def _duration(
+    key: MatchKey, found: Matched, estimates: Estimates | None, called: bool, far: bool
+) -> DurationChange:
+    typical, mean, p95 = (None, None, None) if estimates is None else msgspec.structs.astuple(estimates)
+    verdict: Verdict = "inconclusive"
+    by: Literal["typical", "mean"] | None = None
+    if typical is not None and mean is not None:
+        by_typical = _p(typical) / _WEIGHTS[0] <= _p(mean) / _WEIGHTS[1] or _is_large(typical)
+        deciding = typical if by_typical else mean
+        if called and _is_large(deciding):
+            verdict, by = "slower" if deciding.ratio > 1 else "faster", "typical" if by_typical else "mean"
+        elif None not in (typical.low, typical.high) and max(1 / typical.low, typical.high) <= WIDEST:
+            verdict = "no change"
     return DurationChange(
         kind="span" if key.kind == "span" else "task",
         name=key.name,
         cached=key.cached,
         verdict=verdict,
-        by=("typical" if by_typical else "mean") if verdict in {"slower", "faster"} else None,
+        by=by,
         before=found.before,
         after=found.after,
-        pairs=found.pairs,
-        shared_arguments=found.shared,
+        pairs=found.pairs if estimates is not None else None,
+        shared_arguments=found.shared if estimates is not None else None,
         typical=typical,
         mean=mean,
         p95=p95,
-        p95_stands_out=far and p95 is not None and abs(math.log(p95.ratio)) >= math.log1p(LEAST_CHANGE),
+        p95_stands_out=far and p95 is not None and _is_large(p95),
     )
+
+
+def _is_large(interval: Interval) -> bool:
+    """Whether a change is worth being called one."""
+    return abs(math.log(interval.ratio)) >= math.log1p(LEAST_CHANGE)
 
 
 # --- what appeared and vanished --------------------------------------------------------------------------
@@ -344,49 +334,44 @@ def _run_resources(old: Sequence[ComparedRunFigures], new: Sequence[ComparedRunF
     peaks = [[run.peak_rss_bytes for run in side if run.peak_rss_bytes is not None] for side in (old, new)]
     return ResourceChange(
         name=None,
-        peak_rss_bytes=_both(*(float(max(known)) if known else None for known in peaks)),
+        peak_rss_bytes=Change.of(*(float(max(known)) if known else None for known in peaks)),
         cpu_s=_change(old, new, lambda run: run.cpu_s),
         read_bytes=_change(old, new, lambda run: run.read_bytes),
         write_bytes=_change(old, new, lambda run: run.write_bytes),
     )
 
 
+_RESOURCES = ("peak_rss_bytes", "cpu_s", "read_bytes", "write_bytes")
+
+
 def _task_resources(tables: RunTables) -> list[ResourceChange]:
     """What tasks used, by name: the highest peak, CPU time of one on average, bytes a run."""
     rows = tables.execute(
         """
-        SELECT task, side, max(peak_rss_bytes),
+        SELECT task, side, count(*), max(peak_rss_bytes),
             sum(CASE WHEN cpu_s IS NOT NULL THEN CAST(round_even(least(cpu_s, 9e9) * 1e9, 0) AS BIGINT) END)
                 / count(cpu_s) / 1e9,
-            sum(read_bytes) / runs, sum(write_bytes) / runs, count(*)
+            sum(read_bytes) / runs, sum(write_bytes) / runs
         FROM compared JOIN sides USING (run_id) JOIN (SELECT side, count(*) AS runs FROM sides GROUP BY side)
             USING (side)
         GROUP BY task, side, runs
         """
     ).fetchall()
     sides: dict[str, dict[int, tuple[Any, ...]]] = {}
-    for task, side, *used in rows:
-        sides.setdefault(task, {})[side] = tuple(used)
-    found = []
-    for name in sorted(sides, key=lambda task: (-sum(used[4] for used in sides[task].values()), task)):
-        if len(sides[name]) == 2 and any(
-            value is not None for used in sides[name].values() for value in used[:4]
-        ):
-            peak, cpu, read, written = (
-                _both(
-                    *(
-                        None if used[n] is None else float(used[n])
-                        for used in (sides[name][0], sides[name][1])
-                    )
-                )
-                for n in range(4)
-            )
-            found.append(
-                ResourceChange(
-                    name=name, peak_rss_bytes=peak, cpu_s=cpu, read_bytes=read, write_bytes=written
-                )
-            )
-    return found
+    for task, side, number, *used in rows:
+        sides.setdefault(task, {})[side] = (number, *used)
+    both = {task: (used[0], used[1]) for task, used in sides.items() if len(used) == 2}
+    return [
+        ResourceChange(
+            name=name,
+            **{
+                field: Change.of(*(None if value is None else float(value) for value in values))
+                for field, *values in zip(_RESOURCES, *(used[1:] for used in both[name]), strict=True)
+            },
+        )
+        for name in sorted(both, key=lambda task: (-sum(used[0] for used in both[task]), task))
+        if any(value is not None for used in both[name] for value in used[1:])
+    ]
 
 
 def _notes(
@@ -515,23 +500,18 @@ def compare_failures(tables: RunTables) -> list[FailureChange]:
 
     A failed task stands in `failures` and in `tasks`, and counts once, wherever it was found.
     """
-    found: dict[str, list[tuple[Any, ...]]] = {}
-    for cause, *rest in tables.execute(_CAUSES).fetchall():
-        found.setdefault(cause, []).append(tuple(rest))
+    found = grouped((cause, rest) for cause, *rest in tables.execute(_CAUSES).fetchall())
     changes = [_failure_change(rows) for rows in found.values()]
-    rank = {"appeared": 0, "vanished": 1, "both": 2}
-    return sorted(
-        changes,
-        key=lambda change: (
-            rank[change.state],
-            -(change.before + change.after),
-            change.error_type or "",
-            change.message or "",
-        ),
-    )
+    states = ("appeared", "vanished", "both")
+
+    def order(change: FailureChange) -> tuple[int, int, str, str]:
+        often = change.before + change.after
+        return states.index(change.state), -often, change.error_type or "", change.message or ""
+
+    return sorted(changes, key=order)
 
 
-def _failure_change(rows: list[tuple[Any, ...]]) -> FailureChange:
+def _failure_change(rows: list[list[Any]]) -> FailureChange:
     counts = [0, 0]
     for side, _, in_tasks, attempts, elsewhere, in_run, *_ in rows:
         counts[side] += max(in_tasks, attempts) + elsewhere or in_run

@@ -10,13 +10,24 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from flightlog.analyze.compare.bootstrap import Interval
 from flightlog.core.displayed import Displayed
 
 FEW_SHARED = 0.5
 """Where both sides have fewer than half of all sets of arguments, tasks are compared with others than
 themselves."""
 Verdict = Literal["slower", "faster", "no change", "inconclusive"]
+
+
+class Interval(Struct, frozen=True, kw_only=True):
+    """A ratio, after over before, with its confidence interval; both bounds are null where there are too few
+    values.
+    """
+
+    ratio: float
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
+    """How likely at least so large a change is where nothing changed, for this ratio alone."""
 
 
 class ComparedRun(Struct, frozen=True, kw_only=True):
@@ -46,6 +57,14 @@ class Change(Struct, frozen=True, kw_only=True):
     """Null where before is 0 or either is unknown."""
     interval: Interval | None = None
     """Where both sides have several runs, or one has three: what runs alone may differ by."""
+
+    @classmethod
+    def of(cls, before: float | None, after: float | None, *, interval: Interval | None = None) -> Change:
+        """The change from one figure to another."""
+        difference = ratio = None
+        if before is not None and after is not None:
+            difference, ratio = after - before, after / before if before else None
+        return cls(before=before, after=after, difference=difference, ratio=ratio, interval=interval)
 
 
 class Spread(Struct, frozen=True, kw_only=True):

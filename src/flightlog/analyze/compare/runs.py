@@ -69,6 +69,15 @@ SELECT run_id, task, task_id, attempt, component, state, retried, worker, submit
     ended_at, queue_s, duration_s, {", ".join(_MEASURED)}, args_digest, depends_on, {{span_id}} AS span_id
 FROM attempts
 """  # noqa: S608 - constants
+_COMPARED_SPANS = """
+CREATE TABLE compared_spans AS
+SELECT run_id, name, span_id, parent_id, status, timestamp AS started_at, duration_s
+FROM span_events WHERE event = 'span'
+"""
+_SIDES = """
+CREATE TABLE sides AS
+SELECT unnest($1::VARCHAR[]) AS run_id, unnest($2::INT[]) AS side, unnest($3::INT[]) AS run
+"""
 _LEFT_OUT = ", ".join(f"NULL AS {name}" for name in USED if name not in _MEASURED)
 _DIGESTED = """
 CREATE OR REPLACE TABLE compared AS
@@ -92,27 +101,32 @@ SELECT run_id, task_id, count(*) FILTER (result = 'hit') AS hits, count(*) FILTE
         FILTER (result = 'hit' AND saved_s IS NOT NULL) AS saved_ns
 FROM cache GROUP BY ALL
 """
+_LOOKED_UP = """
+SELECT run_id, sum(hits)::BIGINT, sum(misses)::BIGINT, sum(saved_ns) / 1e9 FROM lookups GROUP BY ALL
+"""
 _COUNTS = """
 SELECT run_id, count(submitted_at), count(*) FILTER (state = 'completed'),
     count(*) FILTER (state = 'failed' AND NOT retried), count(*) FILTER (state = 'cancelled'),
-    count(*) FILTER (retried), sum(cpu_s), max(peak_rss_bytes), sum(read_bytes), sum(write_bytes)
+    count(*) FILTER (retried), sum(cpu_s), max(peak_rss_bytes), sum(read_bytes)::HUGEINT,
+    sum(write_bytes)::HUGEINT
 FROM compared GROUP BY run_id
 """
 _COUNTED = ("submitted", "completed", "failed", "cancelled", "retried")
 _SAMPLED = """
-SELECT run_id, sum(cpu_s), max(peak), sum(read_bytes), sum(write_bytes) FROM (
+SELECT run_id, sum(cpu_s), max(peak), sum(read_bytes)::HUGEINT, sum(write_bytes)::HUGEINT FROM (
     SELECT run_id, max(cpu_s) - min(cpu_s) AS cpu_s, max(greatest(peak_rss_bytes, rss_bytes)) AS peak,
         max(read_bytes) - min(read_bytes) AS read_bytes, max(write_bytes) - min(write_bytes) AS write_bytes
     FROM resources WHERE event = 'resource_sample' AND scope = 'worker' GROUP BY run_id, host, worker, pid
 ) GROUP BY run_id
 """
 _WORK = """
-SELECT run_id, task, count(*), sum(CAST(round_even(least(duration_s, 9e9) * 1e9, 0) AS BIGINT)), sum(saved_ns)
+SELECT run_id, task, count(*), sum(CAST(round_even(least(duration_s, 9e9) * 1e9, 0) AS BIGINT)) / 1e9,
+    coalesce(sum(saved_ns), 0) / 1e9
 FROM compared LEFT JOIN lookups USING (run_id, task_id)
 WHERE state = 'completed' AND duration_s >= 0 AND isfinite(duration_s) GROUP BY ALL
 """
 _SPAN_WORK = """
-SELECT run_id, name, count(*), sum(CAST(round_even(least(self_s, 9e9) * 1e9, 0) AS BIGINT)), 0
+SELECT run_id, name, count(*), sum(CAST(round_even(least(self_s, 9e9) * 1e9, 0) AS BIGINT)) / 1e9, 0.0
 FROM spans WHERE self_s IS NOT NULL GROUP BY ALL
 """
 
@@ -125,78 +139,58 @@ def prepare(tables: RunTables, sides: Sequence[Sequence[Run]]) -> None:
     """
     tables.make(["attempts", "spans", "resources", "task_events"])
     rows = [(run.run_id, side, number) for side, runs in enumerate(sides) for number, run in enumerate(runs)]
-    columns = [list(column) for column in zip(*rows, strict=True)]
-    tables.execute(
-        "CREATE TABLE sides AS SELECT unnest($1::VARCHAR[]) AS run_id, unnest($2::INT[]) AS side, "
-        "unnest($3::INT[]) AS run",
-        columns,
-    )
-    tables.execute(
-        "CREATE TABLE compared_spans AS SELECT run_id, name, span_id, parent_id, status, timestamp AS "
-        "started_at, "
-        "duration_s FROM span_events WHERE event = 'span'"
-    )
+    tables.execute(_SIDES, [list(column) for column in zip(*rows, strict=True)])
+    tables.execute(_COMPARED_SPANS)
     tables.execute(
         "CREATE TABLE transfers AS SELECT * FROM compared_spans WHERE regexp_matches(name, ?)", [TRANSFER]
     )
     tables.execute(_LOOKUPS)
     # The ids of tasks' spans take long to read, too. They tell transfers, and which spans a cache spared.
-    known = _is_so(
-        tables,
+    known = tables.scalar(
         "SELECT (SELECT count(*) > 0 FROM transfers) OR "
         "coalesce((SELECT bool_or(hits > 0) FROM lookups), false) AND (SELECT count(*) > 0 FROM "
         "compared_spans)",
     )
     tables.execute(_COMPARED.format(span_id="span_id" if known else "NULL::VARCHAR"))
-    if _is_so(tables, "SELECT count(*) > 0 FROM compared WHERE args_digest IS NULL"):
+    if tables.scalar("SELECT count(*) > 0 FROM compared WHERE args_digest IS NULL"):
         tables.execute(_DIGESTED)
-    failed = _is_so(tables, "SELECT count(*) > 0 FROM compared WHERE state = 'failed'")
+    failed = tables.scalar("SELECT count(*) > 0 FROM compared WHERE state = 'failed'")
     tables.execute(_FAILED.format(any="true" if failed else "false"))
-
-
-def _is_so(tables: RunTables, question: str) -> bool:
-    row = tables.execute(question).fetchone()
-    return bool(row and row[0])
 
 
 def read_figures(tables: RunTables, runs: Sequence[Run]) -> dict[str, ComparedRunFigures]:
     """The figures of each run, by its id, after `prepare`."""
-    counts = {row[0]: row[1:] for row in tables.execute(_COUNTS).fetchall()}
-    sampled = {row[0]: row[1:] for row in tables.execute(_SAMPLED).fetchall()}
-    lookups = {
-        name: (int(hits), int(misses), saved)
-        for name, hits, misses, saved in tables.execute(
-            "SELECT run_id, sum(hits), sum(misses), sum(saved_ns) FROM lookups GROUP BY ALL"
-        ).fetchall()
-    }
+    counts, sampled, lookups = (
+        {run_id: rest for run_id, *rest in tables.execute(statement).fetchall()}
+        for statement in (_COUNTS, _SAMPLED, _LOOKED_UP)
+    )
     kind = "task" if counts else "span"
     work: dict[str, dict[str, WorkByName]] = {}
-    for run_id, name, count, spent, saved in tables.execute(_WORK if counts else _SPAN_WORK).fetchall():
-        work.setdefault(run_id, {})[name] = WorkByName(
-            count, int(spent or 0) / SECOND, int(saved or 0) / SECOND
-        )
+    for run_id, name, *numbers in tables.execute(_WORK if counts else _SPAN_WORK).fetchall():
+        work.setdefault(run_id, {})[name] = WorkByName(*numbers)
     walls = {run.run_id: run.ending().duration_s for run in runs}
     with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
         times = list(pool.map(lambda run: _time(tables, run, walls[run.run_id]), runs))
     found: dict[str, ComparedRunFigures] = {}
     for run, time in zip(runs, times, strict=True):
-        *numbers, cpu_s, peak, read, written = counts.get(run.run_id, (0, 0, 0, 0, 0, None, None, None, None))
-        tree = sampled.get(run.run_id, (None, None, None, None))
-        hits, misses, saved = lookups.get(run.run_id, (0, 0, None))
+        tasks = counts.get(run.run_id, [0] * len(_COUNTED) + [None] * len(_MEASURED))
+        trees = sampled.get(run.run_id, [None] * len(_MEASURED))
+        used = [
+            by_tree if by_tree is not None else by_task
+            for by_tree, by_task in zip(trees, tasks[-4:], strict=True)
+        ]
+        hits, misses, saved_s = lookups.get(run.run_id, (0, 0, None))
         cost = run_cost(run)
         found[run.run_id] = ComparedRunFigures(
             wall_s=walls[run.run_id],
             time=time,
             work=work.get(run.run_id, {}),
             work_kind=kind,
-            counts=dict(zip(_COUNTED, map(int, numbers), strict=True)),
-            cpu_s=_first(tree[0], cpu_s),
-            peak_rss_bytes=_first(tree[1], peak),
-            read_bytes=_whole(_first(tree[2], read)),
-            write_bytes=_whole(_first(tree[3], written)),
+            counts=dict(zip(_COUNTED, tasks, strict=False)),
+            **dict(zip(_MEASURED, used, strict=True)),
             lookups=hits + misses,
             hits=hits,
-            saved_s=None if saved is None else int(saved) / SECOND,
+            saved_s=saved_s,
             cost=cost.total,
             currency=cost.currency,
         )
@@ -221,21 +215,13 @@ def _time(whole: RunTables, run: Run, wall_s: float | None) -> Shares | None:
         make_attempt_intervals(tables, until, "FROM attempts")
         make_workers(tables, until, run.events("workers"))
         # Where workers are known, their time is split, and of spans only transfers matter.
-        source = "transfers" if _is_so(tables, "SELECT count(*) > 0 FROM worker_facts") else "compared_spans"
+        source = "transfers" if tables.scalar("SELECT count(*) > 0 FROM worker_facts") else "compared_spans"
         of_run = f"{source} WHERE run_id = {one}"
         spans = f"SELECT *, duration_s AS self_s, false AS open FROM {of_run}"  # noqa: S608 - quoted
         make_span_intervals(tables, spans)
         return shares(tables, (start, until))
     finally:
         tables.close()
-
-
-def _first(*values: Any) -> Any:
-    return next((value for value in values if value is not None), None)
-
-
-def _whole(value: Any) -> int | None:
-    return None if value is None else int(value)
 
 
 NAMED = 3

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
-from flightlog.analyze.compare.results import Change, Comparison, DurationChange
+from flightlog.analyze.compare.results import Change, Comparison, DurationChange, Interval
 from flightlog.core.errors import UsageError
 from flightlog.core.units import (
     format_bytes,
@@ -31,33 +31,6 @@ from flightlog.core.units import (
 _CONDITION = re.compile(r"\s*([A-Za-z0-9_]+)\s*(?::(.+?))?\s*([<>])(?!=)\s*([+-]?)\s*([^<>]+?)\s*", re.DOTALL)
 _NUMBER = re.compile(r"\d{1,15}(?:\.\d{1,15})?|\.\d{1,15}", re.ASCII)
 _EXAMPLES = "'p95>10%', 'failures>0', 'wall>30s', 'memory>500MB' or 'duration:simulate>10%'"
-
-
-class ThresholdMetric(NamedTuple):
-    """What a condition may be about."""
-
-    unit: Literal["s", "bytes", "number", "points"]
-    by_task: bool
-
-
-METRICS = {
-    "wall": ThresholdMetric("s", False),  # wall time of a run
-    "worker": ThresholdMetric("s", False),  # worker time of a run
-    "duration": ThresholdMetric("s", True),  # duration of a typical task, outliers drawn in
-    "mean": ThresholdMetric("s", True),  # mean duration
-    "p95": ThresholdMetric("s", True),  # 95th percentile of durations
-    "memory": ThresholdMetric("bytes", True),  # peak memory
-    "cpu": ThresholdMetric("s", True),  # CPU time of a task on average; without a task also of the run
-    "read": ThresholdMetric("bytes", True),  # bytes read from storage
-    "write": ThresholdMetric("bytes", True),  # bytes written to storage
-    "failures": ThresholdMetric(
-        "number", False
-    ),  # tasks that failed for good and runs that did not complete, a run
-    "retries": ThresholdMetric("number", False),  # attempts that were retried, a run
-    "hits": ThresholdMetric("points", False),  # share of cache lookups that hit; % are points
-    "cost": ThresholdMetric("number", False),  # cost of a run
-}
-"""The metrics; those `by_task` take `:TASK`, and mean every task without it."""
 
 
 class Threshold(Struct, frozen=True, kw_only=True):
@@ -143,6 +116,18 @@ class _Seen(NamedTuple):
     """Whether what changed may be noise."""
 
 
+Finder = Callable[[Comparison, Threshold], Iterator[_Seen]]
+"""Gives the figures that a condition is held against."""
+
+
+class ThresholdMetric(NamedTuple):
+    """What a condition may be about."""
+
+    unit: Literal["s", "bytes", "number", "points"]
+    by_task: bool
+    seen: Finder
+
+
 def check(
     comparison: Comparison, thresholds: Sequence[Threshold], *, strict: bool = False
 ) -> list[ThresholdOutcome]:
@@ -156,7 +141,7 @@ def check(
 
 
 def _outcome(comparison: Comparison, threshold: Threshold, strict: bool) -> ThresholdOutcome:
-    seen = list(_SEEN[threshold.metric](comparison, threshold))
+    seen = list(METRICS[threshold.metric].seen(comparison, threshold))
     amounts = [(one, _amount(one.change, threshold)) for one in seen]
     known = [(one, amount) for one, amount in amounts if amount is not None]
     if not known:
@@ -223,28 +208,17 @@ def _label(change: DurationChange) -> str:
     return f"{change.name} ({of})" if of else change.name
 
 
-def _typical(comparison: Comparison, threshold: Threshold) -> Iterator[_Seen]:
-    for change in _named(comparison, threshold):
-        if change.typical is not None and change.before is not None and change.after is not None:
-            found = _scaled(change.before.p50_s, change.typical.ratio)
-            yield _Seen(f"a typical {_label(change)}", found, change.verdict not in {"slower", "faster"})
+def _durations(label: str, ratio: str, scale: str, is_noise: Callable[[DurationChange], bool]) -> Finder:
+    """A ratio of durations, as a change of the figure that is called `scale`."""
 
+    def seen(comparison: Comparison, threshold: Threshold) -> Iterator[_Seen]:
+        for change in _named(comparison, threshold):
+            interval: Interval | None = getattr(change, ratio)
+            if interval is not None and change.before is not None:
+                found = _scaled(getattr(change.before, scale), interval.ratio)
+                yield _Seen(f"{label} {_label(change)}", found, is_noise(change))
 
-def _mean(comparison: Comparison, threshold: Threshold) -> Iterator[_Seen]:
-    for change in _named(comparison, threshold):
-        if change.mean is not None and change.before is not None:
-            low, high = change.mean.low, change.mean.high
-            noise = low is None or high is None or low <= 1 <= high
-            yield _Seen(
-                f"the mean of {_label(change)}", _scaled(change.before.mean_s, change.mean.ratio), noise
-            )
-
-
-def _p95(comparison: Comparison, threshold: Threshold) -> Iterator[_Seen]:
-    for change in _named(comparison, threshold):
-        if change.p95 is not None and change.before is not None:
-            found = _scaled(change.before.p95_s, change.p95.ratio)
-            yield _Seen(f"p95 of {_label(change)}", found, not change.p95_stands_out)
+    return seen
 
 
 def _scaled(before: float, ratio: float) -> Change:
@@ -252,31 +226,29 @@ def _scaled(before: float, ratio: float) -> Change:
     return Change(before=before, after=before * ratio, difference=before * (ratio - 1), ratio=ratio)
 
 
-def _resource(field: str, label: str) -> Callable[[Comparison, Threshold], Iterator[_Seen]]:
+def _resource(label: str, field: str) -> Finder:
     def seen(comparison: Comparison, threshold: Threshold) -> Iterator[_Seen]:
         if threshold.task is not None:
             _check_name(comparison, threshold.task)
         for one in comparison.resources:
             if threshold.task is None or one.name == threshold.task:
                 change: Change = getattr(one, field)
-                yield _Seen(f"{label} of {one.name or 'the run'}", change, _is_noise(change))
+                yield _Seen(f"{label} of {one.name or 'the run'}", change, _is_noise(change.interval))
 
     return seen
 
 
-def _is_noise(change: Change) -> bool:
-    interval = change.interval
+def _is_noise(interval: Interval | None, *, unknown: bool = False) -> bool:
+    """Whether no change lies within an interval; `unknown` where there is none."""
     if interval is None or interval.low is None or interval.high is None:
-        return False
+        return unknown
     return interval.low <= 1 <= interval.high
 
 
-def _whole(
-    label: str, pick: Callable[[Comparison], Change]
-) -> Callable[[Comparison, Threshold], Iterator[_Seen]]:
+def _whole(label: str, pick: Callable[[Comparison], Change]) -> Finder:
     def seen(comparison: Comparison, _: Threshold) -> Iterator[_Seen]:
         change = pick(comparison)
-        yield _Seen(label, change, _is_noise(change))
+        yield _Seen(label, change, _is_noise(change.interval))
 
     return seen
 
@@ -287,27 +259,30 @@ def _failures(comparison: Comparison, _: Threshold) -> Iterator[_Seen]:
         (value or 0) + sum(run.status not in {"completed", "running"} for run in side.runs) / len(side.runs)
         for value, side in ((failed.before, comparison.before), (failed.after, comparison.after))
     ]
-    found = Change(
-        before=counts[0],
-        after=counts[1],
-        difference=counts[1] - counts[0],
-        ratio=counts[1] / counts[0] if counts[0] else None,
-    )
-    yield _Seen("failures", found, False)
+    yield _Seen("failures", Change.of(*counts), False)
 
 
-_SEEN: dict[str, Callable[[Comparison, Threshold], Iterator[_Seen]]] = {
-    "wall": _whole("wall time", lambda found: found.wall_s),
-    "worker": _whole("worker time", lambda found: found.worker_s),
-    "duration": _typical,
-    "mean": _mean,
-    "p95": _p95,
-    "memory": _resource("peak_rss_bytes", "peak memory"),
-    "cpu": _resource("cpu_s", "CPU time"),
-    "read": _resource("read_bytes", "bytes read"),
-    "write": _resource("write_bytes", "bytes written"),
-    "failures": _failures,
-    "retries": _whole("retries", lambda found: found.tasks["retried"]),
-    "hits": _whole("cache hit rate", lambda found: found.cache.hit_rate),
-    "cost": _whole("cost", lambda found: found.cost),
+METRICS = {
+    "wall": ThresholdMetric("s", False, _whole("wall time", lambda found: found.wall_s)),
+    "worker": ThresholdMetric("s", False, _whole("worker time", lambda found: found.worker_s)),
+    "duration": ThresholdMetric(
+        "s",
+        True,
+        _durations("a typical", "typical", "p50_s", lambda one: one.verdict not in {"slower", "faster"}),
+    ),
+    "mean": ThresholdMetric(
+        "s", True, _durations("the mean of", "mean", "mean_s", lambda one: _is_noise(one.mean, unknown=True))
+    ),
+    "p95": ThresholdMetric(
+        "s", True, _durations("p95 of", "p95", "p95_s", lambda one: not one.p95_stands_out)
+    ),
+    "memory": ThresholdMetric("bytes", True, _resource("peak memory", "peak_rss_bytes")),
+    "cpu": ThresholdMetric("s", True, _resource("CPU time", "cpu_s")),
+    "read": ThresholdMetric("bytes", True, _resource("bytes read", "read_bytes")),
+    "write": ThresholdMetric("bytes", True, _resource("bytes written", "write_bytes")),
+    "failures": ThresholdMetric("number", False, _failures),
+    "retries": ThresholdMetric("number", False, _whole("retries", lambda found: found.tasks["retried"])),
+    "hits": ThresholdMetric("points", False, _whole("cache hit rate", lambda found: found.cache.hit_rate)),
+    "cost": ThresholdMetric("number", False, _whole("cost", lambda found: found.cost)),
 }
+"""The metrics; those `by_task` take `:TASK`, and mean every task without it."""

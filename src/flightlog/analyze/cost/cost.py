@@ -111,27 +111,19 @@ def time_of(rates: CostRates, used: Used) -> Worked:
         rate = rate_of(rates, field)
         if rate is None:
             continue
-        amounts = {name: quantity(item, sizes[name]) for name in lifetimes}
-        if not lifetimes or None in amounts.values():
+        had = {name: quantity(item, sizes[name]) for name in lifetimes}
+        if not lifetimes or None in had.values():
             unknown[item] = _UNKNOWN[item] if lifetimes else "no time is known"
             continue
         quantities[item] = sum(
-            (Fraction(lived, HOUR_NS) * (amounts[name] or 0) for name, lived in lifetimes.items()),
+            (Fraction(lived, HOUR_NS) * (had[name] or 0) for name, lived in lifetimes.items()),
             Fraction(0),
         )
         exact[item] = quantities[item] * rate
     total = billionths(sum(exact.values(), Fraction(0)))
-    amounts_of = apportion(total, exact)
+    amounts = {item: money(part) for item, part in apportion(total, exact).items()}
     items = {
-        item: CostItem(
-            amount=money(amounts_of[item]) if item in exact else None,
-            currency=rates.currency,
-            provider=rates.provider,
-            rate=getattr(rates, field),
-            quantity=number(quantities[item]) if item in exact else None,
-            quantity_unit=unit,
-            reason=unknown.get(item),
-        )
+        item: _item(rates, field, unit, amounts.get(item), quantities.get(item), unknown.get(item))
         for item, (field, unit) in BY_THE_HOUR.items()
         if item in exact or item in unknown
     }
@@ -160,36 +152,40 @@ def worker_prices(rates: CostRates, used: Used) -> dict[str, Fraction] | None:
 
 def beside(rates: CostRates, used: Used) -> dict[str, CostItem]:
     """Storage, energy and egress, each where it has a rate."""
-    kwh = None if used.energy_j is None else Fraction(used.energy_j) / JOULES_IN_KWH
-    stored = None if used.artifact_bytes is None else Fraction(used.artifact_bytes, 10**9)
-    sent = None if used.sent_bytes is None else Fraction(used.sent_bytes, 10**9)
-    known = {"energy": kwh, "storage": stored, "egress": sent}
-    why = {
-        "energy": "no energy counter could be read",
-        "storage": "no artifact with a size was recorded",
-        "egress": "what the hosts sent was not measured",
+    measured = {
+        "energy": (used.energy_j, JOULES_IN_KWH, "no energy counter could be read"),
+        "storage": (used.artifact_bytes, 10**9, "no artifact with a size was recorded"),
+        "egress": (used.sent_bytes, 10**9, "what the hosts sent was not measured"),
     }
     found: dict[str, CostItem] = {}
     for item, (field, unit) in BESIDE.items():
-        rate, amount = rate_of(rates, field), known[item]
+        rate, (known, of_unit, why) = rate_of(rates, field), measured[item]
         if rate is None:
             continue
+        amount = None if known is None else Fraction(known) / of_unit
         spent = None if amount is None else money(billionths(amount * rate))
-        reason = why[item] if amount is None else None
+        reason = why if amount is None else None
         if item == "egress" and spent:
             # What hosts send each other is free mostly, and nobody tells it from what leaves the network.
             reason = f"at most {spent:.6g} {rates.currency}, for all that the hosts sent, to each other too"
             spent = None
-        found[item] = CostItem(
-            amount=spent,
-            currency=rates.currency,
-            provider=rates.provider,
-            rate=getattr(rates, field),
-            quantity=None if amount is None else number(amount),
-            quantity_unit=unit,
-            reason=reason,
-        )
+        found[item] = _item(rates, field, unit, spent, amount, reason)
     return found
+
+
+def _item(
+    rates: CostRates, field: str, unit: str, amount: float | None, used: Fraction | None, reason: str | None
+) -> CostItem:
+    """What so much of something costs, by the rate that is called `field`."""
+    return CostItem(
+        amount=amount,
+        currency=rates.currency,
+        provider=rates.provider,
+        rate=getattr(rates, field),
+        quantity=None if used is None else number(used),
+        quantity_unit=unit,
+        reason=reason,
+    )
 
 
 LOCAL = "local"
@@ -309,9 +305,7 @@ def _summed(
         workers_total=None if of_workers is None else money(of_workers),
         workers_s=None if worked is None or not worked.items else lived / 1e9,
         saved=saved,
-        source=rates.source if rates is not None else None,
-        instance=rates.instance if rates is not None else None,
-        prices_of=rates.prices_of if rates is not None else None,
+        **{name: getattr(rates, name, None) for name in ("source", "instance", "prices_of")},
     )
 
 
@@ -362,10 +356,10 @@ def split_cost(
     Where several attempts held a worker at once, useful counts before unfinished, that before retried, and
     failed last.
     """
-    exact = dict.fromkeys(("useful", "retried", "failed", "unfinished", "idle", "starting"), Fraction(0))
     priced = [(life, prices[name] / HOUR_NS) for name, life in lives.items() if name in prices]
     if not priced:
         return None
+    exact = dict.fromkeys(("useful", "retried", "failed", "unfinished", "idle", "starting"), Fraction(0))
     for life, price in priced:
         exact["useful"] += (life.run + life.transfer) * price
         exact["retried"] += life.retried * price

@@ -39,6 +39,7 @@ from flightlog.analyze.devices.track import (
     Repetition,
     Track,
 )
+from flightlog.analyze.tallies import grouped
 from flightlog.core.errors import UsageError
 from flightlog.core.stats import rising_chance, theil_sen
 from flightlog.core.units import format_bytes, format_duration, format_percent
@@ -423,11 +424,8 @@ def _hidden(session: SessionUse) -> str | None:
 
 def _stragglers(report: DeviceReport) -> list[str]:
     """One line a rank and kind: the phase in which it shows most, and how many others there are."""
-    worst: dict[tuple[int, str], list[Straggler]] = {}
-    for one in report.stragglers:
-        worst.setdefault((one.rank, one.kind), []).append(one)
     lines = []
-    for found in worst.values():
+    for found in grouped(((one.rank, one.kind), one) for one in report.stragglers).values():
         one = max(found, key=lambda one: one.value - one.median)
         more = f" (and {len(found) - 1} more phase{'s' * (len(found) > 2)})" if len(found) > 1 else ""
         much = format_bytes if one.kind == "memory" else format_duration
@@ -537,12 +535,9 @@ def fragmentation(track: Track) -> Fragmentation | None:
 
 def hidden_gaps(tracks: Sequence[Track]) -> list[HiddenGap | None]:
     """The gap of each track; tracks of one host and one device by its UUID are taken together."""
-    devices: dict[Hashable, list[int]] = {}
-    for number, track in enumerate(tracks):
-        key = (track.first.host, track.uuid) if track.uuid else number
-        devices.setdefault(key, []).append(number)
+    keys: list[Hashable] = [(one.first.host, one.uuid) if one.uuid else n for n, one in enumerate(tracks)]
     found: list[HiddenGap | None] = [None] * len(tracks)
-    for numbers in devices.values():
+    for numbers in grouped((key, number) for number, key in enumerate(keys)).values():
         together = [tracks[number] for number in numbers]
         for number, gaps in zip(numbers, _gaps(together), strict=True):
             track, basis = tracks[number], _basis(tracks[number])

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
+from flightlog.analyze.tallies import grouped
 from flightlog.core.errors import FlightlogError
 from flightlog.core.stats import Distribution
 from flightlog.core.text import first_line
@@ -30,7 +31,7 @@ from flightlog.store.run import Run
 from flightlog.store.runs_folder import fetch_documents
 
 if TYPE_CHECKING:
-    from flightlog.store.headline import Headline, NameHeadline
+    from flightlog.store.headline import Headline
     from flightlog.store.tables.run_tables import RunTables
 
 RUNS = 50
@@ -493,11 +494,8 @@ class EarlierRuns(Mapping[str, Distribution]):
 
 def pooled(headlines: Iterable[Headline]) -> dict[str, Distribution]:
     """The durations of each task name over several runs, as `EarlierRuns` has them."""
-    by_name: dict[str, list[NameHeadline]] = {}
-    for one in headlines:
-        for name, task in one.tasks.by_name.items():
-            if task.completed:
-                by_name.setdefault(name, []).append(task)
+    named = (pair for one in headlines for pair in one.tasks.by_name.items())
+    by_name = grouped((name, task) for name, task in named if task.completed)
     found = {}
     for name, tasks in by_name.items():
         p50, p95, most = (

@@ -10,6 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -405,13 +406,14 @@ class Streams:
             for stream, files in find_parts(self._run).items()
             if self._only is None or stream in self._only
         }
+        stats = _stats(parts)
         signature = None
         if over:
-            signature = _signature(parts)
+            signature = frozenset((str(one.path), st.st_size, st.st_mtime_ns) for one, st in stats.items())
             if signature == self._read_to_end:
                 return False
-        self._whole = 0
-        for stream, files in parts.items():
+        self._whole = sum(stat.st_size for part, stat in stats.items() if part.kind != "tail")
+        for stream in parts:
             following = self._following.get(stream)
             if following is None:
                 following = self._following[stream] = Following(self._run, stream)
@@ -420,7 +422,6 @@ class Streams:
             if over:
                 self._done.add(stream)
             self._under_way[stream] = following.new_and_pauses(last=last)
-            self._whole += sum(_size(part.path) for part in files if part.kind != "tail")
         self._read_to_end = signature
         return bool(self._under_way)
 
@@ -440,23 +441,13 @@ def _reached(
     }
 
 
-def _signature(parts: dict[str, list[Part]]) -> Signature:
-    found: set[tuple[str, int, int]] = set()
-    for files in parts.values():
-        for part in files:
-            try:
-                stat = part.path.stat()
-            except OSError:
-                continue
-            found.add((str(part.path), stat.st_size, stat.st_mtime_ns))
-    return frozenset(found)
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
+def _stats(parts: dict[str, list[Part]]) -> dict[Part, os.stat_result]:
+    """What the file system says of the files that are there."""
+    found = {}
+    for part in (part for files in parts.values() for part in files):
+        with suppress(OSError):
+            found[part] = part.path.stat()
+    return found
 
 
 EVERY_S = 1.0
@@ -596,7 +587,5 @@ class FollowedRuns:
 def _lower_priority() -> None:
     """On Linux a thread has a priority of its own; elsewhere that of the process is left alone."""
     if hasattr(os, "setpriority") and os.uname().sysname == "Linux":
-        try:
+        with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
-        except OSError:
-            return

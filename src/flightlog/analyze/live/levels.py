@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Literal
 
+from flightlog.analyze.tallies import grouped
 from flightlog.core.time import SECOND
 
 WIDTH = SECOND // 5
@@ -133,10 +134,11 @@ class Sampled:
         """Seconds after `since` and values; null in the middle of a gap."""
         first, last = since // SECOND, max(since, until) // SECOND
         step = -(-(last - first + 1) // POINTS)
-        groups: dict[int, list[tuple[float, int, float]]] = {}
-        for second, found in self._seconds.items():
-            if first <= second <= last:
-                groups.setdefault((second - first) // step, []).append(found)
+        groups = grouped(
+            ((second - first) // step, found)
+            for second, found in self._seconds.items()
+            if first <= second <= last
+        )
         at: list[float] = []
         value: list[float | None] = []
         for group in sorted(groups):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from flightlog.analyze.charts.layout import pack
 from flightlog.analyze.charts.results import Bars, Timeline, TimelineMark, TimelineRow
@@ -206,75 +206,49 @@ class LiveFailures:
 
     def results(self, tasks: LiveTasks) -> list[Failed]:
         """The newest first; `tasks` knows which were retried, and the arguments of attempts."""
-        told = {
-            (event.task_id, event.attempt or 1): event
-            for event in reversed(self._told.items())
-            if event.task_id
-        }
-        found: list[tuple[str, Failed]] = []
-        causes: set[str] = set()
-        taken: set[tuple[str | None, int]] = set()
-        for task in self._tasks.items():
-            same = (task.task_id, task.attempt)
-            taken.add(same)
-            causes.add(cause_of(task.fingerprint, task.error_type, task.error_message))
-            found.append(
-                (task.timestamp, _of_task(task, told.get(same), tasks.find(task.task_id, task.attempt)))
-            )
+        told = {(event.task_id, event.attempt or 1): event for event in reversed(self._told.items())}
+        failed = {(task.task_id, task.attempt): task for task in reversed(self._tasks.items())}
+        causes = {cause_of(one.fingerprint, one.error_type, one.error_message) for one in failed.values()}
+        found = [_of_task(task, told.get(same), tasks.find(*same)) for same, task in reversed(failed.items())]
         for event in self._told.items():
-            if event.task_id is not None and (event.task_id, event.attempt or 1) in taken:
-                continue
-            if (
-                event.scope == "run"
-                and cause_of(event.fingerprint, event.error_type, event.message) in causes
-            ):
-                continue  # the error of a task that ended the run, too
-            found.append((event.timestamp, _of_failure(event, tasks)))
-        found.sort(key=lambda one: one[0], reverse=True)
-        return [failed for _, failed in found[:LISTED]]
+            cause = cause_of(event.fingerprint, event.error_type, event.message)
+            in_task = (event.task_id, event.attempt or 1) in failed
+            if not in_task and (event.scope != "run" or cause not in causes):  # which a task's may be, too
+                found.append(_of_failure(event, tasks))
+        return sorted(found, key=lambda one: one.at, reverse=True)[:LISTED]
+
+
+def _failed(event: TaskFailed | Failure, told: Failure | None, known: Attempt | None, **about: Any) -> Failed:
+    """A failure, with the traceback that `told` has of it, and its attempt, where that is known."""
+    message = event.message if isinstance(event, Failure) else event.error_message
+    return Failed(
+        at=event.timestamp,
+        attempt=event.attempt or 1,
+        worker=_short(event.worker),
+        error_type=_short(event.error_type),
+        message=cut(message or "", _MESSAGE),
+        traceback=None if told is None else cut_end(told.traceback or told.output_tail, TRACEBACK),
+        retried=known is not None and known.retried,
+        fingerprint=_short(event.fingerprint),
+        **about,
+    )
 
 
 def _of_task(task: TaskFailed, told: Failure | None, known: Attempt | None) -> Failed:
-    return Failed(
-        at=task.timestamp,
-        task=cut(task.task, NAME),
-        task_id=cut(task.task_id, NAME),
-        attempt=task.attempt,
-        args=args_text(task.args),
-        worker=task.worker if task.worker is None else cut(task.worker, NAME),
-        error_type=_short(task.error_type),
-        message=cut(task.error_message or "", _MESSAGE),
-        traceback=None if told is None else _text_of(told),
-        retried=known is not None and known.retried,
-        fingerprint=_short(task.fingerprint),
-    )
+    named, task_id = cut(task.task, NAME), cut(task.task_id, NAME)
+    return _failed(task, told, known, task=named, task_id=task_id, args=args_text(task.args))
 
 
 def _of_failure(event: Failure, tasks: LiveTasks) -> Failed:
-    attempt = event.attempt or 1
-    known = tasks.find(event.task_id or "", attempt)
-    retried = known is not None and known.retried
-    return Failed(
-        at=event.timestamp,
-        task=cut(event.task, NAME) if event.task else {"run": "the run"}.get(event.scope, f"a {event.scope}"),
-        task_id=_short(event.task_id),
-        attempt=attempt,
-        args=args_text(tasks.args_of(known)) if known is not None and retried else "",
-        worker=_short(event.worker),
-        error_type=_short(event.error_type),
-        message=cut(event.message or "", _MESSAGE),
-        traceback=_text_of(event),
-        retried=retried,
-        fingerprint=_short(event.fingerprint),
-    )
+    known = tasks.find(event.task_id or "", event.attempt or 1)
+    args = args_text(tasks.args_of(known)) if known is not None and known.retried else ""
+    of_scope = "the run" if event.scope == "run" else f"a {event.scope}"
+    named = cut(event.task, NAME) if event.task else of_scope
+    return _failed(event, event, known, task=named, task_id=_short(event.task_id), args=args)
 
 
 def _short(text: str | None) -> str | None:
     return None if text is None else cut(text, LINE)
-
-
-def _text_of(event: Failure) -> str | None:
-    return cut_end(event.traceback or event.output_tail, TRACEBACK)
 
 
 LANES = 60

@@ -111,14 +111,19 @@ class WorkerNow(Struct, frozen=True, kw_only=True):
     """How many tasks it executes at once; `task` is the one that runs longest."""
 
 
-class Doing(Struct, frozen=True, kw_only=True):
-    """A task that runs."""
+class AttemptNow(Struct, frozen=True, kw_only=True):
+    """What is shown of any attempt."""
 
     task: str
     task_id: str
     attempt: int
     args: str
     worker: str | None
+
+
+class Doing(AttemptNow, frozen=True, kw_only=True):
+    """A task that runs."""
+
     since: str
     elapsed_s: float | None
     usual_s: float | None
@@ -127,14 +132,9 @@ class Doing(Struct, frozen=True, kw_only=True):
     """By the rule of `flightlog report`; null where fewer than five have ended."""
 
 
-class EndedTask(Struct, frozen=True, kw_only=True):
+class EndedTask(AttemptNow, frozen=True, kw_only=True):
     """A task that ended, among the slowest or the last."""
 
-    task: str
-    task_id: str
-    attempt: int
-    args: str
-    worker: str | None
     state: str
     at: str
     duration_s: float | None

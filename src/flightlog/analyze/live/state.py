@@ -29,6 +29,7 @@ from flightlog.analyze.predict.eta import NAMES as NAMES_ESTIMATED
 from flightlog.analyze.predict.eta import Eta, KnownDurations, from_earlier, remaining
 from flightlog.analyze.report.metrics import LARGEST
 from flightlog.analyze.report.tasks import ENOUGH, FAR
+from flightlog.analyze.tallies import grouped
 from flightlog.core.text import cut
 from flightlog.core.time import SECOND, moment
 from flightlog.events import (
@@ -79,12 +80,8 @@ class LiveTotals:
 
     def __init__(self, run: Path, history: Mapping[str, Distribution] | None = None) -> None:
         self.workers, self.failures, self.log = LiveWorkers(), LiveFailures(), LiveLog()
-        self.machines, self.spans, self.metrics, self.cost = (
-            LiveMachines(),
-            LiveSpans(),
-            LiveMetrics(),
-            LiveCost(run),
-        )
+        self.machines, self.spans, self.metrics = LiveMachines(), LiveSpans(), LiveMetrics()
+        self.cost = LiveCost(run)
         self.tasks = LiveTasks(self.workers.started, self.workers.ended, self._trouble)
         self.lookups = {"hit": 0, "miss": 0, "bypass": 0}
         self._history = history or {}
@@ -166,10 +163,11 @@ class LiveTotals:
             found = found or (None if earlier is None else from_earlier(earlier))
             if found is not None:
                 known[one.name] = found
-        since: dict[str, list[float]] = {}
-        for attempt in self.tasks.running.values():
-            if (began := attempt.since) is not None:
-                since.setdefault(attempt.tally.name, []).append(max(0, until - began) / SECOND)
+        since = grouped(
+            (attempt.tally.name, max(0, until - attempt.since) / SECOND)
+            for attempt in self.tasks.running.values()
+            if attempt.since is not None
+        )
         at_once = self._at_once(until) or len(self.tasks.running)
         return remaining(left, known, since, at_once, at_least=len(known) < len(left))
 
@@ -194,7 +192,7 @@ class LiveTotals:
         elapsed = None if began is None or until is None else max(0, until - began) / SECOND
         usual, stuck = usual_of(one.tally.durations, elapsed)
         if usual is None and (earlier := self._history.get(one.last.task)) is not None:
-            usual, stuck = _by_history(earlier, elapsed)
+            usual, stuck = _usual(earlier.count, earlier.p95, earlier.max, elapsed)
         return Doing(**self._about(one), since=one.at, elapsed_s=elapsed, usual_s=usual, stuck=stuck)
 
     def _about(self, one: Attempt) -> dict[str, Any]:
@@ -259,10 +257,13 @@ def _takes(kind: type[E], *takers: Callable[[E], None]) -> Callable[[AnyEvent], 
     return take
 
 
-def _by_history(earlier: Distribution, elapsed_s: float | None) -> tuple[float | None, bool | None]:
-    if elapsed_s is None or earlier.count < ENOUGH or earlier.p95 is None or earlier.max is None:
+def _usual(
+    count: int, p95: float | None, most: float | None, elapsed_s: float | None
+) -> tuple[float | None, bool | None]:
+    """p95, and whether this duration is far beyond it; null where fewer than five have ended."""
+    if elapsed_s is None or count < ENOUGH or p95 is None or most is None:
         return None, None
-    return earlier.p95, elapsed_s > max(FAR * earlier.p95, earlier.max)
+    return p95, elapsed_s > max(FAR * p95, most)
 
 
 class LiveCost:
@@ -305,9 +306,7 @@ class LiveCost:
             return self._final
         self._final = None
         used = Used(ended=over, provider=provider, told=self._told)
-        if (
-            self._tally.rates is not None
-        ):  # else nothing is paid by the hour, and thousands of workers take time
+        if self._tally.rates is not None:  # else nothing is paid by the hour, and many workers take time
             used = self._used(workers, used, started, until)
         return self._tally.summary(used)
 
@@ -426,13 +425,9 @@ class LiveSpans:
 
 
 def usual_of(durations: DurationSketch, elapsed_s: float | None) -> tuple[float | None, bool | None]:
-    """p95, and whether this duration is far beyond it; null where fewer than five have
-    ended.
-    """
+    """As `_usual`, of durations in this run."""
     p95 = durations.quantile(0.95) if durations.count >= ENOUGH else None
-    if p95 is None or elapsed_s is None:
-        return None, None
-    return p95, elapsed_s > max(FAR * p95, durations.max)
+    return _usual(durations.count, p95, durations.max, elapsed_s)
 
 
 SERIES = 500
@@ -457,13 +452,10 @@ class LiveMetrics:
         if known is None:
             if len(self._last) >= SERIES:
                 return
-            self._last[name] = (when, event, 1)
             if len(self._points) < METRICS_LISTED:
                 self._points[name] = LivePoints()
-        elif when > known[0]:
-            self._last[name] = (when, event, known[2] + 1)
-        else:
-            self._last[name] = (known[0], known[1], known[2] + 1)
+        newest = (when, event) if known is None or when > known[0] else known[:2]
+        self._last[name] = (*newest, 1 if known is None else known[2] + 1)
         if (points := self._points.get(name)) is not None:
             points.add(event.timestamp, event.step, event.value)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
 
 from flightlog.analyze.charts.results import Chart, ChartSeries
 from flightlog.analyze.live.levels import Level, Sampled
 from flightlog.analyze.live.results import NAME, DeviceNow, HostNow, WorkerNow
 from flightlog.analyze.live.tasks import Attempt
+from flightlog.analyze.tallies import grouped
 from flightlog.core.intervals import peak
 from flightlog.core.text import cut
 from flightlog.core.time import SECOND, moment
@@ -130,10 +131,7 @@ class LiveWorkers:
         self, running: Iterable[Attempt], ended: Sequence[Attempt], until: int | None, *, over: bool
     ) -> list[WorkerNow]:
         """Busy workers first, then by name; `ended` are the last attempts that did."""
-        doing: dict[str, list[Attempt]] = {}
-        for one in running:
-            if one.worker is not None:
-                doing.setdefault(one.worker, []).append(one)
+        doing = grouped((one.worker, one) for one in running if one.worker is not None)
         for name, several in doing.items():
             if len(several) > 1:
                 doing[name] = _at_once(several, [one.ran for one in ended if one.worker == name])
@@ -191,24 +189,35 @@ PLACES = 500
 so."""
 LISTED_MACHINES = 64
 DRAWN = 16
+Key = tuple[object, ...]
 Window = tuple[str, int, int]
 """When it begins, as a timestamp and in nanoseconds, and when it ends."""
 
 
 class _Place:
-    """A host or a device, with its latest sample."""
+    """A host or a device, with its latest sample, and what that says: memory in use and memory there is, in
+    bytes, and how busy it is, in percent.
+    """
 
-    def __init__(self, label: str, host: str | None, scope: str = "node") -> None:
+    def __init__(self, label: str, host: str | None, scope: str) -> None:
         self.label, self.host, self.scope = label, host, scope
         self.latest: ResourceSample | DeviceMemory | None = None
-        self.cpu, self.memory = Sampled("mean"), Sampled("most")
+        self.said: tuple[int | None, int | None, float | None] = (None, None, None)
+        self.load, self.memory = Sampled("mean"), Sampled("most")
 
-    def add(self, event: ResourceSample | DeviceMemory, used: int | None, cpu: float | None = None) -> None:
+    def add(
+        self, event: ResourceSample | DeviceMemory, used: int | None, total: int | None, percent: float | None
+    ) -> None:
         at = moment(event.timestamp)
-        self.cpu.add(at, cpu)
+        self.load.add(at, percent)
         self.memory.add(at, used)
         if self.latest is None or _when(event) > _when(self.latest):
-            self.latest = event
+            self.latest, self.said = event, (used, total, percent)
+
+    def seen_s(self, until: int | None) -> float | None:
+        """How long ago it was sampled last."""
+        at = None if self.latest is None else moment(self.latest.timestamp)
+        return None if at is None or until is None else max(0, until - at) / SECOND
 
 
 class LiveMachines:
@@ -216,119 +225,106 @@ class LiveMachines:
 
     def __init__(self) -> None:
         self.left_out = False
-        self._hosts: dict[tuple[object, ...], _Place] = {}
-        self._gpus: dict[tuple[object, ...], _Place] = {}
-        self._ranks: dict[tuple[object, ...], _Place] = {}
+        self._places: dict[str, dict[Key, _Place]] = {"node": {}, "device": {}, "allocator": {}}
+        """Hosts, GPUs, and what ranks tracked themselves."""
 
     def set_limit(self, limit: int) -> None:
         """Set a moment near now: what claims to be later does not push the past out of the charts."""
-        for place in (*self._hosts.values(), *self._devices()):
-            place.cpu.limit = place.memory.limit = limit
+        for place in (*self._hosts(), *self._devices()):
+            place.load.limit = place.memory.limit = limit
 
     def add(self, event: ResourceSample) -> None:
         """A sample; those of workers and tasks are passed over."""
         if event.scope == "node":
             name = event.host or "unknown"
-            place = self._of(self._hosts, (name,), name, name)
-            if place is not None:
-                place.add(event, event.memory_used_bytes, event.cpu_percent)
+            use = (event.memory_used_bytes, event.memory_total_bytes, event.cpu_percent)
+            self._take("node", (name,), name, event, *use)
         elif event.scope == "gpu":
             key = (event.host, event.gpu_index, event.gpu_uuid, event.gpu_mig)
-            label = (
-                f"GPU {event.gpu_index}"
-                if event.gpu_index is not None
-                else cut(event.gpu_uuid or "GPU", NAME)
-            )
-            label += " (MIG)" if event.gpu_mig else ""
-            place = self._of(self._gpus, key, label, event.host, "device")
-            if place is not None:
-                place.add(event, event.gpu_memory_used_bytes)
+            index, uuid = event.gpu_index, cut(event.gpu_uuid or "GPU", NAME)
+            label = f"{uuid if index is None else f'GPU {index}'}{' (MIG)' * bool(event.gpu_mig)}"
+            use = (event.gpu_memory_used_bytes, event.gpu_memory_total_bytes, event.gpu_percent)
+            self._take("device", key, label, event, *use)
 
     def tracked(self, event: DeviceMemory) -> None:
         """What a process counted of a device's memory."""
         key = (event.host, event.rank, event.pid, event.device_id)
         label = f"rank {event.rank}, device {event.device_id}"
-        place = self._of(self._ranks, key, label, event.host, "allocator")
-        if place is not None:
-            place.add(event, event.allocator_allocated_bytes)
+        use = (event.allocator_allocated_bytes, event.device_total_bytes, None)
+        self._take("allocator", key, label, event, *use)
 
-    def _of(
-        self,
-        known: dict[tuple[object, ...], _Place],
-        key: tuple[object, ...],
-        label: str,
-        host: str | None,
-        scope: str = "node",
-    ) -> _Place | None:
-        found = known.get(key)
-        if found is None:
+    def _take(
+        self, scope: str, key: Key, label: str, event: ResourceSample | DeviceMemory, *use: Any
+    ) -> None:
+        known = self._places[scope]
+        place = known.get(key)
+        if place is None:
             if len(known) >= PLACES:
                 self.left_out = True
-                return None
-            found = known[key] = _Place(label, host, scope)
-        return found
+                return
+            place = known[key] = _Place(label, event.host, scope)
+        place.add(event, *use)
 
     def samples(self) -> list[ResourceSample]:
         """The latest of each host and of each GPU."""
-        places = (*self._hosts.values(), *self._gpus.values())
+        places = (*self._places["node"].values(), *self._places["device"].values())
         return [place.latest for place in places if isinstance(place.latest, ResourceSample)]
 
     def hosts(self, until: int | None) -> list[HostNow]:
         """In order of their names."""
-        found = [(place.label, last) for place in self._nodes() if (last := place.latest) is not None]
         return [
             HostNow(
-                host=cut(name, NAME),
-                cpu_percent=last.cpu_percent,
-                memory_used_bytes=last.memory_used_bytes,
-                memory_total_bytes=last.memory_total_bytes,
-                seen_s=_ago(last.timestamp, until),
+                host=cut(place.label, NAME),
+                cpu_percent=place.said[2],
+                memory_used_bytes=place.said[0],
+                memory_total_bytes=place.said[1],
+                seen_s=place.seen_s(until),
             )
-            for name, last in found[:LISTED_MACHINES]
-            if isinstance(last, ResourceSample)
+            for place in self._hosts()[:LISTED_MACHINES]
         ]
 
     def devices(self, until: int | None) -> list[DeviceNow]:
         """GPUs first, then what ranks tracked themselves."""
-        found: list[DeviceNow] = []
-        for place in list(self._devices())[:LISTED_MACHINES]:
-            used, total, percent = _device_use(place.latest)
-            found.append(
-                DeviceNow(
-                    label=cut(place.label, NAME),
-                    host=None if place.host is None else cut(place.host, NAME),
-                    scope=place.scope,
-                    memory_used_bytes=used,
-                    memory_total_bytes=total,
-                    percent=percent,
-                    seen_s=None if place.latest is None else _ago(place.latest.timestamp, until),
-                )
+        return [
+            DeviceNow(
+                label=cut(place.label, NAME),
+                host=None if place.host is None else cut(place.host, NAME),
+                scope=place.scope,
+                memory_used_bytes=place.said[0],
+                memory_total_bytes=place.said[1],
+                percent=place.said[2],
+                seen_s=place.seen_s(until),
             )
-        return found
+            for place in self._devices()[:LISTED_MACHINES]
+        ]
 
-    def _nodes(self) -> list[_Place]:
-        return sorted(self._hosts.values(), key=lambda place: place.label)
+    def _hosts(self) -> list[_Place]:
+        return sorted(self._places["node"].values(), key=lambda place: place.label)
 
-    def _devices(self) -> Iterator[_Place]:
-        for known in (self._gpus, self._ranks):
-            yield from sorted(known.values(), key=lambda one: (one.host or "", len(one.label), one.label))
+    def _devices(self, *scopes: str) -> list[_Place]:
+        return [
+            place
+            for scope in scopes or ("device", "allocator")
+            for place in sorted(
+                self._places[scope].values(), key=lambda one: (one.host or "", len(one.label), one.label)
+            )
+        ]
 
     def cpu(self, window: Window) -> Chart | None:
         """Of each host, in percent."""
-        return self._chart("percent", [(host.label, host.cpu, None) for host in self._nodes()], window)
+        return self._chart("percent", [(host.label, host.load, None) for host in self._hosts()], window)
 
     def memory(self, window: Window) -> Chart | None:
         """Of each host, in bytes."""
-        lines = [(host.label, host.memory, _memory_of(host.latest)) for host in self._nodes()]
+        lines = [(host.label, host.memory, host.said[1]) for host in self._hosts()]
         return self._chart("bytes", lines, window)
 
     def device_memory(self, window: Window) -> Chart | None:
         """By rank where ranks tracked it, else by device; in bytes."""
-        ranks = [one for one in self._devices() if one.scope == "allocator"]
-        shown = ranks or list(self._devices())
+        shown = self._devices("allocator") or self._devices("device")
         hosts = {one.host for one in shown}
         lines = [
-            (one.label if len(hosts) < 2 else f"{one.host}: {one.label}", one.memory, _memory_of(one.latest))
+            (one.label if len(hosts) < 2 else f"{one.host}: {one.label}", one.memory, one.said[1])
             for one in shown
         ]
         return self._chart("bytes", lines, window)
@@ -350,26 +346,5 @@ class LiveMachines:
         )
 
 
-def _memory_of(sample: ResourceSample | DeviceMemory | None) -> int | None:
-    """The memory that there is where a sample was taken."""
-    if isinstance(sample, ResourceSample) and sample.scope == "node":
-        return sample.memory_total_bytes
-    return _device_use(sample)[1]
-
-
-def _device_use(sample: ResourceSample | DeviceMemory | None) -> tuple[int | None, int | None, float | None]:
-    """Memory in use and memory there is, in bytes, and how busy the device is, in percent."""
-    if isinstance(sample, DeviceMemory):
-        return sample.allocator_allocated_bytes, sample.device_total_bytes, None
-    if sample is None:
-        return None, None, None
-    return sample.gpu_memory_used_bytes, sample.gpu_memory_total_bytes, sample.gpu_percent
-
-
 def _when(event: ResourceSample | DeviceMemory) -> tuple[str, str, int]:
     return event.timestamp, event.writer, event.seq
-
-
-def _ago(timestamp: str, until: int | None) -> float | None:
-    at = moment(timestamp)
-    return None if at is None or until is None else max(0, until - at) / SECOND

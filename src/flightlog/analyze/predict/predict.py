@@ -57,6 +57,7 @@ from flightlog.analyze.predict.training import (
     train_quantity,
     weighted_quantile,
 )
+from flightlog.analyze.tallies import grouped
 from flightlog.core.errors import MissingExtra, UsageError
 from flightlog.core.plugins import did_you_mean
 from flightlog.core.text import base_name
@@ -623,9 +624,7 @@ def _scores(examples: Examples, runs: int, tested: int, fit: Fit | None) -> Quan
                     outcomes.append(
                         PredictionOutcome(example.name, of.method, logs, of.plain, example.log, example.above)
                     )
-    by_name: dict[str, list[PredictionOutcome]] = {}
-    for outcome in outcomes:
-        by_name.setdefault(outcome.name, []).append(outcome)
+    by_name = grouped((outcome.name, outcome) for outcome in outcomes)
     named = {name: made for name, each in sorted(by_name.items()) if (made := score(each)) is not None}
     return QuantityScores(
         quantity=examples.quantity,

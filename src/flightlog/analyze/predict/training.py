@@ -44,6 +44,7 @@ from flightlog.analyze.predict.features import (
     row,
     words,
 )
+from flightlog.analyze.tallies import grouped
 from flightlog.core.errors import FlightlogError, MissingExtra
 
 LEAF = -1
@@ -291,9 +292,7 @@ def drift(off: Sequence[tuple[int, float]]) -> float:
     """The slope of (run, how far off) a run: 0 unless `LINE_RUNS` runs and `LINE_T` standard errors speak for
     one.
     """
-    by_run: dict[int, list[float]] = {}
-    for run, each in off:
-        by_run.setdefault(run, []).append(each)
+    by_run = grouped(off)
     if len(by_run) < LINE_RUNS:
         return 0.0
     points = [(float(run), median(values)) for run, values in by_run.items()]
@@ -602,11 +601,11 @@ def _between_runs(model: QuantityModel, newer: Sequence[Example]) -> float | Non
     """How far the runs' means lie apart, once the tasks' own predictions are taken off; None of fewer than
     three runs.
     """
-    off: dict[int, list[float]] = {}
-    for example in newer:
-        logs = model.logs(example)
-        if logs is not None and not example.above:
-            off.setdefault(example.run, []).append(example.log - logs.mid)
+    off = grouped(
+        (example.run, example.log - logs.mid)
+        for example in newer
+        if not example.above and (logs := model.logs(example)) is not None
+    )
     runs = [each for each in off.values() if len(each) >= 3]
     if len(runs) < 3:
         return None
@@ -616,10 +615,7 @@ def _between_runs(model: QuantityModel, newer: Sequence[Example]) -> float | Non
 
 
 def _by_name(items: Iterable[T]) -> dict[str, list[T]]:
-    found: dict[str, list[T]] = {}
-    for item in items:
-        found.setdefault(item.name, []).append(item)
-    return found
+    return grouped((item.name, item) for item in items)
 
 
 WORSE, SURE = 0.05, 3.0

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import msgspec
 from msgspec import Struct, structs
 
+from flightlog.analyze.tallies import grouped
 from flightlog.core.time import seconds, timestamp_of
 from flightlog.events.base import Json
 
@@ -249,9 +250,7 @@ def critical_spans(tables: RunTables, window: tuple[int | None, int | None]) -> 
         return None
     began, stopped, names, ids, parents = rows
     place = {one: n for n, one in enumerate(ids)}
-    inside: dict[int | None, list[int]] = {}
-    for n, parent in enumerate(parents):
-        inside.setdefault(None if parent is None else place[parent], []).append(n)
+    inside = grouped((None if parent is None else place[parent], n) for n, parent in enumerate(parents))
     stretches = _follow((start, until), began, stopped, inside)
     steps = [
         ChainStep("program", OUTSIDE, one.since, one.until, None)
@@ -454,7 +453,7 @@ class Chain(Graph):
             numbers.append(node)
             node = previous[node]
         del previous
-        rows = self._tables.execute(
+        yield from self._tables.rows(
             """
             SELECT bound.n, names.task, bound.began, bound.stopped, bound.moment, bound.how, bound.launched,
                 bound.base_stopped
@@ -463,14 +462,12 @@ class Chain(Graph):
             """,
             [numbers],
         )
-        while batch := rows.fetchmany(10_000):
-            yield from batch
 
     def replayed(self) -> Replay:
         """The same attempts, to be asked what shortening would give; fetches ten numbers of each, and holds
         them.
         """
-        columns = self._tables.execute(
+        [columns] = self._tables.execute(
             """
             SELECT list(began ORDER BY n), list(stopped ORDER BY n), list(moment ORDER BY n),
                 list(name ORDER BY n),
@@ -479,12 +476,9 @@ class Chain(Graph):
                 list(base_stopped ORDER BY n)
             FROM bound
             """
-        ).fetchone()
-        assert columns is not None
-        needs: dict[int, list[int]] = {}
-        for node, other in self._tables.execute("SELECT n, other FROM needs ORDER BY ALL").fetchall():
-            needs.setdefault(node, []).append(other)
-        names = [name for (name,) in self._tables.execute("SELECT task FROM names ORDER BY id").fetchall()]
+        ).fetchall()
+        needs: dict[int, list[int]] = grouped(self._tables.rows("SELECT n, other FROM needs ORDER BY ALL"))
+        names = [name for (name,) in self._tables.rows("SELECT task FROM names ORDER BY id")]
         return Replay(columns, needs, names)
 
     def about(self, nodes: list[int]) -> list[tuple[int, str, str | None, str | None]]:
@@ -712,7 +706,7 @@ class SequentialChain(Graph):
         while node is not None:
             numbers.append(node)
             node = leaps[node] if node in leaps else node - 1
-        rows = self._tables.execute(
+        yield from self._tables.rows(
             """
             SELECT n, attempt_intervals.task, began, stopped,
                 CASE WHEN leaps.n IS NULL THEN sequential_attempts.reached ELSE leaps.moment END,
@@ -724,8 +718,6 @@ class SequentialChain(Graph):
             """,
             [numbers],
         )
-        while batch := rows.fetchmany(10_000):
-            yield from batch
 
     def about(self, nodes: list[int]) -> list[tuple[int, str, str | None, str | None]]:
         """Number, task id, worker and arguments of a few attempts."""

@@ -30,7 +30,7 @@ from flightlog.analyze.report.tasks import (
 from flightlog.analyze.report.time_shares import Measured, Shares, measure, shares_of
 from flightlog.analyze.report.verdict import ReportVerdict, verdict_of
 from flightlog.analyze.report.workers import JobSummary, job_summary
-from flightlog.analyze.tallies import tallied
+from flightlog.analyze.tallies import grouped, tallied
 from flightlog.core.stats import Distribution
 from flightlog.events import CostRates
 from flightlog.store import layout
@@ -200,9 +200,8 @@ def report_schema() -> dict[str, Any]:
 
 
 def _details(tables: RunTables, summary: Summary) -> Details:
-    slowest: dict[str, list[TaskRow]] = {}
     names = list(summary.tasks.by_name)[:NAMES]
-    rows = tables.execute(
+    rows = tables.rows(
         """
         WITH longest AS (
             SELECT task, unnest(max(duration_s, $slowest)) AS duration_s FROM attempt_intervals
@@ -214,11 +213,9 @@ def _details(tables: RunTables, summary: Summary) -> Details:
         ORDER BY task, duration_s DESC, task_id, attempt
         """,
         {"names": names, "slowest": SLOWEST},
-    ).fetchall()
-    for row in rows:
-        slowest.setdefault(row[0], []).append(task_row(*row))
+    )
     return Details(
-        slowest=slowest,
+        slowest=grouped((task, task_row(task, *row)) for task, *row in rows),
         span_tree=span_tree(tables),
         failures=failure_groups(tables, summary.failures),
     )

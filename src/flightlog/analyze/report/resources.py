@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from msgspec import Struct
 
 from flightlog.analyze.report.metrics import total_sql
+from flightlog.analyze.tallies import copied, grouped
 from flightlog.core.stats import exact_sum
 from flightlog.events import ResourceSample
 
@@ -77,10 +78,19 @@ class ResourceSummary(Struct, frozen=True, kw_only=True):
     """By counters of processors and GPUs."""
 
 
-_GAUGES = (
-    *("load_1m", "swap_used_bytes", "rss_bytes", "peak_rss_bytes", "threads", "processes", "cpus"),
-    *("memory_peak_bytes", "memory_total_bytes", "memory_used_bytes", "throttled_percent"),
-)
+_PEAKS = {
+    "load_1m_max": "load_1m",
+    "swap_peak_bytes": "swap_used_bytes",
+    "peak_rss_bytes": "greatest(peak_rss_bytes, rss_bytes)",
+    "threads_max": "threads",
+    "processes_max": "processes",
+    "cpus": "cpus",
+    "cpu_quota": "cpus",
+    "memory_peak_bytes": "greatest(memory_peak_bytes, memory_used_bytes)",
+    "memory_limit_bytes": "memory_total_bytes",
+    "throttled_percent_max": "throttled_percent",
+}
+"""Fields of a scope, by the gauge whose highest sample each is."""
 _SECONDS = ("cpu_s", "throttled_s")
 _COUNTS = ("read_bytes", "write_bytes", "oom_events", "oom_kills")
 
@@ -90,6 +100,11 @@ def _grown(column: str) -> str:
     greatest are the first and the last.
     """
     return f"CASE WHEN count({column}) > 1 THEN max({column}) - min({column}) END"
+
+
+def _highest(fields: Mapping[str, str]) -> str:
+    """A select list: the highest value of each expression, by the name of its field."""
+    return ", ".join(f"max({value}) AS {name}" for name, value in fields.items())
 
 
 def _load_sql(column: str) -> str:
@@ -111,15 +126,18 @@ WITH samples AS (
         {", ".join(f"{_grown(name)} AS {name}" for name in (*_SECONDS, *_COUNTS))}
     FROM samples GROUP BY ALL
 ), grown AS (
-    SELECT scope, count(*) AS sources, list(DISTINCT host ORDER BY host) FILTER (host IS NOT NULL) AS hosts,
+    SELECT scope, count(*) AS trees,
+        coalesce(list(DISTINCT host ORDER BY host) FILTER (host IS NOT NULL), []) AS hosts,
         {", ".join(f"{total_sql(name)} AS {name}" for name in _SECONDS)},
         {", ".join(f"CAST(sum({name}) AS HUGEINT) AS {name}" for name in _COUNTS)}
     FROM sources GROUP BY scope
 ), seen AS (
-    SELECT scope, count(*) AS samples, {", ".join(f"max({name}) AS {name}" for name in _GAUGES)},
-        arg_max_null(memory_total_bytes, row(memory_used_bytes, coalesce(memory_total_bytes, 0)))
-            FILTER (memory_used_bytes IS NOT NULL) AS memory_of_fullest,
-        {total_sql("(net_sent_bytes_per_s * interval_s)")} AS sent, {_load_sql("load")}
+    SELECT scope, count(*) AS samples, {_highest(_PEAKS)},
+        CASE WHEN count(memory_used_bytes) = 0 THEN max(memory_total_bytes)
+            ELSE arg_max_null(memory_total_bytes, row(memory_used_bytes, coalesce(memory_total_bytes, 0)))
+                FILTER (memory_used_bytes IS NOT NULL) END AS memory_total_bytes,
+        CAST(round_even({total_sql("(net_sent_bytes_per_s * interval_s)")}, 0) AS HUGEINT) AS sent_bytes,
+        {_load_sql("load")}
     FROM samples GROUP BY scope
 )
 SELECT * FROM seen JOIN grown USING (scope)
@@ -136,50 +154,11 @@ def resource_summary(tables: RunTables) -> ResourceSummary:
     gpus = None if gpu is None else _gpus(tables, _load(gpu))
     return ResourceSummary(
         samples=sum(row["samples"] for row in scopes.values()),
-        node=None if node is None else _node(node),
-        process=None if process is None else _process(process),
-        cgroup=None if cgroup is None else _cgroup(cgroup),
+        node=None if node is None else copied(NodeUse, node, cpu_percent=_load(node)),
+        process=None if process is None else copied(ProcessUse, process, cpu_cores=_load(process)),
+        cgroup=None if cgroup is None else copied(CgroupUse, cgroup),
         gpu=gpus,
         energy=_energy(tables, gpus),
-    )
-
-
-def _node(row: Mapping[str, Any]) -> NodeUse:
-    used = row["memory_used_bytes"]
-    return NodeUse(
-        hosts=row["hosts"] or [],
-        cpus=row["cpus"],
-        cpu_percent=_load(row),
-        load_1m_max=row["load_1m"],
-        memory_peak_bytes=used,
-        memory_total_bytes=row["memory_total_bytes" if used is None else "memory_of_fullest"],
-        swap_peak_bytes=row["swap_used_bytes"],
-        sent_bytes=None if row["sent"] is None else round(row["sent"]),
-    )
-
-
-def _process(row: Mapping[str, Any]) -> ProcessUse:
-    return ProcessUse(
-        trees=row["sources"],
-        cpu_cores=_load(row),
-        cpu_s=row["cpu_s"],
-        peak_rss_bytes=_largest((row["peak_rss_bytes"], row["rss_bytes"])),
-        read_bytes=row["read_bytes"],
-        write_bytes=row["write_bytes"],
-        threads_max=row["threads"],
-        processes_max=row["processes"],
-    )
-
-
-def _cgroup(row: Mapping[str, Any]) -> CgroupUse:
-    return CgroupUse(
-        memory_peak_bytes=_largest((row["memory_peak_bytes"], row["memory_used_bytes"])),
-        memory_limit_bytes=row["memory_total_bytes"],
-        cpu_quota=row["cpus"],
-        throttled_s=row["throttled_s"],
-        throttled_percent_max=row["throttled_percent"],
-        oom_events=row["oom_events"],
-        oom_kills=row["oom_kills"],
     )
 
 
@@ -232,9 +211,7 @@ GROUP BY host, writer HAVING count(*) > 1 ORDER BY ALL
 
 def _energy(tables: RunTables, gpus: GpuUse | None) -> EnergyUse | None:
     """The energy of all hosts; None where no counter was sampled twice. `gpus` has that of the GPUs."""
-    processors: dict[str, list[_Counter]] = {}
-    for host, *counter in tables.execute(_COUNTERS).fetchall():
-        processors.setdefault(host, []).append(_Counter(*counter))
+    processors = grouped((host, _Counter(*counter)) for host, *counter in tables.rows(_COUNTERS))
     cards: dict[str, dict[object, float]] = {}
     for device in gpus.each if gpus is not None else ():
         if device.energy_j is not None:
@@ -350,7 +327,7 @@ class GpuUse(Struct, frozen=True, kw_only=True):
     """The busiest first."""
 
 
-_PEAKS = {
+_DEVICE_PEAKS = {
     "memory_peak_bytes": "gpu_memory_used_bytes",
     "memory_total_bytes": "gpu_memory_total_bytes",
     "process_memory_peak_bytes": "gpu_process_memory_bytes",
@@ -362,7 +339,7 @@ _PEAKS = {
 _SEEN = "100 * avg(list_contains(gpu_throttle_reasons, '{}')::INT)"
 _DEVICES = f"""
 SELECT host, gpu_index AS index, gpu_uuid AS uuid, gpu_mig AS mig, max(gpu_name) AS name,
-    {", ".join(f"max({column}) AS {name}" for name, column in _PEAKS.items())},
+    {_highest(_DEVICE_PEAKS)},
     {_grown("gpu_ecc_uncorrected")} AS ecc_uncorrected, {_load_sql("gpu_percent")},
     list(gpu_energy_j ORDER BY "timestamp", gpu_energy_j) FILTER (gpu_energy_j IS NOT NULL) AS joules,
     {{{", ".join(f"{one}: {_SEEN.format(one)}" for one in HELD_BACK)}}} AS throttled
@@ -389,8 +366,9 @@ def _gpus(tables: RunTables, load: Load) -> GpuUse:
 
 
 def _device(row: Mapping[str, Any]) -> GpuDeviceUse:
-    return GpuDeviceUse(
-        **{name: row[name] for name in ("host", "index", "uuid", "mig", "name", *_PEAKS, "ecc_uncorrected")},
+    return copied(
+        GpuDeviceUse,
+        row,
         gpu_percent=_load(row),
         energy_j=counted(row["joules"] or ()),
         throttled_percent={reason: share for reason, share in row["throttled"].items() if share},

@@ -20,6 +20,7 @@ from flightlog.analyze.report.metrics import (
     distribution_sql,
     metrics_by_owner,
 )
+from flightlog.analyze.tallies import copied
 from flightlog.core.stats import exact_sum
 from flightlog.core.time import nanoseconds, seconds, timestamp_of
 from flightlog.events.base import Json
@@ -137,39 +138,36 @@ def span_summary(tables: RunTables, until: int | None) -> SpanSummary:
 
 def _span_name(row: Mapping[str, Any], wall: int, metrics: dict[str, MetricStats]) -> SpanName:
     spread = distribution_from(row, "durations")
-    return SpanName(
+    return copied(
+        SpanName,
+        spread,
         count=row["count"],
         errors=row["errors"],
         total_s=spread.total,
         wall_s=seconds(int(wall)),
         self_s=seconds(int(row["own"])),
-        mean=spread.mean,
-        min=spread.min,
-        p50=spread.p50,
-        p95=spread.p95,
-        max=spread.max,
         metrics=metrics,
     )
 
 
 def _in_flight(tables: RunTables, until: int | None) -> list[SpanInFlight]:
-    rows = tables.execute(
+    rows = tables.records(
         """
-        SELECT name, coalesce(span_id, ''), parent_id, tags, at_ns(started_at), duration_s FROM span_rows
+        SELECT name, coalesce(span_id, '') AS span_id, parent_id, tags, at_ns(started_at) AS began, duration_s
+        FROM span_rows
         WHERE "open" ORDER BY started_at NULLS FIRST, name, span_id LIMIT $few
         """,
         {"few": IN_FLIGHT},
-    ).fetchall()
+    )
     return [
-        SpanInFlight(
-            name=name,
-            span_id=span_id,
-            parent_id=parent_id,
-            tags=dict(_json(tags)),
-            since="" if began is None else timestamp_of(began),
-            elapsed_s=elapsed_s if began is None or until is None else seconds(max(0, until - began)),
+        copied(
+            SpanInFlight,
+            row,
+            tags=dict(_json(row["tags"])),
+            since="" if (began := row["began"]) is None else timestamp_of(began),
+            elapsed_s=row["duration_s"] if began is None or until is None else seconds(max(0, until - began)),
         )
-        for name, span_id, parent_id, tags, began, elapsed_s in rows
+        for row in rows
     ]
 
 

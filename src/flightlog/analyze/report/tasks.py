@@ -58,8 +58,10 @@ class TaskInFlight(Struct, frozen=True, kw_only=True):
     """Up to the run's end or last sign of life."""
 
 
-class TaskName(Struct, frozen=True, kw_only=True):
-    """All tasks of one name."""
+class TaskCounts(Struct, frozen=True, kw_only=True):
+    """Tasks by how they ended. `failed` counts those that failed for good: a retried attempt counts in
+    `retried` alone.
+    """
 
     submitted: int
     completed: int
@@ -67,6 +69,12 @@ class TaskName(Struct, frozen=True, kw_only=True):
     cancelled: int
     retried: int
     running: int
+    """Attempts started without an end."""
+
+
+class TaskName(TaskCounts, frozen=True, kw_only=True):
+    """All tasks of one name."""
+
     duration_s: Distribution
     """Of completed tasks."""
     failed_s: float
@@ -91,16 +99,9 @@ class TaskName(Struct, frozen=True, kw_only=True):
     once."""
 
 
-class TaskSummary(Struct, frozen=True, kw_only=True):
-    """All tasks. `failed` counts tasks that failed for good: a retried attempt counts in `retried` alone."""
+class TaskSummary(TaskCounts, frozen=True, kw_only=True):
+    """All tasks."""
 
-    submitted: int
-    completed: int
-    failed: int
-    cancelled: int
-    retried: int
-    running: int
-    """Attempts started without an end."""
     pending: int
     """Submitted, and never seen to start."""
     duration_s: Distribution
@@ -129,11 +130,9 @@ SELECT grouping(task) = 1 AS of_all, task,
     coalesce({total_sql("duration_s", "state IN ('failed', 'cancelled')")}, 0.0) AS failed_s,
     {total_sql("cpu_s")} AS cpu_s, {total_sql("gpu_s")} AS gpu_s,
     max(peak_rss_bytes) AS peak_rss_bytes, max(gpu_peak_bytes) AS gpu_peak_bytes,
-    sum(read_bytes) AS read_bytes, sum(write_bytes) AS write_bytes
+    sum(read_bytes)::HUGEINT AS read_bytes, sum(write_bytes)::HUGEINT AS write_bytes
 FROM attempt_intervals GROUP BY GROUPING SETS ((task), ())
 """  # noqa: S608 - constants
-_COUNTS = ("submitted", "completed", "failed", "cancelled", "retried", "running")
-_SECONDS = ("failed_s", "cpu_s", "gpu_s")
 _SCOPES = {
     "cpu_scopes": ("cpu_scope", "cpu_s"),
     "rss_scopes": ("rss_scope", "peak_rss_bytes"),
@@ -141,7 +140,6 @@ _SCOPES = {
     "gpu_scopes": ("gpu_scope", "gpu_s"),
 }
 """What the lists of scopes are made of: a column, and the one that it is the scope of."""
-_BYTES = ("peak_rss_bytes", "read_bytes", "write_bytes", "gpu_peak_bytes")
 
 _PENDING = """
 SELECT count(DISTINCT task_id) FROM attempt_intervals WHERE state = 'pending' AND was_submitted
@@ -169,7 +167,9 @@ def task_summary(tables: RunTables, until: int | None) -> TaskSummary:
     whole = _task_name(row, {}, {})
     listed = sorted(names, key=lambda name: (-_size(names[name]), name))[:NAMES]
     return TaskSummary(
-        **{name: getattr(whole, name) for name in (*_COUNTS, "duration_s", "failed_s")},
+        **{name: getattr(whole, name) for name in TaskCounts.__struct_fields__},
+        duration_s=whole.duration_s,
+        failed_s=whole.failed_s,
         pending=tables.scalar(_PENDING) if row["not_begun"] else 0,
         queue_s=distribution_from(row, "queued"),
         names=len(names),
@@ -198,10 +198,8 @@ def _scopes(tables: RunTables) -> dict[str, dict[str, set[str]]]:
 def _task_name(
     row: Mapping[str, Any], scopes: Mapping[str, set[str]], metrics: dict[str, MetricStats]
 ) -> TaskName:
-    found: dict[str, Any] = {name: row[name] for name in (*_COUNTS, *_SECONDS)}
-    found |= {name: sorted(scopes.get(name, ())) for name in _SCOPES}
-    found |= {name: None if row[name] is None else int(row[name]) for name in _BYTES}
-    return TaskName(**found, duration_s=distribution_from(row, "durations"), metrics=metrics)
+    found: dict[str, Any] = {name: sorted(scopes.get(name, ())) for name in _SCOPES}
+    return copied(TaskName, row, **found, duration_s=distribution_from(row, "durations"), metrics=metrics)
 
 
 def _size(name: TaskName) -> int:
@@ -226,31 +224,29 @@ def _slowest(tables: RunTables) -> list[TaskRow]:
 
 
 def _in_flight(tables: RunTables, until: int | None) -> list[TaskInFlight]:
-    rows = tables.execute(
+    rows = tables.records(
         """
         WITH oldest AS (
             SELECT * FROM attempt_intervals WHERE state = 'running'
             ORDER BY started NULLS FIRST, task, task_id, attempt LIMIT $few
         )
         SELECT oldest.task, task_id, oldest.attempt, oldest.worker, oldest.started,
-            coalesce(oldest.args, first.args) -- only submissions, of the first attempt, may tell them
+            coalesce(oldest.args, first.args) AS args -- only submissions, of the first attempt, may tell them
         FROM oldest
             LEFT JOIN (SELECT task_id, args FROM attempt_intervals WHERE attempt = 1) AS first USING (task_id)
         ORDER BY oldest.started NULLS FIRST, oldest.task, task_id, oldest.attempt
         """,
         {"few": IN_FLIGHT},
-    ).fetchall()
+    )
     return [
-        TaskInFlight(
-            task=task,
-            task_id=task_id,
-            attempt=attempt,
-            args=None if args is None else msgspec.json.decode(args),
-            worker=worker,
-            since="" if started is None else timestamp_of(started),
+        copied(
+            TaskInFlight,
+            row,
+            args=None if row["args"] is None else msgspec.json.decode(row["args"]),
+            since="" if (started := row["started"]) is None else timestamp_of(started),
             elapsed_s=None if started is None or until is None else seconds(max(0, until - started)),
         )
-        for task, task_id, attempt, worker, started, args in rows
+        for row in rows
     ]
 
 

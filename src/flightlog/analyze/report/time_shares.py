@@ -101,7 +101,7 @@ def measure(tables: RunTables, window: tuple[int | None, int | None]) -> Measure
         workers = [("", until - start, until - start)]
     lay_out(tables, until)
     measured = sweep(tables, wall=basis == "wall")
-    lives = {name: WorkerLife(up, lived, measured.get(name)) for name, up, lived in workers}
+    lives = {name: WorkerLife(up=up, total=lived, **measured.get(name, {})) for name, up, lived in workers}
     known = bool(tables.scalar("SELECT count(*) FROM timeline_items WHERE layer = 0"))
     lost = tables.scalar("SELECT count(*) FROM attempt_intervals WHERE worker IS NULL AND began IS NOT NULL")
     return Measured(basis, lives, known, lost if basis == "workers" else 0)
@@ -121,29 +121,32 @@ def shares_of(measured: Measured) -> Shares:
     )
 
 
-class WorkerLife:
+class WorkerLife(Struct, frozen=True, kw_only=True):
     """One worker's time in nanoseconds, by part; `failed` holds `retried`, `idle` holds `behind`."""
 
-    def __init__(self, up: int, lived: int, measured: tuple[int, ...] | None) -> None:
-        self.up = up
-        (
-            self.transfer,
-            run,
-            unfinished,
-            retried,
-            failed,
-            self.busy,
-            unready,
-            queued,
-            others,
-            self.attempts,
-        ) = measured or (0,) * 10
-        self.run, self.unfinished, self.failed = run - self.transfer, unfinished - run, failed - unfinished
-        self.retried = retried - unfinished
-        self.startup = lived - up + unready
-        self.scheduler, self.behind = queued, others - queued
-        self.idle = self.up - failed - unready - queued
-        self.total = lived
+    up: int
+    total: int
+    transfer: int = 0
+    run: int = 0
+    unfinished: int = 0
+    retried: int = 0
+    failed: int = 0
+    busy: int = 0
+    unready: int = 0
+    scheduler: int = 0
+    behind: int = 0
+    attempts: int = 0
+
+    @property
+    def startup(self) -> int:
+        """From launch to ready."""
+        return self.total - self.up + self.unready
+
+    @property
+    def idle(self) -> int:
+        """Free, with nothing queued."""
+        held = self.transfer + self.run + self.unfinished + self.failed
+        return self.up - held - self.unready - self.scheduler
 
 
 def _split(lives: list[WorkerLife], transfer_known: bool) -> TimeSplit:
@@ -343,23 +346,20 @@ _IN_ORDER = "ASOF LEFT JOIN marks ON gaps.component = marks.component AND gaps.u
 
 _BY_WORKER = """
 WITH busy AS (
-    SELECT lane, sum(n_0) AS n_0, sum(n_1) AS n_1, sum(n_2) AS n_2, sum(n_3) AS n_3, sum(n_4) AS n_4,
-        sum(n_busy) AS n_busy,
+    SELECT lane, sum(n_0) AS transfer, sum(n_1 - n_0) AS run, sum(n_2 - n_1) AS unfinished,
+        sum(n_3 - n_2) AS retried, sum(n_4 - n_2) AS failed, sum(n_busy) AS busy,
         sum(CASE WHEN ready THEN 0 ELSE until - since END) AS unready, count(*) FILTER (attempt) AS attempts
     FROM gaps GROUP BY lane
 ), free AS (
-    SELECT lane, sum(queued) AS queued, sum(astir) AS astir FROM measured GROUP BY lane
+    SELECT lane, sum(queued) AS scheduler, sum(astir - queued) AS behind FROM measured GROUP BY lane
 )
-SELECT uptimes.worker, sum(n_0), sum(n_1), sum(n_2), sum(n_3), sum(n_4), sum(n_busy), sum(unready),
-    coalesce(sum(queued), 0),
-    coalesce(sum(astir), 0), sum(attempts)
+SELECT uptimes.worker, {parts}
 FROM uptimes JOIN busy USING (lane) LEFT JOIN free USING (lane) GROUP BY uptimes.worker
 """
 
 
-def sweep(tables: RunTables, *, wall: bool) -> dict[str, tuple[int, ...]]:
-    """Nanoseconds of each worker: transfer, up to run, to unfinished, to retried, to failed; busy; unready;
-    queued; astir; attempts.
+def sweep(tables: RunTables, *, wall: bool) -> dict[str, dict[str, int]]:
+    """Nanoseconds of each worker by part, as `WorkerLife` has them.
 
     One sort by worker finds the time covered by each layer and those before it, and the gaps between pieces;
     looking up both ends of a gap in `marks` gives how much of it `waiting` and `astir` cover. Workers that
@@ -379,4 +379,6 @@ def sweep(tables: RunTables, *, wall: bool) -> dict[str, tuple[int, ...]]:
     tables.execute(_MARKS)
     marks = tables.scalar("SELECT count(*) FROM marks")
     tables.execute(_MEASURED.format(join=_ONE_BY_ONE if marks <= FEW_MARKS else _IN_ORDER))
-    return {name: tuple(map(int, rest)) for name, *rest in tables.execute(_BY_WORKER).fetchall()}
+    parts = [name for name in WorkerLife.__struct_fields__ if name not in {"up", "total"}]
+    sums = ", ".join(f"coalesce(sum({part}), 0)::BIGINT AS {part}" for part in parts)
+    return {row.pop("worker"): row for row in tables.records(_BY_WORKER.format(parts=sums))}
