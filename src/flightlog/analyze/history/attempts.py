@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from statistics import median_low
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -466,6 +466,13 @@ LOOKED_AT = 60
 """So many are looked at for them."""
 
 
+class EarlierRun(NamedTuple):
+    """A completed run, by its documents."""
+
+    info: layout.RunInfo
+    headline: Headline | None
+
+
 class EarlierRuns(Mapping[str, Distribution]):
     """Durations of completed tasks in earlier runs of a run's project, in its own folder, by name.
 
@@ -479,8 +486,13 @@ class EarlierRuns(Mapping[str, Distribution]):
         self._run = run
 
     @cached_property
+    def runs(self) -> list[EarlierRun]:
+        """The completed runs before this one, the newest first."""
+        return _earlier_runs(self._run)
+
+    @cached_property
     def _found(self) -> dict[str, Distribution]:
-        return pooled(headline for headline in _headlines(self._run) if headline is not None)
+        return pooled(one.headline for one in self.runs if one.headline is not None)
 
     def __getitem__(self, name: str) -> Distribution:
         return self._found[name]
@@ -509,8 +521,8 @@ def pooled(headlines: Iterable[Headline]) -> dict[str, Distribution]:
     return found
 
 
-def _headlines(run: Run) -> list[Headline | None]:
-    """What the summaries of the latest runs before this one say."""
+def _earlier_runs(run: Run) -> list[EarlierRun]:
+    """The latest runs before this one that completed."""
     folder, name = run.home.parent, run.home.name
     if not layout.is_run_id(name):
         return []
@@ -520,11 +532,13 @@ def _headlines(run: Run) -> list[Headline | None]:
         latest = sorted(before, key=lambda path: path.name, reverse=True)[:LOOKED_AT]
         known = zip(latest, index.infos(latest), strict=True)
         chosen = [
-            path
+            (path, read.value)
             for path, read in known
             if read.value is not None
             and read.value.status == "completed"
             and read.value.project == run.info.project
-        ]
-        fetch_documents(chosen[:SUMMARIES], layout.SUMMARY)
-        return index.headlines(chosen[:SUMMARIES])
+        ][:SUMMARIES]
+        paths = [path for path, _ in chosen]
+        fetch_documents(paths, layout.SUMMARY)
+        headlines = index.headlines(paths)
+    return [EarlierRun(info, headline) for (_, info), headline in zip(chosen, headlines, strict=True)]

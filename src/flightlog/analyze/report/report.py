@@ -15,6 +15,7 @@ from flightlog.analyze.cost.cost import CostSplit, CostTally, split_cost, used_b
 from flightlog.analyze.failures import FailureCause, failure_groups
 from flightlog.analyze.findings import Finding, FindingFacts, find
 from flightlog.analyze.findings.base import behind
+from flightlog.analyze.history.attempts import EarlierRuns
 from flightlog.analyze.report.critical_path import CriticalPath, critical_path, critical_spans
 from flightlog.analyze.report.spans import CalibrationLoop, SpanTree, calibration_loops, span_tree
 from flightlog.analyze.report.summary import ReportContext, Summary, open_context
@@ -92,8 +93,8 @@ def report_on(
 ) -> Report:
     """The report of a run in any state. The same files give the same report.
 
-    `history` has durations of earlier runs by task or span name, to tell what is stuck by. `rates` are what
-    the run is charged by in place of its own.
+    `history` has durations of earlier runs by task or span name, to tell what is stuck by; from `EarlierRuns`
+    it is also known whether this run was slower. `rates` are what the run is charged by in place of its own.
     """
     found, _ = report_and(run, _nothing, details=details, history=history, rates=rates)
     return found
@@ -130,7 +131,10 @@ def _report(
     summary, spent = _cost(run, summary, measured, tables, rates)
     critical = critical_path(tables, window) or critical_spans(tables, window)
     late = behind(tables, time)
-    facts = FindingFacts(summary, time, critical, going_on, late, tables, window, _out_of_memory(run))
+    earlier = history.runs if isinstance(history, EarlierRuns) else ()
+    facts = FindingFacts(
+        summary, time, critical, going_on, late, tables, window, _out_of_memory(run), earlier
+    )
     findings = find(facts)
     return Report(
         **{name: getattr(summary, name) for name in Summary.__struct_fields__},

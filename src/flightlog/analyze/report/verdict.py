@@ -71,11 +71,14 @@ class ReportVerdict(Struct, frozen=True, kw_only=True):
     """Of the wall time, what ending it could save at most; null where that cannot be said."""
     failed: str | None = None
     """What failed, which comes before all that is slow; null where nothing did."""
+    past: str | None = None
+    """That it was slower than the same work was before, and why; null where it was not, or none is known."""
 
 
 def verdict_of(facts: FindingFacts, findings: Sequence[Finding]) -> ReportVerdict:
     """The one thing to know of a run."""
-    return replace(_limit(facts, findings), failed=_failed(facts))
+    past = next((f"{one.sentence}." for one in findings if one.kind == "slower_than_before"), None)
+    return replace(_limit(facts, findings), failed=_failed(facts), past=past)
 
 
 _LAST = """

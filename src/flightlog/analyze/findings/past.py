@@ -1,0 +1,159 @@
+"""A run that took longer than the same work took before, and what of it did."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean, median, stdev
+from typing import TYPE_CHECKING
+
+from flightlog.analyze.findings.base import Finding, FindingFacts, Symptom
+from flightlog.core.stats import student_quantile
+from flightlog.core.text import cut, plural
+from flightlog.core.units import format_duration
+
+if TYPE_CHECKING:
+    from flightlog.analyze.history.attempts import EarlierRun
+    from flightlog.analyze.report.summary import Summary
+    from flightlog.store.headline import NameHeadline
+
+LATEST = 10
+"""Earlier runs that count, the newest ones."""
+ENOUGH_RUNS = 5
+"""Of fewer it is not known how much they vary."""
+LEAST_RATIO = 1.2
+"""Less is not worth a sentence."""
+CHANCE = 0.002
+"""How likely a run may be called slow that varies as those before it did, where logarithms of durations are
+normally distributed; with a long tail of slow runs it is 2 to 4 %, by simulation."""
+LEFT_OUT = 2
+"""Earlier runs that were slow themselves and are not counted; where there are more, that is what is usual."""
+SAME_WORK = 0.1
+"""By how much the number of tasks of a name may differ, and it is still the same work."""
+EXPLAINS = 0.5
+"""The part of the additional time that something must have taken to be named as the reason."""
+
+
+def slower_than_before(facts: FindingFacts) -> Iterator[Finding]:
+    """A completed run that took longer than runs of the same work did, by more than they varied."""
+    summary = facts.summary
+    wall_s = summary.run.duration_s
+    if summary.run.status != "completed" or not wall_s:
+        return
+    same = [one for one in facts.earlier if one.info.duration_s and _is_same_work(summary, one)]
+    before = _usual(same[: LATEST + LEFT_OUT])
+    if not _is_slow(wall_s, before):
+        return
+    difference, spread = _difference(wall_s, before)
+    ratio, degrees = math.exp(difference), len(before) - 1
+    reach = student_quantile(0.975, degrees) * spread
+    usual_s = wall_s / ratio
+    interval = [math.exp(difference - reach), math.exp(difference + reach)]
+    reason, where = _reason(summary, wall_s, before, usual_s)
+    yield facts.finding(
+        "slower_than_before",
+        None,
+        f"{ratio:.1f} times slower than {len(before)} earlier runs of the same work (95 % CI "
+        f"{interval[0]:.1f} to {interval[1]:.1f}; {format_duration(wall_s)}, usually "
+        f"{format_duration(usual_s)}){reason}",
+        {
+            "ratio": ratio,
+            "interval": interval,
+            "runs": len(before),
+            "usual_s": usual_s,
+            "wall_s": wall_s,
+        },
+        where=where,
+    )
+
+
+def _usual(runs: Sequence[EarlierRun]) -> list[EarlierRun]:
+    """Of runs, the newest first, the latest that were not slow themselves; the oldest first."""
+    usual: list[EarlierRun] = []
+    left_out = 0
+    for run in reversed(runs):
+        if left_out < LEFT_OUT and _is_slow(run.info.duration_s or 0.0, usual):
+            left_out += 1
+        else:
+            usual.append(run)
+    return usual[-LATEST:]
+
+
+def _is_slow(wall_s: float, before: Sequence[EarlierRun]) -> bool:
+    """Whether a run took longer than these, by more than they vary."""
+    if len(before) < ENOUGH_RUNS:
+        return False
+    difference, spread = _difference(wall_s, before)
+    return difference >= max(
+        math.log(LEAST_RATIO), student_quantile(1 - CHANCE, len(before) - 1) * spread
+    )
+
+
+def _difference(wall_s: float, before: Sequence[EarlierRun]) -> tuple[float, float]:
+    """How far the logarithm of a duration is from the mean of these, and the standard error of that."""
+    logs = [math.log(run.info.duration_s) for run in before if run.info.duration_s]
+    return math.log(wall_s) - fmean(logs), stdev(logs) * math.sqrt(1 + 1 / len(logs))
+
+
+def _is_same_work(summary: Summary, earlier: EarlierRun) -> bool:
+    """Whether a run had the same tasks, about as many of each name; without tasks, the same command line."""
+    names = summary.tasks.by_name
+    if not names:
+        return not earlier.info.tasks_submitted and earlier.info.command == summary.run.command
+    before = earlier.headline.tasks.by_name if earlier.headline is not None else {}
+    return names.keys() == before.keys() and all(
+        abs(before[name].submitted - task.submitted) <= SAME_WORK * task.submitted
+        for name, task in names.items()
+    )
+
+
+def _reason(
+    summary: Summary, wall_s: float, before: list[EarlierRun], usual_s: float
+) -> tuple[str, list[str]]:
+    """Why it was slower, as far as the record tells, and the tasks that were."""
+    earlier = [one.headline.tasks.by_name for one in before if one.headline is not None]
+    names = summary.tasks.by_name
+    now = {name: task.duration_s.total for name, task in names.items()}
+    if not earlier or None in now.values():
+        return "", []
+    usual = {name: median([one[name].duration_s.total or 0.0 for one in earlier]) for name in names}
+    retried = [_retried(one) for one in earlier]
+    more = {name: (now[name] or 0.0) - usual[name] for name in names}
+    slowest = max(more, key=lambda name: more[name])
+    busy_s, usually_s = sum(total or 0.0 for total in now.values()), sum(usual.values())
+    again = (summary.tasks.retried or 0) - max(retried)
+    retries = (
+        f"; {plural(summary.tasks.retried, 'attempt')} were retried, usually {median(retried):.0f}"
+        if again > 0
+        else ""
+    )
+    if usually_s <= 0 or busy_s <= 0:
+        return retries, []
+    if busy_s / usually_s - 1 >= EXPLAINS * (wall_s / usual_s - 1):  # tasks took longer
+        mean, of = names[slowest].duration_s.mean, usual[slowest]
+        count = names[slowest].duration_s.count
+        if more[slowest] >= EXPLAINS * (busy_s - usually_s) and mean and of > 0 and count:
+            usually = median([one[slowest].duration_s.mean or 0.0 for one in earlier])
+            return (
+                f", because {cut(slowest, 40)} took {(now[slowest] or 0.0) / of:.1f} times as long (mean "
+                f"{format_duration(mean)}, usually {format_duration(usually)}){retries}",
+                [slowest],
+            )
+        return f", because its tasks took {busy_s / usually_s:.1f} times as long{retries}", []
+    at_once, usually_at_once = busy_s / wall_s, usually_s / usual_s
+    return (
+        f", though its tasks took {_about(busy_s / usually_s)}: {at_once:.1f} ran at once on average, "
+        f"usually {usually_at_once:.1f}{retries}",
+        [],
+    )
+
+
+def _retried(names: Mapping[str, NameHeadline]) -> int:
+    return sum(one.retried for one in names.values())
+
+
+def _about(ratio: float) -> str:
+    return "as long as usual" if 0.9 <= ratio <= 1.1 else f"only {ratio:.1f} times as long"
+
+
+SYMPTOMS: tuple[Symptom, ...] = (slower_than_before,)
