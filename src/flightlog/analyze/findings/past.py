@@ -84,9 +84,7 @@ def _is_slow(wall_s: float, before: Sequence[EarlierRun]) -> bool:
     if len(before) < ENOUGH_RUNS:
         return False
     difference, spread = _difference(wall_s, before)
-    return difference >= max(
-        math.log(LEAST_RATIO), student_quantile(1 - CHANCE, len(before) - 1) * spread
-    )
+    return difference >= max(math.log(LEAST_RATIO), student_quantile(1 - CHANCE, len(before) - 1) * spread)
 
 
 def _difference(wall_s: float, before: Sequence[EarlierRun]) -> tuple[float, float]:
@@ -114,7 +112,7 @@ def _reason(
     earlier = [one.headline.tasks.by_name for one in before if one.headline is not None]
     names = summary.tasks.by_name
     now = {name: task.duration_s.total for name, task in names.items()}
-    if not earlier or None in now.values():
+    if not earlier or not names or None in now.values():
         return "", []
     usual = {name: median([one[name].duration_s.total or 0.0 for one in earlier]) for name in names}
     retried = [_retried(one) for one in earlier]
@@ -123,7 +121,7 @@ def _reason(
     busy_s, usually_s = sum(total or 0.0 for total in now.values()), sum(usual.values())
     again = (summary.tasks.retried or 0) - max(retried)
     retries = (
-        f"; {plural(summary.tasks.retried, 'attempt')} were retried, usually {median(retried):.0f}"
+        f"; {plural(summary.tasks.retried, 'attempt')} retried, usually {median(retried):.0f}"
         if again > 0
         else ""
     )

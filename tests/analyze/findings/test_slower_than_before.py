@@ -1,0 +1,157 @@
+"""A run that is slower than the same work was before says so, and why; one that is not does not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+from builders.runs import at, make_run
+from builders.task_events import completed, started, submitted
+
+from flightlog.analyze.history.attempts import EarlierRuns
+from flightlog.analyze.report.report import report_on
+from flightlog.analyze.report.verdict import ReportVerdict
+from flightlog.events import Event, TaskRetried
+from flightlog.show.report import wall_time_text
+from flightlog.store import layout
+from flightlog.store.headline import headline_bytes, headline_of
+from flightlog.store.run import Run
+
+
+def run_of(folder: Path, number: int, seconds: Sequence[float], *, after: float = 0.0, **info: Any) -> Path:
+    """A run of tasks `load` and `sim` by turns, one after another, and `after` seconds at its end."""
+    events: list[Event] = []
+    now = 0.0
+    for n, lasts in enumerate(seconds):
+        name = ("load", "sim")[n % 2]
+        events += [
+            submitted(f"t{n}", now, task=name),
+            started(f"t{n}", now, task=name),
+            completed(f"t{n}", now + lasts, lasts, task=name),
+        ]
+        now += lasts
+    now += after
+    info = {"tasks_submitted": len(seconds), **info}
+    path = make_run(folder, events, token=f"{number:08x}", duration_s=now, end_time=at(now), **info)
+    (path / layout.SUMMARY).write_bytes(headline_bytes(headline_of(Run(path))))
+    return path
+
+
+def verdict(path: Path) -> ReportVerdict:
+    run = Run(path)
+    return report_on(run, details=False, history=EarlierRuns(run)).verdict
+
+
+def usual(folder: Path, number: int = 8, **info: Any) -> None:
+    for n in range(number):
+        run_of(folder, n, [1.0, 2.0 + 0.1 * (n % 3), 1.0, 2.0], **info)
+
+
+def test_the_name_whose_tasks_took_longer_is_the_reason(tmp_path):
+    usual(tmp_path)
+    past = verdict(run_of(tmp_path, 50, [1.0, 6.1, 1.0, 6.1])).past
+    assert past is not None
+    assert past.startswith(
+        "2.3 times slower than 8 earlier runs of the same work (95 % CI 2.2 to 2.5; 14.2s, "
+    )
+    assert past.endswith(", because sim took 3.0 times as long (mean 6.1s, usually 2.0s).")
+
+
+def test_it_stands_before_what_limited_the_run(tmp_path):
+    usual(tmp_path)
+    run = Run(run_of(tmp_path, 50, [1.0, 6.1, 1.0, 6.1]))
+    text = wall_time_text(report_on(run, details=False, history=EarlierRuns(run)))
+    assert text is not None
+    assert text.startswith("2.3 times slower than")
+    assert "Nothing stands out" not in text
+
+
+def test_time_outside_of_tasks_is_not_blamed_on_them(tmp_path):
+    usual(tmp_path)
+    past = verdict(run_of(tmp_path, 50, [1.0, 2.1, 1.0, 2.0], after=12.0)).past
+    assert past is not None
+    assert past.endswith(", though its tasks took as long as usual: 0.3 ran at once on average, usually 1.0.")
+
+
+def test_a_second_and_a_third_slow_run_are_slow_too_and_then_that_is_usual(tmp_path):
+    usual(tmp_path)
+    said = [verdict(run_of(tmp_path, 50 + n, [1.0, 6.1, 1.0, 6.0 + 0.1 * n])).past for n in range(9)]
+    assert [past is not None for past in said[:3]] == [True] * 3
+    assert said[-1] is None
+
+
+@pytest.mark.parametrize(
+    "seconds",
+    [[1.0, 2.2, 1.0, 2.0], [1.0, 2.0, 1.0, 2.8], [1.0, 0.5, 1.0, 0.5]],
+    ids=["same", "+13%", "faster"],
+)
+def test_a_run_that_is_about_as_fast_says_nothing(tmp_path, seconds):
+    usual(tmp_path)
+    assert verdict(run_of(tmp_path, 50, seconds)).past is None
+
+
+def test_more_work_is_not_slower(tmp_path):
+    usual(tmp_path)
+    assert verdict(run_of(tmp_path, 50, [1.0, 2.0] * 6)).past is None
+
+
+def test_of_few_earlier_runs_nothing_is_said(tmp_path):
+    usual(tmp_path, 4)
+    assert verdict(run_of(tmp_path, 50, [1.0, 6.0, 1.0, 6.0])).past is None
+
+
+def test_runs_of_other_projects_and_runs_that_failed_are_not_what_is_usual(tmp_path):
+    usual(tmp_path, status="failed")
+    usual(tmp_path, project="other")
+    assert verdict(run_of(tmp_path, 50, [1.0, 6.0, 1.0, 6.0])).past is None
+
+
+def test_a_run_that_failed_is_not_called_slow(tmp_path):
+    usual(tmp_path)
+    assert verdict(run_of(tmp_path, 50, [1.0, 6.0, 1.0, 6.0], status="failed")).past is None
+
+
+def test_without_tasks_only_runs_of_the_same_command_are_the_same_work(tmp_path):
+    for n in range(8):
+        run_of(tmp_path, n, [], after=5 + n % 2 / 10, command=["python", "fit.py", "--epochs", "1"])
+    path = run_of(tmp_path, 50, [], after=50, command=["python", "fit.py", "--epochs", "10"])
+    assert verdict(path).past is None
+    slow = verdict(run_of(tmp_path, 51, [], after=50, command=["python", "fit.py", "--epochs", "1"])).past
+    assert slow is not None
+    assert slow.startswith("9.9 times slower than 8 earlier runs of the same work")
+    assert "because" not in slow
+
+
+def test_retries_are_said(tmp_path):
+    usual(tmp_path)
+    path = run_of(tmp_path, 50, [1.0, 2.0, 1.0, 2.0], after=12.0)
+    with (path / "tasks.jsonl").open("a") as out:
+        for n in range(2):
+            retry = TaskRetried(
+                timestamp=at(8),
+                task="sim",
+                task_id="t3",
+                attempt=1,
+                reason="x",
+                writer="w0000001",
+                seq=100 + n,
+            )
+            out.write(msgspec.json.encode(retry).decode() + "\n")
+    past = verdict(path).past
+    assert past is not None
+    assert "retried, usually 0" in past
+
+
+def test_noise_is_not_called_slow(tmp_path):
+    random, called = Random(3), 0
+    for draw in range(50):
+        walls = [5 * random.lognormvariate(0, 0.2) for _ in range(11)]
+        paths = [
+            run_of(tmp_path / str(draw), n, [], after=wall, command=["a"]) for n, wall in enumerate(walls)
+        ]
+        called += verdict(paths[-1]).past is not None
+    assert called <= 1
