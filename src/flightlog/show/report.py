@@ -332,9 +332,9 @@ def wall_time_text(report: Report) -> str | None:
     path, verdict = report.critical_path, report.verdict
     parts = [part for part in path.parts if part.seconds > 0] if path is not None else []
     advice = f"Try {verdict.advice.removesuffix('.')}." if verdict.advice else ""
-    said_before = verdict.failed or verdict.past
-    limit = ("" if said_before else "Nothing stands out.") if verdict.kind == "none" else verdict.sentence
-    first = clean(" ".join(one for one in (verdict.failed, verdict.past, limit, advice) if one))
+    before = [verdict.failed, verdict.past and verdict.past.sentence]
+    limit = ("" if any(before) else "Nothing stands out.") if verdict.kind == "none" else verdict.sentence
+    first = clean(" ".join(one for one in (*before, limit, advice) if one))
     if path is None or not parts:
         return None if report.run.duration_s is None and not verdict.failed else first
     told = [part for part in parts[:NAMED_PARTS] if part.share >= LEAST_SHARE]

@@ -13,7 +13,6 @@ from flightlog.core.units import format_percent
 
 if TYPE_CHECKING:
     from flightlog.analyze.devices.oom import Bundle
-    from flightlog.analyze.history.attempts import EarlierRun
     from flightlog.analyze.report.critical_path import CriticalPath
     from flightlog.analyze.report.summary import Summary
     from flightlog.analyze.report.tasks import InFlight
@@ -59,8 +58,6 @@ class FindingFacts(NamedTuple):
     window: tuple[int | None, int | None]
     """The run's start, and its end or last sign of life, in nanoseconds."""
     out_of_memory: Sequence[Bundle] = ()
-    earlier: Sequence[EarlierRun] = ()
-    """Completed runs of the project before this one, the newest first."""
 
     @property
     def total_s(self) -> float:

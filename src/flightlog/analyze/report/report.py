@@ -17,6 +17,7 @@ from flightlog.analyze.findings import Finding, FindingFacts, find
 from flightlog.analyze.findings.base import behind
 from flightlog.analyze.history.attempts import EarlierRuns
 from flightlog.analyze.report.critical_path import CriticalPath, critical_path, critical_spans
+from flightlog.analyze.report.past import slower_than_before
 from flightlog.analyze.report.spans import CalibrationLoop, SpanTree, calibration_loops, span_tree
 from flightlog.analyze.report.summary import ReportContext, Summary, open_context
 from flightlog.analyze.report.tasks import (
@@ -131,10 +132,8 @@ def _report(
     summary, spent = _cost(run, summary, measured, tables, rates)
     critical = critical_path(tables, window) or critical_spans(tables, window)
     late = behind(tables, time)
-    earlier = history.runs if isinstance(history, EarlierRuns) else ()
-    facts = FindingFacts(
-        summary, time, critical, going_on, late, tables, window, _out_of_memory(run), earlier
-    )
+    facts = FindingFacts(summary, time, critical, going_on, late, tables, window, _out_of_memory(run))
+    past = slower_than_before(summary, history.runs) if isinstance(history, EarlierRuns) else None
     findings = find(facts)
     return Report(
         **{name: getattr(summary, name) for name in Summary.__struct_fields__},
@@ -142,7 +141,7 @@ def _report(
         concurrency=concurrency(tables, window),
         critical_path=critical,
         findings=findings,
-        verdict=verdict_of(facts, findings),
+        verdict=verdict_of(facts, findings, past),
         in_flight=going_on,
         calibration=calibration_loops(tables),
         details=_details(tables, summary) if details else None,

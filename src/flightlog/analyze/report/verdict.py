@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from flightlog.analyze.findings.base import Finding, FindingFacts, split_advice
 from flightlog.analyze.findings.cpu import cpu_time, share_text
 from flightlog.analyze.report.critical_path import CriticalPath, PathPart
+from flightlog.analyze.report.past import SlowerThanBefore
 from flightlog.core.text import first_line, plural
 from flightlog.core.units import format_count, format_duration, format_percent
 
@@ -71,13 +72,14 @@ class ReportVerdict(Struct, frozen=True, kw_only=True):
     """Of the wall time, what ending it could save at most; null where that cannot be said."""
     failed: str | None = None
     """What failed, which comes before all that is slow; null where nothing did."""
-    past: str | None = None
+    past: SlowerThanBefore | None = None
     """That it was slower than the same work was before, and why; null where it was not, or none is known."""
 
 
-def verdict_of(facts: FindingFacts, findings: Sequence[Finding]) -> ReportVerdict:
+def verdict_of(
+    facts: FindingFacts, findings: Sequence[Finding], past: SlowerThanBefore | None
+) -> ReportVerdict:
     """The one thing to know of a run."""
-    past = next((f"{one.sentence}." for one in findings if one.kind == "slower_than_before"), None)
     return replace(_limit(facts, findings), failed=_failed(facts), past=past)
 
 

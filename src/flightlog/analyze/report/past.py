@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean, median, stdev
 from typing import TYPE_CHECKING
 
-from flightlog.analyze.findings.base import Finding, FindingFacts, Symptom
+from msgspec import Struct
+
 from flightlog.core.stats import student_quantile
 from flightlog.core.text import cut, plural
 from flightlog.core.units import format_duration
@@ -34,36 +35,48 @@ EXPLAINS = 0.5
 """The part of the additional time that something must have taken to be named as the reason."""
 
 
-def slower_than_before(facts: FindingFacts) -> Iterator[Finding]:
-    """A completed run that took longer than runs of the same work did, by more than they varied."""
-    summary = facts.summary
+class SlowerThanBefore(Struct, frozen=True, kw_only=True):
+    """How much longer a run took than earlier runs of the same work."""
+
+    sentence: str
+    """By how much, and why."""
+    ratio: float
+    low: float
+    high: float
+    """The interval of the ratio at 95 % confidence."""
+    runs: int
+    """Earlier runs that it was compared with."""
+    usual_s: float
+    """Their typical duration."""
+    task: str | None
+    """The task name that took longer, where that is the reason."""
+
+
+def slower_than_before(summary: Summary, earlier: Sequence[EarlierRun]) -> SlowerThanBefore | None:
+    """How much longer a completed run took than the same work before; None where it did not, or not by more
+    than that varied, or where too little is known. `earlier` are completed runs, the newest first.
+    """
     wall_s = summary.run.duration_s
     if summary.run.status != "completed" or not wall_s:
-        return
-    same = [one for one in facts.earlier if one.info.duration_s and _is_same_work(summary, one)]
+        return None
+    same = [one for one in earlier if one.info.duration_s and _is_same_work(summary, one)]
     before = _usual(same[: LATEST + LEFT_OUT])
     if not _is_slow(wall_s, before):
-        return
+        return None
     difference, spread = _difference(wall_s, before)
-    ratio, degrees = math.exp(difference), len(before) - 1
-    reach = student_quantile(0.975, degrees) * spread
+    reach = student_quantile(0.975, len(before) - 1) * spread
+    ratio, low, high = (math.exp(difference + by) for by in (0.0, -reach, reach))
     usual_s = wall_s / ratio
-    interval = [math.exp(difference - reach), math.exp(difference + reach)]
-    reason, where = _reason(summary, wall_s, before, usual_s)
-    yield facts.finding(
-        "slower_than_before",
-        None,
-        f"{ratio:.1f} times slower than {len(before)} earlier runs of the same work (95 % CI "
-        f"{interval[0]:.1f} to {interval[1]:.1f}; {format_duration(wall_s)}, usually "
-        f"{format_duration(usual_s)}){reason}",
-        {
-            "ratio": ratio,
-            "interval": interval,
-            "runs": len(before),
-            "usual_s": usual_s,
-            "wall_s": wall_s,
-        },
-        where=where,
+    reason, task = _reason(summary, wall_s, before, usual_s)
+    return SlowerThanBefore(
+        sentence=f"{ratio:.1f} times slower than {len(before)} earlier runs of the same work (95 % CI "
+        f"{low:.1f} to {high:.1f}; {format_duration(wall_s)}, usually {format_duration(usual_s)}){reason}.",
+        ratio=ratio,
+        low=low,
+        high=high,
+        runs=len(before),
+        usual_s=usual_s,
+        task=task,
     )
 
 
@@ -107,13 +120,13 @@ def _is_same_work(summary: Summary, earlier: EarlierRun) -> bool:
 
 def _reason(
     summary: Summary, wall_s: float, before: list[EarlierRun], usual_s: float
-) -> tuple[str, list[str]]:
-    """Why it was slower, as far as the record tells, and the tasks that were."""
+) -> tuple[str, str | None]:
+    """Why it was slower, as far as the record tells, and the task name that was."""
     earlier = [one.headline.tasks.by_name for one in before if one.headline is not None]
     names = summary.tasks.by_name
     now = {name: task.duration_s.total for name, task in names.items()}
     if not earlier or not names or None in now.values():
-        return "", []
+        return "", None
     usual = {name: median([one[name].duration_s.total or 0.0 for one in earlier]) for name in names}
     retried = [_retried(one) for one in earlier]
     more = {name: (now[name] or 0.0) - usual[name] for name in names}
@@ -126,7 +139,7 @@ def _reason(
         else ""
     )
     if usually_s <= 0 or busy_s <= 0:
-        return retries, []
+        return retries, None
     if busy_s / usually_s - 1 >= EXPLAINS * (wall_s / usual_s - 1):  # tasks took longer
         mean, of = names[slowest].duration_s.mean, usual[slowest]
         count = names[slowest].duration_s.count
@@ -135,14 +148,14 @@ def _reason(
             return (
                 f", because {cut(slowest, 40)} took {(now[slowest] or 0.0) / of:.1f} times as long (mean "
                 f"{format_duration(mean)}, usually {format_duration(usually)}){retries}",
-                [slowest],
+                slowest,
             )
-        return f", because its tasks took {busy_s / usually_s:.1f} times as long{retries}", []
+        return f", because its tasks took {busy_s / usually_s:.1f} times as long{retries}", None
     at_once, usually_at_once = busy_s / wall_s, usually_s / usual_s
     return (
         f", though its tasks took {_about(busy_s / usually_s)}: {at_once:.1f} ran at once on average, "
         f"usually {usually_at_once:.1f}{retries}",
-        [],
+        None,
     )
 
 
@@ -152,6 +165,3 @@ def _retried(names: Mapping[str, NameHeadline]) -> int:
 
 def _about(ratio: float) -> str:
     return "as long as usual" if 0.9 <= ratio <= 1.1 else f"only {ratio:.1f} times as long"
-
-
-SYMPTOMS: tuple[Symptom, ...] = (slower_than_before,)
