@@ -13,7 +13,6 @@ script runs.
 from __future__ import annotations
 
 import os
-from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
@@ -21,6 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 from flightlog.core.displayed import notebook_part
 from flightlog.core.errors import UsageError
+from flightlog.show.figures import lines, rows
+from flightlog.show.figures.style import with_theme
+from flightlog.show.figures.timeline import timeline_figure
+from flightlog.store.read.files import Stamp, stamp_at
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -61,14 +64,14 @@ KEPT = 4
 SAID = 10
 """Maximum names listed where one is not found."""
 
-_State = tuple[tuple[str, int, int], ...]
-_looks: OrderedDict[Path, tuple[_State, ReportWithCharts]] = OrderedDict()
+_State = list[tuple[str, Stamp]]
+_looks: dict[Path, tuple[_State, ReportWithCharts]] = {}
 _lock = Lock()
 
 
 def timeline(run: AnyRun = "latest") -> Figure:
     """Which tasks ran where and when: one row per worker, coloured by name, failures and retries marked."""
-    return _figure(run, lambda seen: seen.drawn.timeline, "timeline_figure", "no task that started")
+    return _figure(run, lambda seen: seen.drawn.timeline, timeline_figure, "no task that started")
 
 
 def concurrency(run: AnyRun = "latest") -> Figure:
@@ -110,7 +113,6 @@ def metric(run: AnyRun = "latest", name: str | None = None) -> Figure:
     """The values of a metric that `run.metric` recorded, by step or over time; without a name that with the
     most values.
     """
-    from flightlog.show.figures import curve_figure
     from flightlog.show.terminal import clean
 
     seen = _look(run)
@@ -126,44 +128,46 @@ def metric(run: AnyRun = "latest", name: str | None = None) -> Figure:
     figure = (
         None
         if curve is None or found is None
-        else curve_figure(curve, length_s=found.length_s, since=found.since, title=curve.name)
+        else lines.curve_figure(curve, length_s=found.length_s, since=found.since, title=curve.name)
     )
     return _drawn(figure, seen, "no metric of two values or more")
 
 
 def durations(run: AnyRun = "latest") -> Figure:
     """How long tasks took, by name."""
-    return _figure(run, lambda seen: seen.drawn.durations, "durations_figure", "no task that completed")
+    return _figure(run, lambda seen: seen.drawn.durations, rows.durations_figure, "no task that completed")
 
 
 def waits(run: AnyRun = "latest") -> Figure:
     """How long tasks waited, against how long they ran."""
-    return _figure(run, lambda seen: seen.drawn.waits, "waits_figure", "no task whose waiting is known")
+    return _figure(run, lambda seen: seen.drawn.waits, lines.waits_figure, "no task whose waiting is known")
 
 
 def critical_path(run: AnyRun = "latest") -> Figure:
     """The chain of work and waiting that the wall time consists of."""
     return _figure(
-        run, lambda seen: seen.report.critical_path, "critical_figure", "no task or span that ended"
+        run, lambda seen: seen.report.critical_path, rows.critical_figure, "no task or span that ended"
     )
 
 
 def spans(run: AnyRun = "latest") -> Figure:
     """What code did inside what, by time: the tree of spans."""
     return _figure(
-        run, lambda seen: seen.report.details and seen.report.details.span_tree, "spans_figure", "no span"
+        run, lambda seen: seen.report.details and seen.report.details.span_tree, rows.spans_figure, "no span"
     )
 
 
 def shares(run: AnyRun = "latest") -> Figure:
     """Where the time of the workers went."""
-    return _figure(run, lambda seen: seen.report.time, "shares_figure", "nothing whose time could be split")
+    return _figure(
+        run, lambda seen: seen.report.time, rows.shares_figure, "nothing whose time could be split"
+    )
 
 
 def cost(run: AnyRun = "latest") -> Figure:
     """What the time of the workers was paid for."""
     return _figure(
-        run, lambda seen: seen.report.cost_split, "cost_figure", "no rate to charge its workers by"
+        run, lambda seen: seen.report.cost_split, rows.cost_figure, "no rate to charge its workers by"
     )
 
 
@@ -171,9 +175,7 @@ def compare(before: AnyRun | Comparison | None = None, after: AnyRun | None = No
     """What changed between two runs or groups of runs, given as for `flightlog.compare`,
     or as a comparison.
     """
-    from flightlog.show.figures import comparison_figure
-
-    figure = comparison_figure(_compared(before, after))
+    figure = rows.comparison_figure(_compared(before, after))
     if figure is None:
         raise UsageError("there is nothing to draw: how long one of the two took is unknown")
     return _grounded(figure)
@@ -181,9 +183,7 @@ def compare(before: AnyRun | Comparison | None = None, after: AnyRun | None = No
 
 def ratios(before: AnyRun | Comparison | None = None, after: AnyRun | None = None) -> Figure:
     """How much slower or faster each task and span became, with the range in which that is sure."""
-    from flightlog.show.figures import ratios_figure
-
-    figure = ratios_figure(_compared(before, after))
+    figure = rows.ratios_figure(_compared(before, after))
     if figure is None:
         raise UsageError("there is nothing to draw: the two have no task or span in common")
     return _grounded(figure)
@@ -207,32 +207,32 @@ def trends(of: Trend | str | None = None, metric: str = "wall", **options: Any) 
     """
     from flightlog.analyze.history.trends import Trend
     from flightlog.analyze.history.trends import trends as history
-    from flightlog.show.figures import trends_figure
 
     found = of if isinstance(of, Trend) else history(of, metric, **options)
-    figure = trends_figure(found)
+    figure = lines.trends_figure(found)
     if figure is None:
         raise UsageError(f"there is nothing to draw: no run of {found.project} has the figure {found.metric}")
     return _grounded(figure)
 
 
 def _chart(run: AnyRun, name: str, title: str, missing: str, instead: str | None = None) -> Figure:
-    from flightlog.show.figures import chart_figure
-
     seen = _look(run)
     found = getattr(seen.drawn, name)
     if found is None and instead is not None and getattr(seen.drawn, instead) is not None:
         raise UsageError(f"{_nothing(seen, missing)}; figures.{instead} draws that of the machine")
-    return _drawn(None if found is None else chart_figure(found, title=title), seen, missing)
+    return _drawn(None if found is None else lines.chart_figure(found, title=title), seen, missing)
 
 
-def _figure(run: AnyRun, pick: Callable[[ReportWithCharts], Any], figure: str, missing: str) -> Figure:
-    """The figure of this name in `show.figures`, of what `pick` takes from the run."""
-    from flightlog.show import figures
-
+def _figure(
+    run: AnyRun,
+    pick: Callable[[ReportWithCharts], Any],
+    draw: Callable[[Any], Figure | None],
+    missing: str,
+) -> Figure:
+    """The figure of what `pick` takes from the run."""
     seen = _look(run)
     found = pick(seen)
-    return _drawn(getattr(figures, figure)(found) if found else None, seen, missing)
+    return _drawn(draw(found) if found else None, seen, missing)
 
 
 def _drawn(figure: Figure | None, seen: ReportWithCharts, missing: str) -> Figure:
@@ -246,8 +246,6 @@ def _grounded(figure: Figure) -> Figure:
     dark.
     """
     from plotly.io import templates
-
-    from flightlog.show.figures.style import with_theme
 
     dark = "dark" in str(templates.default or "")
     with_theme(figure, "dark" if dark else "light")
@@ -274,29 +272,17 @@ def _look(given: AnyRun) -> ReportWithCharts:
     run = _opened(given)
     state = _state(run.path)
     with _lock:
-        known = _looks.get(run.path)
-        if known is not None and known[0] == state:
-            _looks.move_to_end(run.path)
-            return known[1]
-    seen = report_with_charts(run)
+        known = _looks.pop(run.path, None)
+    seen = known[1] if known is not None and known[0] == state else report_with_charts(run)
     with _lock:
         _looks[run.path] = state, seen
-        _looks.move_to_end(run.path)
         while len(_looks) > KEPT:
-            _looks.popitem(last=False)
+            del _looks[next(iter(_looks))]
     return seen
 
 
 def _state(path: Path) -> _State:
-    """Name, size and time of every file: the same means that nothing was written since."""
-    found = []
-    for folder, _, names in os.walk(path):
-        for name in names:
-            try:
-                # Thousands of writers' files.
-                stat = os.stat(os.path.join(folder, name))  # noqa: PTH116, PTH118
-            except OSError:  # folded into another one just now
-                continue
-            # As above.
-            found.append((os.path.join(folder, name), stat.st_size, stat.st_mtime_ns))  # noqa: PTH118
-    return tuple(sorted(found))
+    """Name and stamp of every file: the same means that nothing was written since."""
+    # Names are joined as texts: there may be thousands of writers' files.
+    names = (f"{folder}/{name}" for folder, _, names in os.walk(path) for name in names)
+    return sorted((name, stamp) for name in names if (stamp := stamp_at(name)) is not None)

@@ -361,28 +361,29 @@ def comparison(**changes: Any) -> Comparison:
 
 def every_figure() -> dict[str, Any]:
     """One figure of each kind, by name."""
-    from flightlog.show import figures
+    from flightlog.show.figures import lines, rows
+    from flightlog.show.figures.timeline import timeline_figure
 
     concurrency = chart("count", series=[ChartSeries(label="running", at_s=[0.0, 50.0], value=[1.0, 2.0])])
     return {
-        "timeline": figures.timeline_figure(timeline()),
-        "dense": figures.timeline_figure(dense()),
-        "nested": figures.timeline_figure(timeline(nested=nested())),
-        "memory": figures.chart_figure(chart(), title="Memory by worker"),
-        "concurrency": figures.chart_figure(concurrency),
-        "durations": figures.durations_figure(
+        "timeline": timeline_figure(timeline()),
+        "dense": timeline_figure(dense()),
+        "nested": timeline_figure(timeline(nested=nested())),
+        "memory": lines.chart_figure(chart(), title="Memory by worker"),
+        "concurrency": lines.chart_figure(concurrency),
+        "durations": rows.durations_figure(
             [spread(), spread("collect", least_s=2.0, most_s=2.0, counts=[1], edges_s=[2.0, 2.0])]
         ),
-        "waits": figures.waits_figure(waits()),
-        "waits grid": figures.waits_figure(waits_grid()),
-        "metric": figures.curve_figure(curve(), length_s=100.0),
-        "critical": figures.critical_figure(critical()),
-        "spans": figures.spans_figure(spans()),
-        "cost": figures.cost_figure(cost()),
-        "shares": figures.shares_figure(shares()),
-        "trend": figures.trends_figure(trend()),
-        "comparison": figures.comparison_figure(comparison()),
-        "ratios": figures.ratios_figure(comparison()),
+        "waits": lines.waits_figure(waits()),
+        "waits grid": lines.waits_figure(waits_grid()),
+        "metric": lines.curve_figure(curve(), length_s=100.0),
+        "critical": rows.critical_figure(critical()),
+        "spans": rows.spans_figure(spans()),
+        "cost": rows.cost_figure(cost()),
+        "shares": rows.shares_figure(shares()),
+        "trend": lines.trends_figure(trend()),
+        "comparison": rows.comparison_figure(comparison()),
+        "ratios": rows.ratios_figure(comparison()),
     }
 
 

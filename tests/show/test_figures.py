@@ -13,7 +13,7 @@ import pytest
 from flightlog.analyze.charts.results import Cells, ChartSeries, TimelineMark
 from flightlog.analyze.report.critical_path import CriticalPath
 from flightlog.analyze.report.spans import SpanTree
-from flightlog.show import figures
+from flightlog.show.figures import lines, rows, style
 from flightlog.show.figures.style import (
     BAD,
     DARK,
@@ -31,6 +31,7 @@ from flightlog.show.figures.style import (
     ink_on,
     time_scale,
 )
+from flightlog.show.figures.timeline import timeline_figure
 
 FIGURES = values.every_figure()
 
@@ -52,36 +53,32 @@ def test_figures_are_of_kinds_that_need_no_server_and_no_webgl(name: str):
 @pytest.mark.parametrize("name", FIGURES)
 def test_no_figure_has_a_button_that_sends_it_away(name: str):
     assert "sendChartToCloud" in FIGURES[name].layout.modebar.remove
-    assert figures.CONFIG["plotlyServerURL"] == ""
+    assert style.CONFIG["plotlyServerURL"] == ""
 
 
 def test_there_is_no_figure_of_nothing():
-    assert figures.timeline_figure(values.timeline(lanes=[], bars=None, marks=[])) is None
-    assert figures.timeline_figure(values.timeline(bars=None, marks=[])) is None
-    assert figures.chart_figure(values.chart(series=[])) is None
+    assert timeline_figure(values.timeline(lanes=[], bars=None, marks=[])) is None
+    assert timeline_figure(values.timeline(bars=None, marks=[])) is None
+    assert lines.chart_figure(values.chart(series=[])) is None
+    assert lines.chart_figure(values.chart(series=[ChartSeries(label="w", at_s=[1.0], value=[None])])) is None
     assert (
-        figures.chart_figure(values.chart(series=[ChartSeries(label="w", at_s=[1.0], value=[None])])) is None
-    )
-    assert (
-        figures.chart_figure(values.chart(series=[ChartSeries(label="w", at_s=[1.0], value=[math.nan])]))
+        lines.chart_figure(values.chart(series=[ChartSeries(label="w", at_s=[1.0], value=[math.nan])]))
         is None
     )
-    assert figures.curve_figure(values.curve(value=[None] * 4), length_s=1.0) is None
-    assert figures.durations_figure([]) is None
-    assert figures.durations_figure([values.spread(most_s=0.0)]) is None
-    assert figures.waits_figure(values.waits(queue_s=[], run_s=[], name=[])) is None
-    assert (
-        figures.critical_figure(CriticalPath(of="tasks", wall_s=1.0, links=0, parts=[], longest=[])) is None
-    )
-    assert figures.spans_figure(SpanTree(paths=0, unplaced=0, nodes=[])) is None
-    assert figures.cost_figure(values.cost(useful=0.0, retried=0.0, idle=0.0, starting=0.0)) is None
-    assert figures.trends_figure(values.trend(0)) is None
-    assert figures.comparison_figure(values.comparison(wall_s=values.UNKNOWN)) is None
-    assert figures.ratios_figure(values.comparison(durations=[])) is None
+    assert lines.curve_figure(values.curve(value=[None] * 4), length_s=1.0) is None
+    assert rows.durations_figure([]) is None
+    assert rows.durations_figure([values.spread(most_s=0.0)]) is None
+    assert lines.waits_figure(values.waits(queue_s=[], run_s=[], name=[])) is None
+    assert rows.critical_figure(CriticalPath(of="tasks", wall_s=1.0, links=0, parts=[], longest=[])) is None
+    assert rows.spans_figure(SpanTree(paths=0, unplaced=0, nodes=[])) is None
+    assert rows.cost_figure(values.cost(useful=0.0, retried=0.0, idle=0.0, starting=0.0)) is None
+    assert lines.trends_figure(values.trend(0)) is None
+    assert rows.comparison_figure(values.comparison(wall_s=values.UNKNOWN)) is None
+    assert rows.ratios_figure(values.comparison(durations=[])) is None
 
 
 def test_a_timeline_has_a_trace_a_name_with_a_bar_an_attempt():
-    simulate, collect, failed = figures.timeline_figure(values.timeline()).data
+    simulate, collect, failed = timeline_figure(values.timeline()).data
     assert (simulate.name, list(simulate.y), list(simulate.base), list(simulate.x)) == (
         "simulate",
         ["w-1", "w-2"],
@@ -103,7 +100,7 @@ def test_a_timeline_has_a_trace_a_name_with_a_bar_an_attempt():
 
 
 def test_spans_stand_in_rows_without_a_label_below_the_bar_they_are_inside_of():
-    figure = figures.timeline_figure(values.timeline(nested=values.nested(), marks=[]))
+    figure = timeline_figure(values.timeline(nested=values.nested(), marks=[]))
     rows = figure.layout.yaxis.categoryarray
     assert figure.layout.yaxis.ticktext == (rows[0], rows[3]) == ("w-1", "w-2")
     *_, solve, load = figure.data
@@ -120,7 +117,7 @@ def test_spans_stand_in_rows_without_a_label_below_the_bar_they_are_inside_of():
 def test_spans_outside_of_tasks_stand_in_the_last_rows_under_a_label_of_their_own():
     outside = values.nested(rows=[2], names=["solve", "save"])
     for timeline in (values.timeline(outside=outside, nested=values.nested()), values.dense(outside=outside)):
-        figure = figures.timeline_figure(timeline)
+        figure = timeline_figure(timeline)
         rows = figure.layout.yaxis.categoryarray
         assert figure.layout.yaxis.ticktext[-1] == rows[-2] == "outside of tasks"
         solve, save = (one for one in figure.data if one.name.endswith("(outside)"))
@@ -136,14 +133,14 @@ def test_spans_outside_of_tasks_stand_in_the_last_rows_under_a_label_of_their_ow
 
 def test_a_worker_may_be_called_as_the_rows_of_spans_outside_of_tasks_are():
     lanes = values.lanes("w-1", "outside of tasks")
-    figure = figures.timeline_figure(values.timeline(lanes=lanes, outside=values.nested(rows=[2])))
+    figure = timeline_figure(values.timeline(lanes=lanes, outside=values.nested(rows=[2])))
     assert len(set(figure.layout.yaxis.categoryarray)) == 4
 
 
 @pytest.mark.parametrize("workers", [2, 59, 60, 61, 90])
 def test_however_many_workers_there_are_the_rows_of_spans_outside_of_tasks_have_their_label(workers: int):
     lanes = values.lanes(*(f"w-{n}" for n in range(workers)))
-    figure = figures.timeline_figure(values.timeline(lanes=lanes, outside=values.nested(rows=[2])))
+    figure = timeline_figure(values.timeline(lanes=lanes, outside=values.nested(rows=[2])))
     rows, named = list(figure.layout.yaxis.categoryarray), figure.layout.yaxis.ticktext
     apart = {after - before for before, after in pairwise(rows.index(name) for name in named)}
     assert (named[0], named[-1], rows.index(named[-1])) == ("w-0", "outside of tasks", workers)
@@ -151,21 +148,19 @@ def test_however_many_workers_there_are_the_rows_of_spans_outside_of_tasks_have_
 
 
 def test_spans_outside_of_tasks_are_drawn_where_no_task_began():
-    figure = figures.timeline_figure(
-        values.timeline(lanes=[], bars=None, marks=[], outside=values.nested(rows=[2]))
-    )
+    figure = timeline_figure(values.timeline(lanes=[], bars=None, marks=[], outside=values.nested(rows=[2])))
     assert figure.layout.yaxis.ticktext == ("outside of tasks",)
     assert {trace.name for trace in figure.data} == {"solve (outside)", "load (outside)"}
 
 
 def test_a_figure_tells_how_many_spans_are_not_drawn():
-    figure = figures.timeline_figure(values.timeline(notes=[], notes_on_spans=["3 spans are not drawn."]))
+    figure = timeline_figure(values.timeline(notes=[], notes_on_spans=["3 spans are not drawn."]))
     assert "3 spans are not drawn." in figure.to_json()
 
 
 def test_a_bar_says_its_arguments_and_when_it_began_by_the_clock():
     bars = msgspec.structs.replace(values.timeline().bars, args=["seed=1", "", "name=<b>"])
-    simulate, collect, _ = figures.timeline_figure(values.timeline(bars=bars)).data
+    simulate, collect, _ = timeline_figure(values.timeline(bars=bars)).data
     assert (
         simulate.customdata[0]
         == "<b>simulate</b> completed<br>seed=1<br>40.0s from 0:00 (03:52:00 UTC)<br>on w-1<br>t1"
@@ -174,13 +169,13 @@ def test_a_bar_says_its_arguments_and_when_it_began_by_the_clock():
 
 
 def test_what_did_not_complete_is_faint_inside_and_its_outline_has_all_of_its_colour():
-    simulate, *_ = figures.timeline_figure(values.timeline()).data
+    simulate, *_ = timeline_figure(values.timeline()).data
     assert simulate.marker.color == (PALETTE[0], "rgba(0,114,178,0.25)")
     assert (simulate.marker.line.color, simulate.marker.line.width) == (PALETTE[0], (0, 1.5))
 
 
 def test_an_axis_of_time_says_when_the_run_began():
-    for figure in (figures.timeline_figure(values.timeline()), figures.chart_figure(values.chart())):
+    for figure in (timeline_figure(values.timeline()), lines.chart_figure(values.chart())):
         assert figure.layout.xaxis.title.text == "time since 2026-05-20 03:52:00 UTC, seconds"
 
 
@@ -198,7 +193,7 @@ def test_a_moment_is_told_by_the_clock_and_with_its_day_where_that_is_another_on
 
 
 def test_the_first_lane_is_at_the_top_and_lanes_of_one_name_stay_apart():
-    figure = figures.timeline_figure(values.timeline(lanes=values.lanes("w", "w")))
+    figure = timeline_figure(values.timeline(lanes=values.lanes("w", "w")))
     assert list(figure.layout.yaxis.categoryarray) == ["w", "w ·2"]
     assert list(figure.layout.yaxis.range) == [1.5, -0.5]
     assert [list(trace.y) for trace in figure.data] == [["w", "w ·2"], ["w"], ["w ·2"]]
@@ -209,7 +204,7 @@ def test_a_mark_on_no_lane_is_left_out_and_each_kind_has_its_own_shape():
         return TimelineMark(lane=lane, at_s=1.0, kind=kind, task="t", task_id=None, text="")
 
     kinds = ["failed", "retried", "cancelled", "lost"]
-    figure = figures.timeline_figure(
+    figure = timeline_figure(
         values.timeline(marks=[mark(0, kind) for kind in kinds] + [mark(9, "failed"), mark(-1, "lost")])
     )
     drawn = {
@@ -224,7 +219,7 @@ def test_a_mark_on_no_lane_is_left_out_and_each_kind_has_its_own_shape():
 
 
 def test_a_dense_timeline_is_one_picture_of_names_and_shades_and_says_so():
-    figure = figures.timeline_figure(values.dense())
+    figure = timeline_figure(values.dense())
     heat, *legend = figure.data
     assert [list(row) for row in heat.z] == [
         [4, 7],
@@ -256,14 +251,12 @@ def test_the_worst_dense_timeline_stays_small():
         names=[f"n{n}" for n in range(12)],
         lanes=values.lanes(*map(str, range(lanes))),
     )
-    assert len(figures.figure_json(figures.timeline_figure(dense))) < 400_000
+    assert len(style.figure_json(timeline_figure(dense))) < 400_000
 
 
 def test_two_timelines_side_by_side_share_colours_and_length():
     colors = {"simulate": "#0072b2", "collect": "#dd7700"}
-    other = figures.timeline_figure(
-        values.timeline(names=["collect", "simulate"]), colors=colors, length_s=7200.0
-    )
+    other = timeline_figure(values.timeline(names=["collect", "simulate"]), colors=colors, length_s=7200.0)
     assert [trace.marker.line.color or trace.marker.color for trace in other.data[:2]] == [
         "#dd7700",
         "#0072b2",
@@ -273,47 +266,47 @@ def test_two_timelines_side_by_side_share_colours_and_length():
 
 
 def test_a_chart_breaks_where_nothing_is_known_and_is_in_a_unit_with_few_digits():
-    [line] = figures.chart_figure(values.chart()).data
+    [line] = lines.chart_figure(values.chart()).data
     assert list(line.y) == [1.0, None, 10.0, 2.0]
-    assert figures.chart_figure(values.chart()).layout.yaxis.ticksuffix == " GiB"
+    assert lines.chart_figure(values.chart()).layout.yaxis.ticksuffix == " GiB"
     assert not line.connectgaps
 
 
 def test_a_limit_is_drawn_where_it_is_near_and_told_where_it_is_far():
     def limited(limit: float) -> tuple[list[str], list[str]]:
         series = ChartSeries(label="w-1", at_s=[0.0, 1.0], value=[1.0, 2.0**30], limit=limit)
-        figure = figures.chart_figure(values.chart(series=[series]))
+        figure = lines.chart_figure(values.chart(series=[series]))
         return [trace.name for trace in figure.data], [note.text for note in figure.layout.annotations]
 
     assert limited(2.0**31) == (["w-1", "limit: 2.0 GiB"], [])
     far = values.chart(series=[ChartSeries(label="w-1", at_s=[0.0], value=[1.0], limit=2.0**40)])
-    assert figures.limit_note(far) == "The limit is 1.0 TiB, above what is drawn."
-    assert figures.chart_figure(far, notes=False).layout.annotations == ()
-    assert figures.limit_note(values.chart()) is None
+    assert lines.limit_note(far) == "The limit is 1.0 TiB, above what is drawn."
+    assert lines.chart_figure(far, notes=False).layout.annotations == ()
+    assert lines.limit_note(values.chart()) is None
     assert limited(2.0**40) == (["w-1"], ["<i>The limit is 1.0 TiB, above what is drawn.</i>"])
 
 
 def test_a_curve_breaks_where_a_value_is_no_number_and_marks_the_place():
-    line, lost = figures.curve_figure(values.curve(), length_s=100.0).data
+    line, lost = lines.curve_figure(values.curve(), length_s=100.0).data
     assert (line.x, line.y, line.connectgaps) == ((0.0, 1.0, 2.0, 3.0), (4.0, 2.0, None, 1.0), False)
     assert (lost.x, lost.marker.symbol, lost.name) == ((2.0,), "x", "NaN or infinite")
 
 
 def test_steps_of_tens_of_thousands_are_written_out():
-    axis = figures.curve_figure(values.curve(), length_s=100.0).layout.xaxis
+    axis = lines.curve_figure(values.curve(), length_s=100.0).layout.xaxis
     assert (axis.title.text, axis.separatethousands, axis.minexponent) == ("step", True, 7)
 
 
 def test_where_points_are_of_several_values_a_band_goes_from_least_to_most():
     curve = values.curve(least=[3.0, 1.0, None, 1.0], most=[5.0, 3.0, None, 1.0], lost_at=[], values=90)
-    band, line = figures.curve_figure(curve, length_s=100.0).data
+    band, line = lines.curve_figure(curve, length_s=100.0).data
     assert (band.x, band.y) == ((0.0, 1.0, 1.0, 0.0, None), (3.0, 1.0, 3.0, 5.0, None))
     assert (band.fill, band.showlegend, line.y) == ("toself", False, (4.0, 2.0, None, 1.0))
 
 
 def test_values_that_no_browser_draws_at_their_height_are_drawn_lower_and_that_is_said():
     curve = values.curve(value=[1e308, -1e308, 1.0, None], lost_at=[], lost=0)
-    figure = figures.curve_figure(curve, length_s=1.0)
+    figure = lines.curve_figure(curve, length_s=1.0)
     assert figure.data[0].y == (1e300, -1e300, 1.0, None)
     assert [note.text for note in figure.layout.annotations] == [
         "<i>Values beyond 1e+300 are drawn as that.</i>"
@@ -323,19 +316,18 @@ def test_values_that_no_browser_draws_at_their_height_are_drawn_lower_and_that_i
 
 
 def test_values_over_many_powers_are_drawn_by_powers_and_the_axis_says_so():
-    axis = figures.curve_figure(
+    axis = lines.curve_figure(
         values.curve(value=[1.0, 1e-3, 1e-4, 1e-5], lost_at=[]), length_s=1.0
     ).layout.yaxis
     assert (axis.type, axis.title.text) == ("log", "logarithmic")
     assert axis.ticktext == ("1e-05", "0.0001", "0.001", "0.01", "0.1", "1")
     assert (
-        figures.curve_figure(values.curve(value=[1.0, 0.0, 1e-4, 1e-5]), length_s=1.0).layout.yaxis.type
-        is None
+        lines.curve_figure(values.curve(value=[1.0, 0.0, 1e-4, 1e-5]), length_s=1.0).layout.yaxis.type is None
     )
 
 
 def test_the_outline_of_durations_is_their_histogram():
-    shape, *points = figures.durations_figure([values.spread()]).data
+    shape, *points = rows.durations_figure([values.spread()]).data
     assert list(shape.x) == [1.0, 1.0, 2.0, 2.0, 4.0, 4.0, 8.0, 8.0]
     assert list(shape.y) == pytest.approx([0, -0.8 / 3, -0.8 / 3, -0.8, -0.8, -0.8 / 3, -0.8 / 3, 0])
     assert [(trace.name, list(trace.x)) for trace in points] == [
@@ -348,7 +340,7 @@ def test_the_outline_of_durations_is_their_histogram():
 @pytest.mark.parametrize("seconds", [4.0, 0.007, 40.0, 1e6])
 def test_an_axis_of_durations_has_a_tick_that_is_seen_though_all_took_the_same_time(seconds):
     same = {f"{name}_s": seconds for name in ("least", "p25", "median", "p75", "p95", "most")}
-    axis = figures.durations_figure([values.spread(**same)]).layout.xaxis
+    axis = rows.durations_figure([values.spread(**same)]).layout.xaxis
     low, high = axis.range
     assert axis.tickvals
     assert "task" not in axis.title.text  # they may be spans
@@ -356,22 +348,22 @@ def test_an_axis_of_durations_has_a_tick_that_is_seen_though_all_took_the_same_t
 
 
 def test_tasks_that_never_waited_have_a_place_called_none():
-    figure = figures.waits_figure(values.waits())
+    figure = lines.waits_figure(values.waits())
     assert list(figure.data[0].y) == [0.5, 1.0]
     assert list(figure.data[1].y) == [20.0]
     assert figure.layout.yaxis.ticktext[0] == "none"
-    assert list(figures.waits_figure(values.waits_grid()).data[0].y) == pytest.approx([0.01, 0.1, 1.0])
+    assert list(lines.waits_figure(values.waits_grid()).data[0].y) == pytest.approx([0.01, 0.1, 1.0])
 
 
 def test_the_critical_path_is_told_by_its_longest_parts_and_the_rest_in_one():
-    [bars] = figures.critical_figure(values.critical(15)).data
+    [bars] = rows.critical_figure(values.critical(15)).data
     assert len(bars.y) == 13
     assert bars.y[-1] == "3 shorter parts"
     assert sum(bars.x) == pytest.approx(80 + sum(20 - n for n in range(14)))
 
 
 def test_an_icicle_holds_what_is_inside_and_its_parts_never_exceed_the_whole():
-    [tree] = figures.spans_figure(values.spans()).data
+    [tree] = rows.spans_figure(values.spans()).data
     found = {
         id_: (label, parent, value)
         for id_, label, parent, value in zip(tree.ids, tree.labels, tree.parents, tree.values, strict=True)
@@ -390,7 +382,7 @@ def test_an_icicle_holds_what_is_inside_and_its_parts_never_exceed_the_whole():
 
 
 def test_the_steps_of_a_comparison_lead_from_the_time_before_to_the_time_after():
-    [bars] = figures.comparison_figure(values.comparison()).data
+    [bars] = rows.comparison_figure(values.comparison()).data
     assert list(bars.y) == ["A, before", "duration of tasks", "cache", "not explained", "B, after"]
     scale = 100.0 / bars.x[0]
     assert [base * scale for base in bars.base] == pytest.approx([0.0, 100.0, 128.0, 128.0, 0.0])
@@ -399,13 +391,13 @@ def test_the_steps_of_a_comparison_lead_from_the_time_before_to_the_time_after()
 
 
 def test_shares_of_every_row_add_up_to_all_of_it():
-    figure = figures.shares_figure(values.shares())
+    figure = rows.shares_figure(values.shares())
     assert [sum(trace.x[row] for trace in figure.data) for row in range(3)] == pytest.approx([100.0] * 3)
     assert list(figure.layout.yaxis.categoryarray) == ["all 2 workers", "w-1", "w-2"]
 
 
 def test_a_trend_has_a_point_a_run_and_a_mark_a_step():
-    band, levels, points, steps = figures.trends_figure(values.trend(20)).data
+    band, levels, points, steps = lines.trends_figure(values.trend(20)).data
     assert list(points.x) == list(range(20))
     assert list(steps.x) == [10]
     assert "commit: a → b" in steps.customdata[0]
@@ -417,12 +409,12 @@ def test_a_share_that_is_nearly_nothing_is_no_tag():
     shares = msgspec.structs.replace(
         values.trend(2), unit="share", points=[msgspec.structs.replace(values.trend(2).points[0], value=1e-6)]
     )
-    points = next(trace for trace in figures.trends_figure(shares).data if trace.name == "runs")
+    points = next(trace for trace in lines.trends_figure(shares).data if trace.name == "runs")
     assert points.customdata[0].startswith("<b>&lt;0.1%</b><br>run-0")
 
 
 def test_levels_of_few_runs_have_no_band_of_nine_in_ten():
-    drawn = figures.trends_figure(values.trend(18)).data
+    drawn = lines.trends_figure(values.trend(18)).data
     assert [trace.name for trace in drawn] == ["typical of a level", "runs", "steps"]
 
 
@@ -448,7 +440,7 @@ def test_a_text_on_any_colour_is_easy_to_read(color: str):
 
 
 def test_the_texts_of_an_icicle_are_easy_to_read_on_their_boxes():
-    [icicle] = figures.spans_figure(values.spans()).data
+    [icicle] = rows.spans_figure(values.spans()).data
     pairs = zip(icicle.textfont.color, icicle.marker.colors, strict=True)
     assert all(values.contrast(ink, box) >= 4.5 for ink, box in pairs)
 
@@ -461,9 +453,9 @@ def test_a_name_has_its_colour_by_its_place_and_they_begin_again():
 
 
 def test_a_theme_changes_the_layout_and_nothing_else():
-    figure = figures.timeline_figure(values.timeline())
+    figure = timeline_figure(values.timeline())
     data = figure.to_dict()["data"]
-    dark = figures.with_theme(figure, "dark").to_dict()
+    dark = style.with_theme(figure, "dark").to_dict()
     assert dark["data"] == data
     assert dark["layout"]["font"]["color"] == DARK["font.color"]
     assert dark["layout"]["xaxis"]["gridcolor"] == DARK["xaxis.gridcolor"]
@@ -471,7 +463,7 @@ def test_a_theme_changes_the_layout_and_nothing_else():
 
 def test_the_json_of_a_figure_is_safe_in_a_page_short_and_valid():
     series = ChartSeries(label="</script>&", at_s=[0.0, 1 / 3], value=[1.0, 2.0])
-    text = figures.figure_json(figures.chart_figure(values.chart("count", series=[series])))
+    text = style.figure_json(lines.chart_figure(values.chart("count", series=[series])))
     assert set("<>&").isdisjoint(text)
     found = json.loads(text)
     assert found["data"][0]["name"] == "&lt;/script&gt;&amp;"
@@ -542,10 +534,10 @@ def test_a_value_between_two_gaps_is_a_dot():
             ChartSeries(label="w", at_s=[0.0, 1.0, 2.0, 3.0, 4.0], value=[5.0, None, 1.0, 2.0, math.nan])
         ],
     )
-    [trace] = figures.chart_figure(line).data
+    [trace] = lines.chart_figure(line).data
     assert (trace.mode, list(trace.marker.size)) == ("lines+markers", [7, 0, 0, 0, 0])
 
 
 def test_no_other_tick_lies_over_the_one_for_tasks_that_did_not_wait():
-    axis = figures.waits_figure(values.waits(queue_s=[0.0, 1.0, 20.0])).layout.yaxis
+    axis = lines.waits_figure(values.waits(queue_s=[0.0, 1.0, 20.0])).layout.yaxis
     assert list(axis.ticktext) == ["none", "1 s", "2 s", "5 s", "10 s", "20 s"]

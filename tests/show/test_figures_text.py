@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flightlog.analyze.charts.report_with_charts import ReportWithCharts, report_with_charts
-from flightlog.show import figures
+from flightlog.show.figures import lines, rows
 from flightlog.show.figures.style import LIMIT, name_text, plain, plain_back
+from flightlog.show.figures.timeline import timeline_figure
 from flightlog.show.terminal import brief, width_of
 from flightlog.store.completing import open_run
 
@@ -73,21 +74,19 @@ def hostile_figures(look: ReportWithCharts) -> dict[str, Any]:
         "cache",
     )
     found = {
-        name: figures.chart_figure(getattr(drawn, name))
-        for name in charts
-        if getattr(drawn, name) is not None
+        name: lines.chart_figure(getattr(drawn, name)) for name in charts if getattr(drawn, name) is not None
     }
     assert drawn.timeline is not None
     assert report.details is not None
     return {
         **found,
-        "timeline": figures.timeline_figure(drawn.timeline, title=report.run.run_id),
-        "durations": figures.durations_figure(drawn.durations),
-        "waits": figures.waits_figure(drawn.waits) if drawn.waits else None,
-        "critical": figures.critical_figure(report.critical_path) if report.critical_path else None,
-        "spans": figures.spans_figure(report.details.span_tree),
-        "shares": figures.shares_figure(report.time) if report.time else None,
-        "cost": figures.cost_figure(report.cost_split) if report.cost_split else None,
+        "timeline": timeline_figure(drawn.timeline, title=report.run.run_id),
+        "durations": rows.durations_figure(drawn.durations),
+        "waits": lines.waits_figure(drawn.waits) if drawn.waits else None,
+        "critical": rows.critical_figure(report.critical_path) if report.critical_path else None,
+        "spans": rows.spans_figure(report.details.span_tree),
+        "shares": rows.shares_figure(report.time) if report.time else None,
+        "cost": rows.cost_figure(report.cost_split) if report.cost_split else None,
     }
 
 

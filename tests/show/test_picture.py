@@ -12,7 +12,8 @@ import drawn_values as values
 import pytest
 
 from flightlog.core.errors import MissingExtra, UsageError
-from flightlog.show import figures
+from flightlog.show.figures import style
+from flightlog.show.figures.timeline import timeline_figure
 from flightlog.show.picture import Lettering, apart, picture, plan
 
 FIGURES = values.every_figure()
@@ -76,7 +77,7 @@ def test_a_dark_figure_has_a_dark_ground():
 
     from PIL import Image
 
-    dark = figures.with_theme(figures.timeline_figure(values.timeline()), "dark")
+    dark = style.with_theme(timeline_figure(values.timeline()), "dark")
     assert Image.open(BytesIO(picture(dark, scale=1))).convert("RGB").getpixel((0, 0)) == (0x11, 0x11, 0x11)
 
 
@@ -86,7 +87,7 @@ def test_a_dark_figure_has_a_dark_ground():
     ids=["math", "scripts", "markup", "controls", "long", "empty", "signs"],
 )
 def test_any_name_can_be_drawn(name: str):
-    figure = figures.timeline_figure(
+    figure = timeline_figure(
         values.timeline(names=[name, "x"], lanes=values.lanes(name, name), notes=[name]), title=name
     )
     assert size_of(picture(figure, width_px=800, scale=1))[0] == 800
@@ -107,7 +108,8 @@ def test_settings_of_the_user_neither_change_a_picture_nor_are_changed():
 def test_no_window_and_no_state_of_pyplot_is_touched():
     program = (
         "import sys; sys.path.insert(0, sys.argv[1]); import drawn_values as values;"
-        "from flightlog.show.figures import timeline_figure; from flightlog.show.picture import picture;"
+        "from flightlog.show.figures.timeline import timeline_figure;"
+        "from flightlog.show.picture import picture;"
         "picture(timeline_figure(values.timeline())); print('matplotlib.pyplot' in sys.modules)"
     )
     done = subprocess.run(
@@ -126,7 +128,7 @@ def test_without_matplotlib_the_message_says_what_to_install(monkeypatch: pytest
 
 
 def test_a_narrow_picture_is_higher_as_its_texts_wrap():
-    noted = figures.timeline_figure(
+    noted = timeline_figure(
         values.timeline(
             names=["a name of some length", "another of that kind"], notes=["a note of five words"] * 3
         ),
@@ -144,7 +146,7 @@ def test_texts_of_ticks_that_would_lie_over_each_other_are_left_out():
 
 
 def test_names_of_the_legend_are_cut_to_the_width_of_the_picture():
-    long = figures.timeline_figure(values.timeline(names=["n" * 60, "x"]))
+    long = timeline_figure(values.timeline(names=["n" * 60, "x"]))
     found = plan(long.to_dict()["data"], long.to_dict()["layout"], Lettering("#000000"), 300)
     assert found.legend == [f"{'n' * 29}…", "x", "failed"]
     assert found.columns == 1
@@ -153,7 +155,7 @@ def test_names_of_the_legend_are_cut_to_the_width_of_the_picture():
 def test_a_height_without_room_for_the_texts_is_refused_and_the_message_says_what_is_needed():
     many = values.timeline(lanes=values.lanes(*(f"worker-{n}" for n in range(60))), notes=["a note"] * 5)
     with pytest.raises(UsageError, match="name one from 238 to 10,000"):
-        picture(figures.timeline_figure(many), height_px=150)
+        picture(timeline_figure(many), height_px=150)
 
 
 @pytest.mark.parametrize("size", [(299, 500), (500, 99), (15_000, 500), (500, 15_000), (-1, 500)])

@@ -112,7 +112,8 @@ def _draw(
     dark: bool,
 ) -> None:
     from flightlog.export.base import whole_file
-    from flightlog.show.figures import timeline_figure, with_theme
+    from flightlog.show.figures.style import with_theme
+    from flightlog.show.figures.timeline import timeline_figure
     from flightlog.show.picture import picture
     from flightlog.show.timeline import headline
 

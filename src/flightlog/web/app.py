@@ -30,7 +30,8 @@ from flightlog.show.advice import advice_sections
 from flightlog.show.diagnosis import SHOWN as SHOWN_CAUSES
 from flightlog.show.diagnosis import cause_title, record_section
 from flightlog.show.document import Paragraph, Section
-from flightlog.show.figures import CONFIG, trends_figure
+from flightlog.show.figures.lines import trends_figure
+from flightlog.show.figures.style import CONFIG
 from flightlog.show.html.report_page import cause_block
 from flightlog.show.terminal import brief
 from flightlog.show.trends import left_out_text, trend_answer, trend_title

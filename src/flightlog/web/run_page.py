@@ -22,8 +22,9 @@ from flightlog.analyze.charts.results import Curve
 from flightlog.core.text import plural
 from flightlog.core.time import SECOND, moment
 from flightlog.core.units import format_count, format_duration, format_percent
-from flightlog.show.figures import CONFIG, chart_figure, colors_of, limit_note, timeline_figure
-from flightlog.show.figures.lines import curve_figure, curve_notes
+from flightlog.show.figures.lines import chart_figure, curve_figure, curve_notes, limit_note
+from flightlog.show.figures.style import CONFIG, colors_of
+from flightlog.show.figures.timeline import timeline_figure
 from flightlog.show.live import NOTHING, TABLES, LiveRow, Pane, call_text, error_text, left_text
 from flightlog.show.phrases import doing_title, moment_text, money_text
 from flightlog.show.terminal import brief

@@ -13,7 +13,6 @@ from flightlog.analyze.compare.run_groups import find_groups
 from flightlog.analyze.compare.thresholds import check
 from flightlog.core.text import plural
 from flightlog.core.units import format_count, format_duration
-from flightlog.show import figures
 from flightlog.show.bounded import bounded
 from flightlog.show.comparison import (
     WHY,
@@ -25,6 +24,7 @@ from flightlog.show.comparison import (
     signed_duration,
     wall_text,
 )
+from flightlog.show.figures import rows, style
 from flightlog.show.figures.timeline import span_names
 from flightlog.show.html.elements import Element, coded, said, tag
 from flightlog.show.html.page import (
@@ -89,13 +89,13 @@ def compare_page(
     named = {section.title: section for section in comparison_sections(comparison, outcomes)}
     ratios = plot(
         "ratios",
-        figures.ratios_figure(comparison),
+        rows.ratios_figure(comparison),
         "Duration of each task or span in B divided by its duration in A. The line through a point is the "
         "95 % CI; where it crosses 1, the change may be noise.",
     )
     steps = plot(
         "comparison",
-        figures.comparison_figure(comparison),
+        rows.comparison_figure(comparison),
         "From the wall time of A to that of B, one step per reason; the steps add up.",
     )
     changed = [*ratios, *placed(named, "Durations")]
@@ -203,7 +203,7 @@ def _timelines(comparison: Comparison, before: Timeline | None, after: Timeline 
     there = [timeline for timeline in (before, after) if timeline is not None]
     if not there:
         return PagePart("timelines", "Timelines", [], "Neither side has a task with a start.")
-    colors = figures.colors_of(
+    colors = style.colors_of(
         [name for timeline in there for name in timeline.names]
         + [name for timeline in there for name in span_names(timeline)]
     )

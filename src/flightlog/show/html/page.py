@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from flightlog.core.units import format_count, format_duration
-from flightlog.show import figures
 from flightlog.show.document import Section, TableBlock, table_block
-from flightlog.show.figures.style import CONFIG, DARK, LIGHT, value_text
+from flightlog.show.figures.style import CONFIG, DARK, LIGHT, figure_json, value_text
 from flightlog.show.html.blocks import blocks_of, table_of
 from flightlog.show.html.elements import Child, Element, data, html_text, said, script, style, tag, way
 
@@ -267,7 +266,7 @@ def plot(
             ),
             tag("figcaption", words),
             tag("details", tag("summary", "Numbers"), numbers) if numbers else None,
-            data(f"{identity}-data", figures.figure_json(figure)),
+            data(f"{identity}-data", figure_json(figure)),
         )
     ]
 

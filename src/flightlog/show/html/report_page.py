@@ -16,12 +16,12 @@ from flightlog.analyze.findings.base import split_advice
 from flightlog.core.errors import FlightlogError
 from flightlog.core.text import plural
 from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
-from flightlog.show import figures
 from flightlog.show.bounded import bounded
 from flightlog.show.diagnosis import cause_parts, cause_title
 from flightlog.show.document import FactsBlock, Labelled, Section, TableBlock
+from flightlog.show.figures import lines, rows, style
 from flightlog.show.figures.lines import limit_note
-from flightlog.show.figures.timeline import OUTSIDE, span_names, timeline_notes
+from flightlog.show.figures.timeline import OUTSIDE, span_names, timeline_figure, timeline_notes
 from flightlog.show.html.blocks import PAGE, block_of, blocks_of, table_of
 from flightlog.show.html.elements import Child, Element, coded, lines_said, said, tag
 from flightlog.show.html.page import (
@@ -117,9 +117,9 @@ def report_page(
     """
     report, drawn = bounded(look.report), bounded(look.drawn)
     diagnosis = bounded(diagnosis)
-    colors = figures.colors_of(_names(report, drawn))
+    colors = style.colors_of(_names(report, drawn))
     named = {section.title: section for section in report_sections(report) if section.title not in _ELSEWHERE}
-    cost = None if report.cost_split is None else figures.cost_figure(report.cost_split)
+    cost = None if report.cost_split is None else rows.cost_figure(report.cost_split)
     paid = plot("cost", cost, "What the time of workers was paid for.")
     parts = [
         PagePart(
@@ -212,7 +212,7 @@ def timeline_plot(
         caption += f" {'Those' if timeline.nested is not None else 'Spans'} {OUTSIDE} are in the last rows."
     if timeline.failures:
         caption += " Failures and retries are marked." if of == "tasks" else " Failures are marked."
-    figure = figures.timeline_figure(timeline, colors=colors, length_s=length_s, notes=False)
+    figure = timeline_figure(timeline, colors=colors, length_s=length_s, notes=False)
     return plot(identity, figure, caption, notes=timeline_notes(timeline), numbers=mark_numbers(timeline))
 
 
@@ -223,9 +223,9 @@ def _metrics(report: Report, found: Curves | None) -> PagePart:
     curves = [
         plot(
             f"metric-{number}",
-            figures.curve_figure(curve, length_s=length_s, since=since, notes=False),
+            lines.curve_figure(curve, length_s=length_s, since=since, notes=False),
             "By the steps it was recorded with." if curve.by == "step" else "Over the time of the run.",
-            notes=figures.curve_notes(curve),
+            notes=lines.curve_notes(curve),
             title=said(curve.name, 80) or "(no name)",
         )
         for number, curve in enumerate(drawn, 1)
@@ -263,7 +263,7 @@ def _chart(identity: str, chart: Chart | None, caption: str, title: str = "") ->
     """A chart with its caption, which names the owner of a single line."""
     if chart is None:
         return []
-    figure = figures.chart_figure(chart, notes=False)
+    figure = lines.chart_figure(chart, notes=False)
     if chart.unit != "count" and len(chart.series) == 1:  # which has no legend
         caption += f" The line is {said(chart.series[0].label, 80)}."
     beyond = limit_note(chart)
@@ -298,7 +298,7 @@ def _shares(report: Report) -> list[Element]:
     caption = "The time of all workers from launch to removal, every moment of every worker counted once."
     if report.time.basis == "wall":
         caption = "The wall time of the run, split; no worker is known."
-    return plot("shares", figures.shares_figure(report.time), caption)
+    return plot("shares", rows.shares_figure(report.time), caption)
 
 
 def _durations(
@@ -307,7 +307,7 @@ def _durations(
     caption = "How long tasks of each name executed, queueing left out, on a logarithmic axis."
     if not report.tasks.names:
         caption = "How long spans of each name took, on a logarithmic axis."
-    figure = figures.durations_figure(drawn.durations, colors=colors)
+    figure = rows.durations_figure(drawn.durations, colors=colors)
     table = table_of(names_table(report, NAMES)) if report.tasks.by_name else ()
     content = [
         *plot("durations", figure, caption, numbers=spread_numbers(drawn.durations)),
@@ -323,7 +323,7 @@ def _waits(report: Report, drawn: RunCharts, colors: Mapping[str, str]) -> list[
         return []
     shown = "Each point is an attempt" if waits.queue_s else "Each cell counts attempts"
     caption = f"{shown}: how long it waited to start against how long it then ran. {_longer(waits)}"
-    figure = figures.waits_figure(waits, colors=colors, notes=False)
+    figure = lines.waits_figure(waits, colors=colors, notes=False)
     return plot("waits", figure, caption, notes=waits.notes, numbers=wait_numbers(report))
 
 
@@ -345,7 +345,7 @@ def _critical(report: Report, colors: Mapping[str, str]) -> list[Element]:
         f"The chain of {path.of} from the start of the run to its end in which each segment waited for "
         "the one before: only what is on it can shorten the run."
     )
-    return plot("critical", figures.critical_figure(path, colors=colors), caption)
+    return plot("critical", rows.critical_figure(path, colors=colors), caption)
 
 
 def _spans(report: Report, colors: Mapping[str, str]) -> list[Element]:
@@ -357,7 +357,7 @@ def _spans(report: Report, colors: Mapping[str, str]) -> list[Element]:
     )
     [section, *_] = all_spans(report)
     numbers = tag("details", tag("summary", "Numbers"), blocks_of(section))
-    return [*plot("spans", figures.spans_figure(tree, colors=colors), caption), numbers]
+    return [*plot("spans", rows.spans_figure(tree, colors=colors), caption), numbers]
 
 
 _LISTS = {"package": "Packages", "variable": "Variables", "function": "Functions", "image": "Images"}
