@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.show.document import table
+from flightlog.show.document import TableBlock, table_lines
 from flightlog.show.phrases import args_text, call_text, innermost, moment_text, money_text
 from flightlog.show.terminal import Ink, clean, fit, pad, width_of
 
@@ -56,7 +56,9 @@ def test_plain_ink_leaves_text_as_it_is() -> None:
 
 def test_a_table_cuts_its_first_column_and_drops_columns_without_a_word() -> None:
     rows = [("a very long name of a task", "1", "", "w1"), ("東京", "20", "", "worker-2")]
-    assert table(("Name", "Done", "Failed", "Worker"), rows, width=35, ink=Ink(False), left=("Worker",)) == [
+    assert table_lines(
+        TableBlock(("Name", "Done", "Failed", "Worker"), rows, left=("Worker",)), width=35, ink=Ink(False)
+    ) == [
         "  Name               Done  Worker",
         "  a very long name…     1  w1",
         "  東京                 20  worker-2",
@@ -103,7 +105,7 @@ def test_the_innermost_place_of_a_traceback_is_its_last_file_line() -> None:
 
 def test_names_that_differ_at_their_ends_alone_are_cut_in_the_middle() -> None:
     rows = [(f"model.very_long.stage_{n:02}", "1") for n in range(2)]
-    assert table(("Name", "Done"), rows, width=20, ink=Ink(False)) == [
+    assert table_lines(TableBlock(("Name", "Done"), rows), width=20, ink=Ink(False)) == [
         "  Name          Done",
         "  model…age_00     1",
         "  model…age_01     1",

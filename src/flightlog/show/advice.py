@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from flightlog.analyze.advice.resources import gain, notes, reason, request_text, unadvised
 from flightlog.core.text import plural
 from flightlog.core.units import format_percent
-from flightlog.show.document import Labelled, Remarks, Section, sections_text
+from flightlog.show.document import Labelled, Remarks, Section, document_text
 from flightlog.show.phrases import money_text
-from flightlog.show.terminal import Ink, clean
+from flightlog.show.terminal import clean
 
 if TYPE_CHECKING:
     from flightlog.analyze.advice.advise import Advised
@@ -25,7 +25,7 @@ PROBLEMS = 5
 def advice_text(advised: Advised, *, width: int = WIDTH, color: bool = False, apply_hint: bool = True) -> str:
     """Recommended requests, reasons and savings by task, then other advice; ends in a newline."""
     sections = advice_sections(advised, apply_hint=apply_hint)
-    return "\n\n".join(sections_text(sections, width=width, ink=Ink(color))) + "\n"
+    return document_text(sections, width=width, color=color)
 
 
 def advice_sections(advised: Advised, *, apply_hint: bool = True) -> list[Section]:

@@ -157,20 +157,16 @@ def _durations(comparison: Comparison, kind: str) -> Section:
     changes = [change for change in comparison.durations if change.kind == kind]
     table = table_block(
         changes[:ROWS],
-        {
-            "Name": lambda one: f"{fit(clean(one.name), 14)} (cached)" if one.cached else one.name,
-            "Verdict": _verdict,
-            "Typical ratio": lambda one: ratio_text(one.typical),
-            "Mean": lambda one: ratio_text(one.mean, bounds=False),
-            "p95": lambda one: ratio_text(one.p95, bounds=False),
-            "A": lambda one: known(one.before, lambda spread: format_count(spread.count)),
-            "B": lambda one: known(one.after, lambda spread: format_count(spread.count)),
-            "A p50": lambda one: known(one.before, lambda spread: format_duration(spread.p50_s)),
-            "B p50": lambda one: known(one.after, lambda spread: format_duration(spread.p50_s)),
-            "Matched by": _matched_by,
-        },
+        "name Name, verdict Verdict, typical Typical ratio, mean Mean, p95 p95, before.count A, "
+        "after.count B, before.p50_s A p50, after.p50_s B p50, matched Matched by",
         left=("Matched by", "Verdict"),
         more=plural(len(changes) - ROWS, "more name") if len(changes) > ROWS else "",
+        name=lambda one: f"{fit(clean(one.name), 14)} (cached)" if one.cached else one.name,
+        verdict=_verdict,
+        typical=lambda one: ratio_text(one.typical),
+        mean=lambda one: ratio_text(one.mean, bounds=False),
+        p95=lambda one: ratio_text(one.p95, bounds=False),
+        matched=_matched_by,
     )
     title = "Durations" if kind == "task" else "Spans"
     return Section(title, "ratio of B to A with its 95 % CI" if changes else "", [table])
@@ -297,13 +293,12 @@ def _environment(comparison: Comparison) -> Section:
     found = comparison.environment
     table = table_block(
         found[: 2 * ROWS],
-        {
-            "What": lambda one: f"{one.what} {one.name}".strip(),
-            "A": lambda one: fit(clean(one.before or "none"), CELL),
-            "B": lambda one: fit(clean(one.after or "none"), CELL),
-        },
+        "what What, before A, after B",
         left=("A", "B"),
         more=f"{len(found) - 2 * ROWS} more" if len(found) > 2 * ROWS else "",
+        what=lambda one: f"{one.what} {one.name}".strip(),
+        before=lambda one: fit(clean(one.before or "none"), CELL),
+        after=lambda one: fit(clean(one.after or "none"), CELL),
     )
     return Section("Environment", "" if found else "nothing known to differ", [table])
 

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from flightlog.analyze.devices.results import (
     DeviceReport,
-    Leak,
     MemoryCurve,
     OutOfMemory,
-    Peak,
-    PhaseUse,
     SessionUse,
     Straggler,
 )
 from flightlog.core.text import first_line, plural
-from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
+from flightlog.core.units import format_bytes, format_duration
 from flightlog.events.devices.oom_message import Request
 from flightlog.show.document import (
     Item,
     Items,
     Remarks,
     Section,
-    TableBlock,
     markdown_text,
     sections_text,
     table_block,
@@ -96,34 +92,27 @@ def _peaks(report: DeviceReport) -> Section:
     hosts = len({one.host for one in report.sessions}) > 1
     ended = all(one.status == "completed" for one in report.sessions)
 
-    def after(one: SessionUse) -> str:
-        highest = one.peak_allocated or one.peak_device_used
-        return format_duration(highest.after_s) if highest else "unknown"
+    def gap(one: SessionUse) -> str:
+        sure = one.hidden is None or one.hidden.basis == "driver"
+        return f"{format_bytes(one.hidden.median_bytes if one.hidden else None)}{'' if sure else '?'}"
 
-    columns: dict[str, Callable[[SessionUse], str]] = {
-        "Rank": lambda one: str(one.rank),
-        "Host": lambda one: clean(one.host) if hosts else "",
-        "Device": lambda one: "host" if one.device_id < 0 else str(one.device_id),
-        "Status": lambda one: "" if ended else one.status,
-        "Allocated": lambda one: _peak(one.peak_allocated),
-        "Reserved": lambda one: _peak(one.peak_reserved),
-        "In use": lambda one: _peak(one.peak_device_used),
-        "Capacity": lambda one: format_bytes(one.capacity_bytes),
-        "After": after,
-        "Unused": lambda one: format_percent(one.fragmentation.at_peak) if one.fragmentation else "unknown",
-        "Not ours": lambda one: _gap(one.hidden.median_bytes, one.hidden.basis) if one.hidden else "unknown",
-    }
-    dispensable = ("Host", "Status", "After", "Unused")
-    table = table_block(report.sessions, columns, left=("Host", "Status"), dispensable=dispensable)
+    table = table_block(
+        report.sessions,
+        "rank Rank, host Host, device Device, status Status, peak_allocated.bytes:_bytes! Allocated, "
+        "peak_reserved.bytes:_bytes! Reserved, peak_device_used.bytes:_bytes! In use, "
+        "capacity_bytes! Capacity, after After, fragmentation.at_peak:share! Unused, gap Not ours",
+        left=("Host", "Status"),
+        dispensable=("Host", "Status", "After", "Unused"),
+        rank=lambda one: str(one.rank),
+        host=lambda one: one.host if hosts else "",
+        device=lambda one: "host" if one.device_id < 0 else str(one.device_id),
+        status=lambda one: "" if ended else one.status,
+        after=lambda one: format_duration(
+            highest.after_s if (highest := one.peak_allocated or one.peak_device_used) else None
+        ),
+        gap=gap,
+    )
     return Section("Peaks", "", [table])
-
-
-def _peak(peak: Peak | None) -> str:
-    return format_bytes(peak.bytes if peak else None)
-
-
-def _gap(median: float, basis: str) -> str:
-    return f"{format_bytes(median)}{'' if basis == 'driver' else '?'}"
 
 
 def _by_phase(report: DeviceReport) -> Section:
@@ -131,45 +120,34 @@ def _by_phase(report: DeviceReport) -> Section:
     phases = [(one.rank, phase) for one in report.sessions for phase in one.phases]
     left_out = len(phases) - PHASES + sum(one.phases_left_out for one in report.sessions)
     more = f"and {plural(left_out, 'more phase')}: see --format json, --rank and --phase"
-    columns: dict[str, Callable[[tuple[int, PhaseUse]], str]] = {
-        "Phase": lambda one: "(outside of any)" if one[1].phase is None else clean(one[1].phase),
-        "Rank": lambda one: str(one[0]) if many else "",
-        "Times": lambda one: format_count(one[1].repetitions),
-        "Time": lambda one: format_duration(one[1].duration_s),
-        "Peak allocated": lambda one: format_bytes(one[1].peak_allocated_bytes),
-        "Peak in use": lambda one: format_bytes(one[1].peak_device_used_bytes),
-        "Growth each time": lambda one: _signed(_each(one[1])),
-    }
-    more = more if left_out > 0 else ""
-    table = table_block(phases[:PHASES], columns, more=more, dispensable=("Peak in use",))
+    table = table_block(
+        phases[:PHASES],
+        "phase Phase, rank Rank, repetitions Times, duration_s Time, peak_allocated_bytes! Peak allocated, "
+        "peak_device_used_bytes! Peak in use, growth Growth each time",
+        more=more if left_out > 0 else "",
+        dispensable=("Peak in use",),
+        phase=lambda one: "(outside of any)" if one[1].phase is None else one[1].phase,
+        rank=lambda one: str(one[0]) if many else "",
+        growth=lambda one: _signed(one[1].growth_bytes, one[1].repetitions),
+    )
     return Section("Phases", "", [table])
 
 
-def _each(phase: PhaseUse) -> float | None:
-    return None if phase.growth_bytes is None else phase.growth_bytes / phase.repetitions
-
-
-def _signed(value: float | None) -> str:
-    return format_bytes(value) if value is None or value <= 0 else f"+{format_bytes(value)}"
+def _signed(value: float | None, times: int = 1) -> str:
+    """Bytes each time, with a plus where they are more."""
+    return f"{'+' if value is not None and value > 0 else ''}{format_bytes(value and value / times)}"
 
 
 def _leaks(report: DeviceReport) -> Section:
-    columns: dict[str, Callable[[tuple[int, Leak]], str]] = {
-        "Phase": lambda one: clean(one[1].phase),
-        "Rank": lambda one: str(one[0]),
-        "Times": lambda one: format_count(one[1].repetitions),
-        "Each time": lambda one: format_bytes(one[1].bytes_per_repetition),
-        "Grew": lambda one: _signed(one[1].growth_bytes),
-        "Over": lambda one: f"{one[1].tested:,}",
-        "By chance": lambda one: _chance(one[1].chance),
-        "Full in": lambda one: _duration(one[1].full_in_s),
-    }
-    leaks = [(one.rank, leak) for one in report.sessions for leak in one.leaks]
-    return Section("Leak suspected", "", [table_block(leaks, columns, dispensable=("Over", "By chance"))])
-
-
-def _duration(seconds: float | None) -> str:
-    return "unknown" if seconds is None else format_duration(seconds)
+    table = table_block(
+        [(one.rank, leak) for one in report.sessions for leak in one.leaks],
+        "phase Phase, key Rank, repetitions Times, bytes_per_repetition:_bytes Each time, grew Grew, "
+        "tested Over, chance By chance, full_in_s! Full in",
+        dispensable=("Over", "By chance"),
+        grew=lambda one: _signed(one[1].growth_bytes),
+        chance=lambda one: _chance(one[1].chance),
+    )
+    return Section("Leak suspected", "", [table])
 
 
 def _chance(chance: float) -> str:
@@ -238,14 +216,15 @@ def _stragglers(report: DeviceReport) -> Section:
             by += f" Offsets were measured, but not for rank {without}: call tracker.align() in all of them."
         elif alignment.hosts > 1:
             by += " `tracker.align()` in every rank measures how far these are apart."
-    columns: dict[str, Callable[[Straggler], str]] = {
-        "Rank": lambda one: str(one.rank),
-        "What": lambda one: {"late": "began late", "long": "took long", "memory": "held more"}[one.kind],
-        "Phase": lambda one: clean(one.phase or ""),
-        "By or with": lambda one: _amount(one, one.value),
-        "Median": lambda one: "" if one.kind == "late" else _amount(one, one.median),
-    }
-    table = table_block(report.stragglers, columns, left=("What", "Phase"))
+    table = table_block(
+        report.stragglers,
+        "rank Rank, kind What, phase Phase, value By or with, median Median",
+        left=("What", "Phase"),
+        rank=lambda one: str(one.rank),
+        kind=lambda one: {"late": "began late", "long": "took long", "memory": "held more"}[one.kind],
+        value=lambda one: _amount(one, one.value),
+        median=lambda one: "" if one.kind == "late" else _amount(one, one.median),
+    )
     by = by if report.stragglers else f"{by} None of them stands out."
     return Section("Ranks", "", [Remarks([by]), table])
 
@@ -255,21 +234,17 @@ def _amount(one: Straggler, value: float) -> str:
 
 
 def _gpus(report: DeviceReport) -> Section:
-    rows = [
-        (
-            f"{clean(gpu.host or 'unknown')}:{gpu_place(gpu.gpu_index, gpu.gpu_mig)}",
-            format_count(gpu.samples),
-            format_bytes(gpu.memory_peak_bytes),
-            format_bytes(gpu.memory_total_bytes),
-            percent_text(gpu.gpu_percent_mean),
-            percent_text(gpu.gpu_percent_max),
-            _watts(gpu.power_mean_w),
-            _watts(gpu.power_max_w),
-        )
-        for gpu in report.gpus
-    ]
-    head = ("GPU", "Samples", "Peak in use", "Capacity", "Busy", "At most", "Power", "At most")
-    return Section("GPUs, by the driver", "", [TableBlock(head, rows)])
+    table = table_block(
+        report.gpus,
+        "gpu GPU, samples Samples, memory_peak_bytes! Peak in use, memory_total_bytes! Capacity, busy Busy, "
+        "busiest At most, power Power, most_power At most",
+        gpu=lambda gpu: f"{clean(gpu.host or 'unknown')}:{gpu_place(gpu.gpu_index, gpu.gpu_mig)}",
+        busy=lambda gpu: percent_text(gpu.gpu_percent_mean),
+        busiest=lambda gpu: percent_text(gpu.gpu_percent_max),
+        power=lambda gpu: _watts(gpu.power_mean_w),
+        most_power=lambda gpu: _watts(gpu.power_max_w),
+    )
+    return Section("GPUs, by the driver", "", [table])
 
 
 def _watts(value: float | None) -> str:

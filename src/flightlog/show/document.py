@@ -9,14 +9,13 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import date, datetime, timedelta
 from decimal import Decimal
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
+from flightlog.show.phrases import figure_text
 from flightlog.show.terminal import Ink, brief, clean, cut_middle, fit, pad, width_of, wrap
-
-T = TypeVar("T")
 
 
 class FactsBlock(NamedTuple):
@@ -44,16 +43,40 @@ class TableBlock(NamedTuple):
 
 
 def table_block(
-    items: Sequence[T],
-    columns: Mapping[str, Callable[[T], str]],
+    items: Iterable[Any],
+    columns: str,
     *,
     left: Collection[str] = (),
     more: str = "",
     dispensable: Sequence[str] = (),
+    **computed: Callable[[Any], str],
 ) -> TableBlock:
-    """A row for each item; `columns` has what each column says of it, by its title."""
-    rows = [tuple(cell(item) for cell in columns.values()) for item in items]
-    return TableBlock(tuple(columns), rows, left, more, dispensable)
+    """A row for each item. `columns` are a field and a title each: `name Name, cpu_s CPU`.
+
+    A field may be a path; how its value is written follows from the path, as in `figure_text`, or from what
+    stands after a colon: `p50:_s p50`. What is None is left blank, and called unknown with `!` at the end;
+    with `?`, 0 is left blank, too. Where items are pairs of a key and a value, such as those of a mapping,
+    `key` is the key, and all other paths are those of the value. Names in `computed` are not fields: these
+    are given the item.
+    """
+    fields, titles = zip(*(column.split(" ", 1) for column in columns.split(", ")), strict=True)
+    rows = [
+        tuple(computed[field](item) if field in computed else _field_text(field, item) for field in fields)
+        for item in items
+    ]
+    return TableBlock(titles, rows, left, more, dispensable)
+
+
+def _field_text(field: str, item: Any) -> str:
+    path, _, unit = field.rstrip("?!").partition(":")
+    key, value = item if type(item) is tuple else (None, item)
+    if key is not None and path == "key":
+        return str(key)
+    for name in path.split("."):
+        value = None if value is None else getattr(value, name)
+    if value is None:
+        return "unknown" if field.endswith("!") else ""
+    return "" if field.endswith("?") and not value else figure_text(unit or path, value)
 
 
 class Item(NamedTuple):
@@ -167,6 +190,11 @@ def sections_text(sections: Sequence[Section], *, width: int, ink: Ink, mark: st
     return [section_text(one, width=width, ink=ink, mark=mark) for one in sections if one.says_something()]
 
 
+def document_text(sections: Sequence[Section], *, width: int, color: bool, mark: str = ":") -> str:
+    """The sections that say something, with empty lines between them; ends in a newline."""
+    return "\n\n".join(sections_text(sections, width=width, ink=Ink(color), mark=mark)) + "\n"
+
+
 def display_text(parts: Sequence[Section | Block], *, width: int) -> str:
     """Sections and blocks below each other, without colours."""
     ink, lines = Ink(False), list[str]()
@@ -184,9 +212,8 @@ def _block(block: Block, width: int, ink: Ink, indent: str = "  ") -> list[str]:
             return facts(pairs, ink=ink, indent=indent)
         case Labelled(pairs):
             return _labelled(pairs, width, ink)
-        case TableBlock(head, rows, left, more, dispensable):
-            lines = table(head, rows, width=width, ink=ink, left=left, indent=indent, dispensable=dispensable)
-            return lines + _more(more)
+        case TableBlock():
+            return table_lines(block, width=width, ink=ink, indent=indent) + _more(block.more)
         case Items(items, more):
             return [line for item in items for line in _item(item, width, ink)] + _more(more)
         case Remarks(sentences, more):
@@ -233,25 +260,16 @@ def _more(text: str) -> list[str]:
 GAP = "  "
 
 
-def table(
-    head: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    *,
-    width: int,
-    ink: Ink,
-    left: Collection[str] = (),
-    indent: str = "  ",
-    dispensable: Sequence[str] = (),
-) -> list[str]:
+def table_lines(table: TableBlock, *, width: int, ink: Ink, indent: str = "  ") -> list[str]:
     """Lines of a table. Where they would be wider than `width`, columns in `dispensable` are left out one by
     one, then the first column is cut: at the end, or in the middle where names would look the same without
     their ends.
 
     The first column and those in `left` are left-aligned, others right-aligned. Empty columns are left out.
     """
-    columns = [[title, *(clean(row[n]) for row in rows)] for n, title in enumerate(head)]
+    columns = [[title, *(clean(row[n]) for row in table.rows)] for n, title in enumerate(table.head)]
     columns = [texts for n, texts in enumerate(columns) if n == 0 or any(texts[1:])]
-    for name in ("", *dispensable):
+    for name in ("", *table.dispensable):
         columns = [texts for texts in columns if texts[0] != name or not name]
         widths = [max(map(width_of, texts)) for texts in columns]
         others = sum(widths[1:]) + len(GAP) * len(widths)
@@ -259,7 +277,7 @@ def table(
             break
     titles, *cells = zip(*columns, strict=True)
     widths[0] = max(min(widths[0], width - others), min(widths[0], 12))
-    sides = [number > 0 and title not in left for number, title in enumerate(titles)]
+    sides = [number > 0 and title not in table.left for number, title in enumerate(titles)]
 
     names = {row[0] for row in cells}
     alike = len({fit(name, widths[0]) for name in names}) < len(names)

@@ -15,10 +15,10 @@ from msgspec import Struct
 from flightlog.analyze.live.results import OpenSpan
 from flightlog.analyze.predict.eta import Eta
 from flightlog.core.text import plural
-from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
+from flightlog.core.units import format_count, format_duration, format_percent
 from flightlog.session.progress import eta_text
 from flightlog.show.document import GAP, TableBlock, facts
-from flightlog.show.phrases import moment_text, money_text
+from flightlog.show.phrases import figure_text, moment_text, money_text
 from flightlog.show.plot import levels_line, spread, summed, unit_label
 from flightlog.show.terminal import LONGEST, Ink, brief, clean, cut_middle, fit, pad, width_of, wrap
 
@@ -283,17 +283,7 @@ def _cell(field: str, one: Any, *, over: bool, page: bool) -> LiveCell:
         return _words(value)
     if page and field in {"elapsed_s", "since_s"} and value >= 1:
         value = float(int(value))  # clocks tick by the second: all else would be sent again and again
-    return LiveCell(fit(_number_text(field, value), 16), value)
-
-
-def _number_text(field: str, value: float) -> str:
-    if field.endswith("_s"):
-        return format_duration(value)
-    if field.endswith("_bytes"):
-        return format_bytes(value)
-    if field.endswith("percent"):
-        return f"{value:.0f}%"
-    return f"{value:.1f}" if field == "cpu_cores" else format_count(value)
+    return LiveCell(fit(f"{value:.1f}" if field == "cpu_cores" else figure_text(field, value), 16), value)
 
 
 def _when_full(one: HostNow | DeviceNow) -> str:
@@ -702,7 +692,8 @@ def _value(name: str, value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int | float):
-        return _number_text(name, value) + (" ago" if name == "seen_s" else "")
+        text = f"{value:.1f}" if name == "cpu_cores" else figure_text(name, value)
+        return text + (" ago" if name == "seen_s" else "")
     if name in {"at", "since"}:
         return moment_text(str(value)[:40])
     return brief(str(value), LINE) or "none"

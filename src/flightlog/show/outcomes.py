@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from flightlog.core.text import plural
 from flightlog.core.units import format_bytes, format_count, format_duration
 from flightlog.engines.slurm.events import Merged
-from flightlog.show.document import facts, table
-from flightlog.show.phrases import moment_text
+from flightlog.show.document import FactsBlock, Section, document_text, table_block, table_lines
+from flightlog.show.phrases import known, moment_text
 from flightlog.show.terminal import Ink, clean, pad, wrap
 from flightlog.store.documents import document_bytes
 from flightlog.store.layout import CHECKSUMS, Adoption
@@ -56,19 +56,13 @@ def copies_text(copies: Sequence[CopyStatus], *, color: bool = False) -> str:
     """One row per run and address, with its problems below; ends in a newline, empty for none."""
     if not copies:
         return ""
-    ink = Ink(color)
-    rows = [
-        (
-            clean(one.run_id),
-            one.state,
-            moment_text(one.synced_at) if one.synced_at else "",
-            _unsent(one),
-            clean(one.address or ""),
-        )
-        for one in copies
-    ]
-    head = ("Run", "Copy", "Last", "Unsent", "Where")
-    lines = table(head, rows, width=sys.maxsize, ink=ink, left=("Copy", "Last", "Where"), indent="")
+    table = table_block(
+        copies,
+        "run_id Run, state Copy, last Last, unsent_bytes Unsent, address Where",
+        left=("Copy", "Last", "Where"),
+        last=lambda one: moment_text(one.synced_at) if one.synced_at else "",
+    )
+    lines = table_lines(table, width=sys.maxsize, ink=Ink(color), indent="")
     lines += [clean(f"{one.run_id}: {one.problem}") for one in copies if one.problem]
     return "\n".join(lines) + "\n"
 
@@ -247,7 +241,6 @@ DIGITS = 12
 def stats_text(stats: CacheStats, *, width: int = 100, color: bool = False) -> str:
     """Totals, then a row a function; ends in a newline."""
     ink = Ink(color)
-    lines = [ink("title", f"Cache: {clean(stats.folder)}")]
     pairs = [("Results", f"{format_count(stats.entries)}, {format_bytes(stats.bytes)}")]
     if stats.cost_s is not None:
         pairs.append(("Would save", f"{format_duration(stats.cost_s)}, each used once"))
@@ -256,28 +249,21 @@ def stats_text(stats: CacheStats, *, width: int = 100, color: bool = False) -> s
     if stats.damaged or stats.leftovers:
         bad = f"{plural(stats.damaged, 'damaged file')}, {plural(stats.leftovers, 'unfinished file')}"
         pairs.append(("Damage", ink("warn", f"{bad}: flightlog cache prune removes them")))
-    lines += facts(pairs, ink=ink)
-    if stats.functions:
-        rows = [
-            (
-                one.function or "(unnamed)",
-                format_count(one.entries),
-                format_bytes(one.bytes),
-                "" if one.hits is None else format_count(one.hits),
-                "" if one.cost_s is None else format_duration(one.cost_s),
-                format_count(one.codes),
-            )
-            for one in stats.functions
-        ]
-        head = ("Function", "Results", "Size", "Hits", "Would save", "Codes")
-        lines += ["", *table(head, rows, width=width, ink=ink)]
-    return "\n".join(lines) + "\n"
+    table = table_block(
+        stats.functions,
+        "name Function, entries Results, bytes:_bytes Size, hits Hits, cost_s Would save, codes Codes",
+        name=lambda one: one.function or "(unnamed)",
+    )
+    sections = [
+        Section(f"Cache: {clean(stats.folder)}", blocks=[FactsBlock(pairs)]),
+        Section("", blocks=[table]),
+    ]
+    return document_text(sections, width=width, color=color, mark="")
 
 
 def explained_text(explained: CacheExplanation, *, width: int = 100, color: bool = False) -> str:
     """The cached results of a function, and the reason for its last miss; ends in a newline."""
     ink = Ink(color)
-    lines = [ink("title", clean(explained.function or "(unnamed)"))]
     entries = explained.entries
     codes = {header.about.code for header in entries if header.about is not None}
     made = f", made with {plural(len(codes), 'version')} of its code" if codes else ""
@@ -292,25 +278,22 @@ def explained_text(explained: CacheExplanation, *, width: int = 100, color: bool
         pairs.append(("  its code", f"{clean(miss.about.code[:DIGITS])}{_known(miss.about.code in codes)}"))
         if miss.detail:
             pairs.append(("  in detail", clean(miss.detail)))
-    lines += facts(pairs, ink=ink)
-    if entries:
-        rows = [
-            (
-                header.key[:DIGITS],
-                moment_text(header.created),
-                format_bytes(header.size),
-                "" if header.cost_s is None else format_duration(header.cost_s),
-                "" if header.about is None else header.about.code[:DIGITS],
-                "" if header.about is None else _arguments(header.about.arguments),
-            )
-            for header in entries[:SHOWN]
-        ]
-        head = ("Key", "Made", "Size", "Took", "Code", "Arguments")
-        left = ("Made", "Code", "Arguments")
-        lines += ["", *table(head, rows, width=max(width, 160), ink=ink, left=left)]
-        if len(entries) > SHOWN:
-            lines.append(f"  and {plural(len(entries) - SHOWN, 'older one')}")
-    return "\n".join(lines) + "\n"
+    table = table_block(
+        entries[:SHOWN],
+        "key Key, made Made, size:_bytes Size, cost_s Took, code Code, arguments Arguments",
+        left=("Made", "Code", "Arguments"),
+        key=lambda header: header.key[:DIGITS],
+        made=lambda header: moment_text(header.created),
+        code=lambda header: known(header.about, lambda about: about.code[:DIGITS]),
+        arguments=lambda header: known(header.about, lambda about: _arguments(about.arguments)),
+    )
+    sections = [
+        Section(clean(explained.function or "(unnamed)"), blocks=[FactsBlock(pairs)]),
+        Section("", blocks=[table]),
+    ]
+    text = document_text(sections, width=max(width, 160), color=color, mark="")
+    older = len(entries) - SHOWN
+    return text + (f"  and {plural(older, 'older one')}\n" if older > 0 else "")
 
 
 def _known(there: bool) -> str:

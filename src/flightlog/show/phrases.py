@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from flightlog.core.text import first_line, last_line
-from flightlog.core.units import format_duration, format_percent
+from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
 from flightlog.show.terminal import clean, fit
 
 T = TypeVar("T")
@@ -85,6 +85,22 @@ def _small(amount: float) -> str:
 def known(value: T | None, text: Callable[[T], str]) -> str:
     """A value in words; nothing where it is unknown."""
     return "" if value is None else text(value)
+
+
+def figure_text(field: str, value: float | str) -> str:
+    """A value in words; for numbers, how follows from the path of the field: `queue_s.mean`, `rss_bytes`,
+    `share`; others are counts.
+    """
+    if isinstance(value, str):
+        return value
+    if field.endswith("share"):
+        return format_percent(value)
+    parts = field.split(".")
+    if any(part.endswith("_s") for part in parts):
+        return format_duration(value)
+    if any(part.endswith("_bytes") for part in parts):
+        return format_bytes(value)
+    return f"{value:.0f}%" if field.endswith("percent") else format_count(value)
 
 
 def known_duration(seconds: float | None) -> str:

@@ -18,16 +18,16 @@ from flightlog.show.document import (
     facts,
     section_text,
     sections_text,
-    table,
     table_block,
+    table_lines,
 )
-from flightlog.show.phrases import args_text, call_text, free_text, known_duration, money_text
+from flightlog.show.phrases import args_text, call_text, free_text, known, money_text
 from flightlog.show.terminal import Ink, clean, fit
 
 if TYPE_CHECKING:
     from flightlog.analyze.predict.baseline import Estimate, Prediction
     from flightlog.analyze.predict.eta import ScheduleSpread
-    from flightlog.analyze.predict.predict import Evaluation, Model, QuantityScores, Score
+    from flightlog.analyze.predict.predict import Evaluation, Model, QuantityScores
     from flightlog.session.forecast import Forecast, MemoryForecast
     from flightlog.session.lock import Difference
     from flightlog.session.plan import Explanation, Plan, PlannedComponent, Suggestion, ValueOrigin
@@ -40,17 +40,6 @@ WIDTH = 100
 
 def plan_text(plan: Plan, *, width: int = WIDTH, color: bool = False) -> str:
     """The plan, ending in a newline. Unknown values are blank or called unknown, never 0."""
-    ink = Ink(color)
-    sections = [
-        _head(plan, width, ink),
-        _components(plan, width, ink),
-        _tasks(plan, width, ink),
-        _history(plan, width, ink),
-    ]
-    return "\n\n".join("\n".join(section) for section in sections if section) + "\n"
-
-
-def _head(plan: Plan, width: int, ink: Ink) -> list[str]:
     pairs = [
         ("Manifest", f"{clean(plan.manifest)} (sha256 {plan.manifest_sha256[:12]})"),
         ("Target", f"{clean(plan.target)} (provider: {clean(plan.provider)})"),
@@ -60,7 +49,11 @@ def _head(plan: Plan, width: int, ink: Ink) -> list[str]:
     if plan.options:
         pairs.append(("Options", args_text(plan.options, max(20, width - 17))))
     pairs += [("Workers", _workers(plan)), ("Expected cost", _cost(plan))]
-    return [ink("title", f"Plan: {clean(plan.project)}"), *facts(pairs, ink=ink, indent="")]
+    ink = Ink(color)
+    head = "\n".join([ink("title", f"Plan: {clean(plan.project)}"), *facts(pairs, ink=ink, indent="")])
+    sections = sections_text([_components(plan), _tasks(plan)], width=width, ink=ink, mark="")
+    history = section_text(_history(plan), width=width, ink=ink, mark="" if plan.history else ":")
+    return "\n\n".join([head, *sections, history]) + "\n"
 
 
 def _workers(plan: Plan) -> str:
@@ -83,24 +76,17 @@ def _cost(plan: Plan) -> str:
     )
 
 
-def _components(plan: Plan, width: int, ink: Ink) -> list[str]:
-    if not plan.components:
-        return []
-    rows = [
-        (
-            name,
-            _number(each.cpus),
-            _size(each.memory_bytes),
-            _number(each.gpus),
-            "" if each.walltime_s is None else format_duration(each.walltime_s),
-            each.image or "",
-            _suggestion(plan.suggestions.get(name), each),
-        )
-        for name, each in plan.components.items()
-    ]
-    head = ("Component", "CPUs", "Memory", "GPUs", "Walltime", "Image", "History suggests")
-    lines = table(head, rows, width=width, ink=ink, left=("Image", "History suggests"))
-    return [ink("head", "Components"), *lines]
+def _components(plan: Plan) -> Section:
+    table = table_block(
+        plan.components.items(),
+        "key Component, cpus CPUs, memory_bytes Memory, gpus GPUs, walltime_s Walltime, image Image, "
+        "suggestion History suggests",
+        left=("Image", "History suggests"),
+        cpus=lambda item: known(item[1].cpus, "{:g}".format),
+        gpus=lambda item: known(item[1].gpus, "{:g}".format),
+        suggestion=lambda item: _suggestion(plan.suggestions.get(item[0]), item[1]),
+    )
+    return Section("Components", blocks=[table])
 
 
 def _suggestion(found: Suggestion | None, asked: PlannedComponent) -> str:
@@ -120,49 +106,31 @@ def _suggestion(found: Suggestion | None, asked: PlannedComponent) -> str:
     return f"{least}{text} ({plural(found.attempts, 'attempt')}{where})"
 
 
-def _tasks(plan: Plan, width: int, ink: Ink) -> list[str]:
-    if not plan.tasks:
-        return []
-    rows = [
-        (
-            name,
-            each.component or "",
-            _number(each.retries),
-            "" if each.timeout_s is None else format_duration(each.timeout_s),
-            _cached(each.cache),
-        )
-        for name, each in plan.tasks.items()
-    ]
-    head = ("Task", "Component", "Retries", "Timeout", "Cache")
-    return [ink("head", "Tasks"), *table(head, rows, width=width, ink=ink, left=("Component", "Cache"))]
+def _tasks(plan: Plan) -> Section:
+    table = table_block(
+        plan.tasks.items(),
+        "key Task, component Component, retries Retries, timeout_s Timeout, cache Cache",
+        left=("Component", "Cache"),
+        retries=lambda item: known(item[1].retries, "{:g}".format),
+        cache=lambda item: _cached(item[1].cache),
+    )
+    return Section("Tasks", blocks=[table])
 
 
-def _history(plan: Plan, width: int, ink: Ink) -> list[str]:
+def _history(plan: Plan) -> Section:
     history = plan.history
     if history is None:
-        return [f"{ink('head', 'History')}: no earlier run of {clean(plan.project)}"]
-    rows = [
-        (
-            name,
-            format_count(each.tasks),
-            known_duration(each.p50_s),
-            known_duration(each.p95_s),
-            "" if each.p95_cpus is None else f"{each.p95_cpus:.2g}",
-            ("≥ " if "process_at_least" in each.rss_scopes else "") + _size(each.p95_peak_rss_bytes),
-        )
-        for name, each in history.tasks.items()
-    ]
-    head = ("Task", "Tasks", "p50", "p95", "p95 CPUs", "p95 memory")
-    runs = plural(len(history.runs), "run")
-    return [ink("head", f"History ({runs})"), *table(head, rows, width=width, ink=ink)]
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:g}"
-
-
-def _size(value: int | None) -> str:
-    return "" if value is None else format_bytes(value)
+        return Section("History", f"no earlier run of {clean(plan.project)}")
+    table = table_block(
+        history.tasks.items(),
+        "key Task, tasks Tasks, p50_s p50, p95_s p95, p95_cpus p95 CPUs, memory p95 memory",
+        p95_cpus=lambda item: known(item[1].p95_cpus, "{:.2g}".format),
+        memory=lambda item: (
+            ("≥ " if "process_at_least" in item[1].rss_scopes else "")
+            + known(item[1].p95_peak_rss_bytes, format_bytes)
+        ),
+    )
+    return Section(f"History ({plural(len(history.runs), 'run')})", blocks=[table])
 
 
 def _cached(cache: bool | Cache | None) -> str:
@@ -265,7 +233,8 @@ def _changes(changes: Sequence[OverlayChange], ink: Ink) -> list[str]:
 
 def _origins(origins: Sequence[ValueOrigin], width: int, ink: Ink) -> list[str]:
     rows = [(each.path, fit(clean(each.text), max(20, width // 3)), _origin(each)) for each in origins]
-    return table(("Value", "Is", "From"), rows, width=width, ink=ink, left=("Is", "From"))
+    table = TableBlock(("Value", "Is", "From"), rows, left=("Is", "From"))
+    return table_lines(table, width=width, ink=ink)
 
 
 def _origin(origin: ValueOrigin) -> str:
@@ -381,15 +350,12 @@ def forecast_text(found: Forecast, *, width: int = WIDTH, color: bool = False) -
     if found.handover_s > 0:
         evidence.append(f"{format_duration(found.handover_s)} dispatch latency per task, as in that run")
     table = table_block(
-        [*found.tasks.items()],
-        {
-            "Task": lambda item: item[0],
-            "Calls": lambda item: format_count(item[1].calls),
-            "Work": lambda item: format_duration(item[1].work_s) if item[1].duration_s else "unknown",
-            "Longest": lambda item: _spread(item[1].duration_s, format_duration),
-            "Largest memory": lambda item: _spread(item[1].peak_memory_bytes, format_bytes),
-        },
+        found.tasks.items(),
+        "key Task, calls Calls, work Work, longest Longest, memory Largest memory",
         left=("Longest", "Largest memory"),
+        work=lambda item: format_duration(item[1].work_s) if item[1].duration_s else "unknown",
+        longest=lambda item: _spread(item[1].duration_s, format_duration),
+        memory=lambda item: _spread(item[1].peak_memory_bytes, format_bytes),
     )
     head = Section(f"Forecast: {clean(found.project)} on {clean(found.target)}", blocks=[FactsBlock(facts)])
     why = Section("Why", blocks=[Remarks(evidence)])
@@ -444,27 +410,19 @@ def _scores(label: str, scores: QuantityScores) -> Section:
         f"{format_percent(whole.baseline_error)}; {format_percent(whole.coverage)} of "
         f"{plural(whole.attempts, 'attempt')} lay in the 90 % intervals"
     )
-    rows = [_score("all tasks", whole)]
-    if len(scores.names) > 1:
-        rows += [_score(name, each) for name, each in scores.names.items()]
-    head = ("Task", "Attempts", "Error", "by name", "Loss", "by name", "In interval", "Width", "by name")
+    several = scores.names.items() if len(scores.names) > 1 else ()
+    table = table_block(
+        [("all tasks", whole), *several],
+        "key Task, attempts Attempts, error:share Error, baseline_error:share by name, loss Loss, "
+        "baseline_loss by name, coverage:share In interval, width Width, baseline_width by name",
+        loss=lambda item: f"{item[1].loss:.3f}",
+        baseline_loss=lambda item: f"{item[1].baseline_loss:.3f}",
+        width=lambda item: f"{item[1].ratio:.3g}x",
+        baseline_width=lambda item: f"{item[1].baseline_ratio:.3g}x",
+    )
     unknown = f"{plural(scores.unpredicted, 'attempt')} of names too little known before"
     last = Paragraph(unknown if scores.unpredicted else "")
-    return Section(label, blocks=[Paragraph(answer), TableBlock(head, rows), last])
-
-
-def _score(name: str, each: Score) -> tuple[str, ...]:
-    return (
-        name,
-        format_count(each.attempts),
-        format_percent(each.error),
-        format_percent(each.baseline_error),
-        f"{each.loss:.3f}",
-        f"{each.baseline_loss:.3f}",
-        format_percent(each.coverage),
-        f"{each.ratio:.3g}x",
-        f"{each.baseline_ratio:.3g}x",
-    )
+    return Section(label, blocks=[Paragraph(answer), table, last])
 
 
 def _left_out(why: str, number: int) -> str:

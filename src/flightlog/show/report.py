@@ -28,8 +28,6 @@ from flightlog.show.phrases import (
     capitalized,
     error_text,
     innermost,
-    known,
-    known_duration,
     moment_text,
 )
 from flightlog.show.report_sections import (
@@ -375,18 +373,13 @@ def _in_flight(report: Report) -> Section:
     left = report.tasks.running + report.spans.open_in_flight - len(shown)
     table = table_block(
         shown,
-        {
-            "Task or span": lambda one: call_text(
-                one.name, one.args if one.kind == "task" else one.args or None
-            ),
-            "Since": lambda one: moment_text(one.since),
-            "For": lambda one: format_duration(one.elapsed_s),
-            "Worker": lambda one: one.worker or "",
-            "Median": _usually,
-            "Stuck?": _verdict,
-        },
+        "call Task or span, since Since, elapsed_s For, worker Worker, usually Median, verdict Stuck?",
         left=("Since", "Worker", "Stuck?"),
         more=f"and {format_count(left)} more" if left > 0 else "",
+        call=lambda one: call_text(one.name, one.args if one.kind == "task" else one.args or None),
+        since=lambda one: moment_text(one.since),
+        usually=_usually,
+        verdict=_verdict,
     )
     return Section(
         "In flight" if report.run.status == "running" else "In flight when the run ended", "", [table]
@@ -439,16 +432,8 @@ def _spans(report: Report) -> Section:
     names = sorted(spans.by_name.items(), key=lambda item: (-item[1].self_s, item[0]))[:FEW]
     table = table_block(
         names,
-        {
-            "Name": lambda item: item[0],
-            "Count": lambda item: format_count(item[1].count),
-            "Errors": lambda item: format_count(item[1].errors) if item[1].errors else "",
-            "Self": lambda item: format_duration(item[1].self_s),
-            "Total": lambda item: format_duration(item[1].total_s),
-            "Wall": lambda item: format_duration(item[1].wall_s),
-            "p50": lambda item: known_duration(item[1].p50),
-            "p95": lambda item: known_duration(item[1].p95),
-        },
+        "key Name, count Count, errors? Errors, self_s Self, total_s Total, wall_s Wall, p50:_s p50, "
+        "p95:_s p95",
         more=few(spans.names - len(names), "name"),
     )
     return Section("Spans", spans_note(report) if names else "", [table])
@@ -510,14 +495,10 @@ def _artifacts(summary: Summary) -> Section:
     artifacts = summary.artifacts
     if not artifacts.count:
         return Section("Artifacts")
-    rows = [
-        (item.name, item.kind or "", format_bytes(item.size_bytes) if item.size_bytes is not None else "")
-        for item in artifacts.listed[-FEW:]
-    ]
+    shown = artifacts.listed[-FEW:]
     size = f", {format_bytes(artifacts.size_bytes)}" if artifacts.size_bytes is not None else ""
-    table = TableBlock(
-        ("Name", "Kind", "Size"), rows, left=("Kind",), more=few(artifacts.count - len(rows), "artifact")
-    )
+    more = few(artifacts.count - len(shown), "artifact")
+    table = table_block(shown, "name Name, kind Kind, size_bytes Size", left=("Kind",), more=more)
     return Section("Artifacts", f"{format_count(artifacts.count)}{size}", [table])
 
 
@@ -569,19 +550,11 @@ def jobs_section(jobs: JobSummary | None, *, running: bool = False) -> Section:
     left = sum(jobs.states.values()) - len(jobs.jobs[:JOBS])
     table = table_block(
         jobs.jobs[:JOBS],
-        {
-            "Job": lambda job: f"{job.job_id}{f' (attempt {job.attempt})' if job.attempt > 1 else ''}",
-            "State": lambda job: job.state,
-            "Queued": lambda job: known_duration(job.queue_s),
-            "Elapsed": lambda job: known_duration(job.elapsed_s),
-            "Limit": lambda job: known_duration(job.walltime_s),
-            "CPU time": lambda job: known_duration(job.cpu_s),
-            "CPUs": lambda job: known(job.cpus, format_count),
-            "Peak RSS": lambda job: known(job.max_rss_bytes, format_bytes),
-            "Memory": lambda job: known(job.memory_bytes, format_bytes),
-        },
+        "job Job, state State, queue_s Queued, elapsed_s Elapsed, walltime_s Limit, cpu_s CPU time, "
+        "cpus CPUs, max_rss_bytes Peak RSS, memory_bytes Memory",
         left=("State",),
         more=f"and {plural(left, 'more job')}: flightlog sql 'FROM jobs'" if left else "",
+        job=lambda job: f"{job.job_id}{f' (attempt {job.attempt})' if job.attempt > 1 else ''}",
     )
     remarks = []
     if jobs.unaccounted and not running:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from flightlog.analyze.cost.prices import is_old
@@ -69,32 +70,22 @@ def names_table(summary: Summary, rows: int | None = None) -> TableBlock:
     names = sorted(summary.tasks.by_name.items(), key=most)[:rows]
     return table_block(
         names,
-        {
-            "Name": lambda item: item[0],
-            "Done": lambda item: format_count(item[1].completed),
-            "Failed": lambda item: format_count(item[1].failed) if item[1].failed else "",
-            "Mean": lambda item: known_duration(item[1].duration_s.mean),
-            "p50": lambda item: known_duration(item[1].duration_s.p50),
-            "p95": lambda item: known_duration(item[1].duration_s.p95),
-            "p99": lambda item: known_duration(item[1].duration_s.p99),
-            "Max": lambda item: known_duration(item[1].duration_s.max),
-            "Total": lambda item: known_duration(_total(item[1])),
-            "CPU": lambda item: known_duration(item[1].cpu_s),
-            "Peak RSS": lambda item: _peak_rss(item[1]),
-            # Of tasks of which another tool recorded no other time.
-            "Mean with waiting": lambda item: known(elapsed[item[0]], lambda of: format_duration(of.mean)),
-            "Max with waiting": lambda item: known(elapsed[item[0]], lambda of: format_duration(of.max)),
-            "Total with waiting": lambda item: known(elapsed[item[0]], lambda of: format_duration(of.sum)),
-            # Of tasks that know it.
-            "GPU time": lambda item: _gpu_time(item[1]),
-            "Peak GPU": lambda item: _gpu_peak(item[1]),
-        },
+        "key Name, completed Done, failed? Failed, duration_s.mean Mean, duration_s.p50 p50, "
+        "duration_s.p95 p95, duration_s.p99 p99, duration_s.max Max, total Total, cpu_s CPU, "
+        "peak_rss Peak RSS, "
+        # Of tasks of which another tool recorded no other time.
+        "elapsed_mean Mean with waiting, elapsed_max Max with waiting, elapsed_sum Total with waiting, "
+        # Of tasks that know it.
+        "gpu_time GPU time, gpu_peak Peak GPU",
         more=few(summary.tasks.names - len(names), "name"),
+        total=lambda item: known_duration(item[1].duration_s.total if item[1].duration_s.count else None),
+        peak_rss=lambda item: _peak_rss(item[1]),
+        elapsed_mean=lambda item: known(elapsed[item[0]], lambda of: format_duration(of.mean)),
+        elapsed_max=lambda item: known(elapsed[item[0]], lambda of: format_duration(of.max)),
+        elapsed_sum=lambda item: known(elapsed[item[0]], lambda of: format_duration(of.sum)),
+        gpu_time=lambda item: _gpu_time(item[1]),
+        gpu_peak=lambda item: _gpu_peak(item[1]),
     )
-
-
-def _total(task: TaskName) -> float | None:
-    return task.duration_s.total if task.duration_s.count else None
 
 
 def _peak_rss(task: TaskName) -> str:
@@ -135,12 +126,9 @@ def slowest_table(tasks: Sequence[TaskRow], width: int = 60) -> TableBlock:
     """Tasks with their arguments, durations and workers."""
     return table_block(
         tasks,
-        {
-            "Task": lambda task: call_text(task.task, task.args, width),
-            "Duration": lambda task: format_duration(task.duration_s),
-            "Worker": lambda task: task.worker or "",
-        },
+        "call Task, duration_s Duration, worker Worker",
         left=("Worker",),
+        call=lambda task: call_text(task.task, task.args, width),
     )
 
 
@@ -192,22 +180,19 @@ def all_workers(report: Report, width: int) -> list[Section]:
         return [*time_sections(report, width, links=20), Section("Workers", "none known")]
     lost = {name: worker.lost or "" for name, worker in report.workers.by_worker.items()}
     table = table_block(
-        [*time.by_worker.items()],
-        {
-            "Worker": lambda item: item[0],
-            "Tasks": lambda item: format_count(item[1].attempts),
-            "Time": lambda item: format_duration(item[1].total_s),
-            "Done": lambda item: _part(item[1], item[1].run_s),
-            "Failed": lambda item: _part(item[1], item[1].failed_s),
-            "In flight": lambda item: _part(item[1], item[1].unfinished_s),
-            "Transfer": lambda item: _part(item[1], item[1].transfer_s),
-            "Scheduling": lambda item: _part(item[1], item[1].scheduler_s),
-            "Start-up": lambda item: _part(item[1], item[1].startup_s),
-            "Idle": lambda item: _part(item[1], item[1].idle_s),
-            "Lost": lambda item: lost.get(item[0], ""),
-        },
+        time.by_worker.items(),
+        "key Worker, attempts Tasks, total_s Time, run_s Done, failed_s Failed, unfinished_s In flight, "
+        "transfer_s Transfer, scheduler_s Scheduling, startup_s Start-up, idle_s Idle, lost Lost",
         left=("Lost",),
         more=few(time.workers - len(time.by_worker), "worker"),
+        lost=lambda item: lost.get(item[0], ""),
+        run_s=partial(_part, "run_s"),
+        failed_s=partial(_part, "failed_s"),
+        unfinished_s=partial(_part, "unfinished_s"),
+        transfer_s=partial(_part, "transfer_s"),
+        scheduler_s=partial(_part, "scheduler_s"),
+        startup_s=partial(_part, "startup_s"),
+        idle_s=partial(_part, "idle_s"),
     )
     note = (
         f"peak {format_count(report.workers.peak)}, {format_percent(report.workers.utilization)} "
@@ -216,8 +201,10 @@ def all_workers(report: Report, width: int) -> list[Section]:
     return [*time_sections(report, width, links=20), Section("Workers", note, [table])]
 
 
-def _part(split: TimeSplit, lasted: float | None) -> str:
-    return format_percent(lasted / split.total_s) if lasted and split.total_s else ""
+def _part(field: str, item: tuple[str, TimeSplit]) -> str:
+    """The share of a part of a worker's time."""
+    lasted, whole = getattr(item[1], field), item[1].total_s
+    return format_percent(lasted / whole) if lasted and whole else ""
 
 
 def all_failures(report: Report) -> list[Section]:
@@ -294,18 +281,11 @@ def _loop(loop: CalibrationLoop, rows: int) -> Section:
     earlier = loop.iterations - len(loop.listed[-rows:])
     table = table_block(
         loop.listed[-rows:],
-        {
-            "Iteration": lambda turn: turn.iteration,
-            "Took": lambda turn: format_duration(turn.duration_s),
-            "Ask": lambda turn: known_duration(turn.ask_s),
-            "Submit": lambda turn: known_duration(turn.submit_s),
-            "Gather": lambda turn: known_duration(turn.gather_s),
-            "Tell": lambda turn: known_duration(turn.tell_s),
-            "Trials": lambda turn: known(turn.trials, format_count),
-            "Loss": lambda turn: known(turn.min_loss, "{:.6g}".format),
-            "Best so far": lambda turn: known(turn.best_loss, "{:.6g}".format),
-        },
+        "iteration Iteration, duration_s Took, ask_s Ask, submit_s Submit, gather_s Gather, tell_s Tell, "
+        "trials Trials, loss Loss, best Best so far",
         more=f"after {plural(earlier, 'earlier iteration')}" if earlier else "",
+        loss=lambda turn: known(turn.min_loss, "{:.6g}".format),
+        best=lambda turn: known(turn.best_loss, "{:.6g}".format),
     )
     return Section(title, note, [FactsBlock([("Time", spent)]), table])
 
@@ -364,14 +344,10 @@ def critical_section(path: CriticalPath, rows: int) -> Section:
     """The critical path by name: its longest parts, at most this many."""
     table = table_block(
         path.parts[:rows],
-        {
-            "What": lambda part: link_name(part.kind, part.name),
-            "Segments": lambda part: format_count(part.links),
-            "Time": lambda part: format_duration(part.seconds),
-            "Share": lambda part: format_percent(part.share),
-            "Max. saving": lambda part: known(part.saves_s, lambda saved: f"≤ {format_duration(saved)}"),
-        },
+        "name What, links Segments, seconds:_s Time, share Share, saving Max. saving",
         more=f"and {plural(len(path.parts) - rows, 'shorter part')}" if len(path.parts) > rows else "",
+        name=lambda part: link_name(part.kind, part.name),
+        saving=lambda part: known(part.saves_s, lambda saved: f"≤ {format_duration(saved)}"),
     )
     return Section("Critical path", f"what set the {format_duration(path.wall_s)} of wall time", [table])
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from flightlog.core.units import format_bytes, format_count, format_duration
-from flightlog.show.document import table
+from flightlog.show.document import TableBlock, table_lines
 from flightlog.show.phrases import moment_text
 from flightlog.show.terminal import Ink, clean, cut_middle, fit, width_of
 
@@ -55,7 +55,7 @@ def runs_text(entries: Sequence[RunEntry], *, width: int | None = None, color: b
 
 def _rows(columns: dict[str, list[str]], ink: Ink) -> list[str]:
     rows = list(zip(*columns.values(), strict=True))
-    return table(tuple(columns), rows, width=sys.maxsize, ink=ink, left=_LEFT, indent="")
+    return table_lines(TableBlock(tuple(columns), rows, _LEFT), width=sys.maxsize, ink=ink, indent="")
 
 
 def _columns_of(columns: dict[str, list[str]]) -> int:

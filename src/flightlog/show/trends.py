@@ -228,37 +228,33 @@ def _plot(trend: Trend, width: int, ascii_only: bool) -> list[str]:
 def _levels(trend: Trend) -> TableBlock:
     show = partial(trend_value, trend)
     points, changes = trend.points, [None, *trend.changes]
+    typical = "Median" if _is_relative(trend) else "Mean"
     return table_block(
-        [*enumerate(trend.levels)],
-        {
-            "From run": lambda item: points[item[1].first].run_id,
-            "Started": lambda item: _minute(points[item[1].first].start_time),
-            "Commit": lambda item: _commit(points[item[1].first]),
-            "Runs": lambda item: f"{item[1].runs:,}",
-            "Median" if _is_relative(trend) else "Mean": lambda item: show(item[1].typical),
-            "p5 to p95": lambda item: f"{show(item[1].p05)} to {show(item[1].p95)}",
-            "Change": lambda item: known(
-                (change := changes[item[0]]) and change.change, partial(_signed, trend)
-            ),
-            "Step": lambda item: str(item[0] or ""),
-        },
+        enumerate(trend.levels),
+        f"run From run, started Started, commit Commit, runs Runs, typical {typical}, range p5 to p95, "
+        "change Change, step Step",
         left=("Started", "Commit"),
         dispensable=("Started", "p5 to p95", "Commit"),
+        run=lambda item: points[item[1].first].run_id,
+        started=lambda item: _minute(points[item[1].first].start_time),
+        commit=lambda item: _commit(points[item[1].first]),
+        typical=lambda item: show(item[1].typical),
+        range=lambda item: f"{show(item[1].p05)} to {show(item[1].p95)}",
+        change=lambda item: known((change := changes[item[0]]) and change.change, partial(_signed, trend)),
+        step=lambda item: str(item[0] or ""),
     )
 
 
 def _newest(trend: Trend) -> TableBlock:
     return table_block(
         trend.points[: -NEWEST - 1 : -1],
-        {
-            "Run": lambda point: point.run_id,
-            "Started": lambda point: _minute(point.start_time),
-            "Commit": _commit,
-            "Value": lambda point: trend_value(trend, point.value),
-            "To its level": partial(_off, trend),
-        },
+        "run_id Run, started Started, commit Commit, value Value, off To its level",
         left=("Started", "Commit"),
         dispensable=("Started", "Commit"),
+        started=lambda point: _minute(point.start_time),
+        commit=_commit,
+        value=lambda point: trend_value(trend, point.value),
+        off=partial(_off, trend),
     )
 
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from flightlog.core.units import format_count, format_duration
 from flightlog.show.document import Section, TableBlock, table_block
 from flightlog.show.figures.style import CONFIG, DARK, LIGHT, figure_json, value_text
 from flightlog.show.html.blocks import blocks_of, table_of
@@ -297,17 +296,8 @@ def spread_numbers(spreads: Sequence[DurationSpread]) -> list[Element]:
     """The quantiles of each name."""
     table = table_block(
         spreads,
-        {
-            "Name": lambda one: one.name,
-            "Count": lambda one: format_count(one.count),
-            "Least": lambda one: format_duration(one.least_s),
-            "p25": lambda one: format_duration(one.p25_s),
-            "Median": lambda one: format_duration(one.median_s),
-            "p75": lambda one: format_duration(one.p75_s),
-            "p95": lambda one: format_duration(one.p95_s),
-            "Most": lambda one: format_duration(one.most_s),
-            "Total": lambda one: format_duration(one.total_s),
-        },
+        "name Name, count Count, least_s Least, p25_s p25, median_s Median, p75_s p75, p95_s p95, "
+        "most_s Most, total_s Total",
     )
     return list(table_of(table, "Durations by name"))
 
@@ -320,15 +310,10 @@ def mark_numbers(timeline: Timeline) -> list[Element]:
     left = timeline.failures - len(marks)
     table = table_block(
         marks,
-        {
-            "Task": lambda mark: mark.task,
-            "After": lambda mark: format_duration(mark.at_s),
-            "What": lambda mark: mark.kind,
-            "Where": lambda mark: timeline.lanes[mark.lane].label,
-            "Error": lambda mark: mark.text,
-        },
+        "task Task, at_s After, kind What, where Where, text Error",
         left=("What", "Where", "Error"),
         more=f"and {left:,} more failures and retries" if left > 0 else "",
+        where=lambda mark: timeline.lanes[mark.lane].label,
     )
     return list(table_of(table, "Failures and retries"))
 
@@ -338,13 +323,6 @@ def wait_numbers(report: Report) -> list[Element]:
     of = [("Queueing", report.tasks.queue_s), ("Running", report.tasks.duration_s)]
     table = table_block(
         [item for item in of if item[1].count],
-        {
-            "What": lambda item: item[0],
-            "Count": lambda item: format_count(item[1].count),
-            "Mean": lambda item: format_duration(item[1].mean),
-            "p50": lambda item: format_duration(item[1].p50),
-            "p95": lambda item: format_duration(item[1].p95),
-            "Max": lambda item: format_duration(item[1].max),
-        },
+        "key What, count Count, mean:_s! Mean, p50:_s! p50, p95:_s! p95, max:_s! Max",
     )
     return list(table_of(table, "Queueing and running"))

@@ -15,7 +15,7 @@ from flightlog.analyze.compare.runs import environment_of
 from flightlog.analyze.findings.base import split_advice
 from flightlog.core.errors import FlightlogError
 from flightlog.core.text import plural
-from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
+from flightlog.core.units import format_count, format_duration, format_percent
 from flightlog.show.bounded import bounded
 from flightlog.show.diagnosis import cause_parts, cause_title
 from flightlog.show.document import FactsBlock, Labelled, Section, TableBlock
@@ -41,7 +41,15 @@ from flightlog.show.html.page import (
     verdict_section,
     wait_numbers,
 )
-from flightlog.show.phrases import args_text, call_text, capitalized, error_text, moment_text, money_text
+from flightlog.show.phrases import (
+    args_text,
+    call_text,
+    capitalized,
+    error_text,
+    figure_text,
+    moment_text,
+    money_text,
+)
 from flightlog.show.report import TITLE as WALL_TIME
 from flightlog.show.report import (
     findings_section,
@@ -596,11 +604,13 @@ def _tile_text(path: str, value: Any, currency: str | None) -> str:
         return money_text(value, currency or "USD")
     if path in {"workers.utilization", "cache.hit_rate"}:
         return format_percent(value)
-    if path.endswith("_s"):
-        return format_duration(value)
-    if path.endswith("_bytes"):
-        return format_bytes(value)
-    return said(value, 40) if isinstance(value, str) else format_count(value)
+    return (
+        said(value, 40)
+        if isinstance(value, str)
+        else "unknown"
+        if value is None
+        else figure_text(path, value)
+    )
 
 
 def _ended(report: Report) -> str:
