@@ -96,7 +96,7 @@ async def run_attempt(order: bytes) -> bytes | None:
     return await station_of(get_worker(), wanted.engine).run(wanted)
 
 
-class Lanes:
+class JobThreads:
     """Threads that run jobs at once, one more wherever all are busy; none keeps a program from ending."""
 
     def __init__(self) -> None:
@@ -122,7 +122,7 @@ class Lanes:
                 self._idle += 1
 
 
-_lanes = Lanes()
+_job_threads = JobThreads()
 _stations: WeakKeyDictionary[Any, dict[str, Station]] = WeakKeyDictionary()
 
 
@@ -162,7 +162,7 @@ class Station:
         self._to_begin[serial] = None
         context = copy_context()
         context.run(current.set, None)
-        _lanes.run(lambda: self._execute(order, over, context))
+        _job_threads.run(lambda: self._execute(order, over, context))
         self._flush_soon()
         try:
             outcome = await over  # cancelled when the worker closes: then it stays noted as begun
