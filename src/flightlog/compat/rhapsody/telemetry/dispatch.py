@@ -194,7 +194,7 @@ class Dispatch:
                 self._lines.append(event_line(event, *otel.ids(task)))
             self._counts.add(event)
             if task is not None:
-                otel.tasks.add(event, task)
+                otel.add(event, task)
         except Exception:
             # Whatever it is, it may be so every time.
             level = logging.DEBUG if self._warned else logging.WARNING

@@ -465,9 +465,10 @@ _OF_TASKS = ENDS | {"TaskCreated", "TaskSubmitted", "TaskQueued", "TaskStarted"}
 _BASE = frozenset(one.name for one in dataclasses.fields(BaseEvent))
 
 
-def _run_ids(event: BaseEvent, task: TaskRecord) -> dict[str, Any]:
+def _common(event: BaseEvent, task: TaskRecord, timestamp: str) -> dict[str, Any]:
     """The fields that all events of a task have in a run."""
     return {
+        "timestamp": timestamp,
         "task": task.name,
         "task_id": event.task_id,
         "component": task.backend or None,
@@ -504,21 +505,20 @@ class RunRecord:
                 if kind not in _OF_SESSIONS:
                     self._note_custom(run, event)
                 return
-            ids = _run_ids(event, task)
+            common = _common(event, task, when)
             if kind == "TaskSubmitted":
                 task.submitted_at = time_of(event)
                 if facts.get("args"):
                     task.args, _ = clean(facts["args"])
-                run.emit(TaskSubmitted(timestamp=when, args=task.args, **ids))
+                run.emit(TaskSubmitted(args=task.args, **common))
             elif kind == "TaskQueued":
-                run.emit(TaskQueued(timestamp=when, **ids))
+                run.emit(TaskQueued(**common))
             elif kind == "TaskStarted":
                 task.queue_s = max(0.0, time_of(event) - task.submitted_at)
                 if not facts.get("recorded"):
-                    worker = facts.get("worker")
-                    run.emit(TaskStarted(timestamp=when, worker=worker, queue_s=task.queue_s, **ids))
+                    run.emit(TaskStarted(worker=facts.get("worker"), queue_s=task.queue_s, **common))
             elif kind in ENDS:
-                self._note_end(run, event, when, task, ids, facts)
+                self._note_end(run, event, task, common, facts)
         except Exception as error:  # noqa: BLE001 - nothing on the recording path reaches the user's code
             run.recorder.count("events_failed")
             run.recorder.trouble("rhapsody", f"an event of the session was not recorded: {text_of(error)}")
@@ -539,21 +539,14 @@ class RunRecord:
             recording.__exit__(kind, error, trace)
 
     def _note_end(
-        self,
-        run: LiveRun,
-        event: Any,
-        when: str,
-        task: TaskRecord,
-        ids: dict[str, Any],
-        facts: dict[str, Any],
+        self, run: LiveRun, event: Any, task: TaskRecord, common: dict[str, Any], facts: dict[str, Any]
     ) -> None:
         ended: dict[str, Any] = {
-            "timestamp": when,
             "args": task.args,
             "duration_s": duration_of(event),
             "queue_s": task.queue_s,
             "worker": None,
-            **ids,
+            **common,
             **{name: facts[name] for name in MEASURED if name in facts},
         }
         if event.event_type == "TaskCompleted":
@@ -561,29 +554,26 @@ class RunRecord:
         elif event.event_type == "TaskCanceled":
             run.emit(TaskCancelled(reason=event.attributes.get("reason"), **ended))
         else:
-            run.emit(TaskFailed(**ended, **self._failure(run, event, ids, facts)))
+            about = {name: common[name] for name in ("task", "task_id", "span_id")}
+            run.emit(TaskFailed(**ended, **self._failure(run, event, about, facts)))
 
     def _failure(
-        self, run: LiveRun, event: Any, ids: dict[str, Any], facts: dict[str, Any]
+        self, run: LiveRun, event: Any, about: dict[str, Any], facts: dict[str, Any]
     ) -> dict[str, Any]:
-        about: dict[str, Any] = {name: ids[name] for name in ("task", "task_id", "span_id")}
         about |= {"attempt": 1, "worker": facts.get("worker")}
         error, code = facts.get("exception"), facts.get("exit_code")
         if isinstance(error, BaseException):
             text = run.note_failure(error, "task", **about)
-            return {
-                "error_type": text.error_type,
-                "error_message": text.message,
-                "fingerprint": text.fingerprint,
-            }
-        message = f"{ids['task']} ended with exit code {code}" if code else event.error_type
+            said = {"error_type": text.error_type, "error_message": text.message}
+            return {**said, "fingerprint": text.fingerprint}
+        message = f"{about['task']} ended with exit code {code}" if code else event.error_type
         failed: dict[str, Any] = {
             "error_type": None if code else event.error_type,
-            "fingerprint": hashlib.sha256(f"{ids['task']} {code} {message}".encode()).hexdigest()[:16],
+            "fingerprint": hashlib.sha256(f"{about['task']} {code} {message}".encode()).hexdigest()[:16],
             "exit_code": code,
         }
-        said = facts.get("stderr")
-        tail = clean({"said": said[-2000:]})[0]["said"] if isinstance(said, str) and said else None
+        output = facts.get("stderr")
+        tail = clean({"said": output[-2000:]})[0]["said"] if isinstance(output, str) and output else None
         scope: Literal["command", "task"] = "command" if code else "task"
         run.emit(Failure(scope=scope, message=message, traceback=None, output_tail=tail, **failed, **about))
         return {**failed, "error_message": message}

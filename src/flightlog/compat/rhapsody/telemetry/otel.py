@@ -10,7 +10,7 @@ import random
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from opentelemetry import context, trace
@@ -81,7 +81,9 @@ class Providers:
             self._ids = trace.SpanContext(
                 int(run.info.trace_id, 16), int(run.info.span_id, 16), is_remote=False
             )
-        self.tasks = TaskSpans(self._tracer, self._given, enrichers)
+        self._enrichers = enrichers
+        self._open: dict[str, Any] = {}
+        """Spans of tasks that have not ended, by task."""
         self._before: Any = None
 
     def enter(self) -> None:
@@ -113,25 +115,15 @@ class Providers:
     def scope(self, name: str, attributes: Mapping[str, Any]) -> Iterator[None]:
         """A span around the block, also in the run; its parent is the session's current span."""
         inside = None if current_span_of(self._ids) else trace.set_span_in_context(self.session)
-        if self._run is None:
-            with self._opened(name, attributes, inside):
-                yield
-            return
-        with self._run.span(name) as recorded:
-            recorded.tags.update(attributes)
-            self._given.give(int(recorded.span_id, 16))
-            with self._opened(name, attributes, inside):
-                yield
-
-    @contextmanager
-    def _opened(self, name: str, attributes: Mapping[str, Any], inside: Any) -> Iterator[None]:
-        span = self._tracer.start_span(name, context=inside, attributes=dict(attributes))
-        token = self._attach(span)
-        try:
+        with ExitStack() as ends:
+            if self._run is not None:
+                recorded = ends.enter_context(self._run.span(name))
+                recorded.tags.update(attributes)
+                self._given.give(int(recorded.span_id, 16))
+            span = self._tracer.start_span(name, context=inside, attributes=dict(attributes))
+            ends.callback(span.end)
+            ends.callback(context.detach, self._attach(span))
             yield
-        finally:
-            context.detach(token)
-            span.end()
 
     def _attach(self, span: Any) -> Any:
         """Make a span of this session the current one; returns the token to detach it."""
@@ -146,13 +138,75 @@ class Providers:
 
     def end(self, now: float) -> None:
         """End the session's span, and those of tasks without an end."""
-        self.tasks.end_all(now)
-        self.session.end(int(now * 1e9))
+        for span in self._open.values():
+            span.set_attribute("incomplete_lifecycle", True)
+            span.end(nanoseconds(now))
+        self._open.clear()
+        self.session.end(nanoseconds(now))
 
     def shut_down(self) -> None:
         """Let processors and readers finish."""
         self._meters.shutdown()
         self._tracers.shutdown()
+
+    def add(self, event: BaseEvent, task: TaskRecord) -> None:
+        """Process one event of a task: its span, whose ids were known before, begins or ends."""
+        kind, task_id = event.event_type, event.task_id
+        assert task_id is not None
+        span = self._open.get(task_id)
+        if kind in _STATUS:
+            self._end_task(event, span, task)
+        elif kind in {"TaskCreated", "TaskStarted"} and span is None:
+            self._start_task(event, task, nanoseconds(time_of(event)), enrich=True)
+        elif kind in {"TaskQueued", "TaskStarted"} and span is not None:
+            span.add_event(kind, {"task_id": task_id}, nanoseconds(time_of(event)))
+
+    def _start_task(self, event: BaseEvent, task: TaskRecord, start_ns: int, *, enrich: bool) -> Any:
+        assert event.task_id is not None
+        attributes = {
+            "session_id": event.session_id,
+            "backend": event.backend or "",
+            "task_id": event.task_id,
+            "executable": event.attributes.get("executable", ""),
+            "task_type": event.attributes.get("task_type", ""),
+        }
+        for enricher in self._enrichers if enrich else ():
+            try:
+                attributes.update(enricher(event))
+            except Exception:
+                log.debug("a span enricher failed", exc_info=True)
+        self._given.give(task.span_id)
+        inside = trace.set_span_in_context(trace.NonRecordingSpan(task.parent))
+        span = self._tracer.start_span("task", context=inside, attributes=attributes, start_time=start_ns)
+        self._open[event.task_id] = span
+        return span
+
+    def _end_task(self, event: Any, span: Any, task: TaskRecord) -> None:
+        end_ns, duration_s = nanoseconds(time_of(event)), duration_of(event)
+        if span is None:
+            if task.span_ended:
+                return
+            span = self._start_task(event, task, end_ns - nanoseconds(duration_s or 0.0), enrich=False)
+        status = _STATUS[event.event_type]
+        span.set_attributes(
+            {
+                "status": status,
+                "duration_seconds": duration_s or 0.0,
+                "executable": event.attributes.get("executable", ""),
+                "task_type": event.attributes.get("task_type", ""),
+            }
+        )
+        if event.attributes.get("incomplete_lifecycle"):
+            span.set_attribute("incomplete_lifecycle", True)
+        if status == "failed":
+            error_type = event.attributes.get("error_type", event.error_type)
+            span.set_attribute("error_type", error_type)
+            span.set_status(trace.StatusCode.ERROR, error_type)
+        elif status == "completed":
+            span.set_status(trace.StatusCode.OK)
+        del self._open[event.task_id]
+        task.span_ended = True
+        span.end(end_ns)
 
 
 class PresetIds(IdGenerator):
@@ -195,82 +249,6 @@ class EndedSpans(SpanProcessor):
     def spans(self) -> tuple[ReadableSpan, ...]:
         """The ended spans, in order."""
         return tuple(self._spans.copy())
-
-
-class TaskSpans:
-    """The spans of tasks, made from their events, whose ids were known before; for one thread."""
-
-    def __init__(
-        self, tracer: Any, given: PresetIds, enrichers: list[Callable[[BaseEvent], dict[str, Any]]]
-    ) -> None:
-        self._tracer, self._given, self._enrichers = tracer, given, enrichers
-        self._open: dict[str, Any] = {}
-
-    def add(self, event: BaseEvent, task: TaskRecord) -> None:
-        """Process one event of a task."""
-        kind, task_id = event.event_type, event.task_id
-        assert task_id is not None
-        span = self._open.get(task_id)
-        if kind in _STATUS:
-            self._end(event, span, task)
-        elif kind in {"TaskCreated", "TaskStarted"} and span is None:
-            self._start(event, task, nanoseconds(time_of(event)), enrich=True)
-        elif kind in {"TaskQueued", "TaskStarted"} and span is not None:
-            span.add_event(kind, {"task_id": task_id}, nanoseconds(time_of(event)))
-
-    def end_all(self, now: float) -> None:
-        """End the spans of tasks without an end."""
-        for span in self._open.values():
-            span.set_attribute("incomplete_lifecycle", True)
-            span.end(nanoseconds(now))
-        self._open.clear()
-
-    def _start(self, event: BaseEvent, task: TaskRecord, start_ns: int, *, enrich: bool) -> Any:
-        assert event.task_id is not None
-        attributes = {
-            "session_id": event.session_id,
-            "backend": event.backend or "",
-            "task_id": event.task_id,
-            "executable": event.attributes.get("executable", ""),
-            "task_type": event.attributes.get("task_type", ""),
-        }
-        for enricher in self._enrichers if enrich else ():
-            try:
-                attributes.update(enricher(event))
-            except Exception:
-                log.debug("a span enricher failed", exc_info=True)
-        self._given.give(task.span_id)
-        inside = trace.set_span_in_context(trace.NonRecordingSpan(task.parent))
-        span = self._tracer.start_span("task", context=inside, attributes=attributes, start_time=start_ns)
-        self._open[event.task_id] = span
-        return span
-
-    def _end(self, event: Any, span: Any, task: TaskRecord) -> None:
-        end_ns, duration_s = nanoseconds(time_of(event)), duration_of(event)
-        if span is None:
-            if task.span_ended:
-                return
-            span = self._start(event, task, end_ns - nanoseconds(duration_s or 0.0), enrich=False)
-        status = _STATUS[event.event_type]
-        span.set_attributes(
-            {
-                "status": status,
-                "duration_seconds": duration_s or 0.0,
-                "executable": event.attributes.get("executable", ""),
-                "task_type": event.attributes.get("task_type", ""),
-            }
-        )
-        if event.attributes.get("incomplete_lifecycle"):
-            span.set_attribute("incomplete_lifecycle", True)
-        if status == "failed":
-            error_type = event.attributes.get("error_type", event.error_type)
-            span.set_attribute("error_type", error_type)
-            span.set_status(trace.StatusCode.ERROR, error_type)
-        elif status == "completed":
-            span.set_status(trace.StatusCode.OK)
-        del self._open[event.task_id]
-        task.span_ended = True
-        span.end(end_ns)
 
 
 def instrument(meter: Any, counts: TaskCounts) -> None:
