@@ -192,16 +192,9 @@ class WorkerProcess(DispatchedWorker):
         self._below: list[Any] = []
         """Processes below it, since force was used."""
         method = backend.context.get_start_method()
-        process = cast("Any", backend.context).Process(
-            target=serve,
-            args=(
-                self.end.worker_end(),
-                threads,
-                backend.run_path,
-                (*inherited, self.end.descriptors()[0]) if method == "fork" else (),
-            ),
-            name="flightlog-worker",
-        )
+        forked = (*inherited, self.end.descriptors()[0]) if method == "fork" else ()
+        args = (self.end.worker_end(), threads, backend.run_path, forked)
+        process = cast("Any", backend.context).Process(target=serve, args=args, name="flightlog-worker")
         try:
             sentinel, *self._pipes = launch(process, method)
         except BaseException:

@@ -70,27 +70,16 @@ def _made(task: str, target: str | None, share: float, one: Recommendation) -> R
 
     of = one.component or task
     asked = one.recommended.else_(one.current)
-    return ResourceRecommendation(
-        task=task,
-        target=target,
-        confidence=share,
-        workers={of: 1},
-        resources={
-            of: {
-                "cpus": asked.cpus,
-                "memory": None if asked.memory_bytes is None else memory_text(asked.memory_bytes),
-                "walltime": _clock(asked.walltime_s),
-            }
-        },
-        evidence={
-            "records": one.attempts,
-            "runs": one.runs,
-            "failed": one.failed,
-            "quantile": share,
-            "component": of,
-            "problems": dict(one.problems),
-        },
-    )
+    memory = None if asked.memory_bytes is None else memory_text(asked.memory_bytes)
+    resources = {"cpus": asked.cpus, "memory": memory, "walltime": _clock(asked.walltime_s)}
+    evidence: dict[str, Any] = {
+        "records": one.attempts,
+        "runs": one.runs,
+        "failed": one.failed,
+        "quantile": share,
+    }
+    evidence |= {"component": of, "problems": dict(one.problems)}
+    return ResourceRecommendation(task, target, share, {of: 1}, {of: resources}, evidence)
 
 
 def _nothing(task: str, target: str | None, share: float, reason: str) -> ResourceRecommendation:

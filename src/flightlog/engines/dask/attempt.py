@@ -22,6 +22,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import Context, copy_context
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -229,14 +230,8 @@ class Station:
             self._notes.append(Note(order.serial, started))  # sent by the flush that waits for it
             self._to_begin.pop(order.serial, None)
 
-        outcome = context.run(
-            execute,
-            self.recording.placed(work),
-            worker=self._worker.address,
-            alone=self._alone,
-            started=begun,
-            dumps=dumps,
-        )
+        how = {"worker": self._worker.address, "alone": self._alone, "started": begun, "dumps": dumps}
+        outcome: Outcome = context.run(partial(execute, self.recording.placed(work), **how))
         try:
             self._loop.call_soon_threadsafe(_settle, over, outcome)
         except RuntimeError:

@@ -44,14 +44,8 @@ def connect(where: Any, security: Any = None, *, timeout_s: float = CONNECT_S) -
     try:
         if isinstance(where, str) and not where.startswith("inproc:"):
             asyncio.run(_ask_who_is_there(where, security, timeout_s))
-        return make(
-            where,
-            set_as_default=False,
-            name="flightlog",
-            timeout=timeout_s,
-            security=security,
-            asynchronous=False,
-        )
+        ours = {"name": "flightlog", "set_as_default": False, "asynchronous": False}
+        return make(where, timeout=timeout_s, security=security, **ours)
     except (OSError, TimeoutError, ValueError) as error:
         why = str(error) or f"nobody answered within {timeout_s:g} s"
         raise UsageError(

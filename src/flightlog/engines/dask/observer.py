@@ -274,16 +274,9 @@ class ClusterObserver:
             f"{'no task was' if not left else 'one task was' if left == 1 else f'{left:,} tasks were'} in "
             "flight"
         )
+        kind = "SchedulerLost"
         self._emit(
-            [
-                Failure(
-                    scope="run",
-                    error_type="SchedulerLost",
-                    message=self.lost,
-                    traceback=None,
-                    fingerprint=None,
-                )
-            ]
+            [Failure(scope="run", error_type=kind, message=self.lost, traceback=None, fingerprint=None)]
         )
 
     def _events(self, parcel: bytes) -> Iterable[Event]:

@@ -127,16 +127,8 @@ class RayEngine(PooledEngine):
         began = time.time()
         if not self._ray.is_initialized():
             self._connect()
-        cluster = RayCluster(
-            self._ray,
-            self._max_workers,
-            self._options,
-            self._grace_s,
-            run_path,
-            began,
-            far=self._address is not None,
-        )
-        return Dispatcher(cluster, 1, self._grace_s)
+        limits, far = (self._max_workers, self._options, self._grace_s), self._address is not None
+        return Dispatcher(RayCluster(self._ray, *limits, run_path, began, far), 1, self._grace_s)
 
     def dumps(self, value: Any) -> bytes:
         """The value as a pickle for workers, which do not import the program."""

@@ -713,17 +713,10 @@ def make_spool(root: Path, run_id: str, trace_id: str, span_id: str) -> Spool:
     run = home / run_id
     run.mkdir()
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    write_document(
-        run / layout.RUN,
-        layout.RunInfo(
-            run_id=run_id,
-            project=run_id,
-            status="running",
-            start_time=now,
-            trace_id=trace_id,
-            span_id=span_id,
-        ),
+    info = layout.RunInfo(
+        run_id=run_id, project=run_id, status="running", start_time=now, trace_id=trace_id, span_id=span_id
     )
+    write_document(run / layout.RUN, info)
     return Spool(home, run, trace_id, lock)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import dask_jobqueue  # noqa: F401 - what this engine needs: without it, it is said what to install
+from msgspec import structs
 
 from flightlog.core.errors import FlightlogError, UsageError
 from flightlog.engines.contract import Reports, Resources
@@ -71,13 +72,9 @@ class SlurmEngine(DaskEngine):
             raise UsageError(
                 f"partition is {partition!r} and queue is {queue!r}: they are one thing, say it once"
             )
+        said = {"cpus": cpus, "memory_bytes": memory_bytes, "gpus": gpus, "walltime_s": walltime_s}
         needed = largest((components or {}).values(), processes)
-        asked = Resources(
-            cpus=cpus if cpus is not None else needed.cpus,
-            memory_bytes=memory_bytes if memory_bytes is not None else needed.memory_bytes,
-            gpus=gpus if gpus is not None else needed.gpus,
-            walltime_s=walltime_s if walltime_s is not None else needed.walltime_s,
-        )
+        asked = structs.replace(needed, **{name: value for name, value in said.items() if value is not None})
         self._bounds = (n_workers, min_workers, max_workers)
         self._log_directory = log_directory
         self._run_path: str | None = None
@@ -193,18 +190,11 @@ def largest(components: Iterable[Resources], processes: int) -> Resources:
     """What a job of so many workers needs so that any component can run in it; None where no component
     says.
     """
-    parts = list(components)
-
-    def most(name: str, times: int) -> Any:
+    parts, needed = list(components), dict[str, Any]()
+    for name in Resources.__struct_fields__:
         said = [value for part in parts if (value := getattr(part, name)) is not None]
-        return max(said) * times if said else None
-
-    return Resources(
-        cpus=most("cpus", processes),
-        memory_bytes=most("memory_bytes", processes),
-        gpus=most("gpus", processes),
-        walltime_s=most("walltime_s", 1),
-    )
+        needed[name] = max(said) * (1 if name == "walltime_s" else processes) if said else None
+    return Resources(**needed)
 
 
 def job_options(

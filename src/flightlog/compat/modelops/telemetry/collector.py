@@ -235,27 +235,14 @@ class TelemetrySpan:
         """
         metrics, odd = clean(_mapping("metrics", self.metrics), keys_secret=False)
         tags, more = clean(_mapping("tags", self.tags))
-        nonfinite = {**odd, **more}
+        name, nonfinite = encodable(redact_text(text_of(self.name))), {**odd, **more}
         if self.start_ns is not None:
-            return span_line(
-                name=encodable(redact_text(text_of(self.name))),
-                start_ns=self.start_ns,
-                end_ns=self.end_ns,
-                metrics=metrics,
-                tags=tags,
-                span_id=self.span_id,
-                parent_id=self.parent_id,
-                nonfinite=nonfinite,
-                zero_ns=self.zero_ns,
-            )
-        line = {
-            "name": encodable(redact_text(text_of(self.name))),
-            "start_time": _seconds(self.start_time),
-            "end_time": _seconds(self.end_time),
-            "duration": _seconds(self.duration()),
-            "metrics": metrics,
-            "tags": tags,
-        }
+            kept = ("start_ns", "end_ns", "span_id", "parent_id", "zero_ns")
+            facts = {field: getattr(self, field) for field in kept}
+            return span_line(name=name, metrics=metrics, tags=tags, nonfinite=nonfinite, **facts)
+        times = {"start_time": self.start_time, "end_time": self.end_time, "duration": self.duration()}
+        line: dict[str, Any] = {"name": name, **{field: _seconds(value) for field, value in times.items()}}
+        line |= {"metrics": metrics, "tags": tags}
         return {**line, "nonfinite": nonfinite} if nonfinite else line
 
     def interval_ns(self) -> tuple[int, int | None]:

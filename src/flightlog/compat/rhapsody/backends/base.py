@@ -249,17 +249,12 @@ def _run_here(
 
 def pack_call(function: Callable[..., Any], args: Any, kwargs: Any, place: RunPlace | None, uid: str) -> Work:
     """A pickled call for another process; raises what pickling raises."""
-    return Work(
-        task_id=uid,
-        task=place.task if place is not None else "task",
-        attempt=1,
-        call=dumps((function, tuple(args), dict(kwargs))),
-        args={},
-        args_bytes=0,
-        submitted=place.submitted if place is not None else time.time(),
-        place=place.carrier() if place is not None else {},
-        span_id=place.span_id if place is not None else "0" * 16,
-    )
+    where: dict[str, Any] = {"task": "task", "submitted": time.time(), "place": {}, "span_id": "0" * 16}
+    if place is not None:
+        where = {name: getattr(place, name) for name in ("task", "submitted", "span_id")}
+        where["place"] = place.carrier()
+    call = dumps((function, tuple(args), dict(kwargs)))
+    return Work(task_id=uid, attempt=1, call=call, args={}, args_bytes=0, **where)
 
 
 def run_packed(work: Work, alone: bool = True) -> Outcome:

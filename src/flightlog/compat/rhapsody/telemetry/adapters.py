@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_MOVED = ("disk_read_bytes", "disk_write_bytes", "net_sent_bytes", "net_recv_bytes")
+
 
 class TelemetryAdapter(ABC):
     """Emits `ResourceUpdate` events to a manager, from any thread. `stop` may come without a `start`.
@@ -76,25 +78,17 @@ class ConcurrentTelemetryAdapter(TelemetryAdapter):
         assert self._manager is not None
         busy = {one.gpu_index: one.gpu_percent for one in gpus if one.gpu_percent is not None}
         for one in node:
-            self._manager.emit(
-                make_event(
-                    ResourceUpdate,
-                    **self._about,
-                    cpu_percent=one.cpu_percent,
-                    memory_percent=percent(one.memory_used_bytes, one.memory_total_bytes),
-                    gpu_percent=max(busy.values(), default=None),
-                    disk_read_bytes=_amount(one.disk_read_bytes_per_s, one.interval_s),
-                    disk_write_bytes=_amount(one.disk_write_bytes_per_s, one.interval_s),
-                    net_sent_bytes=_amount(one.net_sent_bytes_per_s, one.interval_s),
-                    net_recv_bytes=_amount(one.net_recv_bytes_per_s, one.interval_s),
-                )
-            )
+            used: dict[str, Any] = {
+                "cpu_percent": one.cpu_percent,
+                "memory_percent": percent(one.memory_used_bytes, one.memory_total_bytes),
+                "gpu_percent": max(busy.values(), default=None),
+            }
+            for name in _MOVED:
+                rate = getattr(one, f"{name}_per_s")
+                used[name] = None if rate is None or one.interval_s is None else rate * one.interval_s
+            self._manager.emit(make_event(ResourceUpdate, **self._about, **used))
         for gpu, share in busy.items():
             self._manager.emit(make_event(ResourceUpdate, **self._about, gpu_percent=share, gpu_id=gpu))
-
-
-def _amount(rate: float | None, interval_s: float | None) -> float | None:
-    return None if rate is None or interval_s is None else rate * interval_s
 
 
 class DaskTelemetryAdapter(TelemetryAdapter):
@@ -143,19 +137,18 @@ class DaskTelemetryAdapter(TelemetryAdapter):
         metrics, limit = worker.get("metrics", {}), worker.get("memory_limit")
         memory, cpu = metrics.get("memory"), metrics.get("cpu")
         threads = worker.get("nthreads") or 1
-        disk = self._since(address, metrics)
-        self._manager.emit(
-            make_event(
-                ResourceUpdate,
-                **self._about,
-                node_id=worker.get("host") or address,
-                cpu_percent=None if cpu is None else min(100.0, float(cpu) / threads),
-                memory_percent=100.0 * memory / limit if memory is not None and limit else None,
-                disk_read_bytes=disk[0],
-                disk_write_bytes=disk[1],
-                attributes={"worker": address},
-            )
+        read, written = self._since(address, metrics)
+        sample = make_event(
+            ResourceUpdate,
+            **self._about,
+            node_id=worker.get("host") or address,
+            cpu_percent=None if cpu is None else min(100.0, float(cpu) / threads),
+            memory_percent=100.0 * memory / limit if memory is not None and limit else None,
+            disk_read_bytes=read,
+            disk_write_bytes=written,
+            attributes={"worker": address},
         )
+        self._manager.emit(sample)
 
     def _since(self, address: str, metrics: Mapping[str, Any]) -> tuple[float | None, float | None]:
         """Bytes read and written since the last call; None is unknown.

@@ -89,8 +89,8 @@ class TelemetryManager:
     ) -> None:
         self._session_id = session_id
         self._checkpoint_interval, self._checkpoint_path = checkpoint_interval, checkpoint_path
-        self._extra_processors, self._extra_readers = list(span_processors or []), list(metric_readers or [])
-        self._resource = resource
+        extra = {"span_processors": list(span_processors or []), "metric_readers": list(metric_readers or [])}
+        self._otel_options: dict[str, Any] = {**extra, "resource": resource}
         self._running = False
         self._start_time = self._duration = 0.0
         self._queue: SimpleQueue[QueuedEvent | None] = SimpleQueue()
@@ -145,19 +145,11 @@ class TelemetryManager:
                 counts=self._counts,
                 enrichers=self._enrichers,
                 span_ended=self._dispatch.span_ended,
-                span_processors=self._extra_processors,
-                metric_readers=self._extra_readers,
-                resource=self._resource,
+                **self._otel_options,
             )
             self._running = True
-            self.emit(
-                make_event(
-                    SessionStarted,
-                    session_id=self._session_id,
-                    backend="rhapsody",
-                    attributes={"recorder": "flightlog", "run": self.run_path and self.run_path.name},
-                )
-            )
+            about = {"recorder": "flightlog", "run": self.run_path and self.run_path.name}
+            self._emit_own(SessionStarted, attributes=about)
             for adapter in self._adapters:
                 adapter.start()
                 begun.append(adapter)
@@ -194,11 +186,7 @@ class TelemetryManager:
                 log.exception("%s could not be stopped", type(adapter).__name__)
         self._cancel_unfinished()
         self._duration = time.time() - self._start_time
-        self.emit(
-            make_event(
-                SessionEnded, session_id=self._session_id, backend="rhapsody", duration_seconds=self._duration
-            )
-        )
+        self._emit_own(SessionEnded, duration_seconds=self._duration)
         await asyncio.to_thread(self._end_dispatch)
         atexit.unregister(self._finish_at_exit)
         self._checkpoint_file = None
@@ -344,6 +332,9 @@ class TelemetryManager:
         if event is not None:
             self._emit(event, facts)
 
+    def _emit_own(self, kind: type[BaseEvent], backend: str = "rhapsody", **fields: Any) -> None:
+        self.emit(make_event(kind, session_id=self._session_id, backend=backend, **fields))
+
     def _emit(self, event: BaseEvent, facts: dict[str, Any]) -> None:
         if not self._running or self._otel is None or self._record is None:
             return
@@ -384,16 +375,8 @@ class TelemetryManager:
             attributes: dict[str, Any] = {"reason": "telemetry ended before the task did"}
             if began is None:
                 attributes["incomplete_lifecycle"] = True
-            self.emit(
-                make_event(
-                    TaskCanceled,
-                    session_id=self._session_id,
-                    backend=task.backend,
-                    task_id=task_id,
-                    duration_seconds=0.0 if began is None else max(0.0, now - began),
-                    attributes=attributes,
-                )
-            )
+            lasted = {"duration_seconds": 0.0 if began is None else max(0.0, now - began)}
+            self._emit_own(TaskCanceled, task.backend, task_id=task_id, attributes=attributes, **lasted)
 
     def _end_dispatch(self, timeout_s: float | None = None) -> None:
         """Take no more events, and wait until all are processed."""
@@ -592,14 +575,13 @@ class RunRecord:
         if worker is None and event.node_id in {None, socket.gethostname()}:
             return
         scope: Literal["gpu", "worker", "node"] = "node" if worker is None else "worker"
-        run.emit(
-            ResourceSample(
-                timestamp=when,
-                scope="gpu" if event.gpu_id is not None else scope,
-                host=event.node_id,
-                worker=None if worker is None else text_of(worker),
-                cpu_percent=event.cpu_percent,
-                gpu_index=event.gpu_id,
-                gpu_percent=event.gpu_percent,
-            )
+        sample = ResourceSample(
+            timestamp=when,
+            scope="gpu" if event.gpu_id is not None else scope,
+            host=event.node_id,
+            worker=None if worker is None else text_of(worker),
+            cpu_percent=event.cpu_percent,
+            gpu_index=event.gpu_id,
+            gpu_percent=event.gpu_percent,
         )
+        run.emit(sample)

@@ -163,13 +163,8 @@ class Providers:
 
     def _start_task(self, event: BaseEvent, task: TaskRecord, start_ns: int, *, enrich: bool) -> Any:
         assert event.task_id is not None
-        attributes = {
-            "session_id": event.session_id,
-            "backend": event.backend or "",
-            "task_id": event.task_id,
-            "executable": event.attributes.get("executable", ""),
-            "task_type": event.attributes.get("task_type", ""),
-        }
+        whose = {"session_id": event.session_id, "backend": event.backend or "", "task_id": event.task_id}
+        attributes = {**whose, **_what_runs(event)}
         for enricher in self._enrichers if enrich else ():
             try:
                 attributes.update(enricher(event))
@@ -188,14 +183,7 @@ class Providers:
                 return
             span = self._start_task(event, task, end_ns - nanoseconds(duration_s or 0.0), enrich=False)
         status = _STATUS[event.event_type]
-        span.set_attributes(
-            {
-                "status": status,
-                "duration_seconds": duration_s or 0.0,
-                "executable": event.attributes.get("executable", ""),
-                "task_type": event.attributes.get("task_type", ""),
-            }
-        )
+        span.set_attributes({"status": status, "duration_seconds": duration_s or 0.0, **_what_runs(event)})
         if event.attributes.get("incomplete_lifecycle"):
             span.set_attribute("incomplete_lifecycle", True)
         if status == "failed":
@@ -280,6 +268,10 @@ def current_span_of(session: Any) -> Any | None:
     here, whose = trace.get_current_span(now).get_span_context(), now.get(SESSION)
     ours = here.trace_id == session.trace_id if whose is None else whose == session.span_id
     return here if here.is_valid and ours else None
+
+
+def _what_runs(event: BaseEvent) -> dict[str, Any]:
+    return {name: event.attributes.get(name, "") for name in ("executable", "task_type")}
 
 
 def nanoseconds(seconds: float) -> int:

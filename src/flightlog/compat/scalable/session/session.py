@@ -318,28 +318,15 @@ class DryRunPlan:
 def dry_run_plan(plan: Plan, manifest: Manifest) -> DryRunPlan:
     """Flightlog's plan in Scalable's form: one worker per component that a task names."""
     written = manifest.tree.text
-    used = {name: made for name, made in plan.components.items() if made.tasks}
-    return DryRunPlan(
-        target_name=plan.target,
-        provider_name=plan.provider,
-        manifest_lock=plan.manifest_sha256,
-        scale_plan=ScalePlan(
-            workers_by_tag=dict.fromkeys(used, 1),
-            resources_by_tag={
-                name: ResourceRequest(
-                    cpus=made.cpus,
-                    memory=written("components", name, "memory"),
-                    walltime=written("components", name, "walltime")
-                    or written("targets", plan.target, "walltime"),
-                    gpus=made.gpus,
-                )
-                for name, made in used.items()
-            },
-        ),
-        task_to_component={
-            name: task.component for name, task in plan.tasks.items() if task.component is not None
-        },
-    )
+    longest = written("targets", plan.target, "walltime")
+    resources: dict[str, ResourceRequest] = {}
+    for name, made in plan.components.items():
+        if made.tasks:
+            memory, walltime = (written("components", name, key) for key in ("memory", "walltime"))
+            resources[name] = ResourceRequest(made.cpus, memory, walltime or longest, made.gpus)
+    scale = ScalePlan(dict.fromkeys(resources, 1), resources)
+    tasks = {name: task.component for name, task in plan.tasks.items() if task.component is not None}
+    return DryRunPlan(plan.target, plan.provider, plan.manifest_sha256, scale, tasks)
 
 
 def adjusted_plan(
