@@ -12,10 +12,9 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
 from msgspec import Struct
 
-from flightlog.analyze.tallies import copied, grouped
+from flightlog.analyze.tallies import copied, grouped, json_object
 from flightlog.core.text import cut_end
 from flightlog.events.base import Json
 
@@ -252,7 +251,7 @@ def failure_summary(tables: RunTables) -> FailureSummary:
         example = copied(
             FailureExample,
             row,
-            args=_object(row["args"]),
+            args=json_object(row["args"]),
             traceback=cut_end(said.traceback, TRACEBACK_CHARS + 1),
             output_tail=cut_end(said.output_tail, TRACEBACK_CHARS + 1),
         )
@@ -267,11 +266,6 @@ def _group(tables: RunTables) -> None:
         collect_failures(tables, _ENDS)
         find_roots(tables)
         list_roots(tables, LISTED)
-
-
-def _object(text: str | None) -> Json | None:
-    found = msgspec.json.decode(text) if text else None
-    return found if isinstance(found, dict) else None
 
 
 _ENDS = """
@@ -339,7 +333,9 @@ def failure_groups(tables: RunTables, summary: FailureSummary) -> list[FailureCa
         counts_by_root(tables, column, LISTED_IN_DETAIL) for column in ("task", "worker", "of_attempt")
     )
     examples = tables.records(_EXAMPLES, {"few": EXAMPLES})
-    cases = grouped((row["root"], copied(FailureCase, row, args=_object(row["args"]))) for row in examples)
+    cases = grouped(
+        (row["root"], copied(FailureCase, row, args=json_object(row["args"]))) for row in examples
+    )
     bounds = tables.execute(_BOUNDS).fetchall()
     return [
         copied(

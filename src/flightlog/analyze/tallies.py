@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from flightlog.events import Event
+from flightlog.events.base import Json
 
 if TYPE_CHECKING:
     from flightlog.store.run import Run
@@ -31,6 +33,15 @@ def grouped(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
     for key, value in pairs:
         found.setdefault(key, []).append(value)
     return found
+
+
+def json_object(text: str | None) -> Json | None:
+    """The object in a column of JSON; None where there is none, or it is something else."""
+    try:
+        found = json.loads(text) if text else None
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
 
 
 class StreamTally(Protocol):

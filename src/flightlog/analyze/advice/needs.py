@@ -83,6 +83,10 @@ class ObservedUse(Struct, frozen=True, kw_only=True):
         return not self.exact and self.killed_at is not None
 
 
+Peaks = dict[tuple[str, str, int], float]
+"""For each attempt, by run, task and number, the most memory that its worker had had before."""
+
+
 def uses(attempts: Iterable[PastAttempt], resource: Resource) -> list[ObservedUse]:
     """What each task says, in the order of the attempts given, which are the newest first.
 
@@ -94,7 +98,7 @@ def uses(attempts: Iterable[PastAttempt], resource: Resource) -> list[ObservedUs
     attempts = list(attempts)
     peaks = _peaks_before(attempts) if resource == "memory" else {}
     for attempt in attempts:
-        found = _use(attempt, resource, peaks)
+        found = _USES[resource](attempt, peaks)
         least, most = _PLAUSIBLE[resource]
         if found is None or not least <= found.value <= most:
             continue
@@ -108,19 +112,7 @@ def uses(attempts: Iterable[PastAttempt], resource: Resource) -> list[ObservedUs
     return list(by_task.values())
 
 
-def _use(
-    attempt: PastAttempt, resource: Resource, peaks: Mapping[tuple[str, str, int], float]
-) -> ObservedUse | None:
-    if resource == "cpus":
-        return _cpus(attempt)
-    if resource == "memory":
-        return _memory(attempt, peaks)
-    if resource == "gpu_memory":
-        return _gpu_memory(attempt)
-    return _walltime(attempt)
-
-
-def _cpus(attempt: PastAttempt) -> ObservedUse | None:
+def _cpus(attempt: PastAttempt, _: Peaks) -> ObservedUse | None:
     """Cores kept busy on average; those of an attempt that failed count as well."""
     took, cpu_s = attempt.duration_s, attempt.cpu_s
     if took is None or cpu_s is None or took < _LONG_ENOUGH_S or cpu_s <= 0:
@@ -128,7 +120,7 @@ def _cpus(attempt: PastAttempt) -> ObservedUse | None:
     return _made(attempt, cpu_s / took, exact=True)
 
 
-def _memory(attempt: PastAttempt, peaks: Mapping[tuple[str, str, int], float]) -> ObservedUse | None:
+def _memory(attempt: PastAttempt, peaks: Peaks) -> ObservedUse | None:
     if attempt.memory_killed:
         had = memory_had(attempt)
         return None if had is None else _made(attempt, had, exact=False, killed=True)
@@ -151,7 +143,7 @@ def memory_had(attempt: PastAttempt) -> float | None:
     return max(asked if room is None else min(asked, room), peak or 0)
 
 
-def _peaks_before(attempts: Sequence[PastAttempt]) -> dict[tuple[str, str, int], float]:
+def _peaks_before(attempts: Sequence[PastAttempt]) -> Peaks:
     """For each attempt the largest memory its worker had had before it ended, which its own cannot have been
     above.
     """
@@ -168,12 +160,12 @@ def _peaks_before(attempts: Sequence[PastAttempt]) -> dict[tuple[str, str, int],
     return found
 
 
-def _gpu_memory(attempt: PastAttempt) -> ObservedUse | None:
+def _gpu_memory(attempt: PastAttempt, _: Peaks) -> ObservedUse | None:
     whole = attempt.state == "completed" and attempt.gpu_memory_scope != "allocator_at_least"
     return _made(attempt, attempt.gpu_peak_bytes, exact=whole, killed=attempt.gpu_memory_killed)
 
 
-def _walltime(attempt: PastAttempt) -> ObservedUse | None:
+def _walltime(attempt: PastAttempt, _: Peaks) -> ObservedUse | None:
     took = attempt.duration_s
     if attempt.timed_out:
         limits = [limit for limit in (took, attempt.timeout_s) if limit is not None]
@@ -195,6 +187,13 @@ def _made(
         killed_at=float(value) if killed else None,
     )
 
+
+_USES: dict[Resource, Callable[[PastAttempt, Peaks], ObservedUse | None]] = {
+    "cpus": _cpus,
+    "memory": _memory,
+    "gpu_memory": _gpu_memory,
+    "walltime": _walltime,
+}
 
 AHEAD = 5
 """Of a need that grows from run to run, how many runs ahead the advice is for; never more than half as many
@@ -351,13 +350,12 @@ def find_need(resource: Resource, found: Sequence[ObservedUse], share: float, ru
     settled = [killed.get(n) or _settled(one, growth) for n, one in enumerate(found)]
     recent = _recent(found, settled, growth, runs)
     number = {run_id: n for n, run_id in enumerate(runs)}
+    since = [pair for pair in zip(found, settled, strict=True) if number[pair[0].run_id] >= recent.since]
+    used = [seen for _, seen in since]
     counted = [
-        (use, Observation(seen.value * recent.factor(number[use.run_id]), seen.exact))
-        for use, seen in zip(found, settled, strict=True)
-        if number[use.run_id] >= recent.since
+        (use, Observation(seen.value * recent.factor(number[use.run_id]), seen.exact)) for use, seen in since
     ]
     values = [seen for _, seen in counted]
-    used = [seen for use, seen in zip(found, settled, strict=True) if number[use.run_id] >= recent.since]
     alike = grouped((use.run_id, math.log(seen.value)) for use, seen in counted if seen.exact or use.killed)
     worth = effective_count(list(alike.values())) if counted else None
     bound = upper_bound(values, share, effective=worth)
@@ -823,21 +821,17 @@ def _line(pairs: Sequence[tuple[float, float]], shape: str) -> Line | None:
     weights = [1.0 / v for _, v in points]
     found: Line | None = None
     for _ in range(2):
-        squares = [w * w for w in weights]
-        total = math.fsum(squares)
-        mean_x = math.fsum(w * x for w, (x, _) in zip(squares, points, strict=True)) / total
-        mean_v = math.fsum(w * v for w, (_, v) in zip(squares, points, strict=True)) / total
-        spread = math.fsum(w * (x - mean_x) ** 2 for w, (x, _) in zip(squares, points, strict=True))
+        weighed = [(w * w, x, v) for w, (x, v) in zip(weights, points, strict=True)]
+        total = math.fsum(w for w, _, _ in weighed)
+        mean_x = math.fsum(w * x for w, x, _ in weighed) / total
+        mean_v = math.fsum(w * v for w, _, v in weighed) / total
+        spread = math.fsum(w * (x - mean_x) ** 2 for w, x, _ in weighed)
         if spread <= 0 or not math.isfinite(spread):
             return None
-        slope = (
-            math.fsum(w * (x - mean_x) * (v - mean_v) for w, (x, v) in zip(squares, points, strict=True))
-            / spread
-        )
+        slope = math.fsum(w * (x - mean_x) * (v - mean_v) for w, x, v in weighed) / spread
         base = mean_v - slope * mean_x
         if base < 0:
-            across = math.fsum(w * x * x for w, (x, _) in zip(squares, points, strict=True))
-            slope = math.fsum(w * x * v for w, (x, v) in zip(squares, points, strict=True)) / across
+            slope = math.fsum(w * x * v for w, x, v in weighed) / math.fsum(w * x * x for w, x, _ in weighed)
             base = 0.0
         found = (base, slope, shape)
         guesses = [_value(found, x) for x, _ in pairs]

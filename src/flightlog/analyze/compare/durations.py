@@ -282,11 +282,9 @@ def _interval(point: float, whole: _LogSpread) -> Interval:
     )
 
 
-def log_slope(quantiles: Sequence[float], probabilities: Sequence[float]) -> float:
-    """How steeply the logarithm of a quantile rises from the first to the last of these, a unit of
-    probability.
-    """
-    return (_log(quantiles[-1]) - _log(quantiles[0])) / (probabilities[-1] - probabilities[0])
+def log_slope(quantiles: Sequence[float]) -> float:
+    """How steeply the logarithm of a quantile rises around p95, a unit of probability."""
+    return (_log(quantiles[-1]) - _log(quantiles[0])) / (_AROUND_P95[-1] - _AROUND_P95[0])
 
 
 def _log(value: float) -> float:
@@ -527,16 +525,11 @@ def _sample(
     runs: tuple[int, int],
 ) -> Sample:
     paired = 2 in parts
-    if paired:
-        before = [Block(n, 0.0, s0, b0) for n, _, s0, _, b0, _ in parts[2]]
-        after = [Block(n, y, s1, b1) for n, y, _, s1, _, b1 in parts[2]]
-        quantiles = (tails[2][0], tails[2][1])
-        fewest = tails[2][2]
-    else:
-        before = [Block(n, y, s0, b0) for n, y, s0, _, b0, _ in parts[0]]
-        after = [Block(n, y, s1, b1) for n, y, _, s1, _, b1 in parts[1]]
-        quantiles = (tails[0][0], tails[1][1])
-        fewest = min(tails[0][2], tails[1][2])
+    old, new = (2, 2) if paired else (0, 1)
+    before = [Block(n, 0.0 if paired else y, s0, b0) for n, y, s0, _, b0, _ in parts[old]]
+    after = [Block(n, y, s1, b1) for n, y, _, s1, _, b1 in parts[new]]
+    quantiles = (tails[old][0], tails[new][1])
+    fewest = min(tails[old][2], tails[new][2])
     known = fewest >= LEAST_FOR_P95 and all(values[0] > 0 for values in quantiles)
     return Sample(
         paired=paired,
@@ -546,9 +539,7 @@ def _sample(
         runs=runs,
         p95_before=quantiles[0][1] / 1e9 if known else None,
         p95_after=quantiles[1][1] / 1e9 if known else None,
-        p95_slopes=(log_slope(quantiles[0], _AROUND_P95), log_slope(quantiles[1], _AROUND_P95))
-        if known
-        else None,
+        p95_slopes=(log_slope(quantiles[0]), log_slope(quantiles[1])) if known else None,
     )
 
 

@@ -8,6 +8,7 @@ import difflib
 import os
 import re
 from collections.abc import Collection, Iterable
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 
@@ -39,12 +40,10 @@ class _Folder:
     def __init__(self, path: Path, observer: Observer | None) -> None:
         self.path = path
         self.observer = observer
-        self._entries: list[RunEntry] | None = None
 
+    @cached_property
     def entries(self) -> list[RunEntry]:
-        if self._entries is None:
-            self._entries = list_runs(self.path, observer=self.observer)
-        return self._entries
+        return list_runs(self.path, observer=self.observer)
 
     def open(self, ref: str | os.PathLike[str]) -> Run:
         return open_run(ref, runs_dir=self.path, observer=self.observer)
@@ -90,7 +89,7 @@ def find_groups(
 
 
 def _last_two(folder: _Folder) -> tuple[Run, Run]:
-    entries = folder.entries()
+    entries = folder.entries
     if not entries:
         raise RunNotFound(
             f"there are no runs in {place(folder.path)}; record one, or name another folder of runs"
@@ -141,14 +140,14 @@ def _runs(asked: str, folder: _Folder, without: Collection[Path]) -> tuple[Run, 
 def _of_project(
     asked: str, project: str, count: int, folder: _Folder, without: Collection[Path], *, live: bool
 ) -> RunGroup:
-    projects = {entry.project for entry in folder.entries()}
+    projects = {entry.project for entry in folder.entries}
     if project not in projects:
         close = difflib.get_close_matches(project, sorted(projects), n=3, cutoff=0.5) or sorted(projects)[:5]
         hint = f"; there are {', '.join(close)}" if close else ""
         raise RunNotFound(f"no run of a project {project!r} in {place(folder.path)}{hint}")
     wanted = (
         entry
-        for entry in folder.entries()
+        for entry in folder.entries
         if entry.project == project
         and (live or entry.status != "running")
         and entry.path.resolve() not in without

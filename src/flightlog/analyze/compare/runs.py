@@ -430,28 +430,12 @@ def compare_environments(before: Sequence[Run], after: Sequence[Run]) -> list[En
         if known[0] and known[1] and known[0] != known[1]:
             was, now = (_shown(values) for values in known)
             found.append(EnvironmentChange(what=what, name=name, before=was, after=now))
-    rank = {kind: number for number, kind in enumerate(_ORDER)}
-    return sorted(
-        found,
-        key=lambda change: (rank[change.what], change.what, change.name if change.what == "package" else ""),
-    )
+    return sorted(found, key=lambda one: (_ORDER.index(one.what), one.name if one.what == "package" else ""))
 
 
 _ORDER = (
-    "git",
-    "function",
-    "manifest",
-    "image",
-    "package",
-    "python",
-    "flightlog",
-    "host",
-    "machine",
-    "target",
-    "provider",
-    "command",
-    "variable",
-    "tag",
+    *("git", "function", "manifest", "image", "package", "python", "flightlog"),
+    *("host", "machine", "target", "provider", "command", "variable", "tag"),
 )
 _LISTS = {"package", "variable", "tag", "function", "image"}
 """Kinds that are lists: where a run has the list, what is not on it was not there."""

@@ -39,7 +39,7 @@ from flightlog.analyze.devices.track import (
     Repetition,
     Track,
 )
-from flightlog.analyze.tallies import grouped
+from flightlog.analyze.tallies import copied, grouped
 from flightlog.core.errors import UsageError
 from flightlog.core.stats import rising_chance, theil_sen
 from flightlog.core.units import format_bytes, format_duration, format_percent
@@ -202,6 +202,10 @@ def _report(
     return msgspec.structs.replace(report, advice=advice(report))
 
 
+_HEIGHTS = ("allocated", "reserved", "device_used")
+"""The counters whose heights are kept, in their order."""
+
+
 def _session(track: Track, status: str, gap: HiddenGap | None) -> SessionUse:
     first = track.first
     groups = track.heights.groups
@@ -227,24 +231,20 @@ def _session(track: Track, status: str, gap: HiddenGap | None) -> SessionUse:
         leaks=leaks(track, headroom(track)),
         curve=MemoryCurve(
             after_s=[(at - track.start_ns) / 1e9 for at, _ in groups],
-            allocated_bytes=[highest[0] for _, highest in groups],
-            reserved_bytes=[highest[1] for _, highest in groups],
-            device_used_bytes=[highest[2] for _, highest in groups],
+            **{f"{one}_bytes": [highest[n] for _, highest in groups] for n, one in enumerate(_HEIGHTS)},
         ),
     )
 
 
 def _phase(name: str | None, phase: Phase) -> PhaseUse:
-    return PhaseUse(
+    peaks = (f"peak_{counter}_bytes" for counter in _HEIGHTS)
+    return copied(
+        PhaseUse,
+        phase,
         phase=name,
-        repetitions=phase.repetitions,
-        events=phase.events,
-        first_ns=phase.first_ns,
         duration_s=phase.duration_ns / 1e9,
-        peak_allocated_bytes=phase.peaks[0],
-        peak_reserved_bytes=phase.peaks[1],
-        peak_device_used_bytes=phase.peaks[2],
         growth_bytes=phase.growth,
+        **dict(zip(peaks, phase.peaks, strict=True)),
     )
 
 
@@ -360,7 +360,8 @@ def _ran_out(out: OutOfMemory, many: bool) -> list[str]:
     asked = f", asking for {format_bytes(out.request.tried_bytes)}" if out.request.tried_bytes else ""
     where = " > ".join(out.span_path)
     place = f", in `{where}`" if where else f", {_in_words(out.phase)}" if out.phase else ""
-    lines = [f"{rank} out of memory{when}{place}{asked}. {out.causes[0].text} {_remedy(out)}".rstrip()]
+    cause = out.causes[0]
+    lines = [f"{rank} out of memory{when}{place}{asked}. {cause.text} {_REMEDIES[cause.kind]}".rstrip()]
     if many and out.rises:
         first = out.rises[0]
         lines.append(
@@ -370,16 +371,15 @@ def _ran_out(out: OutOfMemory, many: bool) -> list[str]:
     return lines
 
 
-def _remedy(out: OutOfMemory) -> str:
-    return {
-        "impossible": "Split it: a smaller batch, or work in pieces.",
-        "leak": "Look for what keeps tensors alive from one repetition to the next.",
-        "fragmentation": "Try PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or sizes that change less.",
-        "other_process": "See who else uses the device (nvidia-smi), or use another one.",
-        "large_allocation": "A smaller batch, or the same work in pieces, needs less at once.",
-        "full": "A smaller batch, activation checkpointing or more devices would make room.",
-        "unknown": "",
-    }[out.causes[0].kind]
+_REMEDIES = {
+    "impossible": "Split it: a smaller batch, or work in pieces.",
+    "leak": "Look for what keeps tensors alive from one repetition to the next.",
+    "fragmentation": "Try PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or sizes that change less.",
+    "other_process": "See who else uses the device (nvidia-smi), or use another one.",
+    "large_allocation": "A smaller batch, or the same work in pieces, needs less at once.",
+    "full": "A smaller batch, activation checkpointing or more devices would make room.",
+    "unknown": "",
+}
 
 
 def _leaks(session: SessionUse) -> str | None:

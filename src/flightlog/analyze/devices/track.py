@@ -8,6 +8,7 @@ import re
 from collections import deque
 from collections.abc import Mapping
 from itertools import chain
+from operator import attrgetter
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from flightlog.analyze.devices.results import Counter, Peak
@@ -305,6 +306,7 @@ COUNTERS = (
 )
 """The counters in the order of `MemoryCounters`."""
 
+_COUNTED = attrgetter(*(f"{name}_bytes" for name in COUNTERS))
 _NUMBERED = re.compile(r"(?<=[ =#:])\d+$|(?<=\[)\d+(?=\]$)")
 
 
@@ -324,28 +326,18 @@ def known(event: AnyDeviceEvent) -> MemoryCounters:
 
     A device of 0 bytes is none that is known.
     """
-    found = MemoryCounters(
-        event.allocator_allocated_bytes,
-        event.allocator_reserved_bytes,
-        event.allocator_inactive_bytes,
-        event.device_used_bytes,
-        event.device_free_bytes,
-        event.device_total_bytes or None,
-    )
+    found = MemoryCounters(*_COUNTED(event))
+    found = found if found.total else found._replace(total=None)
     able = event.metadata.get("memory_capabilities") if event.metadata else None
-    return (
-        found
-        if not isinstance(able, Mapping)
-        else MemoryCounters(*map(_unless_denied(able), COUNTERS, found))
-    )
+    if not isinstance(able, Mapping):
+        return found
+    pairs = zip(COUNTERS, found, strict=True)
+    return MemoryCounters(*(None if _is_denied(able, name) else value for name, value in pairs))
 
 
-def _unless_denied(able: Mapping[str, Any]) -> Any:
-    def value(name: str, found: int | None) -> int | None:
-        short = name.removeprefix("allocator_")
-        return None if able.get(f"supports_{name}", able.get(f"supports_{short}")) is False else found
-
-    return value
+def _is_denied(able: Mapping[str, Any], name: str) -> bool:
+    short = name.removeprefix("allocator_")
+    return able.get(f"supports_{name}", able.get(f"supports_{short}")) is False
 
 
 def phase_of(context: str | None) -> str | None:

@@ -27,6 +27,7 @@ from itertools import accumulate, pairwise
 from statistics import NormalDist, fmean, median
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 LEVEL = 0.03
 """How likely a series without any change may show a step, at most."""
@@ -80,15 +81,10 @@ def change_points(values: Sequence[float], level: float = LEVEL) -> ChangePoints
     for low, high in pairwise([0, *clear, len(values)]):
         if low:
             steps.append(LevelStep(at=low, earliest=low, latest=low, chance=min(clear[low], level)))
-        for step in _by_order(values[low:high], level * (high - low) / len(values)).steps:
-            steps.append(
-                LevelStep(
-                    at=low + step.at,
-                    earliest=low + step.earliest,
-                    latest=low + step.latest,
-                    chance=step.chance,
-                )
-            )
+        steps += [
+            replace(step, at=low + step.at, earliest=low + step.earliest, latest=low + step.latest)
+            for step in _by_order(values[low:high], level * (high - low) / len(values)).steps
+        ]
     return ChangePoints(steps=steps, drift=None)
 
 

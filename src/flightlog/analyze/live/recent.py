@@ -36,21 +36,6 @@ from flightlog.store.read.lines import AnyEvent
 LINES = 200
 Level = Literal["info", "warning", "error"]
 _ALERTS: dict[str, Level] = {"warning": "warning", "critical": "error", "error": "error"}
-_BY_TYPE = (
-    TaskFailed,
-    TaskRetried,
-    TaskCancelled,
-    Failure,
-    WorkerLaunched,
-    WorkerReady,
-    WorkerLost,
-    WorkerRemoved,
-    ArtifactRecorded,
-    JobStarted,
-    JobAccounted,
-    UserEvent,
-    DeviceMemory,
-)
 
 
 class LiveLog:
@@ -63,9 +48,7 @@ class LiveLog:
 
     def add(self, event: AnyEvent) -> None:
         """Take one event; kinds that are not logged are ignored."""
-        if not self._lines.would_keep(event.timestamp):
-            return
-        if not isinstance(event, Event) or not (isinstance(event, _BY_TYPE) or type(event).of_user):
+        if not self._lines.would_keep(event.timestamp) or not isinstance(event, Event):
             return
         said = line_of(event)
         if said is not None:
@@ -123,9 +106,11 @@ def line_of(event: Event) -> tuple[str, Level] | None:
             return _said(event.name, args_text(event.fields)), "info"
         case DeviceMemory():
             return _alert(event)
-        case _:
+        case _ if type(event).of_user:
             fields = {name: getattr(event, name) for name in event.__struct_fields__ if name not in _COMMON}
             return _said(kind_of(event), args_text(fields)), "info"
+        case _:
+            return None
 
 
 _COMMON = frozenset(Event.__struct_fields__)

@@ -6,15 +6,14 @@ gives the time that workers were busy and the chain alike. All times are whole n
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-import msgspec
 from msgspec import Struct, structs
 
-from flightlog.analyze.tallies import grouped
+from flightlog.analyze.tallies import grouped, json_object
+from flightlog.core.intervals import union
 from flightlog.core.time import seconds, timestamp_of
 from flightlog.events.base import Json
 
@@ -121,7 +120,7 @@ def critical_path(
     steps = chain.steps()
     parts, longest = _parts(steps, until - start), _longest(steps)
     alone: dict[int, int] = {}
-    if few and isinstance(chain, Chain):
+    if few:
         replay = chain.replayed()
         named = [n for n, part in enumerate(parts) if part.kind == "task"][:ANSWERS]
         for n in named:
@@ -153,13 +152,8 @@ def _chained(tables: RunTables, links: Sequence[tuple[int, int]]) -> ChainedTask
     lasted = sum(stopped - began for began, stopped in links)
     if not lasted:
         return None
-    windows: list[list[int]] = []
-    for began, stopped in reversed(links):
-        if windows and began <= windows[-1][1]:
-            windows[-1][1] = max(stopped, windows[-1][1])
-        else:
-            windows.append([began, stopped])
-    row = tables.execute(_BESIDE, [[one[0] for one in windows], [one[1] for one in windows]]).fetchone()
+    windows = union(links)
+    row = tables.execute(_BESIDE, [list(bounds) for bounds in zip(*windows, strict=True)]).fetchone()
     ran, waited = (int(row[0]), int(row[1] or 0)) if row is not None and row[0] is not None else (lasted, 0)
     within = sum(until - since for since, until in windows)
     return ChainedTasks(
@@ -365,9 +359,14 @@ SELECT worker AS worker_name, launched, ready FROM worker_launches WHERE ready I
 """
 
 
-class Graph(ABC):
-    """The attempts of one run by number, and the chain through them, followed back from the one that ended
-    last.
+class Chain:
+    """The attempts of one run by number, in order of their start, with what each of them waited for, and the
+    chain through them, followed back from the one that ended last.
+
+    The table `bound` has a row for each attempt. It began after the last of these was over: `need`, the one
+    that ended last of the tasks it depends on and of its own earlier attempts; `before`, the last attempt on
+    its worker, if it was queued by then; `ready`, its worker's start-up, likewise; and `submitted`, by the
+    program, which is taken to have waited for `base`, the last attempt that had ended then.
     """
 
     def __init__(self, tables: RunTables, start: int, until: int) -> None:
@@ -377,6 +376,11 @@ class Graph(ABC):
         """When the tasks of the chain that waited for others began and stopped, the last first; made by
         `steps`."""
         tables.execute(_STARTUPS)
+        self._prepare()
+
+    def _prepare(self) -> None:
+        self._tables.execute(_NODES)
+        self._tables.execute(_BOUND, {"start": self._start})
 
     def steps(self) -> list[ChainStep]:
         """The chain from the run's start to its end, in order and without a gap; instant steps are left
@@ -410,32 +414,14 @@ class Graph(ABC):
 
     def describe(self, nodes: Sequence[int]) -> dict[int, tuple[str, str | None, dict[str, object] | None]]:
         """Task id, worker and arguments of a few attempts."""
-        return {
-            n: (task_id, worker, _arguments(args)) for n, task_id, worker, args in self.about(list(nodes))
-        }
+        rows = self._tables.rows(self._ABOUT, [list(nodes)])
+        return {n: (task_id, worker, json_object(args)) for n, task_id, worker, args in rows}
 
-    @abstractmethod
-    def links(self) -> Iterator[OnChain]:
-        """The attempts on the chain, the last first."""
-
-    @abstractmethod
-    def about(self, nodes: list[int]) -> list[tuple[int, str, str | None, str | None]]:
-        """Number, task id, worker and arguments of these attempts."""
-
-
-class Chain(Graph):
-    """The attempts of one run by number, in order of their start, with what each of them waited for.
-
-    The table `bound` has a row for each attempt. It began after the last of these was over: `need`, the one
-    that ended last of the tasks it depends on and of its own earlier attempts; `before`, the last attempt on
-    its worker, if it was queued by then; `ready`, its worker's start-up, likewise; and `submitted`, by the
-    program, which is taken to have waited for `base`, the last attempt that had ended then.
+    _ABOUT = """
+        SELECT nodes.n, task_id, nodes.worker_name, attempt_intervals.args
+        FROM (SELECT * FROM nodes WHERE n IN (SELECT unnest($1::BIGINT[]))) AS nodes
+            JOIN attempt_intervals USING (task_id, attempt)
     """
-
-    def __init__(self, tables: RunTables, start: int, until: int) -> None:
-        super().__init__(tables, start, until)
-        tables.execute(_NODES)
-        tables.execute(_BOUND, {"start": start})
 
     def links(self) -> Iterator[OnChain]:
         """The attempts on the chain, the last first. Fetches one number of every attempt, some 40 bytes
@@ -480,17 +466,6 @@ class Chain(Graph):
         needs: dict[int, list[int]] = grouped(self._tables.rows("SELECT n, other FROM needs ORDER BY ALL"))
         names = [name for (name,) in self._tables.rows("SELECT task FROM names ORDER BY id")]
         return Replay(columns, needs, names)
-
-    def about(self, nodes: list[int]) -> list[tuple[int, str, str | None, str | None]]:
-        """Number, task id, worker and arguments of these attempts."""
-        return self._tables.execute(
-            """
-            SELECT nodes.n, task_id, nodes.worker_name, attempt_intervals.args
-            FROM (SELECT * FROM nodes WHERE n IN (SELECT unnest($1::BIGINT[]))) AS nodes
-                JOIN attempt_intervals USING (task_id, attempt)
-            """,
-            [nodes],
-        ).fetchall()
 
 
 class Replay:
@@ -543,11 +518,6 @@ class Replay:
             yield submitted if base is None or ended is None else ends[base] + submitted - ended
 
 
-def _arguments(text: str | None) -> dict[str, object] | None:
-    found = msgspec.json.decode(text) if text else None
-    return found if isinstance(found, dict) else None
-
-
 _NODES = """
 CREATE OR REPLACE TEMP TABLE names AS
     SELECT task, row_number() OVER (ORDER BY task) - 1 AS id
@@ -581,9 +551,7 @@ CREATE OR REPLACE TEMP TABLE needs AS
 
 _BOUND = """
 CREATE OR REPLACE TEMP TABLE bound AS
-WITH instants AS (
-    SELECT n, worker_name, began::HUGEINT * 4294967296 + n AS place FROM nodes WHERE began = stopped
-), waited AS (
+WITH waited AS (
     SELECT nodes.n, nodes.attempt, nodes.name, nodes.began, nodes.stopped, need.other AS need,
         need.stopped AS need_stopped,
         CASE WHEN earlier.n < nodes.n AND coalesce(nodes.waits <= earlier.stopped, true) THEN earlier.n
@@ -600,16 +568,10 @@ WITH instants AS (
                 GROUP BY n
         ) AS need USING (n)
         LEFT JOIN (
-            SELECT nodes.n AS later, earlier.n, earlier.stopped
-            FROM (SELECT * FROM nodes WHERE began < stopped) AS nodes
-                ASOF JOIN (SELECT n, worker_name, stopped FROM nodes) AS earlier
-                ON nodes.worker_name = earlier.worker_name AND nodes.began >= earlier.stopped
-            UNION ALL -- an instant attempt would find itself, or one of the same moment that comes after it
-            SELECT instants.n, earlier.n, earlier.stopped
-            FROM instants ASOF JOIN (
-                SELECT n, worker_name, stopped, stopped::HUGEINT * 4294967296 + n AS place FROM nodes
-                WHERE worker_name IN (SELECT worker_name FROM instants)
-            ) AS earlier ON instants.worker_name = earlier.worker_name AND instants.place > earlier.place
+            SELECT nodes.n AS later, earlier.n, earlier.stopped -- an instant attempt comes not before itself
+            FROM nodes ASOF JOIN nodes AS earlier ON nodes.worker_name = earlier.worker_name
+                AND nodes.began::HUGEINT * 4294967296 + nodes.n
+                    > earlier.stopped::HUGEINT * 4294967296 + earlier.n
         ) AS earlier ON earlier.later = nodes.n
         LEFT JOIN (
             SELECT nodes.n, startups.ready, startups.launched
@@ -672,17 +634,16 @@ def none_depends(tables: RunTables) -> bool:
     return not some
 
 
-class SequentialChain(Graph):
+class SequentialChain(Chain):
     """The chain through attempts that took turns and did not depend on each other.
 
     Most of them waited for the one before on their worker: only the others are fetched.
     """
 
-    def __init__(self, tables: RunTables, start: int, until: int) -> None:
-        super().__init__(tables, start, until)
-        tables.execute(_AGAIN)
-        tables.execute(_LEAPS, {"start": start})
-        tables.execute(_BASES)
+    def _prepare(self) -> None:
+        self._tables.execute(_AGAIN)
+        self._tables.execute(_LEAPS, {"start": self._start})
+        self._tables.execute(_BASES)
 
     def links(self) -> Iterator[OnChain]:
         """The attempts on the chain, the last first."""
@@ -719,17 +680,11 @@ class SequentialChain(Graph):
             [numbers],
         )
 
-    def about(self, nodes: list[int]) -> list[tuple[int, str, str | None, str | None]]:
-        """Number, task id, worker and arguments of a few attempts."""
-        return self._tables.execute(
-            """
-            SELECT sequential_attempts.n, attempt_intervals.task_id, worker, attempt_intervals.args
-            FROM (SELECT * FROM sequential_attempts WHERE n IN (SELECT unnest($1::BIGINT[]))) AS
-                sequential_attempts
-                JOIN attempt_intervals USING (worker, began, stopped)
-            """,
-            [nodes],
-        ).fetchall()
+    _ABOUT = """
+        SELECT n, attempt_intervals.task_id, worker, attempt_intervals.args
+        FROM (SELECT * FROM sequential_attempts WHERE n IN (SELECT unnest($1::BIGINT[])))
+            JOIN attempt_intervals USING (worker, began, stopped)
+    """
 
 
 _AGAIN = """

@@ -7,7 +7,6 @@ their metrics `n_params`, `n_trials` and `min_loss` are read, and `total_trials`
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -20,7 +19,7 @@ from flightlog.analyze.report.metrics import (
     distribution_sql,
     metrics_by_owner,
 )
-from flightlog.analyze.tallies import copied
+from flightlog.analyze.tallies import copied, json_object
 from flightlog.core.stats import exact_sum
 from flightlog.core.time import nanoseconds, seconds, timestamp_of
 from flightlog.events.base import Json
@@ -163,7 +162,7 @@ def _in_flight(tables: RunTables, until: int | None) -> list[SpanInFlight]:
         copied(
             SpanInFlight,
             row,
-            tags=dict(_json(row["tags"])),
+            tags=json_object(row["tags"]) or {},
             since="" if (began := row["began"]) is None else timestamp_of(began),
             elapsed_s=row["duration_s"] if began is None or until is None else seconds(max(0, until - began)),
         )
@@ -385,21 +384,21 @@ def calibration_loops(tables: RunTables) -> list[CalibrationLoop]:
     ).fetchall()
     for name, span_id, parent, started_at, at, duration_s, opened, tags, _ in rows:
         if name == JOB:
-            job_id = _json(tags).get("job_id")
+            job_id = (json_object(tags) or {}).get("job_id")
             jobs[span_id] = (None if job_id is None else str(job_id), duration_s, opened)
         elif name == ITERATION:
-            turn = by_id[span_id] = _Turn(started_at, at, duration_s, opened, _json(tags))
+            turn = by_id[span_id] = _Turn(started_at, at, duration_s, opened, json_object(tags) or {})
             turns.setdefault(parent, []).append(turn)
     for name, span_id, *_, metrics in rows:  # what the iteration itself says of its trials comes first
         if name == ITERATION:
-            by_id[span_id].measured(_json(metrics), "total_trials")
+            by_id[span_id].measured(json_object(metrics) or {}, "total_trials")
     for name, _, parent, _, at, duration_s, opened, _, metrics in rows:
         if name in PHASES and parent in by_id:
             turn, lasted = by_id[parent], duration_s
             if opened and turn.at is not None:  # what has no end on record ended with its iteration
                 lasted = min(duration_s, max(0.0, turn.duration_s - (at - turn.at) / 1e9))
             turn.phases.setdefault(PHASES[name], []).append(lasted)
-            turn.measured(_json(metrics), "n_trials")
+            turn.measured(json_object(metrics) or {}, "n_trials")
     loops = [(found[0].started_at, _loop(found, jobs.get(parent))) for parent, found in turns.items()]
     return [loop for _, loop in sorted(loops, key=lambda one: (one[0], one[1].job or ""))]
 
@@ -473,14 +472,6 @@ def _loop(turns: list[_Turn], job: tuple[str | None, float, bool] | None) -> Cal
         best_iteration=best_in,
         listed=listed[-LISTED:],
     )
-
-
-def _json(text: str | None) -> Mapping[str, Any]:
-    try:
-        found = json.loads(text) if text else {}
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _number(value: object) -> float | None:

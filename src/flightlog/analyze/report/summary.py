@@ -201,26 +201,16 @@ class OverheadSummary(Struct, frozen=True, kw_only=True):
 
 def overhead(writers: Sequence[WriterInfo], duration_s: float | None) -> OverheadSummary:
     """The summary of what writers noted of themselves."""
-    if not writers:
-        return OverheadSummary(
-            writers=0,
-            lines=None,
-            bytes=None,
-            drain_s=None,
-            background_cpu_s=None,
-            foreground_s=None,
-            percent=None,
-        )
     noted = [info for info in writers if _has_noted(info)]
-    whole = len(noted) == len(writers)
+    whole = bool(writers) and len(noted) == len(writers)
     cpu_s = exact_sum(info.background_cpu_s or 0.0 for info in noted) if whole else None
-    known = all(info.line_cost_s is not None for info in writers)
+    known = bool(writers) and all(info.line_cost_s is not None for info in writers)
     foreground_s = (
         exact_sum(sum(info.lines.values()) * (info.line_cost_s or 0.0) for info in writers) if known else None
     )
     return OverheadSummary(
         writers=len(writers),
-        lines=sum(sum(info.lines.values()) for info in writers),
+        lines=sum(sum(info.lines.values()) for info in writers) if writers else None,
         bytes=sum(info.bytes or 0 for info in noted) if whole else None,
         drain_s=exact_sum(info.drain_s or 0.0 for info in noted) if whole else None,
         background_cpu_s=cpu_s,

@@ -76,7 +76,7 @@ SELECT worker, since, until FROM fresh WHERE since < until
 """What the attempts on each worker cover while it is up, in pieces that do not overlap."""
 
 _WORKERS = """
-SELECT worker, host, executed, lost, up, coalesce(busy, 0)::BIGINT FROM worker_facts
+SELECT worker, host, executed AS tasks, lost, up, coalesce(busy, 0)::BIGINT AS busy FROM worker_facts
 LEFT JOIN (SELECT worker, sum(until - since) AS busy FROM busy GROUP BY worker) USING (worker) ORDER BY worker
 """
 
@@ -84,8 +84,8 @@ LEFT JOIN (SELECT worker, sum(until - since) AS busy FROM busy GROUP BY worker) 
 def worker_summary(tables: RunTables) -> WorkerSummary:
     """All workers, from `worker_facts`, `worker_lives` and `attempt_intervals`."""
     tables.execute(_BUSY)
-    rows = tables.execute(_WORKERS).fetchall()
-    up, busy = sum(row[4] for row in rows), sum(row[5] for row in rows)
+    rows = tables.records(_WORKERS)
+    up, busy = sum(row["up"] for row in rows), sum(row["busy"] for row in rows)
     done_s = tables.scalar(
         f"SELECT {total_sql('duration_s')} FROM attempt_intervals "  # noqa: S608 - constants
         "WHERE state = 'completed' AND worker IS NOT NULL"
@@ -99,21 +99,20 @@ def worker_summary(tables: RunTables) -> WorkerSummary:
         count=len(rows),
         peak=peaks[0][0] if peaks[0] is not None else 0,
         peak_busy=peaks[1][0] if peaks[1] is not None else 0,
-        lost=sum(row[3] is not None for row in rows),
+        lost=sum(row["lost"] is not None for row in rows),
         uptime_s=seconds(up),
         busy_s=seconds(busy),
         utilization=busy / up if up else None,
         efficiency=(done_s or 0.0) / seconds(up) if up else None,
         by_worker={
-            name: Worker(
-                host=host,
-                tasks=attempts,
-                busy_s=seconds(held),
-                uptime_s=seconds(lasted),
-                utilization=held / lasted if lasted else None,
-                lost=lost,
+            row["worker"]: copied(
+                Worker,
+                row,
+                busy_s=seconds(row["busy"]),
+                uptime_s=seconds(row["up"]),
+                utilization=row["busy"] / row["up"] if row["up"] else None,
             )
-            for name, host, attempts, lost, lasted, held in rows[:LISTED_WORKERS]
+            for row in rows[:LISTED_WORKERS]
         },
     )
 
