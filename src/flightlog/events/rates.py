@@ -7,9 +7,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import Any
+from typing import Any, Self
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from flightlog.events.declarations import CostRates
 
@@ -36,13 +36,10 @@ class Sizes(Struct, frozen=True, kw_only=True):
     memory_bytes: int | None = None
     gpus: float | None = None
 
-    def else_(self, other: Sizes) -> Sizes:
+    def else_(self, other: Self) -> Self:
         """What the two say; this one counts where both say something."""
-        return Sizes(
-            cpus=other.cpus if self.cpus is None else self.cpus,
-            memory_bytes=other.memory_bytes if self.memory_bytes is None else self.memory_bytes,
-            gpus=other.gpus if self.gpus is None else self.gpus,
-        )
+        said = {name: value for name, value in structs.asdict(self).items() if value is not None}
+        return structs.replace(other, **said)
 
 
 def rate_of(rates: CostRates, field: str) -> Fraction | None:

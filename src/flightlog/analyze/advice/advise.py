@@ -33,9 +33,9 @@ from flightlog.analyze.advice.statistics import (
     uneventful,
 )
 from flightlog.analyze.advice.walltime import advise_walltime
-from flightlog.analyze.history.attempts import ProjectHistory, read_past
+from flightlog.analyze.history.attempts import ProjectHistory, read_past, unreadable
 from flightlog.analyze.tallies import grouped
-from flightlog.core.errors import FlightlogError, RunNotFound, UsageError
+from flightlog.core.errors import RunNotFound, UsageError
 from flightlog.core.text import base_name, first_line
 from flightlog.events import CostRates
 from flightlog.store.catalogue import list_runs
@@ -289,7 +289,7 @@ def advise_on_work(runs: Sequence[Run], *, task: str | None = None) -> WorkAdvic
     )
     try:
         repeats, mended = find_duplicate_calls(read, TRANSIENT if transient else ())
-    except _unreadable() as error:
+    except unreadable() as error:
         repeats, mended = [], []
         problems.append(f"which calls were repeated is not known: {first_line(str(error))}")
     for kind, look in (
@@ -338,18 +338,12 @@ def read_statistics(runs: Sequence[Run], problems: list[str]) -> tuple[list[Run]
             many = whole.get(run.info.target, 0)
             shapes.append(uneventful(run) if many >= WHOLE and is_uneventful(run) else gather(run))
             whole[run.info.target] = many + 1
-        except _unreadable() as error:
+        except unreadable() as error:
             problems.append(f"{run.run_id} cannot be read: {first_line(str(error))}")
             continue
         read.append(run)
         tasks += run.info.tasks_submitted
     return read, shapes
-
-
-def _unreadable() -> tuple[type[Exception], ...]:
-    import duckdb
-
-    return OSError, duckdb.Error, FlightlogError
 
 
 class WordedRecommendation(Recommendation, frozen=True, kw_only=True):

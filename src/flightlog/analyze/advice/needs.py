@@ -657,8 +657,10 @@ class Growth(Struct, frozen=True, kw_only=True):
         x = argument_of(args, self.argument)
         return None if x is None else self.at_value(x)
 
-    def at_value(self, x: float) -> float | None:
+    def at_value(self, x: float | str) -> float | None:
         """The median need for a value of the argument; None where the fit makes no sense there."""
+        if isinstance(x, str):
+            return self.levels.get(x)
         try:
             found = self.base + self.slope * _SHAPES[self.shape](x)
         except (OverflowError, ValueError):
@@ -747,39 +749,32 @@ def _categories(args: Sequence[Mapping[str, Any]]) -> list[str]:
     return found
 
 
+Pairs = Sequence[tuple[Any, float]]
+"""Values of an argument, each with what was needed there."""
+
+
 def _fit_numeric(
     values: Sequence[float], args: Sequence[Mapping[str, Any]], name: str, shape: str
 ) -> Growth | None:
     pairs = [(x, v) for one, v in zip(args, values, strict=True) if (x := argument_of(one, name)) is not None]
     if len(pairs) < LEAST_FOR_GROWTH:
         return None
-    gained = _gain(pairs, lambda some: _line(some, shape))
-    line = _line(pairs, shape)
-    if gained is None or line is None or line[1] <= 0:
-        return None
-    xs = [x for x, _ in pairs]
-    return Growth(
-        argument=name, shape=shape, base=line[0], slope=line[1], low=min(xs), high=max(xs), held_out=gained
-    )
+    found = _fit(pairs, lambda some: _line(some, name, shape))
+    return found if found is not None and found.slope > 0 else None
 
 
 def _fit_category(values: Sequence[float], args: Sequence[Mapping[str, Any]], name: str) -> Growth | None:
     pairs = [(str(one[name]), v) for one, v in zip(args, values, strict=True)]
-    gained = _gain(pairs, _levels)
-    levels = _levels(pairs)
-    if gained is None or levels is None:
-        return None
-    return Growth(argument=name, shape="category", levels=levels, held_out=gained)
+    return _fit(pairs, lambda some: _levels(some, name))
 
 
-def _gain(
-    pairs: Sequence[tuple[Any, float]], fit: Callable[[Sequence[tuple[Any, float]]], Any]
-) -> float | None:
-    """How much closer a fit to one half comes to the other, both ways; None where it is not clearly closer.
+def _fit(pairs: Pairs, fit: Callable[[Pairs], Growth | None]) -> Growth | None:
+    """The fit to all, with how much closer a fit to one half comes to the other, both ways; None where it is
+    not clearly closer.
 
     Halves alternate in the order of the argument, so that both hold all of its range.
     """
-    ordered = sorted(pairs, key=lambda pair: (str(pair[0]) if isinstance(pair[0], str) else pair[0], pair[1]))
+    ordered = sorted(pairs)
     halves = [ordered[0::2], ordered[1::2]]
     ours = plain = 0.0
     for part, other in (halves, halves[::-1]):
@@ -788,27 +783,21 @@ def _gain(
             return None
         middle = math.log(median(v for _, v in part))
         for x, v in other:
-            guess = found.get(x) if isinstance(found, dict) else _value(found, x)
+            guess = found.at_value(x)
             if guess is None or guess <= 0:
                 return None
             ours += abs(math.log(v) - math.log(guess))
             plain += abs(math.log(v) - middle)
-    return None if plain <= 0 or ours > _BETTER * plain else 1.0 - ours / plain
+    whole = None if plain <= 0 or ours > _BETTER * plain else fit(pairs)
+    return None if whole is None else replace(whole, held_out=1.0 - ours / plain)
 
 
-def _levels(pairs: Sequence[tuple[str, float]]) -> dict[str, float] | None:
-    return {name: median(group) for name, group in grouped(pairs).items()} or None
+def _levels(pairs: Pairs, name: str) -> Growth:
+    levels = {value: median(needs) for value, needs in grouped(pairs).items()}
+    return Growth(argument=name, shape="category", levels=levels, held_out=0.0)
 
 
-Line = tuple[float, float, str]
-"""Base, slope and shape."""
-
-
-def _value(line: Line, x: float) -> float:
-    return line[0] + line[1] * _SHAPES[line[2]](x)
-
-
-def _line(pairs: Sequence[tuple[float, float]], shape: str) -> Line | None:
+def _line(pairs: Pairs, name: str, shape: str) -> Growth | None:
     """Base and slope by least squares of relative errors, twice, so that one size weighs as much as another.
 
     The base is not negative: nothing needs less than nothing for the smallest of problems.
@@ -819,7 +808,8 @@ def _line(pairs: Sequence[tuple[float, float]], shape: str) -> Line | None:
     except OverflowError:
         return None
     weights = [1.0 / v for _, v in points]
-    found: Line | None = None
+    low, high = min(x for x, _ in pairs), max(x for x, _ in pairs)
+    found: Growth | None = None
     for _ in range(2):
         weighed = [(w * w, x, v) for w, (x, v) in zip(weights, points, strict=True)]
         total = math.fsum(w for w, _, _ in weighed)
@@ -833,8 +823,8 @@ def _line(pairs: Sequence[tuple[float, float]], shape: str) -> Line | None:
         if base < 0:
             slope = math.fsum(w * x * v for w, x, v in weighed) / math.fsum(w * x * x for w, x, _ in weighed)
             base = 0.0
-        found = (base, slope, shape)
-        guesses = [_value(found, x) for x, _ in pairs]
+        found = Growth(argument=name, shape=shape, base=base, slope=slope, low=low, high=high, held_out=0.0)
+        guesses = [base + slope * x for x, _ in points]
         if min(guesses) <= 0:
             return None
         weights = [1.0 / guess for guess in guesses]

@@ -21,6 +21,7 @@ from flightlog.analyze.tallies import grouped
 from flightlog.core.errors import FlightlogError
 from flightlog.core.stats import Distribution
 from flightlog.core.text import first_line
+from flightlog.events.rates import Sizes
 from flightlog.store import layout
 from flightlog.store.catalogue import RunEntry, list_runs, project_of, run_paths
 from flightlog.store.completing import open_run
@@ -41,18 +42,10 @@ NAMED = 20
 """How many unreadable runs are named, at most; the rest is counted."""
 
 
-class Requested(Struct, frozen=True, kw_only=True):
+class Requested(Sizes, frozen=True, kw_only=True):
     """What was asked for, or given; None is "not said"."""
 
-    cpus: float | None = None
-    memory_bytes: int | None = None
-    gpus: float | None = None
     walltime_s: float | None = None
-
-    def else_(self, other: Requested) -> Requested:
-        """What the two say; this one counts where both say something."""
-        said = {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
-        return msgspec.structs.replace(other, **said)
 
 
 class PastAttempt(Struct, frozen=True, kw_only=True):
@@ -199,13 +192,9 @@ def _read(
     """
     if not runs:
         return [], []
-
-    import duckdb
-
-    unreadable = (OSError, FlightlogError, duckdb.Error)
     try:
         return runs, _attempts(runs, task, limit)
-    except unreadable:
+    except unreadable():
         pass  # one of them spoils it; which one shows below
     readable: list[Run] = []
     found: list[PastAttempt] = []
@@ -213,9 +202,16 @@ def _read(
         try:
             found += _attempts([run], task, limit - len(found)) if len(found) < limit else []
             readable.append(run)
-        except unreadable as error:
+        except unreadable() as error:
             problems.append(f"{run.run_id}: cannot be read: {first_line(str(error))}")
     return readable, found
+
+
+def unreadable() -> tuple[type[Exception], ...]:
+    """What is raised where the files of a run cannot be read."""
+    import duckdb
+
+    return OSError, duckdb.Error, FlightlogError
 
 
 def _attempts(runs: list[Run], task: str | None, limit: int) -> list[PastAttempt]:

@@ -162,15 +162,13 @@ def _left(count: int, known: KnownDurations, since: list[float], part: float, he
     if not known.whole:
         things = _all_since(max(each.ago - each.lasted for each in known.seen), things)
     things = things[-max(heard, ENOUGH + len(ages)) :]
-    recent = of_late(Lifetimes(tuple(things), known.scaled))
+    recent = of_late(things)
     spread = None
-    if known.spread and len(recent.things) == len(things):
+    if known.spread and len(recent) == len(things):
         step = math.ceil(len(known.spread) / heard)
         longest_first = sorted(known.spread, reverse=True)[::step]
-        spread = Ordered(
-            Lifetimes(tuple(Lifetime(math.inf, each, True) for each in longest_first), known.scaled)
-        )
-    return _Left(math.ceil((count - len(every)) * part), ages, Ordered(recent), spread)
+        spread = Ordered([Lifetime(math.inf, each, True) for each in longest_first], known.scaled)
+    return _Left(math.ceil((count - len(every)) * part), ages, Ordered(recent, known.scaled), spread)
 
 
 def _all_since(ago: float, things: list[Lifetime]) -> list[Lifetime]:
@@ -244,24 +242,17 @@ class Lifetime(NamedTuple):
     ended: bool
 
 
-class Lifetimes(Struct, frozen=True):
-    """Things of one kind: all that began since some moment, in the order of their begin."""
-
-    things: tuple[Lifetime, ...]
-    scaled: float = 0.0
-    """By how much all of them together may be off, as a share."""
-
-
 class Ordered:
     """What does not change from one `Guess` at the same things to the next, reckoned once."""
 
     __slots__ = ("ended", "marks", "oldest", "unsure")
 
-    def __init__(self, observed: Lifetimes) -> None:
-        self.marks = sorted((each.lasted, not each.ended) for each in observed.things)
+    def __init__(self, things: Sequence[Lifetime], scaled: float) -> None:
+        """`scaled` is by how much all of them together may be off, as a share."""
+        self.marks = sorted((each.lasted, not each.ended) for each in things)
         self.ended = [value for value, goes_on in self.marks if not goes_on]
         self.oldest = max((value for value, goes_on in self.marks if goes_on), default=0.0)
-        self.unsure = math.hypot(observed.scaled, _unsure(self.ended))
+        self.unsure = math.hypot(scaled, _unsure(self.ended))
 
 
 class Guess:
@@ -338,21 +329,21 @@ def _unsure(ended: Sequence[float]) -> float:
     return min(1.0, off * (1 + 15 / len(ended)))
 
 
-def of_late(observed: Lifetimes) -> Lifetimes:
+def of_late(things: Sequence[Lifetime]) -> Sequence[Lifetime]:
     """Those that began last alone, where they clearly last longer or shorter than those before; else all.
 
     The ends of both are held against each other at each moment of their lives (the log-rank test), so that
     those that go on say what they can: ten that have not ended by the time all others had are of another
     kind.
     """
-    every = [(each.lasted, int(each.ended)) for each in observed.things]
-    most, kept = CHANGED, observed
+    every = [(each.lasted, int(each.ended)) for each in things]
+    most, kept = CHANGED, things
     for size in WINDOWS:
         if len(every) - size < WINDOWS[0]:
             break
         differs = abs(_log_rank(every[-size:], every[:-size]))
         if differs > most:
-            most, kept = differs, Lifetimes(observed.things[-size:], observed.scaled)
+            most, kept = differs, things[-size:]
     return kept
 
 

@@ -21,6 +21,7 @@ from msgspec import Struct
 
 from flightlog.analyze.history.attempts import PastAttempt, ProjectHistory
 from flightlog.analyze.predict.baseline import Quantity
+from flightlog.analyze.tallies import grouped
 
 Value = float | str
 """A number, or a word."""
@@ -144,31 +145,21 @@ def row(columns: Sequence[Column], example: Example) -> list[float]:
 
 def ranges(examples: Iterable[Example]) -> dict[str, Range]:
     """What was seen of each argument that is a number."""
-    found: dict[str, Range] = {}
-    for example in examples:
-        for key, value in example.values.items():
-            if isinstance(value, float):
-                known = found.get(key)
-                found[key] = (
-                    Range(value, value)
-                    if known is None
-                    else Range(min(known.least, value), max(known.most, value))
-                )
-    return found
+    found = grouped(
+        (key, value) for one in examples for key, value in one.values.items() if isinstance(value, float)
+    )
+    return {key: Range(min(values), max(values)) for key, values in found.items()}
 
 
 def words(examples: Iterable[Example]) -> dict[str, list[str]]:
     """What was seen of each argument that is a text, in order; nothing of one with more than `WORDS` of
     them.
     """
-    found: dict[str, set[str]] = {}
-    for example in examples:
-        for key, value in example.values.items():
-            if isinstance(value, str):
-                seen = found.setdefault(key, set())
-                if len(seen) <= WORDS:
-                    seen.add(value)
-    return {key: sorted(seen) if len(seen) <= WORDS else [] for key, seen in found.items()}
+    found = grouped(
+        (key, value) for one in examples for key, value in one.values.items() if isinstance(value, str)
+    )
+    seen = {key: sorted(set(values)) for key, values in found.items()}
+    return {key: values if len(values) <= WORDS else [] for key, values in seen.items()}
 
 
 def _all_values(example: Example) -> Iterable[tuple[str, Value]]:

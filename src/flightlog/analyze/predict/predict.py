@@ -117,12 +117,7 @@ def train(
     raises.
     """
     notes = gaps(past)
-    version: str | None = None
-    fit: Fit | None = None
-    try:
-        version, fit = find()
-    except MissingExtra as missing:
-        notes.append(f"{missing}.")
+    version, fit = _found(find, notes)
     examples = [examples_of(past, quantity) for quantity in QUANTITIES]
     try:
         models = [train_quantity(each, fit=fit) for each in examples]
@@ -141,6 +136,15 @@ def train(
         peak_memory_bytes=models[1],
         notes=notes,
     )
+
+
+def _found(find: Callable[[], Boosting], notes: list[str]) -> tuple[str, Fit] | tuple[None, None]:
+    """The library that learns; None each, and a note, where there is none."""
+    try:
+        return find()
+    except MissingExtra as missing:
+        notes.append(f"{missing}.")
+        return None, None
 
 
 def estimate(
@@ -577,11 +581,7 @@ class PredictionOutcome(Struct, frozen=True):
 def evaluate(past: ProjectHistory, *, find: Callable[[], Boosting] = find_boosting) -> Evaluation:
     """Train on earlier runs and test on the later ones; never raises for what the history holds."""
     notes = gaps(past)
-    fit: Fit | None = None
-    try:
-        fit = find().fit
-    except MissingExtra as missing:
-        notes.append(f"{missing}.")
+    _, fit = _found(find, notes)
     runs = len(past.runs)
     tested = max(1, round(TESTED * runs)) if runs >= LEAST_RUNS else 0
     if not tested:

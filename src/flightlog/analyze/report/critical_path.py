@@ -641,17 +641,21 @@ class SequentialChain(Chain):
     """
 
     def _prepare(self) -> None:
-        self._tables.execute(_AGAIN)
         self._tables.execute(_LEAPS, {"start": self._start})
-        self._tables.execute(_BASES)
 
     def links(self) -> Iterator[OnChain]:
         """The attempts on the chain, the last first."""
         leaps = dict(
             self._tables.execute(
                 """
-                SELECT leaps.n, CASE how WHEN 'retry' THEN need WHEN 'program' THEN bases.n END
-                FROM leaps LEFT JOIN bases ON bases.stopped = leaps.base_stopped
+                WITH ended AS ( -- of several that ended at that very moment, the first in the order of all
+                    SELECT stopped, worker, began FROM attempt_intervals SEMI JOIN leaps
+                        ON leaps.base_stopped = attempt_intervals.stopped
+                    QUALIFY row_number() OVER (PARTITION BY stopped ORDER BY began, task_id, attempt) = 1
+                )
+                SELECT leaps.n, CASE how WHEN 'retry' THEN need WHEN 'program' THEN base.n END
+                FROM leaps LEFT JOIN ended ON ended.stopped = leaps.base_stopped
+                    LEFT JOIN sequential_attempts AS base USING (worker, began)
                 """
             ).fetchall()
         )
@@ -687,19 +691,14 @@ class SequentialChain(Chain):
     """
 
 
-_AGAIN = """
-CREATE OR REPLACE TEMP TABLE again AS
-SELECT later.worker, later.began, first.worker AS other_worker, first.began AS other_began, first.stopped
-FROM (SELECT task_id, attempt, worker, began FROM attempt_intervals WHERE attempt > 1
-    AND began IS NOT NULL) AS later
-    JOIN attempt_intervals AS first ON later.task_id = first.task_id AND first.attempt = later.attempt - 1
-WHERE first.stopped <= later.began
-"""
-"""Attempts that followed another one of their task."""
-
 _LEAPS = """
 CREATE OR REPLACE TEMP TABLE leaps AS
-WITH ready AS ( -- a start-up binds the first attempt after it
+WITH again AS ( -- attempts that followed another one of their task
+    SELECT later.worker, later.began, first.worker AS other_worker, first.began AS other_began, first.stopped
+    FROM (FROM attempt_intervals WHERE attempt > 1 AND began IS NOT NULL) AS later
+        JOIN attempt_intervals AS first ON later.task_id = first.task_id AND first.attempt = later.attempt - 1
+    WHERE first.stopped <= later.began
+), ready AS ( -- a start-up binds the first attempt after it
     SELECT sequential_attempts.n, max(startups.ready) AS ready,
         arg_max(startups.launched, startups.ready) AS launched
     FROM sequential_attempts JOIN startups ON startups.worker_name = sequential_attempts.worker
@@ -734,13 +733,3 @@ FROM leap ASOF LEFT JOIN (SELECT DISTINCT stopped FROM sequential_attempts) AS e
     ON (CASE leap.how WHEN 'program' THEN leap.submitted END) >= ended.stopped
 """
 """The attempts that waited for something else than the one before on their worker, and for what."""
-
-_BASES = """
-CREATE OR REPLACE TEMP TABLE bases AS
-WITH ended AS ( -- of several that ended at that very moment, the first in the order of all
-    SELECT stopped, worker, began FROM attempt_intervals SEMI JOIN leaps
-        ON leaps.base_stopped = attempt_intervals.stopped
-    QUALIFY row_number() OVER (PARTITION BY stopped ORDER BY began, task_id, attempt) = 1
-)
-SELECT ended.stopped, sequential_attempts.n FROM ended JOIN sequential_attempts USING (worker, began)
-"""

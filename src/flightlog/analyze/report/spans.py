@@ -8,10 +8,10 @@ their metrics `n_params`, `n_trials` and `min_loss` are read, and `total_trials`
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from flightlog.analyze.report.metrics import (
     MetricStats,
@@ -19,7 +19,7 @@ from flightlog.analyze.report.metrics import (
     distribution_sql,
     metrics_by_owner,
 )
-from flightlog.analyze.tallies import copied, json_object
+from flightlog.analyze.tallies import copied, grouped, json_object
 from flightlog.core.stats import exact_sum
 from flightlog.core.time import nanoseconds, seconds, timestamp_of
 from flightlog.events.base import Json
@@ -370,106 +370,87 @@ def calibration_loops(tables: RunTables) -> list[CalibrationLoop]:
     there = tables.execute("SELECT 1 FROM span_intervals WHERE name = $1 LIMIT 1", [ITERATION]).fetchone()
     if there is None:
         return []
-    turns: dict[str, list[_Turn]] = {}
-    by_id: dict[str, _Turn] = {}
-    jobs: dict[str, tuple[str | None, float, bool]] = {}
-    rows = tables.execute(
+    rows = tables.records(
         """
-        SELECT name, span_id, coalesce(parent_id, ''), strftime(started_at, '%Y-%m-%dT%H:%M:%S.%fZ'),
-            at_ns(started_at), duration_s, "open", tags, metrics
+        SELECT name, span_id, coalesce(parent_id, '') AS parent_id, duration_s, "open", tags, metrics,
+            at_ns(started_at) AS at, strftime(started_at, '%Y-%m-%dT%H:%M:%S.%fZ') AS started_at
         FROM span_rows WHERE name IN (SELECT unnest($1)) AND started_at IS NOT NULL AND duration_s IS NOT NULL
         ORDER BY started_at, span_id
         """,
         [[JOB, ITERATION, *PHASES]],
-    ).fetchall()
-    for name, span_id, parent, started_at, at, duration_s, opened, tags, _ in rows:
-        if name == JOB:
-            job_id = (json_object(tags) or {}).get("job_id")
-            jobs[span_id] = (None if job_id is None else str(job_id), duration_s, opened)
-        elif name == ITERATION:
-            turn = by_id[span_id] = _Turn(started_at, at, duration_s, opened, json_object(tags) or {})
-            turns.setdefault(parent, []).append(turn)
-    for name, span_id, *_, metrics in rows:  # what the iteration itself says of its trials comes first
-        if name == ITERATION:
-            by_id[span_id].measured(json_object(metrics) or {}, "total_trials")
-    for name, _, parent, _, at, duration_s, opened, _, metrics in rows:
-        if name in PHASES and parent in by_id:
-            turn, lasted = by_id[parent], duration_s
-            if opened and turn.at is not None:  # what has no end on record ended with its iteration
-                lasted = min(duration_s, max(0.0, turn.duration_s - (at - turn.at) / 1e9))
-            turn.phases.setdefault(PHASES[name], []).append(lasted)
-            turn.measured(json_object(metrics) or {}, "n_trials")
-    loops = [(found[0].started_at, _loop(found, jobs.get(parent))) for parent, found in turns.items()]
+    )
+    for row in rows:
+        row["tags"], row["metrics"] = json_object(row["tags"]) or {}, json_object(row["metrics"]) or {}
+    jobs = {row["span_id"]: row for row in rows if row["name"] == JOB}
+    phases = grouped((row["parent_id"], row) for row in rows if row["name"] in PHASES)
+    turns = grouped((row["parent_id"], row) for row in rows if row["name"] == ITERATION)
+    loops = [(found[0]["started_at"], _loop(found, phases, jobs.get(job))) for job, found in turns.items()]
     return [loop for _, loop in sorted(loops, key=lambda one: (one[0], one[1].job or ""))]
 
 
-class _Turn:
-    def __init__(
-        self, started_at: str, at: int | None, duration_s: float, opened: bool, tags: Mapping[str, Any]
-    ) -> None:
-        self.started_at, self.at, self.duration_s, self.open = started_at, at, duration_s, opened
-        self.tag = tags.get("iteration")
-        self.phases: dict[str, list[float]] = {}
-        self.trials: int | None = None
-        self.loss: float | None = None
-
-    def measured(self, metrics: Mapping[str, Any], trials: str) -> None:
-        """Take what a span of this turn measured."""
-        number, loss = _number(metrics.get(trials)), _number(metrics.get("min_loss"))
-        if number is not None and self.trials is None:
-            self.trials = int(number)
-        if loss is not None:
-            self.loss = loss if self.loss is None else min(self.loss, loss)
-
-    def phase(self, name: str) -> float | None:
-        return exact_sum(self.phases[name]) if name in self.phases else None
+Row = Mapping[str, Any]
+"""A span of a loop."""
 
 
-def _loop(turns: list[_Turn], job: tuple[str | None, float, bool] | None) -> CalibrationLoop:
-    times = [(turn.at, turn.at + nanoseconds(turn.duration_s)) for turn in turns if turn.at is not None]
-    whole = exact_sum(turn.duration_s for turn in turns)
-    from_to = seconds(max(end for _, end in times) - min(start for start, _ in times)) if times else whole
-    duration_s = job[1] if job is not None else from_to
+def _iteration(turn: Row, phases: Sequence[Row], place: int) -> Iteration:
+    """One turn, which is in this place, with its phases; `best_loss` is its own."""
+    spent = grouped((PHASES[phase["name"]], _lasted(phase, turn)) for phase in phases)
+    # What the iteration itself says of its trials comes first.
+    said = [turn["metrics"].get("total_trials"), *(phase["metrics"].get("n_trials") for phase in phases)]
+    trials = next((int(number) for one in said if (number := _number(one)) is not None), None)
+    losses = [_number(one["metrics"].get("min_loss")) for one in (turn, *phases)]
+    loss = min((one for one in losses if one is not None), default=None)
+    tag = turn["tags"].get("iteration")
+    return copied(
+        Iteration,
+        turn,
+        iteration=str(place if tag is None else tag),
+        **{f"{name}_s": exact_sum(spent[name]) if name in spent else None for name in PHASES.values()},
+        trials=trials,
+        min_loss=loss,
+        best_loss=loss,
+    )
+
+
+def _lasted(phase: Row, turn: Row) -> float:
+    """How long a phase lasted; what has no end on record ended with its iteration."""
+    lasted: float = phase["duration_s"]
+    within = turn["duration_s"] - (phase["at"] - turn["at"]) / 1e9
+    return min(lasted, max(0.0, within)) if phase["open"] else lasted
+
+
+def _loop(
+    turns: list[dict[str, Any]], phases: Mapping[str, list[dict[str, Any]]], job: Row | None
+) -> CalibrationLoop:
     listed: list[Iteration] = []
-    best: float | None = None
-    best_in: str | None = None
+    best: Iteration | None = None
     for place, turn in enumerate(turns, 1):
-        name = str(place if turn.tag is None else turn.tag)
-        if turn.loss is not None and (best is None or turn.loss < best):
-            best, best_in = turn.loss, name
-        listed.append(
-            Iteration(
-                iteration=name,
-                started_at=turn.started_at,
-                open=turn.open,
-                duration_s=turn.duration_s,
-                ask_s=turn.phase("ask"),
-                submit_s=turn.phase("submit"),
-                gather_s=turn.phase("gather"),
-                tell_s=turn.phase("tell"),
-                trials=turn.trials,
-                min_loss=turn.loss,
-                best_loss=best,
-            )
-        )
-    spent = {name: exact_sum(turn.phase(name) or 0.0 for turn in turns) for name in PHASES.values()}
-    known = [turn.trials for turn in turns if turn.trials is not None]
+        one = _iteration(turn, phases.get(turn["span_id"], []), place)
+        if one.min_loss is not None and (best is None or one.min_loss < (best.min_loss or 0.0)):
+            best = one
+        listed.append(structs.replace(one, best_loss=None if best is None else best.min_loss))
+    whole = exact_sum(one.duration_s for one in listed)
+    ends = [turn["at"] + nanoseconds(turn["duration_s"]) for turn in turns]
+    from_to = seconds(max(ends) - min(turn["at"] for turn in turns))
+    duration_s = job["duration_s"] if job is not None else from_to
+    spent = {
+        f"{name}_s": exact_sum(getattr(one, f"{name}_s") or 0.0 for one in listed) for name in PHASES.values()
+    }
+    known = [one.trials for one in listed if one.trials is not None]
     trials = sum(known) if known else None
+    job_id = None if job is None else job["tags"].get("job_id")
     return CalibrationLoop(
-        job=job[0] if job is not None else None,
+        job=None if job_id is None else str(job_id),
         iterations=len(turns),
-        open=job[2] if job is not None else any(turn.open for turn in turns),
+        open=job["open"] if job is not None else any(one.open for one in listed),
         duration_s=duration_s,
         iterations_s=whole,
-        ask_s=spent["ask"],
-        submit_s=spent["submit"],
-        gather_s=spent["gather"],
-        tell_s=spent["tell"],
+        **spent,
         other_s=exact_sum([whole, *(-value for value in spent.values())]),
         trials=trials,
         trials_per_minute=trials * 60 / duration_s if trials is not None and duration_s > 0 else None,
-        best_loss=best,
-        best_iteration=best_in,
+        best_loss=best.min_loss if best is not None else None,
+        best_iteration=best.iteration if best is not None else None,
         listed=listed[-LISTED:],
     )
 
