@@ -33,20 +33,22 @@ class UnknownEvent(Struct, frozen=True):
     @property
     def timestamp(self) -> str:
         """When it happened, at its source."""
-        value = self.data.get("timestamp")
-        return value if isinstance(value, str) else ""
+        return self._text("timestamp")
 
     @property
     def writer(self) -> str:
         """Which process wrote the line."""
-        value = self.data.get("writer")
-        return value if isinstance(value, str) else ""
+        return self._text("writer")
 
     @property
     def seq(self) -> int:
         """Number of the line within its writer and stream."""
         value = self.data.get("seq")
         return value if isinstance(value, int) and not isinstance(value, bool) else -1
+
+    def _text(self, name: str) -> str:
+        value = self.data.get(name)
+        return value if isinstance(value, str) else ""
 
 
 class Decoded(NamedTuple):
@@ -187,7 +189,7 @@ def _decode_by_field(kind: str, cls: type[Event], data: dict[str, Any]) -> Decod
     """Each field by itself, for a line that does not fit its declaration as a whole."""
     fields: dict[str, Any] = {}
     extra = {name: value for name, value in data.items() if name != "event"}
-    for field in _fields(cls):
+    for field, takes_null in _fields(cls):
         if field.name in extra:
             try:
                 fields[field.name] = _convert(extra[field.name], field.type)
@@ -195,8 +197,8 @@ def _decode_by_field(kind: str, cls: type[Event], data: dict[str, Any]) -> Decod
                 pass
             else:
                 del extra[field.name]
-        if field.name not in fields and not field.has_default:
-            if not field.nullable:
+        if field.name not in fields and field.required:
+            if not takes_null:
                 return Decoded(UnknownEvent(kind, data), {})
             fields[field.name] = None
     return Decoded(cls(**fields), extra)
@@ -211,19 +213,10 @@ def _convert(value: Any, to: Any) -> Any:
         raise
 
 
-class _Field(NamedTuple):
-    name: str
-    type: Any
-    has_default: bool
-    nullable: bool
-
-
 @cache
-def _fields(cls: type[Event]) -> tuple[_Field, ...]:
-    return tuple(
-        _Field(field.name, field.type, not field.required, _takes_null(field.type))
-        for field in msgspec.structs.fields(cls)
-    )
+def _fields(cls: type[Event]) -> list[tuple[msgspec.structs.FieldInfo, bool]]:
+    """The declared fields, and whether each may be null."""
+    return [(field, _takes_null(field.type)) for field in msgspec.structs.fields(cls)]
 
 
 def _takes_null(annotation: Any) -> bool:

@@ -112,17 +112,6 @@ recorded in the stream `user.training`, file `user.training.jsonl`."""
     return "\n\n".join(parts) + "\n"
 
 
-def undocumented() -> list[str]:
-    """What lacks its documentation: a built-in stream, `kind` of an event, `kind.field` of a field."""
-    built_in = {name: classes for name, classes in streams().items() if not name.startswith("user.")}
-    found = [stream for stream in built_in if stream not in _ABOUT]
-    for cls in (cls for classes in built_in.values() for cls in classes):
-        if not cls.__dict__.get("__doc__"):
-            found.append(kind_of(cls))
-        found += [f"{kind_of(cls)}.{f.name}" for f in fields_of(cls) if not _stated(f.type, "description")]
-    return found
-
-
 def _common() -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [("`event`", "string", "", "yes", "kind of event")]
     for field in fields_of(Event):

@@ -166,7 +166,7 @@ with flightlog.record("fork", runs_dir=sys.argv[1], sample_interval_s=None) as r
     env = {k: v for k, v in os.environ.items() if not k.startswith(("FLIGHTLOG", "TRACEPARENT"))}
     subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True, timeout=60, env=env)
     pages = [read_page(file.read_bytes()) for file in tmp_path.glob("run-*/segments/*/writer.page")]
-    counts = sorted((page.owner, page.streams["spans"]) for page in pages if page is not None)
+    counts = sorted((page.process.owner, page.streams["spans"]) for page in pages if page is not None)
     assert counts == [(False, (1, 0)), (True, (2, 0))]
 
 

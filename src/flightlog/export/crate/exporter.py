@@ -485,14 +485,8 @@ MAX_ARGS = 2000
 """Arguments longer than this, as text, are left out of the graph."""
 
 USED = (
-    "duration_s",
-    "queue_s",
-    "cpu_s",
-    "gpu_s",
-    "peak_rss_bytes",
-    "gpu_peak_bytes",
-    "read_bytes",
-    "write_bytes",
+    *("duration_s", "queue_s", "cpu_s", "gpu_s"),
+    *("peak_rss_bytes", "gpu_peak_bytes", "read_bytes", "write_bytes"),
 )
 """Columns of `attempts` with the resource usage of an execution; of a span the first one is known."""
 

@@ -168,12 +168,7 @@ class RunReading:
         return Completeness(
             lines=sum(scan.read for scan in scans),
             lost={stream: number for stream, number in lost.items() if number},
-            torn=sum(scan.torn for scan in scans),
-            foreign=sum(scan.foreign for scan in scans),
-            oversized=sum(scan.oversized for scan in scans),
-            doubled=sum(scan.doubled for scan in scans),
-            unknown=sum(scan.unknown for scan in scans),
-            unnumbered=sum(scan.unnumbered for scan in scans),
+            **{name: sum(getattr(scan, name) for scan in scans) for name in _SUMMED},
             writers=len(seen),
             writers_open=len(unclosed),
             problems=(*self._problems, *self._sentences(scans, unclosed)),
@@ -254,6 +249,8 @@ def count_lost(path: Path) -> int:
     return RunReading(path, read_writers(path)[0]).completeness().lost_lines
 
 
+_SUMMED = ("torn", "foreign", "oversized", "doubled", "unknown", "unnumbered")
+"""What is counted of each stream, and summed."""
 _COUNTED = {
     "events_failed": "events could not be recorded",
     "metrics_not_numbers": "metrics were given no number",

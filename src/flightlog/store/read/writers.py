@@ -79,7 +79,7 @@ def run_as_it_ended(path: Path, info: RunInfo, observer: Observer) -> RunInfo:
         exit_code=page.exit_code if info.exit_code is None else info.exit_code,
         signal=info.signal or page.signal,
         error=info.error or page.error,
-        heartbeat=latest(info.heartbeat, page.heartbeat),
+        heartbeat=latest(info.heartbeat, page.process.heartbeat),
     )
 
 
@@ -149,7 +149,7 @@ def merge_page(info: WriterInfo, page: PageInfo, folder: Path) -> WriterInfo:
         info = replace(info, drain_s=None, background_cpu_s=None, bytes=None)
     return replace(
         info,
-        heartbeat=latest(info.heartbeat, page.heartbeat) or info.heartbeat,
+        heartbeat=latest(info.heartbeat, page.process.heartbeat) or info.heartbeat,
         closed=closed,
         counted=True,
         lines=_larger(info.lines, {name: given for name, (given, _) in streams.items() if given}),

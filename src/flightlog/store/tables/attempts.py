@@ -184,20 +184,8 @@ def attempts_from_lines(
 
 
 _SPAN_COLUMNS = (
-    "writer",
-    "seq",
-    "event",
-    "span_id",
-    "name",
-    "parent_id",
-    "duration_s",
-    "elapsed_s",
-    "status",
-    "tags",
-    "metrics",
-    "error_type",
-    "error_message",
-    "thread",
+    *("writer", "seq", "event", "span_id", "name", "parent_id", "duration_s", "elapsed_s"),
+    *("status", "tags", "metrics", "error_type", "error_message", "thread"),
 )
 
 

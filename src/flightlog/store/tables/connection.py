@@ -64,9 +64,15 @@ def records(found: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
 
 
 def create_table(
-    tables: Executes, name: str, columns: Mapping[str, str], rows: Sequence[Sequence[Any]]
+    tables: Executes,
+    name: str,
+    columns: Mapping[str, str],
+    rows: Sequence[Sequence[Any]],
+    *,
+    temporary: bool = True,
 ) -> None:
-    """Make a temporary table of these rows; `columns` are their names with their types.
+    """Make a table of these rows, which cursors see if it is not temporary; `columns` are their names with
+    their types.
 
     Whole numbers that a column of 64 bits cannot hold are null.
     """
@@ -75,7 +81,8 @@ def create_table(
         if kind == "BIGINT":
             values[number] = [within_64_bits(value) for value in values[number]]
     lists = ", ".join(f"unnest(CAST(? AS {kind}[])) AS {column}" for column, kind in columns.items())
-    tables.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT {lists}", values)
+    kind = "TEMP TABLE" if temporary else "TABLE"
+    tables.execute(f"CREATE OR REPLACE {kind} {name} AS SELECT {lists}", values)
 
 
 def utc_time(timestamp: str | None) -> datetime | None:

@@ -14,6 +14,7 @@ from uuid import uuid4
 
 from flightlog.core.displayed import Displayed
 from flightlog.core.errors import MissingExtra, UsageError
+from flightlog.core.text import words
 from flightlog.store.read.files import find_parts
 from flightlog.store.tables.connection import PlainPaths, plain_scratch, private_connection
 from flightlog.store.tables.run_tables import open_views, read_again, table_names
@@ -279,17 +280,10 @@ _QUERIES = {"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE
 WITH."""
 _HARMLESS = {"unnest", "range", "generate_series", "generate_subscripts", "json_each", "json_tree", "repeat"}
 """Table functions that look at no table."""
-_CATALOGUE = {
-    "query_table",
-    "duckdb_columns",
-    "duckdb_functions",
-    "duckdb_tables",
-    "duckdb_types",
-    "duckdb_views",
-    "pragma_table_info",
-    "pragma_show",
-    "sql_auto_complete",
-}
+_CATALOGUE = words(
+    "query_table duckdb_columns duckdb_functions duckdb_tables duckdb_types duckdb_views pragma_table_info "
+    "pragma_show sql_auto_complete"
+)
 """Table functions that look at tables by name. No others can be used: some read files, some run other
 queries."""
 

@@ -38,7 +38,6 @@ from flightlog.store.tables.connection import (
     text,
     users_table,
     utc_time,
-    within_64_bits,
 )
 from flightlog.store.tables.sources import Sources
 from flightlog.store.tables.views import DERIVED, HIDDEN, KIND, NEEDS, STORED, attempts_of_one
@@ -717,31 +716,18 @@ def create_runs(connection: duckdb.DuckDBPyConnection, runs: Sequence[Run]) -> N
     """Make the table. A run that was killed ended with its last event, for which its lines are gone
     through.
     """
-    table = ", ".join(f"{name} {kind}" for name, kind in RUNS.items())
-    connection.execute(f"CREATE TABLE runs ({table})")
-    rows = [_row(run) for run in runs]
-    if rows:
-        lists = ", ".join(f"unnest(${name})" for name in RUNS)
-        values = {name: [row[number] for row in rows] for number, name in enumerate(RUNS)}
-        connection.execute(f"INSERT INTO runs SELECT {lists}", values)
+    create_table(connection, "runs", RUNS, [_row(run) for run in runs], temporary=False)
 
 
 def _row(run: Run) -> list[Any]:
     info, ending = run.info, run.ending()
-    return [
-        run.run_id,
-        info.project,
-        run.status,
-        utc_time(info.start_time),
-        utc_time(ending.end_time),
-        ending.duration_s,
-        info.target,
-        info.provider,
-        info.host or None,
-        info.python,
-        info.git_commit,
-        within_64_bits(info.tasks_submitted),
-        within_64_bits(info.tasks_completed),
-        within_64_bits(info.tasks_failed),
-        path_text(run.path),
-    ]
+    known = {
+        "run_id": run.run_id,
+        "status": run.status,
+        "started_at": utc_time(info.start_time),
+        "ended_at": utc_time(ending.end_time),
+        "duration_s": ending.duration_s,
+        "host": info.host or None,
+        "path": path_text(run.path),
+    }
+    return [known[name] if name in known else getattr(info, name) for name in RUNS]

@@ -2,7 +2,7 @@
 
 A run that closed in good order has one file per stream, written by the recorder itself: nothing in it is
 duplicated, torn or foreign, and it is read as it is. Every other run (running, killed, half-copied, changed
-since) is normalized first, by `sift`. DuckDB's tolerance differs from the reader's: it takes a number for a
+since) is normalized first, by `_Sift`. DuckDB's tolerance differs from the reader's: it takes a number for a
 text, `NaN` for a number, and the first of two equal names, and drops lines with NUL bytes of a power cut
 around them. So the reader goes through the lines once. A file in which every line is an event as declared is
 handed over as it is; of any other file the events are written anew, as the reader understands them.
@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO
 from uuid import uuid4
 
 import msgspec
@@ -135,8 +135,8 @@ class Sources:
             learn_definitions(self._run.path, stream)
             self._learned = True
         listed = parts if self._settled else None
-        sifted = sift(self._run.path, stream, self._scratch, settled=self._settled, listed=listed)
-        return StreamSource(tuple(map(self._plain.file, sifted.files)), misfits=sifted.misfits)
+        files, misfits = _Sift(self._run.path, stream, self._scratch, listed).files(self._settled)
+        return StreamSource(tuple(map(self._plain.file, files)), misfits=misfits)
 
     def is_sealed(self, stream: str) -> bool:
         """Whether a stream is one file, as it was when the run closed, and nothing happened to its making.
@@ -183,25 +183,6 @@ _PYTHON_TYPES: dict[str, Any] = {
 }
 
 
-class Sifted(NamedTuple):
-    """The files of a stream, apart those of events that no declaration of their kind fits."""
-
-    files: tuple[Path, ...]
-    misfits: tuple[Path, ...]
-
-
-def sift(
-    run: Path, stream: str, scratch: Path, *, settled: bool, listed: Sequence[Part] | None = None
-) -> Sifted:
-    """Files whose lines are the events `Scan` gives of a stream, each once; new ones are made in `scratch`.
-
-    Where the run is `settled`, files that are all right are given as they are. Else everything is copied, for
-    lines move while a run is written. Objects without an `event` are left out. `listed` are the files of the
-    stream, where they are known. What users defined has been learnt. Raises OSError.
-    """
-    return _Sift(run, stream, scratch, listed).files(settled)
-
-
 class _Lines:
     """A file of lines in a folder, there from the first one on."""
 
@@ -224,7 +205,7 @@ class _Lines:
 
 
 class _Sift(Scan):
-    """A `Scan` that keeps the lines."""
+    """A `Scan` that keeps the lines; new files are made in `scratch`. What users defined has been learnt."""
 
     def __init__(self, run: Path, stream: str, scratch: Path, listed: Sequence[Part] | None) -> None:
         super().__init__(run, stream, listed)
@@ -233,13 +214,19 @@ class _Sift(Scan):
         self._scratch = scratch
         self._misfits = _Lines(scratch)
 
-    def files(self, settled: bool) -> Sifted:
+    def files(self, settled: bool) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+        """Files whose lines are the events `Scan` gives of a stream, each once; apart those of events that no
+        declaration of their kind fits.
+
+        Where the run is `settled`, files that are all right are given as they are. Else everything is copied,
+        for lines move while a run is written. Objects without an `event` are left out. Raises OSError.
+        """
         out = _Lines(self._scratch)
         try:
             kept = self._kept_files(out) if settled else self._copy_all(out)
         finally:
             rewritten, misfits = out.close(), self._misfits.close()
-        return Sifted((*kept, *rewritten), misfits)
+        return (*kept, *rewritten), misfits
 
     def _copy_all(self, out: _Lines) -> tuple[Path, ...]:
         for batch, _whole in self._batches():

@@ -156,14 +156,8 @@ USED = Usage.__struct_fields__
 VALUES = ("duration_s", *USED, "scheduler_s", "transfer_s", "spill_s", "requests", "result_bytes")
 """Columns of attempts that are numbers, or say what a number is of."""
 _TEXTS = (
-    "metrics",
-    "tags",
-    "error_type",
-    "error_message",
-    "exit_code",
-    "fingerprint",
-    "reason",
-    "depends_on",
+    *("metrics", "tags", "error_type", "error_message"),
+    *("exit_code", "fingerprint", "reason", "depends_on"),
 )
 _LATEST = ", ".join(f"arg_max({name}, moment) AS {name}" for name in (*VALUES, *_TEXTS))
 COLUMNS = (

@@ -23,6 +23,7 @@ from pathlib import Path
 from zlib import crc32
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from flightlog.core import threads
 from flightlog.store.layout import RunInfo, WriterInfo
@@ -118,13 +119,8 @@ class Page:
 class PageInfo(Struct, frozen=True, kw_only=True):
     """What a page says."""
 
-    pid: int
-    pid_start: float | None
-    host: str
-    wall_anchor_ns: int
-    started: str
-    heartbeat: str
-    owner: bool
+    process: WriterInfo
+    """The note that its process would have written of itself, without a name and any counts."""
     closed: bool
     status: str
     """How the run ended; empty while it goes on, and for a process that does not own the run."""
@@ -140,19 +136,7 @@ class PageInfo(Struct, frozen=True, kw_only=True):
 
     def writer(self, name: str) -> WriterInfo:
         """The note that the page's process would have written of itself, without any counts."""
-        return WriterInfo(
-            writer=name,
-            pid=self.pid,
-            host=self.host,
-            pid_start=self.pid_start,
-            started=self.started,
-            heartbeat=self.heartbeat,
-            owner=self.owner,
-            wall_anchor_ns=self.wall_anchor_ns,
-            drain_s=None,
-            background_cpu_s=None,
-            bytes=None,
-        )
+        return replace(self.process, writer=name)
 
 
 def read_page(data: bytes) -> PageInfo | None:
@@ -167,13 +151,19 @@ def read_page(data: bytes) -> PageInfo | None:
         return None
     status, code = value["status"], value["exit_code"]
     return PageInfo(
-        pid=value["pid"],
-        pid_start=_number(value["pid_start"]) if value["pid_start"] else None,
-        host=_read_text(data, _HOST),
-        wall_anchor_ns=value["anchor_ns"],
-        started=_timestamp(value["started_us"]) or "",
-        heartbeat=_timestamp(value["beat_us"]) or "",
-        owner=bool(value["owner"]),
+        process=WriterInfo(
+            writer="",
+            pid=value["pid"],
+            pid_start=_number(value["pid_start"]) if value["pid_start"] else None,
+            host=_read_text(data, _HOST),
+            wall_anchor_ns=value["anchor_ns"],
+            started=_timestamp(value["started_us"]) or "",
+            heartbeat=_timestamp(value["beat_us"]) or "",
+            owner=bool(value["owner"]),
+            drain_s=None,
+            background_cpu_s=None,
+            bytes=None,
+        ),
         closed=bool(value["closed"]),
         status=_STATUSES[status] if 0 <= status < len(_STATUSES) else "",
         end_time=_timestamp(value["end_us"]),
