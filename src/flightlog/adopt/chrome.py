@@ -23,6 +23,8 @@ _MOMENTS = {
     **dict.fromkeys("stf", "flow"),
 }
 """Phases of what happens at one moment, and what it is."""
+_ASYNC = frozenset("bSeF")
+"""Phases of slices that have a lane of their own, by their id."""
 _LEFT_OUT = {
     **dict.fromkeys("NOD", "objects"),
     **dict.fromkeys("Vv", "memory dumps"),
@@ -68,7 +70,6 @@ class _ChromeTrace:
     def __init__(self, maker: RunMaker) -> None:
         self._maker, self._scratch, self._account = maker, maker.store, maker.account
         self._open: dict[str, list[tuple[int, dict[str, Any]]]] = {}
-        self._async: dict[str, list[tuple[int, dict[str, Any]]]] = {}
         self._names: dict[str, str] = {}
         self._first: int | None = None
         self._last = 0
@@ -88,21 +89,16 @@ class _ChromeTrace:
             return
         self._cover(at)
         lane = f"{item.get('pid', '')}/{item.get('tid', '')}"
+        if phase in _ASYNC:
+            lane = f"async {_async_key(item)}"
         if phase == "X":
             end = at + (_ns(item.get("dur")) or 0)
             self._cover(end)
             self._scratch.place(lane, at, end, _slim(item, "span"))
-        elif phase == "B":
+        elif phase in {"B", "b", "S"}:
             self._open.setdefault(lane, []).append((at, _slim(item, "span")))
-        elif phase == "E":
-            self._close(self._open.get(lane), lane, at, item)
-        elif phase in {"b", "S"}:
-            self._async.setdefault(_async_key(item), []).append((at, _slim(item, "span")))
-        elif phase in {"e", "F"}:
-            key = _async_key(item)
-            self._close(self._async.get(key), f"async {key}", at, item)
-            if not self._async.get(key, True):
-                del self._async[key]  # ids come without end
+        elif phase in {"E", "e", "F"}:
+            self._close(lane, at, item)
         elif kind := _MOMENTS.get(phase):
             self._scratch.place("\0" if kind == "counter" else lane, at, at, _slim(item, kind))
         else:
@@ -112,10 +108,9 @@ class _ChromeTrace:
         """Write all events, now that the offset of the clock is known."""
         if self._first is None:
             raise UsageError(f"{file} holds no trace event with a time")
-        for opened, prefix in ((self._open, ""), (self._async, "async ")):
-            for lane, stack in opened.items():
-                for at, record in stack:
-                    self._scratch.place(prefix + lane, at, self._last, {**record, "open": True})
+        for lane, stack in self._open.items():
+            for at, record in stack:
+                self._scratch.place(lane, at, self._last, {**record, "open": True})
         offset = self._offset(items.others, file)
         for one in nest(self._scratch.placed()):
             self._add(one, offset)
@@ -146,13 +141,13 @@ class _ChromeTrace:
         else:
             self._account.drop("other metadata of processes and threads")
 
-    def _close(
-        self, stack: list[tuple[int, dict[str, Any]]] | None, lane: str, at: int, item: dict[str, Any]
-    ) -> None:
-        if not stack:
+    def _close(self, lane: str, at: int, item: dict[str, Any]) -> None:
+        if lane not in self._open:
             self._account.drop("ends without a begin")
             return
-        begun, record = stack.pop()
+        begun, record = self._open[lane].pop()
+        if not self._open[lane]:
+            del self._open[lane]  # ids come without end
         more = item.get("args")
         if isinstance(more, dict):
             record["args"] = {**record["args"], **clean(more)[0]}

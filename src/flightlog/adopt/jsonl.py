@@ -111,7 +111,7 @@ class _MappedRecords:
             "attempt": whole(look_up(record, mapping.attempt)) or 1,
             "parent_id": self._maker.span_id,
         }
-        args = clean({field: look_up(record, field) for field in mapping.args})[0]
+        args = clean(_picked(record, mapping.args))[0]
         worker = look_up(record, mapping.worker)
         worker = None if worker is None else bounded(str(worker), 500)
         submitted = start - _ns(waited) if start is not None and waited is not None else start
@@ -119,7 +119,7 @@ class _MappedRecords:
             self._maker.add(TaskSubmitted(args=args, **common), end if submitted is None else submitted)
         if start is not None:
             self._maker.add(TaskStarted(worker=worker, queue_s=waited, **common), start)
-        metrics = clean({field: look_up(record, field) for field in mapping.metrics}, keys_secret=False)
+        metrics = clean(_picked(record, mapping.metrics), keys_secret=False)
         ended: dict[str, Any] = {
             **common,
             "args": args,
@@ -138,9 +138,7 @@ class _MappedRecords:
         mapping = self._mapping
         lasted = self._seconds(record, mapping.duration)
         start = at_ns - _ns(lasted or 0.0) if mapping.ends else at_ns
-        metrics, marks = clean(
-            {field: look_up(record, field) for field in mapping.metrics}, keys_secret=False
-        )
+        metrics, marks = clean(_picked(record, mapping.metrics), keys_secret=False)
         failed = self._how(record) == "failed"
         error_type, message = self._error(record) if failed else (None, None)
         self._maker.add_span(
@@ -189,7 +187,7 @@ class _MappedRecords:
 
     def _tags(self, record: dict[str, Any]) -> dict[str, Any]:
         if self._mapping.tags is not None:
-            return clean({field: look_up(record, field) for field in self._mapping.tags})[0]
+            return clean(_picked(record, self._mapping.tags))[0]
         return clean({field: value for field, value in record.items() if field not in self._named})[0]
 
     def _moment(self, record: dict[str, Any]) -> int | None:
@@ -203,6 +201,10 @@ class _MappedRecords:
 
     def _seconds(self, record: dict[str, Any], field: str | None) -> float | None:
         return seconds(look_up(record, field), NS["s"] / NS[self._mapping.duration_unit])
+
+
+def _picked(record: dict[str, Any], fields: list[str]) -> dict[str, Any]:
+    return {field: look_up(record, field) for field in fields}
 
 
 def _ns(lasted: float) -> int:

@@ -12,17 +12,7 @@ from typing import Any
 
 from flightlog.adopt.run_maker import Adopter, RunMaker, SourceRecording
 from flightlog.adopt.scratch import NestedInterval, nest
-from flightlog.adopt.source_files import (
-    SourceLines,
-    document,
-    first_objects,
-    first_with,
-    hex_id,
-    moment_ns,
-    seconds,
-    text,
-    whole,
-)
+from flightlog.adopt.source_files import Record, SourceLines, document, first_objects, first_with, seconds
 from flightlog.core.errors import UsageError
 from flightlog.record.values import clean
 
@@ -66,7 +56,7 @@ class ModelOpsJobs(Adopter):
                 continue
             first = begin if first is None else min(first, begin)
             last = max(begin if end is None else end, last or begin)
-            own = hex_id(record.get("span_id"), 16)
+            own = record.hex_id("span_id")
             parentless |= own is None
             if own is not None:
                 scratch.put(own, None)
@@ -78,7 +68,7 @@ class ModelOpsJobs(Adopter):
         if first is None or last is None:
             raise UsageError(f"{file} holds no span")
         for which in range(1, unended + 1):
-            record = scratch.get(f"open {which}")
+            record = Record(scratch.get(f"open {which}"))
             scratch.place("", _interval(record)[0] or 0, last, record)
         # Without a time of day one moment is known all the same: the job writes its spans when it ends.
         offset = 0
@@ -87,7 +77,7 @@ class ModelOpsJobs(Adopter):
         for one in nest(scratch.placed()):
             _add(one, offset, maker)
         lines.report(account)
-        job_type = text(summary.get("job_type"))
+        job_type = summary.text("job_type")
         maker.describe(
             project=job_type or "modelops",
             provider="modelops",
@@ -101,11 +91,11 @@ class ModelOpsJobs(Adopter):
 adopter = ModelOpsJobs()
 
 
-def _note_differences(maker: RunMaker, summary: dict[str, Any], read: int, *, parentless: bool) -> None:
+def _note_differences(maker: RunMaker, summary: Record, read: int, *, parentless: bool) -> None:
     account = maker.account
     if summary:
         account.drop(f"{SUMMARY} (recomputed; ModelOps' total_duration adds nested spans twice)")
-        stated = whole(summary.get("total_spans"))
+        stated = summary.whole("total_spans")
         if stated is not None and stated != read:
             account.problem(f"{SUMMARY} counts {stated:,} spans, {SPANS} holds {read:,}")
     if parentless:
@@ -116,30 +106,29 @@ def _note_differences(maker: RunMaker, summary: dict[str, Any], read: int, *, pa
 
 
 def _add(one: NestedInterval, offset: int, maker: RunMaker) -> None:
-    record = one.record
-    metrics, tags = record.get("metrics"), record.get("tags")
-    made_metrics, marks = clean(metrics, keys_secret=False) if isinstance(metrics, dict) else ({}, {})
-    made_tags, tag_marks = clean(tags) if isinstance(tags, dict) else ({}, {})
-    own, named = hex_id(record.get("span_id"), 16), hex_id(record.get("parent_id"), 16)
+    record = Record(one.record)
+    metrics, marks = clean(record.object("metrics"), keys_secret=False)
+    tags, tag_marks = clean(record.object("tags"))
+    own, named = record.hex_id("span_id"), record.hex_id("parent_id")
     if own is None:
         parent = None if one.parent is None else maker.new_span_id(one.parent)
     else:
         parent = named if named is not None and named in maker.store else None
     ended = record.get("end_time") is not None
-    lasted = seconds(record.get("duration")) if ended else None
-    error = text(made_tags.get("error"))
+    lasted = record.seconds("duration") if ended else None
+    error = Record(tags).text("error")
     maker.add_span(
         one.begin + offset,
         (one.end - one.begin) / 1e9 if lasted is None else lasted,
         name=record["name"],
-        tags=made_tags,
+        tags=tags,
         span_id=own or maker.new_span_id(one.number),
         parent_id=parent,
         ended=ended,
-        metrics=made_metrics,
+        metrics=metrics,
         status="error" if error else "ok",
         error_type=error,
-        error_message=text(made_tags.get("error_msg")),
+        error_message=Record(tags).text("error_msg"),
         nonfinite={**marks, **tag_marks},
         kept="spans with their durations, tags and metrics" if ended else None,
         mapped=None if ended else "spans without an end → span_open, up to the last moment known",
@@ -148,10 +137,10 @@ def _add(one: NestedInterval, offset: int, maker: RunMaker) -> None:
         maker.saw(one.end + offset)
 
 
-def _interval(record: dict[str, Any]) -> tuple[int | None, int | None]:
+def _interval(record: Record) -> tuple[int | None, int | None]:
     """Start and end in nanoseconds: of Unix time where the span has `started_at`, else of the job's clock."""
     begin, end = _ns(record.get("start_time")), _ns(record.get("end_time"))
-    dated = moment_ns(record.get("started_at"))
+    dated = record.moment_ns("started_at")
     if begin is None or dated is None:
         return begin, end
     return dated, None if end is None else dated + end - begin

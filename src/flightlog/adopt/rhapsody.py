@@ -12,18 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from flightlog.adopt.run_maker import Adopter, RunMaker, SourceRecording
-from flightlog.adopt.source_files import (
-    DurationTotals,
-    SourceLines,
-    files,
-    first_objects,
-    hex_id,
-    moment_ns,
-    number,
-    seconds,
-    text,
-    whole,
-)
+from flightlog.adopt.source_files import DurationTotals, Record, SourceLines, files, first_objects
 from flightlog.core.errors import UsageError
 from flightlog.events import (
     Event,
@@ -91,12 +80,12 @@ class _Checkpoint:
     def __init__(self, file: Path, maker: RunMaker) -> None:
         self._file, self._maker, self._scratch, self._account = file, maker, maker.store, maker.account
         self._counted: Counter[str] = Counter()
-        self._totals: dict[str, Any] = {}
+        self._totals = Record()
         self._elapsed = DurationTotals()
         self._session: str | None = None
         self._ended = False
         self._backends: dict[str, None] = {}
-        self._ours: dict[str, Any] | None = None
+        self._ours: Record | None = None
         """Attributes of the session's start, where Flightlog wrote the file."""
 
     def adopt(self) -> None:
@@ -122,27 +111,27 @@ class _Checkpoint:
         repeated = 0
         for record in SourceLines(self._file):
             if record.get("section") == "event" and record.get("event_type") == "SessionStarted":
-                self._maker.trace_id = hex_id(record.get("trace_id"), 32) or self._maker.trace_id
-                self._maker.span_id = hex_id(record.get("span_id"), 16) or self._maker.span_id
-                about = record.get("attributes")
-                if isinstance(about, dict) and about.get("recorder") == "flightlog":
+                self._maker.trace_id = record.hex_id("trace_id", 32) or self._maker.trace_id
+                self._maker.span_id = record.hex_id("span_id") or self._maker.span_id
+                about = record.object("attributes")
+                if about.get("recorder") == "flightlog":
                     self._ours = about
             if record.get("section") != "span":
                 continue
-            span_id = hex_id(record.get("span_id"), 16)
+            span_id = record.hex_id("span_id")
             if span_id is None:
                 self._account.drop("spans without an id")
             elif not self._scratch.put(span_id, record):
                 repeated += 1
         self._account.drop("repetitions of spans at later checkpoints", repeated)
 
-    def _event(self, record: dict[str, Any]) -> None:
-        kind, at_ns = text(record.get("event_type")) or "event", moment_ns(record.get("event_time"))
+    def _event(self, record: Record) -> None:
+        kind, at_ns = record.text("event_type") or "event", record.moment_ns("event_time")
         if at_ns is None:
             self._account.drop("events without a time")
             return
-        self._session = self._session or text(record.get("session_id")) or "session"
-        if backend := text(record.get("backend")):
+        self._session = self._session or record.text("session_id") or "session"
+        if backend := record.text("backend"):
             self._backends[backend] = None
         if kind in _COUNTED:
             self._counted[_COUNTED[kind]] += 1
@@ -155,19 +144,19 @@ class _Checkpoint:
             self._account.map("SessionEnded → end of the run")
         elif kind == "ResourceUpdate":
             self._resource(record, at_ns)
-        elif kind.startswith("Task") and text(record.get("task_id")):
+        elif kind.startswith("Task") and record.text("task_id"):
             self._task(kind, record, at_ns)
         else:
             self._other(kind, record, at_ns)
 
-    def _task(self, kind: str, record: dict[str, Any], at_ns: int) -> None:
-        about = record.get("attributes")
-        attributes: dict[str, Any] = about if isinstance(about, dict) else {}
-        executable = text(attributes.get("executable"))
-        name = executable if executable not in {None, "None"} else text(attributes.get("task_type"))
-        span_id = hex_id(record.get("span_id"), 16)
-        span = self._scratch.get(span_id) if span_id is not None else None
-        parent = hex_id(span.get("parent_span_id"), 16) if isinstance(span, dict) else None
+    def _task(self, kind: str, record: Record, at_ns: int) -> None:
+        attributes = record.object("attributes")
+        executable = attributes.text("executable")
+        name = executable if executable not in {None, "None"} else attributes.text("task_type")
+        span_id = record.hex_id("span_id")
+        found = self._scratch.get(span_id) if span_id is not None else None
+        span = Record(found) if isinstance(found, dict) else None
+        parent = None if span is None else span.hex_id("parent_span_id")
         common: dict[str, Any] = {
             "task": bounded(name or "task", 500),
             "task_id": str(record["task_id"]),
@@ -192,16 +181,16 @@ class _Checkpoint:
     def _end(
         self,
         kind: str,
-        record: dict[str, Any],
-        attributes: dict[str, Any],
-        span: Any,
+        record: Record,
+        attributes: Record,
+        span: Record | None,
         common: dict[str, Any],
         at_ns: int,
     ) -> None:
         metrics: dict[str, Any] = {}
         # Of a task that nobody saw start, the duration is written as 0 and is not known.
         unseen = attributes.get("incomplete_lifecycle") is True
-        elapsed = None if unseen else seconds(record.get("duration_seconds"))
+        elapsed = None if unseen else record.seconds("duration_seconds")
         executed = None
         if elapsed is not None and self._ours is not None:
             executed = elapsed
@@ -210,8 +199,8 @@ class _Checkpoint:
             metrics[ELAPSED] = elapsed
             self._elapsed.add(elapsed)
             self._account.map("task durations, waiting in the backend included → metric elapsed_s")
-        if isinstance(span, dict):
-            lasted = seconds(span.get("duration_ms"), 1000)
+        if span is not None:
+            lasted = span.seconds("duration_ms", 1000)
             if lasted is not None:
                 metrics["span_s"] = lasted
             self._account.map("spans of tasks → span and parent of the task, metric span_s")
@@ -233,7 +222,7 @@ class _Checkpoint:
             "metrics": metrics,
             "tags": clean(tags)[0],
         }
-        error = text(record.get("error_type")) if kind == "TaskFailed" else None
+        error = record.text("error_type") if kind == "TaskFailed" else None
         error = None if error == "unknown" else error
         why = "RHAPSODY recorded no reason" if kind == "TaskFailed" and error is None else None
         said, how = _ENDS[kind]
@@ -245,11 +234,9 @@ class _Checkpoint:
         self._scratch.remove(f"{_SUBMITTED}{task_id}")
         return None if submitted is None else max(0, at_ns - submitted) / 1e9
 
-    def _resource(self, record: dict[str, Any], at_ns: int) -> None:
-        node, gpu = text(record.get("node_id")), whole(record.get("gpu_id"))
-        cpu, memory, busy = (
-            number(record.get(name)) for name in ("cpu_percent", "memory_percent", "gpu_percent")
-        )
+    def _resource(self, record: Record, at_ns: int) -> None:
+        node, gpu = record.text("node_id"), record.whole("gpu_id")
+        cpu, memory, busy = (record.number(name) for name in ("cpu_percent", "memory_percent", "gpu_percent"))
         samples: list[Event] = []
         if gpu is not None:
             samples.append(
@@ -265,24 +252,25 @@ class _Checkpoint:
         if samples:
             self._account.keep("samples of nodes and GPUs")
         if any(
-            number(record.get(name))
+            record.number(name)
             for name in ("disk_read_bytes", "disk_write_bytes", "net_sent_bytes", "net_recv_bytes")
         ):
             self._account.drop("bytes of disk and network (over which time is not recorded)")
         if not samples:
             self._other("ResourceUpdate", record, at_ns)
 
-    def _other(self, kind: str, record: dict[str, Any], at_ns: int) -> None:
+    def _other(self, kind: str, record: Record, at_ns: int) -> None:
         """Add a user event for what has no event of its own."""
         why = ", written before the backend's queue" if kind == "TaskStarted" else ""
         self._maker.add_other(f"rhapsody.{kind}", record, at_ns, what=f"{kind}{why}", but=_COMMON)
 
     def _write_spans(self) -> None:
         """Add the spans that belong to no task; the session's is the run itself."""
-        for span_id, record in self._scratch.named():
+        for span_id, found in self._scratch.named():
             if span_id.startswith(_SUBMITTED):
                 continue
-            begin, end = whole(record.get("start_ns")), whole(record.get("end_ns"))
+            record = Record(found)
+            begin, end = record.whole("start_ns"), record.whole("end_ns")
             if begin is None:
                 self._account.drop("spans without a start")
                 continue
@@ -290,16 +278,15 @@ class _Checkpoint:
                 self._account.map("span of the session → the run")
                 self._maker.describe(start_ns=begin, **({} if end is None else {"end_ns": end}))
                 continue
-            about = record.get("attributes")
             error = record.get("status_code") == "ERROR"
-            reason = text(record.get("status_description"))
+            reason = record.text("status_description")
             self._maker.add_span(
                 begin,
                 None if end is None else max(0, end - begin) / 1e9,
-                name=text(record.get("name")) or "span",
-                tags=clean(about)[0] if isinstance(about, dict) else {},
+                name=record.text("name") or "span",
+                tags=clean(record.object("attributes"))[0],
                 span_id=span_id,
-                parent_id=hex_id(record.get("parent_span_id"), 16),
+                parent_id=record.hex_id("parent_span_id"),
                 status="error" if error else "ok",
                 error_message=bounded(reason, 2000) if error and reason else None,
                 kept="spans",
@@ -317,7 +304,7 @@ class _Checkpoint:
             self._elapsed.note("RHAPSODY's task durations count from before the backend's queue")
         )
         if self._ours is not None:
-            run = text(self._ours.get("run"))
+            run = self._ours.text("run")
             self._account.note(
                 "Flightlog wrote this file, so durations are execution time only."
                 + (f" It recorded the session itself too, with more: {bounded(run, 200)}." if run else "")
@@ -325,7 +312,7 @@ class _Checkpoint:
         if not self._ended:
             self._account.note("The session has no end in the file: the run ends here with its last event.")
         for name in _COUNTED.values():
-            stated, counted = whole(self._totals.get(name)), self._counted[name]
+            stated, counted = self._totals.whole(name), self._counted[name]
             if stated is not None and stated != counted:
                 self._account.problem(
                     f"the last checkpoint counts {stated:,} {name}, the events are {counted:,}"

@@ -365,24 +365,22 @@ class Account:
     """What was kept, mapped, dropped and could not be read, counted by description in order of appearance."""
 
     def __init__(self) -> None:
-        self.kept: dict[str, int] = {}
-        self.mapped: dict[str, int] = {}
-        self.dropped: dict[str, int] = {}
+        self._counts: dict[str, dict[str, int]] = {"kept": {}, "mapped": {}, "dropped": {}}
         self.notes: list[str] = []
         self.problems: list[str] = []
         self._unsaid = 0
 
     def keep(self, what: str, number: int = 1) -> None:
         """Count what is in the run as it was."""
-        _count(self.kept, what, number)
+        self._count("kept", what, number)
 
     def map(self, what: str, number: int = 1) -> None:
         """Count what is in the run as something else; the description says as what."""
-        _count(self.mapped, what, number)
+        self._count("mapped", what, number)
 
     def drop(self, what: str, number: int = 1) -> None:
         """Count what is not in the run; the description says why."""
-        _count(self.dropped, what, number)
+        self._count("dropped", what, number)
 
     def note(self, sentence: str | None) -> None:
         """Add a sentence to know before trusting a number; each once. None adds nothing."""
@@ -399,16 +397,13 @@ class Account:
     def fields(self) -> dict[str, Any]:
         """All of it, as the fields of `Adopted`."""
         problems = [*self.problems, *([f"and {self._unsaid:,} more"] if self._unsaid else [])]
-        counts = {"kept": self.kept, "mapped": self.mapped, "dropped": self.dropped}
-        return {**counts, "notes": self.notes, "problems": problems}
+        return {**self._counts, "notes": self.notes, "problems": problems}
 
-
-def _count(counts: dict[str, int], what: str, number: int) -> None:
-    if not number:
-        return
-    if what not in counts and len(counts) >= MAX_NAMES:
-        what = OTHERS
-    counts[what] = counts.get(what, 0) + number
+    def _count(self, how: str, what: str, number: int) -> None:
+        counts = self._counts[how]
+        if number:
+            what = what if what in counts or len(counts) < MAX_NAMES else OTHERS
+            counts[what] = counts.get(what, 0) + number
 
 
 def _presentable(about: dict[str, Any]) -> dict[str, Any]:

@@ -14,13 +14,11 @@ from typing import Any
 from flightlog.adopt.run_maker import Adopter, RunMaker, SourceRecording
 from flightlog.adopt.source_files import (
     DurationTotals,
+    Record,
     SourceLines,
     document,
     first_with,
-    moment_ns,
     number,
-    seconds,
-    text,
     whole,
 )
 from flightlog.core.errors import UsageError
@@ -106,17 +104,15 @@ class _RunDirectory:
     def __init__(self, path: Path, maker: RunMaker) -> None:
         self._path, self._maker, self._scratch, self._account = path, maker, maker.store, maker.account
         self._run = document(path / "run.json")
-        plan = document(path / "plan.json")
-        components = plan.get("task_to_component")
-        self._components: dict[str, Any] = components if isinstance(components, dict) else {}
-        self._plan = plan
-        self._start_ns = moment_ns(self._run.get("started_at"))
+        self._plan = document(path / "plan.json")
+        self._components = self._plan.object("task_to_component")
+        self._start_ns = self._run.moment_ns("started_at")
         self._elapsed = DurationTotals()
 
     def adopt(self) -> None:
         self._describe()
         self._requests()
-        takers: dict[str, Callable[[dict[str, Any], int], None]] = {
+        takers: dict[str, Callable[[Record, int], None]] = {
             "tasks": self._task,
             "cache": self._cache,
             "failures": self._failure,
@@ -131,7 +127,7 @@ class _RunDirectory:
                 continue
             lines = SourceLines(file)
             for record in lines:
-                at_ns = moment_ns(record.get("timestamp"))
+                at_ns = record.moment_ns("timestamp")
                 if at_ns is None:
                     at_ns = self._start_ns or 0
                     self._account.problem(f"{file.name}: a line without a time stands at the run's start")
@@ -144,13 +140,13 @@ class _RunDirectory:
         status = run.get("status")
         ended = status in ("completed", "failed", "interrupted")
         self._maker.describe(
-            project=text(run.get("project_name")) or "scalable",
+            project=run.text("project_name") or "scalable",
             status=status if ended else "crashed",
             start_ns=self._start_ns,
-            end_ns=moment_ns(run.get("finished_at")),
-            target=text(run.get("target_name")),
-            provider=text(run.get("provider_name")),
-            manifest_hash=text(run.get("manifest_lock")),
+            end_ns=run.moment_ns("finished_at"),
+            target=run.text("target_name"),
+            provider=run.text("provider_name"),
+            manifest_hash=run.text("manifest_lock"),
             tags={"scalable_run_id": run.get("run_id")},
         )
         if not ended:
@@ -164,20 +160,17 @@ class _RunDirectory:
 
     def _requests(self) -> None:
         """Add the resource requests of the plan, by task."""
-        scale = self._plan.get("scale_plan")
-        by_tag = scale.get("resources_by_tag") if isinstance(scale, dict) else None
-        if not isinstance(by_tag, dict):
-            return
+        by_tag = self._plan.object("scale_plan").object("resources_by_tag")
         for component, asked in by_tag.items():
             tasks: list[str | None] = [task for task, of in self._components.items() if of == component]
             for task in tasks or [None] if isinstance(asked, dict) else []:
                 at_ns = self._start_ns or 0
                 what = "component's resources in plan.json → resource_request"
-                self._request(asked, "", at_ns, task=task, component=component, mapped=what)
+                self._request(Record(asked), "", at_ns, task=task, component=component, mapped=what)
 
     def _request(
         self,
-        asked: dict[str, Any],
+        asked: Record,
         prefix: str,
         at_ns: int,
         *,
@@ -186,23 +179,23 @@ class _RunDirectory:
         **whose: Any,
     ) -> None:
         request = ResourceRequest(
-            cpus=number(asked.get(f"{prefix}cpus")),
+            cpus=asked.number(f"{prefix}cpus"),
             memory_bytes=_size(asked.get(f"{prefix}memory")),
-            gpus=number(asked.get(f"{prefix}gpus")),
+            gpus=asked.number(f"{prefix}gpus"),
             walltime_s=_seconds(asked.get(f"{prefix}walltime")),
             **whose,
         )
         self._maker.add(request, at_ns, kept=kept, mapped=mapped)
 
-    def _task(self, record: dict[str, Any], at_ns: int) -> None:
-        name = text(record.get("function_name")) or text(record.get("task_name")) or "task"
-        task_id, state = text(record.get("task_id")), record.get("state")
-        component = text(record.get("component")) or text(self._components.get(name))
+    def _task(self, record: Record, at_ns: int) -> None:
+        name = record.text("function_name") or record.text("task_name") or "task"
+        task_id, state = record.text("task_id"), record.get("state")
+        component = record.text("component") or self._components.text(name)
         if task_id is None:
             self._other(record, at_ns)
             return
         common: dict[str, Any] = {"task": bounded(name, 500), "task_id": task_id, "component": component}
-        account, message = self._account, text(record.get("error_message"))
+        account, message = self._account, record.text("error_message")
         if state == "submitted":
             self._scratch.put(task_id, name)
             submitted = TaskSubmitted(args={}, parent_id=self._maker.span_id, **common)
@@ -220,7 +213,7 @@ class _RunDirectory:
             self._other(record, at_ns)
             return
         tags = {"task_name": record.get("task_name"), "key": record.get("worker"), "tag": record.get("tag")}
-        elapsed = seconds(record.get("duration_s"))
+        elapsed = record.seconds("duration_s")
         common |= {
             "args": {},
             "worker": None,
@@ -229,7 +222,7 @@ class _RunDirectory:
             "metrics": {} if elapsed is None else {ELAPSED: elapsed},
         }
         if ended is TaskFailed:  # the failure itself is a line of its own stream
-            common["error_type"] = text(record.get("error_type"))
+            common["error_type"] = record.text("error_type")
             common["error_message"] = None if message is None else bounded(message, 2000)
         self._maker.add(ended(**common), at_ns, kept=f"tasks {state}")
         if elapsed is not None:
@@ -238,10 +231,10 @@ class _RunDirectory:
         if tags["key"] is not None:
             account.map("task field `worker`, which holds the task's key → tag key")
 
-    def _cache(self, record: dict[str, Any], at_ns: int) -> None:
-        hit, key = record.get("hit"), text(record.get("key_digest"))
-        took = seconds(record.get("duration_s"))
-        name = text(record.get("function_name")) or text(record.get("task_name"))
+    def _cache(self, record: Record, at_ns: int) -> None:
+        hit, key = record.get("hit"), record.text("key_digest")
+        took = record.seconds("duration_s")
+        name = record.text("function_name") or record.text("task_name")
         if not isinstance(hit, bool) or name is None:
             self._other(record, at_ns)
             return
@@ -259,11 +252,11 @@ class _RunDirectory:
             if key is not None:
                 self._scratch.put(f"cache\0{key}", took)
 
-    def _failure(self, record: dict[str, Any], at_ns: int) -> None:
-        task_id, message = text(record.get("task_id")), text(record.get("message"))
+    def _failure(self, record: Record, at_ns: int) -> None:
+        task_id, message = record.text("task_id"), record.text("message")
         failure = Failure(
             scope="run" if task_id is None else "task",
-            error_type=text(record.get("failure_class")),
+            error_type=record.text("failure_class"),
             message=None if message is None else bounded(message, 2000),
             traceback=None,
             fingerprint=None,
@@ -272,48 +265,48 @@ class _RunDirectory:
         )
         self._maker.add(failure, at_ns, kept="failures")
 
-    def _artifact(self, record: dict[str, Any], at_ns: int) -> None:
-        name, uri = text(record.get("artifact_name")), text(record.get("location"))
+    def _artifact(self, record: Record, at_ns: int) -> None:
+        name, uri = record.text("artifact_name"), record.text("location")
         if uri is None:
             self._other(record, at_ns)
             return
-        digest = text(record.get("digest"))
+        digest = record.text("digest")
         about = {"task_name": record.get("task_name"), "component": record.get("component"), "digest": digest}
         artifact = ArtifactRecorded(
             name=bounded(name or uri, 500),
             uri=bounded(uri),
-            kind=text(record.get("kind")),
-            size_bytes=whole(record.get("size_bytes")),
+            kind=record.text("kind"),
+            size_bytes=record.whole("size_bytes"),
             sha256=digest if digest is not None and _SHA256.fullmatch(digest) else None,
             metadata=clean({name: value for name, value in about.items() if value is not None})[0],
         )
         self._maker.add(artifact, at_ns, kept="artifacts")
 
-    def _resource(self, record: dict[str, Any], at_ns: int) -> None:
+    def _resource(self, record: Record, at_ns: int) -> None:
         asked = ("requested_cpus", "requested_memory", "requested_walltime", "requested_gpus")
         if any(record.get(name) is not None for name in ("observed_cpu", "observed_memory_gb")):
             self._other(record, at_ns)
         elif any(record.get(name) is not None for name in asked):
-            task_id = text(record.get("entity_id")) if record.get("entity_type") == "task" else None
+            task_id = record.text("entity_id") if record.get("entity_type") == "task" else None
             task = self._scratch.get(task_id) if task_id is not None else None
-            whose = {"task": task, "component": text(record.get("component")), "task_id": task_id}
+            whose = {"task": task, "component": record.text("component"), "task_id": task_id}
             self._request(record, "requested_", at_ns, kept="resource requests", **whose)
         else:
             self._account.drop("resource lines in which every figure is null")
 
-    def _worker(self, record: dict[str, Any], at_ns: int) -> None:
-        worker, made = text(record.get("worker_id")), _WORKERS.get(str(record.get("state")))
+    def _worker(self, record: Record, at_ns: int) -> None:
+        worker, made = record.text("worker_id"), _WORKERS.get(str(record.get("state")))
         if worker is None or made is None:
             self._other(record, at_ns)
             return
         more = {"reason": None} if made in {WorkerLost, WorkerRemoved} else {}
-        event = made(worker=worker, host=None, pid=None, component=text(record.get("component")), **more)
+        event = made(worker=worker, host=None, pid=None, component=record.text("component"), **more)
         self._maker.add(event, at_ns, kept="worker events")
 
-    def _other(self, record: dict[str, Any], at_ns: int) -> None:
+    def _other(self, record: Record, at_ns: int) -> None:
         """Add a user event for a line that has no event of its own."""
-        kind = text(record.get("event_type")) or "line"
-        state = text(record.get("state"))
+        kind = record.text("event_type") or "line"
+        state = record.text("state")
         what = f"{kind} lines{f' `{state}`' if state else ''}"
         common = {"event_type", "run_id", "schema_version", "timestamp"}
         self._maker.add_other(f"scalable.{kind}", record, at_ns, what=what, but=common)

@@ -21,7 +21,7 @@ from flightlog.core.time import timestamp_of
 from flightlog.core.units import format_count, format_duration
 from flightlog.store.devices.reading import CutShort, chunks_of
 from flightlog.store.documents import read_document
-from flightlog.store.read.files import MAX_LINE_BYTES
+from flightlog.store.read.files import MAX_LINE_BYTES, entries_of
 
 if TYPE_CHECKING:
     from flightlog.adopt.run_maker import Account
@@ -39,6 +39,39 @@ _scan = json.JSONDecoder().raw_decode
 _HEAD = 1 << 20
 
 
+class Record(dict[str, Any]):
+    """A JSON object of another tool, with its fields checked: None is unknown."""
+
+    def text(self, name: str) -> str | None:
+        """A text that is not empty."""
+        return text(self.get(name))
+
+    def number(self, name: str) -> float | None:
+        """A finite number of at least 0."""
+        return number(self.get(name))
+
+    def whole(self, name: str) -> int | None:
+        """A whole number of at least 0 that fits 63 bits."""
+        return whole(self.get(name))
+
+    def seconds(self, name: str, in_one: float = 1.0) -> float | None:
+        """A duration in seconds, from a number of units of which `in_one` make a second."""
+        return seconds(self.get(name), in_one)
+
+    def moment_ns(self, name: str) -> int | None:
+        """Unix nanoseconds of a number of seconds or an ISO 8601 text."""
+        return moment_ns(self.get(name))
+
+    def hex_id(self, name: str, digits: int = 16) -> str | None:
+        """A W3C id of so many hex digits."""
+        return hex_id(self.get(name), digits)
+
+    def object(self, name: str) -> Record:
+        """An object inside it; empty for anything else."""
+        found = self.get(name)
+        return Record(found) if isinstance(found, dict) else Record()
+
+
 class SourceLines:
     """The JSON objects of a file of lines, gzipped or not; iterate once, then the counts are right.
 
@@ -52,7 +85,7 @@ class SourceLines:
         self.read = self.torn = self.foreign = self.oversized = 0
         self._first_foreign = ""
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:
+    def __iter__(self) -> Iterator[Record]:
         for line, whole in self.raw():
             bare = line.strip(_PADDING)
             if not bare:
@@ -111,7 +144,7 @@ def encodable(value: Any) -> Any:
     return json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
 
 
-def parse_object(line: bytes) -> dict[str, Any] | None:
+def parse_object(line: bytes) -> Record | None:
     """The JSON object of a line, with NaN and infinities; None where it holds none."""
     try:
         found = _decode(line)
@@ -120,7 +153,7 @@ def parse_object(line: bytes) -> dict[str, Any] | None:
             found = encodable(json.loads(line.decode()))
         except (ValueError, RecursionError):
             return None
-    return found if isinstance(found, dict) else None
+    return Record(found) if isinstance(found, dict) else None
 
 
 class DocumentItems:
@@ -250,23 +283,20 @@ def head(path: Path) -> bytes:
     return found
 
 
-def first_objects(path: Path, number: int = 5) -> list[dict[str, Any]]:
+def first_objects(path: Path, number: int = 5) -> list[Record]:
     """The first JSON objects among the first lines of a file."""
     found = (parse_object(line.strip()) for line in head(path).split(b"\n")[: 20 * number])
     return list(islice((one for one in found if one is not None), number))
 
 
-def document(path: Path) -> dict[str, Any]:
+def document(path: Path) -> Record:
     """A small JSON object; empty where it cannot be read."""
-    return read_document(path, dict[str, Any]).value or {}
+    return Record(read_document(path, dict[str, Any]).value or {})
 
 
 def folders(path: Path) -> list[Path]:
     """The folders in a folder, by name; none where it cannot be read."""
-    try:
-        return sorted(one for one in path.iterdir() if one.is_dir())
-    except OSError:
-        return []
+    return sorted(path / one.name for one in entries_of(path) if one.is_dir())
 
 
 def first_with(places: Iterable[Path], is_one: Callable[[Path], bool]) -> list[Path]:
@@ -279,10 +309,8 @@ def first_with(places: Iterable[Path], is_one: Callable[[Path], bool]) -> list[P
 
 def files(path: Path) -> list[Path]:
     """The files in a folder, by name, hidden ones left out; none where it cannot be read."""
-    try:
-        return sorted(one for one in path.iterdir() if one.is_file() and not one.name.startswith("."))
-    except OSError:
-        return []
+    inside = (one for one in entries_of(path) if one.is_file() and not one.name.startswith("."))
+    return sorted(path / one.name for one in inside)
 
 
 _LATEST = 253_402_300_799_999_999_999

@@ -248,7 +248,3 @@ class Coverage:
             expected = end
         if expected < known:
             yield range(expected, known)
-
-    def missing(self, known: int = 0) -> int:
-        """How many numbers are missing between 0 and the higher of `known` and `upper`."""
-        return max(known, self.upper) - len(self)

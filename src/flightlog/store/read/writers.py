@@ -8,8 +8,8 @@ lag behind the page; a run that was folded has no page any more, unless somethin
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from stat import S_ISREG
 
@@ -123,15 +123,10 @@ def remove_page(folder: Path) -> PageInfo | None:
     OSError.
     """
     file = folder / layout.PAGE
-    try:
-        fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except FileNotFoundError:
-        return None
-    try:
+    with suppress(FileNotFoundError), _opened(file) as fd:
         file.unlink()
         return read_page(os.read(fd, SIZE + 1))
-    finally:
-        os.close(fd)
+    return None
 
 
 def merge_page(info: WriterInfo, page: PageInfo, folder: Path) -> WriterInfo:
@@ -172,19 +167,23 @@ def _page_of(folder: Path) -> Document[PageInfo]:
     """What the page of a folder says; no problem where there is none."""
     file = folder / layout.PAGE
     try:
-        fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        with _opened(file) as fd:
+            data = os.read(fd, SIZE + 1) if S_ISREG(os.fstat(fd).st_mode) else b""
     except FileNotFoundError:
         return Document(None)
     except OSError as error:
         return Document(None, f"{file.name}: {error.strerror or error}")
-    try:
-        data = os.read(fd, SIZE + 1) if S_ISREG(os.fstat(fd).st_mode) else b""
-    except OSError as error:
-        return Document(None, f"{file.name}: {error.strerror or error}")
-    finally:
-        os.close(fd)
     page = read_page(data)
     return Document(page, None if page is not None else f"{file.name}: not a page, or not a whole one")
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[int]:
+    fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
 def _larger(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:

@@ -298,11 +298,8 @@ def scans_of(
             for run_id, of in by_run.items()
         ]
     owners = f"{HIDDEN}.{quoted(name)}"
-    connection.execute(f'CREATE TABLE {owners} ("the run" VARCHAR, "the file" VARCHAR)')
-    connection.execute(
-        f"INSERT INTO {owners} SELECT unnest($runs), unnest($files)",
-        {"runs": [run_id for run_id, _ in files], "files": [os.fspath(file) for _, file in files]},
-    )
+    rows = [(run_id, os.fspath(file)) for run_id, file in files]
+    create_table(connection, owners, {'"the run"': "VARCHAR", '"the file"': "VARCHAR"}, rows, temporary=False)
     read = scan(_list([file for _, file in files]))
     joined = f'{read} JOIN {owners} USING ("the file")'
     return [f'SELECT "the run" AS run_id, {selected} FROM {joined}']  # noqa: S608
