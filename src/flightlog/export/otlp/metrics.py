@@ -8,9 +8,10 @@ worker and GPU is a series of its own. Samples of single tasks are left out; the
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
 from collections.abc import Iterator
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from flightlog.core.time import SECOND, moment
 from flightlog.events import Event, Metric, ResourceSample
@@ -234,7 +235,7 @@ class TaskCounters:
         self._steps: dict[int, list[int]] = {}
         self._totals = [0] * len(COUNTS)
         self._settled_ns = start_ns
-        self._durations: dict[str, _Durations] = {}
+        self._durations: dict[str, Histogram] = {}
 
     def count(self, which: int, at_ns: int) -> None:
         """One more of these at this moment."""
@@ -256,10 +257,9 @@ class TaskCounters:
         """Count the duration of an attempt of this task."""
         if task not in self._durations and len(self._durations) >= MAX_NAMES:
             task = OTHER
-        found = self._durations.get(task)
-        if found is None:
-            found = self._durations[task] = _Durations()
-        found.add(max(0.0, duration_s))
+        if task not in self._durations:
+            self._durations[task] = Histogram(bounds=BOUNDS, counts=[0] * (len(BOUNDS) + 1))
+        self._durations[task].add(max(0.0, duration_s))
 
     def points(self, until_ns: int | None, *, after_ns: int = 0) -> Iterator[Point]:
         """The counts at the end of each step before `until_ns` (None: all), oldest first; those up to
@@ -283,7 +283,7 @@ class TaskCounters:
             yield Point(
                 instrument=DURATION,
                 time_ns=at_ns,
-                value=found.distribution(),
+                value=replace(found, counts=[*found.counts]),
                 start_ns=self.start_ns,
                 attributes={"cicd.pipeline.task.name": task},
             )
@@ -310,21 +310,3 @@ class TaskCounters:
             into[:-1] = [one + other for one, other in zip(into[:-1], counts[:-1], strict=True)]
             into[-1] = max(into[-1], counts[-1])
         self._steps = merged
-
-
-class _Durations:
-    """The durations of one task name."""
-
-    def __init__(self) -> None:
-        self._counts = [0] * (len(BOUNDS) + 1)
-        self._total, self._least, self._most = 0.0, float("inf"), 0.0
-
-    def add(self, seconds: float) -> None:
-        self._counts[bisect_left(BOUNDS, seconds)] += 1
-        self._total += seconds
-        self._least, self._most = min(self._least, seconds), max(self._most, seconds)
-
-    def distribution(self) -> Histogram:
-        return Histogram(
-            bounds=BOUNDS, counts=tuple(self._counts), total=self._total, least=self._least, most=self._most
-        )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from importlib import import_module
@@ -98,15 +99,21 @@ class Instrument(NamedTuple):
     what: str
 
 
-class Histogram(Struct, frozen=True, kw_only=True):
+class Histogram(Struct, kw_only=True):
     """How many values fell between which bounds."""
 
     bounds: tuple[float, ...]
-    counts: tuple[int, ...]
+    counts: list[int]
     """One more than bounds: up to each bound, and beyond the last."""
-    total: float
-    least: float
-    most: float
+    total: float = 0.0
+    least: float = math.inf
+    most: float = 0.0
+
+    def add(self, value: float) -> None:
+        """Count one more value."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+        self.least, self.most = min(self.least, value), max(self.most, value)
 
     @property
     def count(self) -> int:
@@ -341,70 +348,62 @@ class _Mapping:
         }
 
     def _span(self, span: OtlpSpan) -> Message:
-        made: Message = {"traceId": span.trace_id, "spanId": span.span_id}
-        if span.parent_id:
-            made["parentSpanId"] = span.parent_id
-        made |= {
-            "name": _utf8(span.name),
-            "kind": span.kind,
-            "startTimeUnixNano": str(span.start_ns),
-            "endTimeUnixNano": str(span.end_ns),
-            "attributes": self._attributes(span.attributes),
-        }
-        if span.events:
-            made["events"] = [
-                {
-                    "timeUnixNano": str(one.time_ns),
-                    "name": _utf8(one.name),
-                    "attributes": self._attributes(one.attributes),
-                }
-                for one in span.events
-            ]
-        if span.links:
-            made["links"] = [
-                {
-                    "traceId": one.trace_id,
-                    "spanId": one.span_id,
-                    "attributes": self._attributes(one.attributes),
-                }
-                for one in span.links
-            ]
-        made["status"] = {} if span.status == "unset" else {"code": _STATUS[span.status]}
-        if span.message:
-            made["status"]["message"] = _utf8(span.message)
-        return made
+        attributes = self._attributes
+        events = [
+            {
+                "timeUnixNano": str(one.time_ns),
+                "name": _utf8(one.name),
+                "attributes": attributes(one.attributes),
+            }
+            for one in span.events
+        ]
+        links = [
+            {"traceId": one.trace_id, "spanId": one.span_id, "attributes": attributes(one.attributes)}
+            for one in span.links
+        ]
+        return _given(
+            traceId=span.trace_id,
+            spanId=span.span_id,
+            parentSpanId=span.parent_id or None,
+            name=_utf8(span.name),
+            kind=span.kind,
+            startTimeUnixNano=str(span.start_ns),
+            endTimeUnixNano=str(span.end_ns),
+            attributes=attributes(span.attributes),
+            events=events or None,
+            links=links or None,
+            status=_given(code=_STATUS.get(span.status), message=_utf8(span.message) or None),
+        )
 
     def _record(self, record: LogRecord) -> Message:
-        made: Message = {
-            "timeUnixNano": str(record.time_ns),
-            "observedTimeUnixNano": str(record.time_ns),
-            "severityNumber": record.severity,
-            "severityText": record.severity_text,
-            "body": self._value(record.body),
-            "attributes": self._attributes(record.attributes),
-            "eventName": _utf8(record.event_name),
-        }
-        if record.trace_id:
-            made["traceId"] = record.trace_id
-        if record.span_id:
-            made["spanId"] = record.span_id
-        return made
+        return _given(
+            timeUnixNano=str(record.time_ns),
+            observedTimeUnixNano=str(record.time_ns),
+            severityNumber=record.severity,
+            severityText=record.severity_text,
+            body=self._value(record.body),
+            attributes=self._attributes(record.attributes),
+            eventName=_utf8(record.event_name),
+            traceId=record.trace_id or None,
+            spanId=record.span_id or None,
+        )
 
     def _metric(self, instrument: Instrument, points: Sequence[Point]) -> Message:
         kind = instrument.kind if instrument.kind in {"gauge", "histogram"} else "sum"
-        made: Message = {"dataPoints": [self._point(one) for one in points]}
-        if kind != "gauge":
-            made["aggregationTemporality"] = _CUMULATIVE
-        if kind == "sum":
-            made["isMonotonic"] = instrument.kind == "sum"
+        made = _given(
+            dataPoints=[self._point(one) for one in points],
+            aggregationTemporality=None if kind == "gauge" else _CUMULATIVE,
+            isMonotonic=instrument.kind == "sum" if kind == "sum" else None,
+        )
         name, what = _utf8(instrument.name), _utf8(instrument.what)
         return {"name": name, "description": what, "unit": instrument.unit, kind: made}
 
     def _point(self, point: Point) -> Message:
-        made: Message = {"attributes": self._attributes(point.attributes)}
-        if point.start_ns is not None:
-            made["startTimeUnixNano"] = str(point.start_ns)
-        made["timeUnixNano"] = str(point.time_ns)
+        made = _given(
+            attributes=self._attributes(point.attributes),
+            startTimeUnixNano=None if point.start_ns is None else str(point.start_ns),
+            timeUnixNano=str(point.time_ns),
+        )
         value = point.value
         if isinstance(value, Histogram):
             made |= {
@@ -432,6 +431,11 @@ class _Mapping:
         if not isinstance(value, list | tuple):
             return self._value(str(value))
         return {self._array: {"values": [self._value(item) for item in value]}}
+
+
+def _given(**fields: Any) -> Message:
+    """A message with those fields that are set."""
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _series(items: Sequence[Item]) -> dict[tuple[str | None, Instrument], list[Point]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping
+from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -254,7 +255,7 @@ class Drawing:
         self._hosts: dict[str | None, int] = {}
         self._threads: dict[tuple[str | None, int | None], str] = {}
         self._waits: dict[tuple[str | None, int | None], int] = {}
-        self._flows = 0
+        self._flows = count(1)
         self._drawn: tuple[int, int, int] | None = None
         self.counts: Counter[str] = Counter()
         self.undrawn_waits = 0
@@ -335,9 +336,8 @@ class Drawing:
         self._slice(pid, tid, row.name, "waiting", placed[1:], args)
         self.counts["waits"] += 1
         if row.begins:
-            self._flows += 1
-            self._waits[row.task_id, row.attempt] = self._flows
-            self._arrow("s", "waited", self._flows, pid, tid, placed.since)
+            flow = self._waits[row.task_id, row.attempt] = next(self._flows)
+            self._arrow("s", "waited", flow, pid, tid, placed.since)
 
     def _span(self, row: Row, until: int) -> None:
         lanes, placed = self._place(row, until)
@@ -592,7 +592,7 @@ class Tracks:
 
     def __init__(self, emit: Emit) -> None:
         self._emit = emit
-        self._last = 0
+        self._numbers = count(1)
         self._processes: dict[Hashable, int] = {}
         self._threads: dict[tuple[int, str], int] = {}
         self._lanes: dict[tuple[int, str], TraceLanes] = {}
@@ -603,7 +603,7 @@ class Tracks:
         """The process of this key; processes are shown in this order."""
         pid = self._processes.get(key)
         if pid is None:
-            pid = self._processes[key] = self._number()
+            pid = self._processes[key] = next(self._numbers)
             self._describe("process_name", pid, pid, name=name)
             self._describe("process_sort_index", pid, pid, sort_index=order)
         return pid
@@ -612,7 +612,7 @@ class Tracks:
         """The thread of this name, in the order of their first use."""
         tid = self._threads.get((pid, name))
         if tid is None:
-            tid = self._threads[pid, name] = self._number()
+            tid = self._threads[pid, name] = next(self._numbers)
             self._describe("thread_name", pid, tid, name=name)
             self._describe("thread_sort_index", pid, tid, sort_index=tid)
         return tid
@@ -627,10 +627,6 @@ class Tracks:
     def lane(self, lanes: TraceLanes, lane: int) -> int:
         """The thread of a lane: `tasks`, `tasks (2)`, `tasks (3)`."""
         return self.thread(lanes.process, lanes.name if lane == 0 else f"{lanes.name} ({lane + 1})")
-
-    def _number(self) -> int:
-        self._last += 1
-        return self._last
 
     def _describe(self, what: str, pid: int, tid: int, **args: Any) -> None:
         self._emit({"ph": "M", "name": what, "pid": pid, "tid": tid, "args": args})

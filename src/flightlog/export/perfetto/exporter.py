@@ -17,9 +17,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
 import msgspec
@@ -31,8 +32,8 @@ from flightlog.core.time import moment, timestamp_of
 from flightlog.export.base import Exported, ExportOptions, refuse, whole_file
 from flightlog.export.perfetto.drawing import (
     WAITING_LANES,
-    CounterValue,
     Drawing,
+    Emit,
     Extent,
     allocated,
     marks,
@@ -84,7 +85,8 @@ class PerfettoExporter(Struct, frozen=True, kw_only=True):
                     drawing.row(row)
                     if options.progress is not None and number % TELL_EVERY == 0:
                         options.progress(number, extent.rows)
-                for point in _points(tables, first, until):
+                curves = task_curves(tables, first, until)
+                for point in chain(curves, sampled(tables), allocated(tables), measured(tables)):
                     drawing.point(point)
                 for mark in marks(tables):
                     drawing.mark(mark)
@@ -163,13 +165,6 @@ def _homes(tables: RunTables, run: Run) -> dict[str, str]:
     }
 
 
-def _points(tables: RunTables, first: int, until: int) -> Iterator[CounterValue]:
-    yield from task_curves(tables, first, until)
-    yield from sampled(tables)
-    yield from allocated(tables)
-    yield from measured(tables)
-
-
 def _notes(run: Run, extent: Extent, drawing: Drawing) -> Iterator[str]:
     if run.status == "running":
         yield "the run is running: this is what it had recorded so far"
@@ -193,43 +188,33 @@ COMPRESSION = 4
 BUFFER_BYTES = 1 << 20
 
 
-class TraceFile:
-    """Takes events one by one. Use as a context: the document is complete when it ends."""
-
-    def __init__(self, out: IO[bytes], about: dict[str, Any]) -> None:
-        self._out = out
-        self._buffer = bytearray(b'{"displayTimeUnit":"ms","otherData":')
-        self._buffer += msgspec.json.encode(about) + b',"traceEvents":['
-        self._encode_into = msgspec.json.Encoder().encode_into
-        self._first = True
-
-    def __call__(self, event: dict[str, Any]) -> None:
-        """Write an event."""
-        buffer = self._buffer
-        buffer += b"\n" if self._first else b",\n"
-        self._first = False
-        self._encode_into(event, buffer, len(buffer))
-        if len(buffer) >= BUFFER_BYTES:
-            self._out.write(buffer)
-            buffer.clear()
-
-    def finish(self) -> None:
-        """Write what is left, and the end of the document."""
-        self._out.write(self._buffer + b"\n]}\n")
-        self._buffer.clear()
-
-
 @contextmanager
-def trace_file(path: Path, about: dict[str, Any], *, zipped: bool) -> Iterator[TraceFile]:
-    """A trace at this path; the same events give the same bytes."""
+def trace_file(path: Path, about: dict[str, Any], *, zipped: bool) -> Iterator[Emit]:
+    """A function that writes an event into the trace at this path; the same events give the same bytes.
+
+    The document is complete when the context ends.
+    """
+    encode_into = msgspec.json.Encoder().encode_into
+    buffer = bytearray(b'{"displayTimeUnit":"ms","otherData":' + msgspec.json.encode(about))
+    buffer += b',"traceEvents":['
+    lead = b"\n"
     with ExitStack() as opened:
         out: Any = opened.enter_context(path.open("wb"))
         if zipped:
             packed = gzip.GzipFile(filename="", mode="wb", compresslevel=COMPRESSION, fileobj=out, mtime=0)
             out = opened.enter_context(packed)
-        file = TraceFile(out, about)
-        yield file
-        file.finish()
+
+        def write(event: dict[str, Any]) -> None:
+            nonlocal buffer, lead
+            buffer += lead
+            lead = b",\n"
+            encode_into(event, buffer, len(buffer))
+            if len(buffer) >= BUFFER_BYTES:
+                out.write(buffer)
+                buffer.clear()
+
+        yield write
+        out.write(buffer + b"\n]}\n")
 
 
 UI = "https://ui.perfetto.dev"

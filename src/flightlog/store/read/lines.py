@@ -183,33 +183,27 @@ class Scan:
 
     def events_and_pauses(self) -> Iterator[AnyEvent | None]:
         """Every event once, and null after each stretch that was read, whatever there was in it."""
-        decode = StreamDecoder(self.stream).decode
+        return self._decoded(StreamDecoder(self.stream).decode, self._take)
+
+    def records(self) -> Iterator[Decoded]:
+        """Every event once, with the fields its declaration does not know."""
+        found = self._decoded(decode_line, lambda record: self._take(record.event))
+        return (record for record in found if record is not None)
+
+    def _decoded(self, decode: Callable[[bytes], T], take: Callable[[T], bool]) -> Iterator[T | None]:
+        """What lines hold and `take` takes, and null after each stretch that was read."""
         for batch, whole in self._batches():
             for line in batch:
                 try:
-                    event = decode(line)
+                    found = decode(line)
                 except NotAnEvent:
                     mended = self._mend(line, whole, decode)
                     if mended is None:
                         continue
-                    event = mended
-                if self._take(event):
-                    yield event
+                    found = mended
+                if take(found):
+                    yield found
             yield None
-
-    def records(self) -> Iterator[Decoded]:
-        """Every event once, with the fields its declaration does not know."""
-        for batch, whole in self._batches():
-            for line in batch:
-                try:
-                    record = decode_line(line)
-                except NotAnEvent:
-                    mended = self._mend(line, whole, decode_line)
-                    if mended is None:
-                        continue
-                    record = mended
-                if self._take(record.event):
-                    yield record
 
     def start_over(self) -> None:
         """Let the next pass read every file from its beginning; what was given out before is still known."""
