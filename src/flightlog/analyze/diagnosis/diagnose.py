@@ -14,18 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from flightlog.analyze.diagnosis.explain import explain, sql_command
+from flightlog.analyze.diagnosis.base import Case, RunFacts
+from flightlog.analyze.diagnosis.explain import cause_of, explain, sql_command
 from flightlog.analyze.diagnosis.group import MOST_CAUSES, Group, GroupCounts, collect, find_groups
-from flightlog.analyze.diagnosis.read import (
-    FailureContext,
-    Nonfinite,
-    read_context,
-    read_record,
-    read_workers,
-)
-from flightlog.analyze.diagnosis.results import Cause, Evidence, RunDiagnosis
+from flightlog.analyze.diagnosis.read import RunContext, read_context, read_record, read_workers
+from flightlog.analyze.diagnosis.results import Cause, Evidence, Explained, RunDiagnosis
 from flightlog.analyze.diagnosis.rules import load_rules
-from flightlog.analyze.diagnosis.score import UNFAILED, case_of
+from flightlog.analyze.diagnosis.score import case_of, weigh
+from flightlog.analyze.diagnosis.text import ParsedText
 from flightlog.core.errors import DamagedRun
 from flightlog.core.settings import expanded
 from flightlog.core.text import plural
@@ -71,11 +67,9 @@ def _diagnosis(run: Run, tables: RunTables) -> RunDiagnosis:
     causes = [explain(case_of(record, *both)) for both in zip(groups, contexts, strict=True)]
     classes = {cause.failure_class for cause in causes}
     if record.values and "numerical" not in classes:
-        alone = msgspec.structs.replace(record, bundles=[])
-        causes.append(explain(case_of(alone, _of_values(record.values, ref), FailureContext())))
+        causes.append(_nonfinite_cause(record))
     if record.bundles and "gpu_out_of_memory" not in classes:
-        alone = msgspec.structs.replace(record, values=[])
-        causes.append(explain(case_of(alone, _of_bundles(record.bundles, ref), FailureContext())))
+        causes.append(_device_cause(record))
     causes = lay_cancelled(causes, tables.execute(CANCELLED).fetchall())
     damage, incomplete = _damage(run, ref)
     causes = in_order(fold(causes))
@@ -200,6 +194,8 @@ def answer(
     return f"{head}. {why[:1].upper()}{why[1:]}{more}.{others}"
 
 
+UNFAILED = frozenset({"metric", "device"})
+"""Scopes of causes that nothing failed of."""
 FOR_ALL = frozenset({"disk_full", "time_limit", "preempted"})
 """Classes that end whatever is there at that moment."""
 UNEXPLAINED = frozenset({"unknown", "worker_lost", "cancelled"})
@@ -326,11 +322,14 @@ _NAN = (
 )
 
 
-def _of_values(values: Sequence[Nonfinite], ref: str) -> Group:
+def _nonfinite_cause(record: RunContext) -> Cause:
     """Values that became NaN and that no failure is laid to."""
-    first = values[0]
+    values, first = record.values, record.values[0]
     step = "" if first.step is None else f", first at step {first.step}"
     others = f" and {len(values) - 1} other values" if len(values) > 1 else ""
+    group = Group(root="", scope="metric", count=sum(one.count for one in values))
+    group.first = group.last = first.first
+    group.message = f"`{first.name}`{others} became NaN{step}"
     evidence = [
         Evidence(
             text=f"`{one.name}` was NaN {f'{one.count:,} times' if one.count > 1 else 'once'}",
@@ -341,30 +340,40 @@ def _of_values(values: Sequence[Nonfinite], ref: str) -> Group:
         )
         for one in values[:SHOWN]
     ]
-    return Group(
-        root="values",
-        scope="metric",
-        count=sum(one.count for one in values),
-        first=first.first,
-        last=first.first,
-        message=f"`{first.name}`{others} became NaN{step}",
-        nonfinite=tuple(one.name for one in values),
-        evidence=evidence,
-        check=sql_command(_NAN, ref) if any(one.file == "metrics.jsonl" for one in values) else None,
-    )
+    checks = [sql_command(_NAN, record.ref)] if any(one.file == "metrics.jsonl" for one in values) else []
+    facts = RunFacts(scope=group.scope, nonfinite=tuple(one.name for one in values))
+    return _silent_cause(record, group, facts, evidence, checks)
 
 
-def _of_bundles(bundles: Sequence[tuple[float | None, str, str]], ref: str) -> Group:
+def _device_cause(record: RunContext) -> Cause:
     """Device memory that ran out and was caught, and that no failure is laid to."""
+    bundles = record.bundles
+    group = Group(root="", scope="device", count=len(bundles))
     times = "once" if len(bundles) == 1 else f"{len(bundles)} times or more"
-    return Group(
-        root="devices",
-        scope="device",
-        count=len(bundles),
-        message=f"a device ran out of memory {times}, and the program went on",
-        evidence=[
-            Evidence(text=message.partition("\n")[0][:240], source="resources", file=f"{folder}/bundle.json")
-            for _, message, folder in bundles[:SHOWN]
-        ],
-        check=f"flightlog devices {shlex.quote(ref)}",
+    group.message = f"a device ran out of memory {times}, and the program went on"
+    evidence = [
+        Evidence(text=message.partition("\n")[0][:240], source="resources", file=f"{folder}/bundle.json")
+        for _, message, folder in bundles[:SHOWN]
+    ]
+    facts = RunFacts(scope=group.scope, device_oom=tuple(message for _, message, _ in bundles))
+    return _silent_cause(record, group, facts, evidence, [f"flightlog devices {shlex.quote(record.ref)}"])
+
+
+def _silent_cause(
+    record: RunContext, group: Group, facts: RunFacts, evidence: list[Evidence], checks: list[str]
+) -> Cause:
+    """A cause that nothing failed of."""
+    judged = weigh(Case(reading=ParsedText(), facts=facts)).diagnosis
+    record.problems += judged.problems
+    return cause_of(
+        group,
+        judged,
+        headline=group.message,
+        hosts=[],
+        explains=Explained(),
+        evidence=evidence,
+        suggestions=judged.suggestions,
+        checks=checks,
+        missing=[],
+        example=None,
     )

@@ -7,17 +7,19 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-from flightlog.analyze.diagnosis.base import Sign, Source
-from flightlog.analyze.diagnosis.group import NAMES
+from flightlog.analyze.diagnosis.base import Diagnosis, Sign, Source
+from flightlog.analyze.diagnosis.group import NAMES, Group
 from flightlog.analyze.diagnosis.results import Cause, CauseExample, Evidence, Explained
 from flightlog.analyze.diagnosis.rules.functions import DEVICE, ROOMY
-from flightlog.analyze.diagnosis.score import UNFAILED, GroupCase, weigh, without_own_frames
+from flightlog.analyze.diagnosis.score import GroupCase, weigh, without_own_frames
 from flightlog.analyze.history.attempts import MORE_THAN_KILLED
 from flightlog.analyze.tallies import copied
 from flightlog.core.text import cut, first_line, last_line, plural
 from flightlog.core.units import format_bytes, format_count, format_duration
 from flightlog.store.read.completeness import lowered
+from flightlog.store.tables.connection import text as sql_text
 
 EVIDENCE = 6
 """Most pieces of evidence that are shown of one cause."""
@@ -38,16 +40,13 @@ def explain(found: GroupCase) -> Cause:
     if group.lost is not None:
         scope = "job" if group.lost.jobs else "worker"
         count = group.lost.processes or len(group.lost.jobs)
-    if group.scope not in UNFAILED and (group.task_id is not None or group.message is not None):
+    if group.task_id is not None or group.message is not None:
         example = copied(CauseExample, group, frame=frame(group.traceback))
     known = {host for name in group.workers if (host := hosts.get(name))}
     known |= {group.host} if group.host else set()
-    return copied(
-        Cause,
+    return cause_of(
         group,
-        failure_class=judged.failure_class,
-        confidence=judged.confidence,
-        certainty=certainty(judged.failure_class, judged.confidence),
+        judged,
         scope=scope,
         headline=_headline(found),
         count=count,
@@ -61,8 +60,20 @@ def explain(found: GroupCase) -> Cause:
         suggestions=_what_to_do(found, judged.failure_class, judged.suggestions),
         checks=_checks(found, judged.failure_class),
         missing=_missing(found, judged.failure_class),
-        also=judged.also,
         example=example,
+    )
+
+
+def cause_of(group: Group, judged: Diagnosis, **others: Any) -> Cause:
+    """The cause that a group was judged to have; `others` are the fields that neither of them has."""
+    return copied(
+        Cause,
+        group,
+        failure_class=judged.failure_class,
+        confidence=judged.confidence,
+        certainty=certainty(judged.failure_class, judged.confidence),
+        also=judged.also,
+        **others,
     )
 
 
@@ -94,8 +105,6 @@ def _headline(found: GroupCase) -> str:
         return f"{what} went away: {first_line(lost.reason, LONGEST_LINE)}"
     if group.recorded_in == "run.json":
         return _run_line(found)
-    if group.scope in UNFAILED:
-        return group.message or ""
     scopes = {"worker": "a worker", "command": "a command"}
     what = f"`{group.task}`" if group.task else scopes.get(group.scope, "the run")
     times = "" if group.count == 1 else f" {format_count(group.count)} times"
@@ -145,8 +154,6 @@ def frame(traceback: str | None) -> str | None:
 
 def _evidence(found: GroupCase, speaking: Sequence[Sign], failure_class: str) -> list[Evidence]:
     """What speaks for the class, the strongest first, each with where it stands; then what else is known."""
-    if found.group.scope in UNFAILED:
-        return found.group.evidence
     texts = [sign.text for sign in speaking]
     signs = [one for one in speaking if not any(one.text in other and one.text != other for other in texts)]
     told = [_placed(found, sign.text, sign.source, failure_class) for sign in signs[:EVIDENCE]]
@@ -208,8 +215,6 @@ def _beside(found: GroupCase) -> Iterable[Evidence]:
 def _missing(found: GroupCase, failure_class: str) -> list[str]:
     """What would have told more, and how to have it next time."""
     facts, said = found.facts, list[str]()
-    if found.group.scope in UNFAILED:
-        return []
     dark = failure_class in _MEMORY_MATTERS and (facts.was_killed or facts.worker_lost_reason)
     if facts.scope == "run" and facts.run_status == "crashed" and found.record.recorder_lost is not None:
         said.append(
@@ -244,11 +249,9 @@ def _checks(found: GroupCase, failure_class: str) -> list[str]:
     """Commands that show the evidence, ready to be typed."""
     group, ref = found.group, found.record.ref
     named = shlex.quote(ref)
-    if group.scope in UNFAILED:
-        return [group.check] if group.check else []
     commands: list[str] = []
     if group.task is not None and failure_class in {"out_of_memory", "timeout", "time_limit"}:
-        task, many = _sql_text(group.task), _sql_text(group.task + "[")
+        task, many = sql_text(group.task), sql_text(group.task + "[")
         most = "peak_rss_bytes" if failure_class == "out_of_memory" else "duration_s"
         query = f"{_ATTEMPTS} WHERE task = {task} OR starts_with(task, {many}) ORDER BY {most} DESC"
         commands.append(sql_command(f"{query} NULLS LAST LIMIT 10", ref))
@@ -265,7 +268,7 @@ def _checks(found: GroupCase, failure_class: str) -> list[str]:
         commands.append(sql_command(_MEMORY_SAMPLES, ref))
     elif group.count:
         commands.append(f"flightlog report {named} --failures")
-    if failure_class == "out_of_memory" and group.task is not None and found.asked.component is not None:
+    if failure_class == "out_of_memory" and group.task is not None and found.facts.component is not None:
         elsewhere = f" --runs-dir {shlex.quote(ref.rpartition('/')[0])}" if "/" in ref else ""
         project = shlex.quote(found.record.run.info.project)
         commands.append(f"flightlog advise --task {shlex.quote(group.task)} --project {project}{elsewhere}")
@@ -289,10 +292,6 @@ def sql_command(query: str, ref: str) -> str:
     plain = not any(character in query for character in '"$`\\!\n')
     quoted = f'"{query}"' if plain else shlex.quote(query)
     return f"flightlog sql {quoted} --run {shlex.quote(ref)}"
-
-
-def _sql_text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"
 
 
 NEEDED = 1.2
@@ -373,7 +372,7 @@ def _remedies(found: GroupCase, failure_class: str) -> list[str]:
 
 
 def _more_memory(found: GroupCase) -> list[str]:
-    facts, asked, group = found.facts, found.asked, found.group
+    facts, group, asked = found.facts, found.group, found.facts.requested_memory_bytes
     own = _largest(
         [
             group.last_peak_bytes,
@@ -382,7 +381,7 @@ def _more_memory(found: GroupCase) -> list[str]:
         ]
     )
     limit = _largest(
-        [asked.memory_bytes if found.record.enforced else None, found.job.memory_bytes if found.job else None]
+        [asked if found.record.enforced else None, found.job.memory_bytes if found.job else None]
     )
     in_cgroup = found.cgroup_bytes if facts.kernel_oom and limit is None else None
     parts = [_who_asks(found, limit)]
@@ -409,7 +408,7 @@ def _more_memory(found: GroupCase) -> list[str]:
             f"{'; '.join(parts)}: give the job or container that it runs in {size_text(needed)}, "
             "or let fewer workers run in it at once."
         )
-    elif asked.memory_bytes is not None and (needed or 0) <= asked.memory_bytes:
+    elif asked is not None and (needed or 0) <= asked:
         said.append(
             f"{'; '.join(parts)}: the request was not what it met, but a smaller limit (`ulimit -v`, a "
             "cgroup) or one allocation larger than all there is. Look at the line that failed."
@@ -422,8 +421,8 @@ def _more_memory(found: GroupCase) -> list[str]:
         )
     elif needed is not None:
         size = size_text(needed)
-        where = f"`components.{asked.component}.memory: {size}` in {_manifest(found)}"
-        do = f"set {where}" if asked.in_manifest and asked.component else f"give it {size}"
+        where = f"`components.{facts.component}.memory: {size}` in {_manifest(found)}"
+        do = f"set {where}" if facts.component in found.record.plan.components else f"give it {size}"
         said.append(f"{'; '.join(parts)}: {do}.")
     said += _crowded(found)
     if not said and group.task:
@@ -459,25 +458,19 @@ def _crowded(found: GroupCase) -> list[str]:
 
 
 def _who_asks(found: GroupCase, limit: int | None) -> str:
-    asked, group = found.asked, found.group
-    name = (
-        f"component `{asked.component}`"
-        if asked.component
-        else f"`{group.task}`"
-        if group.task
-        else "the run"
-    )
-    if asked.memory_bytes is not None:
-        return f"{name} asks for {format_bytes(asked.memory_bytes)}"
+    facts, asked = found.facts, found.facts.requested_memory_bytes
+    name = f"`{facts.task}`" if facts.task else "the run"
+    name = f"component `{facts.component}`" if facts.component else name
+    if asked is not None:
+        return f"{name} asks for {format_bytes(asked)}"
     return f"{name} may use {format_bytes(limit)}" if limit is not None else f"{name} asks for no memory"
 
 
 def _more_time(found: GroupCase, what: str, limit_s: float | None) -> list[str]:
-    group, asked, success = found.group, found.asked, found.success
-    task = group.task or "it"
+    group, record, success = found.group, found.record, found.record.successes.get(found.group.task or "")
     if limit_s is None:
         return []
-    parts = [f"`{task}` may take {format_duration(limit_s)}"]
+    parts = [f"`{group.task or 'it'}` may take {format_duration(limit_s)}"]
     if success is not None and success.longest_s is not None:
         parts.append(
             f"the longest of {success.completed:,} that succeeded took {format_duration(success.longest_s)}"
@@ -485,10 +478,11 @@ def _more_time(found: GroupCase, what: str, limit_s: float | None) -> list[str]:
     else:
         parts.append("none succeeded in that time")
     target = time_text(max(limit_s * MORE_THAN_KILLED, (success.longest_s or 0.0) * 2 if success else 0.0))
-    if what == "timeout" and asked.task_in_manifest:
+    component, asked_s = found.facts.component, record.requested(group).walltime_s
+    if what == "timeout" and group.task in record.plan.tasks:
         do = f"set `tasks.{group.task}.timeout: {target}` in {_manifest(found)}"
-    elif what == "walltime" and asked.in_manifest and asked.walltime_s is not None:
-        do = f"set `components.{asked.component}.walltime: {target}` in {_manifest(found)}"
+    elif what == "walltime" and component in record.plan.components and asked_s is not None:
+        do = f"set `components.{component}.walltime: {target}` in {_manifest(found)}"
     else:
         do = f"give it {target}"
     return [f"{'; '.join(parts)}: {do}, or find out what it waited for."]
@@ -499,15 +493,15 @@ def _manifest(found: GroupCase) -> str:
 
 
 def _retries(found: GroupCase) -> list[str]:
-    asked, group = found.asked, found.group
-    exit_code = found.facts.exit_code
+    group, plan, exit_code = found.group, found.record.plan, found.facts.exit_code
+    retries = plan.task(group).retries or 0
     if exit_code is not None and exit_code >= 0:  # it ended by itself, and would again
         return []
-    if group.task is None or (group.recovered and not group.failed) or (asked.retries or 0) > 1:
+    if group.task is None or (group.recovered and not group.failed) or retries > 1:
         return []
-    tried = "once" if not asked.retries else f"{asked.retries + 1} times"
-    if asked.task_in_manifest and found.record.plan.manifest:
-        do = f"set `tasks.{group.task}.retries: {max(2, (asked.retries or 0) + 2)}` in {_manifest(found)}"
+    tried = "once" if not retries else f"{retries + 1} times"
+    if group.task in plan.tasks and plan.manifest:
+        do = f"set `tasks.{group.task}.retries: {max(2, retries + 2)}` in {plan.manifest}"
     else:
         do = "give it retries"
     return [

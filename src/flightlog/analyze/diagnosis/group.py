@@ -9,14 +9,14 @@ jobs and the run's own end are groups, too.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
 
 from flightlog.analyze.diagnosis.read import ENDED_BY_SCHEDULER, Incident, WorkerHosts
-from flightlog.analyze.diagnosis.results import Evidence
 from flightlog.analyze.failures import collect_failures, counts_by_root, find_roots, list_roots, texts_of
+from flightlog.analyze.history.attempts import decoded_args
 from flightlog.core.text import words
 from flightlog.events.base import Json
 from flightlog.store.liveness import latest, unix_time
@@ -177,10 +177,6 @@ class Group(Struct, kw_only=True):
     """Of the end of a run: who or what interrupted it."""
     in_flight: int = 0
     """Attempts that were under way when the run ended of it."""
-    evidence: list[Evidence] = []
-    """Of values and devices, of which nothing failed: all there is."""
-    check: str | None = None
-    """Likewise, the command that shows it."""
 
 
 class GroupCounts(Struct, frozen=True):
@@ -253,8 +249,8 @@ def _add_attempts(tables: RunTables, groups: dict[str, Group]) -> None:
         group = groups[root]
         group.peak_rss_bytes, group.last_peak_bytes = peak, last_peak
         group.component, group.duration_s, nonfinite, args = example
-        group.nonfinite = tuple(sorted(_decoded(nonfinite)))
-        group.args = _decoded(args) or None
+        group.nonfinite = tuple(sorted(decoded_args(nonfinite)))
+        group.args = decoded_args(args) or None
 
 
 def _add_texts(tables: RunTables, groups: dict[str, Group]) -> None:
@@ -265,15 +261,6 @@ def _add_texts(tables: RunTables, groups: dict[str, Group]) -> None:
             group.output_tail = texts.output_tail
         elif group.task_id is not None:  # no line of it is in `failures`
             group.recorded_in = "tasks.jsonl"
-
-
-def _decoded(text: str | None) -> dict[str, Any]:
-    """A JSON object; nothing of what is none, or was cut."""
-    try:
-        found = msgspec.json.decode(text or "{}")
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 _GROUPS = """

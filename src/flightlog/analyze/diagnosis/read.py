@@ -402,6 +402,10 @@ class RunPlan(Struct, frozen=True):
         """What it says of the task of a group."""
         return self.tasks.get(group.task or "", ManifestTask())
 
+    def component(self, group: Group) -> str | None:
+        """The component that the task of a group ran in."""
+        return group.component or self.task(group).component
+
 
 class MachineMemory(Struct, frozen=True):
     """`environment.json`, as far as it tells of memory; of the run's own process when it began."""
@@ -409,19 +413,6 @@ class MachineMemory(Struct, frozen=True):
     memory_bytes: int | None = None
     cgroup_memory_bytes: int | None = None
     """None where its cgroup has no limit."""
-
-
-class RequestedResources(Struct, frozen=True, kw_only=True):
-    """What one task could use, and where its manifest says so; None is "not said"."""
-
-    component: str | None
-    memory_bytes: int | None
-    walltime_s: float | None
-    timeout_s: float | None
-    retries: int | None
-    in_manifest: bool
-    """Whether the component stands in the run's manifest."""
-    task_in_manifest: bool
 
 
 class RunContext(Struct, kw_only=True):
@@ -453,19 +444,9 @@ class RunContext(Struct, kw_only=True):
         """The run's target."""
         return self.plan.target or self.run.info.target
 
-    def requested(self, group: Group) -> RequestedResources:
-        """What the task of a group could use."""
-        planned, asked = self.plan.task(group), self.requests.get(group.root, Requested())
-        component = group.component or planned.component
-        return RequestedResources(
-            component=component,
-            memory_bytes=asked.memory_bytes,
-            walltime_s=asked.walltime_s,
-            timeout_s=planned.timeout_s,
-            retries=planned.retries,
-            in_manifest=component in self.plan.components,
-            task_in_manifest=group.task in self.plan.tasks,
-        )
+    def requested(self, group: Group) -> Requested:
+        """What the task of a group asked for."""
+        return self.requests.get(group.root, Requested())
 
 
 def read_record(
@@ -474,7 +455,7 @@ def read_record(
     """The record, as far as these groups need it."""
     document = read_document(run.path / layout.PLAN, RunPlan)
     plan = document.value or RunPlan()
-    tasks = [(one.task_id, one.task, one.component or plan.task(one).component) for one in groups]
+    tasks = [(one.task_id, one.task, plan.component(one)) for one in groups]
     requests = read_requests(tables, run, tasks)
     bundles, problems = read_bundles(run.path) if (run.path / layout.OOM).is_dir() else ([], [])
     if document.problem and (run.path / layout.PLAN).exists():

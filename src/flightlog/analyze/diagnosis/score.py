@@ -23,9 +23,7 @@ from flightlog.analyze.diagnosis.read import (
     ENDED_BY_SCHEDULER,
     FailureContext,
     Nonfinite,
-    RequestedResources,
     RunContext,
-    Success,
     WorkerHosts,
 )
 from flightlog.analyze.diagnosis.rules import RuleSet, load_rules
@@ -165,8 +163,6 @@ JOB_END_S = 120.0
 kill."""
 NEAR_S = 60.0
 """A bundle of a device that ran out of memory belongs to failures that are no further off."""
-UNFAILED = frozenset({"metric", "device"})
-"""Scopes of causes that nothing failed of."""
 _OWN_FRAME = re.compile(
     r'^  File "[^"\n]*[/\\]flightlog[/\\](?:engines|session|record'
     r'|compat)[/\\][^"\n]*", line \d+.*\n(?:    .*\n)*',
@@ -191,8 +187,6 @@ class GroupCase(Struct, kw_only=True):
     case: Case
     facts: RunFacts
     around: FailureContext
-    asked: RequestedResources
-    success: Success | None
     job: JobAccounted | None
     cgroup_bytes: int | None
     """The limit of the cgroup that it was in."""
@@ -234,7 +228,7 @@ def case_of(record: RunContext, group: Group, around: FailureContext) -> GroupCa
         scope=group.scope,
         run_status=run.status,
         task=group.task,
-        component=asked.component,
+        component=record.plan.component(group),
         worker=group.worker,
         host=group.host,
         exit_code=exit_code,
@@ -245,7 +239,7 @@ def case_of(record: RunContext, group: Group, around: FailureContext) -> GroupCa
         worker_lost_reason=reason,
         duration_s=duration,
         timed_out=bool(group.error_type == "TimeoutError" and TIMED_OUT.search(group.message or "")),
-        timeout_s=asked.timeout_s,
+        timeout_s=record.plan.task(group).timeout_s,
         walltime_s=(job.walltime_s if job else None) or asked.walltime_s,
         requested_memory_bytes=asked.memory_bytes,
         memory_limit_bytes=min((one for one in limits if one), default=None)
@@ -271,8 +265,6 @@ def case_of(record: RunContext, group: Group, around: FailureContext) -> GroupCa
         case=Case(reading=read_text(*_text(group)), facts=facts),
         facts=facts,
         around=around,
-        asked=asked,
-        success=success,
         job=job,
         cgroup_bytes=cgroup,
         device_file=f"{bundles[0][1]}/bundle.json" if bundles else None,
@@ -289,7 +281,7 @@ def _job(group: Group, workers: WorkerHosts) -> JobAccounted | None:
     if group.lost is not None:
         return group.lost.jobs[0] if group.lost.jobs else workers.jobs.get(group.worker or "")
     own = group.traceback is not None or (group.scope == "task" and group.error_type not in _NO_EXCEPTIONS)
-    if own or group.scope in UNFAILED:
+    if own:
         return None
     job = workers.jobs.get(group.worker or "") or workers.task_jobs.get(group.task_id or "")
     if job is None and group.scope in {"run", "command"} and workers.run_jobs:
@@ -301,8 +293,6 @@ def _job(group: Group, workers: WorkerHosts) -> JobAccounted | None:
 
 def _text(group: Group) -> tuple[str, str | None]:
     """What is read as the failure's text, and the exception's type where it is one."""
-    if group.scope in UNFAILED:
-        return "", None
     if group.lost is not None:
         reasons = dict.fromkeys(lost.event.reason or "" for lost in group.lost.losses[:20])
         said = dict.fromkeys(job.reason or "" for job in group.lost.jobs[:20])
