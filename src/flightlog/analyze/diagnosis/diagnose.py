@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from flightlog.analyze.diagnosis.base import Case, RunFacts
 from flightlog.analyze.diagnosis.explain import cause_of, explain, sql_command
@@ -223,45 +225,41 @@ def fold(causes: Sequence[Cause]) -> list[Cause]:
         taken = [other for other in left if other is not above and _explains(above, other)]
         if taken:
             count = sum(max(other.count, 1) + other.explains.count for other in taken)
-            explains = msgspec.structs.replace(
-                above.explains, at_that_moment=above.explains.at_that_moment + count
-            )
+            explains = replace(above.explains, at_that_moment=above.explains.at_that_moment + count)
             left = [one for one in left if one not in taken]
-            left[left.index(above)] = msgspec.structs.replace(above, explains=explains)
+            left[left.index(above)] = replace(above, explains=explains)
     return left
 
 
 def _one_disk(causes: list[Cause]) -> list[Cause]:
-    first: dict[tuple[str, ...], Cause] = {}
+    places: dict[tuple[str, ...], int] = {}
     left: list[Cause] = []
     for cause in sorted(causes, key=lambda cause: (cause.first or "", -cause.count)):
-        key = tuple(cause.hosts)
-        if cause.failure_class != "disk_full" or cause.confidence < 0.5:
-            left.append(cause)
-        elif key not in first:
-            first[key] = cause
-            left.append(cause)
+        disk = cause.failure_class == "disk_full" and cause.confidence >= 0.5
+        at = places.setdefault(tuple(cause.hosts), len(left)) if disk else len(left)
+        if at < len(left):
+            left[at] = _merged(left[at], cause)
         else:
-            one = first[key]
-            merged = msgspec.structs.replace(
-                one,
-                count=one.count + cause.count,
-                last=max(one.last or "", cause.last or "") or None,
-                recovered=one.recovered + cause.recovered,
-                failed=one.failed + cause.failed,
-                tasks=_sum(one.tasks, cause.tasks),
-                workers=_sum(one.workers, cause.workers),
-                evidence=[
-                    *one.evidence,
-                    *(e for e in cause.evidence if e.text not in {x.text for x in one.evidence}),
-                ][:8],
-            )
-            first[key] = left[left.index(one)] = merged
+            left.append(cause)
     return left
 
 
+def _merged(one: Cause, other: Cause) -> Cause:
+    known = {evidence.text for evidence in one.evidence}
+    return replace(
+        one,
+        count=one.count + other.count,
+        last=max(one.last or "", other.last or "") or None,
+        recovered=one.recovered + other.recovered,
+        failed=one.failed + other.failed,
+        tasks=_sum(one.tasks, other.tasks),
+        workers=_sum(one.workers, other.workers),
+        evidence=[*one.evidence, *(new for new in other.evidence if new.text not in known)][:8],
+    )
+
+
 def _sum(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
-    both = {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}
+    both = Counter(one) + Counter(other)
     return dict(sorted(both.items(), key=lambda pair: (-pair[1], pair[0])))
 
 
@@ -280,20 +278,14 @@ def lay_cancelled(causes: Sequence[Cause], reasons: Sequence[tuple[str, int]]) -
     """The causes, each with the tasks that were given up when the session or the run ended of it."""
     left = list(causes)
     for reason, number in reasons:
-        error = (
-            reason.removeprefix("the session ended with ")
-            if reason.startswith("the session ended with ")
-            else None
-        )
-        status = reason.startswith("the run ended as ")
+        error = reason.removeprefix("the session ended with ")
+        by_error = error != reason
+        by_run = by_error or reason.startswith("the run ended as ")
         for at, cause in enumerate(left):
             kind = (cause.example.error_type or "") if cause.example is not None else ""
-            own = cause.scope == "run" and (status or error is not None)
-            if own or (error is not None and kind.rpartition(".")[2] == error):
-                explains = msgspec.structs.replace(
-                    cause.explains, cancelled=cause.explains.cancelled + number
-                )
-                left[at] = msgspec.structs.replace(cause, explains=explains)
+            if (by_run and cause.scope == "run") or (by_error and kind.rpartition(".")[2] == error):
+                explains = replace(cause.explains, cancelled=cause.explains.cancelled + number)
+                left[at] = replace(cause, explains=explains)
                 break
     return left
 

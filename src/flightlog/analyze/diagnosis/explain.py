@@ -177,7 +177,7 @@ def _placed(found: GroupCase, text: str, source: Source, failure_class: str = ""
     origin = found.origins[source]
     if source is Source.resources:
         origin = found.origins.get(failure_class, origin)
-    return Evidence(text=text, source=source.value, file=origin.file, event=origin.event, time=origin.time)
+    return Evidence(text=text, source=source.value, **origin._asdict())
 
 
 def _beside(found: GroupCase) -> Iterable[Evidence]:
@@ -335,13 +335,9 @@ def _how_it_ended(found: GroupCase, failure_class: str) -> list[str]:
         return [f"The program ended itself{f', at {place}' if place else ''}: see what it had checked there."]
     if failure_class == "unknown" and group.scope == "command" and group.output_tail:
         return ["Read what the command printed before it ended: it says more than its exit code."]
-    if (
-        failure_class == "unknown"
-        and group.scope == "command"
-        and facts.exit_code
-        and facts.exit_code < _NOT_FOUND
-    ):
-        return [f"{running} said no more than its exit code, {facts.exit_code}: look that up in its manual."]
+    code = facts.exit_code or _NOT_FOUND
+    if failure_class == "unknown" and group.scope == "command" and code < _NOT_FOUND:
+        return [f"{running} said no more than its exit code, {code}: look that up in its manual."]
     absent = group.error_type == "CommandNotFound" or "could not be started" in (group.message or "")
     if group.scope == "command" and facts.exit_code == _NOT_FOUND and absent:
         return [f"See that {running} is installed where it is to run (`command -v`), or give its whole path."]
@@ -352,37 +348,30 @@ def _remedies(found: GroupCase, failure_class: str) -> list[str]:
     """Suggestions that name the user's own values, the most useful first; none where the record has none to
     name.
     """
-    said: list[str] = []
     if failure_class == "out_of_memory":
-        said += _more_memory(found)
-    elif failure_class == "timeout" and found.facts.timed_out:
-        said += _more_time(found, "timeout", found.facts.timeout_s)
-    elif failure_class == "time_limit":
-        said += _more_time(found, "walltime", found.facts.walltime_s)
-    elif failure_class in _TRANSIENT:
-        said += _retries(found)
-    elif failure_class == "unknown" and found.group.scope == "run" and not found.group.message:
+        return _more_memory(found)
+    if failure_class == "timeout" and found.facts.timed_out:
+        return _more_time(found, "timeout", found.facts.timeout_s)
+    if failure_class == "time_limit":
+        return _more_time(found, "walltime", found.facts.walltime_s)
+    if failure_class in _TRANSIENT:
+        return _retries(found)
+    if failure_class == "unknown" and found.group.scope == "run" and not found.group.message:
         where = f" on {found.group.host}" if found.group.host else ""
-        said.append(
+        return [
             f"Ask what ended the process{where} then: the kernel (`dmesg -T`), the batch system (`sacct -j "
             "JOB`), a reboot (`last -x reboot`), or whoever may kill it. What was under way, `flightlog "
             "report` shows."
-        )
-    return said
+        ]
+    return []
 
 
 def _more_memory(found: GroupCase) -> list[str]:
     facts, group, asked = found.facts, found.group, found.facts.requested_memory_bytes
-    own = _largest(
-        [
-            group.last_peak_bytes,
-            group.peak_rss_bytes,
-            facts.last_rss_bytes if facts.memory_scope in {"task", "worker"} else None,
-        ]
-    )
-    limit = _largest(
-        [asked if found.record.enforced else None, found.job.memory_bytes if found.job else None]
-    )
+    last = facts.last_rss_bytes if facts.memory_scope in {"task", "worker"} else None
+    own = _largest(group.last_peak_bytes, group.peak_rss_bytes, last)
+    given = found.job.memory_bytes if found.job else None
+    limit = _largest(asked if found.record.enforced else None, given)
     in_cgroup = found.cgroup_bytes if facts.kernel_oom and limit is None else None
     parts = [_who_asks(found, limit)]
     if in_cgroup is not None:
@@ -395,13 +384,8 @@ def _more_memory(found: GroupCase) -> list[str]:
         many = "the largest success" if len(peaks) == 1 else f"the {_word(len(peaks))} largest successes"
         parts.append(f"{many} needed {format_bytes(peaks[0])}{'' if len(peaks) == 1 else ' at most'}")
     far = own is not None and own < 0.5 * (limit or 0) and facts.job_state != "OUT_OF_MEMORY"
-    met = [in_cgroup, None if far else limit, own]
-    needed = _largest(
-        [
-            *(None if one is None else int(one * MORE_THAN_KILLED) for one in met),
-            int(peaks[0] * NEEDED) if peaks else None,
-        ]
-    )
+    met = _largest(in_cgroup, None if far else limit, own)
+    needed = _largest(met and int(met * MORE_THAN_KILLED), int(peaks[0] * NEEDED) if peaks else None)
     said: list[str] = []
     if in_cgroup is not None and needed is not None:
         said.append(
@@ -522,7 +506,7 @@ def time_text(seconds: float) -> str:
     return f"{math.ceil(seconds)}s" if seconds < 300 else f"{math.ceil(seconds / 60)}m"
 
 
-def _largest(values: Sequence[int | None]) -> int | None:
+def _largest(*values: int | None) -> int | None:
     return max((value for value in values if value is not None), default=None)
 
 

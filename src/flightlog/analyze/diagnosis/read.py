@@ -202,7 +202,7 @@ FROM marked GROUP BY file, name ORDER BY min(moment), name LIMIT $few
 """
 
 
-class Success(Struct, frozen=True, kw_only=True):
+class Success(Struct, frozen=True):
     """Of one task name."""
 
     completed: int = 0
@@ -214,10 +214,7 @@ class Success(Struct, frozen=True, kw_only=True):
 def read_successes(tables: RunTables, tasks: Collection[str]) -> dict[str, Success]:
     """By task name, from `ended`; a task that never completed has none."""
     rows = tables.execute(_SUCCESSES, {"tasks": list(tasks)}).fetchall()
-    return {
-        task: Success(completed=number, peaks_bytes=tuple(peaks or ()), longest_s=longest)
-        for task, number, peaks, longest in rows
-    }
+    return {task: Success(number, tuple(peaks or ()), longest) for task, number, peaks, longest in rows}
 
 
 _SUCCESSES = """

@@ -472,14 +472,15 @@ def read_text(text: str, exception_type: str | None = None) -> ParsedText:
     lines = read_lines(text)
     exceptions = _ExceptionReader(lines)
     found, taken = exceptions.found, exceptions.taken
-    if exception_type and (name := exception_type.strip()) and not _shown(found, name):
-        message = "" if found else _plain(lines)
+    whole = "\n".join(line.text for line in lines)
+    name = (exception_type or "").strip()
+    if name and not any(one.name == re.split(r"[.:]+", name)[-1] for one in found):
+        message = "" if found else whole.strip()[:LONGEST_MESSAGE]
         found.append(Raised(type=name[:200], message=message))
         if message:
             taken = set(range(len(lines)))
     root = root_of(found)
     log = [line for at, line in enumerate(lines) if at not in taken and line.text.strip()]
-    whole = "\n".join(line.text for line in lines)
     codes = exit_codes(whole)
     return ParsedText(
         text=whole.strip("\n"),
@@ -490,15 +491,6 @@ def read_text(text: str, exception_type: str | None = None) -> ParsedText:
         signals=signals(whole, codes),
         http=statuses(whole),
     )
-
-
-def _shown(found: Sequence[Raised], name: str) -> bool:
-    last = re.split(r"[.:]+", name)[-1]
-    return any(one.name == last for one in found)
-
-
-def _plain(lines: Sequence[Line]) -> str:
-    return "\n".join(line.text for line in lines).strip()[:4_000]
 
 
 def _passages(found: Sequence[Raised], root: Raised | None, log: Sequence[Line]) -> list[TextPassage]:
