@@ -91,13 +91,8 @@ def _lay_to_incidents(tables: RunTables, workers: WorkerHosts) -> None:
         for task_id, job in workers.task_jobs.items()
         if job.state in ENDED_BY_SCHEDULER and job.state != "CANCELLED"
     ]
-    tables.execute("CREATE OR REPLACE TEMP TABLE losses (worker VARCHAR, gone_at DOUBLE, incident VARCHAR)")
-    tables.execute("CREATE OR REPLACE TEMP TABLE job_tasks (task_id VARCHAR, incident VARCHAR)")
-    for table, columns, found in (("losses", 3, rows), ("job_tasks", 2, tasks)):
-        if found:
-            cells = [list(column) for column in zip(*found, strict=True)]
-            places = ", ".join(f"unnest(${n + 1})" for n in range(columns))
-            tables.execute(f"INSERT INTO {table} SELECT {places}", cells)
+    tables.keep("losses", {"worker": "VARCHAR", "gone_at": "DOUBLE", "incident": "VARCHAR"}, rows)
+    tables.keep("job_tasks", {"task_id": "VARCHAR", "incident": "VARCHAR"}, tasks)
     tables.execute(_LAY, {"types": sorted(LOST_TYPES)})
     tables.execute(_LAY_TASKS, {"types": sorted(LOST_TYPES)})
 

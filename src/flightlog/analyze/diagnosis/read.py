@@ -114,18 +114,12 @@ def _incidents(
     crowds = _crowds(lost, home)
     for one in sorted(lost, key=lambda one: (one.at or 0.0, one.event.worker)):
         event, job = one.event, jobs.get(one.event.worker)
-        ended = job is not None and job.state in ENDED_BY_SCHEDULER
-        host = crowds.get((event.host, event.pid or event.worker)) if not ended else None
-        key = (
-            f"job {job.state}"
-            if job is not None and ended
-            else f"host {host}"
-            if host
-            else f"lost {_plain(event.reason)}"
-        )
+        job = job if job is not None and job.state in ENDED_BY_SCHEDULER else None
+        host = crowds.get((event.host, event.pid or event.worker)) if job is None else None
+        key = f"job {job.state}" if job else f"host {host}" if host else f"lost {_plain(event.reason)}"
         incident = found.setdefault(key, Incident(key=key, host=host))
         incident.losses.append(one)
-        if job is not None and ended and job not in incident.jobs:
+        if job is not None and job not in incident.jobs:
             incident.jobs.append(job)
     for job in accounted.values():
         if job.state in ENDED_BY_SCHEDULER and job.state != "CANCELLED":
@@ -280,8 +274,8 @@ def read_context(
     ]
     if not places:
         return found
-    tables.execute(_PLACES, [list(column) for column in zip(*places, strict=True)])
-    tables.execute(_HOSTS, [list(hosts), list(hosts.values())])
+    tables.keep("places", _PLACES, places)
+    tables.keep("lives_on", {"worker": "VARCHAR", "host": "VARCHAR"}, list(hosts.items()))
     samples: dict[int, list[_Sample]] = {}
     for number, *values in tables.execute(
         _SAMPLES, {"before": BEFORE_S, "after": AFTER_S, "kept": _KEPT}
@@ -295,15 +289,13 @@ def read_context(
     return found
 
 
+_NEAREST_FIRST = (("task", True), ("worker", True), ("worker", False), ("cgroup", False), ("node", False))
+"""Whose memory tells most of a failure: scope of the sample, and whether it is of that very worker."""
+
+
 def _read_curve(around: FailureContext, samples: list[_Sample], at: float) -> None:
     before = [one for one in samples if one.at <= at + 0.5]
-    for scope, exact in (
-        ("task", True),
-        ("worker", True),
-        ("worker", False),
-        ("cgroup", False),
-        ("node", False),
-    ):
+    for scope, exact in _NEAREST_FIRST:
         curve = [one for one in before if one.scope == scope and one.exact == exact and one.used is not None]
         if curve:
             first, last = curve[0], curve[-1]
@@ -333,15 +325,11 @@ def _slope(curve: Sequence[_Sample]) -> float | None:
     return linear_regression([one.at for one in curve], [one.used or 0 for one in curve]).slope
 
 
-_PLACES = """
-CREATE OR REPLACE TEMP TABLE places AS SELECT unnest($1::INTEGER[]) AS number,
-    unnest($2::DOUBLE[]) AS gone_at,
-    unnest($3::VARCHAR[]) AS host, unnest($4::VARCHAR[]) AS worker, unnest($5::VARCHAR[]) AS task_id
-"""
-
-_HOSTS = """
-CREATE OR REPLACE TEMP TABLE lives_on AS SELECT unnest($1::VARCHAR[]) AS worker, unnest($2::VARCHAR[]) AS host
-"""
+_PLACES = {
+    "number": "INTEGER",
+    "gone_at": "DOUBLE",
+    **dict.fromkeys(("host", "worker", "task_id"), "VARCHAR"),
+}
 
 _SAMPLES = """
 SELECT number, epoch("timestamp") AS sampled, scope,

@@ -604,12 +604,7 @@ def root_of(found: Sequence[Raised]) -> Raised | None:
         unfinished = one is not roots[-1] and one.message.rstrip().endswith(":")
         return one.name in WRAPPERS | CONSEQUENCES or elsewhere or unfinished
 
-    def rank(one: Raised) -> int:
-        return (
-            reports(one) * 4 + one.quiet * 2 + (one.mentioned and any(not other.mentioned for other in roots))
-        )
-
-    return min(roots, key=rank, default=None)
+    return min(roots, key=lambda one: (reports(one), one.quiet, one.mentioned), default=None)
 
 
 def share_of(one: Raised, root: Raised | None) -> float:
