@@ -185,8 +185,7 @@ def test_an_error_event_is_explained_with_the_rank_that_rose_first(tmp_path):
     ]
     assert report.advice[:2] == [
         "Rank 2 ran out of memory 20.0s in, in `epoch > train > backward`, asking for 22.5 GiB. One "
-        "allocation of 22.5 GiB was 71% of the device. A smaller batch, or the same work in pieces, needs "
-        "less at once.",
+        "allocation of 22.5 GiB was 71% of the device. Try a smaller batch, or the same work in pieces.",
         "Rank 2 was the first to rise before that, by 55.0 GiB, 11.0s before.",
     ]
 

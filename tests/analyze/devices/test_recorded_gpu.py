@@ -72,12 +72,15 @@ def test_the_report_of_the_devices_explains_why_memory_ran_out(run: Run) -> None
     assert "128.2 GiB were in use" in text
 
 
-def test_the_report_says_first_that_memory_ran_out_and_where_to_look(run: Run) -> None:
-    [finding] = [one for one in report_on(run).findings if one.kind == "device_memory"]
-    assert finding.sentence == (
-        f"Ran out of device memory once, in `provoke`: `flightlog devices {run.info.run_id}` explains it."
+def test_the_report_says_first_that_memory_ran_out_why_and_what_to_try(run: Run) -> None:
+    report = report_on(run)
+    [finding] = [one for one in report.findings if one.kind == "device_memory"]
+    assert finding.evidence == {"bundles": ["oom/1-20261115T160515Z"], "phases": ["provoke"], "cause": "full"}
+    assert report.verdict.sentence == (
+        "Ran out of device memory once, in `provoke`. 128.2 GiB were in use and 11.7 GiB more were needed, "
+        "on a device of 139.8 GiB."
     )
-    assert finding.evidence == {"bundles": ["oom/1-20261115T160515Z"], "phases": ["provoke"]}
+    assert report.verdict.advice == "a smaller batch, activation checkpointing or more devices."
 
 
 def test_the_report_shows_the_gpu_as_its_driver_saw_it(run: Run) -> None:

@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from flightlog.analyze.devices.oom import Bundle, align, read_bundles, running_out, stragglers
 from flightlog.analyze.devices.results import (
+    CauseKind,
     DeviceReport,
     Fragmentation,
     GapBasis,
@@ -305,7 +306,7 @@ def advice(report: DeviceReport) -> list[str]:
         said = [(session.rank, text) for session in sessions if (text := says(session)) is not None]
         return [f"Rank {rank}: {text}" if many else text[0].upper() + text[1:] for rank, text in said[:SHOWN]]
 
-    lines += each(leaking, _leaks) + each(report.sessions, _tight) + each(report.sessions, _hidden)
+    lines += each(leaking, leak_text) + each(report.sessions, _tight) + each(report.sessions, _hidden)
     lines += _stragglers(report)[:SHOWN]
     if highest is not None:
         unknown = highest.peak_allocated is None and highest.peak_device_used is None
@@ -361,7 +362,8 @@ def _ran_out(out: OutOfMemory, many: bool) -> list[str]:
     where = " > ".join(out.span_path)
     place = f", in `{where}`" if where else f", {_in_words(out.phase)}" if out.phase else ""
     cause = out.causes[0]
-    lines = [f"{rank} out of memory{when}{place}{asked}. {cause.text} {_REMEDIES[cause.kind]}".rstrip()]
+    remedy = f" Try {REMEDIES[cause.kind]}." if REMEDIES[cause.kind] else ""
+    lines = [f"{rank} out of memory{when}{place}{asked}. {cause.text}{remedy}"]
     if many and out.rises:
         first = out.rises[0]
         lines.append(
@@ -371,18 +373,19 @@ def _ran_out(out: OutOfMemory, many: bool) -> list[str]:
     return lines
 
 
-_REMEDIES = {
-    "impossible": "Split it: a smaller batch, or work in pieces.",
-    "leak": "Look for what keeps tensors alive from one repetition to the next.",
-    "fragmentation": "Try PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or sizes that change less.",
-    "other_process": "See who else uses the device (nvidia-smi), or use another one.",
-    "large_allocation": "A smaller batch, or the same work in pieces, needs less at once.",
-    "full": "A smaller batch, activation checkpointing or more devices would make room.",
+REMEDIES: dict[CauseKind, str] = {
+    "impossible": "a smaller batch, or the same work in pieces",
+    "leak": "finding what keeps tensors alive from one repetition to the next",
+    "fragmentation": "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or sizes that change less",
+    "other_process": "another device, or ending what else uses this one (nvidia-smi names it)",
+    "large_allocation": "a smaller batch, or the same work in pieces",
+    "full": "a smaller batch, activation checkpointing or more devices",
     "unknown": "",
 }
+"""What to try, by the cause."""
 
 
-def _leaks(session: SessionUse) -> str | None:
+def leak_text(session: SessionUse) -> str | None:
     """One sentence per session: a leak shows in every phase that comes after it."""
     if not session.leaks:
         return None

@@ -12,7 +12,7 @@ from flightlog.core.time import seconds
 from flightlog.core.units import format_percent
 
 if TYPE_CHECKING:
-    from flightlog.analyze.devices.oom import Bundle
+    from flightlog.analyze.devices.results import DeviceReport
     from flightlog.analyze.report.critical_path import CriticalPath
     from flightlog.analyze.report.summary import Summary
     from flightlog.analyze.report.tasks import InFlight
@@ -57,7 +57,8 @@ class FindingFacts(NamedTuple):
     tables: RunTables
     window: tuple[int | None, int | None]
     """The run's start, and its end or last sign of life, in nanoseconds."""
-    out_of_memory: Sequence[Bundle] = ()
+    devices: DeviceReport | None = None
+    """None where no device memory was recorded."""
 
     @property
     def total_s(self) -> float:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
+from flightlog.analyze.devices.report import REMEDIES, leak_text
 from flightlog.analyze.findings.base import Finding, FindingFacts, cost_text
 from flightlog.core.text import plural
 from flightlog.core.time import seconds
@@ -66,21 +67,49 @@ _TIMES = {1: "once", 2: "twice"}
 
 
 def device_memory(facts: FindingFacts) -> Iterable[Finding]:
-    """That a device ran out of memory, how often, and in what; what it cost is not known."""
-    bundles = facts.out_of_memory
-    if not bundles:
+    """That a device ran out of memory, how often, in what, and why; what it cost is not known."""
+    outs = facts.devices.out_of_memory if facts.devices is not None else []
+    if not outs:
         return
-    phases = [name for name, _ in Counter(one.phase for one in bundles if one.phase).most_common()]
+    phases = [name for name, _ in Counter(one.phase for one in outs if one.phase).most_common()]
     within = f", in {', '.join(f'`{name}`' for name in phases[:3])}" if phases else ""
-    times = _TIMES.get(len(bundles), f"{len(bundles)} times or more")
+    times = _TIMES.get(len(outs), f"{len(outs)} times or more")
+    cause = outs[0].causes[0]
+    because = cause.text.removesuffix(".")
+    remedy = f"; try {REMEDIES[cause.kind]}." if REMEDIES[cause.kind] else "."
     yield facts.finding(
         "device_memory",
         None,
-        f"Ran out of device memory {times}{within}: `flightlog devices {facts.summary.run.run_id}` "
-        "explains it.",
-        {"bundles": [one.folder for one in bundles], "phases": phases},
+        f"Ran out of device memory {times}{within}. {because}{remedy}",
+        {"bundles": [one.bundle for one in outs if one.bundle], "phases": phases, "cause": cause.kind},
         where=phases[:3],
     )
 
 
-SYMPTOMS = (device_memory, memory_pressure)
+LEAKED = 0.02
+"""The part of a device's memory that must have leaked to be worth a sentence."""
+
+
+def device_leak(facts: FindingFacts) -> Iterable[Finding]:
+    """Device memory that grows with each repetition of a phase and has not run out yet."""
+    if facts.devices is None or facts.devices.out_of_memory:
+        return
+    leaking = [
+        (max(leak.growth_bytes for leak in one.leaks) / one.capacity_bytes, one)
+        for one in facts.devices.sessions
+        if one.leaks and one.capacity_bytes
+    ]
+    share, session = max(leaking, key=lambda pair: pair[0], default=(0.0, None))
+    text = leak_text(session) if session is not None else None
+    if session is None or text is None or share < LEAKED:
+        return
+    yield facts.finding(
+        "device_leak",
+        None,
+        f"Device {text.removesuffix('.')}; try {REMEDIES['leak']}.",
+        {"grew_share": share, "rank": session.rank},
+        where=[leak.phase for leak in session.leaks[:3]],
+    )
+
+
+SYMPTOMS = (device_memory, device_leak, memory_pressure)

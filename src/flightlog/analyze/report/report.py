@@ -5,7 +5,7 @@ A report is worked out from one reading of the run, which charts share.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -33,18 +33,23 @@ from flightlog.analyze.report.time_shares import Measured, Shares, measure, shar
 from flightlog.analyze.report.verdict import ReportVerdict, verdict_of
 from flightlog.analyze.report.workers import JobSummary, job_summary
 from flightlog.analyze.tallies import grouped, tallied
+from flightlog.core.errors import UsageError
 from flightlog.core.stats import Distribution
 from flightlog.events import CostRates
+from flightlog.events.devices import DeviceMemory
 from flightlog.store import layout
 from flightlog.store.layout import Adopted
 from flightlog.store.tables.run_tables import read_again
 
 if TYPE_CHECKING:
-    from flightlog.analyze.devices.oom import Bundle
+    from flightlog.analyze.devices.results import DeviceReport
     from flightlog.store.run import Run
     from flightlog.store.tables.run_tables import RunTables
 
 
+DEVICE_EVENTS = 200_000
+"""Of more events of device memory a report does not look for leaks, unless it ran out: `flightlog devices`
+does."""
 SLOWEST = 3
 """How many of the slowest tasks of each name are listed."""
 
@@ -132,7 +137,7 @@ def _report(
     summary, spent = _cost(run, summary, measured, tables, rates)
     critical = critical_path(tables, window) or critical_spans(tables, window)
     late = behind(tables, time)
-    facts = FindingFacts(summary, time, critical, going_on, late, tables, window, _out_of_memory(run))
+    facts = FindingFacts(summary, time, critical, going_on, late, tables, window, _devices(run, tables))
     past = slower_than_before(summary, history.runs) if isinstance(history, EarlierRuns) else None
     findings = find(facts)
     return Report(
@@ -180,13 +185,21 @@ def _cost(
     return summary, None if prices is None else split_cost(measured.lives, prices, rates.currency)
 
 
-def _out_of_memory(run: Run) -> Sequence[Bundle]:
-    """The bundles of the run; a run without any costs one check of a folder."""
-    if not (run.path / layout.OOM).is_dir():
-        return ()
-    from flightlog.analyze.devices.oom import read_bundles
+def _devices(run: Run, tables: RunTables) -> DeviceReport | None:
+    """What happened to device memory, where a device ran out of it or there is not too much to read."""
+    ran_out = (run.path / layout.OOM).is_dir()
+    if not ran_out and DeviceMemory.stream not in tables.streams:
+        return None
+    if not ran_out:
+        [(events,)] = tables.execute(f"SELECT count(*) FROM {DeviceMemory.stream}").fetchall()  # noqa: S608
+        if events > DEVICE_EVENTS:
+            return None
+    from flightlog.analyze.devices.report import devices_of_run
 
-    return read_bundles(run.path)[0]
+    try:
+        return devices_of_run(run)
+    except (UsageError, OSError):  # there is nothing in them
+        return None
 
 
 def report_bytes(report: Summary) -> bytes:

@@ -23,9 +23,9 @@ LEAST = 0.1
 """What could save less than this part of the wall time limits nothing."""
 FIRST = ("not_finite", "device_memory", "memory_pressure", "stuck_tasks")
 """What comes before all that is only slow: results that are worthless, or work that does not go on."""
-WHOLE = ("not_finite", "memory_growth", "device_memory")
+WHOLE = ("not_finite", "memory_growth", "device_leak", "device_memory")
 """What is no matter of time: their sentences are the verdict."""
-LEAK = 0.3
+LEAKS, LEAK = ("memory_growth", "device_leak"), 0.3
 """Memory that grows with each task counts as much as a loss of this part of the time: sooner or later it ends
 the run."""
 LOADED = 0.25
@@ -41,6 +41,7 @@ LIMITS = {
     "cold_starts": "worker start-up",
     "cpu_wait": "too few cores",
     "dependency_chain": "a chain of tasks that depend on each other",
+    "device_leak": "memory of a device that grows",
     "device_memory": "memory of a device",
     "failed_work": "failed work",
     "handover": "dispatch latency",
@@ -142,7 +143,7 @@ def _most(findings: Sequence[Finding]) -> Finding | None:
         for one in findings:
             if one.kind == kind and _is_grave(one):
                 return one
-    weighed = [(LEAK if one.kind == "memory_growth" else one.limits or 0.0, one) for one in findings]
+    weighed = [(LEAK if one.kind in LEAKS else one.limits or 0.0, one) for one in findings]
     weight, most = max(weighed, key=lambda pair: pair[0], default=(0.0, None))
     return most if weight >= LEAST else None
 
