@@ -11,14 +11,13 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flightlog.analyze.charts.layout import TEXT_CHARACTERS, TimeWindow
-from flightlog.analyze.charts.results import Chart, ChartSeries, Curve, Curves
+from flightlog.analyze.charts.results import Chart, ChartSeries, Curve, Curves, Unit
 from flightlog.analyze.report.metrics import LARGEST
 from flightlog.core.text import cut
 from flightlog.core.time import SECOND
 from flightlog.core.units import format_duration
 
 if TYPE_CHECKING:
-    from flightlog.analyze.charts.results import Unit
     from flightlog.store.tables.run_tables import RunTables
 
 SERIES = 16
@@ -35,7 +34,6 @@ class ChartLine(NamedTuple):
     """What is drawn of a table of samples by stretch: columns of it, or expressions over them."""
 
     table: str
-    label: str
     value: str
     where: str
     kind: str
@@ -68,7 +66,7 @@ def chart(
     tables.execute(
         f"""
         CREATE OR REPLACE TEMP TABLE ranked AS
-        SELECT {line.label} AS label, {line.rank} AS rank, {line.limit} AS "limit" FROM {line.table}
+        SELECT label, {line.rank} AS rank, {line.limit} AS "limit" FROM {line.table}
         WHERE {line.where} AND {line.value} IS NOT NULL GROUP BY label
         """  # noqa: S608 - statements of ours
     )
@@ -166,41 +164,31 @@ _WORKER, _NODE, _GPU = (f"scope = '{scope}' AND stretch IS NOT NULL" for scope i
 _NODE_OR_LIMITED = (
     "scope IN ('node', 'cgroup') AND (scope = 'node' OR total IS NOT NULL) AND stretch IS NOT NULL"
 )
-_WORKER_CPU = ChartLine("sampled", "label", "cores", _WORKER, "mean", "avg(cores)")
-_WORKER_MEMORY = ChartLine("sampled", "label", "rss", _WORKER, "largest", "max(rss)")
-_HOST_CPU = ChartLine("sampled", "label", '"percent"', _NODE, "mean", 'avg("percent")', "100")
-_HOST_MEMORY = ChartLine("sampled", "label", "used", _NODE_OR_LIMITED, "largest", "max(used)", "max(total)")
-_GPU_MEMORY = ChartLine("sampled", "label", "gpu_used", _GPU, "largest", "max(gpu_used)", "max(gpu_total)")
-_GPU_USE = ChartLine("sampled", "label", "gpu_percent", _GPU, "mean", "avg(gpu_percent)", "100")
+_USE: dict[str, tuple[Unit, ChartLine]] = {
+    "worker_cpu": ("cores", ChartLine("sampled", "cores", _WORKER, "mean", "avg(cores)")),
+    "worker_memory": ("bytes", ChartLine("sampled", "rss", _WORKER, "largest", "max(rss)")),
+    "host_cpu": ("percent", ChartLine("sampled", '"percent"', _NODE, "mean", 'avg("percent")', "100")),
+    "host_memory": (
+        "bytes",
+        ChartLine("sampled", "used", _NODE_OR_LIMITED, "largest", "max(used)", "max(total)"),
+    ),
+    "device_memory": (
+        "bytes",
+        ChartLine("sampled", "gpu_used", _GPU, "largest", "max(gpu_used)", "max(gpu_total)"),
+    ),
+    "device_use": ("percent", ChartLine("sampled", "gpu_percent", _GPU, "mean", "avg(gpu_percent)", "100")),
+}
 
 
-class Use(NamedTuple):
-    """The charts; None where nothing was sampled of it."""
-
-    worker_cpu: Chart | None
-    worker_memory: Chart | None
-    host_cpu: Chart | None
-    host_memory: Chart | None
-    gpu_memory: Chart | None
-    gpu_use: Chart | None
-
-
-def resource_use(tables: RunTables, frame: TimeWindow) -> Use:
-    """What the samples say; the stream is read once. Names that are not in `places` are of the run's own
-    processes.
+def resource_use(tables: RunTables, frame: TimeWindow) -> dict[str, Chart | None]:
+    """What the samples say, by fields of `RunCharts`; the stream is read once. Names that are not in `places`
+    are of the run's own processes.
     """
     width = frame.stretches(STRETCHES).width
     tables.execute(_SAMPLED.format(at=inside(frame, "at_ns(timestamp)"), width=width))
     astray = tables.scalar("SELECT coalesce(sum(samples), 0)::BIGINT FROM sampled WHERE stretch IS NULL")
     beside = [f"{astray:,} samples were taken outside of the run's time, by their clocks."] if astray else []
-    return Use(
-        worker_cpu=chart(tables, frame, "cores", _WORKER_CPU, beside),
-        worker_memory=chart(tables, frame, "bytes", _WORKER_MEMORY, beside),
-        host_cpu=chart(tables, frame, "percent", _HOST_CPU, beside),
-        host_memory=chart(tables, frame, "bytes", _HOST_MEMORY, beside),
-        gpu_memory=chart(tables, frame, "bytes", _GPU_MEMORY, beside),
-        gpu_use=chart(tables, frame, "percent", _GPU_USE, beside),
-    )
+    return {name: chart(tables, frame, unit, line, beside) for name, (unit, line) in _USE.items()}
 
 
 _TRACKED = """
@@ -221,7 +209,7 @@ FROM (
 )
 WHERE moment IS NOT NULL GROUP BY ALL
 """
-_DEVICE_MEMORY = ChartLine("tracked", "label", "bytes", "true", "largest", "max(bytes)", "max(total)")
+_DEVICE_MEMORY = ChartLine("tracked", "bytes", "true", "largest", "max(bytes)", "max(total)")
 
 
 def device_memory(tables: RunTables, frame: TimeWindow) -> Chart | None:
@@ -374,19 +362,14 @@ def _curve(name: str, points: list[_LinePoint], *, stepped: bool, values: int, u
     return Curve(
         name=cut(name, TEXT_CHARACTERS),
         by="step" if stepped else "time",
-        at=[_short(point.at) or 0.0 for point in points],
-        value=[_short(point.mean) for point in points],
-        least=[_short(point.least) for point in points] if several else [],
-        most=[_short(point.most) for point in points] if several else [],
+        at=[_number(point.at) or 0.0 for point in points],
+        value=[_number(point.mean) for point in points],
+        least=[_number(point.least) for point in points] if several else [],
+        most=[_number(point.most) for point in points] if several else [],
         lost_at=[point.lost for point in points if point.lost is not None],
         values=values,
         lost=unknown,
     )
-
-
-def _short(value: float | None) -> float | None:
-    """With as many digits as mean something: in which order values are added up shows in the last ones."""
-    return None if value is None or not math.isfinite(value) else float(f"{value:.12g}")
 
 
 def _notes(drawn: int, names: int, alone: int, unknown: int, astray: int) -> list[str]:

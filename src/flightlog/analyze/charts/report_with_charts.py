@@ -271,15 +271,11 @@ def charts_of(
     tables, frame, pieces = context.tables, found.frame, found.pieces
     of_tasks = pieces is not None and pieces.what == "attempts"
     use = resource_use(tables, frame)
+    use["device_memory"] = device_memory(tables, frame) or use["device_memory"]
     return RunCharts(
+        **use,
         timeline=_timeline(context, found, one_by_one, lanes),
         concurrency=load(tables, frame) if of_tasks else None,
-        worker_cpu=use.worker_cpu,
-        worker_memory=use.worker_memory,
-        host_cpu=use.host_cpu,
-        host_memory=use.host_memory,
-        device_memory=device_memory(tables, frame) or use.gpu_memory,
-        device_use=use.gpu_use,
         durations=durations(tables),
         waits=None if pieces is None else waits(tables, pieces.names, points=points),
         cache=lookups(tables, frame),
