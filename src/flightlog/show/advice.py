@@ -38,6 +38,8 @@ def advice_sections(advised: Advised, *, apply_hint: bool = True) -> list[Sectio
     ranked = sorted(changing, key=lambda one: place.get(one.task, len(place)))
     left = len(changing) - SHOWN
     applies = apply_hint and advised.changes.keys() - advised.conditions.keys()
+    enough = format_percent(advised.confidence)
+    apply = f"Sized for {enough} of future attempts; `flightlog advise --apply` writes it into an overlay."
     problems = f"{plural(len(advised.problems), 'part')} of the history could not be used"
     return [
         _head(advised, changing, len(others)),
@@ -47,7 +49,7 @@ def advice_sections(advised: Advised, *, apply_hint: bool = True) -> list[Sectio
         _remarks("Also", [f"{one.sentence}{f' Gain: {one.gain}.' if one.gain else ''}" for one in others]),
         _remarks("No advice yet", [unadvised(one) for one in unknown], SHOWN),
         _remarks(problems, advised.problems, PROBLEMS, " (--format json)"),
-        Section("", _apply(advised) if applies else ""),
+        Section("", apply if applies else ""),
     ]
 
 
@@ -96,8 +98,3 @@ def _remarks(title: str, texts: Sequence[str], shown: int | None = None, where: 
     left = len(texts) - (len(texts) if shown is None else shown)
     more = f"and {left:,} more{where}" if left > 0 else ""
     return Section(title, blocks=[Remarks(texts[:shown], more)])
-
-
-def _apply(advised: Advised) -> str:
-    enough = format_percent(advised.confidence)
-    return f"Sized for {enough} of future attempts; `flightlog advise --apply` writes it into an overlay."

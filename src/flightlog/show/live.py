@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from flightlog.analyze.charts.results import Chart
     from flightlog.analyze.live.results import (
         DeviceNow,
-        Doing,
         Failed,
         HostNow,
         LiveState,
@@ -240,12 +239,6 @@ def _ago(seconds: float, over: bool) -> LiveCell:
     return LiveCell(f"{whole} {'before' if over else 'ago'}", seconds)
 
 
-def _call(one: Any) -> LiveCell:
-    return _words(
-        call_text(one.name, one.tags) if isinstance(one, OpenSpan) else call_text(one.task, one.args)
-    )
-
-
 def _work(one: WorkerNow) -> LiveCell:
     more = f" and {one.running - 1} more" if one.running > 1 else ""
     return _words(f"{brief(one.task, 120)}{more}") if one.task else NOTHING
@@ -257,7 +250,9 @@ def _share(one: HostNow | DeviceNow) -> float | None:
 
 
 _COMPUTED: dict[str, Callable[[Any], LiveCell]] = {
-    "call": _call,
+    "call": lambda one: _words(
+        call_text(one.name, one.tags) if isinstance(one, OpenSpan) else call_text(one.task, one.args)
+    ),
     "stuck": lambda one: _flag("may be stuck", one.stuck),
     "runs_on": lambda one: _words("span" if isinstance(one, OpenSpan) else one.worker or ""),
     "work": _work,
@@ -290,10 +285,6 @@ def _when_full(one: HostNow | DeviceNow) -> str:
     return "warn" if (_share(one) or 0.0) >= 0.95 else ""
 
 
-def _when_stuck(one: Doing | OpenSpan) -> str:
-    return "warn" if one.stuck else ""
-
-
 TABLES = {
     table.name: table
     for table in (
@@ -322,7 +313,7 @@ TABLES = {
             key=lambda one: (
                 f"span {one.span_id}" if isinstance(one, OpenSpan) else f"{one.task_id} {one.attempt}"
             ),
-            style=_when_stuck,
+            style=lambda one: "warn" if one.stuck else "",
             count=lambda state: state.progress.running + len(state.open_spans),
             which="that run longest",
         ),

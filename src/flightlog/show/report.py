@@ -93,16 +93,14 @@ def report_text(
 
 def report_markdown(report: Report, *, parts: Collection[str] = ()) -> str:
     """The same report as Markdown."""
-    ink = Ink(False)
-    head = Section("Run", "", [FactsBlock(_head(report, WIDTH, ink))])
-    sections = [head, *_sections(report, WIDTH, ink, parts)]
-    return markdown_text(f"Run Report: {report.run.run_id}", sections)
+    return markdown_text(f"Run Report: {report.run.run_id}", report_sections(report, parts=parts))
 
 
-def report_sections(report: Report) -> list[Section]:
+def report_sections(report: Report, *, parts: Collection[str] = ()) -> list[Section]:
     """The same sections without colours, the head first, for a page that lays them out itself."""
     ink = Ink(False)
-    return [Section("Run", "", [FactsBlock(_head(report, WIDTH, ink))]), *_sections(report, WIDTH, ink, ())]
+    head = Section("Run", "", [FactsBlock(_head(report, WIDTH, ink))])
+    return [head, *_sections(report, WIDTH, ink, parts)]
 
 
 def _sections(report: Report, width: int, ink: Ink, parts: Collection[str]) -> list[Section]:
@@ -114,9 +112,11 @@ def _sections(report: Report, width: int, ink: Ink, parts: Collection[str]) -> l
             "failures": lambda: all_failures(report),
         }
         return [section for part in PARTS if part in parts for section in whole[part]()]
+    line = wall_time_text(report)
+    slowest = report.tasks.slowest[:SLOWEST] if report.tasks.completed > SLOWEST else []
     return [
         _adopted(report),
-        wall_time_section(report),
+        Section(TITLE, "", [Remarks([line] if line else [])]),
         findings_section(report),
         _tasks(report, width, ink),
         _workers(report, ink),
@@ -127,7 +127,7 @@ def _sections(report: Report, width: int, ink: Ink, parts: Collection[str]) -> l
         failures_section(report),
         jobs_section(report.jobs, running=report.run.status == "running"),
         Section("By task", "", [names_table(report, FEW)]),
-        _slowest(report),
+        Section("Slowest", "", [slowest_table(slowest)]),
         *calibration_sections(report, TURNS),
         _spans(report),
         metrics_section(report),
@@ -313,12 +313,6 @@ NAME = 60
 """Columns of a name."""
 
 
-def wall_time_section(report: Report) -> Section:
-    """The line as a section; empty without a critical path."""
-    line = wall_time_text(report)
-    return Section(TITLE, "", [Remarks([line] if line else [])])
-
-
 def wall_time_text(report: Report) -> str | None:
     """What limited the run and what to try, then what the wall time consisted of and how much could be saved
     at most; None where nothing is known of it.
@@ -420,11 +414,6 @@ def failures_section(report: Summary, shown: int = FEW) -> Section:
         items.append(Item(cause, below, mark=f"{format_count(group.count)}x ", style="bad"))
     note = f"{format_count(failures.count)}, {plural(failures.groups, 'cause')}"
     return Section("Failures", note, [Items(items, few(failures.groups - len(items), "cause")), why(report)])
-
-
-def _slowest(report: Report) -> Section:
-    found = report.tasks.slowest[:SLOWEST] if report.tasks.completed > SLOWEST else []
-    return Section("Slowest", "", [slowest_table(found)])
 
 
 def _spans(report: Report) -> Section:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from flightlog.analyze.cost.prices import is_old
@@ -262,21 +263,14 @@ def _loop(loop: CalibrationLoop, rows: int) -> Section:
     title = f"Calibration {clean(loop.job)}" if loop.job else "Calibration"
     best = "no loss recorded" if loop.best_loss is None else f"best loss {loop.best_loss:.6g}"
     at = f" in iteration {clean(loop.best_iteration)}" if loop.best_iteration is not None else ""
-    pace = (
-        f", {_pace(loop.trials_per_minute)} trials per minute" if loop.trials_per_minute is not None else ""
-    )
+    trials = loop.trials_per_minute
+    pace = "" if trials is None else f", {trials:{',.0f' if trials >= 100 else '.3g'}} trials per minute"
     note = f"{best}{at}, {plural(loop.iterations, 'iteration')}{' so far' if loop.open else ''}{pace}"
     whole = loop.iterations_s or 1.0
     spent = ", ".join(
         f"{name} {format_percent(lasted / whole)}"
-        for name, lasted in (
-            ("ask", loop.ask_s),
-            ("submit", loop.submit_s),
-            ("gather", loop.gather_s),
-            ("tell", loop.tell_s),
-            ("other", loop.other_s),
-        )
-        if lasted
+        for name in ("ask", "submit", "gather", "tell", "other")
+        if (lasted := getattr(loop, f"{name}_s"))
     )
     earlier = loop.iterations - len(loop.listed[-rows:])
     table = table_block(
@@ -288,10 +282,6 @@ def _loop(loop: CalibrationLoop, rows: int) -> Section:
         best=lambda turn: known(turn.best_loss, "{:.6g}".format),
     )
     return Section(title, note, [FactsBlock([("Time", spent)]), table])
-
-
-def _pace(number: float) -> str:
-    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
 
 
 TIME_PARTS = {
@@ -375,11 +365,8 @@ def bar(share: float) -> str:
 def sparkline(values: Sequence[float], columns: int) -> str:
     """Values as one line of blocks, the highest full; an empty place is nothing at all."""
     if len(values) > columns:
-        edges = [len(values) * n // columns for n in range(columns + 1)]
-        values = [
-            sum(values[a:b]) / (b - a)
-            for a, b in zip(edges, edges[1:], strict=False)  # noqa: RUF007
-        ]
+        edges = pairwise(len(values) * n // columns for n in range(columns + 1))
+        values = [sum(values[a:b]) / (b - a) for a, b in edges]
     return levels_line(values)
 
 
@@ -441,12 +428,7 @@ def _priced(instance: str, cost: CostSummary) -> str:
 def _table(split: CostSplit) -> TableBlock:
     parts = [(name, getattr(split, part)) for part, name in PAID_FOR.items()]
     rows = [
-        (
-            name,
-            format_percent(spent / split.total),
-            money_text(spent, split.currency),
-            bar(spent / split.total),
-        )
+        (name, format_percent(share := spent / split.total), money_text(spent, split.currency), bar(share))
         for name, spent in sorted(parts, key=lambda part: -part[1])
         if spent
     ]
@@ -459,7 +441,9 @@ def _facts(summary: Summary, cost: CostSummary) -> list[tuple[str, str]]:
         if found.amount is None or (item in _ITEMS and found.amount):
             pairs.append((_ITEMS.get(item, clean(item)), _item(found)))
     if cost.workers_total is not None and cost.workers_total != cost.total:
-        pairs.insert(0, ("Workers" if cost.basis == "workers" else "Machine", _hours(cost)))
+        lived = f", {worker_time(cost.workers_s)}" if cost.workers_s is not None else ""
+        paid = f"{money_text(cost.workers_total, cost.currency)}{lived}"
+        pairs.insert(0, ("Workers" if cost.basis == "workers" else "Machine", paid))
     if cost.saved is not None and cost.saved > 0:
         pairs.append(("Saved by cache", f"{money_text(cost.saved, cost.currency)}, not in the sum"))
     if is_old(cost.prices_of, summary.run.start_time):
@@ -469,18 +453,9 @@ def _facts(summary: Summary, cost: CostSummary) -> list[tuple[str, str]]:
     return pairs
 
 
-def _hours(cost: CostSummary) -> str:
-    lived = f", {worker_time(cost.workers_s)}" if cost.workers_s is not None else ""
-    return f"{money_text(cost.workers_total, cost.currency)}{lived}"
-
-
 def _item(item: CostItem) -> str:
     """`$0.04, 0.12 kWh`, or why it is unknown."""
     unit = f"{item.quantity:.3g} {clean(item.quantity_unit or '')}" if item.quantity is not None else ""
     if item.amount is None:
         return f"unknown: {clean(item.reason or 'no rate was known')}"
-    return (
-        f"{money_text(item.amount, item.currency)}, {unit}"
-        if unit
-        else money_text(item.amount, item.currency)
-    )
+    return money_text(item.amount, item.currency) + (f", {unit}" if unit else "")

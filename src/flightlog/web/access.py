@@ -158,7 +158,9 @@ def _secured(send: Send) -> Send:
     async def wrapped(message: Message) -> None:
         if message["type"] == "http.response.start":
             own = [
-                (name, value) for name, value in message.get("headers", ()) if not _is_replaced(name.lower())
+                (name, value)
+                for name, value in message.get("headers", ())
+                if name.lower() not in _OURS and not name.lower().startswith(_SHARING)
             ]
             if not any(name.lower() == b"cache-control" for name, _ in own):
                 own.append(_NOT_KEPT)  # what was seen with a token is not to be seen without
@@ -166,10 +168,6 @@ def _secured(send: Send) -> Send:
         await send(message)
 
     return wrapped
-
-
-def _is_replaced(name: bytes) -> bool:
-    return name in _OURS or name.startswith(_SHARING)
 
 
 async def _answer(send: Send, status: int, body: bytes, headers: Headers) -> None:

@@ -176,13 +176,8 @@ async def advice_page(dashboard: Dashboard, row: RunRow) -> None:
     await computed(
         "Reading the project's history",
         lambda: dashboard.of_history(("advice", project), advised),
-        draw_advice,
+        lambda found: draw_sections(advice_sections(found)),
     )
-
-
-def draw_advice(advised: Advised) -> None:
-    """The sections of the advice."""
-    draw_sections(advice_sections(advised))
 
 
 OF_RUNS = {

@@ -385,12 +385,8 @@ def _has(row: RunRow, words: Sequence[str]) -> bool:
     return all(word in text for word in words)
 
 
-def _started(row: RunRow) -> Any:
-    return None if row.started is None else (row.started, row.run_id)
-
-
 _ORDERS: dict[str, Callable[[RunRow], Any]] = {
-    "started": _started,
+    "started": lambda row: None if row.started is None else (row.started, row.run_id),
     "project": lambda row: (row.project, row.started or 0.0),
     "run": lambda row: row.run_id,
     "status": lambda row: (row.status, row.started or 0.0),

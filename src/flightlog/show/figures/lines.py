@@ -80,7 +80,9 @@ def chart_figure(chart: Chart, *, title: str = "", notes: bool = True) -> Figure
     time, axis = time_axis(chart.length_s, chart.since)
     traces = [_line(series, n, chart, time, scale) for n, series in enumerate(chart.series)]
     limits, told = _limits(chart, most)
-    traces += [_limit(limit, label, chart, time, scale) for limit, label in limits]
+    dashed = {"color": QUIET, "width": 1.5, "dash": "dash"}
+    ends = time.of([0.0, chart.length_s])
+    traces += [line(ends, scale.of([limit, limit]), dashed, name=plain(label, 60)) for limit, label in limits]
     said = [plain(note, 300) for note in (*chart.notes, *told)] if notes else []
     low, high = min(*known, 0.0), max([most, *(limit for limit, _ in limits)])
     return make_figure(
@@ -152,11 +154,6 @@ def _limits(chart: Chart, most: float) -> tuple[list[tuple[float, str]], list[st
         else:
             told.append(f"The limit{whose} is {text}, above what is drawn.")
     return drawn, told
-
-
-def _limit(limit: float, label: str, chart: Chart, time: Scale, scale: Scale) -> dict[str, Any]:
-    style = {"color": QUIET, "width": 1.5, "dash": "dash"}
-    return line(time.of([0.0, chart.length_s]), [limit * scale.factor] * 2, style, name=plain(label, 60))
 
 
 POWERS_FROM = 1000.0
@@ -243,7 +240,10 @@ def curve_notes(curve: Curve) -> list[str]:
         )
     if curve.lost:
         were = "was" if curve.lost == 1 else "were"
-        where = f", first at {_place(curve)}" if curve.lost_at else ""
+        where = ""
+        if curve.lost_at:
+            first = curve.lost_at[0]
+            where = f", first at {f'step {first:,.15g}' if curve.by == 'step' else f'{first:,.4g} s'}"
         notes.append(f"{curve.lost:,} of {curve.values:,} values {were} NaN or infinite{where}.")
     bounds = [*curve.value, *curve.least, *curve.most]
     if any(value is not None and abs(value) > LARGEST for value in bounds):
@@ -253,11 +253,6 @@ def curve_notes(curve: Curve) -> list[str]:
 
 def _drawable(values: Sequence[float | None]) -> list[float | None]:
     return [None if value is None else max(-LARGEST, min(LARGEST, value)) for value in values]
-
-
-def _place(curve: Curve) -> str:
-    first = curve.lost_at[0]
-    return f"step {first:,.15g}" if curve.by == "step" else f"{first:,.4g} s"
 
 
 def _across(curve: Curve, length_s: float, since: str | None) -> tuple[Scale, dict[str, Any]]:
@@ -336,7 +331,11 @@ def trends_figure(trend: Trend) -> Figure | None:
             "ticktext": [plain((trend.points[n].start_time or "")[:10] or f"run {n + 1}") for n in named],
         },
         y=amount_axis(
-            _trend_title(trend, scale), scale, [bottom, high + around], nticks=6, separatethousands=True
+            ", ".join(filter(None, (plain(trend.metric, 40), plain(scale.words)))),
+            scale,
+            [bottom, high + around],
+            nticks=6,
+            separatethousands=True,
         ),
         plot_px=240,
         legend=True,
@@ -362,10 +361,6 @@ def trend_scale(trend: Trend, most: float) -> Scale:
     words = {"share": "percent", "money": brief(trend.currency, 12), "count": "a run"}
     scale = _scale(trend.unit, most)
     return scale._replace(words=words.get(trend.unit, scale.words))
-
-
-def _trend_title(trend: Trend, scale: Scale) -> str:
-    return f"{plain(trend.metric, 40)}, {plain(scale.words)}" if scale.words else plain(trend.metric, 40)
 
 
 def _trend_text(trend: Trend, value: float) -> str:

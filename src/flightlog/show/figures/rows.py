@@ -117,11 +117,8 @@ def critical_figure(path: CriticalPath, *, colors: Mapping[str, str] | None = No
         colors = colors_of(part.name for part in parts if part.kind in {"task", "span"})
     rows = []
     for part in parts[:LINKS]:
-        label, took, share = (
-            plain(link_name(part.kind, part.name[:200]), 44),
-            duration_text(part.seconds),
-            _percent(part.share),
-        )
+        label = plain(link_name(part.kind, part.name[:200]), 44)
+        took, share = duration_text(part.seconds), _percent(part.share)
         saves = f"<br>max. saving {duration_text(part.saves_s)}" if part.saves_s is not None else ""
         segments = plural(part.links, "segment")
         hover = f"<b>{label}</b><br>{took}, {share} of the wall time, in {segments}{saves}"
@@ -345,9 +342,7 @@ def durations_figure(
                 showlegend=True,
             )
         )
-    values = [
-        max(value, _LEAST_S) for s in rows for value in (*_bounds(s), s.median_s, s.most_s) if value > 0
-    ]
+    values = [max(value, _LEAST_S) for s in rows for value in (s.least_s, s.median_s, s.most_s)]
     left_out = len([spread for spread in spreads if spread.count]) - len(rows)
     return make_figure(
         traces,
@@ -363,11 +358,6 @@ def durations_figure(
         plot_px=20 + 44 * len(rows),
         legend=True,
     )
-
-
-def _bounds(spread: DurationSpread) -> tuple[float, float]:
-    """From where to where anything lies, as far as an axis by powers can show it."""
-    return max(spread.least_s, _LEAST_S), max(spread.most_s, _LEAST_S)
 
 
 def _shape(spread: DurationSpread, row: int) -> tuple[list[float], list[float]] | None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from html import unescape
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
@@ -367,17 +369,7 @@ def apart(labels: Sequence[str]) -> list[str]:
 
 def plain_back(text: str) -> str:
     """A text of a figure as Plotly displays it: without tags, and entities as characters."""
-    return (
-        text.replace("<br>", "\n")
-        .replace("<b>", "")
-        .replace("</b>", "")
-        .replace("<i>", "")
-        .replace("</i>", "")
-        .replace("&#36;", "$")
-        .replace("&lt;", "<")
-        .replace("&gt;", ">")
-        .replace("&amp;", "&")
-    )
+    return unescape(re.sub("</?[bi]>", "", text.replace("<br>", "\n")))
 
 
 class Scale(NamedTuple):
@@ -455,17 +447,12 @@ def duration_ticks(least_s: float, most_s: float) -> tuple[list[float], list[str
     return found, [tick_text(step) for step in found]
 
 
+_TICK_UNITS = {86_400.0: "d", 3_600.0: "h", 60.0: "min", 1.0: "s", 1e-3: "ms", 1e-6: "µs", 1e-9: "ns"}
+
+
 def tick_text(seconds: float) -> str:
     """`10 ms`, `5 s`, `10 min`, `1 h`, `2 d`: a round duration, short."""
-    for size, unit in (
-        (86_400.0, "d"),
-        (3_600.0, "h"),
-        (60.0, "min"),
-        (1.0, "s"),
-        (1e-3, "ms"),
-        (1e-6, "µs"),
-        (1e-9, "ns"),
-    ):
+    for size, unit in _TICK_UNITS.items():
         if seconds >= size * 0.999999:
             return f"{seconds / size:g} {unit}"
     return f"{seconds:g} s"
@@ -477,11 +464,7 @@ def duration_axis(values_s: Sequence[float], title: str) -> dict[str, Any]:
     least, most = (min(known), max(known)) if known else (0.1, 10.0)
     least, most = least / 1.15, most * 1.15
     ticks, texts = duration_ticks(least, most)
-    # A tick outside of it would not be seen.
-    least, most = (
-        min(least, ticks[0] / 1.05),
-        max(most, ticks[-1] * 1.05),
-    )
+    least, most = min(least, ticks[0] / 1.05), max(most, ticks[-1] * 1.05)  # all ticks are to be seen
     return {
         "type": "log",
         "title": {"text": title},

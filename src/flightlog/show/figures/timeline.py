@@ -98,7 +98,7 @@ def timeline_figure(
         traces += _bars(timeline, labels, timeline.bars, scale, colors)
     elif timeline.cells is not None:
         traces += _cells(timeline, labels, timeline.cells, scale, colors)
-    paint = _span_colors(timeline, colors)
+    paint = {**colors_of([*colors, *span_names(timeline)]), **colors}
     if timeline.nested is not None:
         traces += span_traces(timeline.nested, rows, timeline.since, scale, paint)
     traces += _marks(timeline, labels, scale)
@@ -228,10 +228,6 @@ def span_names(timeline: Timeline) -> list[str]:
     ]
 
 
-def _span_colors(timeline: Timeline, colors: Mapping[str, str]) -> dict[str, str]:
-    return {**colors_of([*colors, *span_names(timeline)]), **colors}
-
-
 def span_traces(
     nested: Nested,
     rows: Sequence[Sequence[str]],
@@ -286,7 +282,7 @@ def _cells(
         cells.lane, cells.start_s, cells.length_s, cells.name, cells.attempts, cells.busy, strict=True
     ):
         first = _nearest(edges, start)
-        code = (name if 0 <= name < known else known) * _LEVELS + _level(busy)
+        code = (name if 0 <= name < known else known) * _LEVELS + round(min(max(busy, 0), 1) * (_LEVELS - 1))
         for column in range(first, min(columns, max(first + 1, _nearest(edges, start + length)))):
             codes[lane][column], facts[lane][column] = code, [attempts, round(100 * min(busy, 1.0))]
     used = {code // _LEVELS for row in codes for code in row if code is not None}
@@ -326,10 +322,6 @@ def _nearest(edges: Sequence[float], at: float) -> int:
     return (
         place - 1 if place and (place == len(edges) or at - edges[place - 1] < edges[place] - at) else place
     )
-
-
-def _level(busy: float) -> int:
-    return min(_LEVELS - 1, max(0, round(busy * (_LEVELS - 1))))
 
 
 def _steps(paint: Sequence[str]) -> list[list[float | str]]:

@@ -125,11 +125,11 @@ def _name(side: Side) -> str:
 
 def _verdict(comparison: Comparison, outcomes: Sequence[ThresholdOutcome]) -> Element:
     failed = sum(outcome.state == "failed" for outcome in outcomes)
-    style = "bad" if failed else _style(comparison.wall_s)
+    moved = {None: "plain", "faster": "bad", "slower": "good"}[opposite(comparison.wall_s)]
     headline = wall_text(comparison)
     rest = answer_text(comparison).removeprefix(headline).lstrip(":;, ")
     return verdict_section(
-        style,
+        "bad" if failed else moved,
         said(headline, 300),
         tag("p", coded(rest[:1].upper() + rest[1:]), class_="lead") if rest.strip(".") else None,
         _checked(outcomes),
@@ -150,10 +150,6 @@ def _checked(outcomes: Sequence[ThresholdOutcome]) -> Element | None:
         return tag("p", f"The condition {next(iter(there))}.", class_=style)
     advice_list = ", ".join(f"{count} {word}" for word, count in there.items())
     return tag("p", f"Of {len(outcomes)} conditions, {advice_list}.", class_=style)
-
-
-def _style(wall: Change) -> str:
-    return {None: "plain", "faster": "bad", "slower": "good"}[opposite(wall)]
 
 
 def _tiles(comparison: Comparison) -> list[Element]:
@@ -186,11 +182,7 @@ def _reasons(comparison: Comparison) -> list[AdviceRow]:
         return []
     return [
         AdviceRow(
-            tag(
-                "p",
-                tag("strong", signed_duration(share.seconds)),
-                f" {said(share.what, 80)}",
-            ),
+            tag("p", tag("strong", signed_duration(share.seconds)), f" {said(share.what, 80)}"),
             tag("p", said(share.detail, 400)) if share.detail else None,
         )
         for share in main_shares(found)[:REASONS]
@@ -225,7 +217,7 @@ def _timelines(comparison: Comparison, before: Timeline | None, after: Timeline 
             ("B", "timeline_after", comparison.after, after),
         )
     ]
-    note = tag(
-        "p", "Both are drawn on the same time scale, and a task has the same colour in both.", class_="note"
+    same = "Both are drawn on the same time scale, and a task has the same colour in both."
+    return PagePart(
+        "timelines", "Timelines", [tag("p", same, class_="note"), tag("div", sides, class_="pair")]
     )
-    return PagePart("timelines", "Timelines", [note, tag("div", sides, class_="pair")])

@@ -83,7 +83,15 @@ def page_html(
         tag("a", "Skip to the report", href="#report", class_="skip"),
         tag(
             "div",
-            _ways(ways or {}),
+            tag(
+                "div",
+                (way(name, address) for name, address in ways.items()),
+                class_="ways",
+                role="navigation",
+                aria_label="Dashboard",
+            )
+            if ways
+            else None,
             tag(
                 "header",
                 tag("p", tag("strong", title), " ", subtitle),
@@ -138,13 +146,6 @@ def plotly_script() -> str:
 
     # A script in a page is digested as the browser reads it, with plain line ends.
     return str(get_plotlyjs()).replace("\r\n", "\n").replace("\r", "\n")
-
-
-def _ways(ways: Mapping[str, str]) -> Sequence[Element]:
-    if not ways:
-        return ()
-    links = [way(name, address) for name, address in ways.items()]
-    return (tag("div", links, class_="ways", role="navigation", aria_label="Dashboard"),)
 
 
 def _contents(parts: Sequence[PagePart]) -> Element:
@@ -260,7 +261,7 @@ def plot(
                 tabindex="0",
                 role="img",
                 aria_label=f"{title}. {words}" if title else words,
-                data_height=_height(figure),
+                data_height=int(figure.layout.height or HEIGHT),
                 data_empty=EMPTY,
             ),
             tag("figcaption", words),
@@ -268,10 +269,6 @@ def plot(
             data(f"{identity}-data", figure_json(figure)),
         )
     ]
-
-
-def _height(figure: go.Figure) -> int:
-    return int(figure.layout.height or HEIGHT)
 
 
 def _sentence(text: str) -> str:
@@ -284,12 +281,10 @@ def chart_numbers(chart: Chart) -> list[Element]:
     rows = []
     for series in chart.series:
         known = [value for value in series.value if value is not None]
-        ends = (min(known), max(known), known[-1]) if known else (None, None, None)
-        shown = ("" if value is None else value_text(value, chart.unit) for value in (*ends, series.limit))
-        rows.append((series.label, *shown))
-    return list(
-        table_of(TableBlock(("Line", "Least", "Most", "Last", "Limit"), rows), "Each line of the figure")
-    )
+        values = (*((min(known), max(known), known[-1]) if known else [None] * 3), series.limit)
+        rows.append((series.label, *("" if v is None else value_text(v, chart.unit) for v in values)))
+    head = ("Line", "Least", "Most", "Last", "Limit")
+    return list(table_of(TableBlock(head, rows), "Each line of the figure"))
 
 
 def spread_numbers(spreads: Sequence[DurationSpread]) -> list[Element]:

@@ -431,24 +431,25 @@ def failures_part(report: Report, diagnosis: RunDiagnosis | None) -> PagePart:
     count = number("failures.count", failures.count, format_count(failures.count))
     content = [tag("p", count, f" in all, of {plural(failures.groups, 'cause')}.", class_="note")]
     if diagnosis is not None and diagnosis.causes:
-        content += [tag("p", coded(diagnosis.answer, 1000)), *map(_diagnosed, diagnosis.causes[:CAUSES])]
+        content += [
+            tag("p", coded(diagnosis.answer, 1000)),
+            *(
+                tag("div", tag("h3", cause_heading(cause)), block_of(cause_block(cause)), class_="cause")
+                for cause in diagnosis.causes[:CAUSES]
+            ),
+        ]
         left = len(diagnosis.causes) - CAUSES + diagnosis.more_causes
         if left > 0:
             content.append(tag("p", f"… and {plural(left, 'rarer cause')}", class_="more"))
     else:
-        content.append(
-            tag("p", "What may have caused them: ", _command(f"flightlog diagnose {report.run.run_id}"))
-        )
+        command = tag("code", said(f"flightlog diagnose {report.run.run_id}", 2000), class_="command")
+        content.append(tag("p", "What may have caused them: ", command))
     if causes:
         content += [tag("h3", "What failed"), *map(_group, causes[:LISTED])]
         left = failures.groups - min(len(causes), LISTED)
         if left > 0:
             content.append(tag("p", f"… and {plural(left, 'more cause')}", class_="more"))
     return PagePart("failures", "Failures", content)
-
-
-def _diagnosed(cause: Cause) -> Element:
-    return tag("div", tag("h3", cause_heading(cause)), block_of(cause_block(cause)), class_="cause")
 
 
 def cause_block(cause: Cause) -> Labelled:
@@ -459,10 +460,6 @@ def cause_block(cause: Cause) -> Labelled:
             for label, texts in cause_parts(cause)
         ]
     )
-
-
-def _command(text: str) -> Element:
-    return tag("code", said(text, 2000), class_="command")
 
 
 def _group(cause: FailureCause) -> Element:
@@ -554,17 +551,20 @@ def verdict_element(report: Report, diagnosis: RunDiagnosis | None) -> Element:
 
 def _tiles(report: Report) -> list[Element]:
     """The key figures there are: label, path in the report's JSON, and a word below it."""
-    tasks, cache, cost = report.tasks, report.cache, report.cost
+    tasks, cache, cost, mean = report.tasks, report.cache, report.cost, report.tasks.duration_s.mean
     process, gpu = report.resources.process, report.resources.gpu
-    adopted = bool(
-        tasks.names and not tasks.submitted
-    )  # another tool recorded it, which knows no submissions
+    adopted = tasks.names and not tasks.submitted  # another tool recorded it, which knows no submissions
     hits = f"{format_count(cache.hits)} of {format_count(cache.lookups)}"
     tiles = [
         ("Status", "run.status", _ended(report), True),
         ("Wall time", "run.duration_s", "", True),
         ("Tasks submitted", "tasks.submitted", "", True),
-        ("Completed", "tasks.completed", _mean(report), True),
+        (
+            "Completed",
+            "tasks.completed",
+            f"{format_duration(mean)} on average" if mean is not None else "",
+            True,
+        ),
         ("Failed", "tasks.failed", "for good" if tasks.failed else "", True),
         ("Spans", "spans.count", "", report.spans.count and not tasks.names),
         ("Retried", "tasks.retried", "attempts", tasks.retried),
@@ -618,11 +618,6 @@ def _ended(report: Report) -> str:
     if run.signal is not None:
         return said(run.signal, 40)
     return f"exit code {run.exit_code}" if run.exit_code else ""
-
-
-def _mean(report: Report) -> str:
-    mean = report.tasks.duration_s.mean
-    return "" if mean is None else f"{format_duration(mean)} on average"
 
 
 def _failed(diagnosis: RunDiagnosis | None) -> list[AdviceRow]:
