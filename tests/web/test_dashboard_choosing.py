@@ -16,34 +16,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flightlog.show.terminal import brief
+from flightlog.store.catalogue import RunEntry
 from flightlog.web.dashboard import FAILED_S, RunRow, RunsFolder, SharedResults, key_of
 from flightlog.web.runs_page import RunFilter, RunSelection, choose, wanted_of
 
 
 def row(name: str, **fields: object) -> RunRow:
-    known: dict[str, object] = {
-        "key": name,
-        "path": Path(name),
-        "run_id": name,
-        "project": "demo",
-        "project_name": "demo",
-        "status": "completed",
-        "start_time": None,
-        "started": None,
-        "duration_s": None,
-        "duration": "",
-        "tasks": "",
-        "submitted": None,
-        "completed": None,
-        "failed": None,
-        "host": None,
-        "target": None,
-        "tags": (),
-        "commit": None,
-        "error": None,
-        "problem": None,
-    }
-    return RunRow(**{**known, **fields})
+    entry = RunEntry(
+        path=Path(name),
+        run_id=name,
+        project="demo",
+        status="completed",
+        start_time=None,
+        end_time=None,
+        duration_s=fields.pop("duration_s", None),
+        tasks_submitted=None,
+        tasks_completed=None,
+        tasks_failed=None,
+        size_bytes=None,
+    )
+    unknown = dict.fromkeys(("started", "host", "target", "commit", "error"))
+    known = {"run_id": name, "project": "demo", "status": "completed", "tags": (), **unknown}
+    return RunRow(key=name, entry=entry, **{**known, **fields})
 
 
 def names(chosen: RunSelection) -> list[str]:

@@ -101,17 +101,8 @@ def _pages() -> FastAPI:
     async def trends(request: Request) -> None:
         await trends_page(_of(request), request.query_params)
 
-    @ui.page("/run/{key}", response_timeout=PATIENCE_S)
-    async def run(request: Request, key: str) -> None:
-        await _run_page(request, key, "run")
-
-    @ui.page("/run/{key}/diagnosis", response_timeout=PATIENCE_S)
-    async def diagnosis(request: Request, key: str) -> None:
-        await _run_page(request, key, "diagnosis")
-
-    @ui.page("/run/{key}/advice", response_timeout=PATIENCE_S)
-    async def advice(request: Request, key: str) -> None:
-        await _run_page(request, key, "advice")
+    for page, address in (("run", ""), ("diagnosis", "/diagnosis"), ("advice", "/advice")):
+        ui.page(f"/run/{{key}}{address}", response_timeout=PATIENCE_S)(_page_of_run(page))
 
     nicegui_app.storage.max_tab_storage_age = TAB_S
     nicegui_app.add_exception_handler(404, _nothing_there)
@@ -166,7 +157,7 @@ def draw_diagnosis(diagnosis: RunDiagnosis) -> None:
 
 async def advice_page(dashboard: Dashboard, row: RunRow) -> None:
     """The content of `/run/<key>/advice`."""
-    project = row.project_name
+    project = row.entry.project
 
     def advised(folder: Path) -> Advised:
         from flightlog.analyze.advice.advise import advise
@@ -209,7 +200,7 @@ class _Chooser:
 
     def __init__(self, dashboard: Dashboard, listing: Listing, query: Mapping[str, str]) -> None:
         self._dashboard, self._listing = dashboard, listing
-        self._projects = {row.project: row.project_name for row in reversed(listing.rows)}
+        self._projects = {row.project: row.entry.project for row in reversed(listing.rows)}
         ended = [row.project for row in listing.rows if row.status != "running"]
         newest = ended[0] if ended else listing.rows[0].project if listing.rows else ""
         project = query.get("project", "")
@@ -322,18 +313,21 @@ async def _nothing_there(_request: Request, _error: Exception) -> Response:
     return _said("There is no such page", "", 404)
 
 
-async def _run_page(request: Request, key: str, page: str) -> None:
-    dashboard = _of(request)
-    row = await dashboard.find(key)
-    if row is None:
-        ui.context.client.status_code = 404
-        with page_layout(page, "No such run"), card():
-            words("There is no run of that name here. It may have been removed.")
-            ui.link("All runs", "/")
-        return
-    with page_layout(page, row.project):
-        run_head(row, page)
-        await _CONTENT[page](dashboard, row)
+def _page_of_run(page: str) -> Callable[..., Awaitable[None]]:
+    async def show(request: Request, key: str) -> None:
+        dashboard = _of(request)
+        row = await dashboard.find(key)
+        if row is None:
+            ui.context.client.status_code = 404
+            with page_layout(page, "No such run"), card():
+                words("There is no run of that name here. It may have been removed.")
+                ui.link("All runs", "/")
+            return
+        with page_layout(page, row.project):
+            run_head(row, page)
+            await _CONTENT[page](dashboard, row)
+
+    return show
 
 
 log = logging.getLogger("flightlog")

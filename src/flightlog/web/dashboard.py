@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from msgspec import Struct
 
-from flightlog.show.runs import run_duration, run_tasks
 from flightlog.show.terminal import brief
 from flightlog.store import layout
-from flightlog.store.catalogue import PastRun, past_runs
+from flightlog.store.catalogue import PastRun, RunEntry, past_runs
 from flightlog.store.liveness import unix_time
 from flightlog.store.read.files import stamp_at
 from flightlog.store.runs_folder import RunsPlace, place
@@ -260,29 +259,24 @@ class RunRow(Struct, frozen=True, kw_only=True):
 
     key: str
     """What it is called in addresses."""
-    path: Path
+    entry: RunEntry
+    """The run as recorded: its texts are not clean."""
     run_id: str
     project: str
-    project_name: str
-    """The project as recorded; never shown."""
     status: str
-    start_time: str | None
     started: float | None
-    """The same, in seconds since 1970."""
-    duration_s: float | None
-    duration: str
-    """In words, as `tasks`."""
-    tasks: str
-    submitted: int | None
-    completed: int | None
-    failed: int | None
+    """In seconds since 1970."""
     host: str | None
     target: str | None
     tags: tuple[str, ...]
     """`name=value`, or the name alone where the value is true or empty."""
     commit: str | None
     error: str | None
-    problem: str | None
+
+    @property
+    def path(self) -> Path:
+        """Its folder."""
+        return self.entry.path
 
 
 class Listing(Struct, frozen=True, kw_only=True):
@@ -334,25 +328,16 @@ def _row(one: PastRun) -> RunRow:
     entry, info = one.entry, one.info
     return RunRow(
         key=key_of(entry.path),
-        path=entry.path,
+        entry=entry,
         run_id=brief(entry.run_id),
         project=brief(entry.project),
-        project_name=entry.project,
         status=brief(entry.status, 40),
-        start_time=entry.start_time,
         started=unix_time(entry.start_time),
-        duration_s=entry.duration_s,
-        duration=run_duration(entry),
-        tasks=run_tasks(entry),
-        submitted=entry.tasks_submitted,
-        completed=entry.tasks_completed,
-        failed=entry.tasks_failed,
         host=brief(info.host) if info and info.host else None,
         target=brief(info.target) if info and info.target else None,
         tags=tuple(_tag(name, value) for name, value in (info.tags if info else {}).items()),
         commit=brief(info.git_commit, 12) if info and info.git_commit else None,
-        error=brief(info.error) if info and info.error else None,
-        problem=brief(entry.problem) if entry.problem else None,
+        error=brief(entry.problem or (info.error if info else None)) or None,
     )
 
 

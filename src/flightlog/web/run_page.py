@@ -269,7 +269,7 @@ def _texts(state: LiveState) -> tuple[dict[str, str], dict[str, str]]:
     parts["failures"] = _json({"note": note, "items": [_failure(row) for row in newest]}) if newest else ""
     lines = [_line(row) for row in log.rows[:LOG_LINES]]
     parts["log"] = _json({"note": "", "items": lines}) if lines else ""
-    return parts, {_key(row): details for row in newest if (details := _details(row.about)) is not None}
+    return parts, {_key(row): details for row in newest if (details := _details(row.about))}
 
 
 def _head(state: LiveState) -> dict[str, Any]:
@@ -391,8 +391,7 @@ def _failure(row: LiveRow) -> dict[str, str]:
 
 def _details(one: Any) -> str | None:
     """What is behind a click; None where there is nothing more."""
-    text: str | None = one.traceback or (one.message if "\n" in one.message else None)
-    return text
+    return one.traceback or (one.message if "\n" in one.message else None)
 
 
 def _line(row: LiveRow) -> dict[str, str]:
@@ -442,7 +441,9 @@ def run_figures(state: LiveState) -> dict[str, dict[str, Any] | None]:
     if timeline is not None:
         drawn = timeline_figure(timeline, colors=colors_of(timeline.names), notes=False)
         found["timeline"] = _ready(TITLES["timeline"], drawn, timeline.since, timeline.notes)
-    for name, chart in _charts(state).items():
+    charts = {name: getattr(state, name) for name in TITLES if name != "timeline"}
+    charts["concurrency"] = state.concurrency and _without_crowd(state.concurrency)
+    for name, chart in charts.items():
         if chart is not None:
             notes = [*chart.notes, limit_note(chart) or ""]
             found[name] = _ready(TITLES[name], chart_figure(chart, notes=False), chart.since, notes)
@@ -466,15 +467,6 @@ def _curves(state: LiveState) -> list[Curve]:
 def _curve(name: str, points: MetricPoints, began: float) -> Curve:
     moved = {field: [at - began for at in getattr(points, field)] for field in ("at", "lost_at")}
     return Curve(name=name, **{**msgspec.structs.asdict(points), **moved})
-
-
-def _charts(state: LiveState) -> dict[str, Chart | None]:
-    return {
-        "concurrency": state.concurrency and _without_crowd(state.concurrency),
-        "cpu": state.cpu,
-        "memory": state.memory,
-        "device_memory": state.device_memory,
-    }
 
 
 def _without_crowd(chart: Chart) -> Chart:

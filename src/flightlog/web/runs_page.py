@@ -12,6 +12,7 @@ from msgspec.structs import asdict, replace
 from nicegui import events, ui
 
 from flightlog.show.phrases import moment_text
+from flightlog.show.runs import run_duration, run_tasks
 from flightlog.show.terminal import brief
 from flightlog.web.dashboard import FRESH_S, STATUSES, Dashboard, Listing, RunRow
 from flightlog.web.layout import heading, page_layout, words
@@ -20,6 +21,7 @@ OFFERED = 500
 """Projects and tags that can be chosen from a list; others are found by their words."""
 NOTE = 1000
 """Characters of a note on the list."""
+APPEAR = "Runs that are recorded there appear automatically."
 _COLUMNS = (
     ("status", "Status", "left", "fl-wide"),
     ("run", "Run", "left", ""),
@@ -62,23 +64,20 @@ _HEADING = r"""
 
 def shown(row: RunRow) -> dict[str, Any]:
     """A run as sent to the browser: texts only."""
-    goes_on = row.status == "running"
-    done = (
-        min(100.0, 100 * ((row.completed or 0) + (row.failed or 0)) / row.submitted)
-        if goes_on and row.submitted
-        else None
-    )
+    entry = row.entry
+    ended, of = (entry.tasks_completed or 0) + (entry.tasks_failed or 0), entry.tasks_submitted
+    done = round(min(100.0, 100 * ended / of), 1) if row.status == "running" and of else None
     return {
         "key": row.key,
         "run": row.run_id,
         "project": brief(row.project, 80),
         "status": row.status if row.status in STATUSES else "unknown",
-        "started": moment_text(row.start_time)[:16] if row.start_time else "unknown",
-        "duration": row.duration,
-        "tasks": row.tasks,
-        "done": None if done is None else round(done, 1),
+        "started": moment_text(entry.start_time)[:16],
+        "duration": run_duration(entry),
+        "tasks": run_tasks(entry),
+        "done": done,
         "host": row.host or "",
-        "error": row.problem or row.error or "",
+        "error": row.error or "",
         "tags": [brief(tag, 40) for tag in row.tags[:6]] or None,
     }
 
@@ -150,16 +149,9 @@ class RunsPage:
         return ask
 
     def _make_table(self) -> ui.table:
+        fields = ("name", "field", "label", "align", "headerClasses", "sortable")
         columns = [
-            {
-                "name": name,
-                "label": label,
-                "field": name,
-                "align": align,
-                "sortable": name != "host",
-                "headerClasses": classes,
-            }
-            for name, label, align, classes in _COLUMNS
+            dict(zip(fields, (name, name, *rest, name != "host"), strict=True)) for name, *rest in _COLUMNS
         ]
         table = ui.table(
             rows=[],
@@ -211,7 +203,8 @@ class RunsPage:
         everything = len(self._listing.rows)
         of = "" if chosen.total == everything else f" of {everything:,}"
         _set(self._count, f"{chosen.total:,}{of} in {self._listing.place}")
-        _set(self._nothing, self._why_nothing(everything))
+        none = f"There are no runs in {self._listing.place} yet."
+        _set(self._nothing, "No run matches." if everything else f"{none} {APPEAR}")
         notes = [*self._listing.notes, *([chosen.problem] if chosen.problem else [])]
         if notes != self._noted:
             self._noted = notes
@@ -219,14 +212,6 @@ class RunsPage:
             with self._notes:
                 for note in notes:
                     words(brief(note, NOTE), "fl-warn")
-
-    def _why_nothing(self, everything: int) -> str:
-        if everything:
-            return "No run matches."
-        return (
-            f"There are no runs in {self._listing.place} yet. Runs that are recorded there appear "
-            "automatically."
-        )
 
     async def _refresh(self) -> None:
         listing = await self._dashboard.listing()
@@ -390,6 +375,6 @@ _ORDERS: dict[str, Callable[[RunRow], Any]] = {
     "project": lambda row: (row.project, row.started or 0.0),
     "run": lambda row: row.run_id,
     "status": lambda row: (row.status, row.started or 0.0),
-    "duration": lambda row: row.duration_s,
-    "tasks": lambda row: row.submitted or row.completed,
+    "duration": lambda row: row.entry.duration_s,
+    "tasks": lambda row: row.entry.tasks_submitted or row.entry.tasks_completed,
 }
