@@ -91,7 +91,7 @@ from typing import Annotated
 
 import typer
 
-from flightlog.cli.options import AnyFormat, Format, RunsDir, complete_run, option, writable_runs_folder
+from flightlog.cli.options import AnyFormat, RunsDir, complete_run, option, writable_runs_folder
 from flightlog.cli.output import json_text, put
 from flightlog.cli.progress import progress
 from flightlog.core.errors import UsageError
@@ -124,7 +124,7 @@ def adopt(
             autocompletion=complete_run,
         ),
     ] = None,
-    output: AnyFormat = Format.text,
+    output: AnyFormat = "text",
     runs_dir: RunsDir = None,
 ) -> None:
     """Import what another tool recorded, as a run.
@@ -151,7 +151,7 @@ def adopt(
         refused: list[str] = []
         with progress("adopting recording") as tell:
             adopted = adopt_path(path, folder, kind=kind, options=options, refused=refused, progress=tell)
-        put(json_text(adopted) if output is Format.json else adopted_text(adopted))
+        put(json_text(adopted) if output == "json" else adopted_text(adopted))
         if refused:
             more = f", and {len(refused) - 1:,} more" if len(refused) > 1 else ""
             raise UsageError(
@@ -172,4 +172,4 @@ def adopt(
         if not job_ids:
             raise UsageError("--slurm names no job; say for example --slurm 1234")
         merged = adopt_slurm(job_ids, folder, into=target)
-    put(json_text(merged) if output is Format.json else adoption_text(merged))
+    put(json_text(merged) if output == "json" else adoption_text(merged))

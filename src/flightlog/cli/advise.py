@@ -35,7 +35,6 @@ from typing import TYPE_CHECKING, Annotated
 
 from flightlog.cli.options import (
     AnyFormat,
-    Format,
     RunsDir,
     flag,
     manifest_option,
@@ -71,7 +70,7 @@ def advise(
         bool, flag("--apply", "Write the recommended settings to an overlay beside the manifest.")
     ] = False,
     manifest: Annotated[Path | None, manifest_option("--apply")] = None,
-    format_: AnyFormat = Format.text,
+    format_: AnyFormat = "text",
     runs_dir: RunsDir = None,
 ) -> None:
     """Recommend resources for the next run, and say why.

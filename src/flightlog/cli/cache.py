@@ -26,8 +26,8 @@ from typing import Annotated
 
 import typer
 
-from flightlog.cli.options import AnyFormat, Format, RunsDir, flag, option, runs_folder, what_may_go
-from flightlog.cli.output import json_text, note, put, put_result, wants_color, width
+from flightlog.cli.options import AnyFormat, RunsDir, flag, option, runs_folder, what_may_go
+from flightlog.cli.output import json_text, note, put, put_result, screen
 from flightlog.core.errors import ManifestError, UsageError
 from flightlog.core.settings import cache_folder
 from flightlog.session.cache.store import DEFAULT_FOLDER, CacheFolder
@@ -54,7 +54,7 @@ CacheDir = Annotated[
 
 
 @cache.command()
-def stats(cache_dir: CacheDir = None, runs_dir: RunsDir = None, format_: AnyFormat = Format.text) -> None:
+def stats(cache_dir: CacheDir = None, runs_dir: RunsDir = None, format_: AnyFormat = "text") -> None:
     """Show the number and size of cached results by function.
 
     Example: flightlog cache stats --format json
@@ -123,7 +123,7 @@ def explain(
         str, typer.Argument(metavar="FUNCTION|KEY", help="Name of a function, or the first digits of a key.")
     ],
     cache_dir: CacheDir = None,
-    format_: AnyFormat = Format.text,
+    format_: AnyFormat = "text",
 ) -> None:
     """Show what is cached, and why the last lookup missed.
 
@@ -133,10 +133,10 @@ def explain(
     from flightlog.show.outcomes import explained_text
 
     found = explain_what(_opened(cache_dir), what)
-    if format_ is Format.json:
+    if format_ == "json":
         put(json_text(found))
         return
-    put("\n".join(explained_text(one, width=width(), color=wants_color()) for one in found))
+    put("\n".join(explained_text(one, **screen()) for one in found))
 
 
 def _opened(folder: Path | None) -> CacheFolder:

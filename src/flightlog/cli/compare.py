@@ -66,8 +66,6 @@ schema compare` is its JSON Schema. In Python the same is `flightlog.compare(a, 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -75,18 +73,17 @@ import typer
 from flightlog.cli.options import (
     AnyPageFormat,
     OutputFile,
-    PageFormat,
     RunsDir,
     flag,
     option,
     readable_runs_folder,
     run_argument,
 )
-from flightlog.cli.output import OpenPage, check_file, note, put_or_write, put_page, wants_color, width
+from flightlog.cli.output import OpenPage, check_file, note, put_or_write, put_page, screen
 from flightlog.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from flightlog.analyze.compare.thresholds import Threshold, ThresholdOutcome
+    pass
 
 DOING = "comparing runs"
 
@@ -107,7 +104,7 @@ def compare(
         ),
     ] = None,
     strict: Annotated[bool, flag("--strict", "Let conditions also hold for changes within noise.")] = False,
-    format_: AnyPageFormat = PageFormat.text,
+    format_: AnyPageFormat = "text",
     output: OutputFile = None,
     open_: OpenPage = False,
     runs_dir: RunsDir = None,
@@ -116,14 +113,14 @@ def compare(
 
     Example: flightlog compare demo:last5 latest --fail-on "p95>10%" "failures>0"
     """
-    from flightlog.analyze.compare.thresholds import parse_thresholds
+    from flightlog.analyze.compare.thresholds import check, parse_thresholds
 
     # `--fail-on` may be followed by several conditions: Typer takes the others for runs.
     named = [run for run in runs or [] if not _is_condition(run)]
     conditions = [*(fail_on or []), *filter(_is_condition, runs or [])]
     if conditions and not fail_on:
         raise UsageError(f"{conditions[0]!r} is a condition: write it after --fail-on")
-    if open_ and format_ != PageFormat.html:
+    if open_ and format_ != "html":
         raise UsageError("--open shows a page: add --format html")
     if len(named) > 2:
         raise UsageError(
@@ -136,13 +133,25 @@ def compare(
     folder = readable_runs_folder(runs_dir)
 
     before, after = [*named, None, None][:2]
-    if format_ == PageFormat.html:
+    if format_ == "html":
         from flightlog.show.html.compare_page import compare_html
 
         page, outcomes = compare_html(before, after, runs_dir=folder, thresholds=thresholds, strict=strict)
         put_page(page, "flightlog-comparison", output=output, open_=open_)
     else:
-        outcomes = _put_comparison(before, after, folder, thresholds, strict, format_, output)
+        from flightlog.analyze.compare.compare import compare as compare_sides
+        from flightlog.analyze.compare.compare import comparison_bytes
+        from flightlog.show.comparison import comparison_markdown, comparison_text
+
+        comparison = compare_sides(before, after, runs_dir=folder)
+        outcomes = check(comparison, thresholds, strict=strict)
+        if format_ == "json":
+            text = comparison_bytes(comparison, outcomes if thresholds else None).decode()
+        elif format_ == "md":
+            text = comparison_markdown(comparison, outcomes)
+        else:
+            text = comparison_text(comparison, outcomes, **screen(output))
+        put_or_write(text, output)
     for outcome in outcomes:
         if outcome.state != "passed":
             note(f"{outcome.state}: {outcome.condition}: {'; '.join(outcome.reasons)}")
@@ -156,33 +165,3 @@ def _is_condition(text: str) -> bool:
         os.path.exists(os.path.expanduser(path))  # noqa: PTH110, PTH111 - Path raises for "~who>1"
         for path in (text, *text.split(","))
     )
-
-
-def _put_comparison(
-    before: str | None,
-    after: str | None,
-    folder: Path,
-    thresholds: Sequence[Threshold],
-    strict: bool,
-    format_: str,
-    output: Path | None,
-) -> list[ThresholdOutcome]:
-    from flightlog.analyze.compare.compare import compare as compare_sides
-    from flightlog.analyze.compare.compare import comparison_bytes
-    from flightlog.analyze.compare.thresholds import check
-
-    comparison = compare_sides(before, after, runs_dir=folder)
-    outcomes = check(comparison, thresholds, strict=strict)
-    if format_ == PageFormat.json:
-        text = comparison_bytes(comparison, outcomes if thresholds else None).decode()
-    else:
-        from flightlog.show.comparison import comparison_markdown, comparison_text
-
-        if format_ == PageFormat.md:
-            text = comparison_markdown(comparison, outcomes)
-        elif output is None:
-            text = comparison_text(comparison, outcomes, width=width(), color=wants_color())
-        else:
-            text = comparison_text(comparison, outcomes)
-    put_or_write(text, output)
-    return outcomes

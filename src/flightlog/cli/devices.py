@@ -38,26 +38,21 @@ The JSON holds all of it, with memory over time in up to 256 steps.
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from flightlog.cli.options import OutputFile, RunsDir, open_named, option, run_argument
-from flightlog.cli.output import check_file, draws_braille, json_text, put_or_write, wants_color, width
+from flightlog.cli.output import check_file, draws_braille, json_text, put_or_write, screen
 from flightlog.core.errors import UsageError
 from flightlog.core.settings import expanded
 
 DOING = "reading device memory"
 
 
-class DevicesFormat(StrEnum):
-    """How the explanation is written."""
-
-    text = "text"
-    json = "json"
-    md = "md"
+DevicesFormat = Literal["text", "json", "md"]
+"""How the explanation is written."""
 
 
 def devices(
@@ -70,7 +65,7 @@ def devices(
     ] = None,
     rank: Annotated[list[int] | None, option("N", "Only this rank. May be given several times.")] = None,
     phase: Annotated[str | None, option("P", "Only this phase.")] = None,
-    format_: Annotated[DevicesFormat, typer.Option("--format", help="Output format.")] = DevicesFormat.text,
+    format_: Annotated[DevicesFormat, typer.Option("--format", help="Output format.")] = "text",
     output: OutputFile = None,
     runs_dir: RunsDir = None,
 ) -> None:
@@ -90,14 +85,13 @@ def devices(
         found = devices_of_run(open_named(run, runs_dir=runs_dir))
     if rank or phase is not None:
         found = only(found, ranks=rank or (), phase=phase)
-    if format_ is DevicesFormat.json:
+    if format_ == "json":
         text = json_text(found)
-    elif format_ is DevicesFormat.md:
+    elif format_ == "md":
         text = devices_markdown(found)
-    elif output is None:
-        text = devices_text(found, width=width(), color=wants_color(), ascii_only=not draws_braille())
     else:
-        text = devices_text(found)
+        plain = {"ascii_only": not draws_braille()} if output is None else {}
+        text = devices_text(found, **screen(output), **plain)
     put_or_write(text, output)
 
 

@@ -45,7 +45,7 @@ def diagnose(
         str | None, option("TYPE", "With --text: class of the exception, if the text does not show it.")
     ] = None,
     runs_dir: RunsDir = None,
-    format_: AnyFormat = Format.text,
+    format_: AnyFormat = "text",
 ) -> None:
     """Explain why a run, or tasks in it, failed.
 

@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flightlog.cli.options import AnyFormat, Format, RunId, RunRef, RunsDir, flag, open_named, option
+from flightlog.cli.options import AnyFormat, RunId, RunRef, RunsDir, flag, open_named, option
 from flightlog.cli.output import check_file, note, put
 from flightlog.cli.progress import hand_over, progress
 from flightlog.core.errors import FlightlogError, UsageError
@@ -115,7 +115,7 @@ def export(
         bool, flag("--again", "Send again what the server has already accepted. For otlp.")
     ] = False,
     runs_dir: RunsDir = None,
-    format_: AnyFormat = Format.text,
+    format_: AnyFormat = "text",
 ) -> None:
     """Convert a run to traces, tables, metrics or an RO-Crate.
 
@@ -135,7 +135,7 @@ def export(
     size = None if target is None else _size_of(target)
     from flightlog.show.outcomes import exported_json, exported_text
 
-    if format_ is Format.json:
+    if format_ == "json":
         put(exported_json(exported, opened.run_id, size_bytes=size))
     else:
         put(exported_text(exported, written=target is not None, size_bytes=size))

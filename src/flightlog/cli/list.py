@@ -26,7 +26,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from flightlog.cli.options import AnyFormat, Format, RunsDir, option, readable_runs_folder
+from flightlog.cli.options import AnyFormat, RunsDir, option, readable_runs_folder
 from flightlog.cli.output import columns, json_text, note, put, wants_color
 from flightlog.cli.progress import progress
 from flightlog.core.errors import UsageError
@@ -50,7 +50,7 @@ def list_(
     limit: Annotated[
         int | None, option("N", f"Only the newest N runs. Default: {SHOWN} in text, all in JSON", min=0)
     ] = None,
-    format_: AnyFormat = Format.text,
+    format_: AnyFormat = "text",
 ) -> None:
     """List runs, the newest first.
 
@@ -69,7 +69,7 @@ def list_(
     if _complete([entry.path for entry in every if entry.to_complete]):
         every = catalogue.list_runs(folder)
     entries = [one for one in every if project in {None, one.project} and status in {None, one.status}]
-    if format_ is Format.json:
+    if format_ == "json":
         put(json_text([_object(entry) for entry in entries[:limit]]))
         return
     shown = entries[: SHOWN if limit is None else limit]

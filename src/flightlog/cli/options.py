@@ -6,9 +6,8 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -23,20 +22,12 @@ if TYPE_CHECKING:
     from flightlog.store.run import Run
 
 
-class Format(StrEnum):
-    """How a result is written."""
-
-    text = "text"
-    json = "json"
+Format = Literal["text", "json"]
+"""How a result is written."""
 
 
-class PageFormat(StrEnum):
-    """How a result is written that can be a page as well."""
-
-    text = "text"
-    json = "json"
-    md = "md"
-    html = "html"
+PageFormat = Literal["text", "json", "md", "html"]
+"""How a result is written that can be a page as well."""
 
 
 def complete_run(ctx: typer.Context, incomplete: str) -> list[str]:

@@ -119,6 +119,13 @@ def write_file(path: Path, text: str) -> None:
         raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
 
 
+def screen(output: Path | None = None) -> dict[str, Any]:
+    """How wide a text is made, and whether it is painted: for this terminal, but not where it goes to a
+    file.
+    """
+    return {"width": width(), "color": wants_color()} if output is None else {}
+
+
 def put_result(
     value: Any,
     format_: str,
@@ -131,7 +138,7 @@ def put_result(
     if format_ == "json":
         put(json_text(value) if encode is None else encode(value).decode())
     else:
-        put(text(value, width=width(), color=wants_color(), **options))
+        put(text(value, **screen(), **options))
 
 
 def put_or_write(text: str, output: Path | None) -> None:

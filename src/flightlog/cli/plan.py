@@ -35,7 +35,6 @@ import typer
 
 from flightlog.cli.options import (
     AnyFormat,
-    Format,
     OutputFile,
     RunsDir,
     TargetName,
@@ -47,11 +46,13 @@ from flightlog.cli.options import (
     run_argument,
     runs_folder,
 )
-from flightlog.cli.output import json_text, put_or_write, wants_color, width
+from flightlog.cli.output import json_text, put_or_write, screen, wants_color
 from flightlog.core.errors import UsageError
 
 if TYPE_CHECKING:
+    from flightlog.session.lock import Difference
     from flightlog.session.manifest import Manifest
+    from flightlog.session.plan import Plan
 
 DOING = "reading earlier runs"
 
@@ -74,7 +75,7 @@ def plan(
         bool, flag("--dry-run", "Dry run: print what --output would contain, and write no file.")
     ] = False,
     output: OutputFile = None,
-    format_: AnyFormat = Format.text,
+    format_: AnyFormat = "text",
     runs_dir: RunsDir = None,
 ) -> None:
     """Show what would run where, and what it would cost.
@@ -85,57 +86,48 @@ def plan(
         raise UsageError(f"{run!r} names a run, which only --check takes; name a manifest with --manifest")
     if output is not None and not output.parent.is_dir():
         raise UsageError(f"cannot write {output}: there is no folder {output.parent}")
-    from flightlog.session.manifest import load_manifest
+    from flightlog.session.manifest import load_manifest, pick_target
+    from flightlog.session.plan import plan_bytes
+    from flightlog.show.plan import differences_text, plan_text
 
+    differences: list[Difference] = []
     with problems_noted():
-        found = load_manifest(manifest)
+        found, folder = load_manifest(manifest), runs_folder(runs_dir)
         if check:
-            text, differs = _checked(found, run, target, overlay, runs_folder(runs_dir), format_)
+            name, differences = _differences(found, run, target, overlay, folder)
         else:
-            to_file = output is not None
-            text, differs = _planned(found, target, overlay, runs_folder(runs_dir), format_, to_file), False
+            made = _planned(found, pick_target(found, target), overlay, folder)
+    if format_ == "json":
+        text = json_text({"run": name, "differences": differences}) if check else plan_bytes(made).decode()
+    elif check:
+        text = differences_text(name, differences, color=wants_color())
+    else:
+        text = plan_text(made, **screen(output))
     put_or_write(text, None if dry_run else output)
-    if differs:
+    if differences:
         raise typer.Exit(1)
 
 
-def _planned(
-    manifest: Manifest,
-    target: str | None,
-    overlay: str | None,
-    runs_dir: Path,
-    format_: Format,
-    to_file: bool,
-) -> str:
-    from flightlog.session.manifest import pick_target
+def _planned(manifest: Manifest, target: str, overlay: str | None, runs_dir: Path) -> Plan:
     from flightlog.session.overlay_file import pick_overlay
-    from flightlog.session.plan import make_plan, plan_bytes, read_history, read_suggestions
-    from flightlog.show.plan import plan_text
+    from flightlog.session.plan import make_plan, read_history, read_suggestions
 
-    chosen = pick_target(manifest, target)
-    manifest = pick_overlay(manifest, chosen, overlay)
-    project = manifest.resolved(os.environ, chosen, raw=True).project.name
-    history, suggestions = read_history(runs_dir, project), read_suggestions(runs_dir, project, chosen)
-    made = make_plan(manifest, chosen, os.environ, history, suggestions)
-    note_unset(manifest, chosen)
-    if format_ is Format.json:
-        return plan_bytes(made).decode()
-    return plan_text(made) if to_file else plan_text(made, width=width(), color=wants_color())
+    manifest = pick_overlay(manifest, target, overlay)
+    project = manifest.resolved(os.environ, target, raw=True).project.name
+    history, suggestions = read_history(runs_dir, project), read_suggestions(runs_dir, project, target)
+    made = make_plan(manifest, target, os.environ, history, suggestions)
+    note_unset(manifest, target)
+    return made
 
 
-def _checked(
-    manifest: Manifest,
-    ref: str | None,
-    target: str | None,
-    overlay: str | None,
-    runs_dir: Path,
-    format_: Format,
-) -> tuple[str, bool]:
+def _differences(
+    manifest: Manifest, ref: str | None, target: str | None, overlay: str | None, runs_dir: Path
+) -> tuple[str, list[Difference]]:
+    """The run with a lock, and what differs from it now."""
     from flightlog.record.environment import read_environment
     from flightlog.session.lock import compare_locks, find_lock, relock
     from flightlog.session.manifest import pick_target
     from flightlog.session.overlay_file import pick_overlay
-    from flightlog.show.plan import differences_text
     from flightlog.store.completing import open_run
 
     chosen = pick_target(manifest, target)
@@ -146,7 +138,4 @@ def _checked(
         chosen = ran_on
     whole = pick_overlay(manifest, chosen, overlay).for_target(chosen, os.environ)
     after = relock(whole, before, read_environment(cwd=manifest.path.parent), os.environ)
-    found = compare_locks(before, after)
-    if format_ is Format.json:
-        return json_text({"run": path.name, "differences": found}), bool(found)
-    return differences_text(path.name, found, color=wants_color()), bool(found)
+    return path.name, compare_locks(before, after)

@@ -55,12 +55,11 @@ from flightlog.cli.options import (
     problems_noted,
     readable_runs_folder,
 )
-from flightlog.cli.output import json_text, put, put_result, wants_color, width
+from flightlog.cli.output import json_text, put, put_result, screen
 from flightlog.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from flightlog.session.forecast import Forecast, Workload
-    from flightlog.store.run import Run
+    from flightlog.session.forecast import Workload
 
 DOING = "learning from earlier runs"
 
@@ -91,7 +90,7 @@ def predict(
     project: Annotated[
         str | None, option("P", "Only runs of this project. Default: the project of the latest run")
     ] = None,
-    format_: AnyFormat = Format.text,
+    format_: AnyFormat = "text",
     runs_dir: RunsDir = None,
 ) -> None:
     """Predict how long a task takes and how much memory it needs.
@@ -113,12 +112,24 @@ def predict(
     if host is not None and task is None:
         raise UsageError("--host goes with a TASK")
     folder = readable_runs_folder(runs_dir)
+    from flightlog.analyze.predict.predict import open_model
     from flightlog.show import plan as show
 
     if plan:
+        from flightlog.session.forecast import calls_of_file, forecast
+        from flightlog.session.manifest import load_manifest, pick_target
+        from flightlog.session.plan import make_plan, read_history
+
         with problems_noted():
-            found = _forecast(folder, manifest, target, calls, workers, train)
-        put_result(found, format_, show.forecast_text)
+            found = load_manifest(manifest)
+            chosen = pick_target(found, target)
+            name = found.resolved(os.environ, chosen, raw=True).project.name
+            work = calls_of_file(calls) if calls is not None else None
+            model = open_model(folder, name, train_anew=train).model
+            made = make_plan(found, chosen, os.environ, read_history(folder, name))
+            note_unset(found, chosen)
+            expected = forecast(made, model, work or _last_calls(folder, name), workers=workers)
+        put_result(expected, format_, show.forecast_text)
     elif evaluate:
         put_result(_evaluated(folder, project), format_, show.evaluation_text)
     elif task is not None:
@@ -159,7 +170,7 @@ def _trained(folder: Path, project: str | None, format_: Format) -> str:
 
     opened = open_model(folder, project, train_anew=True)
     model = opened.model
-    if format_ is Format.json:
+    if format_ == "json":
         about = {
             key: getattr(model, key)
             for key in ("format", "flightlog", "sklearn", "project", "trained_at", "runs", "attempts")
@@ -169,7 +180,7 @@ def _trained(folder: Path, project: str | None, format_: Format) -> str:
             for quantity in ("duration_s", "peak_memory_bytes")
         }
         return json_text({**about, "methods": methods, "notes": opened.notes})
-    return model_text(model, opened.why, width=width(), color=wants_color())
+    return model_text(model, opened.why, **screen())
 
 
 def _evaluated(folder: Path, project: str | None) -> Any:
@@ -183,45 +194,17 @@ def _evaluated(folder: Path, project: str | None) -> Any:
     return evaluate(past)
 
 
-def _forecast(
-    folder: Path,
-    manifest: Path | None,
-    target: str | None,
-    calls: Path | None,
-    workers: int | None,
-    anew: bool,
-) -> Forecast:
-    from flightlog.analyze.predict.predict import open_model
-    from flightlog.session.forecast import calls_of_file, forecast
-    from flightlog.session.manifest import load_manifest, pick_target
-    from flightlog.session.plan import make_plan, read_history
-
-    found = load_manifest(manifest)
-    chosen = pick_target(found, target)
-    name = found.resolved(os.environ, chosen, raw=True).project.name
-    work: Workload | None = calls_of_file(calls) if calls is not None else None
-    opened = open_model(folder, name, train_anew=anew)
-    made = make_plan(found, chosen, os.environ, read_history(folder, name))
-    note_unset(found, chosen)
-    return forecast(made, opened.model, work or _last_calls(folder, name), workers=workers)
-
-
 def _last_calls(folder: Path, project: str) -> Workload:
     """The calls of the newest run of a project that has any."""
     from flightlog.session.forecast import calls_of_run
+    from flightlog.store.catalogue import list_runs
+    from flightlog.store.run import Run
 
-    for run in _ended_runs(folder, project):
-        work = calls_of_run(run)
+    ended = [each for each in list_runs(folder) if each.project == project and each.status != "running"]
+    for entry in ended[:20]:
+        work = calls_of_run(Run(entry.path))
         if work.calls:
             return work
     raise UsageError(
         f"no run of project {project!r} in {folder} has any tasks: name a file of calls with --calls"
     )
-
-
-def _ended_runs(folder: Path, project: str) -> list[Run]:
-    from flightlog.store.catalogue import list_runs
-    from flightlog.store.run import Run
-
-    entries = [each for each in list_runs(folder) if each.project == project and each.status != "running"]
-    return [Run(entry.path) for entry in entries[:20]]

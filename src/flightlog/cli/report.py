@@ -127,7 +127,7 @@ def report(
         tuple[str, str] | None, option("A B", "Compare two runs instead. See flightlog compare.")
     ] = None,
     rates: RatesFile = None,
-    format_: AnyPageFormat = PageFormat.text,
+    format_: AnyPageFormat = "text",
     output: OutputFile = None,
     open_: OpenPage = False,
     plots: Annotated[
@@ -146,7 +146,7 @@ def report(
     named = (run, run_id, "latest" if latest else None)
     asked = {"tasks": tasks, "spans": spans, "workers": workers, "failures": failures}
     parts = [part for part, wanted in asked.items() if wanted]
-    if open_ and format_ is not PageFormat.html:
+    if open_ and format_ != "html":
         raise UsageError("--open shows a page: add --format html")
     if compare is not None:
         if any(named) or parts:
@@ -157,10 +157,10 @@ def report(
 
         compare_runs(list(compare), format_=format_, output=output, open_=open_, runs_dir=runs_dir)
         return
-    if plots and (parts or format_ is not PageFormat.text):
+    if plots and (parts or format_ != "text"):
         raise UsageError("--plots goes with the whole report as text")
-    if parts and format_ in {PageFormat.json, PageFormat.html}:
-        what = "JSON" if format_ is PageFormat.json else "page"
+    if parts and format_ in {"json", "html"}:
+        what = "JSON" if format_ == "json" else "page"
         raise UsageError(f"the {what} holds all sections: leave out --{parts[0]}")
     if output is not None:
         check_file(output)
@@ -170,7 +170,7 @@ def report(
 
     opened = open_named(*named, runs_dir=runs_dir)
     charged = rates_in(rates, target=opened.info.target, provider=opened.info.provider, run=opened)
-    if format_ is PageFormat.html:
+    if format_ == "html":
         from flightlog.show.html.report_page import report_html
 
         with held_still(opened, note=note) as still:
@@ -197,17 +197,17 @@ def _report_in(
     from flightlog.show.report import WIDTH, report_markdown, report_text
 
     history, wide, drawn = EarlierRuns(run), WIDTH if whole else width(), list[str]()
-    if plots and format_ is PageFormat.text and not parts:
+    if plots and format_ == "text" and not parts:
         found, glance = report_and(run, overview_of, details=False, history=history, rates=rates)
         found = bounded(found)
         drawn = report_plots(found, glance, width=wide, ascii_only=not draws_braille())
     else:
-        details = bool(parts) or format_ is PageFormat.json
+        details = bool(parts) or format_ == "json"
         found = report_on(run, details=details, history=history, rates=rates)
-        if format_ is PageFormat.json:
+        if format_ == "json":
             return report_bytes(found).decode()
         found = bounded(found)
-    if format_ is PageFormat.md:
+    if format_ == "md":
         return report_markdown(found, parts=parts)
     return report_text(found, width=wide, color=wants_color() and not whole, parts=parts, plots=drawn)
 

@@ -24,6 +24,7 @@ import typer
 
 from flightlog.cli.output import json_text, put
 from flightlog.core.errors import UsageError
+from flightlog.core.plugins import did_you_mean
 
 DOCUMENTS = {
     "report": "flightlog.analyze.report.report:report_schema",
@@ -65,14 +66,8 @@ def schema(
     from flightlog.events.schema import json_schema
 
     if stream is not None and stream not in {*DOCUMENTS, *streams()}:
-        raise UsageError(_unknown(stream, [*streams(), *DOCUMENTS]))
+        names = [*streams(), *DOCUMENTS]
+        hint = did_you_mean(stream, names)
+        raise UsageError(f"there is no schema {stream!r}.{hint} The schemas are {', '.join(names)}.")
     module, _, function = DOCUMENTS.get(stream or "", "").partition(":")
     put(json_text(getattr(import_module(module), function)() if module else json_schema(stream)))
-
-
-def _unknown(name: str, names: list[str]) -> str:
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, names, n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
-    return f"there is no schema {name!r}.{hint} The schemas are {', '.join(names)}."

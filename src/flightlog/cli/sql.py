@@ -37,8 +37,7 @@ objects, too.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -64,13 +63,8 @@ DOING = "reading the tables"
 SHOWN = 1000
 
 
-class RowFormat(StrEnum):
-    """How rows are written."""
-
-    table = "table"
-    csv = "csv"
-    json = "json"
-    parquet = "parquet"
+RowFormat = Literal["table", "csv", "json", "parquet"]
+"""How rows are written."""
 
 
 def sql(
@@ -86,21 +80,19 @@ def sql(
     ] = None,
     every: Annotated[bool, flag("--all", "Every run in the folder. Same as --run all.")] = False,
     runs_dir: RunsDir = None,
-    format_: Annotated[
-        RowFormat, typer.Option("--format", help="Output format of the rows.")
-    ] = RowFormat.table,
+    format_: Annotated[RowFormat, typer.Option("--format", help="Output format of the rows.")] = "table",
     output: OutputFile = None,
 ) -> None:
     """Query one run, or all runs, with SQL.
 
     Example: flightlog sql "SELECT task, max(duration_s) FROM attempts GROUP BY task"
     """
-    if format_ is RowFormat.parquet and output is None:
+    if format_ == "parquet" and output is None:
         raise UsageError("Parquet is not for the screen: name a file with --output")
     if output is not None:
         check_file(output)
     runs = _open_runs(run or [], every, runs_dir)
-    if format_ is RowFormat.parquet:
+    if format_ == "parquet":
         assert output is not None
         from flightlog.store.tables.query import write_answer
 
@@ -110,11 +102,11 @@ def sql(
     from flightlog.store.tables.query import ask
 
     with ask(runs, query) as answer:
-        if format_ is RowFormat.table:
+        if format_ == "table":
             text = _table(answer, None if output is not None else columns())
             put_or_write(text, output)
             return
-        pieces = _csv(answer) if format_ is RowFormat.csv else _json(answer)
+        pieces = _csv(answer) if format_ == "csv" else _json(answer)
         if output is None:
             for piece in pieces:
                 put(piece)

@@ -62,7 +62,7 @@ def sync(
     ] = False,
     status: Annotated[bool, flag("--status", "Show sync status, without network access.")] = False,
     runs_dir: RunsDir = None,
-    format_: AnyFormat = Format.text,
+    format_: AnyFormat = "text",
 ) -> None:
     """Copy runs to remote storage, only what is new.
 
@@ -149,9 +149,9 @@ def _copy(paths: list[Path], remote: RemoteCopies, follow: bool, format_: Format
                 break  # the next run would meet the same
             continue
         results.append(synced)
-        if format_ is Format.text:
+        if format_ == "text":
             put(synced_text(synced))
-    if format_ is Format.json:
+    if format_ == "json":
         put(json_text(results))
     return failed
 
@@ -176,9 +176,9 @@ def _verify(paths: list[Path], remote: RemoteCopies, format_: Format) -> bool:
                     sync_with_patience(Uploader(path, remote), again=check.broken)
             check = check_copy(path, name_of(path), remote, here())
         checks.append(check)
-        if format_ is Format.text:
+        if format_ == "text":
             put(check_text(check, color=wants_color()))
-    if format_ is Format.json:
+    if format_ == "json":
         put(json_text(list(checks)))
     return any(check.problems for check in checks)
 
@@ -188,7 +188,7 @@ def _say_status(paths: list[Path], format_: Format) -> None:
     from flightlog.store.remote.state import copies_of
 
     copies = [copy for path in paths for copy in copies_of(path)]
-    if format_ is Format.json:
+    if format_ == "json":
         put(json_text(list(copies)))
     else:
         put(copies_text(copies, color=wants_color()))

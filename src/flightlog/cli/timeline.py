@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from flightlog.cli.options import RunId, RunRef, RunsDir, flag, open_named, option
-from flightlog.cli.output import check_file, draws_braille, note, put, wants_color, width
+from flightlog.cli.output import check_file, draws_braille, note, put, screen
 from flightlog.cli.progress import hand_over, progress
 from flightlog.core.errors import UsageError
 from flightlog.export.perfetto.exporter import PORT, UI, ServedTrace, exporter
@@ -96,7 +96,7 @@ def timeline(
     if png is None and svg is None:
         from flightlog.show.timeline import timeline_text
 
-        put(timeline_text(found, width=width(), color=wants_color(), ascii_only=not draws_braille()))
+        put(timeline_text(found, **screen(), ascii_only=not draws_braille()))
         return
     for path, kind in ((png, "png"), (svg, "svg")):
         if path is not None:
@@ -132,6 +132,7 @@ def _draw(
 
 
 def _in_perfetto(run: Run, ui: str, port: int, open_: bool | None, wait_s: float = WAIT_S) -> None:
+    import socket
     import webbrowser
     from tempfile import TemporaryDirectory
 
@@ -153,7 +154,7 @@ def _in_perfetto(run: Run, ui: str, port: int, open_: bool | None, wait_s: float
                 note(f"open this in a browser, within {wait_s / 60:.0f} minutes ({size}): {served.link}")
                 note(
                     "a browser on another machine needs a way here: "
-                    f"ssh -L {served.port}:127.0.0.1:{served.port} {_this_host()}"
+                    f"ssh -L {served.port}:127.0.0.1:{served.port} {socket.gethostname()}"
                 )
             hand_over()
             if not served.wait(wait_s):
@@ -171,9 +172,3 @@ def has_display(environ: Mapping[str, str], platform: str = sys.platform) -> boo
     if platform in {"darwin", "win32"}:
         return not environ.get("SSH_CONNECTION")
     return any(environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
-
-
-def _this_host() -> str:
-    import socket
-
-    return socket.gethostname()

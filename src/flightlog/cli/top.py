@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from flightlog.cli.options import RunsDir, flag, option, readable_runs_folder, run_argument
-from flightlog.cli.output import draws_braille, is_terminal, note, put, wants_color, width
+from flightlog.cli.output import draws_braille, is_terminal, note, put, screen
 from flightlog.cli.progress import hand_over
 from flightlog.core.errors import MissingExtra, RunNotFound
 
@@ -89,11 +89,7 @@ def _why_no_view() -> str | None:
 def _print_frame(path: Path) -> None:
     from flightlog.show.live import live_text
 
-    put(
-        live_text(
-            _followed(path).update(), width=width(), color=wants_color(), ascii_only=not draws_braille()
-        )
-    )
+    put(live_text(_followed(path).update(), **screen(), ascii_only=not draws_braille()))
 
 
 def _followed(path: Path) -> FollowedRun:

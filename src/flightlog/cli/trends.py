@@ -44,8 +44,7 @@ Schema); the CSV a row a run.
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -56,12 +55,8 @@ from flightlog.cli.progress import progress
 DOING = "reading runs"
 
 
-class TrendFormat(StrEnum):
-    """How a trend is written."""
-
-    text = "text"
-    json = "json"
-    csv = "csv"
+TrendFormat = Literal["text", "json", "csv"]
+"""How a trend is written."""
 
 
 def trends(
@@ -78,7 +73,7 @@ def trends(
     since: Annotated[
         str | None, option("DATE", "Only runs since this date or time, such as 2026-05-20.")
     ] = None,
-    format_: Annotated[TrendFormat, typer.Option("--format", help="Output format.")] = TrendFormat.text,
+    format_: Annotated[TrendFormat, typer.Option("--format", help="Output format.")] = "text",
     runs_dir: RunsDir = None,
 ) -> None:
     """Show how a metric developed over runs, and where it jumped.
@@ -91,7 +86,7 @@ def trends(
     folder = readable_runs_folder(runs_dir)
     with progress("reading run") as tell:
         trend = read_trends(project, metric, last=last, since=since, runs_dir=folder, progress=tell)
-    if format_ is TrendFormat.csv:
+    if format_ == "csv":
         put(trend_csv(trend))
     else:
         put_result(trend, format_, trend_text, ascii_only=not draws_braille())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from numbers import Integral, Real
 from pathlib import Path
 from typing import NamedTuple
@@ -11,6 +11,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from flightlog.core.errors import UsageError
+from flightlog.core.plugins import did_you_mean
 from flightlog.core.settings import cache_folder, expanded
 from flightlog.session.cache.key import CacheOptions
 from flightlog.session.call_wrapper import Around, Output, Preparation
@@ -70,7 +71,8 @@ class TaskDefaults:
             raise UsageError(f"component={component!r} and tag={tag!r} are two names of one thing: give one")
         chosen = component or self._tagged(tag) or entry.component
         if chosen is not None and chosen not in components:
-            raise UsageError(_unknown(chosen, components))
+            known, hint = ", ".join(sorted(components)) or "none", did_you_mean(chosen, components)
+            raise UsageError(f"the manifest has no component {chosen!r} (it has {known}).{hint}")
         if retries is not None and not (isinstance(retries, Integral) and retries >= 0):
             raise UsageError(f"retries={retries!r} is no number of further attempts: give 0 or more")
         if timeout_s is not None and not (isinstance(timeout_s, Real) and timeout_s > 0):
@@ -141,11 +143,3 @@ def local_cache(contents: Contents, folder: Path, environ: Mapping[str, str]) ->
 
 def _absolute(path: str, folder: Path) -> str:
     return str(folder / expanded(path))
-
-
-def _unknown(name: str, known: Collection[str]) -> str:
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, known, n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
-    return f"the manifest has no component {name!r} (it has {', '.join(sorted(known)) or 'none'}).{hint}"
