@@ -141,7 +141,7 @@ def run(
         )
     if result.message is not None:
         note(result.message)
-    for message in kept.messages:
+    for message in kept:
         note(message)
     if result.run_id is not None and is_terminal(sys.stderr):
         note(f"recorded as {result.run_id}")
@@ -168,27 +168,18 @@ def _tag(text: str) -> tuple[str, str]:
     return key, value
 
 
-class _Kept(logging.Handler):
-    """Warnings, kept until the command has ended."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.messages: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Keep a message."""
-        self.messages.append(record.getMessage())
-
-
 @contextmanager
-def _kept_warnings() -> Iterator[_Kept]:
+def _kept_warnings() -> Iterator[list[str]]:
     """Keep warnings meanwhile: one in the middle of the command's output would be part of it."""
-    log = logging.getLogger("flightlog")
-    kept, told = _Kept(), log.propagate
-    log.addHandler(kept)
-    log.propagate = False
+    log, kept = logging.getLogger("flightlog"), list[str]()
+
+    def keep(record: logging.LogRecord) -> bool:
+        if record.levelno >= logging.WARNING:
+            kept.append(record.getMessage())
+        return False
+
+    log.addFilter(keep)
     try:
         yield kept
     finally:
-        log.propagate = told
-        log.removeHandler(kept)
+        log.removeFilter(keep)

@@ -13,6 +13,7 @@ import os
 import random
 import shutil
 from collections.abc import Callable, Sequence
+from itertools import cycle
 from pathlib import Path
 
 import msgspec
@@ -64,21 +65,6 @@ SHAKY = 23
 """One in this many scenarios finds the staging area missing at its first attempt."""
 
 
-class Scenario(Struct, frozen=True, kw_only=True):
-    """One epidemic to simulate."""
-
-    scenario_id: int
-    r0: float
-    seed: int
-
-
-def scenarios(count: int = SCENARIOS) -> list[Scenario]:
-    """So many scenarios: every R0 in turn, each with another seed."""
-    return [
-        Scenario(scenario_id=i, r0=R0_VALUES[i % len(R0_VALUES)], seed=FIRST_SEED + i) for i in range(count)
-    ]
-
-
 def demo_folder(runs_dir: Path | None = None) -> Path:
     """Where the demo keeps its manifest and its cache: beside the folder of runs."""
     return Path(runs_dir or read_settings().runs_dir).absolute().parent / "sir-demo"
@@ -100,15 +86,11 @@ def sweep(runs_dir: Path | None = None, count: int = SCENARIOS, *, workers: int 
         sample_interval_s=0.25,
         environ={**os.environ, "SIR_DEMO_WORKERS": str(workers)},
     )
-    wanted = scenarios(count)
     with session:
         client = session.client
-        futures = client.map(
-            run_simulation,
-            (one.scenario_id for one in wanted),
-            (one.r0 for one in wanted),
-            (one.seed for one in wanted),
-        )
+        # Every R0 in turn, each scenario with another seed.
+        seeds = range(FIRST_SEED, FIRST_SEED + count)
+        futures = client.map(run_simulation, range(count), cycle(R0_VALUES), seeds)
         # What is said here wins over the manifest: nonsense does not get better by trying it again.
         futures.append(client.submit(run_simulation, count, NONSENSE, FIRST_SEED, retries=0))
         found = client.gather(futures, errors="return")

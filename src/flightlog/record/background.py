@@ -189,18 +189,21 @@ class Sampling:
 
 def save_heartbeat(run: LiveRun, cpu_s: float) -> None:
     """Say in `run.json` and `writer.json` that this process lives, and what it has recorded so far."""
-    recorder, info = run.recorder, run.info
-    now = recorder.clock.now()
-    recorder.files.info.heartbeat = now
-    recorder.files.info.counts = {**recorder.counts, **recorder.bus.counts()}
-    recorder.files.info.background_cpu_s = cpu_s
+    save_writer(run, cpu_s)
+    if run.owned:
+        run.info.heartbeat = run.recorder.files.info.heartbeat
+        run.info.duration_s = (monotonic_ns() - run.started_ns) / 1e9
+        note_tasks(run)
+        save_run(run)
+
+
+def save_writer(run: LiveRun, cpu_s: float) -> None:
+    """Write `writer.json`: that this process lives, and what it has recorded so far."""
+    recorder, info = run.recorder, run.recorder.files.info
+    info.heartbeat = recorder.clock.now()
+    info.counts = {**recorder.counts, **recorder.bus.counts()}
+    info.background_cpu_s = cpu_s
     recorder.files.save()
-    if not run.owned:
-        return
-    info.heartbeat = now
-    info.duration_s = (monotonic_ns() - run.started_ns) / 1e9
-    note_tasks(run)
-    save_run(run)
 
 
 def note_tasks(run: LiveRun) -> None:

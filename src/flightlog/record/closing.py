@@ -18,7 +18,7 @@ import msgspec
 
 from flightlog.core.descriptors import folder_names
 from flightlog.core.settings import Settings
-from flightlog.record.background import note_tasks, save_run
+from flightlog.record.background import note_tasks, save_run, save_writer
 from flightlog.record.background_imports import loading
 from flightlog.record.followers import start_beside
 from flightlog.record.run import LiveRun
@@ -82,12 +82,8 @@ def close_writer(run: LiveRun, cpu_s: float) -> None:
     recorder.bus.close()
     recorder.files.close()
     recorder.closed = True
-    info = recorder.files.info
-    info.closed = True
-    info.heartbeat = recorder.clock.now()
-    info.counts = {**recorder.counts, **recorder.bus.counts()}
-    info.background_cpu_s = cpu_s
-    recorder.files.save()
+    recorder.files.info.closed = True
+    save_writer(run, cpu_s)
 
 
 def leave_completing(run: LiveRun, settings: Settings) -> None:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from msgspec.structs import asdict
+
 from flightlog.core import threads
 from flightlog.core.displayed import Displayed
 from flightlog.core.interruption import pass_interruption
@@ -108,16 +110,7 @@ class LiveRun(Displayed):
         text = describe(error)
         known = {key: facts[key] for key in ("task", "task_id") if key in facts}
         tell_out_of_memory(self.recorder, error, **known)
-        self.emit(
-            Failure(
-                scope=scope,
-                error_type=text.error_type,
-                message=text.message,
-                traceback=text.traceback,
-                fingerprint=text.fingerprint,
-                **facts,
-            )
-        )
+        self.emit(Failure(scope=scope, **asdict(text), **facts))
         return text
 
     def subscribe(
@@ -147,31 +140,22 @@ class LiveRun(Displayed):
             with self._lanes_lock:
                 if name not in self._lanes:
                     main = self.info.pid == os.getpid() and threads.in_main_thread()
-                    since = self.started_ns if main else monotonic_ns()
-                    self._lanes[name] = since
-                    self.recorder.emit(
-                        WorkerReady(
-                            timestamp=self.recorder.clock.iso(since),
-                            worker=name,
-                            host=self.recorder.host,
-                            pid=os.getpid(),
-                        )
-                    )
+                    since = self._lanes[name] = self.started_ns if main else monotonic_ns()
+                    at = self.recorder.clock.iso(since)
+                    self.recorder.emit(WorkerReady(timestamp=at, **self._worker(name)))
         return name
+
+    def _worker(self, name: str) -> dict[str, Any]:
+        return {"worker": name, "host": self.recorder.host, "pid": os.getpid()}
 
     def end_lanes(self) -> None:
         """Say that the workers of this process are done."""
         with self._lanes_lock:
             lanes, self._lanes = self._lanes, {}
         for name, since in lanes.items():
+            uptime_s = (monotonic_ns() - since) / 1e9
             self.recorder.emit(
-                WorkerRemoved(
-                    worker=name,
-                    host=self.recorder.host,
-                    pid=os.getpid(),
-                    reason="recording ended",
-                    uptime_s=(monotonic_ns() - since) / 1e9,
-                )
+                WorkerRemoved(reason="recording ended", uptime_s=uptime_s, **self._worker(name))
             )
 
     def on_end(self, action: Callable[[str], None]) -> None:
@@ -222,10 +206,8 @@ def describe_artifact(target: str | os.PathLike[str], kind: str | None, name: st
             facts = _describe_folder(path)
         elif path.is_file() or not path.exists():
             facts = {"size_bytes": path.stat().st_size, "sha256": _digest(path).hexdigest()}
-        else:
-            facts["error"] = (
-                f"neither a file nor a folder: {encodable(str(path))}"  # reading it might never end
-            )
+        else:  # reading it might never end
+            facts["error"] = f"neither a file nor a folder: {encodable(str(path))}"
     except OSError as error:
         facts["error"] = f"{error.strerror or error}: {encodable(str(path))}"
     return ArtifactRecorded(name=encodable(name or path.name), uri=encodable(str(path)), kind=kind, **facts)

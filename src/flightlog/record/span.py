@@ -254,28 +254,43 @@ class _NothingKept(dict[str, Any]):
         return default
 
 
-class NoopSpan:
-    """The span of a program that is not recorded: one for all, immutable, same interface, keeps nothing."""
+class _KeepsNothing:
+    """What a span does that keeps nothing."""
 
     __slots__ = ()
 
-    name = ""
-    metrics: dict[str, Any] = _NothingKept(0)
-    tags: dict[str, Any] = _NothingKept("")
-    trace_id = span_id = ""
-    parent_id = status = duration_s = error_type = error_message = None
-
     def __enter__(self) -> NoopSpan:
-        return self
+        return NOOP
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         return None
 
     async def __aenter__(self) -> NoopSpan:
-        return self
+        return NOOP
 
     async def __aexit__(self, kind: object, error: object, trace: object) -> None:
         return None
+
+    def add_metric(self, key: str, value: float) -> None:
+        """Nothing."""
+
+    def set_status(self, status: str, message: str | None = None) -> None:
+        """Nothing."""
+
+    def duration(self) -> float:
+        """NaN: nothing was measured."""
+        return nan
+
+
+class NoopSpan(_KeepsNothing):
+    """The span of a program that is not recorded: one for all, immutable, same interface, keeps nothing."""
+
+    __slots__ = ()
+    name = ""
+    metrics: dict[str, Any] = _NothingKept(0)
+    tags: dict[str, Any] = _NothingKept("")
+    trace_id = span_id = ""
+    parent_id = status = duration_s = error_type = error_message = None
 
     def __call__(self, function: F) -> F:
         """The function as it is."""
@@ -284,53 +299,20 @@ class NoopSpan:
     def __setattr__(self, name: str, value: object) -> None:
         return None
 
-    def add_metric(self, key: str, value: float) -> None:
-        """Nothing."""
-
-    def set_status(self, status: str, message: str | None = None) -> None:
-        """Nothing."""
-
-    def duration(self) -> float:
-        """NaN: nothing was measured."""
-        return nan
-
 
 NOOP = NoopSpan()
 
 
-class IdleSpan(Struct, gc=False):
+class IdleSpan(_KeepsNothing, Struct, gc=False):
     """A span asked for while no run is active: a no-op inside `with`, a working decorator for later."""
 
     name: str
     tags: dict[str, Any]
-
     metrics = property(lambda _self: NOOP.metrics)
-
-    def __enter__(self) -> NoopSpan:
-        return NOOP
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        return None
-
-    async def __aenter__(self) -> NoopSpan:
-        return NOOP
-
-    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
-        return None
 
     def __call__(self, function: F) -> F:
         """The function, each call of it a span of the run that is active then."""
         return traced(self.name, self.tags, function)
-
-    def add_metric(self, key: str, value: float) -> None:
-        """Nothing."""
-
-    def set_status(self, status: str, message: str | None = None) -> None:
-        """Nothing."""
-
-    def duration(self) -> float:
-        """NaN: nothing was measured."""
-        return nan
 
 
 OFF, IDLE, UNSURE, ACTIVE = 0, 1, 2, 3

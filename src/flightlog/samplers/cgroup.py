@@ -215,9 +215,14 @@ def _keyed(path: Path, *names: bytes) -> dict[bytes, int | None]:
     return {name: keyed_value(data, name) for name in names}
 
 
+def _numbers(text: str | None) -> list[int]:
+    """The whole numbers of a text; none where it holds anything else."""
+    words = (text or "").split()
+    return [int(word) for word in words] if all(w.isdecimal() and w.isascii() for w in words) else []
+
+
 def _number(path: Path) -> int | None:
-    words = (_text(path) or "").split()
-    return int(words[0]) if words and words[0].isdecimal() and words[0].isascii() else None
+    return next(iter(_numbers(_text(path))), None)
 
 
 def _seconds(microseconds: int | None) -> float | None:
@@ -226,18 +231,13 @@ def _seconds(microseconds: int | None) -> float | None:
 
 def _quota(text: str | None) -> list[float]:
     """`quota period` in cores: one number, or none where there is no quota (`max`, or -1)."""
-    words = (text or "").split()
-    if len(words) != 2 or not all(word.isdecimal() and word.isascii() for word in words):
-        return []
-    quota, period = map(int, words)
-    return [quota / period] if quota > 0 and period > 0 else []
+    found = _numbers(text)
+    return [found[0] / found[1]] if len(found) == 2 and min(found) > 0 else []
 
 
 def _bounded(text: str | None) -> list[int]:
-    words = (text or "").split()
-    if len(words) != 1 or not (words[0].isdecimal() and words[0].isascii()):
-        return []
-    return [int(words[0])] if int(words[0]) < _NO_LIMIT_BYTES else []
+    found = _numbers(text)
+    return found if len(found) == 1 and found[0] < _NO_LIMIT_BYTES else []
 
 
 class OomKills:

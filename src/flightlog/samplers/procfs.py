@@ -247,17 +247,11 @@ def parse_node_stat(data: bytes) -> CpuTimes:
 
 def parse_diskstats(data: bytes) -> tuple[dict[str, int], dict[str, int]]:
     """Bytes read and written so far by each whole disk; partitions and stacked devices left out."""
-    read: dict[str, int] = {}
-    written: dict[str, int] = {}
-    for line in data.decode("utf-8", "replace").splitlines():
-        fields = line.split()
-        if len(fields) < 10 or _STACKED_DISK.match(fields[2]):
-            continue
-        read[fields[2]] = int(fields[5]) * SECTOR_BYTES
-        written[fields[2]] = int(fields[9]) * SECTOR_BYTES
-    for name in [name for name in read if _partition_of(name) in read]:
-        del read[name], written[name]
-    return read, written
+    lines = (line.split() for line in data.decode("utf-8", "replace").splitlines())
+    disks = {line[2]: line for line in lines if len(line) >= 10 and not _STACKED_DISK.match(line[2])}
+    whole = {name: line for name, line in disks.items() if _partition_of(name) not in disks}
+    read = {name: int(line[5]) * SECTOR_BYTES for name, line in whole.items()}
+    return read, {name: int(line[9]) * SECTOR_BYTES for name, line in whole.items()}
 
 
 def _partition_of(name: str) -> str | None:

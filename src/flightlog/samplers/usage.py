@@ -146,9 +146,11 @@ class UsageMeter:
             self._leave()
 
 
-def max_rss_bytes() -> int:
-    """The largest resident memory this process ever had, or the one it was launched from had then."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _MAX_RSS_UNIT
+def max_rss_bytes(usage: resource.struct_rusage | None = None) -> int:
+    """The largest resident memory this process ever had, or the one it was launched from had then; or that a
+    process had by the kernel's account of it.
+    """
+    return (usage or resource.getrusage(resource.RUSAGE_SELF)).ru_maxrss * _MAX_RSS_UNIT
 
 
 def own_peak_rss_bytes() -> int:

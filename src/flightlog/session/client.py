@@ -33,7 +33,7 @@ from flightlog.record.context import ENVIRONMENT, RUN, TRACEPARENT, carrier, for
 from flightlog.record.run import LiveRun
 from flightlog.record.span import current, current_span, find_parent
 from flightlog.record.values import clean
-from flightlog.samplers.usage import own_peak_rss_bytes
+from flightlog.samplers.usage import max_rss_bytes, own_peak_rss_bytes
 from flightlog.session.call_wrapper import as_sent, call_around
 from flightlog.session.futures import TaskFuture, pack, wait_together
 from flightlog.session.progress import shown
@@ -52,7 +52,6 @@ _SHORT = 16
 _encode = msgspec.json.Encoder(order="deterministic").encode
 _known: WeakKeyDictionary[Any, Parameters] = WeakKeyDictionary()
 log = logging.getLogger("flightlog")
-_MAX_RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 _PR_SET_PDEATHSIG = 1
 
 
@@ -103,7 +102,9 @@ class Client:
         coroutine function is awaited in the worker.
         """
         options = self._options(function, TaskRequest(task, component, tag, retries, timeout))
-        return self._hand_over(self._make(function, options, args, kwargs, key))
+        made = self._make(function, options, args, kwargs, key)
+        self._tracker.add((made,))
+        return made.future
 
     def map(
         self,
@@ -168,8 +169,9 @@ class Client:
         call = words, folder, None if env is None else dict(env)
         request = TaskRequest(task or command_name(words), component, tag, retries, timeout)
         options = self._options(run_words, request)
-        task_made = self._make(run_words, options, call, {}, key, command_arguments(words, folder))
-        return self._hand_over(task_made)
+        made = self._make(run_words, options, call, {}, key, command_arguments(words, folder))
+        self._tracker.add((made,))
+        return made.future
 
     def gather(
         self, futures: Iterable[TaskFuture], errors: Literal["raise", "return"] = "raise"
@@ -296,10 +298,6 @@ class Client:
                 self._keys.pop(task.future.task_id, None)
             raise
         return iter(made)
-
-    def _hand_over(self, task: Task) -> TaskFuture:
-        self._tracker.add((task,))
-        return task.future
 
     def _key(self, key: str) -> str:
         if not isinstance(key, str) or not key:
@@ -529,7 +527,9 @@ def run_words(words: Sequence[str], cwd: str | None, env: Mapping[str, str] | No
         reader.join()
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = code = os.waitstatus_to_exitcode(status)
-    cpu_s, peak = usage.ru_utime + usage.ru_stime, _peak(usage.ru_maxrss * _MAX_RSS_UNIT, floor)
+    cpu_s, largest = usage.ru_utime + usage.ru_stime, max_rss_bytes(usage)
+    # The kernel's mark counts from before the command took the place of the worker's copy.
+    peak = largest if largest > floor else None
     span = current_span()
     span.metrics.update(command_cpu_s=cpu_s, exit_code=code)
     if peak is not None:
@@ -555,13 +555,6 @@ def _failed(message: str, code: int, out: str = "", err: str = "") -> CommandErr
     error.stdout, error.stderr = out, err
     error.error_type = error.signal or "ExitCode"
     return error
-
-
-def _peak(largest: int, floor: int) -> int | None:
-    """The kernel's mark counts from before the command took the place of the worker's copy, which had
-    `floor`.
-    """
-    return largest if largest > floor else None
 
 
 def _read(pipe: Descriptor, tail: OutputTail, name: str) -> None:

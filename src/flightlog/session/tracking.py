@@ -12,7 +12,7 @@ import os
 import pickle
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from functools import partial
@@ -29,18 +29,17 @@ from flightlog.engines.contract import Engine, Outcome, Work
 from flightlog.engines.event_loop import Timers
 from flightlog.engines.execute import plain_dumps
 from flightlog.events import (
-    Event,
     Failure,
     TaskCancelled,
     TaskCompleted,
     TaskEnded,
     TaskFailed,
+    TaskQueued,
     TaskRetried,
+    TaskSubmitted,
     WorkerEvent,
     usage_of,
 )
-from flightlog.events import TaskQueued as Queued
-from flightlog.events import TaskSubmitted as Submitted
 from flightlog.record.failure import describe
 from flightlog.record.recorder import Recorder
 from flightlog.record.task import is_cancellation
@@ -187,18 +186,6 @@ def _task_error(outcome: Outcome) -> TaskError:
     return error
 
 
-def submitted_event(task: Task) -> Submitted:
-    """The task was handed over."""
-    return Submitted(
-        args=task.work.args, args_digest=task.args_digest, depends_on=task.depends_on, **task.ids()
-    )
-
-
-def queued_event(task: Task, attempt: int) -> Queued:
-    """Its engine holds it until a worker is free."""
-    return Queued(attempt=attempt, **task.ids())
-
-
 def retried_event(task: Task, work: Work, outcome: Outcome, delay_s: float) -> TaskRetried:
     """An attempt failed, and there will be another one."""
     kind, message = error_type_of(outcome), message_of(work, outcome)
@@ -335,7 +322,17 @@ class Tracker:
             self.counts.submitted += len(tasks)
             self.pace.submitted(task.work.task for task in tasks)
         if self._recorder is not None:
-            self._emit([submitted_event(task) for task in tasks])
+            self._recorder.emit_all(
+                [
+                    TaskSubmitted(
+                        args=one.work.args,
+                        args_digest=one.args_digest,
+                        depends_on=one.depends_on,
+                        **one.ids(),
+                    )
+                    for one in tasks
+                ]
+            )
         for task in tasks:
             if not task.waits_for:
                 self._dispatch(task)
@@ -370,7 +367,7 @@ class Tracker:
         """The attempt waits for a worker."""
         task = self._tasks.get(task_id)
         if task is not None and self._recorder is not None:
-            self._recorder.emit(queued_event(task, attempt))
+            self._recorder.emit(TaskQueued(attempt=attempt, **task.ids()))
 
     def started(self, task_id: str, attempt: int, worker: str) -> None:
         """A worker executes the attempt."""
@@ -453,7 +450,7 @@ class Tracker:
         with self._lock:
             left, self._left = self._left, []
         if self._recorder is not None:
-            self._emit(ended_event(task, outcome) for task, outcome in left)
+            self._recorder.emit_all(ended_event(task, outcome) for task, outcome in left)
         for task, _ in left:
             task.future.end_cancelled()
         with self._lock:
@@ -584,10 +581,6 @@ class Tracker:
             self._ending -= 1
             if self._closing is not None:
                 self._changed.notify_all()
-
-    def _emit(self, events: Iterable[Event]) -> None:
-        assert self._recorder is not None
-        self._recorder.emit_all(events)
 
 
 def _line(work: Work, outcome: Outcome) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,7 +57,7 @@ from flightlog.samplers.gpu import GpuSampler
 from flightlog.samplers.gpu.task import NO_GPU, TaskWatch, begin
 from flightlog.samplers.host import HostSampler
 from flightlog.samplers.process import ProcessSampler
-from flightlog.samplers.usage import own_peak_rss_bytes
+from flightlog.samplers.usage import max_rss_bytes, own_peak_rss_bytes
 
 if TYPE_CHECKING:
     from flightlog.record.array_run import ArrayElement
@@ -176,7 +175,6 @@ OUTPUT = "command_output"
 `output` where both are one file) its last lines and its bytes, null where nobody but the command saw it, and
 a `note` that says why.
 """
-_MAX_RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 
 
 class TreeSampler:
@@ -323,16 +321,8 @@ class CommandRecord:
         if job is None:
             return
         self.run.emit(job)
-        self.run.emit(
-            ResourceRequest(
-                task=self._name,
-                task_id=self._ids["task_id"],
-                cpus=job.cpus,
-                memory_bytes=job.memory_bytes,
-                gpus=job.gpus,
-                walltime_s=job.walltime_s,
-            )
-        )
+        given = {name: getattr(job, name) for name in ("cpus", "memory_bytes", "gpus", "walltime_s")}
+        self.run.emit(ResourceRequest(task=self._name, task_id=self._ids["task_id"], **given))
 
     @_never_hurting
     def look(self) -> None:
@@ -392,27 +382,20 @@ class CommandRecord:
             "fingerprint": hashlib.sha256(same).hexdigest()[:16],
         }
         self.run.emit(TaskFailed(error_message=message, args=self._args, **cause, **used, **self._ids))
-        self.run.emit(
-            Failure(
-                scope="command",
-                message=message,
-                traceback=None,
-                signal=signal,
-                output_tail=output,
-                task=self._name,
-                task_id=self._ids["task_id"],
-                attempt=1,
-                worker=used["worker"],
-                span_id=self._ids["span_id"],
-                **cause,
-            )
-        )
+        where = {key: self._ids[key] for key in ("task", "task_id", "span_id")} | {"worker": used["worker"]}
+        told: dict[str, Any] = {
+            "message": message,
+            "traceback": None,
+            "signal": signal,
+            "output_tail": output,
+        }
+        self.run.emit(Failure(scope="command", attempt=1, **told, **where, **cause))
 
     def _used(self, ended: Ended) -> dict[str, Any]:
         """What the command used, by the kernel's account of it and of the children it waited for."""
         seconds = (self._ended_ns - self._started_ns) / 1e9
         cpu_s = ended.usage.ru_utime + ended.usage.ru_stime
-        peak, scope = _peak(ended.usage.ru_maxrss * _MAX_RSS_UNIT, self._floor_bytes, self._tree)
+        peak, scope = _peak(max_rss_bytes(ended.usage), self._floor_bytes, self._tree)
         last = self._tree.last
         gpu = NO_GPU if self._gpu is None else self._gpu.stop()
         return {

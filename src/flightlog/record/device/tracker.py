@@ -197,7 +197,8 @@ class DeviceMemoryTracker:
 
     def _tick(self) -> None:
         self._ticks += 1
-        if not self._run.owned and self._ticks % LOOK_FOR_END == 0 and self._run_is_over():
+        look = not self._run.owned and self._ticks % LOOK_FOR_END == 0
+        if look and (self._run not in active_runs() or is_over(self._run.path)):
             self.stop()
             return
         if not self._pace.run(lambda: self._sample(innermost(list(self._recorder.open.values())))):
@@ -214,9 +215,6 @@ class DeviceMemoryTracker:
     def _release(self) -> None:
         self._hangs = False  # whoever had it for long is done
         self._lock.release()
-
-    def _run_is_over(self) -> bool:
-        return self._run not in active_runs() or is_over(self._run.path)
 
     def _sample(self, here: Span | None, *, ending: bool = False, **more: Any) -> None:
         if os.getpid() != self._pid or (self._stopped and not ending):

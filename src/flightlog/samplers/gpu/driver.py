@@ -23,7 +23,7 @@ from typing import Any, Literal, NamedTuple
 from msgspec import Struct
 
 from flightlog.core.threads import ForkGate
-from flightlog.samplers.procfs import PROC, read_once
+from flightlog.samplers.procfs import PROC, parse_process_stat, read_once
 
 ROOT = Path("/")
 
@@ -252,9 +252,8 @@ def visible(variable: str | None, gpus: Sequence[Gpu]) -> list[tuple[int, int | 
     names nothing. The first word that names nothing, or more than one GPU, ends the list; a GPU named twice
     empties it. Not set is all.
     """
-    everything = [(place, 0 if gpu.instances else None) for place, gpu in enumerate(gpus)]
     if variable is None:
-        return everything
+        return [(place, 0 if gpu.instances else None) for place, gpu in enumerate(gpus)]
     chosen: list[tuple[int, int | None]] = []
     for word in variable.split(","):
         found = _named(word.strip(), gpus)
@@ -278,30 +277,18 @@ def visible_to_hip(environ: Mapping[str, str], gpus: Sequence[Gpu]) -> list[int]
 
 
 def _named(word: str, gpus: Sequence[Gpu]) -> tuple[int, int | None] | None:
+    whole = [(place, 0 if gpu.instances else None) for place, gpu in enumerate(gpus)]
     number = _NUMBER.match(word)
     if number is not None:
-        place = int(number[1]) if len(number[1]) < 10 else len(gpus)
-        if place >= len(gpus):
-            return None
-        return place, 0 if gpus[place].instances else None
-    if word.startswith("MIG-"):
-        named = [
-            (place, part)
-            for place, gpu in enumerate(gpus)
-            for part, uuid in enumerate(gpu.instances)
-            if uuid.lower().startswith(word.lower())
-        ]
-        exact = [(place, part) for place, part in named if gpus[place].instances[part] == word]
-        named = exact or named
-        return named[0] if len(named) == 1 else None
+        return whole[int(number[1])] if len(number[1]) < 10 and int(number[1]) < len(gpus) else None
+    known: list[tuple[str, tuple[int, int | None]]] = []
     if word.startswith("GPU-"):
-        places = [
-            place for place, gpu in enumerate(gpus) if gpu.uuid and gpu.uuid.lower().startswith(word.lower())
-        ]
-        if len(places) != 1:
-            return None
-        return places[0], 0 if gpus[places[0]].instances else None
-    return None
+        known = [(gpu.uuid, at) for gpu, at in zip(gpus, whole, strict=True) if gpu.uuid]
+    elif word.startswith("MIG-"):
+        known = [(uuid, (i, part)) for i, gpu in enumerate(gpus) for part, uuid in enumerate(gpu.instances)]
+    named = [(uuid, at) for uuid, at in known if uuid.lower().startswith(word.lower())]
+    named = [one for one in named if one[0] == word] or named
+    return named[0][1] if len(named) == 1 else None
 
 
 _FIRST_NAMESPACE = "pid:[4026531836]"
@@ -346,16 +333,11 @@ def descends(pid: int, root: int, proc: Path = PROC) -> bool:
             return True
         if pid <= 1:
             return False
-        pid = _parent(pid, proc)
+        try:
+            pid = parse_process_stat(read_once(f"{proc}/{pid}/stat")).ppid
+        except (OSError, ValueError):
+            return False
     return False
-
-
-def _parent(pid: int, proc: Path) -> int:
-    try:
-        text = read_once(f"{proc}/{pid}/stat")
-        return int(text.rpartition(b")")[2].split()[1])
-    except (OSError, ValueError, IndexError):
-        return 0
 
 
 def _on_the_host(proc: Path) -> bool:

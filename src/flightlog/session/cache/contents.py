@@ -16,6 +16,8 @@ from flightlog.core.errors import UsageError
 from flightlog.session.cache.store import (
     ARGUMENTS_CHANGED,
     FUNCTIONS,
+    LAST_MISS,
+    About,
     CacheFolder,
     Damaged,
     Header,
@@ -23,7 +25,7 @@ from flightlog.session.cache.store import (
     is_entry,
     read_header,
 )
-from flightlog.store.documents import is_leftover
+from flightlog.store.documents import is_leftover, read_document
 
 LEFT_BEHIND_S = 3600.0
 """A file that was begun so long ago is not being written any more."""
@@ -42,11 +44,14 @@ class Stored(Struct, frozen=True, kw_only=True):
     """None where it is no whole entry."""
 
     @property
+    def about(self) -> About | None:
+        """Whose result it is, where somebody said."""
+        return None if self.header is None else self.header.about
+
+    @property
     def function(self) -> str:
-        """Whose result it is; `(damaged)` where that cannot be told, empty where nobody said."""
-        if self.header is None:
-            return NOBODY
-        return self.header.about.function if self.header.about is not None else ""
+        """The function's name; `(damaged)` where that cannot be told, empty where nobody said."""
+        return NOBODY if self.header is None else self.about.function if self.about is not None else ""
 
 
 class FunctionStats(Struct, frozen=True, kw_only=True):
@@ -187,8 +192,8 @@ def plan_prune(
 def remove(cache: CacheFolder, entry: Stored) -> None:
     """Remove a result; one that is gone already is no error."""
     entry.path.unlink(missing_ok=True)
-    if entry.header is not None and entry.header.about is not None:
-        cache.index.forget(entry.header.about)
+    if entry.about is not None:
+        cache.index.forget(entry.about)
 
 
 def forget_codes(cache: CacheFolder, removed: Iterable[Stored], left: Iterable[Stored]) -> None:
@@ -244,9 +249,6 @@ def _changed(miss: LastMiss | None, headers: list[Header]) -> tuple[str, ...]:
 
 def _missed(cache: CacheFolder) -> set[str]:
     """Functions that are known by a miss at least."""
-    from flightlog.session.cache.store import LAST_MISS
-    from flightlog.store.documents import read_document
-
     found = (
         read_document(path, LastMiss).value for path in (cache.folder / FUNCTIONS).glob(f"*/{LAST_MISS}")
     )
@@ -277,15 +279,14 @@ def _count(function: str, entries: list[Stored], hits: Mapping[str, int] | None)
         function=function,
         entries=len(entries),
         bytes=sum(one.bytes for one in entries),
-        codes=len({header.about.code for header in headers if header.about is not None}),
+        codes=len(_codes(entries)),
         cost_s=_sum(header.cost_s for header in headers),
         hits=None if hits is None else sum(hits.get(header.key, 0) for header in headers),
     )
 
 
 def _codes(entries: Iterable[Stored]) -> set[tuple[str, str]]:
-    headers = [one.header for one in entries if one.header is not None]
-    return {(header.about.function, header.about.code) for header in headers if header.about is not None}
+    return {(one.about.function, one.about.code) for one in entries if one.about is not None}
 
 
 def _sum(values: Iterable[float | None]) -> float | None:

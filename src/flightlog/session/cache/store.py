@@ -23,15 +23,16 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import ContextVar
-from datetime import UTC, datetime
 from io import BufferedReader, FileIO
+from math import inf
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from flightlog.core.settings import cache_folder, expanded
+from flightlog.core.time import SECOND, timestamp_of
 from flightlog.store.documents import is_leftover, read_document, replace_bytes
 from flightlog.store.liveness import unix_time
 
@@ -138,9 +139,12 @@ class CacheFolder:
         path = f"{self._root}/{key[:2]}/{key[2:4]}/{key}"
         try:
             header, payload, used = read_entry(path, key, self._user)
-            if ttl_s is not None and self._age_s(header.created) > ttl_s:
+            now = self._clock()
+            if ttl_s is not None and now - (unix_time(header.created) or -inf) > ttl_s:
                 return Miss(reason=EXPIRED, detail=f"made {header.created}")
-            self._note_use(path, used)
+            if now - used > UNUSED_S:
+                with suppress(OSError):
+                    os.utime(path, (now, now))
             return Hit(
                 # Owner and mode were checked, and the content against its checksum.
                 value=pickle.loads(payload),  # noqa: S301
@@ -182,16 +186,14 @@ class CacheFolder:
         """Remember why a result was missing, where the disk allows it."""
         with suppress(OSError):
             self.index.note_miss(
-                LastMiss(
-                    when=_iso(self._clock()), key=key, reason=miss.reason, about=about, detail=miss.detail
-                )
+                LastMiss(when=self._now(), key=key, reason=miss.reason, about=about, detail=miss.detail)
             )
 
     def _write(self, key: str, payload: bytes, cost_s: float | None, about: About | None) -> None:
         path = self.path(key)
         header = Header(
             key=key,
-            created=_iso(self._clock()),
+            created=self._now(),
             cost_s=cost_s,
             size=len(payload),
             sha256=hashlib.sha256(payload).hexdigest(),
@@ -205,19 +207,12 @@ class CacheFolder:
             with suppress(OSError):  # the result is kept; a later miss may be explained less well
                 self.index.note_kept(about)
 
+    def _now(self) -> str:
+        return timestamp_of(round(self._clock() * SECOND))
+
     def _refused(self, reason: str) -> Miss:
         _say_once(f"{reason}. Nothing is read from it, and nothing kept")
         return Miss(reason=reason, refused=True)
-
-    def _age_s(self, created: str) -> float:
-        made = unix_time(created)
-        return float("inf") if made is None else self._clock() - made
-
-    def _note_use(self, path: str, used: float) -> None:
-        now = self._clock()
-        if now - used > UNUSED_S:
-            with suppress(OSError):
-                os.utime(path, (now, now))
 
 
 def default_folder() -> Path:
@@ -236,10 +231,6 @@ def use_folder(folder: str | os.PathLike[str] | None, *, here: bool = False) -> 
     _chosen_here.set(chosen)
     if not here:
         _chosen = chosen
-
-
-def _iso(moment: float) -> str:
-    return f"{datetime.fromtimestamp(moment, UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
 
 
 def _say_once(message: str) -> None:
@@ -382,18 +373,9 @@ def read_header(path: Path) -> Header:
         return _header(file.readline(MAX_HEADER))
 
 
-class CacheEntry(NamedTuple):
-    """An entry as it was read, checked in full."""
-
-    header: Header
-    payload: memoryview
-    used: float
-    """Unix time of its last use, to within an hour."""
-
-
-def read_entry(path: str, key: str, user: int | None) -> CacheEntry:
-    """The entry of a key; a `Damaged`, an `Untrusted` or an OSError where it is not there, or not to be
-    used.
+def read_entry(path: str, key: str, user: int | None) -> tuple[Header, memoryview, float]:
+    """Header and payload of the entry of a key, checked in full, and the Unix time of its last use, to within
+    an hour; a `Damaged`, an `Untrusted` or an OSError where it is not there, or not to be used.
     """
     with _opened(path) as file:
         # The open file is looked at, and not the path: nobody can exchange one for the other meanwhile.
@@ -410,7 +392,7 @@ def read_entry(path: str, key: str, user: int | None) -> CacheEntry:
         raise Damaged(f"it has {len(payload)} of {header.size} bytes")
     if hashlib.sha256(payload).hexdigest() != header.sha256:
         raise Damaged("its content is not what was written")
-    return CacheEntry(header, payload, found.st_mtime)
+    return header, payload, found.st_mtime
 
 
 def write_entry(path: Path, header: Header, payload: bytes) -> None:
