@@ -389,7 +389,7 @@ class CommandRecord:
             "signal": signal,
             "output_tail": output,
         }
-        self.run.emit(Failure(scope="command", attempt=1, **told, **where, **cause))
+        self.run.emit(Failure(scope="command", attempt=1, signal=signal, **said, **where, **cause))
 
     def _used(self, ended: Ended) -> dict[str, Any]:
         """What the command used, by the kernel's account of it and of the children it waited for."""
