@@ -31,11 +31,7 @@ TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - nothing is made the
 """Folders whose content is often removed by the program that made it, while a process beside would still
 write there."""
 
-NEEDED = (
-    "subprocess",
-    "flightlog.store.run",
-    "flightlog.store.completing",
-)
+NEEDED = ("subprocess", "flightlog.store.run", "flightlog.store.completing")
 """What completing a small run takes: imported one by one, since a fork waits for an import and so does the
 pulse."""
 

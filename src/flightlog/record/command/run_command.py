@@ -383,12 +383,7 @@ class CommandRecord:
         }
         self.run.emit(TaskFailed(error_message=message, args=self._args, **cause, **used, **self._ids))
         where = {key: self._ids[key] for key in ("task", "task_id", "span_id")} | {"worker": used["worker"]}
-        told: dict[str, Any] = {
-            "message": message,
-            "traceback": None,
-            "signal": signal,
-            "output_tail": output,
-        }
+        said: dict[str, Any] = {"message": message, "traceback": None, "output_tail": output}
         self.run.emit(Failure(scope="command", attempt=1, signal=signal, **said, **where, **cause))
 
     def _used(self, ended: Ended) -> dict[str, Any]:
