@@ -87,7 +87,6 @@ Slurm sampled: of jobs shorter than its interval it is unknown, and never 0.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
@@ -101,29 +100,19 @@ DOING = "adopting"
 
 
 def adopt(
-    path: Annotated[
-        Path | None,
-        typer.Argument(metavar="PATH", help="File or folder that another tool recorded.", show_default=False),
-    ] = None,
-    slurm: Annotated[
-        str | None, option("JOBID", "Import the accounting of these Slurm jobs, separated by commas.")
-    ] = None,
-    slurm_file: Annotated[
-        Path | None, option("F", "Import accounting that was saved with sacct --json.")
-    ] = None,
-    kind: Annotated[str | None, option("K", "Format of PATH. Default: recognized from its content")] = None,
-    mapping: Annotated[
-        Path | None, option("F", "YAML file that says what the fields of plain JSONL mean.")
-    ] = None,
-    project: Annotated[str | None, option("P", "Project of the run. Default: as recorded")] = None,
-    into: Annotated[
-        str | None,
-        option(
-            "RUN",
-            "Merge Slurm's accounting into this run. Default: the run that the job recorded",
-            autocompletion=complete_run,
-        ),
-    ] = None,
+    path: Path | None = typer.Argument(
+        None, metavar="PATH", help="File or folder that another tool recorded.", show_default=False
+    ),
+    slurm: str | None = option("JOBID", "Import the accounting of these Slurm jobs, separated by commas."),
+    slurm_file: Path | None = option("F", "Import accounting that was saved with sacct --json."),
+    kind: str | None = option("K", "Format of PATH. Default: recognized from its content"),
+    mapping: Path | None = option("F", "YAML file that says what the fields of plain JSONL mean."),
+    project: str | None = option("P", "Project of the run. Default: as recorded"),
+    into: str | None = option(
+        "RUN",
+        "Merge Slurm's accounting into this run. Default: the run that the job recorded",
+        autocompletion=complete_run,
+    ),
     output: AnyFormat = "text",
     runs_dir: RunsDir = None,
 ) -> None:

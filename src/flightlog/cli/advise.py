@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from flightlog.cli.options import (
     AnyFormat,
@@ -53,23 +53,18 @@ DOING = "reading earlier runs"
 
 
 def advise(
-    task: Annotated[str | None, option("T", "Only tasks with this name.")] = None,
-    target: Annotated[str | None, option("T", "Only runs on this target. Default: all targets")] = None,
-    project: Annotated[
-        str | None,
-        option(
-            "P",
-            "Only runs of this project. Default: the project of the latest run, or of --task; "
-            "with --apply, of the manifest",
-        ),
-    ] = None,
-    confidence: Annotated[
-        float, option("C", "Share of attempts for which the recommendation should be enough.")
-    ] = 0.95,
-    apply: Annotated[
-        bool, flag("--apply", "Write the recommended settings to an overlay beside the manifest.")
-    ] = False,
-    manifest: Annotated[Path | None, manifest_option("--apply")] = None,
+    task: str | None = option("T", "Only tasks with this name."),
+    target: str | None = option("T", "Only runs on this target. Default: all targets"),
+    project: str | None = option(
+        "P",
+        "Only runs of this project. Default: the project of the latest run, or of --task; "
+        "with --apply, of the manifest",
+    ),
+    confidence: float = option(
+        "C", "Share of attempts for which the recommendation should be enough.", default=0.95
+    ),
+    apply: bool = flag("--apply", "Write the recommended settings to an overlay beside the manifest."),
+    manifest: Path | None = manifest_option("--apply"),
     format_: AnyFormat = "text",
     runs_dir: RunsDir = None,
 ) -> None:

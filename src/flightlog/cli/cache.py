@@ -68,15 +68,12 @@ def stats(cache_dir: CacheDir = None, runs_dir: RunsDir = None, format_: AnyForm
 
 @cache.command()
 def prune(
-    older_than: Annotated[
-        str | None, option("AGE", "Remove results that were not used for this long, such as 30d.")
-    ] = None,
-    max_bytes: Annotated[
-        str | None,
-        option("SIZE", "Remove the least recently used results until the rest fits, such as 10GB."),
-    ] = None,
-    function: Annotated[str | None, option("F", "Only results of this function.")] = None,
-    dry_run: Annotated[bool, flag("--dry-run", "Dry run: show what would be removed.")] = False,
+    older_than: str | None = option("AGE", "Remove results that were not used for this long, such as 30d."),
+    max_bytes: str | None = option(
+        "SIZE", "Remove the least recently used results until the rest fits, such as 10GB."
+    ),
+    function: str | None = option("F", "Only results of this function."),
+    dry_run: bool = flag("--dry-run", "Dry run: show what would be removed."),
     cache_dir: CacheDir = None,
 ) -> None:
     """Remove cached results that are old, damaged or too many.

@@ -36,7 +36,7 @@ Runs that are running are passed over, with a word.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from flightlog.cli.options import EveryRun, RunRefs, RunsDir, open_named, option, readable_runs_folder
 from flightlog.cli.output import note, put
@@ -54,9 +54,7 @@ DOING = "making tables"
 def compact(
     runs: RunRefs = None,
     every: EveryRun = False,
-    history: Annotated[
-        Path | None, option("DIR", "Write to this history folder instead of the run's own folder.")
-    ] = None,
+    history: Path | None = option("DIR", "Write to this history folder instead of the run's own folder."),
     runs_dir: RunsDir = None,
 ) -> None:
     """Convert runs to Parquet, for fast queries.

@@ -66,7 +66,7 @@ schema compare` is its JSON Schema. In Python the same is `flightlog.compare(a, 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -89,21 +89,15 @@ DOING = "comparing runs"
 
 
 def compare(
-    runs: Annotated[
-        list[str] | None,
-        run_argument(
-            "Runs before and after the change, or groups of runs such as demo:last5. Default: the last two "
-            "runs of a project",
-            "A B",
-        ),
-    ] = None,
-    fail_on: Annotated[
-        list[str] | None,
-        option(
-            "C", "Exit with code 1 if this condition holds, such as 'p95>10%'. Several conditions may follow."
-        ),
-    ] = None,
-    strict: Annotated[bool, flag("--strict", "Let conditions also hold for changes within noise.")] = False,
+    runs: list[str] | None = run_argument(
+        "Runs before and after the change, or groups of runs such as demo:last5. Default: the last two "
+        "runs of a project",
+        "A B",
+    ),
+    fail_on: list[str] | None = option(
+        "C", "Exit with code 1 if this condition holds, such as 'p95>10%'. Several conditions may follow."
+    ),
+    strict: bool = flag("--strict", "Let conditions also hold for changes within noise."),
     format_: AnyPageFormat = "text",
     output: OutputFile = None,
     open_: OpenPage = False,

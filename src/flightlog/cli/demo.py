@@ -15,7 +15,8 @@ each time and stand as CSV in the run's folder, under `artifacts`.
 from __future__ import annotations
 
 import shlex
-from typing import Annotated
+
+import typer
 
 from flightlog.cli.options import RunsDir, option, writable_runs_folder
 from flightlog.cli.output import note
@@ -24,13 +25,13 @@ from flightlog.core.errors import UsageError
 
 def demo(
     runs_dir: RunsDir = None,
-    scenarios: Annotated[int, option("N", "Number of simulations in the first run.", min=1)] = 200,
+    scenarios: int = option("N", "Number of simulations in the first run.", min=1, default=200),
 ) -> None:
     """Record a small example sweep and show its report.
 
     Example: flightlog demo --scenarios 400
     """
-    from flightlog.cli.report import report
+    from flightlog.cli.main import main
     from flightlog.core.settings import read_settings
     from flightlog.demo.sweep import demo_folder, sweep_twice
 
@@ -38,7 +39,8 @@ def demo(
         raise UsageError("recording is switched off by FLIGHTLOG_TELEMETRY, so the demo has nothing to show")
     folder = writable_runs_folder(runs_dir)
     first, run = sweep_twice(folder, scenarios)
-    report(str(run.path))
+    if code := main(["report", str(run.path)]):
+        raise typer.Exit(code)
     where = f" --runs-dir {shlex.quote(str(runs_dir))}" if runs_dir else ""
     note(f"this is the second run, which found in the cache what {first.run_id} had computed")
     note(f"both ran by the manifest {demo_folder(folder) / 'flightlog.yaml'}")

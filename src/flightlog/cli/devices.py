@@ -39,7 +39,7 @@ The JSON holds all of it, with memory over time in up to 256 steps.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 import typer
 
@@ -56,16 +56,13 @@ DevicesFormat = Literal["text", "json", "md"]
 
 
 def devices(
-    run: Annotated[
-        str | None,
-        run_argument(
-            "'latest', a run id, a unique prefix of one, a path of a run, or a file or folder of device"
-            " telemetry. Default: latest"
-        ),
-    ] = None,
-    rank: Annotated[list[int] | None, option("N", "Only this rank. May be given several times.")] = None,
-    phase: Annotated[str | None, option("P", "Only this phase.")] = None,
-    format_: Annotated[DevicesFormat, typer.Option("--format", help="Output format.")] = "text",
+    run: str | None = run_argument(
+        "'latest', a run id, a unique prefix of one, a path of a run, or a file or folder of device"
+        " telemetry. Default: latest"
+    ),
+    rank: list[int] | None = option("N", "Only this rank. May be given several times."),
+    phase: str | None = option("P", "Only this phase."),
+    format_: DevicesFormat = typer.Option("text", "--format", help="Output format."),
     output: OutputFile = None,
     runs_dir: RunsDir = None,
 ) -> None:

@@ -24,8 +24,6 @@ With `--text` a text alone is read: the end of a log, a traceback, an error mess
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from flightlog.cli.options import AnyFormat, Format, RunRef, RunsDir, open_named, option
 from flightlog.cli.output import note, put_result
 from flightlog.core.errors import UsageError
@@ -38,12 +36,12 @@ LARGEST = 64 << 20
 
 def diagnose(
     run: RunRef = None,
-    text: Annotated[
-        str | None, option("FILE", "Diagnose the text in this file instead of a run; - is standard input.")
-    ] = None,
-    exception_type: Annotated[
-        str | None, option("TYPE", "With --text: class of the exception, if the text does not show it.")
-    ] = None,
+    text: str | None = option(
+        "FILE", "Diagnose the text in this file instead of a run; - is standard input."
+    ),
+    exception_type: str | None = option(
+        "TYPE", "With --text: class of the exception, if the text does not show it."
+    ),
     runs_dir: RunsDir = None,
     format_: AnyFormat = "text",
 ) -> None:

@@ -32,7 +32,7 @@ changed.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -78,42 +78,27 @@ def complete_table(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def export(
     run: RunRef = None,
-    to: Annotated[
-        str | None,
-        option("NAME", f"Target format: {', '.join(exporter_names())}.", autocompletion=complete_exporter),
-    ] = None,
+    to: str | None = option(
+        "NAME", f"Target format: {', '.join(exporter_names())}.", autocompletion=complete_exporter
+    ),
     run_id: RunId = None,
-    output: Annotated[
-        Path | None,
-        option(
-            "PATH",
-            "File or folder to write; - is standard output. Default: named after the run, in the "
-            "current folder",
-            "--output",
-            "-o",
-        ),
-    ] = None,
-    force: Annotated[bool, flag("--force", "Replace what already exists there.")] = False,
-    table: Annotated[
-        list[str] | None,
-        option(
-            "T",
-            "Only this table. May be given several times. For csv, json and parquet.",
-            autocompletion=complete_table,
-        ),
-    ] = None,
-    endpoint: Annotated[
-        str | None,
-        option(
-            "URL", "Address of the server. Default: OTEL_EXPORTER_OTLP_ENDPOINT, else http://localhost:4318"
-        ),
-    ] = None,
-    follow: Annotated[
-        bool, flag("--follow", "Keep exporting while the run is running, and stop when it ends.")
-    ] = False,
-    again: Annotated[
-        bool, flag("--again", "Send again what the server has already accepted. For otlp.")
-    ] = False,
+    output: Path | None = option(
+        "PATH",
+        "File or folder to write; - is standard output. Default: named after the run, in the current folder",
+        "--output",
+        "-o",
+    ),
+    force: bool = flag("--force", "Replace what already exists there."),
+    table: list[str] | None = option(
+        "T",
+        "Only this table. May be given several times. For csv, json and parquet.",
+        autocompletion=complete_table,
+    ),
+    endpoint: str | None = option(
+        "URL", "Address of the server. Default: OTEL_EXPORTER_OTLP_ENDPOINT, else http://localhost:4318"
+    ),
+    follow: bool = flag("--follow", "Keep exporting while the run is running, and stop when it ends."),
+    again: bool = flag("--again", "Send again what the server has already accepted. For otlp."),
     runs_dir: RunsDir = None,
     format_: AnyFormat = "text",
 ) -> None:

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
@@ -31,16 +30,10 @@ DOING = "looking at the runs"
 
 
 def gc(
-    older_than: Annotated[
-        str | None, option("AGE", "Remove runs that ended longer ago than this, such as 30d.")
-    ] = None,
-    max_bytes: Annotated[
-        str | None, option("SIZE", "Remove the oldest runs until the rest fits, such as 10GB.")
-    ] = None,
-    force: Annotated[
-        bool, flag("--force", "Also remove runs that should have been copied elsewhere and are not yet.")
-    ] = False,
-    dry_run: Annotated[bool, flag("--dry-run", "Dry run: show what would be removed.")] = False,
+    older_than: str | None = option("AGE", "Remove runs that ended longer ago than this, such as 30d."),
+    max_bytes: str | None = option("SIZE", "Remove the oldest runs until the rest fits, such as 10GB."),
+    force: bool = flag("--force", "Also remove runs that should have been copied elsewhere and are not yet."),
+    dry_run: bool = flag("--dry-run", "Dry run: show what would be removed."),
     runs_dir: RunsDir = None,
 ) -> None:
     """Remove old runs, never one that is running.

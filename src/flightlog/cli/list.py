@@ -24,7 +24,6 @@ its last heartbeat.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 from flightlog.cli.options import AnyFormat, RunsDir, option, readable_runs_folder
 from flightlog.cli.output import columns, json_text, note, put, wants_color
@@ -43,13 +42,9 @@ COMPLETED = 100
 
 def list_(
     runs_dir: RunsDir = None,
-    project: Annotated[str | None, option("P", "Only runs of this project.")] = None,
-    status: Annotated[
-        str | None, option("S", "Only running, completed, failed, interrupted or crashed runs.")
-    ] = None,
-    limit: Annotated[
-        int | None, option("N", f"Only the newest N runs. Default: {SHOWN} in text, all in JSON", min=0)
-    ] = None,
+    project: str | None = option("P", "Only runs of this project."),
+    status: str | None = option("S", "Only running, completed, failed, interrupted or crashed runs."),
+    limit: int | None = option("N", f"Only the newest N runs. Default: {SHOWN} in text, all in JSON", min=0),
     format_: AnyFormat = "text",
 ) -> None:
     """List runs, the newest first.

@@ -30,6 +30,18 @@ PageFormat = Literal["text", "json", "md", "html"]
 """How a result is written that can be a page as well."""
 
 
+def option(metavar: str, help: str, *names: str, default: Any = None, **more: Any) -> Any:  # noqa: A002
+    """The default of a parameter that is an option with a value, called as the parameter is unless it is
+    given other names.
+    """
+    return typer.Option(default, *names, metavar=metavar, help=help, **more)
+
+
+def flag(name: str, help: str, *, default: bool | None = False, **more: Any) -> Any:  # noqa: A002
+    """The default of a parameter that is an option which is there or not."""
+    return typer.Option(default, name, help=help, **more)
+
+
 def complete_run(ctx: typer.Context, incomplete: str) -> list[str]:
     """Run ids for the shell, the newest first."""
     from flightlog.store.catalogue import list_runs
@@ -123,16 +135,6 @@ def writable_runs_folder(given: str | None) -> Path:
         raise UsageError(f"no run can be recorded in {folder}: {error.strerror or error}") from None
 
 
-def option(metavar: str, help: str, *names: str, **more: Any) -> Any:  # noqa: A002 - Typer's word
-    """An option with a value, called as its parameter is unless it is given other names."""
-    return typer.Option(*names, metavar=metavar, help=help, **more)
-
-
-def flag(name: str, help: str, **more: Any) -> Any:  # noqa: A002 - Typer's word
-    """An option that is there or not."""
-    return typer.Option(name, help=help, **more)
-
-
 OutputFile = Annotated[
     Path | None,
     typer.Option("--output", "-o", metavar="F", help="Write to this file instead of standard output."),
@@ -148,21 +150,25 @@ RunsDir = Annotated[
 ]
 
 
-def run_argument(help: str, metavar: str = "RUN") -> Any:  # noqa: A002 - Typer's word
+def run_argument(help: str, metavar: str = "RUN", default: Any = None) -> Any:  # noqa: A002
     """An argument that names runs, which the shell completes."""
-    return typer.Argument(metavar=metavar, help=help, autocompletion=complete_run, show_default=False)
+    return typer.Argument(
+        default, metavar=metavar, help=help, autocompletion=complete_run, show_default=False
+    )
 
 
 RunRef = Annotated[
     str | None,
-    run_argument("'latest', a run id, a unique prefix of one, a path or an address. Default: latest"),
+    run_argument(
+        "'latest', a run id, a unique prefix of one, a path or an address. Default: latest", default=...
+    ),
 ]
 RunId = Annotated[
     str | None, typer.Option("--run-id", metavar="ID", help="Same as RUN.", autocompletion=complete_run)
 ]
 RunRefs = Annotated[
     list[str] | None,
-    run_argument("'latest', run ids, unique prefixes of them, or paths. Default: latest"),
+    run_argument("'latest', run ids, unique prefixes of them, or paths. Default: latest", default=...),
 ]
 EveryRun = Annotated[bool, typer.Option("--all", help="Every run in the folder.")]
 AnyFormat = Annotated[Format, typer.Option("--format", help="Output format.")]
@@ -204,7 +210,7 @@ _MANIFEST = "anifest file, or its folder. Default: flightlog.yaml in the current
 def manifest_option(goes_with: str = "") -> Any:
     """`--manifest`; `goes_with` is the option without which it means nothing."""
     start = f"With {goes_with}: m" if goes_with else "M"
-    return typer.Option("--manifest", metavar="F", help=start + _MANIFEST)
+    return typer.Option(None, "--manifest", metavar="F", help=start + _MANIFEST)
 
 
 ManifestFile = Annotated[

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -58,22 +58,16 @@ DOING = "reading earlier runs"
 
 
 def plan(
-    run: Annotated[
-        str | None,
-        run_argument(
-            "With --check: the run to check against. Default: the last run of the project that has a lock"
-        ),
-    ] = None,
-    manifest: Annotated[Path | None, manifest_option()] = None,
+    run: str | None = run_argument(
+        "With --check: the run to check against. Default: the last run of the project that has a lock"
+    ),
+    manifest: Path | None = manifest_option(),
     target: TargetName = None,
-    overlay: Annotated[
-        str | None,
-        option("O", "Overlay to apply: a name in the manifest, or a file. Default: FLIGHTLOG_OVERLAY"),
-    ] = None,
-    check: Annotated[bool, flag("--check", "Show what differs from the lock of a run.")] = False,
-    dry_run: Annotated[
-        bool, flag("--dry-run", "Dry run: print what --output would contain, and write no file.")
-    ] = False,
+    overlay: str | None = option(
+        "O", "Overlay to apply: a name in the manifest, or a file. Default: FLIGHTLOG_OVERLAY"
+    ),
+    check: bool = flag("--check", "Show what differs from the lock of a run."),
+    dry_run: bool = flag("--dry-run", "Dry run: print what --output would contain, and write no file."),
     output: OutputFile = None,
     format_: AnyFormat = "text",
     runs_dir: RunsDir = None,

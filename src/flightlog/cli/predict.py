@@ -39,7 +39,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -65,31 +65,23 @@ DOING = "learning from earlier runs"
 
 
 def predict(
-    task: Annotated[
-        str | None, typer.Argument(metavar="TASK", help="Name of the task.", show_default=False)
-    ] = None,
-    arguments: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="NAME=VALUE...", help="Arguments of the task.", show_default=False),
-    ] = None,
-    train: Annotated[bool, flag("--train", "Train the model again, even if it is up to date.")] = False,
-    evaluate: Annotated[
-        bool, flag("--evaluate", "Compare predictions with later runs, and show how accurate they are.")
-    ] = False,
-    plan: Annotated[bool, flag("--plan", "Predict wall time, cost and memory of a plan.")] = False,
-    manifest: Annotated[Path | None, manifest_option("--plan")] = None,
+    task: str | None = typer.Argument(None, metavar="TASK", help="Name of the task.", show_default=False),
+    arguments: list[str] | None = typer.Argument(
+        None, metavar="NAME=VALUE...", help="Arguments of the task.", show_default=False
+    ),
+    train: bool = flag("--train", "Train the model again, even if it is up to date."),
+    evaluate: bool = flag(
+        "--evaluate", "Compare predictions with later runs, and show how accurate they are."
+    ),
+    plan: bool = flag("--plan", "Predict wall time, cost and memory of a plan."),
+    manifest: Path | None = manifest_option("--plan"),
     target: TargetName = None,
-    calls: Annotated[
-        Path | None,
-        option(
-            "F", "With --plan: file of calls, one JSON object per line. Default: the calls of the last run"
-        ),
-    ] = None,
-    workers: Annotated[int | None, option("N", "With --plan: number of workers.", min=1)] = None,
-    host: Annotated[str | None, option("H", "Host on which the task would run.")] = None,
-    project: Annotated[
-        str | None, option("P", "Only runs of this project. Default: the project of the latest run")
-    ] = None,
+    calls: Path | None = option(
+        "F", "With --plan: file of calls, one JSON object per line. Default: the calls of the last run"
+    ),
+    workers: int | None = option("N", "With --plan: number of workers.", min=1),
+    host: str | None = option("H", "Host on which the task would run."),
+    project: str | None = option("P", "Only runs of this project. Default: the project of the latest run"),
     format_: AnyFormat = "text",
     runs_dir: RunsDir = None,
 ) -> None:

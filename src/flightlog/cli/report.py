@@ -73,7 +73,7 @@ its numbers are in the JSON. Findings may overlap, and do not add up.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -112,32 +112,26 @@ DOING = "reading the run"
 
 def report(
     run: RunRef = None,
-    latest: Annotated[
-        bool, typer.Option("--latest", "--last", help="The run that started last. This is the default.")
-    ] = False,
+    latest: bool = typer.Option(
+        False, "--latest", "--last", help="The run that started last. This is the default."
+    ),
     run_id: RunId = None,
     runs_dir: RunsDir = None,
-    tasks: Annotated[bool, flag("--tasks", "Show all task names, and the slowest tasks of each.")] = False,
-    spans: Annotated[bool, flag("--spans", "Show all spans by name, as a tree.")] = False,
-    workers: Annotated[bool, flag("--workers", "Show all workers, and how they spent their time.")] = False,
-    failures: Annotated[
-        bool, flag("--failures", "Show all failures by cause, with arguments, workers and attempts.")
-    ] = False,
-    compare: Annotated[
-        tuple[str, str] | None, option("A B", "Compare two runs instead. See flightlog compare.")
-    ] = None,
+    tasks: bool = flag("--tasks", "Show all task names, and the slowest tasks of each."),
+    spans: bool = flag("--spans", "Show all spans by name, as a tree."),
+    workers: bool = flag("--workers", "Show all workers, and how they spent their time."),
+    failures: bool = flag("--failures", "Show all failures by cause, with arguments, workers and attempts."),
+    compare: tuple[str, str] | None = option("A B", "Compare two runs instead. See flightlog compare."),
     rates: RatesFile = None,
     format_: AnyPageFormat = "text",
     output: OutputFile = None,
     open_: OpenPage = False,
-    plots: Annotated[
-        bool | None,
-        flag(
-            "--plots/--no-plots",
-            "Draw small plots in the text. Default: only if standard output is a terminal",
-            show_default=False,
-        ),
-    ] = None,
+    plots: bool | None = flag(
+        "--plots/--no-plots",
+        "Draw small plots in the text. Default: only if standard output is a terminal",
+        show_default=False,
+        default=None,
+    ),
 ) -> None:
     """Show what happened in a run.
 
@@ -155,7 +149,7 @@ def report(
             raise UsageError("--rates goes with the report of one run: leave out --compare")
         from flightlog.cli.compare import compare as compare_runs
 
-        compare_runs(list(compare), format_=format_, output=output, open_=open_, runs_dir=runs_dir)
+        compare_runs(list(compare), [], False, format_, output, open_, runs_dir)
         return
     if plots and (parts or format_ != "text"):
         raise UsageError("--plots goes with the whole report as text")

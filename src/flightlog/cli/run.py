@@ -100,23 +100,18 @@ def _with_framework(args: Sequence[str]) -> list[str]:
 
 def run(
     command: Annotated[list[str], typer.Argument(metavar="COMMAND", hidden=True)],
-    project: Annotated[
-        str | None, option("P", "Name of the project. Default: the name of the command")
-    ] = None,
+    project: str | None = option("P", "Name of the project. Default: the name of the command"),
     runs_dir: RunsDir = None,
-    tag: Annotated[list[str] | None, option("K=V", "Tag the run. May be given several times.")] = None,
-    sample_interval: Annotated[
-        float, option("S", "Seconds between two samples of CPU, memory, disk and GPU.", min=0.1)
-    ] = 1.0,
+    tag: list[str] | None = option("K=V", "Tag the run. May be given several times."),
+    sample_interval: float = option(
+        "S", "Seconds between two samples of CPU, memory, disk and GPU.", min=0.1, default=1.0
+    ),
     rates: RatesFile = None,
-    device_memory: Annotated[
-        str | None,
-        option(
-            "[=FRAMEWORK]",
-            "Record GPU memory as torch, jax or tensorflow counts it. Without a value: whichever "
-            "the program uses.",
-        ),
-    ] = None,
+    device_memory: str | None = option(
+        "[=FRAMEWORK]",
+        "Record GPU memory as torch, jax or tensorflow counts it. Without a value: whichever "
+        "the program uses.",
+    ),
 ) -> None:
     """Record any command, in any language.
 

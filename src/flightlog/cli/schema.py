@@ -18,7 +18,6 @@ mistake.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Annotated
 
 import typer
 
@@ -46,17 +45,15 @@ def complete_stream(incomplete: str) -> list[str]:
 
 
 def schema(
-    stream: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="STREAM",
-            help="Stream such as tasks, or report, compare, trends, advice, diagnosis, device-report or "
-            "manifest."
-            " Default: any stream",
-            autocompletion=complete_stream,
-            show_default=False,
-        ),
-    ] = None,
+    stream: str | None = typer.Argument(
+        None,
+        metavar="STREAM",
+        help="Stream such as tasks, or report, compare, trends, advice, diagnosis, device-report or "
+        "manifest."
+        " Default: any stream",
+        autocompletion=complete_stream,
+        show_default=False,
+    ),
 ) -> None:
     """Print the JSON Schema of a stream, result or manifest.
 

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -46,14 +46,11 @@ DOING = "looking for secrets"
 
 def scrub(
     runs: RunRefs = None,
-    dry_run: Annotated[
-        bool, flag("--dry-run", "Dry run: show what would be removed, and change nothing.")
-    ] = False,
-    pattern: Annotated[
-        list[str] | None,
-        option("REGEX", "Also remove text that matches this pattern. May be given several times."),
-    ] = None,
-    remote: Annotated[bool, flag("--remote", "Also replace the remote copies of these runs.")] = False,
+    dry_run: bool = flag("--dry-run", "Dry run: show what would be removed, and change nothing."),
+    pattern: list[str] | None = option(
+        "REGEX", "Also remove text that matches this pattern. May be given several times."
+    ),
+    remote: bool = flag("--remote", "Also replace the remote copies of these runs."),
     runs_dir: RunsDir = None,
 ) -> None:
     """Remove secrets from recorded runs.

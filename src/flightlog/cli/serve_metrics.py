@@ -19,7 +19,6 @@ full domain name. Any other name is refused, so that no web page can read the me
 from __future__ import annotations
 
 import re
-from typing import Annotated
 
 from flightlog.cli.options import RunsDir, option, readable_runs_folder
 from flightlog.cli.output import note
@@ -30,14 +29,13 @@ DOING = "reading the runs"
 
 
 def serve_metrics(
-    port: Annotated[int, option("N", "Port to listen on; 0 for any free port.")] = 9464,
-    host: Annotated[str, option("H", "Address to listen on.")] = "127.0.0.1",
-    allow_host: Annotated[
-        list[str] | None,
-        option("NAME", "Also answer requests for this host name. May be given several times."),
-    ] = None,
-    recent: Annotated[str, option("AGE", "How long to serve runs that have ended, such as 1h or 2d.")] = "1h",
-    max_runs: Annotated[int, option("N", "Maximum number of runs served.", min=1)] = 20,
+    port: int = option("N", "Port to listen on; 0 for any free port.", default=9464),
+    host: str = option("H", "Address to listen on.", default="127.0.0.1"),
+    allow_host: list[str] | None = option(
+        "NAME", "Also answer requests for this host name. May be given several times."
+    ),
+    recent: str = option("AGE", "How long to serve runs that have ended, such as 1h or 2d.", default="1h"),
+    max_runs: int = option("N", "Maximum number of runs served.", min=1, default=20),
     runs_dir: RunsDir = None,
 ) -> None:
     """Serve metrics of runs for Prometheus.

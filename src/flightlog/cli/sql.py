@@ -69,18 +69,15 @@ RowFormat = Literal["table", "csv", "json", "parquet"]
 
 def sql(
     query: Annotated[str, typer.Argument(metavar="QUERY", help="One SELECT statement, in DuckDB's SQL.")],
-    run: Annotated[
-        list[str] | None,
-        option(
-            "RUN",
-            "'latest', a run id, a unique prefix of one, a path, or 'all'. May be given several "
-            "times. Default: latest",
-            autocompletion=complete_run,
-        ),
-    ] = None,
-    every: Annotated[bool, flag("--all", "Every run in the folder. Same as --run all.")] = False,
+    run: list[str] | None = option(
+        "RUN",
+        "'latest', a run id, a unique prefix of one, a path, or 'all'. May be given several "
+        "times. Default: latest",
+        autocompletion=complete_run,
+    ),
+    every: bool = flag("--all", "Every run in the folder. Same as --run all."),
     runs_dir: RunsDir = None,
-    format_: Annotated[RowFormat, typer.Option("--format", help="Output format of the rows.")] = "table",
+    format_: RowFormat = typer.Option("table", "--format", help="Output format of the rows."),
     output: OutputFile = None,
 ) -> None:
     """Query one run, or all runs, with SQL.

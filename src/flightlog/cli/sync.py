@@ -23,7 +23,7 @@ is 1, and nothing is lost: the run is here.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -50,17 +50,12 @@ DOING = "looking at what to copy"
 def sync(
     runs: RunRefs = None,
     every: EveryRun = False,
-    to: Annotated[
-        str | None,
-        option("ADDRESS", "Where to copy to, such as s3://bucket/runs. Default: FLIGHTLOG_RUNS_DIR_REMOTE"),
-    ] = None,
-    follow: Annotated[
-        bool, flag("--follow", "Keep copying until the run has ended and is copied completely.")
-    ] = False,
-    verify: Annotated[
-        bool, flag("--verify", "Read every byte of the copies again, and repair them.")
-    ] = False,
-    status: Annotated[bool, flag("--status", "Show sync status, without network access.")] = False,
+    to: str | None = option(
+        "ADDRESS", "Where to copy to, such as s3://bucket/runs. Default: FLIGHTLOG_RUNS_DIR_REMOTE"
+    ),
+    follow: bool = flag("--follow", "Keep copying until the run has ended and is copied completely."),
+    verify: bool = flag("--verify", "Read every byte of the copies again, and repair them."),
+    status: bool = flag("--status", "Show sync status, without network access."),
     runs_dir: RunsDir = None,
     format_: AnyFormat = "text",
 ) -> None:

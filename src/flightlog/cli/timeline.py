@@ -29,7 +29,7 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
 from flightlog.cli.options import RunId, RunRef, RunsDir, flag, open_named, option
 from flightlog.cli.output import check_file, draws_braille, note, put, screen
@@ -51,20 +51,21 @@ WAIT_S = 600.0
 def timeline(
     run: RunRef = None,
     run_id: RunId = None,
-    png: Annotated[Path | None, option("F", "Write a PNG image to this file.")] = None,
-    svg: Annotated[Path | None, option("F", "Write an SVG image to this file.")] = None,
-    width_px: Annotated[int, option("N", "Width of the image in pixels.", "--width")] = WIDTH,
-    height_px: Annotated[
-        int | None, option("N", "Height of the image in pixels. Default: enough for all rows", "--height")
-    ] = None,
-    dark: Annotated[bool, flag("--dark", "Use a dark background.")] = False,
-    perfetto: Annotated[bool, flag("--perfetto", "Open the trace in Perfetto's UI.")] = False,
-    open_: Annotated[
-        bool | None,
-        flag("--open/--no-open", "With --perfetto: start the browser. Default: only if there is a display"),
-    ] = None,
-    port: Annotated[int, option("N", "Local port that serves the trace to Perfetto's UI.")] = PORT,
-    perfetto_ui: Annotated[str, option("ADDRESS", "Address of Perfetto's UI.")] = UI,
+    png: Path | None = option("F", "Write a PNG image to this file."),
+    svg: Path | None = option("F", "Write an SVG image to this file."),
+    width_px: int = option("N", "Width of the image in pixels.", "--width", default=WIDTH),
+    height_px: int | None = option(
+        "N", "Height of the image in pixels. Default: enough for all rows", "--height"
+    ),
+    dark: bool = flag("--dark", "Use a dark background."),
+    perfetto: bool = flag("--perfetto", "Open the trace in Perfetto's UI."),
+    open_: bool | None = flag(
+        "--open/--no-open",
+        "With --perfetto: start the browser. Default: only if there is a display",
+        default=None,
+    ),
+    port: int = option("N", "Local port that serves the trace to Perfetto's UI.", default=PORT),
+    perfetto_ui: str = option("ADDRESS", "Address of Perfetto's UI.", default=UI),
     runs_dir: RunsDir = None,
 ) -> None:
     """Show which task ran where and when.

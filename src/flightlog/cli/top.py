@@ -20,7 +20,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from flightlog.cli.options import RunsDir, flag, option, readable_runs_folder, run_argument
 from flightlog.cli.output import draws_braille, is_terminal, note, put, screen
@@ -34,16 +34,13 @@ DOING = "reading the run"
 
 
 def top(
-    run: Annotated[
-        str | None,
-        run_argument(
-            "'latest', a run id, a unique prefix, a path or an address. Default: the newest running run,"
-            " or else the latest"
-        ),
-    ] = None,
+    run: str | None = run_argument(
+        "'latest', a run id, a unique prefix, a path or an address. Default: the newest running run,"
+        " or else the latest"
+    ),
     runs_dir: RunsDir = None,
-    once: Annotated[bool, flag("--once", "Print the view once as text, and exit.")] = False,
-    interval: Annotated[float, option("S", "Seconds between two refreshes.", min=0.1, max=3600.0)] = 1.0,
+    once: bool = flag("--once", "Print the view once as text, and exit."),
+    interval: float = option("S", "Seconds between two refreshes.", min=0.1, max=3600.0, default=1.0),
 ) -> None:
     """Watch a run in the terminal.
 

@@ -44,7 +44,7 @@ Schema); the CSV a row a run.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
 import typer
 
@@ -60,20 +60,15 @@ TrendFormat = Literal["text", "json", "csv"]
 
 
 def trends(
-    project: Annotated[
-        str | None, option("P", "Only runs of this project. Default: the project of the latest run")
-    ] = None,
-    metric: Annotated[
-        str,
-        option(
-            "M", "Metric to show: wall, duration:TASK, p95:TASK, memory:TASK, memory, hits, cost or failures."
-        ),
-    ] = "wall",
-    last: Annotated[int | None, option("N", "Only the newest N runs.", min=1)] = None,
-    since: Annotated[
-        str | None, option("DATE", "Only runs since this date or time, such as 2026-05-20.")
-    ] = None,
-    format_: Annotated[TrendFormat, typer.Option("--format", help="Output format.")] = "text",
+    project: str | None = option("P", "Only runs of this project. Default: the project of the latest run"),
+    metric: str = option(
+        "M",
+        "Metric to show: wall, duration:TASK, p95:TASK, memory:TASK, memory, hits, cost or failures.",
+        default="wall",
+    ),
+    last: int | None = option("N", "Only the newest N runs.", min=1),
+    since: str | None = option("DATE", "Only runs since this date or time, such as 2026-05-20."),
+    format_: TrendFormat = typer.Option("text", "--format", help="Output format."),
     runs_dir: RunsDir = None,
 ) -> None:
     """Show how a metric developed over runs, and where it jumped.

@@ -24,7 +24,7 @@ import os
 import sys
 from contextlib import suppress
 from threading import Thread
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from flightlog.cli.options import RunsDir, flag, option, readable_runs_folder
 from flightlog.cli.output import note
@@ -44,18 +44,15 @@ _OPENED = "opened in the browser; where it shows no dashboard, open the link"
 
 def ui(
     runs_dir: RunsDir = None,
-    port: Annotated[
-        int | None,
-        option("N", "Port to listen on; 0 for any free port. Default: 8420, or the next free port"),
-    ] = None,
-    host: Annotated[str, option("H", "Address to listen on.")] = "127.0.0.1",
-    token: Annotated[
-        str | None, option("T", "Access token. Default: your own, kept in ~/.local/state/flightlog")
-    ] = None,
-    no_token: Annotated[
-        bool, flag("--no-token", "Require no access token: every user of this machine can read the runs.")
-    ] = False,
-    open_: Annotated[bool, flag("--open", "Open the dashboard in the browser.")] = False,
+    port: int | None = option(
+        "N", "Port to listen on; 0 for any free port. Default: 8420, or the next free port"
+    ),
+    host: str = option("H", "Address to listen on.", default="127.0.0.1"),
+    token: str | None = option("T", "Access token. Default: your own, kept in ~/.local/state/flightlog"),
+    no_token: bool = flag(
+        "--no-token", "Require no access token: every user of this machine can read the runs."
+    ),
+    open_: bool = flag("--open", "Open the dashboard in the browser."),
 ) -> None:
     """Watch and browse runs in a web dashboard.
 

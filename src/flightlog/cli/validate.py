@@ -20,7 +20,6 @@ manifest` prints the JSON Schema for editors.
 from __future__ import annotations
 
 import os
-from typing import Annotated
 
 import typer
 
@@ -31,9 +30,9 @@ from flightlog.core.errors import ManifestError
 
 def validate(
     manifest: ManifestFile = None,
-    target: Annotated[
-        str | None, option("T", "Only this target. Default: all targets", autocompletion=complete_target)
-    ] = None,
+    target: str | None = option(
+        "T", "Only this target. Default: all targets", autocompletion=complete_target
+    ),
 ) -> None:
     """Check a manifest for mistakes.
 

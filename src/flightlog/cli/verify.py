@@ -28,7 +28,7 @@ next `flightlog list`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -45,9 +45,7 @@ DOING = "checking the run"
 
 def verify(
     run: RunRef = None,
-    repair: Annotated[
-        bool, flag("--repair", "Rebuild damaged files that can be rebuilt from the recorded lines.")
-    ] = False,
+    repair: bool = flag("--repair", "Rebuild damaged files that can be rebuilt from the recorded lines."),
     runs_dir: RunsDir = None,
 ) -> None:
     """Check that a run is complete and undamaged.

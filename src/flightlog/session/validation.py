@@ -315,17 +315,6 @@ _WHOLE = re.compile(r"[-+]?\d{1,18}", re.ASCII)
 _NUMBER = re.compile(r"[-+]?(?:\d{1,18}(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d{1,3})?", re.ASCII)
 _AMOUNT = re.compile(r"\s*(\d+(?:\.\d+)?)[\s_]*([A-Za-zµ]*)", re.ASCII)
 _SWITCHES = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
-_UNITS = {
-    "second": "s",
-    "sec": "s",
-    "minute": "m",
-    "min": "m",
-    "hour": "h",
-    "hr": "h",
-    "day": "d",
-    "week": "w",
-}
-
 _WANTED: dict[Kind, str] = {
     "whole": "is no whole number",
     "number": "is no number",
@@ -397,11 +386,9 @@ def _meant(text: str, kind: Kind) -> str | None:
     amount, unit = found.group(1), found.group(2).lower()
     if kind == "size":
         return f"{amount}{unit[0].upper()}B" if unit and unit[0] in "kmgtpe" else None
-    return (
-        f"{amount}{_UNITS.get(unit.rstrip('s'), unit[:1])}"
-        if unit[:1] in set("smhdw")
-        else (f"{amount}s" if not unit and found.end() == len(text) else None)
-    )
+    if unit[:1] in set("smhdw"):
+        return f"{amount}{unit[0]}"
+    return f"{amount}s" if not unit and found.end() == len(text) else None
 
 
 def hint_for(word: str, known: tuple[str, ...] | list[str], none: str = "") -> str:
