@@ -28,11 +28,11 @@ GROUPS = {
 """Every command, in the groups and the order of `--help`.
 
 `serve-metrics` is the function `serve_metrics` in `cli/serve_metrics.py`; `list` is `list_`, since Python has
-a `list` of its own. The function takes its options as Typer reads them from its parameters, and its docstring is
-the help. The module's docstring opens the command's page; its `CONTEXT_SETTINGS`, where there are any, change
-how arguments are read, and its `COMMAND_CLASS` how they are shown; its `DOING` is what a line on the terminal
-says while it takes longer than a second, and a command without it shows none. A command with sub-commands is
-a `Typer` of its own in the place of the function.
+a `list` of its own. The function takes its options as Typer reads them from its parameters, and its docstring
+is the help. The module's docstring opens the command's page; its `CONTEXT_SETTINGS`, where there are any,
+change how arguments are read, and its `COMMAND_CLASS` how they are shown; its `DOING` is what a line on the
+terminal says while it takes longer than a second, and a command without it shows none. A command with
+sub-commands is a `Typer` of its own in the place of the function.
 """
 COMMANDS = tuple(name for names in GROUPS.values() for name in names)
 
