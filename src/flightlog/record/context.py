@@ -54,6 +54,8 @@ ENVIRONMENT = {RUN: "FLIGHTLOG_RUN", TRACEPARENT: "TRACEPARENT"}
 CARRIES_CONTEXT = "_flightlog_carries_context"
 """Set on an executor whose owner hands the context over by itself, as Dask's workers do."""
 _installed: set[str] = set()
+_Changed = tuple[Any, dict[str, Any]] | None
+"""The arguments of a call as they are to be, or None for as they are."""
 _ENTRANCES = (
     ("threading", "Thread", "start", "_start_thread"),
     ("concurrent.futures.thread", "ThreadPoolExecutor", "submit", "_submit"),
@@ -260,8 +262,10 @@ def install() -> None:
         on_spawn(_greenlet_spawned)  # which keeps it once, however often it is told
 
 
-def _wrap(key: str, owner: Any, method: str, prepare: Callable[..., tuple[Any, dict[str, Any]]]) -> None:
-    """Let `prepare` change the arguments of a call inside a run; whatever it meets, the call is made."""
+def _wrap(key: str, owner: Any, method: str, prepare: Callable[..., _Changed]) -> None:
+    """Let `prepare` change the arguments of a call inside a run, or leave them (None); whatever it meets, the
+    call is made.
+    """
     if key in _installed:
         return
     _installed.add(key)
@@ -271,7 +275,7 @@ def _wrap(key: str, owner: Any, method: str, prepare: Callable[..., tuple[Any, d
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         if active_runs():
             try:
-                args, kwargs = prepare(args, kwargs)
+                args, kwargs = prepare(args, kwargs) or (args, kwargs)
             except BaseException as error:
                 pass_interruption(error)
                 log.debug("a place in a run did not travel along", exc_info=True)
@@ -280,9 +284,8 @@ def _wrap(key: str, owner: Any, method: str, prepare: Callable[..., tuple[Any, d
     setattr(owner, method, wrapper)
 
 
-def _start_thread(args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+def _start_thread(args: Any, _kwargs: dict[str, Any]) -> None:
     remember_parent(args[0])
-    return args, kwargs
 
 
 def _greenlet_spawned(greenlet: Any) -> None:
@@ -307,15 +310,14 @@ def _place_greenlet(greenlet: Any) -> None:
         greenlet.gr_context.run(current.set, here)
 
 
-def _make_green_thread(args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+def _make_green_thread(args: Any, _kwargs: dict[str, Any]) -> None:
     _place_greenlet(args[0])
-    return args, kwargs
 
 
-def _spawn_function(args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+def _spawn_function(args: Any, kwargs: dict[str, Any]) -> _Changed:
     here = current.get()
     if here is None:
-        return args, kwargs
+        return None
     seconds, function, *rest = args
     return (seconds, functools.partial(_call_inside, here, function), *rest), kwargs
 
@@ -326,12 +328,10 @@ def _call_inside(here: Span, function: Callable[..., Any], /, *args: Any, **kwar
     return function(*args, **kwargs)
 
 
-def _submit(args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    if getattr(args[0], CARRIES_CONTEXT, False):
-        return args, kwargs
-    place = carrier()
+def _submit(args: Any, kwargs: dict[str, Any]) -> _Changed:
+    place = {} if getattr(args[0], CARRIES_CONTEXT, False) else carrier()
     if not place:
-        return args, kwargs
+        return None
     executor, function, *rest = args
     return (executor, Attached(place, function), *rest), kwargs
 
@@ -353,11 +353,10 @@ class Attached:
         return Attached, (self.place, self.function)
 
 
-def _start_process(args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+def _start_process(args: Any, _kwargs: dict[str, Any]) -> None:
     place = carrier()
     if place:
         args[0]._flightlog_place = Arrival(place)
-    return args, kwargs
 
 
 class Arrival:
@@ -376,16 +375,15 @@ def arrive(place: dict[str, str]) -> Arrival:
     return Arrival(place)
 
 
-def _open_process(args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+def _open_process(args: Any, kwargs: dict[str, Any]) -> _Changed:
     """Name the current span in the environment; one that was given is left as it is.
 
     The run itself stands in `os.environ`, so outside any span there is nothing to do.
     """
-    if len(args) > 11 or kwargs.get("env") is not None:
-        return args, kwargs
-    place = {ENVIRONMENT[key]: value for key, value in carrier().items()}
-    if not place or all(os.environ.get(name) == value for name, value in place.items()):
-        return args, kwargs
+    given = len(args) > 11 or kwargs.get("env") is not None
+    place = {} if given else {ENVIRONMENT[key]: value for key, value in carrier().items()}
+    if all(os.environ.get(name) == value for name, value in place.items()):
+        return None
     return args, {**kwargs, "env": {**os.environ.copy(), **place}}
 
 

@@ -28,6 +28,7 @@ from flightlog.core.descriptors import make_pipe
 from flightlog.core.settings import Settings
 from flightlog.core.threads import sleep
 from flightlog.record.context import active_runs
+from flightlog.samplers.procfs import parse_process_stat
 from flightlog.store import layout
 from flightlog.store.liveness import is_same, process_start
 
@@ -223,8 +224,8 @@ def _detach(
     )
 
 
-def start_beside(run_path: Path) -> bool:
-    """Have a process of its own complete a run that has ended; whether one was started. Never raises.
+def start_beside(run_path: Path) -> None:
+    """Have a process of its own complete a run that has ended. Never raises.
 
     It is no child of this process, holds nothing of it open, and records nothing. Where too many are at work,
     or none can be started, the first reader completes the run.
@@ -233,17 +234,16 @@ def start_beside(run_path: Path) -> bool:
     _beside[:] = [one for one in _beside if _is_alive(one)]
     # Gevent would fork this process, and wait in a hub.
     if len(_beside) >= MAX_BESIDE or threads.is_patched() or threads.hears_of_children():
-        return False
+        return
     try:
         _check_interpreter()
         arguments = [_SHELL, sys.executable, "-P", "-c", _COMPLETE, str(run_path)]
         one = _detach(_SCRIPT_BESIDE, arguments, os.environ, "complete", "")
     except Exception:  # whatever keeps it from starting, the first reader does its work
         log.debug("no process could be started to complete %s", run_path, exc_info=True)
-        return False
+        return
     _beside.append(one)
     _to_bury.append(one)
-    return True
 
 
 def _check_interpreter() -> None:
@@ -313,11 +313,10 @@ def _bury(followers: Collection[FollowerProcess]) -> None:
     _to_bury[:] = [*_to_bury, *followers][-MAX_LEFT:]
     for one in [*_to_bury]:
         try:
-            stat = Path(f"/proc/{one.pid}/stat").read_bytes()
-            state, parent, *fields = stat[stat.rindex(b")") + 1 :].split()
-            if one.pid_start != float(fields[17]):
+            stat = parse_process_stat(Path(f"/proc/{one.pid}/stat").read_bytes())
+            if one.pid_start != stat.start_ticks:
                 _to_bury.remove(one)
-            elif state == b"Z" and int(parent) == os.getpid():
+            elif stat.state == b"Z" and stat.ppid == os.getpid():
                 posix.waitpid(one.pid, os.WNOHANG)
                 _to_bury.remove(one)
         except (OSError, ValueError):  # gone, somebody else's, or no such system

@@ -40,7 +40,7 @@ class FakeDriver:
     notes = ()
 
     def devices(self) -> list[Device]:
-        return [Device(ordinal=n, index=n + 4, vendor="nvidia", uuid=f"GPU-{n}") for n in range(2)]
+        return [Device(ordinal=n, index=n + 4, uuid=f"GPU-{n}") for n in range(2)]
 
     def read(self, device: Device, depth: Depth) -> DeviceReading:
         return DeviceReading(

@@ -111,31 +111,23 @@ def unregister(recorder: Recorder, reporter: MemoryReporter) -> None:
         del _reporters[recorder]
 
 
-def dump_error(
-    recorder: Recorder, error: BaseException, here: Span | None = None, **facts: Any
-) -> Path | None:
+def dump_error(recorder: Recorder, error: BaseException, here: Span | None = None, **facts: Any) -> None:
     """Write a bundle for an exception that means out of memory, once, however many spans it passes through.
-
-    Gives the bundle's folder, or None where none was written. Never raises.
+    Never raises.
     """
     try:
         if not _is_new(error):
-            return None
+            return
         text = describe(error)
-        said: dict[str, Any] = {
-            "error_type": text.error_type,
-            "message": text.message,
-            "traceback": text.traceback,
-        }
+        said = {name: getattr(text, name) for name in ("error_type", "message", "traceback")}
         observed = claim(error)
         if observed is not None:  # the allocator told of it before it was raised
             _complete(observed, said | facts)
-            return None
-        return dump(recorder, "out of memory", here=here, **said, seen_by="exception", oom=True, **facts)
+        else:
+            dump(recorder, "out of memory", here=here, **said, seen_by="exception", oom=True, **facts)
     # The user's exception goes on, whatever becomes of its bundle.
     except Exception as problem:  # noqa: BLE001
         recorder.trouble("oom", f"an out of memory could not be recorded: {text_of(problem)}")
-        return None
 
 
 def dump(

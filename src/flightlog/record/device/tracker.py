@@ -540,14 +540,10 @@ class EventMaker:
             **self.identity,
         }
 
-    def refresh(self) -> bool:
-        """Look again which rank this is; whether it is another than events were made for so far."""
-        found = identity()
-        if found == self.identity:
-            return False
-        self.identity = found
-        self._common |= found
-        return True
+    def refresh(self) -> None:
+        """Look again which rank this is."""
+        self.identity = identity()
+        self._common |= self.identity
 
     def make(
         self,

@@ -37,10 +37,8 @@ class AmdDriver(GpuDriver):
                 Device(
                     ordinal=ordinal,
                     index=index,
-                    vendor="amd",
                     uuid=self._asked(smi.amdsmi_get_gpu_device_uuid, handles[index]),
                     name=asics[index].get("market_name") or None,
-                    pci_bus_id=self._asked(smi.amdsmi_get_gpu_device_bdf, handles[index]),
                 )
             )
         return handles_seen, devices

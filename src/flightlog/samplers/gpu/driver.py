@@ -35,10 +35,8 @@ class Device(Struct, frozen=True, kw_only=True):
     """As a framework numbers it in this process: `cuda:<ordinal>`."""
     index: int
     """As the driver counts on this host; of an instance the index of its GPU."""
-    vendor: Literal["nvidia", "amd"]
     uuid: str | None = None
     name: str | None = None
-    pci_bus_id: str | None = None
     mig: str | None = None
     """UUID of the instance, where the device is one (MIG); `uuid` is that of its GPU then."""
 
@@ -49,11 +47,9 @@ class DeviceReading(Struct, frozen=True, kw_only=True):
     """
 
     memory_used_bytes: int | None = None
-    """In use by processes; what the driver keeps for itself is `memory_reserved_bytes`, where it tells the
-    two apart."""
+    """In use by processes, without what the driver keeps for itself where it tells the two apart."""
     memory_free_bytes: int | None = None
     memory_total_bytes: int | None = None
-    memory_reserved_bytes: int | None = None
     processes: Mapping[int, int | None] | None = None
     """Memory by process id, as the driver knows processes: in a container its ids may not be ours."""
     utilization_percent: float | None = None

@@ -71,10 +71,8 @@ class NvmlDriver(GpuDriver):
                 Device(
                     ordinal=ordinal,
                     index=index,
-                    vendor="nvidia",
                     uuid=uuids[index],
                     name=names[index] if part is None else self._text(nvml.nvmlDeviceGetName, handle),
-                    pci_bus_id=self._bus_id(gpus[index]),
                     mig=None if part is None else instance_uuids[index][part],
                 )
             )
@@ -98,17 +96,12 @@ class NvmlDriver(GpuDriver):
                     found.append(nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, number))
         return found
 
-    def _bus_id(self, gpu: Any) -> str | None:
-        try:
-            return _decoded(self._library.nvmlDeviceGetPciInfo(gpu).busId)
-        except (self._library.NVMLError, AttributeError):
-            return None
-
     def _text(self, question: Any, handle: Any) -> str | None:
         try:
-            return _decoded(question(handle))
+            text: str | bytes = question(handle)
         except self._library.NVMLError:
             return None
+        return text.decode("utf-8", "replace") if isinstance(text, bytes) else text
 
     def _fill(self, ask: Ask, depth: Depth, known: dict[str, Any]) -> None:
         nvml, memory = self._library, None
@@ -117,7 +110,7 @@ class NvmlDriver(GpuDriver):
             memory = ask("nvmlDeviceGetMemoryInfo", self._memory_version)
         if memory is None:
             memory = ask("nvmlDeviceGetMemoryInfo")
-        for name in ("used", "free", "total", "reserved"):
+        for name in ("used", "free", "total"):
             known[f"memory_{name}_bytes"] = getattr(memory, name, None)
         if depth & Depth.RATES and (rates := ask("nvmlDeviceGetUtilizationRates")) is not None:
             known["utilization_percent"] = float(rates.gpu)
@@ -181,10 +174,6 @@ class NvmlDriver(GpuDriver):
         if code in _GONE:
             return "gone"
         return "never" if code in _NEVER else "later"
-
-
-def _decoded(text: str | bytes) -> str:
-    return text.decode("utf-8", "replace") if isinstance(text, bytes) else text
 
 
 def _by_uuid(variable: str | None) -> bool:
