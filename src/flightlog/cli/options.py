@@ -139,14 +139,9 @@ OutputFile = Annotated[
     Path | None,
     typer.Option("--output", "-o", metavar="F", help="Write to this file instead of standard output."),
 ]
+_RUNS_DIR = "Folder or remote address of the runs. Default: FLIGHTLOG_RUNS_DIR or .flightlog/runs"
 RunsDir = Annotated[
-    str | None,
-    typer.Option(
-        "--runs-dir",
-        metavar="D",
-        help="Folder or remote address of the runs. Default: FLIGHTLOG_RUNS_DIR or .flightlog/runs",
-        autocompletion=complete_folder,
-    ),
+    str | None, option("D", _RUNS_DIR, "--runs-dir", default=..., autocompletion=complete_folder)
 ]
 
 
@@ -216,17 +211,12 @@ def manifest_option(goes_with: str = "") -> Any:
 ManifestFile = Annotated[
     Path | None, typer.Argument(metavar="MANIFEST", help=f"M{_MANIFEST}", show_default=False)
 ]
+_TARGET = (
+    "Target of the manifest. Default: FLIGHTLOG_TARGET, else Slurm's if available, else local, else the only "
+    "one"
+)
 TargetName = Annotated[
-    str | None,
-    typer.Option(
-        "--target",
-        metavar="T",
-        help=(
-            "Target of the manifest. Default: FLIGHTLOG_TARGET, else Slurm's if available, else local, "
-            "else the only one"
-        ),
-        autocompletion=complete_target,
-    ),
+    str | None, option("T", _TARGET, "--target", default=..., autocompletion=complete_target)
 ]
 
 
@@ -248,14 +238,8 @@ def note_unset(manifest: Manifest, target: str) -> None:
             note(problem.sentence(manifest.name))
 
 
-RatesFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--rates",
-        metavar="FILE",
-        help="YAML file with prices: the keys of a manifest's cost section, or a manifest.",
-    ),
-]
+_RATES = "YAML file with prices: the keys of a manifest's cost section, or a manifest."
+RatesFile = Annotated[Path | None, option("FILE", _RATES, "--rates", default=...)]
 
 
 def rates_in(

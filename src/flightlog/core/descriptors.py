@@ -59,7 +59,7 @@ class Descriptor:
     that one write only: a program would have to see its number, and ask for it, within that time.
     """
 
-    __slots__ = ("_identity", "number")
+    __slots__ = ("identity", "number")
 
     def __init__(self, fd: int, is_it: Callable[[Descriptor], bool] = lambda _made: True) -> None:
         """Keep a descriptor that was just made; its number changes. OSError where it is closed by now.
@@ -69,14 +69,14 @@ class Descriptor:
         """
         self.number = -1
         number, mark = _move_up(fd)
-        self._identity = (*_file_of(number), mark)
+        self.identity = (*_file_of(number), mark)
         if number != fd:
             self.number = number
         if not is_it(self):
             raise OSError(errno.EBADF, _LOST)
         self.number = number
         if number != fd:
-            _close(fd, self._identity)
+            _close(fd, self.identity)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], flags: int = os.O_RDONLY, mode: int = 0o644) -> Descriptor:
@@ -97,7 +97,7 @@ class Descriptor:
 
     def still_ours(self) -> bool:
         """Whether `number` still means what was opened; if not, it is forgotten, and is -1."""
-        if self.number >= 0 and means(self.number, self._identity):
+        if self.number >= 0 and means(self.number, self.identity):
             return True
         self.number = -1
         return False
@@ -115,23 +115,18 @@ class Descriptor:
         The mark alone is checked, at a third of the cost. Another file with the same mark can only be one of
         Flightlog's.
         """
-        number, identity = self.number, self._identity
+        number, identity = self.number, self.identity
         return os.pread(number if identity[2] and _has_mark(number, identity) else self.fd, size, 0)
 
     def check_mark(self) -> None:
         """Raise OSError where the number means something else by now; of one that was opened a moment ago."""
-        if self.number < 0 or not _has_mark(self.number, self._identity):
+        if self.number < 0 or not _has_mark(self.number, self.identity):
             raise OSError(errno.EBADF, _LOST)
 
     @property
     def file(self) -> tuple[int, int]:
         """Device and inode of the file that was opened."""
-        return self._identity[:2]
-
-    @property
-    def identity(self) -> Identity:
-        """What the number means, for `means`."""
-        return self._identity
+        return self.identity[:2]
 
     def detach(self) -> int:
         """The number, which somebody else closes from now on."""
@@ -141,11 +136,11 @@ class Descriptor:
     def duplicate(self) -> Descriptor:
         """Another number for the same open file, which nobody else has seen yet; raises OSError."""
         made = type(self).__new__(type(self))
-        made.number, made._identity = -1, self._identity
+        made.number, made.identity = -1, self.identity
         number = _direct_calls()[0](self.fd, fcntl.F_DUPFD_CLOEXEC, _lowest_kept())
         if number < 0:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-        if not _has_mark(number, self._identity):  # it changed hands between the check and the duplication
+        if not _has_mark(number, self.identity):  # it changed hands between the check and the duplication
             os.close(number)
             self.number = -1
             raise OSError(errno.EBADF, _LOST)
@@ -161,13 +156,13 @@ class Descriptor:
         if number < 0:
             return os.write(self.fd, data)
         try:
-            if not means(number, self._identity):  # a duplicate of what the program has opened since
+            if not means(number, self.identity):  # a duplicate of what the program has opened since
                 os.close(number)
                 self.number = -1
                 raise OSError(errno.EBADF, _LOST)
             return os.write(number, data)
         finally:
-            _close(number, self._identity)
+            _close(number, self.identity)
 
     def take(self, number: int) -> bool:
         """Be known by this very number from now on, if nobody has it; whether it is so."""
@@ -187,13 +182,13 @@ class Descriptor:
         which saves a system call that hands over the interpreter.
         """
         fd, self.number = self.number, -1
-        is_ours = _has_mark if just_opened and self._identity[2] else means
-        if fd < 0 or not is_ours(fd, self._identity):
+        is_ours = _has_mark if just_opened and self.identity[2] else means
+        if fd < 0 or not is_ours(fd, self.identity):
             return
         duplicate = _direct_calls()[0](fd, fcntl.F_DUPFD_CLOEXEC, _lowest_kept())
-        _close(fd, self._identity)
+        _close(fd, self.identity)
         # The program may have asked for that very number meanwhile.
-        if duplicate >= 0 and _has_mark(duplicate, self._identity):
+        if duplicate >= 0 and _has_mark(duplicate, self.identity):
             with suppress(OSError):
                 os.close(duplicate)  # where the disk is slow, this is what takes its time
 
@@ -206,7 +201,7 @@ class Descriptor:
         from multiprocessing.reduction import DupFd
 
         assert_spawning(self)
-        return _passed, (DupFd(self.fd), self._identity)
+        return _passed, (DupFd(self.fd), self.identity)
 
 
 def _passed(number: Any, identity: Identity) -> Descriptor:

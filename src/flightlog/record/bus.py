@@ -29,9 +29,7 @@ class Subscription:
 
     def __init__(self, callback: Callback, kinds: frozenset[str] | None, capacity: int) -> None:
         self.delivered = self.dropped = self.errors = 0
-        self._callback = callback
-        self._kinds = kinds
-        self._capacity = capacity
+        self._callback, self._kinds, self._capacity = callback, kinds, capacity
         self._queue: SimpleQueue[Event | None] = SimpleQueue()
         self._ended = False
         name = ask(getattr, callback, "__name__", otherwise=None)
@@ -82,13 +80,10 @@ class Subscription:
                 call(event)
                 self.delivered += 1
             # A subscriber may raise anything; it must not end its delivery.
-            except BaseException:  # noqa: BLE001
-                self._note_error()
-
-    def _note_error(self) -> None:
-        self.errors += 1
-        if self.errors == 1:
-            log.warning("a subscriber raised; its later errors are only counted", exc_info=True)
+            except BaseException:
+                self.errors += 1
+                if self.errors == 1:
+                    log.warning("a subscriber raised; its later errors are only counted", exc_info=True)
 
 
 def is_coroutine_function(callback: Callable[..., object]) -> bool:

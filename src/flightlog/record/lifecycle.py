@@ -498,11 +498,8 @@ class SignalWatch:
         if in_main_thread():
             self.begin(on_signal)
         else:
-            _call_in_main_thread(partial(self._begin_unless_forked, on_signal, os.getpid()))
-
-    def _begin_unless_forked(self, on_signal: OnSignal, pid: int) -> None:
-        if os.getpid() == pid:
-            self.begin(on_signal)
+            pid = os.getpid()
+            _call_in_main_thread(lambda: self.begin(on_signal) if os.getpid() == pid else None)
 
     def end(self, on_signal: OnSignal) -> None:
         """Do not call it any more; after the last one, put the default actions back."""
@@ -651,16 +648,8 @@ signals = SignalWatch()
 # that meet it before it has put itself in order. Forks by other threads than the main one cannot be guarded.
 
 
-def _before_fork() -> None:
-    if in_main_thread():
-        signals.pause()
-
-
-def _after_fork_in_parent() -> None:
-    if in_main_thread():
-        signals.resume()
-
-
 os.register_at_fork(
-    before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=signals.after_fork
+    before=lambda: signals.pause() if in_main_thread() else None,
+    after_in_parent=lambda: signals.resume() if in_main_thread() else None,
+    after_in_child=signals.after_fork,
 )

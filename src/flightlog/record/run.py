@@ -34,9 +34,7 @@ class LiveRun(Displayed):
     """
 
     def __init__(self, path: Path, info: RunInfo, recorder: Recorder) -> None:
-        self.path = path
-        self.info = info
-        self.recorder = recorder
+        self.path, self.info, self.recorder = path, info, recorder
         self.metric = recorder.metric  # no call in between
         self.root: Span = RootSpan(recorder, info.trace_id, info.span_id)
         self.started_ns = monotonic_ns()

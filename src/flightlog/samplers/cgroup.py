@@ -82,11 +82,8 @@ class CgroupSampler:
         clock: Callable[[], float] = time.monotonic,
         host: str | None = None,
     ) -> None:
-        self._root = root
-        self._proc = proc
-        self._clock = clock
+        self._root, self._proc, self._clock = root, proc, clock
         self._host = host if host is not None else os.uname().nodename
-        self._pid = os.getpid()
         self._start_afresh(None)
 
     def _start_afresh(self, folder: Path | None) -> None:

@@ -255,13 +255,9 @@ class ProcessSampler:
         max_descriptors: int = 128,
         besides: Callable[[], Collection[int]] = tuple,
     ) -> None:
-        self._given_pid = pid
-        self._worker = worker
-        self._proc = proc
-        self._clock = clock
+        self._given_pid, self._worker, self._proc, self._clock = pid, worker, proc, clock
         self._host = host if host is not None else os.uname().nodename
-        self._max_descriptors = max_descriptors
-        self._besides = besides
+        self._max_descriptors, self._besides = max_descriptors, besides
         self._start_afresh()
 
     def _start_afresh(self) -> None:
@@ -347,7 +343,7 @@ class ProcessSampler:
             reading = _read(table, pid, last)
             if reading is not None:
                 now[pid] = reading
-        if len(now) < len(before) or any(ledger.has_open for ledger in self._departed):
+        if len(now) < len(before) or any(ledger.open_claims for ledger in self._departed):
             self._settle(before, now)
         if now:
             now.update(_without(dict(table.newcomers(now)), apart, table))
@@ -476,21 +472,17 @@ class Departed:
     either waited for or not.
     """
 
-    __slots__ = ("_open", "_settled")
+    __slots__ = ("_settled", "open_claims")
 
     def __init__(self) -> None:
         self._settled = 0
-        self._open: dict[int, int] = {}
+        self.open_claims: dict[int, int] = {}
+        """Claims that wait for the next look, by the process they are on."""
 
     @property
     def total(self) -> int:
         """What is kept, open claims included."""
-        return self._settled + sum(self._open.values())
-
-    @property
-    def has_open(self) -> bool:
-        """Whether a claim waits for the next look."""
-        return bool(self._open)
+        return self._settled + sum(self.open_claims.values())
 
     def look(
         self,
@@ -507,15 +499,15 @@ class Departed:
         because it could not be read this time, stay open.
         """
         fresh: dict[int, int] = {}
-        bequests = [(heirs[left], self._open.pop(left)) for left in heirs if left in self._open]
+        bequests = [(heirs[left], self.open_claims.pop(left)) for left in heirs if left in self.open_claims]
         for heir, amount in [*claims.items(), *bequests]:
             if heir is None:
                 self._settled += amount
             else:
                 fresh[heir] = fresh.get(heir, 0) + amount
         still_open: dict[int, int] = {}
-        for parent in self._open.keys() | fresh.keys():
-            old, new = self._open.get(parent, 0), fresh.get(parent, 0)
+        for parent in self.open_claims.keys() | fresh.keys():
+            old, new = self.open_claims.get(parent, 0), fresh.get(parent, 0)
             if parent not in gains:
                 still_open[parent] = old + new
                 continue
@@ -526,4 +518,4 @@ class Departed:
             uncovered = new - max(0, gained - old)
             if uncovered > 0:
                 still_open[parent] = uncovered
-        self._open = still_open
+        self.open_claims = still_open

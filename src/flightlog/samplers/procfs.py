@@ -105,10 +105,7 @@ class OpenFile:
         size: int = 4096,
         records: bool = False,
     ) -> None:
-        self._path = str(path)
-        self._budget = budget
-        self._size = size
-        self._records = records
+        self._path, self._budget, self._size, self._records = str(path), budget, size, records
         self._descriptor: Descriptor | None = None
 
     def read(self) -> bytes:

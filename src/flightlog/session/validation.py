@@ -86,9 +86,7 @@ class Checker:
         providers: Callable[[], Sequence[str]] = installed_providers,
     ) -> None:
         self.problems: list[Problem] = []
-        self._tree = tree
-        self._environ = environ
-        self._raw, self._folder = raw, folder
+        self._tree, self._environ, self._raw, self._folder = tree, environ, raw, folder
         self._providers = providers
         self._references: list[tuple[Node, Path, str, str]] = []
 

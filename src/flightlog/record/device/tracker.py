@@ -82,7 +82,8 @@ class DeviceMemoryTracker:
         self._pace = SamplingPace()
         self._hangs = False
         self._observed = False
-        self._samples = 0
+        self.samples = 0
+        """How many readings were recorded so far."""
         self._ticks = 0
         self._failed: set[str] = set()
         self._stopped = False
@@ -94,11 +95,6 @@ class DeviceMemoryTracker:
     def session_id(self) -> str:
         """The session that the events are of."""
         return self._maker.session_id
-
-    @property
-    def samples(self) -> int:
-        """How many readings were recorded so far."""
-        return self._samples
 
     @property
     def allocator(self) -> Allocator | None:
@@ -159,7 +155,7 @@ class DeviceMemoryTracker:
 
     def _end(self) -> None:
         """The process ends: where nothing was recorded so far, it is too late to begin."""
-        self._finish(last_sample=self._samples > 0)
+        self._finish(last_sample=self.samples > 0)
 
     def _finish(self, *, last_sample: bool) -> None:
         if self._stopped or os.getpid() != self._pid:
@@ -179,7 +175,7 @@ class DeviceMemoryTracker:
                 if self._last:
                     cpu_s = ticker.cpu_s if ticker is not None else None
                     summary: dict[str, Any] = {
-                        "samples": self._samples,
+                        "samples": self.samples,
                         "tracking_cpu_s": cpu_s,
                         "failures": len(self._failed),
                     }
@@ -241,7 +237,7 @@ class DeviceMemoryTracker:
         """A process may become a rank late: what comes from then on is a session of that rank."""
         if not self._last:
             self._maker.refresh()
-        elif self._maker.identity["world_size"] == 1 and self._samples % LOOK_FOR_RANK == 0:
+        elif self._maker.identity["world_size"] == 1 and self.samples % LOOK_FOR_RANK == 0:
             later = EventMaker(self._recorder, self.options.interval_s)
             if later.identity["world_size"] > 1:
                 self._emit([self._event("stop", min(self._last), None, reason="the process became a rank")])
@@ -264,7 +260,7 @@ class DeviceMemoryTracker:
             watch = self._watches[device] = DeviceWatch(alerts, self.options.change_bytes)
         for kind, change in watch.observe(reading):
             events.append(self._event(kind, device, here, now, change, **more))
-        self._samples += 1
+        self.samples += 1
         self._emit(events)
         if first and not self._stopped:
             self._end_with_the_process()
