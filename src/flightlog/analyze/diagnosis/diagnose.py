@@ -72,9 +72,9 @@ def _diagnosis(run: Run, tables: RunTables) -> RunDiagnosis:
         causes.append(_nonfinite_cause(record))
     if record.bundles and "gpu_out_of_memory" not in classes:
         causes.append(_device_cause(record))
-    causes = lay_cancelled(causes, tables.execute(CANCELLED).fetchall())
+    causes = attribute_cancelled(causes, tables.execute(CANCELLED).fetchall())
     damage, incomplete = _damage(run, ref)
-    causes = in_order(fold(causes))
+    causes = sort_causes(attribute_to_causes(causes))
     [(completed, cancelled)] = tables.execute(_ENDS).fetchall()
     return RunDiagnosis(
         run_id=run.run_id,
@@ -215,7 +215,7 @@ MOMENT_S = 60.0
 """What went on for longer was no moment: that something else ended meanwhile says nothing."""
 
 
-def fold(causes: Sequence[Cause]) -> list[Cause]:
+def attribute_to_causes(causes: Sequence[Cause]) -> list[Cause]:
     """The causes without those that another one explains; that one says how many failures they were.
 
     Full disks of one host are one cause, wherever in the code they were met.
@@ -274,7 +274,7 @@ def _explains(above: Cause, other: Cause) -> bool:
     return beside and begun >= first - BEFORE_S and ended <= last + AFTER_S
 
 
-def lay_cancelled(causes: Sequence[Cause], reasons: Sequence[tuple[str, int]]) -> list[Cause]:
+def attribute_cancelled(causes: Sequence[Cause], reasons: Sequence[tuple[str, int]]) -> list[Cause]:
     """The causes, each with the tasks that were given up when the session or the run ended of it."""
     left = list(causes)
     for reason, number in reasons:
@@ -290,7 +290,7 @@ def lay_cancelled(causes: Sequence[Cause], reasons: Sequence[tuple[str, int]]) -
     return left
 
 
-def in_order(causes: Sequence[Cause]) -> list[Cause]:
+def sort_causes(causes: Sequence[Cause]) -> list[Cause]:
     """Root causes first: those of which most came, then the most frequent; what retries mended, what came of
     a failure that is not in the record, and values last.
     """

@@ -156,18 +156,18 @@ def _evidence(found: GroupCase, speaking: Sequence[Sign], failure_class: str) ->
     """What speaks for the class, the strongest first, each with where it stands; then what else is known."""
     texts = [sign.text for sign in speaking]
     signs = [one for one in speaking if not any(one.text in other and one.text != other for other in texts)]
-    told = [_placed(found, sign.text, sign.source, failure_class) for sign in signs[:EVIDENCE]]
-    if not told and (found.group.message or found.group.error_type):
-        told.append(_placed(found, _said(found.group.error_type, found.group.message), Source.words))
+    shown = [_placed(found, sign.text, sign.source, failure_class) for sign in signs[:EVIDENCE]]
+    if not shown and (found.group.message or found.group.error_type):
+        shown.append(_placed(found, _said(found.group.error_type, found.group.message), Source.words))
     printed = cut(last_line(found.group.output_tail), LONGEST_LINE)
-    if found.group.scope == "command" and printed and not any(printed in one.text for one in told):
-        told.append(_placed(found, f"the last that it printed: {printed}", Source.words))
+    if found.group.scope == "command" and printed and not any(printed in one.text for one in shown):
+        shown.append(_placed(found, f"the last that it printed: {printed}", Source.words))
     reason = found.job.reason if found.job is not None and found.group.lost is not None else None
     if reason and not any(reason in text for text in texts):
-        told.append(_placed(found, reason, Source.scheduler))
+        shown.append(_placed(found, reason, Source.scheduler))
     if failure_class in _MEMORY_MATTERS:
-        told += [one for one in _beside(found) if one.text not in texts]
-    return told or [_placed(found, "nothing was recorded that tells how it ended", Source.words)]
+        shown += [one for one in _beside(found) if one.text not in texts]
+    return shown or [_placed(found, "nothing was recorded that tells how it ended", Source.words)]
 
 
 def _placed(found: GroupCase, text: str, source: Source, failure_class: str = "") -> Evidence:

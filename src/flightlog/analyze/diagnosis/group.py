@@ -43,7 +43,7 @@ def collect(tables: RunTables, workers: WorkerHosts) -> None:
     """
     tables.execute(_ENDED)
     collect_failures(tables, _ENDS)
-    _lay_to_incidents(tables, workers)
+    _attribute_to_incidents(tables, workers)
     find_roots(tables, "UNION ALL SELECT task_id, words FROM ended WHERE event = 'task_cancelled'")
     tables.execute(_GIVEN_UP)
 
@@ -79,7 +79,7 @@ GROUP BY root
 """
 
 
-def _lay_to_incidents(tables: RunTables, workers: WorkerHosts) -> None:
+def _attribute_to_incidents(tables: RunTables, workers: WorkerHosts) -> None:
     """Mark in `failure_records` what ended with a lost worker or an ended job."""
     rows = [
         (lost.event.worker, lost.at, incident.key)
@@ -93,11 +93,11 @@ def _lay_to_incidents(tables: RunTables, workers: WorkerHosts) -> None:
     ]
     tables.keep("losses", {"worker": "VARCHAR", "gone_at": "DOUBLE", "incident": "VARCHAR"}, rows)
     tables.keep("job_tasks", {"task_id": "VARCHAR", "incident": "VARCHAR"}, tasks)
-    tables.execute(_LAY, {"types": sorted(LOST_TYPES)})
-    tables.execute(_LAY_TASKS, {"types": sorted(LOST_TYPES)})
+    tables.execute(_ATTRIBUTE, {"types": sorted(LOST_TYPES)})
+    tables.execute(_ATTRIBUTE_TASKS, {"types": sorted(LOST_TYPES)})
 
 
-_LAY = """
+_ATTRIBUTE = """
 UPDATE failure_records SET incident = nearest.incident FROM (
     SELECT failure_records.rowid AS at_row, arg_min(losses.incident, abs(coalesce(gone_at, 0) -
         coalesce(epoch(moment), 0)))
@@ -108,7 +108,7 @@ UPDATE failure_records SET incident = nearest.incident FROM (
 """
 """A name may be used again by a later worker: the loss nearest in time counts."""
 
-_LAY_TASKS = """
+_ATTRIBUTE_TASKS = """
 UPDATE failure_records SET incident = job_tasks.incident FROM job_tasks
 WHERE failure_records.task_id = job_tasks.task_id AND failure_records.incident IS NULL
     AND (error_type IN (SELECT unnest($types::VARCHAR[])) OR signal IS NOT NULL OR scope = 'worker')
