@@ -154,7 +154,7 @@ def test_what_a_page_says_goes_with_the_run_when_it_is_folded_and_copied(io_faul
     run_command("sync", str(run.path), "--to", f"file://{remote}")
     copied = Run(remote / run.path.name)
     assert (copied.status, copied.completeness().lost_text) == said
-    assert seal(run.path, writers_alive=lambda _writer: False).problem is None
+    assert seal(run.path, writers_alive=lambda _writer: False) is None
     folded = Run(run.path)
     assert not (run.path / layout.SEGMENTS).exists()
     assert (folded.status, folded.info.status, folded.completeness().lost_text) == (said[0], said[0], said[1])

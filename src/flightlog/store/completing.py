@@ -104,9 +104,7 @@ def _complete(
 ) -> None:
     observer = here()
     me = (os.getpid(), observer.host) if closed_here else None
-    seal(
-        path, held=True, step=step, writers_alive=lambda w: (w.pid, w.host) != me and observer.writer_alive(w)
-    )
+    seal(path, step=step, writers_alive=lambda w: (w.pid, w.host) != me and observer.writer_alive(w))
     closed = Run(path)
     info = closed.info
     snapshot = settings.parquet or info.to_snapshot is True

@@ -99,7 +99,7 @@ def scrub_run(
             raise UsageError(
                 f"{run.run_id} is being worked on by {other or 'another process'}; try again later"
             )
-        seal(path, held=True, writers_alive=here().writer_alive)  # lines of a killed run move into its files
+        seal(path, writers_alive=here().writer_alive)  # lines of a killed run move into its files
         _clear_leftovers(path)
         return _scrub(path, run.run_id, special or {}, rebuild, step)
 

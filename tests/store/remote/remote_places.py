@@ -160,7 +160,7 @@ class Writing:
 
     def seal(self) -> None:
         self.alive = False
-        assert seal(self.path, writers_alive=lambda _info: False).problem is None
+        assert seal(self.path, writers_alive=lambda _info: False) is None
         self.info.status, self.info.end_time = "completed", at(9)
         write_document(self.path / layout.RUN, self.info)
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -65,89 +65,46 @@ class FoldPlan(Struct, frozen=True):
     moves: list[Move]
 
 
-@dataclass(frozen=True)
-class SealResult:
-    """What was folded, and what was left where it stood."""
-
-    folded: int
-    """Files folded into the top-level files."""
-    writers: tuple[str, ...]
-    """Writers that are done: their folders are gone, and `recorder.json` knows them."""
-    left: dict[str, str]
-    """Writers whose folders stay, and why."""
-    problem: str | None = None
-    """Why sealing stopped; every line is readable all the same, and sealing again goes on."""
-
-
 def seal(
-    path: Path,
-    *,
-    writers_alive: Callable[[WriterInfo], bool],
-    held: bool = False,
-    step: Step = lambda _done: None,
-) -> SealResult:
+    path: Path, *, writers_alive: Callable[[WriterInfo], bool], step: Step = lambda _done: None
+) -> str | None:
     """Fold the lines of every writer that is closed or dead into the run's top-level files.
 
-    Nothing is done while the owner of the run is alive and not closed, since it writes these files itself,
-    nor while another process seals the same run. Folders of writers that live, and of writers that left no
-    `writer.json`, stay as they are. May be run again at any time, and after a crash at any point. A disk that
-    refuses gives a `problem`. `held` says that the caller is inside `finalizing` already. `step` is told what
-    was just done, for tests.
+    For whoever is inside `finalizing`. Nothing is done while the owner of the run is alive and not closed,
+    since it writes these files itself. Folders of writers that live, of writers that left no `writer.json`,
+    and those that hold other files stay as they are. May be run again at any time, and after a crash at any
+    point. Gives why it stopped where a disk refuses: every line is readable all the same, and sealing again
+    goes on. `step` is told what was just done, for tests.
     """
-    folded = 0
-    left: dict[str, str] = {}
     try:
-        with nullcontext(True) if held else finalizing(path) as alone:
-            if not alone:
-                return SealResult(0, (), {}, "another process is sealing the run")
-            folders = {writer: folder for folder, writer in writer_folders(path)}
-            infos = {writer: _writer_info(path, folder, writer) for writer, folder in folders.items()}
-            owner = _owner(path, infos)
-            if owner is not None and not owner.closed and writers_alive(owner):
-                return SealResult(0, (), dict.fromkeys(folders, "the owner of the run is alive"))
-            done, left = _part_writers(infos, writers_alive)
-            run = read_document(path / layout.RUN, RunInfo).value
-            ended = None if run is None else run_as_it_ended(path, run, here())
-            for info in done.values():
-                info.closed = info.closed or has_said_its_end(info, ended)
-            folded += _carry_out(path, step)
-            settle(path, {writer: info.owner for writer, info in done.items()}, step)
-            _write_plan(path, [folders[writer] for writer in done])
-            step("planned")
-            folded += _carry_out(path, step)
-            if done:
-                _note_writers(path, done.values())
-                step("noted the writers")
-            if (
-                ended is not None and ended is not run
-            ):  # the page goes, and is all that knows the end of the run
-                write_document(path / layout.RUN, ended, durable=True)
-            for writer, info in done.items():
-                other = _clear(path, folders[writer], info)
-                step(f"cleared {writer}")
-                if other:
-                    left[writer] = f"its folder holds other files: {', '.join(other)}"
-            _clear_segments(path / layout.SEGMENTS)
+        folders = {writer: folder for folder, writer in writer_folders(path)}
+        infos = {writer: _writer_info(path, folder, writer) for writer, folder in folders.items()}
+        owner = _owner(path, infos)
+        if owner is not None and not owner.closed and writers_alive(owner):
+            return None
+        known = {writer: info for writer, info in infos.items() if info is not None}
+        done = {writer: info for writer, info in known.items() if info.closed or not writers_alive(info)}
+        run = read_document(path / layout.RUN, RunInfo).value
+        ended = None if run is None else run_as_it_ended(path, run, here())
+        for info in done.values():
+            info.closed = info.closed or has_said_its_end(info, ended)
+        _carry_out(path, step)
+        settle(path, {writer: info.owner for writer, info in done.items()}, step)
+        _write_plan(path, [folders[writer] for writer in done])
+        step("planned")
+        _carry_out(path, step)
+        if done:
+            _note_writers(path, done.values())
+            step("noted the writers")
+        if ended is not None and ended is not run:  # the page goes, and is all that knows the end of the run
+            write_document(path / layout.RUN, ended, durable=True)
+        for writer, info in done.items():
+            _clear(path, folders[writer], info)
+            step(f"cleared {writer}")
+        _remove_empty(path / layout.SEGMENTS)
     except OSError as error:
-        named = f"{error.filename}: " if error.filename else ""
-        return SealResult(folded, (), left, f"{named}{error.strerror or error}")
-    return SealResult(folded, tuple(sorted(done.keys() - left.keys())), left)
-
-
-def _part_writers(
-    infos: dict[str, WriterInfo | None], writers_alive: Callable[[WriterInfo], bool]
-) -> tuple[dict[str, WriterInfo], dict[str, str]]:
-    """Writers that write no more; and the others, each with the reason to leave it alone."""
-    done: dict[str, WriterInfo] = {}
-    left: dict[str, str] = {}
-    for writer, info in infos.items():
-        if info is None:
-            left[writer] = f"no {layout.WRITER}: whether the process lives is unknown"
-        elif not info.closed and writers_alive(info):
-            left[writer] = f"process {info.pid} on {info.host} is alive"
-        else:
-            done[writer] = info
-    return done, left
+        return error.strerror or str(error)
+    return None
 
 
 def finalizing(path: Path, wait_s: float = 0.0) -> AbstractContextManager[bool]:
@@ -227,29 +184,27 @@ def _write_plan(path: Path, folders: Iterable[Path]) -> None:
         write_document(path / layout.SEGMENTS / PLAN, FoldPlan(moves), durable=True)
 
 
-def _carry_out(path: Path, step: Step) -> int:
-    """Do what the plan says, as far as it has not been done; gives how many files were folded.
+def _carry_out(path: Path, step: Step) -> None:
+    """Do what the plan says, as far as it has not been done.
 
     A plan that does not fit what is there, as in a half-copied directory, is dropped: planning anew may put
     lines twice, and never loses one.
     """
     file = path / layout.SEGMENTS / PLAN
     if not file.exists():
-        return 0
+        return
     plan = read_document(file, FoldPlan).value
-    folded = 0
     for stream, moves in groupby(plan.moves if plan else (), key=lambda move: move.stream):
-        folded += _fold(path, layout.stream_file(path, stream), list(moves), step)
+        _fold(path, layout.stream_file(path, stream), list(moves), step)
     file.unlink()
     step("carried out the plan")
-    return folded
 
 
-def _fold(path: Path, top: Path, moves: list[Move], step: Step) -> int:
+def _fold(path: Path, top: Path, moves: list[Move], step: Step) -> None:
     there = [(move, path / layout.SEGMENTS / move.part) for move in moves]
     there = [(move, part) for move, part in there if part.exists()]
     if not there or not _fits(top, moves, there):
-        return 0
+        return
     with os.fdopen(
         os.open(top, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644), "r+b", buffering=0
     ) as target:
@@ -269,7 +224,6 @@ def _fold(path: Path, top: Path, moves: list[Move], step: Step) -> int:
                     copied.pop(0).unlink()
                     step("unlinked a file")
                 unsynced = 0
-    return len(there)
 
 
 def _fits(top: Path, moves: list[Move], there: list[tuple[Move, Path]]) -> bool:
@@ -324,33 +278,28 @@ def _note_writers(path: Path, done: Iterable[WriterInfo]) -> None:
     write_document(file, RecorderInfo(writers=ordered), durable=True)
 
 
-def _clear(path: Path, folder: Path, info: WriterInfo) -> list[str]:
-    """Delete a writer's folder, now that its lines stand elsewhere; gives the files it should not hold.
+def _clear(path: Path, folder: Path, info: WriterInfo) -> None:
+    """Delete a writer's folder, now that its lines stand elsewhere, unless it holds files that are not ours.
 
     Where its process lives, a thread of it may lose a line meanwhile: what the page says last is noted, and a
     page that is made after that stays.
     """
     names = sorted(entry.name for entry in folder.iterdir())
-    other = [name for name in names if name not in {layout.WRITER, layout.PAGE} and not is_leftover(name)]
-    if other:
-        return other
+    if not all(name in {layout.WRITER, layout.PAGE} or is_leftover(name) for name in names):
+        return
     page = remove_page(folder)
     if page is not None and (last := merge_page(info, page, folder)) != info:
         _note_writers(path, [last])
     for name in names:
         if name != layout.PAGE:
             (folder / name).unlink()
+    _remove_empty(folder)
+
+
+def _remove_empty(folder: Path) -> None:
+    """Delete a folder, if there is nothing in it; it may be gone."""
     try:
         folder.rmdir()
-    except OSError as error:
-        if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
-            raise
-    return []
-
-
-def _clear_segments(segments: Path) -> None:
-    try:
-        segments.rmdir()
     except OSError as error:
         if error.errno not in {errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT}:
             raise
