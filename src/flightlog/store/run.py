@@ -20,7 +20,7 @@ from flightlog.store.documents import read_document
 from flightlog.store.layout import RunInfo, WriterInfo
 from flightlog.store.liveness import Observer, here, latest, unix_time
 from flightlog.store.read.events import Completeness, RunReading
-from flightlog.store.read.files import find_parts
+from flightlog.store.read.files import find_parts, size_at
 from flightlog.store.read.lines import AnyEvent
 from flightlog.store.read.writers import has_said_its_end, read_writers, run_as_it_ended
 from flightlog.store.runs_folder import Note, address_of, fetch_run, folder_of_runs, place, remote_run, warn
@@ -319,11 +319,4 @@ def _not_found(ref: str, folder: Path, names: list[str]) -> str:
 
 
 def _holds_bytes(path: Path) -> bool:
-    for parts in find_parts(path).values():
-        for part in parts:
-            try:
-                if part.path.stat().st_size:
-                    return True
-            except OSError:
-                continue
-    return False
+    return any(size_at(part.path) for parts in find_parts(path).values() for part in parts)

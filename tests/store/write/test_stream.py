@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from flightlog.store.write.stream import BACKLOG_BYTES, StreamWriter
-from flightlog.store.write.tail import SIZE, MappedTail
+from flightlog.store.write.stream import BACKLOG_BYTES, SIZE, MappedTail, StreamWriter
 
 
 class Disk:
@@ -281,7 +280,7 @@ def test_without_mappable_files_each_line_is_written_by_itself(folder, monkeypat
     def no_mmap(*_args, **_kwargs):
         raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
 
-    monkeypatch.setattr("flightlog.store.write.tail.map_file", no_mmap)
+    monkeypatch.setattr("flightlog.store.write.stream.map_file", no_mmap)
     writer = make(folder)
     for i in range(10):
         append(writer, line(i))

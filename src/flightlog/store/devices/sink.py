@@ -93,8 +93,11 @@ class TelemetrySink:
         self._guard = threads.Lock()
         self._out: Descriptor | None = None
         self._pid = os.getpid()
-        self._pruned_files = self._pruned_bytes = self._filled = 0
-        self._session: SessionSummary | None = None
+        self._pruned_files = self._pruned_bytes = 0
+        self.filled = 0
+        """How many segments were written up to a limit since this sink was opened."""
+        self.session: SessionSummary | None = None
+        """The one being written; None before the first event where none was given, and once closed."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self._lock: FolderLock | None = FolderLock(self.folder)
         try:
@@ -110,11 +113,6 @@ class TelemetrySink:
             raise
 
     @property
-    def session(self) -> SessionSummary | None:
-        """The session being written; None before the first event where none was given, and once closed."""
-        return self._session
-
-    @property
     def segments(self) -> tuple[SinkSegment, ...]:
         """What the folder holds, in order; the last one is being written unless it is closed."""
         with self._guard:
@@ -126,11 +124,6 @@ class TelemetrySink:
         bytes.
         """
         return self._pruned_files, self._pruned_bytes
-
-    @property
-    def filled(self) -> int:
-        """How many segments were written up to a limit since this sink was opened."""
-        return self._filled
 
     def append(self, event: TelemetryEvent | Mapping[str, Any]) -> None:
         """Write one event, or the event of a record of v3, v2 or before.
@@ -146,7 +139,7 @@ class TelemetrySink:
         if isinstance(event, TelemetryEventV3):
             check_event(event)
         else:
-            default = self._session.session_id if self._session else None
+            default = self.session.session_id if self.session else None
             event = telemetry_event_from_record(event, default_session_id=default)
         line = msgspec.json.encode(event) + b"\n"
         with self._guard:
@@ -185,9 +178,9 @@ class TelemetrySink:
             if self._lock is None or self._pid != os.getpid():
                 return
             self._end_segment()
-            if self._session is not None:
-                self._put(msgspec.structs.replace(self._session, status=status, ended_at_ns=self._clock()))
-                self._session = None
+            if self.session is not None:
+                self._put(msgspec.structs.replace(self.session, status=status, ended_at_ns=self._clock()))
+                self.session = None
             self._write_manifest(durable=True)
             if self._window_s is not None:
                 self._write_rollups(int(self._window_s * 1e9))
@@ -214,14 +207,14 @@ class TelemetrySink:
     def _session_or(self, session: SessionSummary) -> SessionSummary:
         """The session that is being written; this one begins where none has."""
         self._require_open()
-        if self._session is None:
+        if self.session is None:
             self._begin(session)
-        assert self._session is not None
-        return self._session
+        assert self.session is not None
+        return self.session
 
     def _begin(self, session: SessionSummary) -> None:
-        self._session = msgspec.structs.replace(session, status=RUNNING, ended_at_ns=None)
-        self._put(self._session)
+        self.session = msgspec.structs.replace(session, status=RUNNING, ended_at_ns=None)
+        self._put(self.session)
         self._write_manifest()
 
     def _append(self, line: bytes) -> None:
@@ -263,11 +256,11 @@ class TelemetrySink:
             self._pruned_bytes += segment.size_bytes
 
     def _begin_segment(self) -> None:
-        assert self._session is not None
+        assert self.session is not None
         name = segment_name(self._next)
         self._out = Descriptor.open(self.folder / name, _FLAGS | os.O_CREAT | os.O_EXCL)
         self._next += 1
-        self._manifest.segments.append(SinkSegment(name, closed=False, session_id=self._session.session_id))
+        self._manifest.segments.append(SinkSegment(name, closed=False, session_id=self.session.session_id))
         self._write_manifest()
 
     def _end_segment(self) -> None:
@@ -296,7 +289,7 @@ class TelemetrySink:
         segment.event_count += 1
         segment.size_bytes += len(line)
         if segment.event_count >= self._limits[0] or segment.size_bytes >= self._limits[1]:
-            self._filled += 1
+            self.filled += 1
 
     def _write_rollups(self, window_ns: int) -> None:
         coverage = rollup_coverage_from_manifest(

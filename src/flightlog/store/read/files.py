@@ -161,6 +161,12 @@ def stamp_at(file: str) -> Stamp | None:
         return None
 
 
+def size_at(file: Path) -> int:
+    """Bytes of a file; 0 where there is none, or it cannot be looked at."""
+    stamp = stamp_at(os.fspath(file))
+    return 0 if stamp is None else stamp.size
+
+
 def stamp_of(found: os.stat_result) -> Stamp:
     """The stamp in what the system says of a file."""
     return Stamp(found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)

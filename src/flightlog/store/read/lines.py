@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from flightlog.events import Event
 from flightlog.events.codec import Decoded, NotAnEvent, StreamDecoder, UnknownEvent, decode_line
 from flightlog.store.read.completeness import Coverage
-from flightlog.store.read.files import MAX_LINE_BYTES, Part, find_parts, open_regular
+from flightlog.store.read.files import MAX_LINE_BYTES, Part, find_parts, open_regular, size_at
 
 if TYPE_CHECKING:
     import duckdb
@@ -261,7 +261,7 @@ class Scan:
         """
         self.cut, self._foreign[True], self._in_tails = [], 0, False
         parts = self._parts()
-        size = sum(_size(part.path) for part in parts)
+        size = sum(size_at(part.path) for part in parts)
         tails = [self._read_tail(part) for part in parts if part.kind == "tail"]
         files = self._files
         for _ in range(_PASSES):
@@ -341,13 +341,6 @@ class Scan:
         problem = f"{path.relative_to(self._run)} {what}"
         if problem not in self.problems:
             self.problems.append(problem)
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
 
 
 def _file_id(path: Path) -> _FileId | None:

@@ -11,7 +11,6 @@ handed over as it is; of any other file the events are written anew, as the read
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -28,7 +27,14 @@ from flightlog.store import layout
 from flightlog.store.documents import read_document
 from flightlog.store.integrity import FileSum
 from flightlog.store.read.events import learn_definitions
-from flightlog.store.read.files import MAX_LINE_BYTES, Part, find_parts, has_long_line, writer_folders
+from flightlog.store.read.files import (
+    MAX_LINE_BYTES,
+    Part,
+    find_parts,
+    has_long_line,
+    size_at,
+    writer_folders,
+)
 from flightlog.store.read.lines import AnyEvent, FileLines, Scan, forget_place, note_place
 from flightlog.store.tables.connection import PlainPaths, is_built_in
 from flightlog.store.tables.snapshots import Snapshots
@@ -97,11 +103,7 @@ class Sources:
 
     def size_bytes(self, stream: str) -> int:
         """How large the files of lines of a stream are together, as far as they are there."""
-        size = 0
-        for part in self.parts(stream):
-            with suppress(OSError):
-                size += part.path.stat().st_size
-        return size
+        return sum(size_at(part.path) for part in self.parts(stream))
 
     def check(self, names: Collection[str]) -> None:
         """Check these snapshots at once, which is faster than one after the other."""
