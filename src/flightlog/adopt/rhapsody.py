@@ -135,13 +135,11 @@ class _Checkpoint:
             self._backends[backend] = None
         if kind in _COUNTED:
             self._counted[_COUNTED[kind]] += 1
-        if kind == "SessionStarted":
+        if kind in {"SessionStarted", "SessionEnded"}:
+            ends = kind == "SessionEnded"
+            self._ended |= ends
             self._maker.saw(at_ns)
-            self._account.map("SessionStarted → start of the run")
-        elif kind == "SessionEnded":
-            self._maker.saw(at_ns)
-            self._ended = True
-            self._account.map("SessionEnded → end of the run")
+            self._account.map(f"{kind} → {'end' if ends else 'start'} of the run")
         elif kind == "ResourceUpdate":
             self._resource(record, at_ns)
         elif kind.startswith("Task") and record.text("task_id"):

@@ -202,19 +202,15 @@ class OtlpReader:
 
     def notes(self) -> list[str]:
         """What is not in the batches, in sentences."""
-        found = []
-        if self._tasks.unlinked:
-            found.append(f"{self._tasks.unlinked:,} dependencies have no link: their span is not known")
-        if self._tasks.tracebacks_left_out:
-            found.append(
-                f"{self._tasks.tracebacks_left_out:,} tracebacks are only in the logs, and not in the "
-                "spans of their tasks"
-            )
-        if self._gauges.left_out:
-            found.append(
-                f"{self._gauges.left_out:,} values of more than 1,000 workers or series are left out"
-            )
-        return found
+        counted = (
+            (self._tasks.unlinked, "dependencies have no link: their span is not known"),
+            (
+                self._tasks.tracebacks_left_out,
+                "tracebacks are only in the logs, and not in the spans of their tasks",
+            ),
+            (self._gauges.left_out, "values of more than 1,000 workers or series are left out"),
+        )
+        return [f"{number:,} {what}" for number, what in counted if number]
 
     def _stream(self, run: Run, stream: str, last: bool) -> Iterator[Batch]:
         return self._batches(_SIGNALS.get(stream, "logs"), self._read(run, stream, last))

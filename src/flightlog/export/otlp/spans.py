@@ -65,9 +65,7 @@ class RecordedSpans:
         if since is None:
             return None
         until = since + nanoseconds(event.duration_s or 0.0)
-        events: tuple[OtlpEvent, ...] = ()
-        if event.error_type or event.error_message:
-            events = (exception(event.error_type, event.error_message, None, until),)
+        error = exception(event.error_type, event.error_message, None, until)
         failed = event.status == "error"
         tags, links, kind = _restored(event.tags)
         said = {
@@ -82,7 +80,7 @@ class RecordedSpans:
             start_ns=since,
             end_ns=until,
             attributes=said,
-            events=events,
+            events=(error,) if event.error_type or event.error_message else (),
             links=links,
             kind=kind,
             status="error" if failed else "ok" if event.status == "ok" else "unset",
@@ -127,11 +125,8 @@ def root_span(info: RunInfo, status: str, ids: Ids, until_ns: int) -> OtlpSpan:
     """The run as root span. `until_ns` is its end, or its last heartbeat."""
     since = moment(info.start_time) or until_ns
     failed = status in {"failed", "crashed"}
-    events: tuple[OtlpEvent, ...] = ()
-    if info.error and failed:
-        kind, colon, _ = info.error.partition(":")
-        named = kind if colon and kind.replace(".", "").isidentifier() else None
-        events = (exception(named, info.error, None, until_ns),)
+    kind, colon, _ = (info.error or "").partition(":")
+    named = kind if colon and kind.replace(".", "").isidentifier() else None
     said = known(
         {
             **info.tags,
@@ -162,7 +157,7 @@ def root_span(info: RunInfo, status: str, ids: Ids, until_ns: int) -> OtlpSpan:
         start_ns=since,
         end_ns=max(since, until_ns),
         attributes=said,
-        events=events,
+        events=(exception(named, info.error, None, until_ns),) if info.error and failed else (),
         status=ended,
         message=(info.error or status) if failed else "",
     )
@@ -231,15 +226,16 @@ class AttemptSpans:
         at = moment(event.timestamp)
         if at is None or not isinstance(event, TaskEvent):
             return [(None, mark)]
+        key = _key(event)
         if isinstance(event, TaskSubmitted):
             self._submitted(event, at)
         elif isinstance(event, TaskStarted):
-            waiting = self._started(event, at)
+            waiting = self._started(event, at, key)
             return [(None, mark)] if waiting is None else [waiting, (None, mark)]
         elif isinstance(event, TaskRetried):
-            return self._retried(event, at, mark)
+            return self._retried(event, at, mark, key)
         elif isinstance(event, TaskEnded):
-            return [(self._over(event, at), mark)]
+            return [(self._over(event, at, key), mark)]
         return [(None, mark)]
 
     def startless(self) -> list[tuple[OtlpSpan, Mark]]:
@@ -251,7 +247,7 @@ class AttemptSpans:
 
     def knows_cause(self, event: TaskEvent) -> bool:
         """Whether it is known already what this attempt failed of."""
-        return hash((event.task_id, event.attempt)) in self._causes
+        return _key(event) in self._causes
 
     def stop_counting(self, until_ns: int) -> None:
         """End the counts of running attempts: the run is over."""
@@ -271,8 +267,7 @@ class AttemptSpans:
             self._depends[event.task_id] = event.depends_on
         self._remember(event)
 
-    def _started(self, event: TaskStarted, at: int) -> tuple[OtlpSpan, Mark] | None:
-        key = hash((event.task_id, event.attempt))
+    def _started(self, event: TaskStarted, at: int, key: int) -> tuple[OtlpSpan, Mark] | None:
         self._counters.count(metrics.STARTED, at)
         waiting = self._startless.pop(key, None)
         if waiting is not None:
@@ -288,8 +283,9 @@ class AttemptSpans:
         self._counters.ran(at, None)
         return None
 
-    def _retried(self, event: TaskRetried, at: int, mark: Mark) -> list[tuple[OtlpSpan | None, Mark]]:
-        key = hash((event.task_id, event.attempt))
+    def _retried(
+        self, event: TaskRetried, at: int, mark: Mark, key: int
+    ) -> list[tuple[OtlpSpan | None, Mark]]:
         self._counters.count(metrics.RETRIED, at)
         if not self._is_new(key):
             return [(None, mark)]
@@ -300,8 +296,7 @@ class AttemptSpans:
         self._counters.stopped(began[0], at)
         return [(self._ended_span(event, began[0], at, key, began[1]), mark)]
 
-    def _over(self, event: TaskEnded, at: int) -> OtlpSpan | None:
-        key = hash((event.task_id, event.attempt))
+    def _over(self, event: TaskEnded, at: int, key: int) -> OtlpSpan | None:
         self._counters.count(ENDS[type(event)][0], at)
         if isinstance(event, TaskFailed) and not self._is_new(key):
             return None
@@ -405,6 +400,11 @@ class AttemptSpans:
             found.append(Link(trace_id=self._ids.trace_id, span_id=f"{span_id:016x}", attributes=about))
         self.unlinked += max(0, len(task_ids) - MAX_ITEMS)
         return tuple(found)
+
+
+def _key(event: TaskEvent) -> int:
+    """What the events of one attempt share, in little memory."""
+    return hash((event.task_id, event.attempt))
 
 
 def exception(kind: str | None, message: str | None, traceback: str | None, at_ns: int) -> OtlpEvent:

@@ -168,19 +168,16 @@ def _homes(tables: RunTables, run: Run) -> dict[str, str]:
 def _notes(run: Run, extent: Extent, drawing: Drawing) -> Iterator[str]:
     if run.status == "running":
         yield "the run is running: this is what it had recorded so far"
-    if extent.unended:
-        yield f"{plural(extent.unended, 'task')} had not ended, drawn up to the end of the run"
-    if extent.open_spans:
-        yield f"{plural(extent.open_spans, 'span')} had not ended, drawn up to the end of the run"
-    if extent.unplaced:
-        yield f"{plural(extent.unplaced, 'attempt')} not drawn: when they ran is unknown"
-    if drawing.undrawn_waits:
-        yield (
-            f"{plural(drawing.undrawn_waits, 'wait')} not drawn, as more than {WAITING_LANES} tasks waited at"
-            " once: the curve of waiting tasks has all of them"
-        )
-    if extent.backward:
-        yield (f"{plural(extent.backward, 'arrow')} not drawn: by the clocks, they would lead back in time")
+    many = f"as more than {WAITING_LANES} tasks waited at once: the curve of waiting tasks has all of them"
+    for number, noun, what in (
+        (extent.unended, "task", "had not ended, drawn up to the end of the run"),
+        (extent.open_spans, "span", "had not ended, drawn up to the end of the run"),
+        (extent.unplaced, "attempt", "not drawn: when they ran is unknown"),
+        (drawing.undrawn_waits, "wait", f"not drawn, {many}"),
+        (extent.backward, "arrow", "not drawn: by the clocks, they would lead back in time"),
+    ):
+        if number:
+            yield f"{plural(number, noun)} {what}"
 
 
 COMPRESSION = 4

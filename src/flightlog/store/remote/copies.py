@@ -127,7 +127,7 @@ class RemoteCopies:
 
     def _newest(self, run_id: str) -> Iterator[SyncNote]:
         revisions: dict[str, list[int]] = {}
-        for one in self.objects.entries(f"{run_id}/{FOLDER}"):
+        for one in self.objects.find(f"{run_id}/{FOLDER}", deep=False):
             if named := parse_note_name(one.name):
                 revisions.setdefault(named[0], []).append(named[1])
         for uploader, found in sorted(revisions.items()):

@@ -163,14 +163,6 @@ class Objects:
         """The same objects over the same connections, for another thread or with another patience."""
         return Objects(self._fs, self._root, self.address, calls)
 
-    def entries(self, folder: str) -> list[Listed]:
-        """What stands in a folder, by name; nothing where there is none."""
-        return sorted(self._listed(folder, deep=False), key=lambda one: one.name)
-
-    def find(self, folder: str) -> list[Listed]:
-        """Every object under a folder, at any depth, by name."""
-        return sorted(self._listed(folder, deep=True), key=lambda one: one.name)
-
     def read(self, name: str) -> bytes:
         """An object as a whole, which should be small."""
         data: bytes = self.calls(lambda: self._fs.cat_file(self._path(name)), carries=CHUNK_BYTES)
@@ -246,7 +238,11 @@ class Objects:
 
         return self.calls(ask)
 
-    def _listed(self, folder: str, *, deep: bool) -> list[Listed]:
+    def find(self, folder: str, *, deep: bool = True) -> list[Listed]:
+        """Every object under a folder by name, at any depth or, where it is not `deep`, what stands in it;
+        nothing where there is none.
+        """
+
         def ask() -> list[dict[str, Any]]:
             self._fs.invalidate_cache()
             if deep:
@@ -260,7 +256,8 @@ class Objects:
                 return []
             raise
         entries = [_listed(entry, self._root) for entry in found]
-        return [entry for entry in entries if entry.name and entry.name != folder.rstrip("/")]
+        found_here = (entry for entry in entries if entry.name and entry.name != folder.rstrip("/"))
+        return sorted(found_here, key=lambda entry: entry.name)
 
     def _making_folder(self, name: str, write: Any, carries: int) -> Any:
         """Write, where there are folders with the one that it needs."""
