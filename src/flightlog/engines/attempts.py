@@ -25,6 +25,10 @@ End = Literal["cancelled", "lost", "timed_out"]
 """The ends that an engine decides on; the others are the task's own."""
 
 
+Home = tuple[str | None, int | None]
+"""Host and process of a worker; None is unknown."""
+NOWHERE: Home = (None, None)
+
 CLOSED = "the engine was closed"
 STUCK = "its thread cannot be ended and is written off"
 """What is said of an attempt whose end is reported although it goes on."""
@@ -202,25 +206,21 @@ class AttemptRegistry:
         )
 
     def lose(
-        self,
-        attempt: Attempt,
-        death: ExitReason,
-        host: str | None = None,
-        pid: int | None = None,
-        at_ns: int | None = None,
+        self, attempt: Attempt, death: ExitReason, home: Home = NOWHERE, at_ns: int | None = None
     ) -> None:
         """End an attempt as lost with its worker, which died of this; or as its verdict has it."""
-        outcome = self.cut_short(attempt, "lost", death.reason, at_ns)
-        outcome.host, outcome.pid = host, pid
+        outcome = self.cut_short(attempt, "lost", death.reason, home, at_ns)
         if attempt.verdict is None:
             outcome.exit_code, outcome.signal = death.exit_code, death.signal
         self.end(attempt, outcome)
 
-    def cut_short(self, attempt: Attempt, end: End, reason: str, at_ns: int | None = None) -> Outcome:
+    def cut_short(
+        self, attempt: Attempt, end: End, reason: str, home: Home = NOWHERE, at_ns: int | None = None
+    ) -> Outcome:
         """The outcome of an attempt that was ended from outside, at this moment or one before: what is known
         of it here.
 
-        `at_ns` is on this host's monotonic clock.
+        `home` is where it was, `at_ns` on this host's monotonic clock.
         """
         now = monotonic_ns() if at_ns is None else at_ns
         begun = attempt.begun
@@ -228,6 +228,8 @@ class AttemptRegistry:
             end=end,
             reason=reason,
             worker=attempt.worker,
+            host=home[0],
+            pid=home[1],
             started=begun.timestamp if begun is not None else None,
             ended=self._clock.iso(now),
             duration_s=(now - begun.monotonic_ns) / 1e9 if begun is not None else None,

@@ -19,7 +19,7 @@ from typing import Any, Literal
 import msgspec
 
 from flightlog.core.retry import delay_s
-from flightlog.engines.attempts import CLOSED, STUCK, Attempt, AttemptRegistry
+from flightlog.engines.attempts import CLOSED, NOWHERE, STUCK, Attempt, AttemptRegistry, Home
 from flightlog.engines.contract import Outcome, Reports, Work, WorkerView
 from flightlog.engines.event_loop import EventLoop, Timer
 from flightlog.engines.execute import Started
@@ -126,6 +126,11 @@ class DispatchedWorker:
         return set()
 
     @property
+    def home(self) -> Home:
+        """Its host and process."""
+        return self.facts[0]["host"], self.facts[0]["pid"]
+
+    @property
     def is_idle(self) -> bool:
         """Whether it may be asked to stop."""
         return not self.held
@@ -219,15 +224,11 @@ class ClusterBackend(DispatchedWorker, Backend):
         self._dispatcher.review(self)
 
     def lose(
-        self,
-        attempt: Attempt,
-        death: ExitReason,
-        home: tuple[str | None, int | None] = (None, None),
-        at_ns: int | None = None,
+        self, attempt: Attempt, death: ExitReason, home: Home = NOWHERE, at_ns: int | None = None
     ) -> None:
-        """An attempt is lost, as `AttemptRegistry.lose` says; `home` is the host and process it was in."""
+        """An attempt is lost, as `AttemptRegistry.lose` says."""
         self.release(attempt)
-        self._dispatcher.attempts.lose(attempt, death, *home, at_ns)
+        self._dispatcher.attempts.lose(attempt, death, home, at_ns)
         self._dispatcher.review(self)
 
 
@@ -390,7 +391,7 @@ class Dispatcher:
                 attempt.mishaps += not worker.lost
                 self.attempts.put_back(attempt)  # its function was never called
                 continue
-            self.attempts.lose(attempt, death, worker.facts[0]["host"], worker.facts[0]["pid"])
+            self.attempts.lose(attempt, death, worker.home)
         if not expected and worker.ready_at is None and not worker.lost:
             self._launch_failed(f"worker processes die before they are ready: {death.reason}")
 
@@ -516,9 +517,7 @@ class Dispatcher:
             return
         # The tasks beside it may go on to their end; then the process goes, and the stuck thread with it.
         reason = f"{reason}; its thread cannot be ended by itself and is written off"
-        outcome = self.attempts.cut_short(attempt, "timed_out", reason)
-        outcome.host, outcome.pid = worker.facts[0]["host"], worker.facts[0]["pid"]
-        if self.attempts.end(attempt, outcome):
+        if self.attempts.end(attempt, self.attempts.cut_short(attempt, "timed_out", reason, worker.home)):
             worker.retiring = True
             self.review(worker)
 

@@ -53,13 +53,17 @@ def plain_dumps(value: Any) -> bytes:
     return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
 
 
+Dumps = Callable[[Any], bytes]
+OnStart = Callable[[Started], None]
+
+
 def execute(
     work: Work,
     *,
     worker: str,
     alone: bool,
-    started: Callable[[Started], None] | None = None,
-    dumps: Callable[[Any], bytes] = plain_dumps,
+    started: OnStart | None = None,
+    dumps: Dumps = plain_dumps,
     proc: Path = PROC,
 ) -> Outcome:
     """Run an attempt on this thread and say what became of it; never raises, whatever the task does.
@@ -80,12 +84,7 @@ def execute(
 
 
 def _execute(
-    work: Work,
-    worker: str,
-    alone: bool,
-    started: Callable[[Started], None] | None,
-    dumps: Callable[[Any], bytes],
-    proc: Path,
+    work: Work, worker: str, alone: bool, started: OnStart | None, dumps: Dumps, proc: Path
 ) -> Outcome:
     pid = os.getpid()
     returned: Any = None
@@ -222,7 +221,7 @@ def _waited_s(seconds: float) -> float | None:
     return 0.0 if seconds > -CLOCKS_DIFFER_S else None
 
 
-def _add_result(outcome: Outcome, task: str, result: object, dumps: Callable[[Any], bytes]) -> None:
+def _add_result(outcome: Outcome, task: str, result: object, dumps: Dumps) -> None:
     try:
         outcome.result = dumps(result)
         outcome.result_bytes = len(outcome.result)
@@ -237,7 +236,7 @@ def _add_result(outcome: Outcome, task: str, result: object, dumps: Callable[[An
         _add_error(outcome, failure, dumps)
 
 
-def _add_error(outcome: Outcome, error: BaseException, dumps: Callable[[Any], bytes]) -> None:
+def _add_error(outcome: Outcome, error: BaseException, dumps: Dumps) -> None:
     text = describe(error)
     outcome.end = "failed"
     outcome.error_type, outcome.error_message = text.error_type, text.message

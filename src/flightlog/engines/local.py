@@ -253,8 +253,8 @@ class ThreadPool:
             lane.written_off = True
             self._lanes.pop(lane, None)
         self._attempts.worker(WorkerLost(**lane.facts, reason=reason))
-        outcome = self._attempts.cut_short(attempt, end, reason)
-        outcome.host, outcome.pid, outcome.thread = self._host, os.getpid(), lane.thread.ident
+        outcome = self._attempts.cut_short(attempt, end, reason, (self._host, os.getpid()))
+        outcome.thread = lane.thread.ident
         self._attempts.end(attempt, outcome)
         self._staff()
 

@@ -128,13 +128,9 @@ def _session_rollup(loaded: LoadedTelemetrySession, window_ns: int) -> SessionRo
 
 
 def _matches(rollups: TelemetryRollupFile, manifest: SinkManifest) -> bool:
-    now, then = rollup_coverage_from_manifest(manifest), rollups.coverage
-    return (
-        rollups.source_manifest_schema_version == manifest.schema_version
-        and then.retained_segment_filenames == now.retained_segment_filenames
-        and then.retained_event_count == now.retained_event_count
-        and then.retained_bytes == now.retained_bytes
-    )
+    kept = attrgetter("retained_segment_filenames", "retained_event_count", "retained_bytes")
+    is_current = kept(rollups.coverage) == kept(rollup_coverage_from_manifest(manifest))
+    return is_current and rollups.source_manifest_schema_version == manifest.schema_version
 
 
 def _require_fields(whole: Any, given: Any) -> None:

@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from flightlog.core.errors import MissingExtra, UsageError
 from flightlog.core.units import format_bytes
-from flightlog.engines.attempts import CLOSED, Attempt
+from flightlog.engines.attempts import CLOSED, NOWHERE, Attempt
 from flightlog.engines.contract import Outcome, PooledEngine, Resources, WorkerView, check_counts
 from flightlog.engines.dispatcher import ClusterBackend, Dispatcher
 from flightlog.engines.processes import (
@@ -561,7 +561,7 @@ class RayCluster(ClusterBackend):
         self._dispatcher.attempts.shut("lost", reason)
         for attempt in list(self.held.values()):
             worker = self._on.get(attempt.serial)
-            self.lose(attempt, ExitReason(reason), (worker.host, worker.pid) if worker else (None, None))
+            self.lose(attempt, ExitReason(reason), (worker.host, worker.pid) if worker else NOWHERE)
 
     def _warn_of_unmet(self, nodes: list[dict[str, float]]) -> None:
         """Say, once, what tasks wait for that no node has: Ray waits for ever, and says it nowhere else."""

@@ -573,11 +573,8 @@ class SpooledFiles:
                         yield Chunk(self._trace_id, self._spool, name, "document", *note)
                         self._sent[name] = note[0]
                     continue
-                fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
-                try:
-                    yield from self._ranges(name, "bytes", fd)
-                finally:
-                    os.close(fd)
+                with file.open("rb", buffering=0) as opened:
+                    yield from self._ranges(name, "bytes", opened.fileno())
 
 
 def settle_dead(run: Path, alive: Callable[[WriterInfo], bool], *, orphaned: bool) -> bool:
@@ -613,25 +610,16 @@ def _line_files(folder: Path, writer: str) -> Iterator[tuple[str, int]]:
     home = f"{layout.SEGMENTS}/{writer}"
     for stream in sorted({part.stream for part in folder_parts(folder, writer) if part.kind != "tail"}):
         # Before the full ones are listed: it may become one.
-        active = _open(layout.stream_file(folder, stream))
-        try:
-            full = _full(folder, writer, stream)
+        with _opened(layout.stream_file(folder, stream)) as active:
+            full, is_full = _full(folder, writer, stream), False
             for _, path in full:
-                fd = _open(path)
-                if fd is not None:
-                    try:
-                        if active is not None and os.path.sameopenfile(fd, active):
-                            os.close(active)
-                            active = None
+                with _opened(path) as fd:
+                    if fd is not None:
+                        is_full = is_full or (active is not None and os.path.sameopenfile(fd, active))
                         yield f"{home}/{path.name}", fd
-                    finally:
-                        os.close(fd)
-            if active is not None:
+            if active is not None and not is_full:
                 number = full[-1][0] + 1 if full else 1
                 yield f"{home}/{layout.rotated_file(folder, stream, number).name}", active
-        finally:
-            if active is not None:
-                os.close(active)
 
 
 def _full(folder: Path, writer: str, stream: str) -> list[tuple[int, Path]]:
@@ -642,20 +630,21 @@ def _full(folder: Path, writer: str, stream: str) -> list[tuple[int, Path]]:
     )
 
 
-def _open(path: Path) -> int | None:
-    try:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[int | None]:
+    """The descriptor of a file, to be read; None if there is none."""
+    with contextlib.ExitStack() as stack:
+        file = None
+        with contextlib.suppress(FileNotFoundError):
+            file = stack.enter_context(path.open("rb", buffering=0))
+        yield None if file is None else file.fileno()
 
 
 def _version(path: Path) -> tuple[int, bytes] | None:
     """When a document was written, in nanoseconds, and what it says; None if there is none."""
-    fd = _open(path)
-    if fd is None:
-        return None
-    with os.fdopen(fd, "rb") as file:
-        return os.fstat(fd).st_mtime_ns, file.read()
+    with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
+        return os.fstat(file.fileno()).st_mtime_ns, file.read()
+    return None
 
 
 class Spool:
