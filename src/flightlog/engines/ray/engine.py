@@ -411,12 +411,12 @@ class RayCluster(ClusterBackend):
             worker.why_ended = worker.why_ended or "a task was cancelled"
 
     def _meet(self, began: Began, is_here: bool) -> RayWorker:
-        worker = RayWorker(began, told_of(self._ray, began.ray_worker), is_here)
+        worker = RayWorker(began, worker_info(self._ray, began.ray_worker), is_here)
         self._workers[began.ray_worker] = worker
         launched = self._timestamp(worker.launched)
         tell = self._dispatcher.attempts.worker
         tell(WorkerLaunched(timestamp=launched, **worker.facts))
-        ready = max(launched, self._timestamp(worker.ready or worker.seen_at))
+        ready = max(launched, self._timestamp(worker.ready))
         tell(WorkerReady(timestamp=ready, launch_s=worker.launch_s, **worker.facts))
         if worker.watched is not None:
             self._loop.watch(worker.watched.fd, worker, lambda _events: self._gone(worker))
@@ -500,11 +500,10 @@ class RayCluster(ClusterBackend):
         if worker.watched is not None:
             self._loop.unwatch(worker.watched.fd, worker)
         worker.lost += worker.running.values()
-        told = None if worker.lost else told_of(self._ray, worker.ray_worker)
-        expected = worker.why_ended is not None or (told is not None and told.intended)
+        info = RayWorkerInfo() if worker.lost else worker_info(self._ray, worker.ray_worker)
+        expected = worker.why_ended is not None or info.intended
         if expected:
-            detail = told.detail if told is not None else None
-            death = ExitReason(worker.why_ended or detail or "Ray ended it")
+            death = ExitReason(worker.why_ended or info.detail or "Ray ended it")
         else:
             death = self._death_of(worker)
         self._remove(worker, death, expected=expected)
@@ -519,8 +518,8 @@ class RayCluster(ClusterBackend):
         death, words = ExitReason("its process is gone"), worker.said
         if worker.exit_code is not None:
             death = describe_exit(worker.exit_code, self._oom)
-        elif words is None and (told := told_of(self._ray, worker.ray_worker)) is not None:
-            words = told.detail
+        elif words is None:
+            words = worker_info(self._ray, worker.ray_worker).detail
         return (
             death
             if not words
@@ -549,11 +548,10 @@ class RayCluster(ClusterBackend):
             self.slots = max(LEAST_AHEAD, int(2 * cpus))
         self._warn_of_unmet([node["Resources"] for node in nodes])
         for worker in list(self._workers.values()):
-            if worker.watched is None and not worker.running:
-                told = told_of(self._ray, worker.ray_worker)
-                if told is not None and not told.alive:
-                    worker.over = True
-                    self._bury(worker)
+            unseen = worker.watched is None and not worker.running
+            if unseen and not worker_info(self._ray, worker.ray_worker).alive:
+                worker.over = True
+                self._bury(worker)
         self._dispatcher.review(self)
 
     def _lose_all(self, reason: str) -> None:
@@ -635,10 +633,10 @@ def _asked(resources: Resources) -> dict[str, Any]:
     return {key: value for key, value in given.items() if value is not None}
 
 
-class Told(Struct, frozen=True, kw_only=True):
-    """What Ray's own books say of a worker; None is unknown."""
+class RayWorkerInfo(Struct, frozen=True, kw_only=True):
+    """What Ray itself says of a worker; None is unknown."""
 
-    alive: bool
+    alive: bool = True
     launched: float | None = None
     """Unix time at which its process was started, and at which it was there."""
     ready: float | None = None
@@ -650,7 +648,7 @@ class Told(Struct, frozen=True, kw_only=True):
 class RayWorker:
     """One process of Ray's that has executed an attempt of this engine."""
 
-    def __init__(self, began: Began, told: Told | None, is_here: bool) -> None:
+    def __init__(self, began: Began, info: RayWorkerInfo, is_here: bool) -> None:
         self.name, self.host, self.pid = began.worker, began.host, began.pid
         self.ray_worker = began.ray_worker
         self.facts: dict[str, Any] = {"worker": self.name, "host": self.host, "pid": self.pid}
@@ -664,10 +662,9 @@ class RayWorker:
         """What Ray says of its end."""
         self.lost: list[Attempt] = []
         """What it executed when it ended."""
-        self.seen_at = time.time()
-        launched = told.launched if told is not None else None
-        self.launched: float | None = launched if launched is not None else began.process_start
-        self.ready = told.ready if told is not None else None
+        self.launched = began.process_start if info.launched is None else info.launched
+        self.ready = time.time() if info.ready is None else info.ready
+        """When it could take tasks; when it was first heard of where nobody noted that."""
         self.watched: WatchedProcess | None = None
         if is_here:
             with suppress(OSError):
@@ -675,14 +672,12 @@ class RayWorker:
 
     @property
     def launch_s(self) -> float | None:
-        """From its launch to when it could take tasks; to its first one where nobody noted that."""
-        if self.launched is None:
-            return None
-        return max(0.0, (self.ready if self.ready is not None else self.seen_at) - self.launched)
+        """From its launch to when it was ready."""
+        return None if self.launched is None else max(0.0, self.ready - self.launched)
 
     def uptime_s(self, since: float) -> float:
         """Seconds from when it was ready, or from a moment after that, to now."""
-        return max(0.0, time.time() - max(since, self.ready if self.ready is not None else self.seen_at))
+        return max(0.0, time.time() - max(since, self.ready))
 
     def view(self) -> WorkerView:
         """The worker as it is now."""
@@ -696,8 +691,8 @@ class RayWorker:
             self.watched = None
 
 
-def told_of(ray: Any, ray_worker: str) -> Told | None:
-    """What Ray's books say of a worker; None where they cannot be read, or do not have it."""
+def worker_info(ray: Any, ray_worker: str) -> RayWorkerInfo:
+    """What Ray itself says of a worker; nothing where it cannot be asked, or does not have it."""
     try:
         state: Any = import_module("ray._private.state").state
         common: Any = import_module("ray.core.generated.common_pb2")
@@ -705,11 +700,11 @@ def told_of(ray: Any, ray_worker: str) -> Told | None:
         state._connect_and_get_accessor()
         raw = state._global_state_accessor.get_worker_info(ray.WorkerID.from_hex(ray_worker))
         if raw is None:
-            return None
+            return RayWorkerInfo()
         row = tables.WorkerTableData.FromString(raw)
-    except Exception:  # noqa: BLE001 - these books are Ray's own and may change: then less is known
-        return None
-    return Told(
+    except Exception:  # noqa: BLE001 - these tables are Ray's own and may change: then less is known
+        return RayWorkerInfo()
+    return RayWorkerInfo(
         alive=row.is_alive,
         launched=_unix(row.worker_launch_time_ms),
         ready=_unix(row.worker_launched_time_ms),
