@@ -145,6 +145,20 @@ class StandardBackend(BaseBackend):
     def build_task(self, task: Any, task_desc: Any = None, task_specific_kwargs: Any = None) -> Any:
         """Nothing: tasks are run as they are."""
 
+    async def cancel_task(self, uid: str) -> bool:
+        """Cancel a task; returns whether it had not ended. A running function goes on where it cannot be
+        stopped, and its result is discarded.
+        """
+        task = self.tasks.get(uid)
+        if task is None or not await self._cancel(uid):
+            return False
+        self._ended(task, "CANCELED")
+        return True
+
+    async def _cancel(self, _uid: str) -> bool:
+        """Cancel what runs a task; whether there is something."""
+        return True
+
     async def cancel_all_tasks(self) -> int:
         """Cancel every task that has not ended; returns their number."""
         return sum([await self.cancel_task(uid) for uid in list(self.tasks)])
@@ -204,24 +218,16 @@ class CallResult(NamedTuple):
     facts: dict[str, Any]
 
 
-def run_here(
-    function: Callable[..., Any],
-    args: Any,
-    kwargs: Any,
-    place: RunPlace | None,
-    began: Callable[[float, str | None], None],
-) -> CallResult:
+OnStart = Callable[[float, str | None], None]
+"""Called with the Unix time of a task's start, and its worker."""
+
+
+def run_here(call: Callable[[], Any], place: RunPlace | None, began: OnStart) -> CallResult:
     """Call a function or coroutine function on this thread, measured; spans inside it belong to the task."""
-    return copy_context().run(_run_here, function, args, kwargs, place, began)
+    return copy_context().run(_run_here, call, place, began)
 
 
-def _run_here(
-    function: Callable[..., Any],
-    args: Any,
-    kwargs: Any,
-    place: RunPlace | None,
-    began: Callable[[float, str | None], None],
-) -> CallResult:
+def _run_here(call: Callable[[], Any], place: RunPlace | None, began: OnStart) -> CallResult:
     span = AttemptSpan(place.task if place is not None else "task")
     worker = None
     if place is not None:
@@ -234,17 +240,15 @@ def _run_here(
     began(started_at, worker)
     span.measure()
     try:
-        value = awaited(function(*args, **kwargs))
+        value = awaited(call())
     # Whatever a task ends with is its outcome, not the worker's end.
     except BaseException as raised:  # noqa: BLE001
         error = raised
         if raised.__traceback__ is not None and raised.__traceback__.tb_next is not None:
             raised.__traceback__ = raised.__traceback__.tb_next  # the task's own frames, without this one
     measured = span.close(monotonic_ns())
-    ended_at = started_at + (measured["duration_s"] or 0.0)
-    return CallResult(
-        value, error, {**measured, "worker": worker, "started_at": started_at, "ended_at": ended_at}
-    )
+    times = {"started_at": started_at, "ended_at": started_at + (measured["duration_s"] or 0.0)}
+    return CallResult(value, error, {**measured, "worker": worker, **times})
 
 
 def pack_call(function: Callable[..., Any], args: Any, kwargs: Any, place: RunPlace | None, uid: str) -> Work:

@@ -53,13 +53,8 @@ class ConcurrentExecutionBackend(StandardBackend):
             begun.append(future)
         return begun
 
-    async def cancel_task(self, uid: str) -> bool:
-        """Cancel a task; returns whether it had not ended."""
-        task, future = self.tasks.get(uid), self._futures.get(uid)
-        if task is None or future is None or not future.cancel():
-            return False
-        self._ended(task, "CANCELED")
-        return True
+    async def _cancel(self, uid: str) -> bool:
+        return uid in self._futures and self._futures[uid].cancel()
 
     async def shutdown(self) -> None:
         """Cancel what has not ended, wait for functions that run, and shut the executor down."""
@@ -103,7 +98,8 @@ class ConcurrentExecutionBackend(StandardBackend):
                 with suppress(RuntimeError):  # the loop is closed already
                     loop.call_soon_threadsafe(partial(self._began, task, started_at, worker=worker))
 
-            called = await _finished(self.executor.submit(run_here, function, args, kwargs, place, began))
+            call = partial(function, *args, **kwargs)
+            called = await _finished(self.executor.submit(run_here, call, place, began))
         self.measured.setdefault(uid, {}).update(called.facts)
         if called.error is not None:
             task.update(failed(called.error))

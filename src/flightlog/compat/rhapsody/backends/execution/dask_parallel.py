@@ -82,16 +82,15 @@ class DaskExecutionBackend(StandardBackend):
             )
 
     async def cancel_task(self, uid: str) -> bool:
-        """Cancel a task; returns whether it had not ended. A running one goes on, and its result is
-        discarded.
-        """
+        """As for all backends, once it was awaited."""
         self._require_ready()
-        task, future = self.tasks.get(uid), self._futures.get(uid)
-        if task is None or future is None:
-            return False
-        await future.cancel()
-        self._ended(task, "CANCELED")
-        return True
+        return await super().cancel_task(uid)
+
+    async def _cancel(self, uid: str) -> bool:
+        future = self._futures.get(uid)
+        if future is not None:
+            await future.cancel()
+        return future is not None
 
     async def shutdown(self) -> None:
         """Cancel what has not ended; close the client if this backend created it."""
@@ -101,8 +100,7 @@ class DaskExecutionBackend(StandardBackend):
             self.tasks.clear()
             self._initialized = False
             return
-        for uid in list(self.tasks):
-            await self.cancel_task(uid)
+        await self.cancel_all_tasks()
         if self._waiting:
             await asyncio.wait(list(self._waiting.values()), timeout=5)
         client.unsubscribe_topic(self._topic)

@@ -25,14 +25,6 @@ class NoopExecutionBackend(StandardBackend):
             done = {"return_value": True, "stdout": "", "stderr": "", "exit_code": 0}
             loop.call_soon(self._ended, task, "DONE", done)
 
-    async def cancel_task(self, uid: str) -> bool:
-        """Cancel a task; returns whether it had not ended."""
-        task = self.tasks.get(uid)
-        if task is None:
-            return False
-        self._ended(task, "CANCELED")
-        return True
-
     async def shutdown(self) -> None:
         """Cancel what has not ended."""
         await self.cancel_all_tasks()
