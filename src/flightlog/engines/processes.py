@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import FunctionType
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from msgspec import Struct
 
@@ -35,6 +35,7 @@ from flightlog.core.text import signal_name
 from flightlog.samplers.cgroup import OomKills
 from flightlog.samplers.procfs import PROC
 
+T = TypeVar("T")
 CONNECTION_CLOSED = 187
 """The exit code of a worker process that found its connection to the engine closed by something in it."""
 CLOSED_BY_TASK = "a task closed the connection of this worker to its engine"
@@ -120,18 +121,25 @@ class WatchedProcess:
         return None
 
 
+def ask_psutil(question: Callable[[Any], T], otherwise: T) -> T:
+    """What `psutil` answers, which the question gets; the other answer where a process is gone or another
+    user's.
+    """
+    import psutil
+
+    try:
+        return question(psutil)
+    except psutil.Error:
+        return otherwise
+
+
 def descendants(pid: int | None = None) -> list[Any]:
     """The processes below a process, this one by default; each knows by its start whether a number is still
     its own.
     """
-    import psutil
-
     if pid is not None and not _has_children(pid):
         return []
-    try:
-        return list(psutil.Process(pid).children(recursive=True))
-    except psutil.Error:
-        return []
+    return ask_psutil(lambda psutil: list(psutil.Process(pid).children(recursive=True)), [])
 
 
 def end_all(processes: list[Any], deed: Literal["terminate", "kill"]) -> None:
@@ -168,32 +176,19 @@ class Leftovers:
 
 def process_of(pid: int) -> Any:
     """A process that knows by its start whether the number is still its own; None where it is gone."""
-    import psutil
-
-    try:
-        return psutil.Process(pid)
-    except psutil.Error:
-        return None
+    return ask_psutil(lambda psutil: psutil.Process(pid), None)
 
 
 def start_of(pid: int) -> float | None:
     """When a process was started, in Unix time, and not after now; None where it is gone."""
-    import psutil
-
-    try:
-        return min(float(psutil.Process(pid).create_time()), time.time())
-    except psutil.Error:
-        return None
+    return ask_psutil(lambda psutil: min(float(psutil.Process(pid).create_time()), time.time()), None)
 
 
 def is_running(process: Any) -> bool:
     """Whether a process of `process_of` or `descendants` still runs."""
-    import psutil
-
-    try:
-        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.Error:
-        return False
+    return ask_psutil(
+        lambda psutil: bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE), False
+    )
 
 
 def _has_children(pid: int) -> bool:

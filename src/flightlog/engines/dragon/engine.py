@@ -54,6 +54,10 @@ ASK_S = 0.1
 """How often Dragon is asked which processes have ended, up to 50 of them; less often the more there are."""
 
 
+dumps = partial(program.dumps, main_is_there=True)
+"""Pickles calls for workers, and results for the program."""
+
+
 class DragonEngine(PooledEngine):
     """Runs attempts in processes of the Dragon runtime; the contract of `Engine`, and thread-safe as that
     says.
@@ -72,6 +76,9 @@ class DragonEngine(PooledEngine):
     be ready then are ended once they are: Dragon's runtime does not always survive the end of a process that
     speaks with it.
     """
+
+    dumps = staticmethod(dumps)
+    """How calls are pickled for its workers, which do not import the program."""
 
     def __init__(
         self,
@@ -95,10 +102,6 @@ class DragonEngine(PooledEngine):
         refuse_while_main_is_imported("an engine")
         slots = self._slots()
         return Dispatcher(DragonBackend(slots, run_path), len(slots), self._grace_s)
-
-    def dumps(self, value: Any) -> bytes:
-        """The value as a pickle for workers, which do not import the program."""
-        return dumps(value)
 
     def _slots(self) -> list[int]:
         """The node of each worker that there may be."""
@@ -240,8 +243,6 @@ STUCK_S = 2.0
 """A request without an answer for this long may have lost it."""
 _turn = threading.RLock()
 CHUNK, GONE = b"P", b"G"
-dumps = partial(program.dumps, main_is_there=True)
-"""Pickles calls for workers, and results for the program."""
 
 
 class DragonProcess(DispatchedWorker):

@@ -36,6 +36,7 @@ from flightlog.engines.ray.worker import (
     RayHome,
     RayOrder,
     decode_done,
+    dumps,
     encode,
     run_attempt,
 )
@@ -65,6 +66,9 @@ class RayEngine(PooledEngine):
 
     `log_to_driver` shows here what tasks print. Notices of Ray's own are kept from this program's output.
     """
+
+    dumps = staticmethod(dumps)
+    """How calls are pickled for its workers, which do not import the program."""
 
     def __init__(
         self,
@@ -129,12 +133,6 @@ class RayEngine(PooledEngine):
             self._connect()
         limits, far = (self._max_workers, self._options, self._grace_s), self._address is not None
         return Dispatcher(RayCluster(self._ray, *limits, run_path, began, far), 1, self._grace_s)
-
-    def dumps(self, value: Any) -> bytes:
-        """The value as a pickle for workers, which do not import the program."""
-        from flightlog.engines.ray.worker import dumps
-
-        return dumps(value)
 
     def _closed(self) -> None:
         """End Ray itself, if it was started here."""

@@ -46,6 +46,7 @@ from msgspec import Struct, structs
 from flightlog.core.locks import FileLock, try_lock
 from flightlog.core.settings import parse_traceparent
 from flightlog.engines.contract import Work
+from flightlog.engines.processes import ask_psutil
 from flightlog.engines.relay.chunks import ROOM_BYTES, Chunk, pack
 from flightlog.events import ResourceSample
 from flightlog.record.background import Sampling, make_samplers
@@ -172,11 +173,7 @@ def sample_worker(run: LiveRun, worker: str, home: SampledFrom) -> Sampling | No
 
 def is_below(pid: int) -> bool:
     """Whether this process runs below another one of this host."""
-    import psutil
-
-    with suppress(psutil.Error):
-        return any(parent.pid == pid for parent in psutil.Process().parents())
-    return False
+    return ask_psutil(lambda psutil: any(one.pid == pid for one in psutil.Process().parents()), False)
 
 
 def _of_the_host(run: LiveRun) -> Sequence[Sampler]:
