@@ -267,17 +267,14 @@ def _change(shape: RunStatistics, workers: int) -> tuple[str, dict[str, str]]:
     """What the advice is about, and the manifest's key; none where the workers are not the manifest's to
     say.
     """
-    target, options = shape.target, shape.planned.options
-    if target is None:
-        return shape.provider or "workers", {}
+    options = shape.planned.options
     said = [name for name in ("n_workers", "max_workers") if name in options]
     key = said[0] if said else _COUNTS.get(shape.provider or "")
-    if key is None or shape.planned.target != target or "address" in options or "scheduler_file" in options:
-        return target, {}
     threads = shape.planned.whole("threads_per_worker") or 1
     if shape.provider == "local" and options.get("processes") is False:
         workers = -(-workers // threads)
-    return target, {f"targets.{target}.{key}": str(workers)}
+    known = key is not None and "scheduler_file" not in options
+    return _changed_options(shape, {key: str(workers)} if key is not None and known else {})
 
 
 def _share(part: float, of: float) -> float:

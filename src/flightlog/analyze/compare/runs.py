@@ -34,10 +34,20 @@ SIDE_BY_SIDE = 4
 class WorkByName(Struct, frozen=True):
     """What one name of task, or of span, came to in one run."""
 
-    count: float
-    seconds: float
-    saved_s: float
+    count: float = 0.0
+    seconds: float = 0.0
+    saved_s: float = 0.0
     """What a cache spared it."""
+
+    @property
+    def whole_s(self) -> float:
+        """All that was asked for."""
+        return self.seconds + self.saved_s
+
+    @property
+    def each_s(self) -> float | None:
+        """How long one takes, if nothing is cached."""
+        return self.whole_s / self.count if self.count else None
 
 
 class ComparedRunFigures(Struct, frozen=True, kw_only=True):
@@ -289,12 +299,14 @@ class _Side:
         self.scale = self.wall_s / self.total_s if self.total_s > 0 else 0.0
         self.held_s = self.part("run_s") + self.part("transfer_s") if splits else 0.0
         self.kind = runs[0].work_kind
-        names = sorted({name for run in runs for name in run.work})
         self.work = {
             name: WorkByName(
-                *(_mean([getattr(run.work.get(name, _NOTHING), field) for run in runs]) for field in _FIELDS)
+                *(
+                    _mean([getattr(run.work.get(name, _NOTHING), field) for run in runs])
+                    for field in WorkByName.__struct_fields__
+                )
             )
-            for name in names
+            for name in sorted({name for run in runs for name in run.work})
         }
         self.work_s = math.fsum(work.seconds for work in self.work.values())
 
@@ -302,8 +314,7 @@ class _Side:
         return _mean([getattr(split, name) or 0.0 for split in self._splits])
 
 
-_FIELDS = ("count", "seconds", "saved_s")
-_NOTHING = WorkByName(0, 0.0, 0.0)
+_NOTHING = WorkByName()
 
 
 def _work(old: _Side, new: _Side, scale: float, basis: str) -> list[Share]:
@@ -312,32 +323,21 @@ def _work(old: _Side, new: _Side, scale: float, basis: str) -> list[Share]:
         return [_share("work", old.held_s, new.held_s, scale, "work")]
     densities = [side.held_s / side.work_s for side in (old, new) if side.work_s]
     density = math.fsum(densities) / len(densities)
-    counts: dict[str, float] = {}
-    lengths: dict[str, float] = {}
-    for name in sorted(old.work.keys() | new.work.keys()):
-        counts[name], lengths[name] = _split(old.work.get(name, _NOTHING), new.work.get(name, _NOTHING))
+    names = sorted(old.work.keys() | new.work.keys())
+    both = {name: (old.work.get(name, _NOTHING), new.work.get(name, _NOTHING)) for name in names}
+    moved = {name: _split(*works) for name, works in both.items()}
+    counts, lengths = ({name: parts[n] for name, parts in moved.items()} for n in (0, 1))
     saved = [math.fsum(work.saved_s for work in side.work.values()) for side in (old, new)]
     each = density * scale
-    noun = old.kind
+    how_many = {name: f"{_number(was.count)} → {_number(now.count)}" for name, (was, now) in both.items()}
+    how_long = {
+        name: f"{format_duration(was.each_s)} → {format_duration(now.each_s)} each"
+        + ", if nothing were cached" * bool(was.saved_s or now.saved_s)
+        for name, (was, now) in both.items()
+    }
     shares = [
-        _named(
-            f"number of {noun}s",
-            counts,
-            each,
-            {name: f"{_number(_count(old, name))} → {_number(_count(new, name))}" for name in counts},
-        ),
-        _named(
-            f"duration of {noun}s",
-            lengths,
-            each,
-            {
-                name: (
-                    f"{format_duration(_each(old, name))} → {format_duration(_each(new, name))} "
-                    f"each{_uncached(old, new, name)}"
-                )
-                for name in counts
-            },
-        ),
+        _named(f"number of {old.kind}s", counts, each, how_many),
+        _named(f"duration of {old.kind}s", lengths, each, how_long),
         Share(
             what="cache",
             seconds=(saved[0] - saved[1]) * each,
@@ -345,19 +345,18 @@ def _work(old: _Side, new: _Side, scale: float, basis: str) -> list[Share]:
         ),
     ]
     if basis == "wall" and len(densities) == 2:
-        moved = (old.work_s + new.work_s) / 2 * (densities[1] - densities[0]) * scale
+        apart = (old.work_s + new.work_s) / 2 * (densities[1] - densities[0]) * scale
         ran = [f"{_number(1 / value) if value else 'none'}" for value in densities]
-        shares.append(Share(what="overlap", seconds=moved, detail=f"{ran[0]} → {ran[1]} at once on average"))
+        shares.append(Share(what="overlap", seconds=apart, detail=f"{ran[0]} → {ran[1]} at once on average"))
     return shares
 
 
 def _split(old: WorkByName, new: WorkByName) -> tuple[float, float]:
     """The difference of all that was asked for, by how many there were and by how long one takes."""
-    wholes = [work.seconds + work.saved_s for work in (old, new)]
-    if not old.count or not new.count:
-        return wholes[1] - wholes[0], 0.0
-    means = wholes[0] / old.count, wholes[1] / new.count
-    return (new.count - old.count) * sum(means) / 2, (old.count + new.count) / 2 * (means[1] - means[0])
+    was, now = old.each_s, new.each_s
+    if was is None or now is None:
+        return new.whole_s - old.whole_s, 0.0
+    return (new.count - old.count) * (was + now) / 2, (old.count + new.count) / 2 * (now - was)
 
 
 def _named(what: str, seconds: dict[str, float], each: float, details: dict[str, str]) -> Share:
@@ -369,20 +368,6 @@ def _named(what: str, seconds: dict[str, float], each: float, details: dict[str,
 def _share(what: str, old: float, new: float, scale: float, words: str) -> Share:
     detail = f"{words}: {format_duration(old)} → {format_duration(new)}"
     return Share(what=what, seconds=(new - old) * scale, detail=detail)
-
-
-def _count(side: _Side, name: str) -> float:
-    return side.work.get(name, _NOTHING).count
-
-
-def _each(side: _Side, name: str) -> float | None:
-    work = side.work.get(name, _NOTHING)
-    return (work.seconds + work.saved_s) / work.count if work.count else None
-
-
-def _uncached(old: _Side, new: _Side, name: str) -> str:
-    spared = any(side.work.get(name, _NOTHING).saved_s for side in (old, new))
-    return ", if nothing were cached" if spared else ""
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from flightlog.analyze.tallies import grouped
+from flightlog.analyze.tallies import grouped, json_object
 from flightlog.core.errors import FlightlogError
 from flightlog.core.stats import Distribution
 from flightlog.core.text import first_line
@@ -271,11 +271,7 @@ def _attempt(row: dict[str, Any]) -> PastAttempt:
 
 def decoded_args(text: str | None) -> dict[str, Any]:
     """The arguments of a call from a column of a table; none where they cannot be read."""
-    try:
-        found = msgspec.json.decode(text) if text else {}
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return {}
-    return found if isinstance(found, dict) else {}
+    return json_object(text) or {}
 
 
 _BY_WORKER = frozenset({None, "WorkerLost", "KilledWorker"})

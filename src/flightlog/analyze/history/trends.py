@@ -28,10 +28,7 @@ from flightlog.core.errors import RunNotFound, UsageError
 from flightlog.core.stats import mean_interval, quantile, shift_interval
 from flightlog.store import layout
 from flightlog.store.catalogue import PastRun, Progress, RunEntry, past_runs
-from flightlog.store.headline import (
-    CostHeadline,
-    Headline,
-)
+from flightlog.store.headline import CostHeadline, Headline
 from flightlog.store.liveness import Observer, unix_time
 from flightlog.store.run import Run
 from flightlog.store.runs_folder import folder_of_runs, place
@@ -41,15 +38,20 @@ _SIDE = 200
 """Runs on either side of a step that its size is reckoned from."""
 
 
-class TrendPoint(Struct, frozen=True, kw_only=True):
-    """One run that has the figure."""
+class RunOrigin(Struct, frozen=True, kw_only=True):
+    """Which run it is, and of which code."""
 
     run_id: str
     start_time: str | None
-    status: str
-    value: float
     git_commit: str | None
     git_dirty: bool | None
+
+
+class TrendPoint(RunOrigin, frozen=True, kw_only=True):
+    """One run that has the figure."""
+
+    status: str
+    value: float
     level: int
     """The number of its level, from 0."""
 
@@ -74,7 +76,7 @@ class RunDifference(Struct, frozen=True, kw_only=True):
     after: str | None
 
 
-class LevelChange(Struct, frozen=True, kw_only=True):
+class LevelChange(RunOrigin, frozen=True, kw_only=True):
     """A step of the figure: from what is typical of the level before to what is of the level after."""
 
     at: int
@@ -82,10 +84,6 @@ class LevelChange(Struct, frozen=True, kw_only=True):
     earliest: int
     latest: int
     """Where it may have begun as well, at 95 % confidence."""
-    run_id: str
-    start_time: str | None
-    git_commit: str | None
-    git_dirty: bool | None
     before: float
     after: float
     change: float | None

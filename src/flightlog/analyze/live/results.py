@@ -12,17 +12,22 @@ from flightlog.analyze.charts.results import Chart, MetricPoints, Timeline
 from flightlog.core.text import cut
 
 
-class Progress(Struct, frozen=True, kw_only=True):
+class LiveCounts(Struct, frozen=True, kw_only=True):
     """Tasks by state, each counted once."""
 
     submitted: int
     completed: int
     failed: int
-    cancelled: int
     running: int
-    waiting: int
-    retried: int
+    cancelled: int = 0
+    retried: int = 0
     """Attempts that were retried."""
+
+
+class Progress(LiveCounts, frozen=True, kw_only=True):
+    """All tasks, and how far they are."""
+
+    waiting: int
     done: float | None = None
     """Ended tasks over submitted ones, 0 to 1; null before any was submitted, and while the run is read for
     the first time."""
@@ -37,19 +42,13 @@ class Progress(Struct, frozen=True, kw_only=True):
     """Whether the estimate is a lower bound: it leaves out tasks of names without any known duration."""
 
 
-class LiveTaskName(Struct, frozen=True, kw_only=True):
+class LiveTaskName(LiveCounts, frozen=True, kw_only=True):
     """Tasks of one name."""
 
     name: str
-    submitted: int
-    completed: int
-    failed: int
-    running: int
     mean_s: float | None
     """Of completed ones, as `max_s` and `p95_s`."""
     max_s: float | None
-    cancelled: int = 0
-    retried: int = 0
     p95_s: float | None = None
     """Exact for up to 10,000 completed ones, beyond that within 1 %."""
     total_s: float | None = None

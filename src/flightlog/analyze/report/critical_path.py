@@ -202,17 +202,6 @@ SPANS = 200_000
 OUTSIDE = "outside of spans"
 
 
-class _Stretch(NamedTuple):
-    """Part of the chain: the own time of one span, or of none; `slack` is how much of it can be saved at
-    most.
-    """
-
-    span: int | None
-    since: int
-    until: int
-    slack: int
-
-
 def critical_spans(tables: RunTables, window: tuple[int | None, int | None]) -> CriticalPath | None:
     """The chain through one run's spans, from its `span_intervals` table; None where there are none or no
     time passed.
@@ -245,14 +234,9 @@ def critical_spans(tables: RunTables, window: tuple[int | None, int | None]) -> 
     began, stopped, names, ids, parents = rows
     place = {one: n for n, one in enumerate(ids)}
     inside = grouped((None if parent is None else place[parent], n) for n, parent in enumerate(parents))
-    stretches = _follow((start, until), began, stopped, inside)
-    steps = [
-        ChainStep("program", OUTSIDE, one.since, one.until, None)
-        if one.span is None
-        else ChainStep("span", names[one.span], one.since, one.until, None)
-        for one in stretches
-    ]
-    saved = {one.since: min(one.slack, one.until - one.since) for one in stretches}
+    followed = _follow((start, until), began, stopped, names, inside)
+    steps = [step for step, _ in followed]
+    saved = {step.since: min(slack, step.until - step.since) for step, slack in followed}
     return CriticalPath(
         of="spans",
         wall_s=seconds(until - start),
@@ -266,9 +250,18 @@ def _follow(
     window: tuple[int, int],
     began: Sequence[int],
     stopped: Sequence[int],
+    names: Sequence[str],
     inside: dict[int | None, list[int]],
-) -> list[_Stretch]:
-    found: list[_Stretch] = []
+) -> list[tuple[ChainStep, int]]:
+    """The steps of the chain, each the own time of one span, or of none, with how much of it can be saved at
+    most.
+    """
+    found: list[tuple[ChainStep, int]] = []
+
+    def own(span: int | None, since: int, until: int, slack: int) -> None:
+        kind, name = ("program", OUTSIDE) if span is None else ("span", names[span])
+        found.append((ChainStep(kind, name, since, until, None), slack))
+
     waiting: list[tuple[int | None, int, int, int]] = [(None, *window, window[1] - window[0])]
     while waiting:
         span, since, until, slack = waiting.pop()
@@ -280,17 +273,17 @@ def _follow(
             begins = max(began[child], since)
             if begins < ends <= cursor:
                 if ends < cursor:
-                    found.append(_Stretch(span, ends, cursor, slack))
+                    own(span, ends, cursor, slack)
                 chosen.append((begins, ends, child))
                 cursor = begins
         if since < cursor:
-            found.append(_Stretch(span, since, cursor, slack))
+            own(span, since, cursor, slack)
         chosen.reverse()
         for (begins, ends, child), room in zip(
             chosen, _room(chosen, children, began, stopped, until), strict=True
         ):
             waiting.append((child, begins, ends, slack if room is None else min(slack, room)))
-    return sorted(found, key=lambda one: one.since)
+    return sorted(found, key=lambda one: one[0].since)
 
 
 def _room(

@@ -278,7 +278,25 @@ HELD_BACK = (
 """Throttling; other reasons are clock limits set by the user."""
 
 
-class GpuDeviceUse(Struct, frozen=True, kw_only=True):
+class GpuFigures(Struct, frozen=True, kw_only=True):
+    """What is measured of one GPU, or of several: the load is over all samples, peaks are of one device."""
+
+    gpu_percent: Load
+    """Share of time a kernel of anyone ran, 0 to 100."""
+    memory_peak_bytes: int | None
+    """By everyone, on the device where that was most."""
+    memory_total_bytes: int | None
+    """Of that device."""
+    process_memory_peak_bytes: int | None
+    """By the run's own processes, on the device where that was most; null where the driver could not tell."""
+    power_max_w: float | None
+    """Of one device."""
+    energy_j: float | None
+    """All devices together, between the first and the last sample of each, by everyone."""
+    temperature_max_c: float | None
+
+
+class GpuDeviceUse(GpuFigures, frozen=True, kw_only=True):
     """One GPU, or one instance of a partitioned GPU."""
 
     host: str | None
@@ -286,17 +304,6 @@ class GpuDeviceUse(Struct, frozen=True, kw_only=True):
     uuid: str | None
     mig: str | None
     name: str | None
-    gpu_percent: Load
-    """Share of time a kernel of anyone ran, 0 to 100."""
-    memory_peak_bytes: int | None
-    """By everyone on the device."""
-    memory_total_bytes: int | None
-    process_memory_peak_bytes: int | None
-    """By the run's own processes; null where the driver could not tell."""
-    power_max_w: float | None
-    energy_j: float | None
-    """Between the first and the last sample, by everyone."""
-    temperature_max_c: float | None
     throttled_percent: dict[str, float]
     """Share of samples in which the clocks were held back, by reason; only reasons that were seen."""
     ecc_uncorrected: int | None
@@ -305,24 +312,10 @@ class GpuDeviceUse(Struct, frozen=True, kw_only=True):
     pcie_sent_max_bytes_per_s: float | None
 
 
-class GpuUse(Struct, frozen=True, kw_only=True):
-    """The GPUs. Shares of several devices are never added up: the load is over all samples, peaks are of one
-    device.
-    """
+class GpuUse(GpuFigures, frozen=True, kw_only=True):
+    """The GPUs. Shares of several devices are never added up."""
 
     devices: int
-    gpu_percent: Load
-    memory_peak_bytes: int | None
-    """By everyone, on the device where that was most."""
-    memory_total_bytes: int | None
-    """Of that device."""
-    process_memory_peak_bytes: int | None
-    """By the run's own processes, on the device where that was most."""
-    power_max_w: float | None
-    """Of one device."""
-    energy_j: float | None
-    """All devices together, between the first and the last sample of each."""
-    temperature_max_c: float | None
     each: list[GpuDeviceUse]
     """The busiest first."""
 
@@ -347,6 +340,10 @@ FROM resources WHERE event = 'resource_sample' AND scope = 'gpu' GROUP BY ALL
 """  # noqa: S608 - constants
 
 
+_OF_ONE = ("process_memory_peak_bytes", "power_max_w", "temperature_max_c")
+"""Figures of all GPUs that are the largest of one."""
+
+
 def _gpus(tables: RunTables, load: Load) -> GpuUse:
     """The GPUs, which have this load together."""
     each = sorted((_device(row) for row in tables.records(_DEVICES)), key=_busiest_first)
@@ -357,10 +354,8 @@ def _gpus(tables: RunTables, load: Load) -> GpuUse:
         gpu_percent=load,
         memory_peak_bytes=fullest.memory_peak_bytes,
         memory_total_bytes=fullest.memory_total_bytes,
-        process_memory_peak_bytes=_largest(one.process_memory_peak_bytes for one in each),
-        power_max_w=_largest(one.power_max_w for one in each),
+        **{name: _largest(getattr(one, name) for one in each) for name in _OF_ONE},
         energy_j=exact_sum(energies) if energies else None,
-        temperature_max_c=_largest(one.temperature_max_c for one in each),
         each=each,
     )
 
