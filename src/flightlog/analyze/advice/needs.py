@@ -575,11 +575,7 @@ def enough_for(share: float, assurance: float = ASSURANCE) -> int:
 
 
 def upper_bound(
-    values: Sequence[Observation],
-    share: float,
-    *,
-    effective: float | None = None,
-    assurance: float = ASSURANCE,
+    values: Sequence[Observation], share: float, *, effective: float | None = None
 ) -> Bound | None:
     """The bound on this share of later values; None where fewer than `LEAST` values are exact.
 
@@ -593,13 +589,13 @@ def upper_bound(
         not one.exact and one.value > middle for one in values
     )  # "more than little" is no news
     worth = min(effective or math.inf, float(telling))
-    rank = order_rank(math.floor(worth), share, assurance)
+    rank = order_rank(math.floor(worth), share, ASSURANCE)
     if rank is not None:
         found = censored_quantile(values, rank / math.floor(worth) - 1e-9)
         if found is not None:
             return Bound(found, "order statistic")
     mean, spread = fit_lognormal(values)
-    factor = tolerance_factor(max(worth, 2.0), share, assurance)
+    factor = tolerance_factor(max(worth, 2.0), share, ASSURANCE)
     value = math.exp(min(mean + factor * max(spread, _LEAST_SPREAD), LARGEST_LOG))
     unseen = max((one.value for one in values if not one.exact), default=0.0)
     if unseen >= largest:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from msgspec import Struct, structs
 
@@ -259,7 +259,8 @@ def _follow(
     found: list[tuple[ChainStep, int]] = []
 
     def own(span: int | None, since: int, until: int, slack: int) -> None:
-        kind, name = ("program", OUTSIDE) if span is None else ("span", names[span])
+        kind: Kind = "program" if span is None else "span"
+        name = OUTSIDE if span is None else names[span]
         found.append((ChainStep(kind, name, since, until, None), slack))
 
     waiting: list[tuple[int | None, int, int, int]] = [(None, *window, window[1] - window[0])]
@@ -434,10 +435,8 @@ class Chain:
         del previous
         yield from self._tables.rows(
             """
-            SELECT bound.n, names.task, bound.began, bound.stopped, bound.moment, bound.how, bound.launched,
-                bound.base_stopped
-            FROM bound JOIN names ON names.id = bound.name
-            WHERE bound.n IN (SELECT unnest($1::BIGINT[])) ORDER BY bound.n DESC
+            SELECT n, name, began, stopped, moment, how, launched, base_stopped FROM bound
+            WHERE n IN (SELECT unnest($1::BIGINT[])) ORDER BY n DESC
             """,
             [numbers],
         )
@@ -457,8 +456,7 @@ class Chain:
             """
         ).fetchall()
         needs: dict[int, list[int]] = grouped(self._tables.rows("SELECT n, other FROM needs ORDER BY ALL"))
-        names = [name for (name,) in self._tables.rows("SELECT task FROM names ORDER BY id")]
-        return Replay(columns, needs, names)
+        return Replay(columns, needs)
 
 
 class Replay:
@@ -468,60 +466,39 @@ class Replay:
     takes as long from a task's end to what it submitted next, and from the last task to its own end.
     """
 
-    def __init__(
-        self, columns: Sequence[list[int | None]], needs: Mapping[int, list[int]], names: Sequence[str]
-    ) -> None:
-        (
-            self._began,
-            self._stopped,
-            self._moment,
-            self._name,
-            self._before,
-            self._ready,
-            self._submitted,
-            self._base,
-            self._base_stopped,
-        ) = columns
-        self._needs, self._names = needs, names
+    def __init__(self, columns: Sequence[list[Any]], needs: Mapping[int, list[int]]) -> None:
+        self._began, self._stopped, self._moment, self._name, *self._bound_by = columns
+        self._needs = needs
 
     def saved(self, *, name: str | None = None, node: int | None = None) -> int:
         """By how many nanoseconds the run would be shorter, were one attempt, or all of a name, instant."""
-        instant = self._names.index(name) if name is not None else None
         ends: list[int] = []
-        for n, (began, stopped) in enumerate(zip(self._began, self._stopped, strict=True)):
-            assert began is not None
-            assert stopped is not None
-            moment = self._moment[n]
+        for n, (began, stopped, moment, task) in enumerate(
+            zip(self._began, self._stopped, self._moment, self._name, strict=True)
+        ):
             begins = began if moment is None else max(self._bounds(n, ends)) + began - moment
-            shortened = n == node or self._name[n] == instant
-            ends.append(begins if shortened else begins + stopped - began)
-        return max(end for end in self._stopped if end is not None) - max(ends)
+            ends.append(begins if n == node or task == name else begins + stopped - began)
+        return int(max(self._stopped) - max(ends))
 
     def _bounds(self, n: int, ends: Sequence[int]) -> Iterator[int]:
         """When each thing that the attempt waited for is over."""
         for other in self._needs.get(n, ()):
             yield ends[other]
-        before, ready, submitted, base = self._before[n], self._ready[n], self._submitted[n], self._base[n]
+        before, ready, submitted, base, base_stopped = (column[n] for column in self._bound_by)
         if before is not None:
             yield ends[before]
         if ready is not None:
             yield ready
         if submitted is not None:
-            ended = self._base_stopped[n]
-            yield submitted if base is None or ended is None else ends[base] + submitted - ended
+            yield submitted if base is None else ends[base] + submitted - base_stopped
 
 
 _NODES = """
-CREATE OR REPLACE TEMP TABLE names AS
-    SELECT task, row_number() OVER (ORDER BY task) - 1 AS id
-        FROM (SELECT DISTINCT task FROM attempt_intervals);
 CREATE OR REPLACE TEMP TABLE nodes AS
     SELECT row_number() OVER (ORDER BY began, stopped, task_id, attempt) - 1 AS n, task_id, attempt, began,
-        stopped,
-        waits, CASE WHEN attempt = 1 THEN coalesce(submitted, waits) END AS submitted, worker AS worker_name,
-            names.id AS name
-    FROM attempt_intervals JOIN names USING (task)
-    WHERE began IS NOT NULL;
+        stopped, waits, CASE WHEN attempt = 1 THEN coalesce(submitted, waits) END AS submitted,
+        worker AS worker_name, task AS name
+    FROM attempt_intervals WHERE began IS NOT NULL AND task IS NOT NULL;
 CREATE OR REPLACE TEMP TABLE needs AS
     WITH wanted AS (
         SELECT nodes.n, nodes.began, unnest(attempt_intervals.depends_on) AS task_id

@@ -276,11 +276,7 @@ class Concurrency(Struct, frozen=True, kw_only=True):
     """When `peak` ran at once for the first time."""
 
 
-def concurrency(
-    tables: RunTables,
-    window: tuple[int | None, int | None],
-    buckets: int = BUCKETS,
-) -> Concurrency | None:
+def concurrency(tables: RunTables, window: tuple[int | None, int | None]) -> Concurrency | None:
     """Concurrency between the run's start and its end, from its `attempt_intervals` table; None where nothing
     ran or no time passed.
 
@@ -294,7 +290,7 @@ def concurrency(
     )
     if most is None:
         return None
-    lasted = until - start
+    lasted, buckets = until - start, BUCKETS
     bounds = [lasted * n // buckets for n in range(buckets + 1)]
     intervals = f"""
         SELECT least(greatest(began - {start}, 0), {lasted}) AS since,
