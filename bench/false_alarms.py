@@ -14,8 +14,7 @@ import random
 import sys
 from collections.abc import Callable
 
-from flightlog.analyze.compare.compare import judge
-from flightlog.analyze.compare.durations import match
+from flightlog.analyze.compare.durations import judge, match
 
 REPETITIONS, NOISE, CHANGE = 200, 0.2, 1.1
 PAIRS, SEED = 1_000, 20_261

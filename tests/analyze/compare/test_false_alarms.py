@@ -8,8 +8,7 @@ import random
 
 from builders.compared_durations import noisy, tables
 
-from flightlog.analyze.compare.compare import judge
-from flightlog.analyze.compare.durations import match
+from flightlog.analyze.compare.durations import judge, match
 
 DRIFT = 0.0075
 """How far a whole run is off, as a standard deviation of the logarithm."""

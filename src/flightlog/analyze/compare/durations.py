@@ -20,13 +20,13 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import Struct
 
-from flightlog.analyze.compare.results import ArgumentSets, Interval, Spread
-from flightlog.core.stats import student_quantile, student_tail
+from flightlog.analyze.compare.results import ArgumentSets, DurationChange, Interval, Spread, Verdict
+from flightlog.core.stats import stand_out, student_quantile, student_tail
 
 if TYPE_CHECKING:
     from flightlog.store.tables.run_tables import RunTables
@@ -597,3 +597,96 @@ def compare_arguments(tables: RunTables) -> list[ArgumentSets]:
             )
         )
     return found
+
+
+FALSE_ALARMS = 0.04
+"""Among the changes that are called one, at most so many are noise; where nothing changed, so many
+comparisons at most call anything a change."""
+LEAST_CHANGE = 0.03
+"""A smaller change is called none, however sure it is."""
+WIDEST = 1.3
+"""An interval that reaches beyond this ratio, or its inverse, and holds 1, tells nothing: too few."""
+DRAWN = 60
+FEWER_DRAWS = 100
+"""Names that have all draws, those that take most time; and the draws of each of the others."""
+_WEIGHTS = (0.9, 0.1)
+"""How the chance of a false alarm is spent on the typical ratio and on the mean's."""
+
+
+def judge(matched: dict[MatchKey, Matched], *, draws: int = DRAWS) -> list[DurationChange]:
+    """The verdict on every name that both sides have: changes that stand out first, then by the time they
+    take.
+    """
+    both = [key for key, found in matched.items() if found.sample is not None]
+    both.sort(key=lambda key: (-_time(matched[key]), key))
+    estimates: dict[MatchKey, Estimates] = {}
+    for number, key in enumerate(both):
+        sample = matched[key].sample
+        assert sample is not None
+        enough = draws if number < DRAWN else FEWER_DRAWS
+        estimates[key] = estimate(sample, draws=enough)
+    known = {key: found for key, found in estimates.items() if found.typical.p is not None}
+    called = _out_of_noise({key: _p_value(found) for key, found in known.items()})
+    far = _out_of_noise({key: _p(found.p95) for key, found in known.items() if found.p95 is not None})
+    alone = [key for key in matched if _has_twin(key, matched)]
+    found = [
+        _duration(key, matched[key], estimates.get(key), key in called, key in far) for key in (*both, *alone)
+    ]
+    return sorted(found, key=lambda change: change.verdict not in {"slower", "faster"})
+
+
+def _out_of_noise(p_values: dict[MatchKey, float]) -> set[MatchKey]:
+    out = stand_out(p_values.values(), FALSE_ALARMS)
+    return {key for key, stands_out in zip(p_values, out, strict=True) if stands_out}
+
+
+def _has_twin(key: MatchKey, matched: dict[MatchKey, Matched]) -> bool:
+    """Whether one side alone has it, and the other has the name with, or without, the cache's help."""
+    return matched[key].sample is None and key._replace(cached=not key.cached) in matched
+
+
+def _time(found: Matched) -> float:
+    return sum(spread.total_s for spread in (found.before, found.after) if spread is not None)
+
+
+def _p(interval: Interval | None) -> float:
+    return 1.0 if interval is None or interval.p is None else interval.p
+
+
+def _p_value(found: Estimates) -> float:
+    return min(1.0, _p(found.typical) / _WEIGHTS[0], _p(found.mean) / _WEIGHTS[1])
+
+
+def _duration(
+    key: MatchKey, found: Matched, estimates: Estimates | None, called: bool, far: bool
+) -> DurationChange:
+    typical, mean, p95 = (None, None, None) if estimates is None else msgspec.structs.astuple(estimates)
+    verdict: Verdict = "inconclusive"
+    by: Literal["typical", "mean"] | None = None
+    if typical is not None and mean is not None:
+        by_typical = _p(typical) / _WEIGHTS[0] <= _p(mean) / _WEIGHTS[1] or _is_large(typical)
+        deciding = typical if by_typical else mean
+        if called and _is_large(deciding):
+            verdict, by = "slower" if deciding.ratio > 1 else "faster", "typical" if by_typical else "mean"
+        elif None not in (typical.low, typical.high) and max(1 / typical.low, typical.high) <= WIDEST:
+            verdict = "no change"
+    return DurationChange(
+        kind="span" if key.kind == "span" else "task",
+        name=key.name,
+        cached=key.cached,
+        verdict=verdict,
+        by=by,
+        before=found.before,
+        after=found.after,
+        pairs=found.pairs if estimates is not None else None,
+        shared_arguments=found.shared if estimates is not None else None,
+        typical=typical,
+        mean=mean,
+        p95=p95,
+        p95_stands_out=far and p95 is not None and _is_large(p95),
+    )
+
+
+def _is_large(interval: Interval) -> bool:
+    """Whether a change is worth being called one."""
+    return abs(math.log(interval.ratio)) >= math.log1p(LEAST_CHANGE)

@@ -270,10 +270,11 @@ def correction(seen: Sequence[JudgedPrediction], learnt: Sequence[JudgedPredicti
     slope = drift([(each.run, each.actual - each.predicted.mid) for each in telling])
     following = max(each.run for each in seen) + 1
     weights = recency([each.run for each in seen])
-    moved: list[tuple[float, float]] = []
-    for each, weight in zip(seen, weights, strict=True):
-        if not each.above:
-            moved.append((each.actual - each.predicted.mid + slope * (following - each.run), weight))
+    moved = [
+        (each.actual - each.predicted.mid + slope * (following - each.run), weight)
+        for each, weight in zip(seen, weights, strict=True)
+        if not each.above
+    ]
     shift = weighted_quantile(moved, 0.5 * sum(weight for _, weight in moved))
     scores: list[tuple[float, float]] = []
     for each, weight in zip(seen, weights, strict=True):
