@@ -112,4 +112,27 @@ def device_leak(facts: FindingFacts) -> Iterable[Finding]:
     )
 
 
-SYMPTOMS = (device_memory, device_leak, memory_pressure)
+BUSY_GPU, GPU_FROM_S = 0.7, 10.0
+"""A GPU that is busy for this part of the time is well used; shorter runs have too few samples to tell."""
+
+
+def idle_gpu(facts: FindingFacts) -> Iterable[Finding]:
+    """GPUs that the run had memory on, and that were idle for much of the time."""
+    gpu, wall_s = facts.summary.resources.gpu, facts.summary.run.duration_s
+    used = [one for one in gpu.each if one.process_memory_peak_bytes] if gpu is not None else []
+    shares = [one.gpu_percent.mean / 100 for one in used if one.gpu_percent.mean is not None]
+    busy = sum(shares) / len(shares) if shares else None
+    if busy is None or busy >= BUSY_GPU or wall_s is None or wall_s < GPU_FROM_S:
+        return
+    which = "The GPU was" if len(shares) == 1 else f"The {len(shares)} GPUs were"
+    yield facts.finding(
+        "idle_gpu",
+        None,
+        f"{which} idle {format_percent(1 - busy)} of the time; try preparing data while it computes, larger "
+        "batches, or spans around the steps, to see what it waits for.",
+        {"busy_share": busy, "gpus": len(shares)},
+        where=[f"GPU {one.index} on {one.host}" for one in used[:3]],
+    )
+
+
+SYMPTOMS = (device_memory, device_leak, idle_gpu, memory_pressure)

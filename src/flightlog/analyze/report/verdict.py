@@ -23,7 +23,7 @@ LEAST = 0.1
 """What could save less than this part of the wall time limits nothing."""
 FIRST = ("not_finite", "device_memory", "memory_pressure", "stuck_tasks")
 """What comes before all that is only slow: results that are worthless, or work that does not go on."""
-WHOLE = ("not_finite", "memory_growth", "device_leak", "device_memory")
+WHOLE = ("not_finite", "memory_growth", "device_leak", "device_memory", "idle_gpu")
 """What is no matter of time: their sentences are the verdict."""
 LEAKS, LEAK = ("memory_growth", "device_leak"), 0.3
 """Memory that grows with each task counts as much as a loss of this part of the time: sooner or later it ends
@@ -45,6 +45,7 @@ LIMITS = {
     "device_memory": "memory of a device",
     "failed_work": "failed work",
     "handover": "dispatch latency",
+    "idle_gpu": "an idle GPU",
     "interpreter_lock": "Python's interpreter lock (GIL)",
     "memory_growth": "memory that grows with each task",
     "memory_pressure": "memory",
@@ -110,18 +111,21 @@ def _failed(facts: FindingFacts) -> str | None:
 
 def _limit(facts: FindingFacts, findings: Sequence[Finding]) -> ReportVerdict:
     chosen = _most(findings)
-    if chosen is not None:
-        what, advice = split_advice(chosen.sentence)
-        what = f"{what.removesuffix('.')}."
-        if chosen.kind not in WHOLE:
-            workers = facts.shares is not None and facts.shares.basis == "workers"
-            of = "the workers' time" if chosen.share is not None and workers else "the wall time"
-            size = f", {format_percent(chosen.limits)} of {of}" if chosen.limits else ""
-            what = f"Limited most by {limit_name(chosen)}{size}."
-        return ReportVerdict(kind=chosen.kind, sentence=what, advice=advice or None, share=chosen.limits)
-    if facts.shares is None and facts.critical is None:
+    if chosen is None and facts.shares is None and facts.critical is None:
         return _nothing_recorded(facts)
-    return _loading(facts.critical) or _nothing_wrong(facts, findings)
+    if chosen is None and (loading := _loading(facts.critical)) is not None:
+        return loading
+    chosen = chosen or next((one for one in findings if one.kind == "idle_gpu"), None)
+    if chosen is None:
+        return _nothing_wrong(facts, findings)
+    what, advice = split_advice(chosen.sentence)
+    what = f"{what.removesuffix('.')}."
+    if chosen.kind not in WHOLE:
+        workers = facts.shares is not None and facts.shares.basis == "workers"
+        of = "the workers' time" if chosen.share is not None and workers else "the wall time"
+        size = f", {format_percent(chosen.limits)} of {of}" if chosen.limits else ""
+        what = f"Limited most by {limit_name(chosen)}{size}."
+    return ReportVerdict(kind=chosen.kind, sentence=what, advice=advice or None, share=chosen.limits)
 
 
 def limit_name(finding: Finding) -> str:
