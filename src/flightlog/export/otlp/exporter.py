@@ -15,9 +15,10 @@ import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 import msgspec
@@ -59,22 +60,18 @@ SETTLE_S = 30.0
 """How long a follower waits, once the run has ended, until every process of it has written its last line."""
 
 
+@dataclass(kw_only=True)
 class Otlp:
     """The exporter `otlp`; the world it acts in is given, so that tests need no server and no time."""
 
-    name = "otlp"
-    what = "OpenTelemetry traces, metrics and logs, to a server over OTLP/HTTP"
-    ending: str | None = None
+    name: ClassVar[str] = "otlp"
+    what: ClassVar[str] = "OpenTelemetry traces, metrics and logs, to a server over OTLP/HTTP"
+    ending: ClassVar[str | None] = None
 
-    def __init__(
-        self,
-        *,
-        environ: Mapping[str, str] | None = None,
-        post: Posting | None = None,
-        sleep: Callable[[float], None] = time.sleep,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._environ, self._post, self._sleep, self._clock = environ, post, sleep, clock
+    environ: Mapping[str, str] | None = None
+    post: Posting | None = None
+    sleep: Callable[[float], None] = time.sleep
+    clock: Callable[[], float] = time.monotonic
 
     def export(self, run: Run, output: Path | None, options: ExportOptions) -> Exported:
         """Send what the server has not accepted yet; with `follow`, until the run is over.
@@ -86,15 +83,15 @@ class Otlp:
         if output is not None:
             raise FlightlogError("--to otlp sends to a server: leave the output out, or use --to otlp-json")
         _need_messages()
-        environ = os.environ if self._environ is None else self._environ
+        environ = os.environ if self.environ is None else self.environ
         where = servers(environ, options.endpoint)
         address = shown(next(iter(where.values())).url).rsplit("/v1/", 1)[0]
         file = checkpoint_file(run.path, (server.url for server in where.values()))
         with alone(file, address):
             sent = Sent(file, address=address, again=options.again)
-            post = self._post or Post()
+            post = self.post or Post()
             try:
-                delivery = _Delivery(run, where, sent, post, environ, options, self._sleep, self._clock)
+                delivery = _Delivery(run, where, sent, post, environ, options, self)
                 delivery.follow() if options.follow else delivery.once()
                 return delivery.result(address)
             finally:
@@ -113,11 +110,10 @@ class _Delivery:
         post: Posting,
         environ: Mapping[str, str],
         options: ExportOptions,
-        sleep: Callable[[float], None],
-        clock: Callable[[], float],
+        world: Otlp,
     ) -> None:
         self._run, self._where, self._sent, self._post = run, where, sent, post
-        self._options, self._sleep, self._clock = options, sleep, clock
+        self._options, self._sleep, self._clock = options, world.sleep, world.clock
         self._counts: dict[str, int] = {}
         self._refusals: dict[Signal, Refusal] = {}
         self._unwanted: dict[Signal, RequestFailed] = {}

@@ -56,8 +56,7 @@ FROM span_events WHERE event = 'span'
 _OPEN_SPANS = """
 UNION ALL BY NAME
 SELECT arg_max(name, elapsed_s) AS name, span_id, max(parent_id) AS parent_id, max(writer) AS writer,
-    max(seq) AS seq,
-    arg_max(tags, elapsed_s) AS tags, max(us("timestamp")) AS began
+    max(seq) AS seq, arg_max(tags, elapsed_s) AS tags, max(us("timestamp")) AS began
 FROM span_events ANTI JOIN (SELECT span_id FROM span_events WHERE event = 'span') AS ended USING (span_id)
 WHERE event = 'span_open' GROUP BY span_id
 """
@@ -65,12 +64,11 @@ WHERE event = 'span_open' GROUP BY span_id
 _ARROWS = """
 SELECT row_number() OVER (ORDER BY began, to_task, to_attempt, from_task) AS number, * FROM (
     SELECT 'depends on' AS kind, later.task_id AS to_task, later.attempt AS to_attempt, later.began,
-        later.stopped,
-        earlier.task_id AS from_task, earlier.attempt AS from_attempt, earlier.began AS from_began,
-        earlier.stopped AS from_stopped, earlier.began < later.began AS forward
+        later.stopped, earlier.task_id AS from_task, earlier.attempt AS from_attempt,
+        earlier.began AS from_began, earlier.stopped AS from_stopped, earlier.began < later.began AS forward
     FROM (
         SELECT task_id, attempt, began, stopped, unnest(depends_on) AS needed FROM drawn
-            WHERE began IS NOT NULL
+        WHERE began IS NOT NULL
     ) AS later
     JOIN (
         SELECT task_id, max(attempt) AS attempt, arg_max(began, attempt) AS began,
@@ -88,19 +86,16 @@ SELECT row_number() OVER (ORDER BY began, to_task, to_attempt, from_task) AS num
 _ROWS = """
 SELECT {columns}, seq FROM (
     SELECT {attempt} AS kind, began, stopped, task AS name, task_id, attempt, component, state,
-        worker AS "where",
-        span_id, parent_id, args, queue_s, cpu_s, peak_rss_bytes, error_type,
+        worker AS "where", span_id, parent_id, args, queue_s, cpu_s, peak_rss_bytes, error_type,
         coalesce(error_message, CASE WHEN state = 'cancelled' THEN reason END) AS error_message, NULL AS seq
     FROM drawn WHERE began IS NOT NULL
     UNION ALL BY NAME
     SELECT {span} AS kind, began, stopped, name, status AS state, writer AS "where", thread, span_id,
-        parent_id, tags,
-        metrics, error_type, error_message, seq
+        parent_id, tags, metrics, error_type, error_message, seq
     FROM drawn_spans WHERE began IS NOT NULL
     UNION ALL BY NAME
     SELECT {waiting} AS kind, submitted AS began, coalesce(began, ended) AS stopped, task AS name, task_id,
-        attempt, state,
-        began IS NOT NULL AS begins
+        attempt, state, began IS NOT NULL AS begins
     FROM drawn WHERE submitted IS NOT NULL AND coalesce(began, ended, submitted + 1) > submitted
     UNION ALL BY NAME
     SELECT {attempt} AS kind, began, stopped, to_task AS task_id, to_attempt AS attempt, kind AS arrow,
@@ -556,17 +551,16 @@ def marks(tables: RunTables) -> Iterator[TraceMark]:
     found = tables.records(
         """
         SELECT us("timestamp") AS moment, coalesce(error_type, scope || ' failed') AS name, scope, message,
-            task, task_id,
-            attempt, worker, exit_code, signal
+            task, task_id, attempt, worker, exit_code, signal
         FROM failures WHERE us("timestamp") IS NOT NULL ORDER BY ALL
         """
     )
     yield from _marks("failures", found)
     found = tables.records(
         """
-        SELECT us("timestamp") AS moment, replace(event, 'worker_', '') || ' ' || coalesce(worker, '?') AS
-            name, worker,
-            host, pid, reason, exit_code, signal
+        SELECT us("timestamp") AS moment,
+            replace(event, 'worker_', '') || ' ' || coalesce(worker, '?') AS name,
+            worker, host, pid, reason, exit_code, signal
         FROM workers WHERE event IN ('worker_ready', 'worker_lost', 'worker_removed')
             AND us("timestamp") IS NOT NULL
         ORDER BY ALL

@@ -12,11 +12,12 @@ from datetime import UTC, datetime
 from itertools import islice, pairwise
 from pathlib import Path
 from stat import S_ISREG
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
 
+from flightlog.core.locks import locked, try_lock
 from flightlog.store import layout
 from flightlog.store.documents import write_document
 from flightlog.store.liveness import unix_time
@@ -140,23 +141,12 @@ def _is_left(folder: Path, age_s: float) -> bool:
     ago.
     """
     try:
-        with (folder / HELD).open("rb") as file:
-            return _lock(file)
+        lock = try_lock(folder / HELD, create=False)
     except FileNotFoundError:
         return age_s > _OLD_S
-
-
-def _lock(file: BinaryIO) -> bool:
-    """Hold a file for as long as it is open; False where another does. The kernel lets go when a process
-    dies.
-    """
-    import fcntl
-
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
+    if lock is not None:
+        lock.release()
+    return lock is not None and lock.enforced
 
 
 @contextmanager
@@ -165,8 +155,7 @@ def _own_folder(base: Path) -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=base))
     try:
         making = folder / f".{HELD}"
-        with making.open("wb") as file:
-            _lock(file)
+        with locked(making):
             making.rename(folder / HELD)  # held from the moment it is there
             yield folder
     finally:
