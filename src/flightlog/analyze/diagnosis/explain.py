@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from flightlog.analyze.diagnosis.base import Diagnosis, Sign, Source
@@ -59,7 +59,7 @@ def explain(found: GroupCase) -> Cause:
         evidence=_evidence(found, signs, judged.failure_class),
         suggestions=_what_to_do(found, judged.failure_class, judged.suggestions),
         checks=_checks(found, judged.failure_class),
-        missing=_missing(found, judged.failure_class),
+        missing=list(_missing(found, judged.failure_class)),
         example=example,
     )
 
@@ -107,11 +107,10 @@ def _headline(found: GroupCase) -> str:
         return _run_line(found)
     scopes = {"worker": "a worker", "command": "a command"}
     what = f"`{group.task}`" if group.task else scopes.get(group.scope, "the run")
+    what = _named(group.tasks) if len(group.tasks) > 1 else what
     times = "" if group.count == 1 else f" {format_count(group.count)} times"
     said = _said(group.error_type or ("job " + job.state if job else None), group.message)
-    return (
-        f"{_named(group.tasks) if len(group.tasks) > 1 else what} failed{times}{f': {said}' if said else ''}"
-    )
+    return f"{what} failed{times}{f': {said}' if said else ''}"
 
 
 def _said(error_type: str | None, message: str | None) -> str:
@@ -123,9 +122,8 @@ def _named(tasks: Mapping[str, int]) -> str:
     first, *others = (f"`{name}`" for name in tasks)
     if len(others) == 1:
         return f"{first} and {others[0]}"
-    return (
-        f"{first}, {others[0]} and {len(others) - 1}{' or more' if len(tasks) >= NAMES else ''} other tasks"
-    )
+    more = f"{len(others) - 1}{' or more' if len(tasks) >= NAMES else ''}"
+    return f"{first}, {others[0]} and {more} other tasks"
 
 
 def _run_line(found: GroupCase) -> str:
@@ -134,12 +132,8 @@ def _run_line(found: GroupCase) -> str:
         return "the run's process exited unexpectedly"
     if facts.run_status == "interrupted":
         return f"the run was interrupted{f' by {facts.cancelled_by}' if facts.cancelled_by else ''}"
-    how = (
-        found.group.message
-        or (found.group.signal and f"ended by {found.group.signal}")
-        or "no reason was recorded"
-    )
-    return f"the run failed: {first_line(how, LONGEST_LINE)}"
+    how = f"ended by {found.group.signal}" if found.group.signal else "no reason was recorded"
+    return f"the run failed: {first_line(found.group.message or how, LONGEST_LINE)}"
 
 
 def frame(traceback: str | None) -> str | None:
@@ -180,7 +174,7 @@ def _placed(found: GroupCase, text: str, source: Source, failure_class: str = ""
     return Evidence(text=text, source=source.value, **origin._asdict())
 
 
-def _beside(found: GroupCase) -> Iterable[Evidence]:
+def _beside(found: GroupCase) -> Iterator[Evidence]:
     """The curve and the neighbours, where they help to judge a death that nothing else explains."""
     facts, around, group = found.facts, found.around, found.group
     if not (facts.was_killed or facts.worker_lost_reason):
@@ -212,37 +206,34 @@ def _beside(found: GroupCase) -> Iterable[Evidence]:
         yield Evidence(text=text, source="neighbours", file="tasks.jsonl")
 
 
-def _missing(found: GroupCase, failure_class: str) -> list[str]:
+def _missing(found: GroupCase, failure_class: str) -> Iterator[str]:
     """What would have told more, and how to have it next time."""
-    facts, said = found.facts, list[str]()
+    facts = found.facts
     dark = failure_class in _MEMORY_MATTERS and (facts.was_killed or facts.worker_lost_reason)
     if facts.scope == "run" and facts.run_status == "crashed" and found.record.recorder_lost is not None:
-        said.append(
+        yield (
             "How the program ended is not recorded. The recorder could not write then "
             f"({lowered(found.record.recorder_lost)}): that is why data is missing, not why the program "
             "ended."
         )
     if dark and not found.around.samples:
-        said.append(
-            "No memory was sampled before the end: record with `sample_interval_s=1` to see it climb."
-        )
+        yield "No memory was sampled before the end: record with `sample_interval_s=1` to see it climb."
     if dark and facts.was_killed and facts.kernel_oom is None and not facts.job_state:
         where = f" on {found.group.host}" if found.group.host else ""
-        said.append(
+        yield (
             "Nothing in the record says that the kernel killed it for memory; "
             f"`dmesg -T | grep -i 'killed process'`{where} would."
         )
     if (unaccounted := found.record.workers.unaccounted) and failure_class in {"unknown", "worker_lost"}:
         jobs = ",".join(unaccounted[:3])
-        said.append(
+        yield (
             f"The batch system was not asked how its jobs ended: `flightlog adopt --slurm {jobs}` adds it "
             "to the run."
         )
     if failure_class == "unknown" and found.group.scope == "command" and not found.group.output_tail:
-        said.append(
+        yield (
             "No output of the command is in the record: it printed nothing, or printed past `flightlog run`."
         )
-    return said
 
 
 def _checks(found: GroupCase, failure_class: str) -> list[str]:
@@ -432,9 +423,8 @@ def _crowded(found: GroupCase) -> list[str]:
     if (facts.node_memory_used_percent or 0.0) < 95 or not around.running:
         return []
     beside = ", ".join(f"`{name}`" for name in around.neighbours[:3])
-    fewer = (
-        f" of target `{found.record.target}`" if found.record.plan.manifest and found.record.target else ""
-    )
+    target = found.record.target if found.record.plan.manifest else None
+    fewer = f" of target `{target}`" if target else ""
     return [
         f"The host was full, and {around.running} other attempts ran on it ({beside}): "
         f"let fewer workers{fewer} run at once."

@@ -139,9 +139,8 @@ def _look_further(case: Case) -> list[str]:
     if "SIGKILL" in case.reading.signals and not case.reading.exceptions:
         return [
             "Something killed the process and left no reason. Ask the kernel (`dmesg -T | grep -i oom`) or "
-            "the batch "
-            "system (`sacct -j JOB -o State,ExitCode,MaxRSS,ReqMem`): running out of memory is the usual "
-            "one.",
+            "the batch system (`sacct -j JOB -o State,ExitCode,MaxRSS,ReqMem`): running out of memory is "
+            "the usual one.",
         ]
     return ["Read the lines before the first error: this text names no cause that is known here."]
 
