@@ -110,11 +110,8 @@ class Lane:
 
     def __init__(self, number: int, host: str) -> None:
         thread_name = f"worker-{number}"
-        self.facts: dict[str, Any] = {
-            "worker": f"{host}:{os.getpid()}/{thread_name}",
-            "host": host,
-            "pid": os.getpid(),
-        }
+        pid = os.getpid()
+        self.facts: dict[str, Any] = {"worker": f"{host}:{pid}/{thread_name}", "host": host, "pid": pid}
         self.thread = threading.Thread(name=thread_name, daemon=True)
         self.launched_at = time.monotonic()
         self.attempt: Attempt | None = None

@@ -82,11 +82,11 @@ class Translation:
             line = tree.entries("targets")[name].line
             self.ignored.append(IgnoredOption(f"targets.{name}", line, f"there is no engine for {provider}"))
         tree = self._part(tree, providers, "", base=True)
-        return _each(
-            tree,
-            "overlays",
-            lambda name, over: self._part(over, providers, f"overlays.{name}.", base=False),
-        )
+
+        def overlay(name: str, over: Node) -> Node:
+            return self._part(over, providers, f"overlays.{name}.", base=False)
+
+        return _each(tree, "overlays", overlay)
 
     def _part(self, part: Node, providers: Mapping[str, str], path: str, *, base: bool) -> Node:
         """Translate a manifest or an overlay; `providers` are those of the manifest's targets."""

@@ -551,16 +551,12 @@ class DaskCluster(ClusterBackend):
         """
         import dask
 
-        keys = [
-            f"{OWN_PREFIX}{key_name(each.work.task)}-{self.id}-{each.serial}-{each.mishaps}"
-            for each in attempts
-        ]
-        orders = [
-            on_worker.encode(
-                on_worker.DaskOrder(self.id, each.serial, msgspec.structs.replace(each.work, args={}))
-            )
-            for each in attempts
-        ]
+        keys, orders = [], []
+        for each in attempts:
+            order = on_worker.DaskOrder(self.id, each.serial, msgspec.structs.replace(each.work, args={}))
+            orders.append(on_worker.encode(order))
+            name = key_name(each.work.task)
+            keys.append(f"{OWN_PREFIX}{name}-{self.id}-{each.serial}-{each.mishaps}")
         options = {"key": keys, "pure": False, "retries": 0, "fifo_timeout": "0 ms"}
         # Dask's advice on large messages is for programs of its own.
         large = sum(map(len, orders)) > LARGE_BYTES

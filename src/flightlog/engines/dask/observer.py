@@ -29,6 +29,7 @@ from flightlog.events import Event, Failure, UserEvent
 from flightlog.record.clock import Clock, monotonic_ns
 from flightlog.record.context import RUN, TRACEPARENT
 from flightlog.record.span import current
+from flightlog.version import __version__
 
 log = logging.getLogger("flightlog")
 
@@ -153,12 +154,8 @@ class ClusterObserver:
             return self._stop(reason)
         try:
             if self._client.status == "running":
-                sync(
-                    self._client.loop,
-                    self._stop,
-                    reason,
-                    callback_timeout=3 * STEP_S + 2 * LATE_S + self._late_s,
-                )
+                at_most_s = 3 * STEP_S + 2 * LATE_S + self._late_s
+                sync(self._client.loop, self._stop, reason, callback_timeout=at_most_s)
             else:
                 self._finish(reason)
         # The cluster may be gone, and the program ends as it would have.
@@ -181,12 +178,8 @@ class ClusterObserver:
             except Exception as error:
                 if self._engine is not None and plugin is scheduler:
                     raise
-                log.warning(
-                    "Dask's %s cannot be watched: %r. Is flightlog %s installed there?",
-                    what,
-                    error,
-                    _version(),
-                )
+                advice = f"Is flightlog {__version__} installed there?"
+                log.warning("Dask's %s cannot be watched: %r. %s", what, error, advice)
         # Before anything is submitted: a graph that goes out without its span's name has lost it.
         if await _tried(client.run_on_scheduler(takes_names)):
             self._hooks.name_stimuli()
@@ -342,12 +335,6 @@ async def _tried(step: Awaitable[Any]) -> Any:
     except Exception as error:  # noqa: BLE001 - whatever the cluster answers, the other steps are taken
         log.debug("the Dask cluster did not answer: %r", error)
         return None
-
-
-def _version() -> str:
-    from flightlog.version import __version__
-
-    return __version__
 
 
 MAX_COUNTED = 100_000

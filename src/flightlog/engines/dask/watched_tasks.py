@@ -474,11 +474,8 @@ class Steps:
         """When its transfers began, as Dask has it."""
         for action, start, stop in steps or ():
             if action == "compute" and start is not None and stop is not None:
-                self.start, self.stop, self.compute_s = (
-                    start - self.delay,
-                    stop - self.delay,
-                    max(stop - start, 0.0),
-                )
+                self.start, self.stop = start - self.delay, stop - self.delay
+                self.compute_s = max(stop - start, 0.0)
             elif action == "transfer":
                 self.transfer_s = (self.transfer_s or 0.0) + max(stop - start, 0.0)
                 self.fetched.append(start)

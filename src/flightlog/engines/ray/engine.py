@@ -163,11 +163,8 @@ class RayEngine(PooledEngine):
                 self._ray.init(**options)
         except (ConnectionError, OSError, ValueError, RuntimeError) as error:
             hush.end()
-            what = (
-                "no Ray could be started here"
-                if self._address is None
-                else f"no Ray answers at {self._address}"
-            )
+            here = self._address is None
+            what = "no Ray could be started here" if here else f"no Ray answers at {self._address}"
             raise UsageError(f"{what}: {error}") from None  # it says all that Ray says
         self._connection = hush
 
@@ -518,11 +515,9 @@ class RayCluster(ClusterBackend):
             death = describe_exit(worker.exit_code, self._oom)
         elif words is None:
             words = worker_info(self._ray, worker.ray_worker).detail
-        return (
-            death
-            if not words
-            else msgspec.structs.replace(death, reason=f"{death.reason}; Ray says: {words}")
-        )
+        if words:
+            death = msgspec.structs.replace(death, reason=f"{death.reason}; Ray says: {words}")
+        return death
 
     def _write_off(self, attempt: Attempt) -> None:
         if not attempt.over and attempt.serial in self.held:

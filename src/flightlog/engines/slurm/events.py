@@ -143,13 +143,12 @@ def _ends(
     tasks = {one.task_id for one in bound if one.task_id is not None}
     elsewhere = {one.worker for one in known.jobs if one.worker is not None} - workers
     whole = any(one.worker is None and one.task_id is None for one in bound)
-    open_tasks = [
-        task
-        for task in known.open_tasks
-        if task.started.task_id in tasks
-        or task.started.worker in workers
-        or (whole and task.started.worker not in elsewhere)
-    ]
+
+    def was_inside(start: TaskStarted) -> bool:
+        named = start.task_id in tasks or start.worker in workers
+        return named or (whole and start.worker not in elsewhere)
+
+    open_tasks = [task for task in known.open_tasks if was_inside(task.started)]
     left = [name for name in sorted(workers) if name in known.workers and not known.workers[name].ended]
     for task in open_tasks:
         yield from _end_task(task, job, given_up, whole=len(open_tasks) == 1)
@@ -240,9 +239,7 @@ def _end_worker(name: str, worker: KnownWorker, job: SlurmJob, ruling: Verdict) 
     facts: dict[str, Any] = {
         "timestamp": iso(job.end) or "",
         "worker": name,
-        "host": worker.host,
-        "pid": worker.pid,
-        "component": worker.component,
+        **{field: getattr(worker, field) for field in ("host", "pid", "component")},
         "reason": ruling.message,
     }
     if ruling.end == "failed" and ruling.by_slurm:

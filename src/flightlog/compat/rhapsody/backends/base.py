@@ -303,13 +303,8 @@ async def run_command(task: dict[str, Any], folder: str, began: Callable[[float]
                 streams.append(files.enter_context(Path(paths[-1]).open("wb")))
             else:
                 streams.append(asyncio.subprocess.PIPE)  # type: ignore[arg-type]
-        where: dict[str, Any] = {
-            "start_new_session": True,
-            "stdout": streams[0],
-            "stderr": streams[1],
-            "cwd": options.get("cwd"),
-            "env": options.get("env"),
-        }
+        where: dict[str, Any] = {name: options.get(name) for name in ("cwd", "env")}
+        where |= {"start_new_session": True, "stdout": streams[0], "stderr": streams[1]}
         started_at, began_ns = time.time(), time.monotonic_ns()
         if options.get("shell", False):
             process = await asyncio.create_subprocess_shell(" ".join(command), **where)
@@ -325,9 +320,6 @@ async def run_command(task: dict[str, Any], folder: str, began: Callable[[float]
             raise
     duration_s = (time.monotonic_ns() - began_ns) / 1e9
     output = paths or [(text or b"").decode(errors="replace") for text in said]
-    return {
-        "stdout": output[0],
-        "stderr": output[1],
-        "exit_code": process.returncode,
-        "measured": {"started_at": started_at, "ended_at": started_at + duration_s, "duration_s": duration_s},
-    }
+    measured = {"started_at": started_at, "ended_at": started_at + duration_s, "duration_s": duration_s}
+    code = process.returncode
+    return {"stdout": output[0], "stderr": output[1], "exit_code": code, "measured": measured}

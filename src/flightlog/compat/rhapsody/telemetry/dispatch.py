@@ -327,12 +327,8 @@ def span_line(span: Any) -> dict[str, Any]:
 def metric_line(metrics: Any) -> dict[str, Any]:
     """All metrics in one line: sums of counts, means of node percentages."""
     line: dict[str, Any] = {"checkpoint_time": time.time(), "section": "metric"}
-    scopes = (
-        scope
-        for one in (metrics.resource_metrics if metrics is not None else ())
-        for scope in one.scope_metrics
-    )
-    for metric in (metric for scope in scopes for metric in scope.metrics):
+    found = metrics.resource_metrics if metrics is not None else ()
+    for metric in (metric for one in found for scope in one.scope_metrics for metric in scope.metrics):
         points = metric.data.data_points
         if not points:
             continue

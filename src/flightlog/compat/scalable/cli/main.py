@@ -46,16 +46,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _warn_of_scalable_run(words: Sequence[str]) -> None:
     """Warn where a command names a run that Scalable itself recorded, and say how to read it."""
-    folder, wanted = (
-        Path(os.environ.get("FLIGHTLOG_RUNS_DIR", "")),
-        [word for word in words if "run-" in word],
-    )
+    folder = Path(os.environ.get("FLIGHTLOG_RUNS_DIR", ""))
     for before, word in pairwise(words):
         folder = Path(word) if before == "--runs-dir" else folder
     try:
-        runs = [folder / word.removeprefix("--run-id=") for word in wanted] or sorted(folder.glob("run-*"))[
-            -1:
-        ]
+        named = [folder / word.removeprefix("--run-id=") for word in words if "run-" in word]
+        runs = named or sorted(folder.glob("run-*"))[-1:]
         found = [run for run in runs if SCALABLE_FIELD in (run / "run.json").read_bytes()[:LOOKED_AT]]
     except (OSError, ValueError):  # no such folder or run: the command says so
         return
