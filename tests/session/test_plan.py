@@ -23,11 +23,11 @@ from flightlog.session.plan import (
     expected_cost,
     explain,
     make_plan,
-    plan_bytes,
     read_history,
 )
 from flightlog.session.schema import Cache, Component, Task
 from flightlog.show.plan import explanation_text, plan_text
+from flightlog.store.documents import document_bytes
 
 TEXT = """\
 version: 1
@@ -131,7 +131,7 @@ def test_the_plan_holds_everything_of_its_target_and_no_secret() -> None:
         ),
         history=HISTORY,
     )
-    stored = plan_bytes(plan).decode()
+    stored = document_bytes(plan).decode()
     assert [secret for secret in ("hunter2", "hunter3", "acc-77", "/private") if secret in stored] == []
     assert msgspec.json.decode(stored, type=Plan) == plan
 
@@ -141,7 +141,7 @@ def test_no_variables_value_reaches_the_plan_or_the_explanation(secret: str) -> 
     environ = {"TOKEN": secret, "ACCOUNT": secret, "STORE": secret}
     plan = make_plan(MANIFEST, "cluster", environ)
     shown = explanation_text(plan, explain(MANIFEST, "cluster", environ), width=200)
-    assert secret not in plan_bytes(plan).decode().replace(MANIFEST.sha256, "")
+    assert secret not in document_bytes(plan).decode().replace(MANIFEST.sha256, "")
     assert secret not in shown
 
 

@@ -130,10 +130,8 @@ def explain(
     from flightlog.show.outcomes import explained_text
 
     found = explain_what(_opened(cache_dir), what)
-    if format_ == "json":
-        put(json_text(found))
-        return
-    put("\n".join(explained_text(one, **screen()) for one in found))
+    shown = (explained_text(one, **screen()) for one in found)
+    put(json_text(found) if format_ == "json" else "\n".join(shown))
 
 
 def _opened(folder: Path | None) -> CacheFolder:

@@ -24,7 +24,7 @@ With `--text` a text alone is read: the end of a log, a traceback, an error mess
 
 from __future__ import annotations
 
-from flightlog.cli.options import AnyFormat, Format, RunRef, RunsDir, open_named, option
+from flightlog.cli.options import AnyFormat, RunRef, RunsDir, open_named, option
 from flightlog.cli.output import note, put_result
 from flightlog.core.errors import UsageError
 
@@ -49,30 +49,22 @@ def diagnose(
 
     Example: flightlog diagnose latest --format json
     """
+    from flightlog.analyze.diagnosis.diagnose import diagnose as why
+    from flightlog.analyze.diagnosis.diagnose import diagnosis_bytes
+    from flightlog.analyze.diagnosis.score import diagnose_text
+    from flightlog.show.diagnosis import diagnosis_text, text_diagnosis_text
+    from flightlog.store.read.snapshot import held_still
+
     if text is not None:
         if run is not None or runs_dir is not None:
             raise UsageError("--text diagnoses a text alone: leave out the run")
-        _of_text(text, exception_type, format_)
+        found = diagnose_text(_read(text), exception_type)
+        put_result(found, format_, text_diagnosis_text, encode=diagnosis_bytes)
         return
     if exception_type is not None:
         raise UsageError("--exception-type goes with --text")
-    from flightlog.analyze.diagnosis.diagnose import diagnose as why
-    from flightlog.analyze.diagnosis.diagnose import diagnosis_bytes
-    from flightlog.show.diagnosis import diagnosis_text
-    from flightlog.store.read.snapshot import held_still
-
     with held_still(open_named(run, runs_dir=runs_dir), note=note) as still:
-        found = why(still)
-    put_result(found, format_, diagnosis_text, encode=diagnosis_bytes)
-
-
-def _of_text(source: str, exception_type: str | None, format_: Format) -> None:
-    from flightlog.analyze.diagnosis.diagnose import diagnosis_bytes
-    from flightlog.analyze.diagnosis.score import diagnose_text
-    from flightlog.show.diagnosis import text_diagnosis_text
-
-    found = diagnose_text(_read(source), exception_type)
-    put_result(found, format_, text_diagnosis_text, encode=diagnosis_bytes)
+        put_result(why(still), format_, diagnosis_text, encode=diagnosis_bytes)
 
 
 def _read(source: str) -> str:

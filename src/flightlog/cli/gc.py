@@ -53,9 +53,7 @@ def gc(
         finish_removals(folder)
     with progress("measuring run") as tell:
         entries = list_runs(folder, sizes=True, progress=tell)
-    gone = 0
-    freed = 0
-    failed = False
+    gone, freed, failed = 0, 0, False
     going = plan_gc(entries, age_s, limit, time.time())
     with progress("removing run") as tell:
         for number, entry in enumerate(going, 1):

@@ -81,7 +81,6 @@ def plan(
     if output is not None and not output.parent.is_dir():
         raise UsageError(f"cannot write {output}: there is no folder {output.parent}")
     from flightlog.session.manifest import load_manifest, pick_target
-    from flightlog.session.plan import plan_bytes
     from flightlog.show.plan import differences_text, plan_text
 
     differences: list[Difference] = []
@@ -92,7 +91,7 @@ def plan(
         else:
             made = _planned(found, pick_target(found, target), overlay, folder)
     if format_ == "json":
-        text = json_text({"run": name, "differences": differences}) if check else plan_bytes(made).decode()
+        text = json_text({"run": name, "differences": differences} if check else made)
     elif check:
         text = differences_text(name, differences, color=wants_color())
     else:

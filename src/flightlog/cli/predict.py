@@ -91,12 +91,8 @@ def predict(
     """
     if plan + evaluate + (task is not None) > 1:
         raise UsageError("give one of TASK, --plan and --evaluate")
-    for name, given in (
-        ("--calls", calls),
-        ("--workers", workers),
-        ("--target", target),
-        ("--manifest", manifest),
-    ):
+    of_plan = {"--calls": calls, "--workers": workers, "--target": target, "--manifest": manifest}
+    for name, given in of_plan.items():
         if given is not None and not plan:
             raise UsageError(f"{name} goes with --plan")
     if plan and project is not None:

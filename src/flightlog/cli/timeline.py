@@ -38,7 +38,6 @@ from flightlog.core.errors import UsageError
 from flightlog.export.perfetto.exporter import PORT, UI, ServedTrace, exporter
 
 if TYPE_CHECKING:
-    from flightlog.analyze.charts.report_with_charts import TimelineWithSummary
     from flightlog.store.run import Run
 
 DOING = "drawing the timeline"
@@ -99,37 +98,25 @@ def timeline(
 
         put(timeline_text(found, **screen(), ascii_only=not draws_braille()))
         return
-    for path, kind in ((png, "png"), (svg, "svg")):
-        if path is not None:
-            _draw(found, path, kind, width_px, height_px, dark)  # type: ignore[arg-type]
-
-
-def _draw(
-    found: TimelineWithSummary,
-    path: Path,
-    kind: Literal["png", "svg"],
-    width_px: int,
-    height_px: int | None,
-    dark: bool,
-) -> None:
     from flightlog.export.base import whole_file
     from flightlog.show.figures.style import with_theme
     from flightlog.show.figures.timeline import timeline_figure
     from flightlog.show.picture import picture
     from flightlog.show.timeline import headline
 
-    drawn = found.timeline
-    figure = None if drawn is None else timeline_figure(drawn, title=headline(found))
+    figure = None if found.timeline is None else timeline_figure(found.timeline, title=headline(found))
     if figure is None:
         raise UsageError(
             f"nothing ran in {found.summary.run.run_id} that was recorded: there is no timeline to draw"
         )
-    made = picture(
-        with_theme(figure, "dark" if dark else "light"), format=kind, width_px=width_px, height_px=height_px
-    )
-    with whole_file(path) as aside:
-        aside.write_bytes(made)
-    note(f"the timeline is {path}")
+    figure = with_theme(figure, "dark" if dark else "light")
+    kinds: dict[Literal["png", "svg"], Path | None] = {"png": png, "svg": svg}
+    for kind, path in kinds.items():
+        if path is not None:
+            made = picture(figure, format=kind, width_px=width_px, height_px=height_px)
+            with whole_file(path) as aside:
+                aside.write_bytes(made)
+            note(f"the timeline is {path}")
 
 
 def _in_perfetto(run: Run, ui: str, port: int, open_: bool | None, wait_s: float = WAIT_S) -> None:

@@ -51,7 +51,9 @@ def top(
         note(f"{why}: one frame is printed, as with --once")
         once = True
     if once:
-        _print_frame(path)
+        from flightlog.show.live import live_text
+
+        put(live_text(_followed(path).update(), **screen(), ascii_only=not draws_braille()))
         return
     try:
         from flightlog.tui.app import TopApp
@@ -81,12 +83,6 @@ def _why_no_view() -> str | None:
     if os.environ.get("TERM") == "dumb":
         return "this terminal can only print (TERM is dumb)"
     return None
-
-
-def _print_frame(path: Path) -> None:
-    from flightlog.show.live import live_text
-
-    put(live_text(_followed(path).update(), **screen(), ascii_only=not draws_braille()))
 
 
 def _followed(path: Path) -> FollowedRun:

@@ -131,26 +131,15 @@ class Collector:
         ran.
         """
         spans = self._snapshot()
-        wall, busy = _wall_and_busy(spans)
-        return {
-            "spans": [span.to_dict() for span in spans],
-            "total_spans": len(spans),
-            "total_duration": wall,
-            "wall_s": wall,
-            "busy_s": busy,
-        }
+        return {"spans": [span.to_dict() for span in spans], **_totals(spans)}
 
     def summary(self) -> dict[str, Any]:
         """Totals, and by name: durations (count, total, mean, min, max, p50, p95), errors and metrics."""
         spans = self._snapshot()
-        wall, busy = _wall_and_busy(spans)
         names = dict.fromkeys(span.name for span in spans)
         return {
-            "total_spans": len(spans),
+            **_totals(spans),
             "open_spans": sum(span.end_ns is None for span in spans),
-            "total_duration": wall,
-            "wall_s": wall,
-            "busy_s": busy,
             "by_name": {name: _summary_of([s for s in spans if s.name == name]) for name in names},
         }
 
@@ -164,7 +153,7 @@ class Collector:
             return list(self._spans)
 
 
-def _wall_and_busy(spans: list[CollectedSpan]) -> tuple[float, float]:
+def _totals(spans: list[CollectedSpan]) -> dict[str, Any]:
     ended = [span for span in spans if span.end_ns is not None]
     inside: dict[int, list[tuple[int, int]]] = {}
     for span in ended:
@@ -174,7 +163,8 @@ def _wall_and_busy(spans: list[CollectedSpan]) -> tuple[float, float]:
     for span in ended:
         own = _interval(span)
         busy_ns += own[1] - own[0] - length(overlap(union(inside.get(span.span_id, [])), [own]))
-    return length(union(_interval(span) for span in ended)) / 1e9, busy_ns / 1e9
+    wall = length(union(_interval(span) for span in ended)) / 1e9
+    return {"total_spans": len(spans), "total_duration": wall, "wall_s": wall, "busy_s": busy_ns / 1e9}
 
 
 def _interval(span: CollectedSpan) -> tuple[int, int]:

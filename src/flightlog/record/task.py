@@ -138,29 +138,21 @@ class TaskSpan(AttemptSpan):
         }
         if self._told:
             return
+        event: TaskCancelled | TaskFailed | TaskCompleted
         if is_cancellation(kind):
-            self._told = True
-            run.emit(TaskCancelled(reason=class_name(kind) if kind else None, **ended))
+            event = TaskCancelled(reason=class_name(kind) if kind else None, **ended)
         elif kind is not None and error is not None and not is_clean_exit(error):
             facts = {"task": self.name, "task_id": self.span_id, "attempt": 1, "worker": ended["worker"]}
             text = run.note_failure(error, "task", span_id=self.span_id, **facts)
-            self._told = True
-            run.emit(
-                TaskFailed(
-                    error_type=text.error_type,
-                    error_message=text.message,
-                    fingerprint=text.fingerprint,
-                    **ended,
-                )
-            )
+            ended |= {"error_type": text.error_type, "error_message": text.message}
+            event = TaskFailed(fingerprint=text.fingerprint, **ended)
         elif self.status == "error":
-            self._told = True
-            run.emit(
-                TaskFailed(error_type=None, error_message=bounded(text_of(self.error_message), 2000), **ended)
-            )
+            message = bounded(text_of(self.error_message), 2000)
+            event = TaskFailed(error_type=None, error_message=message, **ended)
         else:
-            self._told = True
-            run.emit(TaskCompleted(**ended))
+            event = TaskCompleted(**ended)
+        self._told = True
+        run.emit(event)
 
     def _ids(self) -> dict[str, Any]:
         return {

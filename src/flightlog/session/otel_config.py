@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import parse_qsl, quote, urlsplit
 
@@ -80,14 +81,12 @@ def endpoint_secret(written: str) -> str | None:
 
 def endpoint_problem(endpoint: str) -> str | None:
     """What is wrong with an address."""
-    try:
+    with suppress(ValueError):
         parts = urlsplit(endpoint)
         parts.port  # noqa: B018 - raises where it is no number
-    except ValueError:
-        return "is not a server address: write http://HOST:PORT or https://HOST"
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
-        return "is not a server address: write http://HOST:PORT or https://HOST"
-    return None
+        if parts.scheme in {"http", "https"} and parts.hostname:
+            return None
+    return "is not a server address: write http://HOST:PORT or https://HOST"
 
 
 def _may_be_secret(endpoint: str) -> bool:

@@ -29,7 +29,6 @@ from flightlog.session.schema import Component, Task
 from flightlog.session.secrets import secret_kind
 from flightlog.session.yaml_tree import OverlayChange
 from flightlog.store.catalogue import RunEntry, list_runs
-from flightlog.store.documents import document_bytes
 from flightlog.store.run import Run
 
 RUNS = 20
@@ -128,11 +127,6 @@ def make_plan(
         history=history,
         suggestions={name: each for name, each in (suggestions or {}).items() if name in contents.components},
     )
-
-
-def plan_bytes(plan: Plan) -> bytes:
-    """The plan as it stands in `plan.json`: UTF-8, indented."""
-    return document_bytes(plan)
 
 
 def storable(value: Any, key: str = "") -> Any:

@@ -34,7 +34,7 @@ from flightlog.session.lock import make_lock
 from flightlog.session.manifest import Manifest, load_manifest, pick_target
 from flightlog.session.otel_config import send_while_running
 from flightlog.session.overlay_file import pick_overlay
-from flightlog.session.plan import History, make_plan, plan_bytes, read_history
+from flightlog.session.plan import History, make_plan, read_history
 from flightlog.session.schema import Contents
 from flightlog.session.secrets import without_secrets
 from flightlog.session.task_options import TaskDefaults
@@ -185,14 +185,11 @@ class Session(Displayed, RunAccess):
         """End the engine and the run, as the error says; again, it does nothing. Tasks that have not ended
         are cancelled.
         """
-        if self._closed or self._client is None or self._is_elsewhere():
-            self._closed = True
-            return
-        self._closed = True
-        try:
-            self._end_tasks(error)
-        finally:
-            self._end_run(error)
+        if self._was_open():
+            try:
+                self._end_tasks(error)
+            finally:
+                self._end_run(error)
 
     @property
     def client(self) -> Client:
@@ -251,14 +248,16 @@ class Session(Displayed, RunAccess):
         """As `close`; the loop goes on while tasks end."""
         import asyncio
 
-        if self._closed or self._client is None or self._is_elsewhere():
-            self.close(error)
-            return
-        self._closed = True
-        try:
-            await asyncio.to_thread(self._end_tasks, error)
-        finally:
-            self._end_run(error)  # on this thread: signal handlers and the context belong to it
+        if self._was_open():
+            try:
+                await asyncio.to_thread(self._end_tasks, error)
+            finally:
+                self._end_run(error)  # on this thread: signal handlers and the context belong to it
+
+    def _was_open(self) -> bool:
+        """Whether there is something to end here; the session is closed from now on."""
+        closed, self._closed = self._closed, True
+        return not closed and self._client is not None and not self._is_elsewhere()
 
     def _open(self, run: LiveRun | None) -> None:
         contents = self._contents
@@ -393,7 +392,7 @@ class RunDocuments:
 
     def _write_plan(self, history: History | None) -> None:
         plan = make_plan(self._manifest, self._target, self._environ, history)
-        replace_bytes(self._run.path / layout.PLAN, plan_bytes(plan))
+        write_document(self._run.path / layout.PLAN, plan)
 
     def _write_lock(self, functions: Iterable[Callable[..., Any]]) -> None:
         if self._environment is None:

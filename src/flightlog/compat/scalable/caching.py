@@ -14,9 +14,10 @@ from flightlog.compat.scalable.manifest import FLIGHTLOG_VARIABLES
 from flightlog.core.errors import UsageError
 from flightlog.record.clock import monotonic_ns
 from flightlog.record.run import describe_artifact
-from flightlog.session.cache.decorator import CacheFolder, CacheOptions, cache_options, cached_call
+from flightlog.session.cache.decorator import cache_options, cached_call
 from flightlog.session.cache.decorator import cacheable as keep_results
-from flightlog.session.cache.key import Key, make_key, plain_call
+from flightlog.session.cache.key import CacheOptions, Key, make_key, plain_call
+from flightlog.session.cache.store import CacheFolder
 from flightlog.session.digest.values import Unstable, digest_value
 
 __all__ = [

@@ -40,19 +40,8 @@ from flightlog.session.cache.key import (
     plain_call,
     short_name,
 )
-from flightlog.session.cache.store import About, CacheFolder, Hit, Miss, default_folder
+from flightlog.session.cache.store import About, CacheFolder, Hit, default_folder
 from flightlog.session.digest.values import Files
-
-__all__ = [
-    "CacheFolder",
-    "CacheOptions",
-    "Hit",
-    "Miss",
-    "cache_options",
-    "cacheable",
-    "cached_await",
-    "cached_call",
-]
 
 F = TypeVar("F", bound=Callable[..., Any])
 Store = CacheFolder | str | os.PathLike[str] | None
