@@ -199,7 +199,7 @@ def working(doing: str | None) -> Iterator[None]:
 def progress(doing: str) -> Iterator[Tell]:
     """Within it the command's line says this; gives what is told how many are done, and of how many."""
     if _line is None:
-        yield _tell_nobody
+        yield lambda _done, _of: None  # nobody looks
         return
     with _line.doing(doing) as tell:
         yield tell
@@ -209,10 +209,6 @@ def hand_over() -> None:
     """No line from now on: the command goes on, but there is nothing to wait for."""
     if _line is not None:
         _line.close()
-
-
-def _tell_nobody(done: int, of: int | None = None) -> None:
-    """Where nobody looks."""
 
 
 def _can_show(stream: TextIO | None) -> bool:

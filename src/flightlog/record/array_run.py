@@ -116,7 +116,6 @@ def begin_element(
     job: JobStarted,
     settings: Settings,
     runs_dir: Path,
-    *,
     project: str,
     argv: Sequence[str],
     tags: Mapping[str, Any],

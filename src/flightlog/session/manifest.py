@@ -227,9 +227,7 @@ def _find(here: Path) -> tuple[Path, str]:
             return folder / MANIFEST, os.path.relpath(folder / MANIFEST, here)
         if (folder / ".git").exists():
             break
-    other = next(
-        (folder / name for folder in looked for name in ("flightlog.yml",) if (folder / name).is_file()), None
-    )
+    other = next(filter(Path.is_file, (folder / "flightlog.yml" for folder in looked)), None)
     above = f" or above it, up to {looked[-1]}" if len(looked) > 1 else ""
     hint = f"name {other}, which is there" if other else "write one, or name it"
     raise UsageError(f"there is no {MANIFEST} in {here}{above}; {hint}")

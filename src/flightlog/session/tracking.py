@@ -81,6 +81,10 @@ class Task(Struct, kw_only=True, eq=False):
             "parent_id": self.parent_id,
         }
 
+    def arguments(self) -> dict[str, Any]:
+        """What events say of its arguments."""
+        return {"args": self.work.args, "args_digest": self.args_digest}
+
 
 _WORDS = {"lost": "WorkerLost", "timed_out": "TimeoutError"}
 
@@ -225,8 +229,7 @@ def ended_event(task: Task, outcome: Outcome) -> TaskEnded:
         **task.ids(),
         "timestamp": outcome.ended or "",
         "attempt": task.work.attempt,
-        "args": task.work.args,
-        "args_digest": task.args_digest,
+        **task.arguments(),
         "worker": outcome.worker,
         "duration_s": outcome.duration_s,
         "queue_s": outcome.queue_s,
@@ -323,15 +326,7 @@ class Tracker:
             self.pace.submitted(task.work.task for task in tasks)
         if self._recorder is not None:
             self._recorder.emit_all(
-                [
-                    TaskSubmitted(
-                        args=one.work.args,
-                        args_digest=one.args_digest,
-                        depends_on=one.depends_on,
-                        **one.ids(),
-                    )
-                    for one in tasks
-                ]
+                TaskSubmitted(depends_on=one.depends_on, **one.arguments(), **one.ids()) for one in tasks
             )
         for task in tasks:
             if not task.waits_for:
@@ -475,15 +470,9 @@ class Tracker:
         try:
             self._engine.submit(task.work)
         except Exception as error:  # noqa: BLE001 - an engine that refuses a task has failed it
-            self.ended(
-                task.work.task_id,
-                task.work.attempt,
-                Outcome(
-                    end="failed",
-                    error_type=type(error).__name__,
-                    error_message=f"the engine refused it: {error}",
-                ),
-            )
+            text = f"the engine refused it: {error}"
+            failed = Outcome(end="failed", error_type=type(error).__name__, error_message=text)
+            self.ended(task.work.task_id, task.work.attempt, failed)
 
     def _dependency_ended(self, task: Task, future: Future[Any]) -> None:
         failed = future.cancelled() or future.exception(0) is not None

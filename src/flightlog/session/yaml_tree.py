@@ -107,7 +107,7 @@ def read_tree(source: str, name: str) -> Node:
     reading = _Reading(name)
     tree = reading.node(root, 1, ())
     if not isinstance(tree.value, dict):
-        reading.problem(root, "a manifest is a mapping of keys to values")
+        reading.problem(root, 1, "a manifest is a mapping of keys to values")
     if reading.problems:
         raise ManifestError(reading.problems)
     return tree
@@ -121,9 +121,10 @@ class _Reading:
         self._name = name
         self._values = 0
 
-    def problem(self, node: yaml.Node, text: str) -> None:
-        """Note what is wrong at a node."""
+    def problem(self, node: yaml.Node, line: int, text: str) -> Node:
+        """Note what is wrong at a node; null stands in for it."""
         self.problems.append(f"{self._name}:{node.start_mark.line + 1}: {text}")
+        return Node(None, line)
 
     def node(self, found: yaml.Node, line: int, inside: tuple[int, ...]) -> Node:
         """One node with all in it; `inside` are the nodes around it."""
@@ -135,16 +136,12 @@ class _Reading:
                 [f"{self._name}: holds more than {MAX_VALUES:,} values, aliases counted in full"]
             )
         if id(found) in inside:
-            self.problem(found, "an alias stands inside what it stands for")
-            return Node(None, line)
+            return self.problem(found, line, "an alias stands inside what it stands for")
         if len(inside) >= MAX_DEPTH:
-            self.problem(found, f"is nested too deeply; {MAX_DEPTH} levels are the most")
-            return Node(None, line)
+            return self.problem(found, line, f"is nested too deeply; {MAX_DEPTH} levels are the most")
         if found.tag not in _PLAIN_TAGS:
-            self.problem(
-                found, f"the tag {found.tag.replace(_TAG, '!!')!r} is not allowed: a manifest is plain data"
-            )
-            return Node(None, line)
+            tag = found.tag.replace(_TAG, "!!")
+            return self.problem(found, line, f"the tag {tag!r} is not allowed: a manifest is plain data")
         if isinstance(found, yaml.MappingNode):
             return Node(self._mapping(found, (*inside, id(found))), line)
         if isinstance(found, yaml.SequenceNode):
@@ -166,11 +163,12 @@ class _Reading:
                     if isinstance(node.value, dict):
                         merged = {**node.value, **merged}  # of several, the first wins
                     else:
-                        self.problem(key, "`<<` merges mappings, and this is none")
+                        self.problem(key, line, "`<<` merges mappings, and this is none")
             elif key.id != "scalar":
-                self.problem(key, "a key is a word, not a list or a mapping")
+                self.problem(key, line, "a key is a word, not a list or a mapping")
             elif key.value in own:
-                self.problem(key, f"the key {key.value!r} stands twice, first in line {own[key.value].line}")
+                first = own[key.value].line
+                self.problem(key, line, f"the key {key.value!r} stands twice, first in line {first}")
             else:
                 own[key.value] = self.node(value, line, inside)
         return {**merged, **own}

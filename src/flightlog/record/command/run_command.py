@@ -136,16 +136,7 @@ def _recording(
 
         folder = Path(runs_dir) if runs_dir is not None else settings.runs_dir
         try:
-            return begin_element(
-                job,
-                settings,
-                folder,
-                project=project,
-                argv=argv,
-                tags=tags,
-                interval_s=interval_s,
-                samplers=samplers,
-            )
+            return begin_element(job, settings, folder, project, argv, tags, interval_s, samplers)
         # The command runs, whatever is wrong with the run of its array.
         except Exception as error:  # noqa: BLE001
             why = f"the run of array {job.array_job_id} cannot be had ({error})"

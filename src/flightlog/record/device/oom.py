@@ -155,7 +155,16 @@ def dump(
         if slot is None:
             recorder.count("oom_bundles_left_out")
             return None
-        folder = _fill(slot, recorder, reporter, events, {"reason": reason, "oom": oom, **facts})
+        lines = [msgspec.json.encode(telemetry_event_to_dict(event)) + b"\n" for event in events]
+        (slot.folder / EVENTS).write_bytes(b"".join(lines))
+        stamp = datetime.now(UTC)
+        document = _document(recorder, events, {"reason": reason, "oom": oom, **facts}, stamp)
+        left = min(reporter.snapshot_bytes, slot.left - sum(map(len, lines)) - (1 << 20))
+        allocator = reporter.allocator
+        if allocator is not None and left > 0:
+            document["snapshot"] = _snapshot(slot.folder, allocator, left)
+        write_document(slot.folder / BUNDLE, document)
+        folder = slot.keep(stamp.strftime("%Y%m%dT%H%M%SZ"))
         slot = None
         return folder
     # A full disk, a framework in a bad state: the program goes on.
@@ -167,25 +176,6 @@ def dump(
         if slot is not None:
             slot.give_up()
         lock.release()
-
-
-def _fill(
-    slot: Slot,
-    recorder: Recorder,
-    reporter: MemoryReporter,
-    events: Sequence[DeviceMemory],
-    facts: dict[str, Any],
-) -> Path:
-    lines = [msgspec.json.encode(telemetry_event_to_dict(event)) + b"\n" for event in events]
-    (slot.folder / EVENTS).write_bytes(b"".join(lines))
-    stamp = datetime.now(UTC)
-    document = _document(recorder, events, facts, stamp)
-    left = min(reporter.snapshot_bytes, slot.left - sum(map(len, lines)) - (1 << 20))
-    allocator = reporter.allocator
-    if allocator is not None and left > 0:
-        document["snapshot"] = _snapshot(slot.folder, allocator, left)
-    write_document(slot.folder / BUNDLE, document)
-    return slot.keep(stamp.strftime("%Y%m%dT%H%M%SZ"))
 
 
 def _snapshot(folder: Path, allocator: Allocator, limit: int) -> dict[str, Any] | None:
