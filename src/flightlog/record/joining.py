@@ -108,13 +108,10 @@ def wrapping_run(settings: Settings) -> LiveRun | None:
     if settings.run is None:
         return None
     found = read_document(Path(settings.run) / layout.RUN, layout.RunInfo)
-    if found.value is None or found.value.provider != COMMAND or _made_here(found.value):
+    if found.value is None or found.value.provider != COMMAND:
         return None
-    return join_from_environment()
-
-
-def _made_here(info: layout.RunInfo) -> bool:
-    return any(run.owned and run.run_id == info.run_id for run in active_runs())
+    made_here = any(run.owned and run.run_id == found.value.run_id for run in active_runs())
+    return None if made_here else join_from_environment()
 
 
 class Joined:

@@ -97,7 +97,10 @@ class CgroupSampler:
     def sample(self) -> Sequence[ResourceSample]:
         """The cgroup since the previous call."""
         folder = next(_unified_folders(self._root, _memberships(self._proc).get("")), None)
-        if folder is None or not _is_own(folder):
+        # The root cgroup has neither file: it is the node, and the host sampler's.
+        if folder is None or not any(
+            (folder / name).exists() for name in ("memory.current", "cgroup.events")
+        ):
             return []
         if folder != self._folder or self._pid != os.getpid():
             self._start_afresh(folder)
@@ -190,11 +193,6 @@ def _up_from(mount: Path, path: str | None) -> Iterator[Path]:
         yield folder
         folder = folder.parent
     yield mount
-
-
-def _is_own(folder: Path) -> bool:
-    # The root cgroup has neither file: it is the node, and the host sampler's.
-    return (folder / "memory.current").exists() or (folder / "cgroup.events").exists()
 
 
 def _text(path: Path) -> str | None:

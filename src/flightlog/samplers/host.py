@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 from msgspec import Struct
 
 from flightlog.core.descriptors import folder_names
+from flightlog.core.text import words
 from flightlog.events.declarations import ResourceSample
 from flightlog.samplers.procfs import (
     PROC,
@@ -41,6 +42,8 @@ _COUNTED = ("package", "dram")
 more."""
 
 
+_SAME = words("cpus load_1m memory_used_bytes memory_total_bytes swap_used_bytes")
+"""What a sample holds as it was read."""
 T = TypeVar("T")
 ByDevice = Mapping[str, int]
 
@@ -94,13 +97,8 @@ class _Zone:
 
     def microjoules(self) -> int | None:
         """The counter as if it never wrapped; None where it cannot be read now."""
-        try:
-            now = _whole(self.file.read())
-        except OSError:
-            return None
-        except ValueError:
-            # Perhaps somebody closed our descriptor, and its number means another file now.
-            self.file.close()
+        now = _parsed(self.file, _whole)
+        if now is None:
             return None
         if self._last is None or now >= self._last:
             self._sum += now - (self._last or 0)
@@ -179,16 +177,12 @@ class HostSampler:
                 interval_s=interval,
                 cpu_percent=share,
                 cpu_cores=None if share is None or now.cpus is None else share / 100 * now.cpus,
-                cpus=now.cpus,
-                load_1m=now.load_1m,
-                memory_used_bytes=now.memory_used_bytes,
-                memory_total_bytes=now.memory_total_bytes,
-                swap_used_bytes=now.swap_used_bytes,
                 energy_j=energy_j,
                 disk_read_bytes_per_s=rate_over(now.disk_read, before.disk_read, interval),
                 disk_write_bytes_per_s=rate_over(now.disk_written, before.disk_written, interval),
                 net_recv_bytes_per_s=rate_over(now.net_received, before.net_received, interval),
                 net_sent_bytes_per_s=rate_over(now.net_sent, before.net_sent, interval),
+                **{name: getattr(now, name) for name in _SAME},
             )
         ]
 
