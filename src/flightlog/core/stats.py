@@ -7,6 +7,7 @@ The same values give the same figures, in whatever order they came.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from statistics import NormalDist, fmean, median, pstdev, stdev, variance
 from typing import NamedTuple
@@ -50,17 +51,8 @@ def distribution_of(
     """The distribution of so many values, of which there is one at least; `quantiles` are those of
     `QUANTILES`.
     """
-    p50, p95, p99 = quantiles
-    return Distribution(
-        count=count,
-        total=total,
-        mean=mean_of(count, total, low, high),
-        min=low,
-        p50=p50,
-        p95=p95,
-        p99=p99,
-        max=high,
-    )
+    (p50, p95, p99), mean = quantiles, mean_of(count, total, low, high)
+    return Distribution(count=count, total=total, mean=mean, min=low, p50=p50, p95=p95, p99=p99, max=high)
 
 
 def mean_of(count: int, total: float, low: float, high: float) -> float:
@@ -122,10 +114,8 @@ def rising_chance(values: Sequence[float]) -> float:
     """
     count = len(values)
     score = sum((values[b] > values[a]) - (values[b] < values[a]) for b in range(1, count) for a in range(b))
-    ties: dict[float, int] = {}
-    for value in values:
-        ties[value] = ties.get(value, 0) + 1
-    spread = count * (count - 1) * (2 * count + 5) - sum(t * (t - 1) * (2 * t + 5) for t in ties.values())
+    ties = Counter(values).values()
+    spread = count * (count - 1) * (2 * count + 5) - sum(t * (t - 1) * (2 * t + 5) for t in ties)
     if spread <= 0:
         return 1.0
     z = (score - (score > 0) + (score < 0)) / math.sqrt(spread / 18)

@@ -340,18 +340,10 @@ class Recorder:
                 break
             left -= 1
             self._announced.add(span.span_id)
-            tags, _ = clean(span.tags)
-            self.emit(
-                SpanOpened(
-                    timestamp=self.clock.iso(start),
-                    name=text_of(span.name),
-                    tags=tags,
-                    trace_id=self.trace_id,
-                    span_id=span.span_id,
-                    parent_id=span.parent_id,
-                    elapsed_s=(now - start) / 1e9,
-                )
-            )
+            at, name, tags = self.clock.iso(start), text_of(span.name), clean(span.tags)[0]
+            ids: dict[str, Any] = {"trace_id": self.trace_id, "span_id": span.span_id}
+            ids["parent_id"] = span.parent_id
+            self.emit(SpanOpened(timestamp=at, name=name, tags=tags, elapsed_s=(now - start) / 1e9, **ids))
 
     def count(self, what: str, number: int = 1) -> None:
         """Count something that is worth knowing afterwards."""

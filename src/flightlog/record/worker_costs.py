@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from fractions import Fraction
+from typing import Any
 
 from flightlog.core import threads
 from flightlog.events import (
@@ -109,15 +110,8 @@ class WorkerCosts:
                 continue
             known = item not in self._unknown
             units = (self._ended[item] + self._now[item] * Fraction(now) - self._began[item]) / 3600
-            found.append(
-                CostEstimate(
-                    item=item,
-                    amount=number(units * rate) if known else None,
-                    currency=rates.currency,
-                    provider=rates.provider,
-                    rate=getattr(rates, field),
-                    quantity=number(units) if known else None,
-                    quantity_unit=unit,
-                )
-            )
+            amount, used = (number(one) if known else None for one in (units * rate, units))
+            of: dict[str, Any] = {"currency": rates.currency, "provider": rates.provider}
+            of |= {"rate": getattr(rates, field), "quantity_unit": unit}
+            found.append(CostEstimate(item=item, amount=amount, quantity=used, **of))
         return found

@@ -167,16 +167,11 @@ def overlay_problems(tree: Node, over: Node, name: str, known: Iterable[Problem]
     path = f"overlays.{name}"
     if not isinstance(over.value, dict):
         return [] if over.value is None else [_no_mapping(over, path, "keys")]
-    found = [
-        Problem(
-            line=node.line,
-            path=f"{path}.{key}",
-            text=f"{key!r} is no key of an overlay; {hint_for(key, OVERLAID)}",
-            overlay=name,
-        )
-        for key, node in over.value.items()
-        if key not in OVERLAID
-    ]
+    found = []
+    for key, node in over.value.items():
+        if key not in OVERLAID:
+            text = f"{key!r} is no key of an overlay; {hint_for(key, OVERLAID)}"
+            found.append(Problem(line=node.line, path=f"{path}.{key}", text=text, overlay=name))
     part = replace(over, value={key: node for key, node in over.value.items() if key in OVERLAID})
     laid = laid_over(tree, part, name, mark_removed=True)
     assert laid is not None

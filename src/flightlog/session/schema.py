@@ -209,17 +209,13 @@ class Field(Struct, frozen=True, kw_only=True):
 @cache
 def fields_of(struct: type[Struct]) -> tuple[Field, ...]:
     """The keys of a declared mapping, in order of declaration; a field without a description is no key."""
-    shapes = [(field, shape_of(field.type)) for field in msgspec.structs.fields(struct)]
-    return tuple(
-        Field(
-            key=field.name.removesuffix(_UNITS.get(shape.kind, "")),
-            name=field.name,
-            shape=shape,
-            required=field.required,
-        )
-        for field, shape in shapes
-        if shape.doc
-    )
+    found = []
+    for field in msgspec.structs.fields(struct):
+        shape = shape_of(field.type)
+        if shape.doc:
+            key = field.name.removesuffix(_UNITS.get(shape.kind, ""))
+            found.append(Field(key=key, name=field.name, shape=shape, required=field.required))
+    return tuple(found)
 
 
 def shape_of(declared: Any, doc: str = "") -> Shape:

@@ -123,14 +123,9 @@ def _in_comments(text: str, start: int, end: int) -> list[WrittenSecret]:
     for comment in _COMMENT.finditer(text, start, end):
         kind = kind_of_secret(comment.group())
         if kind is not None:
+            (at, to), instead = comment.span(), redact_text(comment.group())
+            line = text.count("\n", 0, at) + 1
             found.append(
-                WrittenSecret(
-                    line=text.count("\n", 0, comment.start()) + 1,
-                    path="a comment",
-                    kind=kind,
-                    start=comment.start(),
-                    end=comment.end(),
-                    instead=redact_text(comment.group()),
-                )
+                WrittenSecret(line=line, path="a comment", kind=kind, start=at, end=to, instead=instead)
             )
     return found
