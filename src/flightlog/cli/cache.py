@@ -40,17 +40,10 @@ cache = typer.Typer(
     help="Inspect and prune cached results.\n\nExample: flightlog cache stats",
 )
 
-CacheDir = Annotated[
-    Path | None,
-    typer.Option(
-        "--cache-dir",
-        metavar="D",
-        help=(
-            "Folder of cached results. Default: FLIGHTLOG_CACHE_DIR, the manifest's local_cache or "
-            ".flightlog/cache"
-        ),
-    ),
-]
+_CACHE_DIR = (
+    "Folder of cached results. Default: FLIGHTLOG_CACHE_DIR, the manifest's local_cache or .flightlog/cache"
+)
+CacheDir = Annotated[Path | None, option("D", _CACHE_DIR, "--cache-dir", default=...)]
 
 
 @cache.command()

@@ -34,11 +34,7 @@ from typing import Any, cast
 from flightlog.core.threads import in_main_thread
 
 # Flags of code objects: a function's; it takes *args, **kwargs.
-_OPTIMIZED, _VARARGS, _VARKEYWORDS = (
-    0x01,
-    0x04,
-    0x08,
-)
+_OPTIMIZED, _VARARGS, _VARKEYWORDS = 0x01, 0x04, 0x08
 _RAISES_NOTHING = {opcode.opmap[name] for name in ("RESUME", "JUMP_BACKWARD") if name in opcode.opmap}
 _RAISE = opcode.opmap["RAISE_VARARGS"]
 _POINTER, _ACTION_BYTES = 8, 256  # of C's `struct sigaction`, which is smaller everywhere
@@ -121,14 +117,8 @@ def _handler_codes() -> Iterator[CodeType]:
                 yield handler.__code__
                 break
             else:
-                handler = next(
-                    (
-                        base.__dict__["__call__"]
-                        for base in type.mro(type(handler))
-                        if "__call__" in base.__dict__
-                    ),
-                    None,
-                )
+                called = (base.__dict__.get("__call__") for base in type.mro(type(handler)))
+                handler = next((one for one in called if one is not None), None)
 
 
 _pythons_action: list[bytes] = []

@@ -609,12 +609,8 @@ def redact_command(argv: Sequence[str]) -> list[str]:
 
 
 def _is_htpasswd(argv: Sequence[str]) -> bool:
-    return (
-        len(argv) > 3
-        and argv[0].rpartition("/")[2] == "htpasswd"
-        and argv[1].startswith("-")
-        and "b" in argv[1]
-    )
+    called = len(argv) > 3 and argv[0].rpartition("/")[2] == "htpasswd"
+    return called and argv[1].startswith("-") and "b" in argv[1]
 
 
 def _redact_argument(argument: str, previous: str, glued: frozenset[str], apart: frozenset[str]) -> str:

@@ -15,16 +15,8 @@ from flightlog.core.errors import UsageError
 
 _SIZE = re.compile(r"\s*(\d{1,24})(?:\.(\d{1,24}))?\s*([kmgtpe]?)(i?b|)\s*", re.IGNORECASE | re.ASCII)
 _AGE_PART = re.compile(r"\s*(\d{1,15}(?:\.\d{1,15})?)\s*(ms|µs|us|[smhdw])", re.IGNORECASE | re.ASCII)
-_SECONDS = {
-    "w": 604_800.0,
-    "d": 86_400.0,
-    "h": 3_600.0,
-    "m": 60.0,
-    "s": 1.0,
-    "ms": 1e-3,
-    "us": 1e-6,
-    "µs": 1e-6,
-}
+_SECONDS = {"w": 604_800.0, "d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0}
+_SECONDS |= {"ms": 1e-3, "us": 1e-6, "µs": 1e-6}
 _PREFIXES = ("", "K", "M", "G", "T", "P", "E")
 _BEYOND = 1e9
 """Nobody has measured so many days or exbibytes: a file may still say so, and it reads as three digits and a

@@ -285,8 +285,6 @@ def _verdict(run: Run) -> tuple[str, str | None] | None:
         return None
     if failed:
         return "failed", f"{failed} of {len(begun)} tasks failed"
-    return (
-        ("interrupted", f"{cancelled} of {len(begun)} tasks were cancelled")
-        if cancelled
-        else ("completed", None)
-    )
+    if cancelled:
+        return "interrupted", f"{cancelled} of {len(begun)} tasks were cancelled"
+    return "completed", None

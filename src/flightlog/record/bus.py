@@ -113,13 +113,12 @@ class Bus:
         """
         if issubclass(type(events), str | type):
             events = [cast(str, events)]
-        wanted = (
-            None
-            if events is None
-            else frozenset(
+        wanted = None
+        if events is not None:
+            names = (
                 text_of(e) if issubclass(type(e), str) else kind_of(cast(Any, e)) for e in cast(Any, events)
             )
-        )
+            wanted = frozenset(names)
         for unheard in sorted((wanted or frozenset()) - kinds().keys()):
             log.warning("a subscriber waits for %r, which no event is called", unheard)
         capacity = capacity if type(capacity) is int else ask(int, capacity, otherwise=CAPACITY)

@@ -189,11 +189,6 @@ def _summary_of(spans: list[CollectedSpan]) -> dict[str, Any]:
 
 
 def _metric_summary(numbers: list[float]) -> dict[str, Any]:
-    return {
-        "mean": sum(numbers) / len(numbers),
-        "sum": sum(numbers),
-        "min": min(numbers),
-        "max": max(numbers),
-        "last": numbers[-1],
-        "count": len(numbers),
-    }
+    count, total = len(numbers), sum(numbers)
+    shown = {"mean": total / count, "sum": total, "min": min(numbers), "max": max(numbers)}
+    return {**shown, "last": numbers[-1], "count": count}

@@ -64,12 +64,8 @@ def pick_overlay(
 def lay_text_over(manifest: Manifest, source: str, name: str) -> Manifest:
     """The manifest with an overlay's text laid over it; what the text makes wrong is one `ManifestError`."""
     if not any(line.strip() and not line.lstrip().startswith("#") for line in source.splitlines()):
-        raise ManifestError(
-            [
-                f"{name}: changes nothing; an overlay says what to change, such as `components: {{sim: "
-                f"{{memory: 8G}}}}`"
-            ]
-        )
+        hint = "an overlay says what to change, such as `components: {sim: {memory: 8G}}`"
+        raise ManifestError([f"{name}: changes nothing; {hint}"])
     over = read_tree(source, name)
     if problems := problems_of(manifest, over, name):
         raise ManifestError(
@@ -133,14 +129,9 @@ def overlay_text(manifest: Manifest, advised: Advised, changes: Mapping[str, str
     What is set on a condition is a comment; without its `# ` the line is right where it stands.
     """
     reasons = [one.sentence for one in advised.advice if any(path in changes for path in one.changes)]
-    lines = [
-        f"# {line}"
-        for line in (
-            f"From {advised.attempts:,} attempts in {advised.runs:,} runs of {advised.project}, so that"
-            f" {advised.confidence * 100:g} % of later attempts have enough.",
-            *reasons,
-        )
-    ]
+    enough = f"so that {advised.confidence * 100:g} % of later attempts have enough."
+    origin = f"From {advised.attempts:,} attempts in {advised.runs:,} runs of {advised.project}, {enough}"
+    lines = [f"# {line}" for line in (origin, *reasons)]
     tree: dict[str, Any] = {}
     for path, value in changes.items():
         *way, last = _way(manifest, path)

@@ -192,14 +192,9 @@ def _task_error(outcome: Outcome) -> TaskError:
 
 def retried_event(task: Task, work: Work, outcome: Outcome, delay_s: float) -> TaskRetried:
     """An attempt failed, and there will be another one."""
-    kind, message = error_type_of(outcome), message_of(work, outcome)
-    return TaskRetried(
-        timestamp=outcome.ended or "",
-        attempt=work.attempt,
-        reason=": ".join(part for part in (kind, message) if part) or None,
-        delay_s=delay_s,
-        **task.ids(work),
-    )
+    why = error_type_of(outcome), message_of(work, outcome)
+    reason, at = ": ".join(part for part in why if part) or None, outcome.ended or ""
+    return TaskRetried(timestamp=at, attempt=work.attempt, reason=reason, delay_s=delay_s, **task.ids(work))
 
 
 def failure_event(work: Work, outcome: Outcome, error: BaseException | None) -> Failure:
@@ -378,14 +373,10 @@ class Tracker:
             if task is None or task.work.attempt != attempt or task.waiting:
                 return
             work = task.work
-            if task.given_up is None and self._closing is None:
+            wanted = task.given_up is None and self._closing is None
+            if wanted:
                 outcome = failed_by_itself(outcome)
-            again = (
-                outcome.end in _RETRIED
-                and attempt <= task.retries
-                and task.given_up is None
-                and self._closing is None
-            )
+            again = wanted and outcome.end in _RETRIED and attempt <= task.retries
             if again:
                 task.work, task.waiting = replace(work, attempt=attempt + 1, span_id=self._next_id()), True
                 self.counts.retried += 1

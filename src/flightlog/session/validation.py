@@ -248,11 +248,8 @@ class Checker:
         assert isinstance(node.value, str)
         expanded = expand(node.value, self._environ or {})
         for piece in expanded.malformed:
-            self._problem(
-                node,
-                path,
-                f"{_cut(piece)!r} is no variable: write ${{NAME}} or ${{NAME:-default}}, and $$ for $",
-            )
+            text = f"{_cut(piece)!r} is no variable: write ${{NAME}} or ${{NAME:-default}}, and $$ for $"
+            self._problem(node, path, text)
         if expanded.malformed:
             return UNKNOWN
         if not has_variables(node.value):

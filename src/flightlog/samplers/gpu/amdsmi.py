@@ -32,15 +32,11 @@ class AmdDriver(GpuDriver):
         handles_seen: list[Any] = []
         devices: list[Device] = []
         for ordinal, index in enumerate(visible_to_hip(self._environ, gpus)):
-            handles_seen.append(handles[index])
-            devices.append(
-                Device(
-                    ordinal=ordinal,
-                    index=index,
-                    uuid=self._asked(smi.amdsmi_get_gpu_device_uuid, handles[index]),
-                    name=asics[index].get("market_name") or None,
-                )
-            )
+            handle = handles[index]
+            uuid = self._asked(smi.amdsmi_get_gpu_device_uuid, handle)
+            name = asics[index].get("market_name") or None
+            handles_seen.append(handle)
+            devices.append(Device(ordinal=ordinal, index=index, uuid=uuid, name=name))
         return handles_seen, devices
 
     def _asked(self, question: Any, handle: Any) -> Any:
@@ -74,13 +70,8 @@ class AmdDriver(GpuDriver):
             count = _first(energy, "energy_accumulator", "power")
             step = _number(energy.get("counter_resolution"))
             known["energy_j"] = None if count is None or step is None else count * step / 1e6
-            known["temperature_c"] = _number(
-                ask(
-                    "amdsmi_get_temp_metric",
-                    smi.AmdSmiTemperatureType.HOTSPOT,
-                    smi.AmdSmiTemperatureMetric.CURRENT,
-                )
-            )
+            where, which = smi.AmdSmiTemperatureType.HOTSPOT, smi.AmdSmiTemperatureMetric.CURRENT
+            known["temperature_c"] = _number(ask("amdsmi_get_temp_metric", where, which))
             for name, clock in (("clock_mhz", "GFX"), ("memory_clock_mhz", "MEM")):
                 now = ask("amdsmi_get_clock_info", getattr(smi.AmdSmiClkType, clock)) or {}
                 known[name] = _first(now, "clk", "cur_clk")

@@ -67,15 +67,9 @@ class NvmlDriver(GpuDriver):
         for ordinal, (index, part) in enumerate(visible(variable, listed)):
             handle = gpus[index] if part is None else instances[index][part]
             handles.append(handle)
-            devices.append(
-                Device(
-                    ordinal=ordinal,
-                    index=index,
-                    uuid=uuids[index],
-                    name=names[index] if part is None else self._text(nvml.nvmlDeviceGetName, handle),
-                    mig=None if part is None else instance_uuids[index][part],
-                )
-            )
+            name = names[index] if part is None else self._text(nvml.nvmlDeviceGetName, handle)
+            mig = None if part is None else instance_uuids[index][part]
+            devices.append(Device(ordinal=ordinal, index=index, uuid=uuids[index], name=name, mig=mig))
         by_speed = self._environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID"
         if by_speed and len({name for name in names if name}) > 1 and not _by_uuid(variable):
             self._note(
