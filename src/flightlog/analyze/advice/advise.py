@@ -25,13 +25,7 @@ from flightlog.analyze.advice.resources import (
     sentence,
 )
 from flightlog.analyze.advice.retries import TRANSIENT, advise_retries, is_transient
-from flightlog.analyze.advice.statistics import (
-    Outcome,
-    RunStatistics,
-    gather,
-    is_uneventful,
-    uneventful,
-)
+from flightlog.analyze.advice.statistics import Outcome, RunStatistics, gather, is_uneventful, uneventful
 from flightlog.analyze.advice.walltime import advise_walltime
 from flightlog.analyze.history.attempts import ProjectHistory, read_past, unreadable
 from flightlog.analyze.tallies import grouped
@@ -364,8 +358,8 @@ class AdviceDocument(Advised, frozen=True, kw_only=True):
     recommendations: list[WordedRecommendation]  # type: ignore[assignment]
 
 
-def advice_document(advised: Advised) -> AdviceDocument:
-    """The advice with its words."""
+def advised_json(advised: Advised) -> bytes:
+    """The advice with its words as JSON, indented, ending in a newline."""
     worded = [
         WordedRecommendation(
             **msgspec.structs.asdict(one),
@@ -376,12 +370,8 @@ def advice_document(advised: Advised) -> AdviceDocument:
         )
         for one in advised.recommendations
     ]
-    return AdviceDocument(**{**msgspec.structs.asdict(advised), "recommendations": worded})
-
-
-def advised_json(advised: Advised) -> bytes:
-    """As JSON, indented, ending in a newline."""
-    return msgspec.json.format(msgspec.json.encode(advice_document(advised)), indent=2) + b"\n"
+    document = AdviceDocument(**{**msgspec.structs.asdict(advised), "recommendations": worded})
+    return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
 
 
 def advice_schema() -> dict[str, Any]:

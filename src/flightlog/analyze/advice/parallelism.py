@@ -15,12 +15,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from flightlog.analyze.advice.base import Advice, round_count, worker_time
-from flightlog.analyze.advice.statistics import (
-    LEAST_RUNS,
-    Outcome,
-    RunStatistics,
-    TaskStatistics,
-)
+from flightlog.analyze.advice.statistics import LEAST_RUNS, Outcome, RunStatistics, TaskStatistics
 from flightlog.analyze.report.time_shares import TimeSplit
 from flightlog.analyze.tallies import grouped
 from flightlog.core.text import plural

@@ -117,7 +117,8 @@ def _compared(before: RunGroup, after: RunGroup, told: Sequence[str]) -> Compari
         ),
         explained=explain(old, new) if "task" in whole else None,
         tasks={
-            kind: _change(old, new, _counter(kind) if "task" in whole else _unknown) for kind in old[0].counts
+            kind: _change(old, new, _counter(kind) if "task" in whole else lambda _: None)
+            for kind in old[0].counts
         },
         durations=judge(_worth_telling(matched, old, new)),
         appeared=[count for count, side in names if side == 1 and count.kind in whole],
@@ -304,10 +305,6 @@ def _notes(
 def _currencies(old: Sequence[ComparedRunFigures], new: Sequence[ComparedRunFigures]) -> set[str]:
     """The currencies of what runs cost; one that cost nothing is in any."""
     return {run.currency for run in (*old, *new) if run.cost is not None and run.currency is not None}
-
-
-def _unknown(_: ComparedRunFigures) -> None:
-    """What a lost line would have said."""
 
 
 MUCH_LOST = 0.01

@@ -453,7 +453,10 @@ def _pairs(run: Run) -> Iterator[tuple[tuple[str, str], str | None]]:
     yield ("git", "uncommitted changes"), None if dirty is None else "yes" if dirty else "no"
     manifest = info.manifest_hash or lock.get("manifest_sha256")
     yield ("manifest", ""), _text(manifest)[:12] if manifest else None
-    yield from _list("function", lock.get("functions"), lambda value: _text(_field(value, "sha256"))[:12])
+    functions = lock.get("functions")
+    yield from _list(
+        "function", functions, lambda it: _text(it.get("sha256") if isinstance(it, dict) else None)[:12]
+    )
     yield from _list("image", lock.get("images"), _text)
     yield from _list(
         "package", around.get("packages") or lock.get("packages"), lambda value: _text(value) or "installed"
@@ -479,10 +482,6 @@ def _list(what: str, values: Any, shown: Any) -> Iterator[tuple[tuple[str, str],
         yield ("known", what), "yes"
         for name, value in values.items():
             yield (what, str(name)), shown(value) or None
-
-
-def _field(value: Any, name: str) -> Any:
-    return value.get(name) if isinstance(value, dict) else None
 
 
 def _text(value: Any) -> str:

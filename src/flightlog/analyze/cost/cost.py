@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from flightlog.analyze.report.cache import artifact_summary
 from flightlog.analyze.report.resources import resource_summary
@@ -253,8 +253,7 @@ class CostTally:
         own = self._rates[1] if self._rates is not None else None
         if self._instead is None or own is None or self._instead.components:
             return self._instead or own
-        fields = {name: getattr(self._instead, name) for name in CostRates.__struct_fields__}
-        return CostRates(**{**fields, "components": own.components})
+        return structs.replace(self._instead, components=own.components)
 
     def summary(self, used: Used = NOTHING) -> CostSummary:
         """The result. Where rates and workers are known, they count, and not what was estimated of them on

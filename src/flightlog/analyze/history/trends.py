@@ -227,17 +227,16 @@ def trend_of(project: str, metric: RunMetric, past: Sequence[PastRun], *, last: 
         metric=metric.text,
         unit=metric.unit,
         currency=currency,
-        points=[_point(run, value, n) for (run, value), n in zip(taken, number, strict=True)],
+        points=[
+            TrendPoint(status=run.entry.status, value=value, level=n, **_origin(run))
+            for (run, value), n in zip(taken, number, strict=True)
+        ],
         levels=levels,
         changes=changes,
         drift=drift,
         enough=len(values) >= LEAST or bool(changes),
         left_out=dict(left_out),
     )
-
-
-def _point(run: PastRun, value: float, level: int) -> TrendPoint:
-    return TrendPoint(status=run.entry.status, value=value, level=level, **_origin(run))
 
 
 def _origin(run: PastRun) -> dict[str, Any]:

@@ -52,14 +52,7 @@ from flightlog.events.rates import Sizes
 from flightlog.store import layout
 from flightlog.store.read.lines import AnyEvent
 from flightlog.store.run import Run
-from flightlog.store.tables.workers import (
-    component_of,
-    given_to,
-    launches_of,
-    lifetime,
-    steps_of,
-    uptimes_of,
-)
+from flightlog.store.tables.workers import component_of, given_to, launches_of, lifetime, steps_of, uptimes_of
 
 if TYPE_CHECKING:
     from flightlog.core.stats import Distribution

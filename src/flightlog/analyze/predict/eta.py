@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import accumulate
@@ -129,7 +129,11 @@ def remaining(
     long each of these has run. Names that are not `known` are left out. None where nothing runs, or nothing
     is known of what is left. The same arguments give the same answer; more tasks never end sooner.
     """
-    names = sorted((name for name, count in left.items() if count > 0 and name in known), key=_by(known))
+    longest = {name: max(each.lasted for each in one.seen) for name, one in known.items()}
+    # Long tasks first: an order that does not change with how many are left.
+    names = sorted(
+        (name for name, count in left.items() if count > 0 and name in known), key=lambda n: (-longest[n], n)
+    )
     if running <= 0 or not names:
         return None
     flying = sum(len(since.get(name, ())) for name in names)
@@ -142,11 +146,6 @@ def remaining(
         beside += part * left[name] * math.fsum(took) / len(took)
     ends = sorted(_played(told, beside, running * part, draw) for draw in range(DRAWS))
     return Eta(expected=ends[DRAWS // 2], low=ends[OUT], high=ends[-1 - OUT], at_least=at_least)
-
-
-def _by(known: Mapping[str, KnownDurations]) -> Callable[[str], tuple[float, str]]:
-    """Names of long tasks first: an order that does not change with how many are left."""
-    return lambda name: (-max(each.lasted for each in known[name].seen), name)
 
 
 def _left(count: int, known: KnownDurations, since: list[float], part: float, heard: int) -> _Left:

@@ -36,14 +36,7 @@ from flightlog.analyze.predict.baseline import (
     Prediction,
     Quantity,
 )
-from flightlog.analyze.predict.features import (
-    Example,
-    Examples,
-    Value,
-    examples_of,
-    flatten,
-    gaps,
-)
+from flightlog.analyze.predict.features import Example, Examples, Value, examples_of, flatten, gaps
 from flightlog.analyze.predict.training import (
     TO_JUDGE,
     Boosting,

@@ -131,7 +131,9 @@ def _summarize(run: Run, tables: RunTables) -> Summary:
     for event in reading.events(CostRates.stream):
         if isinstance(event, Event):
             cost.add(event)
-    facts = _facts(run, reading, _series(tables) if "metrics" in run.streams() else {})
+    facts = _facts(
+        run, reading, statistics_of(tables, _SERIES).get("", {}) if "metrics" in run.streams() else {}
+    )
     sampled, lookups, outputs = resource_summary(tables), cache_summary(tables), artifact_summary(tables)
     used = used_by(tables, cost.rates, resources=sampled, artifacts=outputs, saved_s=lookups.saved_s)
     return Summary(
@@ -147,11 +149,6 @@ def _summarize(run: Run, tables: RunTables) -> Summary:
         completeness=run.completeness(reading),
         overhead=overhead(run.writers(), facts.duration_s),
     )
-
-
-def _series(tables: RunTables) -> dict[str, MetricStats]:
-    """The metrics that the code recorded on their own, by name."""
-    return statistics_of(tables, _SERIES).get("", {})
 
 
 _SERIES = """
