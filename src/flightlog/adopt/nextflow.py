@@ -250,20 +250,14 @@ class _Table:
         )
 
     def _request(self, row: dict[str, str], common: dict[str, Any], at_ns: int) -> None:
-        cpus, memory, time = (
-            whole_of(row.get("cpus")),
-            bytes_of(row.get("memory")),
-            seconds_of(row.get("time")),
-        )
-        if (cpus, memory, time) != (None, None, None):
-            asked = ResourceRequest(
-                task=common["task"],
-                task_id=common["task_id"],
-                cpus=cpus,
-                memory_bytes=memory,
-                walltime_s=time,
-            )
-            self._maker.add(asked, at_ns, mapped="cpus, memory and time → resource_request")
+        asked: dict[str, Any] = {
+            "cpus": whole_of(row.get("cpus")),
+            "memory_bytes": bytes_of(row.get("memory")),
+            "walltime_s": seconds_of(row.get("time")),
+        }
+        if any(value is not None for value in asked.values()):
+            request = ResourceRequest(task=common["task"], task_id=common["task_id"], **asked)
+            self._maker.add(request, at_ns, mapped="cpus, memory and time → resource_request")
 
     def finish(self) -> None:
         """Add rows that came before any time was known, and cached results, whose times are of an earlier
@@ -279,13 +273,8 @@ class _Table:
             if not key.startswith("cached\0"):
                 continue
             times = (time_of(row.get(name)) for name in ("submit", "start", "complete"))
-            hit = CacheLookup(
-                task=_process(row),
-                result="hit",
-                key=row.get("hash"),
-                saved_s=seconds_of(row.get("realtime")),
-                task_id=None,
-            )
+            saved_s = seconds_of(row.get("realtime"))
+            hit = CacheLookup(task=_process(row), result="hit", key=row.get("hash"), saved_s=saved_s)
             own = next((at for at in (at_ns, *times) if at is not None), 0)
             self._maker.add(hit, own, mapped="rows CACHED → cache_lookup, a hit")
         if self._cached:

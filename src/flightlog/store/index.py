@@ -345,8 +345,7 @@ def index_file(
     read-only.
     """
     environ = os.environ if environ is None else environ
-    user = os.geteuid() if hasattr(os, "geteuid") else 0
-    name = f".index-v{VERSION}-{user}.json"
+    name = f".index-v{VERSION}-{os.geteuid()}.json"
     if os.access(runs_dir, os.W_OK | os.X_OK) if writable is None else writable:
         return runs_dir / name
     digest = hashlib.sha256(os.fsencode(os.path.realpath(runs_dir))).hexdigest()[:32]
@@ -357,7 +356,7 @@ def load_index(file: Path) -> dict[str, IndexEntry]:
     """What the index holds; nothing where it is missing, damaged, foreign, or another user's."""
     try:
         with open_regular(file) as source:
-            if hasattr(os, "geteuid") and os.fstat(source.fileno()).st_uid != os.geteuid():
+            if os.fstat(source.fileno()).st_uid != os.geteuid():
                 return {}
             data = source.read()
     except OSError:

@@ -20,11 +20,7 @@ ProcessStarted = Callable[[int], float | None]
 
 def this_host() -> str:
     """The name of this host, as it stands in `run.json` and `writer.json`."""
-    if hasattr(os, "uname"):
-        return os.uname().nodename
-    import platform
-
-    return platform.node()
+    return os.uname().nodename
 
 
 def process_start(pid: int, proc: Path = Path("/proc")) -> float | None:
