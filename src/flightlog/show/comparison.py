@@ -399,13 +399,8 @@ def wall_text(comparison: Comparison) -> str:
 
 def _is_noise(wall: Change) -> bool:
     """Whether the runs of the sides, where there are several, differ as much by themselves."""
-    found = wall.interval
-    return (
-        found is not None
-        and found.low is not None
-        and found.high is not None
-        and found.low <= 1 <= found.high
-    )
+    low, high = (wall.interval.low, wall.interval.high) if wall.interval is not None else (None, None)
+    return low is not None and high is not None and low <= 1 <= high
 
 
 def _times(before: float, after: float) -> str:
@@ -478,12 +473,9 @@ def _reason(comparison: Comparison) -> str:
 def speed_text(interval: Interval) -> str:
     """`1.14x slower (1.11 to 1.17)`; of what got faster, the inverse."""
     slower = interval.ratio >= 1
-    values = [interval.ratio, interval.low, interval.high]
-    shown = (
-        values
-        if slower
-        else [None if value is None else 1 / value for value in (values[0], values[2], values[1])]
-    )
+    shown = [interval.ratio, interval.low, interval.high]
+    if not slower:
+        shown = [value and 1 / value for value in (interval.ratio, interval.high, interval.low)]
     word = "slower" if slower else "faster"
     between = f" ({_figure(shown[1])} to {_figure(shown[2])})" if shown[1] is not None else ""
     return f"{_figure(shown[0])}x {word}{between}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from flightlog.core.text import plural
@@ -50,11 +50,8 @@ def _cause(cause: Cause, number: int, width: int, ink: Ink) -> Iterable[str]:
 
 def cause_title(cause: Cause) -> str:
     """What went wrong, and how sure that is: `out_of_memory, certain (0.98): …`. Not clean."""
-    sure = (
-        cause.certainty if cause.failure_class == "unknown" else f"{cause.certainty} ({cause.confidence:.2f})"
-    )
-    name = "cause unknown" if cause.failure_class == "unknown" else f"{cause.failure_class}, {sure}"
-    return f"{name}: {cause.headline}"
+    sure = f"{cause.failure_class}, {cause.certainty} ({cause.confidence:.2f})"
+    return f"{'cause unknown' if cause.failure_class == 'unknown' else sure}: {cause.headline}"
 
 
 def cause_parts(cause: Cause) -> list[tuple[str, Sequence[str]]]:
@@ -68,7 +65,7 @@ def cause_parts(cause: Cause) -> list[tuple[str, Sequence[str]]]:
         ("do", cause.suggestions[:3]),
         ("check", cause.checks),
         ("not known", cause.missing),
-        ("or else", [_others(cause)] if cause.also else []),
+        ("or else", [_others(cause.also)]),
     ]
 
 
@@ -87,20 +84,17 @@ def _labelled(
 def _explains(cause: Cause) -> str:
     known = cause.explains
     flying = f": {_names(cause.tasks)}" if cause.tasks and cause.scope == "run" else ""
-    parts = [
-        plural(known.lost_tasks, "lost task") if known.lost_tasks else "",
-        plural(known.dependents, "task that depends on it", "tasks that depend on it")
-        if known.dependents
-        else "",
-        plural(known.in_flight, "attempt that was under way", "attempts that were under way") + flying
-        if known.in_flight
-        else "",
-        f"{plural(known.cancelled, 'task')} given up then" if known.cancelled else "",
-        plural(known.at_that_moment, "other failure at that moment", "other failures at that moment")
-        if known.at_that_moment
-        else "",
-    ]
-    return ", ".join(part for part in parts if part)
+    under_way = plural(known.in_flight, "attempt that was under way", "attempts that were under way")
+    parts = {
+        plural(known.lost_tasks, "lost task"): known.lost_tasks,
+        plural(known.dependents, "task that depends on it", "tasks that depend on it"): known.dependents,
+        f"{under_way}{flying}": known.in_flight,
+        f"{plural(known.cancelled, 'task')} given up then": known.cancelled,
+        plural(
+            known.at_that_moment, "other failure at that moment", "other failures at that moment"
+        ): known.at_that_moment,
+    }
+    return ", ".join(part for part, number in parts.items() if number)
 
 
 def _where(cause: Cause) -> list[str]:
@@ -136,8 +130,8 @@ def evidence_text(one: Evidence) -> str:
     return f"{one.text}{f'  [{place}]' if place else ''}"
 
 
-def _others(cause: Cause) -> str:
-    return ", ".join(f"{name} ({confidence:.2f})" for name, confidence in cause.also.items())
+def _others(also: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} ({confidence:.2f})" for name, confidence in also.items())
 
 
 def text_diagnosis_text(diagnosis: Diagnosis, *, width: int = 100, color: bool = False) -> str:
@@ -150,11 +144,10 @@ def text_diagnosis_text(diagnosis: Diagnosis, *, width: int = 100, color: bool =
 
         sure = certainty(diagnosis.failure_class, diagnosis.confidence)
         lines = [ink("bad", f"{clean(diagnosis.failure_class)}, {sure} ({diagnosis.confidence:.2f})")]
-    others = ", ".join(f"{name} ({confidence:.2f})" for name, confidence in diagnosis.also.items())
     for label, texts in (
         ("because", diagnosis.evidence),
         ("do", diagnosis.suggestions),
-        ("or else", [others]),
+        ("or else", [_others(diagnosis.also)]),
         ("problems", diagnosis.problems),
     ):
         lines += _labelled(label, list(texts), width, ink)

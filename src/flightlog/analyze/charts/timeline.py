@@ -151,34 +151,21 @@ def timeline(
     nowhere = _nowhere(pieces, workers)
     single: OneByOne | None = None
     density: Cells | None = None
+    inside: Nested | None = None
     lanes: list[TimelineRow] = []
     marked = Marked([], 0)
-    inside: Nested | None = None
     if 0 < pieces.placed <= one_by_one:
         single = bars(tables, frame, workers, hosts, nowhere, most_lanes)
     if single is not None:
         lanes, rows = single.lanes, single.lane_of
         inside = nested(tables, frame, single.tops, len(lanes))
-        marked = marks(
-            tables,
-            frame,
-            pieces.what,
-            lambda _, task_id, attempt: rows[task_id, attempt],
-            single.of_worker.get,
-        )
+        marked = marks(tables, frame, pieces.what, lambda _, *one: rows[one], single.of_worker.get)
     elif pieces.placed:
         astray = tables.scalar("SELECT count(*) FROM drawn WHERE place < 0 AND since IS NOT NULL")
         merged = merge_lanes(workers, hosts, nowhere if astray else None, most_lanes)
+        lanes, density = merged.lanes, cells(tables, frame, merged)
         row_of = dict(zip(workers, merged.of_place, strict=False))
-        lanes = merged.lanes
-        density = cells(tables, frame, merged)
-        marked = marks(
-            tables,
-            frame,
-            pieces.what,
-            lambda place, _task_id, _attempt: merged.of_place[place],
-            row_of.get,
-        )
+        marked = marks(tables, frame, pieces.what, lambda place, *_: merged.of_place[place], row_of.get)
     apart = outside(tables, frame, root) if pieces.what == "attempts" else None
     failures = tables.scalar("SELECT count(*) FROM drawn_items WHERE state = 'failed'")
     return Timeline(
@@ -194,8 +181,7 @@ def timeline(
         failures=failures,
         notes=[
             *_notes(pieces, lanes, workers, marked, single, density),
-            *_notes_on_rows(single),
-            *_notes_on_width(single, frame),
+            *(_notes_on_bars(single, frame) if single is not None else []),
         ],
         notes_on_spans=_notes_on_spans(tables, inside, apart),
         nested=inside,
@@ -258,36 +244,25 @@ def _notes_on_spans(tables: RunTables, *drawn: Nested | None) -> list[str]:
     ]
 
 
-def _notes_on_rows(single: OneByOne | None) -> list[str]:
-    """How many rows have nothing on them."""
-    if single is None:
-        return []
-    used = {*single.bars.lane}
-    empty = sum(number not in used for number in range(len(single.lanes)))
-    if not empty:
-        return []
-    rows = (
-        f"{empty:,} rows are empty: nothing ran on those workers"
-        if empty != 1
-        else "1 row is empty: nothing ran on that worker"
-    )
-    return [f"{rows}."]
-
-
-def _notes_on_width(single: OneByOne | None, frame: TimeWindow) -> list[str]:
-    """Whether rows look fuller than they are, for nothing that is drawn is narrower than a pixel."""
-    if single is None:
-        return []
+def _notes_on_bars(single: OneByOne, frame: TimeWindow) -> list[str]:
+    """How many rows have nothing on them, and whether some look fuller than they are, for nothing that is
+    drawn is narrower than a pixel.
+    """
+    notes = []
+    empty = len({*range(len(single.lanes))} - {*single.bars.lane})
+    if empty:
+        whose = "on that worker" if empty == 1 else "on those workers"
+        notes.append(f"{_many(empty, 'rows')} empty: nothing ran {whose}.")
     least_s = frame.length_s / _PIXELS
     short = Counter(
         lane for lane, length in zip(single.bars.lane, single.bars.length_s, strict=True) if length < least_s
     )
-    if max(short.values(), default=0) <= _PIXELS // 10:
-        return []
-    return [
-        f"Bars of less than {format_duration(least_s)} are drawn wider than they are: rows look busier "
-        "than the workers were."
-    ]
+    if max(short.values(), default=0) > _PIXELS // 10:
+        notes.append(
+            f"Bars of less than {format_duration(least_s)} are drawn wider than they are: rows look busier "
+            "than the workers were."
+        )
+    return notes
 
 
 def _many(number: int, what: str) -> str:
@@ -714,22 +689,13 @@ def _levels(tables: RunTables, frame: TimeWindow, first: int, parents: str, most
 def _read(tables: RunTables, depth: int) -> list[_Span]:
     """A level by lane, in order of starts."""
     rows = tables.execute(
-        "SELECT span_id, parent_id, lane, since, until, name, failed, open "  # noqa: S608 - a number
-        f"FROM level_{depth} ORDER BY lane, since, until DESC, span_id"
+        f"""
+        SELECT span_id, parent_id, lane, {depth}, since, until, name,
+            CASE WHEN open THEN 'running' WHEN failed THEN 'failed' ELSE 'completed' END
+        FROM level_{depth} ORDER BY lane, since, until DESC, span_id
+        """  # noqa: S608 - a number
     ).fetchall()
-    return [
-        _Span(
-            span_id,
-            parent_id,
-            lane,
-            depth,
-            since,
-            until,
-            cut(name, TEXT_CHARACTERS),
-            "running" if open_ else "failed" if failed else "completed",
-        )
-        for span_id, parent_id, lane, since, until, name, failed, open_ in rows
-    ]
+    return [_Span(*row)._replace(name=cut(row[6], TEXT_CHARACTERS)) for row in rows]
 
 
 def _laid_out(found: list[_Span], lanes: int, most_rows: int) -> Nested | None:
