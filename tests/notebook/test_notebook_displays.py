@@ -22,8 +22,7 @@ from flightlog.analyze.report.summary import summarize
 from flightlog.core.displayed import Displayed, in_notebook
 from flightlog.events import Failure, TaskCompleted, TaskFailed, TaskStarted, TaskSubmitted, WorkerReady
 from flightlog.notebook.display import MOST, display_html, html_of
-from flightlog.notebook.runs import read_run, run_display
-from flightlog.notebook.tables import read_table, table_display
+from flightlog.notebook.runs import read_run, read_table, run_display, table_display
 from flightlog.session.session import Session
 from flightlog.show.document import Bar, BarPart, Item, Items, Paragraph, TableBlock
 from flightlog.store.completing import open_run

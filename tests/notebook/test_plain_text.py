@@ -19,8 +19,7 @@ from flightlog.analyze.report.summary import summarize
 from flightlog.events import Failure, TaskCompleted, TaskFailed, TaskStarted, TaskSubmitted, WorkerReady
 from flightlog.notebook.display import MOST_PLAIN, plain_of
 from flightlog.notebook.extension import MagicAnswer
-from flightlog.notebook.runs import read_run, run_display
-from flightlog.notebook.tables import FirstRows, read_table, table_plain
+from flightlog.notebook.runs import FirstRows, read_run, read_table, run_display, table_plain
 from flightlog.session.session import Session
 from flightlog.show.document import display_text
 from flightlog.show.terminal import clean, width_of

@@ -44,7 +44,7 @@ _KINDS = {
     "flightlog.analyze.report.report.Report": _RUN._replace(text="show.report:report_text", read=None),
     "flightlog.analyze.report.summary.Summary": _RUN._replace(read=None),
     "flightlog.store.tables.query.Table": DisplayKind(
-        "notebook.tables:table_display", "notebook.tables:table_plain", "notebook.tables:read_table"
+        "notebook.runs:table_display", "notebook.runs:table_plain", "notebook.runs:read_table"
     ),
     "flightlog.analyze.compare.results.Comparison": DisplayKind(
         "notebook.runs:comparison_display", "show.comparison:comparison_text"

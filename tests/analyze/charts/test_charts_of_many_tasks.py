@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -51,7 +52,8 @@ def many(tasks: int, workers: int, names: int) -> Iterator[RunTables]:
 def drawn_timeline(tables: RunTables, workers: list[str]) -> Timeline:
     pieces = lay_out_items(tables, HOUR, workers)
     assert pieces is not None
-    context = ReportContext(None, tables, None, (HOUR.start, HOUR.until))  # type: ignore[arg-type]
+    run = SimpleNamespace(info=SimpleNamespace(span_id=None))
+    context = ReportContext(run, tables, None, (HOUR.start, HOUR.until))  # type: ignore[arg-type]
     return timeline(context, HOUR, pieces, {})
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -96,26 +96,17 @@ def durations(tables: RunTables) -> list[DurationSpread]:
     return [_spread(cut(names[row[0]], TEXT_CHARACTERS), row, found, counts[row[0]]) for row in rows]
 
 
-def _spread(
-    name: str,
-    row: tuple[int, int, float, list[float], *tuple[object, ...]],
-    found: list[float],
-    counts: dict[int, int],
-) -> DurationSpread:
-    _, count, total, (least, p25, middle, p75, p95, most) = row[:4]
+def _spread(name: str, row: Any, found: list[float], counts: dict[int, int]) -> DurationSpread:
+    _, count, total, quantiles, *_ = row
     first, last = min(counts), max(counts)
+    fields = ("least_s", "p25_s", "median_s", "p75_s", "p95_s", "most_s")
     return DurationSpread(
         name=name,
         count=count,
         total_s=int(total) / SECOND,
         edges_s=found[first : last + 2],
         counts=[counts.get(number, 0) for number in range(first, last + 1)],
-        least_s=least,
-        p25_s=p25,
-        median_s=middle,
-        p75_s=p75,
-        p95_s=p95,
-        most_s=most,
+        **dict(zip(fields, quantiles, strict=True)),
     )
 
 
@@ -235,12 +226,11 @@ def timeline_of(run: Run, *, one_by_one: int = ONE_BY_ONE, lanes: int = LANES) -
     """
     with open_context(run) as context:
         time = shares(context.tables, context.window)
-        found = _laid_out(context)
-        return TimelineWithSummary(
-            summary=context.summary,
-            time=time,
-            timeline=None if found is None else _timeline(context, found, one_by_one, lanes),
-        )
+        frame, hosts, items = _laid_out(context)
+        drawn = None
+        if frame is not None and items is not None:
+            drawn = timeline(context, frame, items, hosts, one_by_one=one_by_one, most_lanes=lanes)
+        return TimelineWithSummary(summary=context.summary, time=time, timeline=drawn)
 
 
 def report_with_charts(
@@ -265,55 +255,42 @@ def charts_of(
     At most `one_by_one` attempts, and no more than fit on `lanes` rows, are drawn one by one; at most
     `points` of queueing against execution time.
     """
-    found = _laid_out(context)
-    if found is None:
+    tables = context.tables
+    frame, hosts, items = _laid_out(context)
+    if frame is None:
         return RunCharts()
-    tables, frame, pieces = context.tables, found.frame, found.pieces
-    of_tasks = pieces is not None and pieces.what == "attempts"
     use = resource_use(tables, frame)
     use["device_memory"] = device_memory(tables, frame) or use["device_memory"]
+    if items is None:
+        drawn, concurrency, queued = None, None, None
+    else:
+        drawn = timeline(context, frame, items, hosts, one_by_one=one_by_one, most_lanes=lanes)
+        concurrency = load(tables, frame) if items.what == "attempts" else None
+        queued = waits(tables, items.names, points=points)
     return RunCharts(
         **use,
-        timeline=_timeline(context, found, one_by_one, lanes),
-        concurrency=load(tables, frame) if of_tasks else None,
+        timeline=drawn,
+        concurrency=concurrency,
+        waits=queued,
         durations=durations(tables),
-        waits=None if pieces is None else waits(tables, pieces.names, points=points),
         cache=lookups(tables, frame),
         metrics=curves(tables, frame),
     )
 
 
-class _LaidOut(NamedTuple):
-    """What all drawings share; the table `drawn` is made. `pieces` is None where nothing ran."""
-
-    frame: TimeWindow
-    hosts: Mapping[str, str | None]
-    pieces: TimelineItems | None
-
-
-def _laid_out(context: ReportContext) -> _LaidOut | None:
-    """None where it is not known when the run was."""
+def _laid_out(
+    context: ReportContext,
+) -> tuple[TimeWindow | None, Mapping[str, str | None], TimelineItems | None]:
+    """The time of the run, the host of each worker, and what is in the table `drawn`, which is made: what all
+    drawings share. The time is None where it is not known when the run was, the items where nothing ran.
+    """
     tables = context.tables
     frame = frame_of(context)
     if frame is None:
-        return None
+        return None, {}, None
     hosts = dict(tables.execute("SELECT worker, host FROM worker_facts").fetchall())
     processes = {one.writer: f"{one.host}:{one.pid}" for one in context.run.writers()}
-    return _LaidOut(frame, hosts, lay_out_items(tables, frame, in_order(hosts), processes))
-
-
-def _timeline(context: ReportContext, found: _LaidOut, one_by_one: int, lanes: int) -> Timeline | None:
-    if found.pieces is None:
-        return None
-    return timeline(
-        context,
-        found.frame,
-        found.pieces,
-        found.hosts,
-        root=context.run.info.span_id,
-        one_by_one=one_by_one,
-        most_lanes=lanes,
-    )
+    return frame, hosts, lay_out_items(tables, frame, in_order(hosts), processes)
 
 
 STRETCHES = 240

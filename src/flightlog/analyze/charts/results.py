@@ -24,14 +24,19 @@ class TimelineRow(Struct, frozen=True, kw_only=True):
     """Number of workers that share this row."""
 
 
-class Bars(Struct, frozen=True, kw_only=True):
-    """Attempts one by one; the lists are of one length."""
+class Placed(Struct, frozen=True, kw_only=True):
+    """Pieces of a timeline in columns; the lists are of one length."""
 
     lane: list[int]
     start_s: list[float]
     length_s: list[float]
     name: list[int]
-    """Which of the timeline's names; -1 for all others."""
+    """Which of the names; -1 for all others."""
+
+
+class Bars(Placed, frozen=True, kw_only=True):
+    """Attempts one by one."""
+
     state: list[str]
     """`completed`, `failed`, `retried`, `cancelled` or `running`."""
     task_id: list[str]
@@ -40,18 +45,13 @@ class Bars(Struct, frozen=True, kw_only=True):
     """The arguments of each in a line; empty where none has any."""
 
 
-class Nested(Struct, frozen=True, kw_only=True):
-    """Spans inside of bars, in rows below the bars' own; the lists are of one length but for `names` and
-    `rows`.
+class Nested(Placed, frozen=True, kw_only=True):
+    """Spans inside of bars, in rows below the bars' own; the lane is the row of the bar they are inside
+    of. The lists are of one length but for `names` and `rows`.
     """
 
-    lane: list[int]
-    """The row of the bar they are inside of."""
     row: list[int]
     """Which of the rows below it."""
-    start_s: list[float]
-    length_s: list[float]
-    name: list[int]
     state: list[str]
     """`completed`, `failed` or `running`."""
     names: list[str]
@@ -60,14 +60,11 @@ class Nested(Struct, frozen=True, kw_only=True):
     """How many there are below each lane."""
 
 
-class Cells(Struct, frozen=True, kw_only=True):
-    """Attempts by lane and by stretch of time; the lists are of one length."""
+class Cells(Placed, frozen=True, kw_only=True):
+    """Attempts by lane and by stretch of time; the name is the one that held the lane longest in this
+    stretch.
+    """
 
-    lane: list[int]
-    start_s: list[float]
-    length_s: list[float]
-    name: list[int]
-    """The name that held the lane longest in this stretch; -1 for one that is not in the timeline's names."""
     attempts: list[int]
     """How many were under way in this stretch."""
     busy: list[float]

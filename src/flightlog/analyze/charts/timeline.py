@@ -138,13 +138,12 @@ def timeline(
     pieces: TimelineItems,
     hosts: Mapping[str, str | None],
     *,
-    root: str | None = None,
     one_by_one: int = ONE_BY_ONE,
     most_lanes: int = LANES,
 ) -> Timeline:
     """The timeline of what `lay_out_items` laid out.
 
-    `root` is the id of the run's own span. One by one where at most `one_by_one` pieces fit onto `most_lanes`
+    One by one where at most `one_by_one` pieces fit onto `most_lanes`
     rows without overlapping.
     """
     tables, workers = context.tables, pieces.workers
@@ -166,7 +165,7 @@ def timeline(
         lanes, density = merged.lanes, cells(tables, frame, merged)
         row_of = dict(zip(workers, merged.of_place, strict=False))
         marked = marks(tables, frame, pieces.what, lambda place, *_: merged.of_place[place], row_of.get)
-    apart = outside(tables, frame, root) if pieces.what == "attempts" else None
+    apart = outside(tables, frame, context.run.info.span_id) if pieces.what == "attempts" else None
     failures = tables.scalar("SELECT count(*) FROM drawn_items WHERE state = 'failed'")
     return Timeline(
         since=frame.since,
