@@ -50,11 +50,8 @@ def _check_options(provider: str, parameters: Iterable[Parameter], options: Mapp
 
     if any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters):
         return
-    taken = [
-        p.name
-        for p in parameters
-        if p.kind in (Parameter.KEYWORD_ONLY, Parameter.POSITIONAL_OR_KEYWORD) and p.name != COMPONENTS
-    ]
+    by_name = (Parameter.KEYWORD_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    taken = [each.name for each in parameters if each.kind in by_name and each.name != COMPONENTS]
     for name in options:
         if name not in taken:
             listed = f"It takes {', '.join(taken)}." if taken else "It takes none."

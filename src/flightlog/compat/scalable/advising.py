@@ -72,13 +72,8 @@ def _made(task: str, target: str | None, share: float, one: Recommendation) -> R
     asked = one.recommended.else_(one.current)
     memory = None if asked.memory_bytes is None else memory_text(asked.memory_bytes)
     resources = {"cpus": asked.cpus, "memory": memory, "walltime": _clock(asked.walltime_s)}
-    evidence: dict[str, Any] = {
-        "records": one.attempts,
-        "runs": one.runs,
-        "failed": one.failed,
-        "quantile": share,
-    }
-    evidence |= {"component": of, "problems": dict(one.problems)}
+    counts = {"records": one.attempts, "runs": one.runs, "failed": one.failed}
+    evidence = {**counts, "quantile": share, "component": of, "problems": dict(one.problems)}
     return ResourceRecommendation(task, target, share, {of: 1}, {of: resources}, evidence)
 
 

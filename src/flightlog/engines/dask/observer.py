@@ -12,6 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable
+from itertools import count
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -89,15 +90,11 @@ class ClusterObserver:
         place = place or {}
         ids = parse_traceparent(place.get(TRACEPARENT)) or (None, None)
         self._clock = Clock()
-        numbers = iter(range(1 << 32))
         own = os.urandom(4).hex()
+        span_ids = (f"{own}{number:08x}" for number in count())
         self._hooks = ClientHooks(client)
-        self._workers = Workers(
-            iso=self._iso,
-            trace_id=ids[0],
-            parent_id=ids[1],
-            next_id=lambda: f"{own}{next(numbers):08x}",
-        )
+        next_id = span_ids.__next__
+        self._workers = Workers(iso=self._iso, trace_id=ids[0], parent_id=ids[1], next_id=next_id)
         self._lives = Lives(token, self._workers, self._hooks.requests)
         self._plugins = (
             SchedulerWatch(self.name, client.id) if engine is None else EngineWatch(engine, client.id),

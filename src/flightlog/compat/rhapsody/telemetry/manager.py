@@ -289,12 +289,14 @@ class TelemetryManager:
         counts = self._counts
         durations = {}
         if counts.timed:
-            durations = {
-                "total_seconds": round(counts.total_s, 6),
-                "mean_seconds": round(counts.total_s / counts.timed, 6),
-                "min_seconds": round(counts.least_s, 6),
-                "max_seconds": round(counts.most_s, 6),
+            total_s = counts.total_s
+            shown = {
+                "total": total_s,
+                "mean": total_s / counts.timed,
+                "min": counts.least_s,
+                "max": counts.most_s,
             }
+            durations = {f"{name}_seconds": round(value, 6) for name, value in shown.items()}
         return {
             "session_id": self._session_id,
             "duration_seconds": self.session_duration(),

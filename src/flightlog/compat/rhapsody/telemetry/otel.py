@@ -70,11 +70,9 @@ class Providers:
         self._tracer = self._tracers.get_tracer("rhapsody")
         if run is not None:
             self._given.give(int(run.info.span_id, 16), int(run.info.trace_id, 16))
+        what = {"session_id": session_id, "backend": "rhapsody"}
         self.session: Any = self._tracer.start_span(
-            "session",
-            context=context.Context(),
-            attributes={"session_id": session_id, "backend": "rhapsody"},
-            start_time=int(started_at * 1e9),
+            "session", context=context.Context(), attributes=what, start_time=nanoseconds(started_at)
         )
         self._ids = self.session.get_span_context()
         if not self._ids.is_valid and run is not None:  # OpenTelemetry is switched off; the run is not
