@@ -56,9 +56,10 @@ def test_a_traceback_keeps_where_it_passed_and_what_stood_there() -> None:
         Raised(
             type="ZeroDivisionError",
             message="division by zero",
-            files=("/job/run.py", "/job/model.py"),
-            functions=("main", "step"),
-            code=("step(3)", "return 1 / (n - 3)"),
+            frames=(
+                ("/job/run.py", "main", "step(3)"),
+                ("/job/model.py", "step", "return 1 / (n - 3)"),
+            ),
         ),
     )
 

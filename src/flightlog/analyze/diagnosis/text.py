@@ -33,11 +33,8 @@ class Raised(Struct, frozen=True, kw_only=True):
     message: str
     link: Link | None = None
     """How the next exception in the text came of this one: caused by it, or raised while it was handled."""
-    files: tuple[str, ...] = ()
-    """Where it passed through, the innermost last."""
-    functions: tuple[str, ...] = ()
-    code: tuple[str, ...] = ()
-    """Source lines of the frames, the innermost last."""
+    frames: tuple[tuple[str, str, str], ...] = ()
+    """File, function and source line of where it passed through, the innermost last."""
     quiet: bool = False
     """Logged as a warning or less."""
     mentioned: bool = False
@@ -249,9 +246,7 @@ class _ExceptionReader:
         self.taken.update(range(at, end))
         kind = what[2] if _ABOUT_ANOTHER.search(what[1]) else what[1]
         if kind:  # else a heading of what follows, or of what a worker printed before
-            files, functions, code = zip(*frames, strict=True) if frames else ((), (), ())
-            text = "\n".join(message)
-            self.found.append(self._raised(at, kind, text, files=files, functions=functions, code=code))
+            self.found.append(self._raised(at, kind, "\n".join(message), frames=tuple(frames)))
         return end
 
     def _ends(self, at: int, block: bool) -> bool:

@@ -127,7 +127,7 @@ class RaisedClue(Clue, frozen=True, kw_only=True, tag="raised"):
             if types.isdisjoint((one.name, one.type, one.answer)):
                 continue
             said = f"{one.type}: {one.message}"
-            calls = " ".join((*one.functions[-2:], *one.code[-2:]))
+            calls = " ".join(part for _, function, code in one.frames[-2:] for part in (function, code))
             if self.saying is not None and not _holds(self.saying, said):
                 continue
             if self.calling is not None and not _holds(self.calling, calls):

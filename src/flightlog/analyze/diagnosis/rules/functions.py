@@ -99,12 +99,11 @@ def crashed(facts: RunFacts) -> Found:
 def line_that_failed(case: Case) -> list[str]:
     """The innermost line of the user's own code."""
     root = case.reading.root
-    if root is None or not root.files:
+    if root is None or not root.frames:
         return []
-    own = [at for at, file in enumerate(root.files) if "site-packages" not in file and file[:1] != "<"]
-    at = own[-1] if own else -1
-    code = f": `{root.code[at]}`." if root.code and root.code[at] else "."
-    return [f"Look at `{root.files[at]}`, in `{root.functions[at]}`{code}"]
+    own = [frame for frame in root.frames if "site-packages" not in frame[0] and frame[0][:1] != "<"]
+    file, function, code = own[-1] if own else root.frames[-1]
+    return [f"Look at `{file}`, in `{function}`{f': `{code}`' if code else ''}."]
 
 
 # --- data_error ---
