@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from flightlog.analyze.history.trends import LevelChange, RunDifference, Trend, TrendLevel, TrendPoint, Unit
 from flightlog.show.terminal import width_of
@@ -161,6 +162,14 @@ def test_without_a_step_the_usual_is_said():
     assert trend_text(steady(values)).splitlines()[2] == (
         "  No step in 12 runs. Typically 3.6s, p5 to p95: 3.0s to 4.1s."
     )
+
+
+def test_outliers_are_named_with_what_is_typical():
+    trend = steady([1.0] * 12 + [3.0])
+    points = [replace(one, outlier=one.value == 3.0) for one in trend.points]
+    text = trend_text(replace(trend, points=points))
+    assert f"1 outlier: {points[-1].run_id} (3.0s, typically 1.0s)." in text
+    assert "outlier" not in trend_text(trend)
 
 
 def test_a_drift_is_called_one():

@@ -20,7 +20,8 @@ from flightlog.show.terminal import Ink, clean, wrap
 HEIGHT = 10
 NEWEST = 8
 STEPS = 5
-"""How many runs and steps the text names; the table of levels has all steps."""
+OUTLIERS = 3
+"""How many runs, steps and outliers the text names; the table of levels has all steps."""
 
 _TITLES = {
     "wall": "Wall time",
@@ -90,6 +91,18 @@ def trend_csv(trend: Trend) -> str:
 
 
 def _answer(trend: Trend, width: int, ink: Ink) -> list[str]:
+    found = [point for point in trend.points if point.outlier]
+    named = ", ".join(
+        f"{clean(point.run_id)} ({trend_value(trend, point.value)}, typically "
+        f"{trend_value(trend, trend.levels[point.level].typical)})"
+        for point in found[-OUTLIERS:]
+    )
+    more = f", and {len(found) - OUTLIERS} earlier" if len(found) > OUTLIERS else ""
+    said = wrap(f"{plural(len(found), 'outlier')}: {named}{more}.", width, first="  ", rest="  ")
+    return [*_steps(trend, width, ink), *(said if found else [])]
+
+
+def _steps(trend: Trend, width: int, ink: Ink) -> list[str]:
     show = partial(trend_value, trend)
     if trend.changes:
         shown = list(enumerate(trend.changes, 1))[-STEPS:]

@@ -11,7 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flightlog.analyze.history import change_points as module
-from flightlog.analyze.history.change_points import CLEAR_SIDE, LEAST, ChangePoints, chance_of, change_points
+from flightlog.analyze.history.change_points import (
+    CLEAR_SIDE_OF_FEW,
+    LEAST,
+    ChangePoints,
+    chance_of,
+    change_points,
+    outliers,
+)
 
 HISTORIES = 300
 FIFTH = math.log(1.2)
@@ -149,11 +156,11 @@ def test_a_step_without_noise_is_found_where_it_is():
 
 @pytest.mark.parametrize("count", range(LEAST))
 def test_too_few_values_show_no_step(count):
-    values = [float(number >= min(count // 2, CLEAR_SIDE - 1)) for number in range(count)]
+    values = [float(number >= min(count // 2, CLEAR_SIDE_OF_FEW - 1)) for number in range(count)]
     assert change_points(values) == ChangePoints(steps=[], drift=None)
 
 
-runs = st.integers(CLEAR_SIDE, 40)
+runs = st.integers(CLEAR_SIDE_OF_FEW, 40)
 
 
 @given(
@@ -173,6 +180,36 @@ def test_a_clean_step_of_three_times_is_found_where_it_is_with_four_runs_on_each
     found = change_points([math.log(one * draw.uniform(1.0 - noise, 1.0 + noise)) for one in factors])
     [step] = [one for one in found.steps if one.at == before]
     assert (step.earliest, step.latest) == (before, before)
+
+
+def slower(before: int, after: int, times: float = 3.0) -> Callable[[int], float]:
+    return lambda number: math.log(times) if before <= number < before + after else 0.0
+
+
+def twentieth(draw: Random) -> float:
+    return draw.gauss(0.0, 0.05)
+
+
+@pytest.mark.parametrize(("before", "after"), [(12, 3), (30, 2), (40, 3)])
+def test_a_few_bad_runs_at_the_end_are_a_step_at_the_first_of_them(before, after):
+    found = histories(before + after, twentieth, slower(before, after))
+    assert share(found, one_step_at(before, 0)) >= 0.95
+
+
+def test_one_bad_run_is_an_outlier_and_no_step():
+    alone = 0
+    for seed in range(HISTORIES):
+        draw = Random(seed)
+        values = [slower(30, 1)(number) + twentieth(draw) for number in range(31)]
+        steps = change_points(values).steps
+        alone += not steps and outliers(values, steps) == [30]
+    assert alone / HISTORIES >= 0.95
+
+
+@pytest.mark.parametrize("noise", [gauss, equal])
+def test_noise_has_no_outliers(noise):
+    series = [[noise(draw) for _ in range(40)] for draw in map(Random, range(HISTORIES))]
+    assert not any(outliers(values, []) for values in series)
 
 
 def test_equal_values_that_were_reckoned_in_another_order_are_no_step():

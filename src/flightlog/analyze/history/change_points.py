@@ -364,12 +364,33 @@ def _between(series: _Series, low: int, at: int, high: int, fit: _Fit) -> LevelS
     )
 
 
-CLEAR_SIDE = 4
-"""Values on either side of a step that stands out by its size, at least."""
+OUTLIER, OUTLIER_AMONG = 8.0, 8
+"""An outlier is so many standard deviations away from its level, of at least so many values; the deviation is
+that of the middle half, which outliers do not move."""
+_OUTLIER_LEAST = math.log(1.2)
+
+
+def outliers(logs: Sequence[float], steps: Sequence[LevelStep]) -> list[int]:
+    """The numbers of logarithms that are far from the level they stand in, and by a fifth at least."""
+    found = []
+    for low, high in pairwise([0, *(step.at for step in steps), len(logs)]):
+        level = median(logs[low:high]) if high > low else 0.0
+        deviation = 1.4826 * median([abs(value - level) for value in logs[low:high]] or [0.0])
+        limit = max(_OUTLIER_LEAST, OUTLIER * deviation)
+        if high - low >= OUTLIER_AMONG:
+            found += [at for at in range(low, high) if abs(logs[at] - level) > limit]
+    return found
+
+
+CLEAR_SIDE = 2
+CLEAR_SIDE_OF_FEW = 4
+"""Values on either side of a step that stands out by its size, at least: a single one is an outlier; and in
+fewer than `LEAST` values."""
+_GAPS = {2: 3.0, 3: 2.0}
 _GAP, _GAP_VALUES = 0.7, 15.0
-"""Such a step is a gap of so many times what values range over on either side, or of so many by the number of
-values where these are few; by simulation of noise, waves and drifts, of which at most one in a hundred shows
-one."""
+"""Such a step is a gap of so many times what values range over on either side, by how many stand on the
+shorter one, or of so many by the number of values where these are few; by simulation of noise, waves and
+drifts, of which at most one in a hundred shows one."""
 _EQUAL = 1e-9
 """Values that differ by less than this share of the largest are the same, reckoned in another order."""
 
@@ -405,15 +426,17 @@ def _chance_of_order(n: int, at: int) -> float:
 def _clear_split(values: Sequence[float]) -> int | None:
     """Where the gap is largest beside what values range over on its sides, if it dwarfs that."""
     n = len(values)
-    needed = max(_GAP, _GAP_VALUES / n) if n else 0.0
     lows, highs = list(accumulate(values, min)), list(accumulate(values, max))
     lows_after = list(accumulate(reversed(values), min))[::-1]
     highs_after = list(accumulate(reversed(values), max))[::-1]
     best, most = None, 0.0
     least = _EQUAL * max(map(abs, values), default=0.0)
-    for at in range(CLEAR_SIDE, n - CLEAR_SIDE + 1):
+    shortest = CLEAR_SIDE if n >= LEAST else CLEAR_SIDE_OF_FEW
+    for at in range(shortest, n - shortest + 1):
         gap = max(lows_after[at] - highs[at - 1], lows[at - 1] - highs_after[at])
         spread = max(highs[at - 1] - lows[at - 1], highs_after[at] - lows_after[at])
-        if gap > least and gap >= needed * spread and gap - needed * spread > most:
-            best, most = at, gap - needed * spread
+        side = _GAPS.get(min(at, n - at), _GAP)
+        needed = side * max(1.0, _GAP_VALUES / _GAP / n) * spread
+        if gap > least and gap >= needed and gap - needed > most:
+            best, most = at, gap - needed
     return best

@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from flightlog.analyze.cost.cost import run_cost
 from flightlog.analyze.history.attempts import runs_of
-from flightlog.analyze.history.change_points import LEAST, LevelStep, change_points
+from flightlog.analyze.history.change_points import LEAST, LevelStep, change_points, outliers
 from flightlog.analyze.report.summary import open_context
 from flightlog.core.displayed import Displayed
 from flightlog.core.errors import RunNotFound, UsageError
@@ -54,6 +54,8 @@ class TrendPoint(RunOrigin, frozen=True, kw_only=True):
     value: float
     level: int
     """The number of its level, from 0."""
+    outlier: bool = False
+    """Whether it is far from its level, alone."""
 
 
 class TrendLevel(Struct, frozen=True, kw_only=True):
@@ -219,6 +221,11 @@ def trend_of(project: str, metric: RunMetric, past: Sequence[PastRun], *, last: 
         _change(metric, taken, scale if relative else None, step, levels[n], levels[n + 1])
         for n, step in enumerate(found.steps)
     ]
+    far = set(outliers(scale, found.steps)) if relative else set[int]()
+    points = [
+        TrendPoint(status=run.entry.status, value=value, level=number[n], outlier=n in far, **_origin(run))
+        for n, (run, value) in enumerate(taken)
+    ]
     drift = found.drift
     if drift is not None and metric.relative:
         drift = math.exp(drift) - 1.0 if relative else None
@@ -227,10 +234,7 @@ def trend_of(project: str, metric: RunMetric, past: Sequence[PastRun], *, last: 
         metric=metric.text,
         unit=metric.unit,
         currency=currency,
-        points=[
-            TrendPoint(status=run.entry.status, value=value, level=n, **_origin(run))
-            for (run, value), n in zip(taken, number, strict=True)
-        ],
+        points=points,
         levels=levels,
         changes=changes,
         drift=drift,
