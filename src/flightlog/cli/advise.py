@@ -44,6 +44,7 @@ from flightlog.cli.options import (
 )
 from flightlog.cli.output import note, put_result
 from flightlog.core.errors import UsageError
+from flightlog.core.text import plural
 
 if TYPE_CHECKING:
     from flightlog.analyze.advice.advise import Advised
@@ -122,11 +123,8 @@ def _apply(found: Advised, manifest: Manifest) -> None:
         )
         return
     aside = ", the above as comments" if written.commented else ""
-    note(
-        f"wrote {written.path}, with {len(written.changes)} "
-        f"value{'s' * (len(written.changes) != 1)}{aside}; nothing uses it"
-        " yet"
-    )
+    values = plural(len(written.changes), "value")
+    note(f"wrote {written.path}, with {values}{aside}; nothing uses it yet")
     note(f"see what it changes: flightlog plan --overlay {written.path}")
     note(
         f"run with it: FLIGHTLOG_OVERLAY={written.path}, or Session.from_yaml(overlay={str(written.path)!r})"

@@ -152,19 +152,13 @@ def run_argument(help: str, metavar: str = "RUN", default: Any = None) -> Any:  
     )
 
 
-RunRef = Annotated[
-    str | None,
-    run_argument(
-        "'latest', a run id, a unique prefix of one, a path or an address. Default: latest", default=...
-    ),
-]
+_RUN = "'latest', a run id, a unique prefix of one, a path or an address. Default: latest"
+RunRef = Annotated[str | None, run_argument(_RUN, default=...)]
 RunId = Annotated[
     str | None, typer.Option("--run-id", metavar="ID", help="Same as RUN.", autocompletion=complete_run)
 ]
-RunRefs = Annotated[
-    list[str] | None,
-    run_argument("'latest', run ids, unique prefixes of them, or paths. Default: latest", default=...),
-]
+_RUNS = "'latest', run ids, unique prefixes of them, or paths. Default: latest"
+RunRefs = Annotated[list[str] | None, run_argument(_RUNS, default=...)]
 EveryRun = Annotated[bool, typer.Option("--all", help="Every run in the folder.")]
 AnyFormat = Annotated[Format, typer.Option("--format", help="Output format.")]
 AnyPageFormat = Annotated[PageFormat, typer.Option("--format", help="Output format.")]

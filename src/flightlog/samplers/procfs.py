@@ -161,15 +161,9 @@ def parse_process_stat(data: bytes) -> ProcessStat:
     fields = data[name_end + 1 :].split(None, 20)
     if name_end < 0 or len(fields) < 20:
         raise ValueError(f"no process stat line: {data[:80]!r}")
-    return ProcessStat(
-        int(data.split(None, 1)[0]),
-        fields[0],
-        int(fields[1]),
-        int(fields[11]) + int(fields[12]),
-        int(fields[13]) + int(fields[14]),
-        int(fields[17]),
-        int(fields[19]),
-    )
+    own, waited = int(fields[11]) + int(fields[12]), int(fields[13]) + int(fields[14])
+    pid, ppid = int(data.split(None, 1)[0]), int(fields[1])
+    return ProcessStat(pid, fields[0], ppid, own, waited, int(fields[17]), int(fields[19]))
 
 
 def parse_statm_rss(data: bytes) -> int:

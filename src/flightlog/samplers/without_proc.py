@@ -87,17 +87,11 @@ class PsutilTable:
             io = process.io_counters()
         except (AttributeError, psutil.AccessDenied):
             io = None
-        ended = process.status() == psutil.STATUS_ZOMBIE
-        return ProcessReading(
-            process.ppid(),
-            process.create_time(),
-            round((cpu.user + cpu.system) * 1e6),
-            round(waited * 1e6),
-            0 if ended else process.num_threads(),
-            process.memory_info().rss,
-            io.read_bytes if io else None,
-            io.write_bytes if io else None,
-        )
+        own, children = round((cpu.user + cpu.system) * 1e6), round(waited * 1e6)
+        threads = 0 if process.status() == psutil.STATUS_ZOMBIE else process.num_threads()
+        started, rss = process.create_time(), process.memory_info().rss
+        read, written = (io.read_bytes, io.write_bytes) if io else (None, None)
+        return ProcessReading(process.ppid(), started, own, children, threads, rss, read, written)
 
     def newcomers(self, members: Mapping[int, ProcessReading]) -> Iterator[tuple[int, ProcessReading]]:
         """Descendants of the root that are no members yet, parents before children."""

@@ -367,11 +367,8 @@ class CommandRecord:
         if self.run.info.pid == os.getpid():
             self.run.info.exit_code = exit_code
         same = "\n".join([self._name, kind, str(exit_code)]).encode("utf-8", "surrogateescape")
-        cause: dict[str, Any] = {
-            "error_type": kind,
-            "exit_code": exit_code,
-            "fingerprint": hashlib.sha256(same).hexdigest()[:16],
-        }
+        fingerprint = hashlib.sha256(same).hexdigest()[:16]
+        cause: dict[str, Any] = {"error_type": kind, "exit_code": exit_code, "fingerprint": fingerprint}
         self.run.emit(TaskFailed(error_message=message, args=self._args, **cause, **used, **self._ids))
         where = {key: self._ids[key] for key in ("task", "task_id", "span_id")} | {"worker": used["worker"]}
         said: dict[str, Any] = {"message": message, "traceback": None, "output_tail": output}

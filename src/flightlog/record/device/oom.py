@@ -233,14 +233,9 @@ def _figures(last: DeviceMemory) -> dict[str, Any]:
     allocator = {
         f"{name}_bytes": known("allocator", name) for name in ("allocated", "reserved", "active", "inactive")
     }
-    more = (
-        "peak_allocated_bytes",
-        "peak_reserved_bytes",
-        "inactive_split_bytes",
-        "largest_free_bytes",
-        "limit_bytes",
-    )
-    allocator |= {name: last.metadata.get(name) for name in more if name in last.metadata}
+    more = ("peak_allocated", "peak_reserved", "inactive_split", "largest_free", "limit")
+    counted = last.metadata
+    allocator |= {f"{name}_bytes": counted[f"{name}_bytes"] for name in more if f"{name}_bytes" in counted}
     device = {f"{name}_bytes": known("device", name) for name in ("used", "free", "total")}
     return {"allocator": allocator, "device": {**device, "source": last.metadata.get("device_used_source")}}
 

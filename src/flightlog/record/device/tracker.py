@@ -303,12 +303,8 @@ class DeviceMemoryTracker:
         self._failed.add(kind)
         self._recorder.trouble(f"device memory {kind}", f"{what}: {kind}: {bounded(text_of(error), 500)}")
         if self._last:
-            facts: dict[str, Any] = {
-                "error_type": kind,
-                "message": bounded(text_of(error), 2000),
-                "reason": what,
-            }
-            self._emit([self._event("error", min(self._last), None, **_clock(), **facts)])
+            facts: dict[str, Any] = {"message": bounded(text_of(error), 2000), "reason": what, **_clock()}
+            self._emit([self._event("error", min(self._last), None, error_type=kind, **facts)])
 
     def _end_with_the_process(self) -> None:
         """Stop before the process leaves the run: whoever registers last is called first."""

@@ -145,13 +145,9 @@ class CacheFolder:
             if now - used > UNUSED_S:
                 with suppress(OSError):
                     os.utime(path, (now, now))
-            return Hit(
-                # Owner and mode were checked, and the content against its checksum.
-                value=pickle.loads(payload),  # noqa: S301
-                cost_s=header.cost_s,
-                size_bytes=len(payload),
-                created=header.created,
-            )
+            # Owner and mode were checked, and the content against its checksum.
+            value = pickle.loads(payload)  # noqa: S301
+            return Hit(value=value, cost_s=header.cost_s, size_bytes=len(payload), created=header.created)
         except (FileNotFoundError, NotADirectoryError):
             return Miss(reason=NEVER_SEEN if about is None else self.index.reason(about))
         except Untrusted as error:

@@ -20,6 +20,7 @@ from importlib.util import resolve_name
 from types import CodeType, FunctionType, GetSetDescriptorType, MemberDescriptorType, ModuleType
 from typing import Any, NamedTuple
 
+from flightlog.core.text import words
 from flightlog.session.digest.origins import is_library, label, library_version, module_label, origin_of
 from flightlog.session.digest.values import PLAIN, Digester, Files
 
@@ -27,6 +28,7 @@ MAX_KNOWN = 10_000
 _HAS_DOCSTRING = 0x4000000  # a flag of code objects from Python 3.13 on
 _ATTRIBUTES = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 _GLOBALS = frozenset({"LOAD_GLOBAL", "LOAD_NAME"})
+_COMPREHENSIONS = words("<listcomp> <setcomp> <dictcomp> <genexpr>")
 _NOTHING = object()
 
 
@@ -275,19 +277,9 @@ def _read(code: CodeType) -> Static:
             imports.append(Import(int(level or 0), step.argval, tuple(names or ())))
     out = Digester()
     out.put(b"c", code.co_code)
-    out.value(
-        (
-            code.co_argcount,
-            code.co_posonlyargcount,
-            code.co_kwonlyargcount,
-            code.co_flags & ~_HAS_DOCSTRING,
-            code.co_names,
-            code.co_varnames,
-            code.co_freevars,
-            code.co_cellvars,
-            code.co_exceptiontable,
-        )
-    )
+    counts = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount
+    names = code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars
+    out.value((*counts, code.co_flags & ~_HAS_DOCSTRING, *names, code.co_exceptiontable))
     consts = code.co_consts
     if _has_docstring(code):
         consts = (None, *consts[1:])
@@ -306,9 +298,4 @@ def _has_docstring(code: CodeType) -> bool:
     if sys.version_info >= (3, 13):
         return bool(code.co_flags & _HAS_DOCSTRING)
     # Before, the first constant of every `def` and `lambda` was its docstring, or None.
-    return bool(code.co_flags & 0x1) and code.co_name not in {
-        "<listcomp>",
-        "<setcomp>",
-        "<dictcomp>",
-        "<genexpr>",
-    }
+    return bool(code.co_flags & 0x1) and code.co_name not in _COMPREHENSIONS
