@@ -13,8 +13,8 @@ from flightlog.analyze.charts.report_with_charts import TimelineWithSummary
 from flightlog.analyze.charts.results import Bars, Timeline, TimelineRow
 from flightlog.analyze.report.report import Report, report_on
 from flightlog.events import TaskSubmitted
+from flightlog.show.plot import headline, timeline_text
 from flightlog.show.terminal import width_of
-from flightlog.show.timeline import headline, timeline_text
 from flightlog.store.completing import open_run
 
 

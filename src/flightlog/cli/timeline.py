@@ -94,7 +94,7 @@ def timeline(
 
     found = timeline_of(opened)
     if png is None and svg is None:
-        from flightlog.show.timeline import timeline_text
+        from flightlog.show.plot import timeline_text
 
         put(timeline_text(found, **screen(), ascii_only=not draws_braille()))
         return
@@ -102,7 +102,7 @@ def timeline(
     from flightlog.show.figures.style import with_theme
     from flightlog.show.figures.timeline import timeline_figure
     from flightlog.show.picture import picture
-    from flightlog.show.timeline import headline
+    from flightlog.show.plot import headline
 
     figure = None if found.timeline is None else timeline_figure(found.timeline, title=headline(found))
     if figure is None:

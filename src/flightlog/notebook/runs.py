@@ -92,21 +92,13 @@ def run_display(read: Report | Summary | CountsOnly) -> Display:
     words.append(f"{'for' if run.status == 'running' else 'in'} {format_duration(run.duration_s)}")
     if tasks.failed:
         words.append(f"{format_count(tasks.failed)} failed")
+    ends = {"completed": tasks.completed, "failed": tasks.failed, "cancelled": tasks.cancelled}
     names = names_table(summary, NAMES)
     cut = [[brief(cell, NAME) for cell in row] for row in names.rows]
     found: list[Section | Block] = [
         StatusLine(words, STATUS.get(run.status, "quiet")),
         *([Items([Item(run.error, style="bad")])] if run.error else []),
-        count_bar(
-            {
-                "completed": tasks.completed,
-                "failed": tasks.failed,
-                "cancelled": tasks.cancelled,
-                "running": tasks.running,
-                "waiting": tasks.pending,
-            },
-            over=run.status != "running",
-        ),
+        count_bar({**ends, "running": tasks.running, "waiting": tasks.pending}, over=run.status != "running"),
         findings_section(summary) if isinstance(summary, Report) else Section("What stands out"),
         failures_section(summary, CAUSES),
         Section("Tasks", blocks=[TableBlock(names.head, cut, names.left, names.more)]),

@@ -192,11 +192,8 @@ def _news(comparison: Comparison) -> Section:
     ]
     for sets in comparison.arguments[:FEW]:
         parts = [f"{format_count(sets.both)} in both"]
-        parts += [
-            f"{format_count(n)} only in {side}"
-            for side, n in (("B", sets.appeared), ("A", sets.vanished))
-            if n
-        ]
+        only = (("B", sets.appeared), ("A", sets.vanished))
+        parts += [f"{format_count(n)} only in {side}" for side, n in only if n]
         examples = [
             f"only in {side}: {args_text(example, 80) or 'no arguments'}"
             for side, found in (("B", sets.appeared_examples), ("A", sets.vanished_examples))

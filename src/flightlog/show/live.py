@@ -464,13 +464,8 @@ def head_lines(state: LiveState, *, width: int, ascii_only: bool = False, remark
     What does not fit is left out, least important first. `remark` follows the status, such as that the view
     is paused.
     """
-    took = format_duration(state.elapsed_s)
-    parts = [
-        brief(state.run_id, 80),
-        brief(state.status, 20),
-        took if state.elapsed_s is not None else "",
-        remark,
-    ]
+    took = "" if state.elapsed_s is None else format_duration(state.elapsed_s)
+    parts = [brief(state.run_id, 80), brief(state.status, 20), took, remark]
     if state.host:
         parts.append(f"on {brief(state.host, 40)}")
     if state.cost and state.currency:
@@ -526,14 +521,8 @@ def progress_line(progress: Progress, width: int, ascii_only: bool = False) -> s
     if progress.failed:
         parts.append(f"{format_count(progress.failed)} failed")
     parts.append(left_text(progress))
-    for number, word in (
-        (progress.running, "running"),
-        (progress.waiting, "waiting"),
-        (progress.cancelled, "cancelled"),
-        (progress.retried, "retried"),
-    ):
-        if number:
-            parts.append(f"{format_count(number)} {word}")
+    counts = ((getattr(progress, word), word) for word in ("running", "waiting", "cancelled", "retried"))
+    parts += [f"{format_count(number)} {word}" for number, word in counts if number]
     if progress.per_s:
         rate = f"{progress.per_s:.3g}" if progress.per_s < 1000 else format_count(round(progress.per_s))
         parts.append(f"{rate} tasks/s")
@@ -655,8 +644,12 @@ def details_lines(about: Struct) -> list[str]:
 
     Unknown values are shown as unknown. A text of more than `LINES` lines is cut, with a note.
     """
-    fields: Mapping[str, object] = msgspec.structs.asdict(about)
-    pairs = [(_label(name), _value(name, value)) for name, value in fields.items() if name not in _LONG]
+    fields: Mapping[str, object] = {"name": None, **msgspec.structs.asdict(about)}
+    pairs = [
+        (_label(name), _value(name, value))
+        for name, value in fields.items()
+        if name not in _LONG and hasattr(about, name)
+    ]
     lines = facts(pairs, ink=Ink(False), indent="")
     for name in _LONG:
         text = fields.get(name)

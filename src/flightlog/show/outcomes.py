@@ -275,7 +275,8 @@ def explained_text(explained: CacheExplanation, *, width: int = 100, color: bool
         what = f" ({', '.join(explained.changed)})" if explained.changed else ""
         pairs.append(("Last miss", f"{ink('warn', clean(miss.reason + what))}, {moment_text(miss.when)}"))
         pairs.append(("  its key", clean(miss.key[:DIGITS])))
-        pairs.append(("  its code", f"{clean(miss.about.code[:DIGITS])}{_known(miss.about.code in codes)}"))
+        cached = "" if miss.about.code in codes else ", of which no result is cached"
+        pairs.append(("  its code", f"{clean(miss.about.code[:DIGITS])}{cached}"))
         if miss.detail:
             pairs.append(("  in detail", clean(miss.detail)))
     table = table_block(
@@ -294,10 +295,6 @@ def explained_text(explained: CacheExplanation, *, width: int = 100, color: bool
     text = document_text(sections, width=max(width, 160), color=color, mark="")
     older = len(entries) - SHOWN
     return text + (f"  and {plural(older, 'older one')}\n" if older > 0 else "")
-
-
-def _known(there: bool) -> str:
-    return "" if there else ", of which no result is cached"
 
 
 def _arguments(digests: dict[str, str]) -> str:

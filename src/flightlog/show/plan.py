@@ -277,7 +277,12 @@ def prediction_text(found: Prediction, *, width: int = WIDTH, color: bool = Fals
     left = [_left_out(why, number) for why, number in found.left_out.items() if why != "spared by the cache"]
     if left:
         reasons.append(f"left out, of all tasks: {'; '.join(left)}")
-    facts = FactsBlock([(label, _estimate(each, unit)) for label, each, unit in parts])
+    facts = FactsBlock(
+        [
+            (label, f"about {_spread(each, unit)}" if each is not None else "unknown: see below")
+            for label, each, unit in parts
+        ]
+    )
     head = Section(call_text(found.task, found.args, width), blocks=[facts])
     why = Section("Why", blocks=[Remarks(reasons)])
     return _text(head, why, notes=found.notes, width=width, color=color)
@@ -362,20 +367,8 @@ def forecast_text(found: Forecast, *, width: int = WIDTH, color: bool = False) -
     return _text(head, why, Section("", blocks=[table]), notes=found.notes, width=width, color=color)
 
 
-def _estimate(each: Estimate | None, unit: Callable[[float | None], str]) -> str:
-    return (
-        "unknown: see below"
-        if each is None
-        else f"about {_interval(each.expected, each.low, each.high, unit)}"
-    )
-
-
-def _spread(each: ScheduleSpread | None, unit: Callable[[float | None], str]) -> str:
-    return "unknown" if each is None else _interval(each.expected, each.low, each.high, unit)
-
-
-def _interval(expected: float, low: float, high: float, unit: Callable[[float | None], str]) -> str:
-    return f"{unit(expected)} ({unit(low)} to {unit(high)})"
+def _spread(each: Estimate | ScheduleSpread | None, unit: Callable[[float | None], str]) -> str:
+    return "unknown" if each is None else f"{unit(each.expected)} ({unit(each.low)} to {unit(each.high)})"
 
 
 def _forecast_cost(found: Forecast) -> str:

@@ -73,24 +73,9 @@ def block_of(block: Block, limits: Limits = PAGE) -> Iterable[Element]:
         case Folded(title, sections):
             yield tag("details", tag("summary", title), sections_of(sections, limits))
         case FactsBlock(pairs):
-            yield tag(
-                "dl",
-                (
-                    tag("div", tag("dt", said(label)), tag("dd", _words(value, limits)))
-                    for label, value in pairs
-                ),
-                class_="facts",
-            )
+            yield _facts((label, _words(value, limits)) for label, value in pairs)
         case Labelled(pairs):
-            yield tag(
-                "dl",
-                (
-                    tag("div", tag("dt", said(label)), tag("dd", _lines(texts, limits)))
-                    for label, texts in pairs
-                    if texts
-                ),
-                class_="facts",
-            )
+            yield _facts((label, _lines(texts, limits)) for label, texts in pairs if texts)
         case TableBlock():
             yield from table_of(block, limits=limits)
         case Items(items, more):
@@ -155,6 +140,11 @@ def _first(text: str, limits: Limits) -> Element:
         scope="row",
         class_=f"in-{depth}" if depth else None,
     )
+
+
+def _facts(pairs: Iterable[tuple[str, Child]]) -> Element:
+    rows = (tag("div", tag("dt", said(label)), tag("dd", value)) for label, value in pairs)
+    return tag("dl", rows, class_="facts")
 
 
 def _words(text: str, limits: Limits) -> Child:

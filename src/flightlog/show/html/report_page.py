@@ -515,16 +515,9 @@ def _lead(report: Report) -> str:
     if tasks.submitted or tasks.completed:
         of = f"{format_count(tasks.completed)} of " if tasks.submitted else ""
         parts.append(f"{of}{plural(tasks.submitted or tasks.completed, 'task')} completed")
-        parts += [
-            f"{format_count(number)} {word}"
-            for number, word in (
-                (tasks.failed, "failed"),
-                (tasks.cancelled, "cancelled"),
-                (tasks.running, "in flight"),
-                (tasks.pending, "waiting"),
-            )
-            if number
-        ]
+        others = {"failed": "failed", "cancelled": "cancelled", "running": "in flight", "pending": "waiting"}
+        numbers = ((getattr(tasks, field), word) for field, word in others.items())
+        parts += [f"{format_count(number)} {word}" for number, word in numbers if number]
         if tasks.retried:
             parts.append(f"{plural(tasks.retried, 'attempt')} retried")
     elif report.spans.count:
