@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from flightlog.store.write.stream import BACKLOG_BYTES, SIZE, MappedTail, StreamWriter
+from flightlog.store.write.stream import BACKLOG_BYTES, StreamWriter
+from flightlog.store.write.tail import SIZE, MappedTail
 
 
 class Disk:

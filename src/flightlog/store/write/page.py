@@ -28,7 +28,7 @@ from msgspec.structs import replace
 from flightlog.core import threads
 from flightlog.store.layout import RunInfo, WriterInfo
 from flightlog.store.liveness import unix_time
-from flightlog.store.write.stream import map_reserved
+from flightlog.store.write.tail import map_reserved
 
 SIZE = 4096
 _MAGIC = int.from_bytes(b"FLPAGE01", "little")
