@@ -281,7 +281,7 @@ def test_without_mappable_files_each_line_is_written_by_itself(folder, monkeypat
     def no_mmap(*_args, **_kwargs):
         raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
 
-    monkeypatch.setattr("flightlog.store.write.stream.map_file", no_mmap)
+    monkeypatch.setattr("flightlog.store.write.tail.map_file", no_mmap)
     writer = make(folder)
     for i in range(10):
         append(writer, line(i))
