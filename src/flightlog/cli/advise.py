@@ -108,7 +108,7 @@ def _apply(found: Advised, manifest: Manifest) -> None:
     """Write the overlay, and say where it is and how it is used; on standard error, for the output may be
     JSON.
     """
-    from flightlog.session.overlay_file import write_advised
+    from flightlog.session.overlay import write_advised
 
     with problems_noted():
         written = write_advised(manifest, found)

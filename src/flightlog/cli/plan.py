@@ -102,7 +102,7 @@ def plan(
 
 
 def _planned(manifest: Manifest, target: str, overlay: str | None, runs_dir: Path) -> Plan:
-    from flightlog.session.overlay_file import pick_overlay
+    from flightlog.session.overlay import pick_overlay
     from flightlog.session.plan import make_plan, read_history, read_suggestions
 
     manifest = pick_overlay(manifest, target, overlay)
@@ -120,7 +120,7 @@ def _differences(
     from flightlog.record.environment import read_environment
     from flightlog.session.lock import compare_locks, find_lock, relock
     from flightlog.session.manifest import pick_target
-    from flightlog.session.overlay_file import pick_overlay
+    from flightlog.session.overlay import pick_overlay
     from flightlog.store.completing import open_run
 
     chosen = pick_target(manifest, target)

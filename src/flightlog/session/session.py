@@ -33,7 +33,7 @@ from flightlog.session.client import Client
 from flightlog.session.lock import make_lock
 from flightlog.session.manifest import Manifest, load_manifest, pick_target
 from flightlog.session.otel_config import send_while_running
-from flightlog.session.overlay_file import pick_overlay
+from flightlog.session.overlay import pick_overlay
 from flightlog.session.plan import History, make_plan, read_history
 from flightlog.session.schema import Contents
 from flightlog.session.secrets import without_secrets

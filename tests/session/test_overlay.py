@@ -11,7 +11,7 @@ from flightlog.analyze.advice.advise import Advised
 from flightlog.analyze.advice.base import Advice
 from flightlog.core.errors import ManifestError, UsageError
 from flightlog.session.manifest import Manifest, load_manifest
-from flightlog.session.overlay_file import pick_overlay, write_advised
+from flightlog.session.overlay import pick_overlay, write_advised
 from flightlog.session.schema import Cache
 from flightlog.session.session import Session
 

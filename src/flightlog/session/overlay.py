@@ -1,6 +1,4 @@
-"""Overlays in files of their own, beside the manifest: picked by name for one session or plan, and written
-from advice.
-"""
+"""Overlays: laid over a manifest by name or from a file, for one session or plan, and written from advice."""
 
 from __future__ import annotations
 
