@@ -6,6 +6,7 @@ import shlex
 
 import msgspec
 import pytest
+from builders.device_training import MESSAGE, training
 from builders.failure_events import failure, launched, lost, lost_task, only
 from builders.runs import at, make_run
 from builders.task_events import completed, failed, started, submitted
@@ -411,6 +412,20 @@ def test_device_memory_that_ran_out_and_was_caught_is_told(tmp_path):
         "oom/1-20260520T035205Z/bundle.json",
     )
     assert cause.checks == [f"flightlog devices {shlex.quote(str(path))}"]
+
+
+def test_out_of_memory_after_a_leak_is_laid_to_the_leak(tmp_path):
+    path = make_run(tmp_path, training())
+    (path / "oom" / "1-20260520T035205Z").mkdir(parents=True)
+    said = {"message": MESSAGE, "oom": True, "session_id": "session-2", "device_id": 2, "rank": 2}
+    (path / "oom" / "1-20260520T035205Z" / "bundle.json").write_bytes(msgspec.json.encode(said))
+    cause = only(flightlog.diagnose(path))
+    assert cause.failure_class == "gpu_out_of_memory"
+    assert cause.suggestions[0] == (
+        "Memory grew by 2.0 GiB with each `train`, 54.0 GiB over 28 of them: a leak used it up. Try finding "
+        "what keeps tensors alive from one repetition to the next."
+    )
+    assert not any("Lower the batch size" in one for one in cause.suggestions)
 
 
 def test_many_causes_are_bounded_and_counted(tmp_path):

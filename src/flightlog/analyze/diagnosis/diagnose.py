@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from flightlog.analyze.diagnosis.base import Case, RunFacts
-from flightlog.analyze.diagnosis.explain import cause_of, explain, sql_command
+from flightlog.analyze.diagnosis.explain import cause_of, explain, sql_command, with_device_cause
 from flightlog.analyze.diagnosis.group import MOST_CAUSES, Group, GroupCounts, collect, find_groups
 from flightlog.analyze.diagnosis.read import RunContext, read_context, read_record, read_workers
 from flightlog.analyze.diagnosis.results import Cause, Evidence, Explained, RunDiagnosis
@@ -364,7 +364,7 @@ def _silent_cause(
         hosts=[],
         explains=Explained(),
         evidence=evidence,
-        suggestions=judged.suggestions,
+        suggestions=[*with_device_cause(record, judged.failure_class, judged.suggestions)],
         checks=checks,
         missing=[],
         example=None,

@@ -9,8 +9,10 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from flightlog.analyze.devices.report import REMEDIES
 from flightlog.analyze.diagnosis.base import Diagnosis, Sign, Source
 from flightlog.analyze.diagnosis.group import NAMES, Group
+from flightlog.analyze.diagnosis.read import RunContext
 from flightlog.analyze.diagnosis.results import Cause, CauseExample, Evidence, Explained
 from flightlog.analyze.diagnosis.rules.functions import DEVICE, ROOMY
 from flightlog.analyze.diagnosis.score import GroupCase, weigh, without_own_frames
@@ -296,6 +298,7 @@ def _what_to_do(found: GroupCase, failure_class: str, general: Sequence[str]) ->
     """What the record's own values say, and what is said in general: its first says less where the record
     says more.
     """
+    general = with_device_cause(found.record, failure_class, general)
     ended = _how_it_ended(found, failure_class)
     own = _remedies(found, failure_class)
     if ended:
@@ -303,6 +306,14 @@ def _what_to_do(found: GroupCase, failure_class: str, general: Sequence[str]) ->
     if own and failure_class in _OF_LIMITS:
         return [*own, *general[1:]]
     return [*general[:1], *own, *general[1:]]
+
+
+def with_device_cause(record: RunContext, failure_class: str, general: Sequence[str]) -> Sequence[str]:
+    """What is said in general; where it is known why a device ran out of memory, that first."""
+    cause = record.device_cause
+    if cause is None or failure_class != "gpu_out_of_memory":
+        return general
+    return [f"{cause.text} Try {REMEDIES[cause.kind]}.", *general[1:]]
 
 
 def _how_it_ended(found: GroupCase, failure_class: str) -> list[str]:

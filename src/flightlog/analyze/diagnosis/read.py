@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec import Struct
 
 from flightlog.analyze.devices.oom import read_bundles
+from flightlog.analyze.devices.report import devices_of_run
+from flightlog.analyze.devices.results import OomCause
 from flightlog.analyze.history.attempts import Requested, read_requests
+from flightlog.core.errors import UsageError
 from flightlog.core.text import words
 from flightlog.events import JobAccounted, JobStarted, WorkerEvent, WorkerLost
 from flightlog.store import layout
@@ -415,6 +418,8 @@ class RunContext(Struct, kw_only=True):
     values: list[Nonfinite]
     bundles: list[tuple[float | None, str, str]]
     """Time, message and folder of each time that a device ran out of memory."""
+    device_cause: OomCause | None
+    """Why it did, the first time, from what was recorded of its memory."""
     recorder_lost: str | None
     """Why the recorder could not write, such as `No space left on device`; None where it could."""
     problems: list[str]
@@ -459,6 +464,15 @@ def read_record(
             (None if one.time_ns is None else one.time_ns / 1e9, one.message or one.folder, one.folder)
             for one in bundles
         ],
+        device_cause=_device_cause(run) if bundles else None,
         recorder_lost=next((reason for one in run.writers() for reason in one.reasons), None),
         problems=problems,
     )
+
+
+def _device_cause(run: Run) -> OomCause | None:
+    try:
+        outs = devices_of_run(run).out_of_memory
+    except (UsageError, OSError):
+        return None
+    return outs[0].causes[0] if outs and outs[0].causes[0].kind != "unknown" else None
