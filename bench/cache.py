@@ -9,7 +9,8 @@ from collections.abc import Callable
 from time import perf_counter
 
 from bench.timing import interleaved
-from flightlog.session.cache.decorator import CacheFolder, cacheable
+from flightlog.session.cache.decorator import cacheable
+from flightlog.session.cache.store import CacheFolder
 from flightlog.session.digest.values import digest_value
 
 ARRAY_BYTES = 100_000_000
