@@ -73,9 +73,10 @@ def read_run(run: Run | LiveRun, *, large_bytes: int = LARGE_BYTES) -> Report | 
     # What was opened an hour ago may have ended since.
     run = Opened(run.path, observer=run.observer if isinstance(run, Opened) else None)
     if run.size_bytes() <= large_bytes:
+        from flightlog.analyze.history.attempts import EarlierRuns
         from flightlog.analyze.report.report import report_on
 
-        return report_on(run)
+        return report_on(run, history=EarlierRuns(run))
     kept = cached_summary(run)
     return CountsOnly(run) if kept is None else kept
 

@@ -292,6 +292,12 @@ class NoopSpan(_KeepsNothing):
     trace_id = span_id = ""
     parent_id = status = duration_s = error_type = error_message = None
 
+    def __enter__(self) -> NoopSpan:
+        return self
+
+    async def __aenter__(self) -> NoopSpan:
+        return self
+
     def __call__(self, function: F) -> F:
         """The function as it is."""
         return function

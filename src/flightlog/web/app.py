@@ -370,11 +370,12 @@ async def _health(_: Request) -> Response:
 
 
 def _report(run: Run, ways: Mapping[str, str]) -> bytes:
+    from flightlog.analyze.history.attempts import EarlierRuns
     from flightlog.show.html.report_page import report_html
     from flightlog.store.read.snapshot import held_still
 
     with held_still(run, note=log.warning) as still:
-        return _packed(report_html(still, ways=ways))
+        return _packed(report_html(still, ways=ways, history=EarlierRuns(run)))
 
 
 def _compare(runs: tuple[Run, ...]) -> bytes:

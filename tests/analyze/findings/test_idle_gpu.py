@@ -36,12 +36,28 @@ def test_a_gpu_that_waits_is_named(tmp_path: Path) -> None:
     found = verdict(tmp_path, span("train", 0, 20, "s1"), *samples(48.0))
     assert (found.kind, found.sentence) == ("idle_gpu", "The GPU was idle 52% of the time.")
     assert found.advice is not None
-    assert found.advice.startswith("preparing data while it computes")
+    assert found.advice.startswith("preparing data ahead, larger batches")
 
 
 def test_of_several_the_mean_counts(tmp_path: Path) -> None:
-    found = verdict(tmp_path, span("train", 0, 20, "s1"), *samples(80.0), *samples(20.0, index=1))
-    assert found.sentence == "The 2 GPUs were idle 50% of the time."
+    found = verdict(tmp_path, span("train", 0, 20, "s1"), *samples(60.0), *samples(20.0, index=1))
+    assert found.sentence == "The 2 GPUs were idle 60% of the time."
+
+
+def test_one_that_is_idle_beside_a_busy_one_is_told_from_it(tmp_path: Path) -> None:
+    found = verdict(tmp_path, span("train", 0, 20, "s1"), *samples(98.0), *samples(0.0, index=1))
+    assert found.sentence == "1 of 2 GPUs was idle 100% of the time."
+    assert found.advice is not None
+    assert found.advice.startswith("giving all of them work, or fewer")
+
+
+def test_without_spans_it_is_still_named(tmp_path: Path) -> None:
+    assert verdict(tmp_path, *samples(5.0)).kind == "idle_gpu"
+
+
+def test_a_few_samples_of_a_long_run_tell_nothing(tmp_path: Path) -> None:
+    events = [span("train", 0, 200, "s1"), *samples(0.0, seconds=5)]
+    assert verdict(tmp_path, *events, seconds=200.0).kind == "none"
 
 
 def test_what_it_waited_for_is_named_where_spans_tell(tmp_path: Path) -> None:

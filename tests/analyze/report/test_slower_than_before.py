@@ -56,7 +56,7 @@ def test_the_name_whose_tasks_took_longer_is_the_reason(tmp_path):
     past = slower(run_of(tmp_path, 50, [1.0, 6.1, 1.0, 6.1]))
     assert past is not None
     assert past == (
-        "2.3 times slower than 8 earlier runs of the same work (95 % CI 2.3 to 2.4; 14.2s, usually 6.1s), "
+        "2.3 times slower than 8 earlier runs with the same tasks (95 % CI 2.3 to 2.4; 14.2s, usually 6.1s), "
         "because sim took 3.0 times as long (mean 6.1s, usually 2.0s)."
     )
 
@@ -122,7 +122,7 @@ def test_without_tasks_only_runs_of_the_same_command_are_the_same_work(tmp_path)
     assert slower(path) is None
     slow = slower(run_of(tmp_path, 51, [], after=50, command=["python", "fit.py", "--epochs", "1"]))
     assert slow is not None
-    assert slow.startswith("9.9 times slower than 8 earlier runs of the same work")
+    assert slow.startswith("9.9 times slower than 8 earlier runs of the same command")
     assert "because" not in slow
 
 
@@ -144,6 +144,58 @@ def test_retries_are_said(tmp_path):
     past = slower(path)
     assert past is not None
     assert "retried, usually 0" in past
+
+
+def test_tasks_that_were_answered_from_a_cache_are_no_measure(tmp_path):
+    for n in range(8):
+        path = run_of(tmp_path, n, [0.1, 0.1 + n % 2 / 100, 0.1, 0.1])
+        document = msgspec.json.decode((path / layout.SUMMARY).read_bytes())
+        document["cache"] = {"lookups": 4, "hits": 4, "bypassed": 0}
+        (path / layout.SUMMARY).write_bytes(msgspec.json.encode(document))
+    assert slower(run_of(tmp_path, 50, [1.0, 2.0, 1.0, 2.0])) is None
+
+
+def test_runs_whose_tasks_failed_are_no_measure(tmp_path):
+    for n in range(8):
+        path = run_of(tmp_path, n, [0.1, 0.1 + n % 2 / 100, 0.1, 0.1])
+        document = msgspec.json.decode((path / layout.SUMMARY).read_bytes())
+        for name in document["tasks"]["by_name"].values():
+            name["completed"], name["failed"] = 0, 2
+        (path / layout.SUMMARY).write_bytes(msgspec.json.encode(document))
+    assert slower(run_of(tmp_path, 50, [1.0, 2.0, 1.0, 2.0])) is None
+
+
+def test_tasks_that_nobody_submitted_are_counted_all_the_same(tmp_path):
+    for n in range(9):
+        path = run_of(tmp_path, n, [1.0, 2.0 + n % 2 / 100] * (20 if n == 8 else 2))
+        lines = (path / "tasks.jsonl").read_text().splitlines(keepends=True)
+        (path / "tasks.jsonl").write_text("".join(one for one in lines if "task_submitted" not in one))
+        (path / layout.SUMMARY).write_bytes(headline_bytes(headline_of(Run(path))))
+    assert slower(path) is None
+
+
+def test_durations_that_cannot_be_hurt_no_report(tmp_path):
+    usual(tmp_path)
+    path = run_of(tmp_path, 20, [1.0, 2.0, 1.0, 2.0])
+    document = (path / layout.RUN).read_text().replace('"duration_s":6.0', '"duration_s":-6.0')
+    assert "-6.0" in document
+    (path / layout.RUN).write_text(document)
+    assert slower(path) is None
+    assert slower(run_of(tmp_path, 50, [1.0, 6.1, 1.0, 6.1])) is not None
+
+
+def test_another_host_is_named(tmp_path):
+    usual(tmp_path)
+    said = slower(run_of(tmp_path, 50, [1.0, 6.1, 1.0, 6.1], host="node-2"))
+    assert said is not None
+    assert said.endswith(" It ran on node-2, and they on node-1.")
+
+
+def test_a_slow_first_run_does_not_hide_a_slow_last_one(tmp_path):
+    run_of(tmp_path, 0, [1.0, 20.0, 1.0, 20.0])
+    for n in range(1, 8):
+        run_of(tmp_path, n, [1.0, 2.0 + 0.1 * (n % 3), 1.0, 2.0])
+    assert slower(run_of(tmp_path, 50, [1.0, 6.1, 1.0, 6.1])) is not None
 
 
 def test_noise_is_not_called_slow(tmp_path):

@@ -33,7 +33,7 @@ from msgspec.structs import replace
 
 from flightlog.analyze.advice.base import round_cpus
 from flightlog.analyze.history.attempts import PastAttempt
-from flightlog.analyze.history.change_points import change_points
+from flightlog.analyze.history.change_points import CLEAR_SIDE_OF_FEW, change_points
 from flightlog.analyze.tallies import grouped
 from flightlog.core.stats import (
     Observation,
@@ -234,7 +234,7 @@ def what_is_recent(runs: Sequence[Sequence[float]], *, least: int) -> Recent:
     """
     there = [number for number, values in enumerate(runs) if values]
     levels = [math.log(median(runs[number])) for number in there]
-    steps = change_points(levels).steps
+    steps = change_points(levels, clear_side=CLEAR_SIDE_OF_FEW).steps  # two runs are too few to ask for less
     if steps:
         before = steps[-2].at if len(steps) > 1 else 0
         return _since(runs, there, levels, (before, steps[-1].at), least)

@@ -356,8 +356,8 @@ SELECT strftime(max(moment), '%Y-%m-%dT%H:%M:%S.%fZ') FROM (
 
 _FLYING = """
 SELECT base_name(task) AS name, count(*) AS number FROM (
-    SELECT task_id, attempt, any_value(task) AS task FROM task_events WHERE event = 'task_started'
-        GROUP BY task_id, attempt
+    SELECT task_id, attempt, any_value(task) AS task FROM task_events
+        WHERE event = 'task_started' AND task IS NOT NULL GROUP BY task_id, attempt
 ) AS begun ANTI JOIN ended ON ended.task_id = begun.task_id AND ended.attempt = begun.attempt
 GROUP BY name ORDER BY number DESC, name
 """

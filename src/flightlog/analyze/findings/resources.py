@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
+
+from msgspec.structs import replace
 
 from flightlog.analyze.devices.report import REMEDIES, leak_text
 from flightlog.analyze.findings.base import Finding, FindingFacts, cost_text
@@ -76,6 +79,8 @@ def device_memory(facts: FindingFacts) -> Iterable[Finding]:
     times = _TIMES.get(len(outs), f"{len(outs)} times or more")
     cause = outs[0].causes[0]
     because = cause.text.removesuffix(".")
+    if len(outs) > 1:
+        because = f"The first time: {because}"
     remedy = f"; try {REMEDIES[cause.kind]}." if REMEDIES[cause.kind] else "."
     yield facts.finding(
         "device_memory",
@@ -106,7 +111,7 @@ def device_leak(facts: FindingFacts) -> Iterable[Finding]:
     yield facts.finding(
         "device_leak",
         None,
-        f"Device {text.removesuffix('.')}; try {REMEDIES['leak']}.",
+        f"{'Host' if session.device_id < 0 else 'Device'} {text.removesuffix('.')}; try {REMEDIES['leak']}.",
         {"grew_share": share, "rank": session.rank},
         where=[leak.phase for leak in session.leaks[:3]],
     )
@@ -114,25 +119,50 @@ def device_leak(facts: FindingFacts) -> Iterable[Finding]:
 
 BUSY_GPU, GPU_FROM_S = 0.7, 10.0
 """A GPU that is busy for this part of the time is well used; shorter runs have too few samples to tell."""
+COVERED = 0.5
+"""The part of the wall time that samples of a GPU must cover."""
+ROOM = 0.8
+"""A GPU of which more memory is in use has no room for larger batches."""
+_COVERED = """
+SELECT gpu_uuid, sum(interval_s) FROM resources WHERE scope = 'gpu' AND interval_s IS NOT NULL GROUP BY ALL
+"""
 
 
 def idle_gpu(facts: FindingFacts) -> Iterable[Finding]:
     """GPUs that the run had memory on, and that were idle for much of the time."""
     gpu, wall_s = facts.summary.resources.gpu, facts.summary.run.duration_s
-    used = [one for one in gpu.each if one.process_memory_peak_bytes] if gpu is not None else []
-    shares = [one.gpu_percent.mean / 100 for one in used if one.gpu_percent.mean is not None]
-    busy = sum(shares) / len(shares) if shares else None
-    if busy is None or busy >= BUSY_GPU or wall_s is None or wall_s < GPU_FROM_S:
+    if gpu is None or wall_s is None or wall_s < GPU_FROM_S:
         return
-    which = "The GPU was" if len(shares) == 1 else f"The {len(shares)} GPUs were"
-    yield facts.finding(
+    covered = dict(facts.tables.execute(_COVERED).fetchall())
+    used = [
+        (one, one.gpu_percent.mean / 100)
+        for one in gpu.each
+        if one.process_memory_peak_bytes
+        and one.gpu_percent.mean is not None
+        and covered.get(one.uuid, 0.0) >= COVERED * wall_s
+    ]
+    idle = [(one, busy) for one, busy in used if busy < BUSY_GPU]
+    if not idle:
+        return
+    share = 1 - sum(busy for _, busy in idle) / len(idle)
+    if len(idle) < len(used):
+        which = f"{len(idle)} of {len(used)} GPUs {'was' if len(idle) == 1 else 'were'}"
+        remedy = "giving all of them work, or fewer GPUs"
+    else:
+        which = "The GPU was" if len(used) == 1 else f"The {len(used)} GPUs were"
+        full = any(
+            (one.memory_peak_bytes or 0) >= ROOM * (one.memory_total_bytes or math.inf) for one, _ in idle
+        )
+        batches = "" if full else " larger batches,"
+        remedy = f"preparing data ahead,{batches} or spans around the steps, to see what they wait for"
+    found = facts.finding(
         "idle_gpu",
-        None,
-        f"{which} idle {format_percent(1 - busy)} of the time; try preparing data while it computes, larger "
-        "batches, or spans around the steps, to see what it waits for.",
-        {"busy_share": busy, "gpus": len(shares)},
-        where=[f"GPU {one.index} on {one.host}" for one in used[:3]],
+        share * wall_s,
+        f"{which} idle {format_percent(share)} of the time; try {remedy}.",
+        {"idle_share": share, "gpus": len(used)},
+        where=[f"GPU {one.index} on {one.host}" for one, _ in idle[:3]],
     )
+    yield replace(found, share=None, limits=None)  # what it would save depends on why it waits
 
 
 SYMPTOMS = (device_memory, device_leak, idle_gpu, memory_pressure)

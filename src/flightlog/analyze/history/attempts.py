@@ -456,6 +456,8 @@ SUMMARIES = 20
 """So many earlier runs tell what is usual, the latest of those that completed."""
 LOOKED_AT = 60
 """So many are looked at for them."""
+SECOND = len("run-20260520T035200Z")
+"""What of a run's name says when it began."""
 
 
 class EarlierRun(NamedTuple):
@@ -519,17 +521,21 @@ def _earlier_runs(run: Run) -> list[EarlierRun]:
     if not layout.is_run_id(name):
         return []
     paths = run_paths(folder)
-    before = [path for path in paths if path.name < name and project_of(path.name) == project_of(name)]
+    second, project = name[:SECOND], project_of(name)
+    before = [path for path in paths if path.name[:SECOND] <= second and project_of(path.name) == project]
     with RunIndex(folder, paths) as index:
         latest = sorted(before, key=lambda path: path.name, reverse=True)[:LOOKED_AT]
         known = zip(latest, index.infos(latest), strict=True)
-        chosen = [
-            (path, read.value)
+        found = {
+            read.value.run_id: (path, read.value)
             for path, read in known
             if read.value is not None
             and read.value.status == "completed"
             and read.value.project == run.info.project
-        ][:SUMMARIES]
+            and (read.value.start_time, path.name) < (run.info.start_time, name)
+        }
+        chosen = sorted(found.values(), key=lambda one: (one[1].start_time, one[0].name), reverse=True)
+        chosen = chosen[:SUMMARIES]
         paths = [path for path, _ in chosen]
         fetch_documents(paths, layout.SUMMARY)
         headlines = index.headlines(paths)

@@ -36,6 +36,12 @@ LEAST_SIDE = 3
 LEAST = 10
 """Values that it takes to tell a step from noise by their order alone: no order of fewer is unlikely
 enough."""
+CLEAR_SIDE = 2
+CLEAR_SIDE_OF_FEW = 4
+"""Values on either side of a step that stands out by its size, at least: a single one is an outlier; and in
+fewer than `LEAST` values."""
+_CLEAR_CHANCE = 0.01
+"""How likely noise shows a step that stands out by its size, at most, by simulation."""
 _WHOLE = 0.75
 """The share of the level that goes to a whole stretch; the windows in it get the rest."""
 _SHORTEST = 16
@@ -72,15 +78,20 @@ class ChangePoints(Struct, frozen=True, kw_only=True):
     """By how much the values move over the whole series, slowly, where they do and there is no step."""
 
 
-def change_points(values: Sequence[float], level: float = LEVEL) -> ChangePoints:
-    """The steps in a series of finite values, the oldest first. Give logarithms where ratios count."""
-    clear = clear_steps(values)
+def change_points(
+    values: Sequence[float], level: float = LEVEL, *, least_gap: float = 0.0, clear_side: int = CLEAR_SIDE
+) -> ChangePoints:
+    """The steps in a series of finite values, the oldest first. Give logarithms where ratios count.
+
+    A step that stands out by its size is larger than `least_gap`, and has `clear_side` values on either side.
+    """
+    clear = clear_steps(values, least_gap, clear_side)
     if not clear:
         return _by_order(values, level)
     steps: list[LevelStep] = []
     for low, high in pairwise([0, *clear, len(values)]):
         if low:
-            steps.append(LevelStep(at=low, earliest=low, latest=low, chance=min(clear[low], level)))
+            steps.append(LevelStep(at=low, earliest=low, latest=low, chance=min(clear[low], _CLEAR_CHANCE)))
         steps += [
             replace(step, at=low + step.at, earliest=low + step.earliest, latest=low + step.latest)
             for step in _by_order(values[low:high], level * (high - low) / len(values)).steps
@@ -382,10 +393,6 @@ def outliers(logs: Sequence[float], steps: Sequence[LevelStep]) -> list[int]:
     return found
 
 
-CLEAR_SIDE = 2
-CLEAR_SIDE_OF_FEW = 4
-"""Values on either side of a step that stands out by its size, at least: a single one is an outlier; and in
-fewer than `LEAST` values."""
 _GAPS = {2: 3.0, 3: 2.0}
 _GAP, _GAP_VALUES = 0.7, 15.0
 """Such a step is a gap of so many times what values range over on either side, by how many stand on the
@@ -395,7 +402,7 @@ _EQUAL = 1e-9
 """Values that differ by less than this share of the largest are the same, reckoned in another order."""
 
 
-def clear_steps(values: Sequence[float]) -> dict[int, float]:
+def clear_steps(values: Sequence[float], least_gap: float = 0.0, side: int = CLEAR_SIDE) -> dict[int, float]:
     """The numbers of the values from which on the level is another one, in order, and how likely noise shows
     as much.
 
@@ -405,7 +412,7 @@ def clear_steps(values: Sequence[float]) -> dict[int, float]:
     stretches = [(0, len(values))]
     while stretches:
         low, high = stretches.pop()
-        at = _clear_split(values[low:high])
+        at = _clear_split(values[low:high], least_gap, side)
         if at is not None:
             found[low + at] = _chance_of_order(high - low, at)
             stretches += [(low, low + at), (low + at, high)]
@@ -423,20 +430,19 @@ def _chance_of_order(n: int, at: int) -> float:
     return math.fsum(2.0 * math.exp(ways[k]) for k in sides if ways[k] <= ways[at] + 1e-9)
 
 
-def _clear_split(values: Sequence[float]) -> int | None:
+def _clear_split(values: Sequence[float], least_gap: float, side: int) -> int | None:
     """Where the gap is largest beside what values range over on its sides, if it dwarfs that."""
     n = len(values)
     lows, highs = list(accumulate(values, min)), list(accumulate(values, max))
     lows_after = list(accumulate(reversed(values), min))[::-1]
     highs_after = list(accumulate(reversed(values), max))[::-1]
     best, most = None, 0.0
-    least = _EQUAL * max(map(abs, values), default=0.0)
-    shortest = CLEAR_SIDE if n >= LEAST else CLEAR_SIDE_OF_FEW
+    least = max(least_gap, _EQUAL * max(map(abs, values), default=0.0))
+    shortest = side if n >= LEAST else CLEAR_SIDE_OF_FEW
     for at in range(shortest, n - shortest + 1):
         gap = max(lows_after[at] - highs[at - 1], lows[at - 1] - highs_after[at])
         spread = max(highs[at - 1] - lows[at - 1], highs_after[at] - lows_after[at])
-        side = _GAPS.get(min(at, n - at), _GAP)
-        needed = side * max(1.0, _GAP_VALUES / _GAP / n) * spread
+        needed = _GAPS.get(min(at, n - at), _GAP) * max(1.0, _GAP_VALUES / _GAP / n) * spread
         if gap > least and gap >= needed and gap - needed > most:
             best, most = at, gap - needed
     return best

@@ -34,6 +34,10 @@ from flightlog.store.run import Run
 from flightlog.store.runs_folder import folder_of_runs, place
 from flightlog.store.tables.run_tables import read_again
 
+LEAST_CHANGE = 0.01
+"""A change by less than this part is no step, however clear."""
+_LEAST_SIDE = 4
+"""Runs on either side that it takes to give an interval."""
 _SIDE = 200
 """Runs on either side of a step that its size is reckoned from."""
 
@@ -213,7 +217,7 @@ def trend_of(project: str, metric: RunMetric, past: Sequence[PastRun], *, last: 
     values = [value for _, value in taken]
     relative = metric.relative and all(value > 0 for value in values)
     scale = [math.log(value) for value in values] if relative else values
-    found = change_points(scale)
+    found = change_points(scale, least_gap=LEAST_CHANGE if relative else 0.0)
     bounds = [0, *(step.at for step in found.steps), len(values)]
     levels = [_level(metric, values, *pair) for pair in pairwise(bounds)] if values else []
     number = [n for n, level in enumerate(levels) for _ in range(level.runs)]
@@ -281,13 +285,19 @@ def _change(
     low: float | None
     high: float | None
     change: float | None
+    few = min(before.runs, after.runs) < _LEAST_SIDE
     if not metric.relative:
         change = after.typical - before.typical
-        low, high = mean_interval(values[before.first : step.at], values[step.at : step.at + after.runs])
+        low, high = (
+            (None, None)
+            if few
+            else mean_interval(values[before.first : step.at], values[step.at : step.at + after.runs])
+        )
     elif logs is not None:
         change = after.typical / before.typical - 1.0
-        low, high = (math.exp(shift) - 1.0 for shift in shift_interval(*sides))
-        low, high = min(low, change), max(high, change)
+        low, high = (None, None) if few else (math.exp(shift) - 1.0 for shift in shift_interval(*sides))
+        if low is not None and high is not None:
+            low, high = min(low, change), max(high, change)
     else:  # there are zeros among the values
         change = after.typical / before.typical - 1.0 if before.typical > 0 else None
         low = high = None

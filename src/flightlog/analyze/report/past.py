@@ -1,4 +1,4 @@
-"""A run that took longer than the same work took before, and what of it did."""
+"""A run that took longer than earlier ones with the same tasks, or of the same command, and why."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from flightlog.core.units import format_duration
 
 if TYPE_CHECKING:
     from flightlog.analyze.history.attempts import EarlierRun
+    from flightlog.analyze.report.cache import CacheSummary
     from flightlog.analyze.report.summary import Summary
-    from flightlog.store.headline import NameHeadline
+    from flightlog.analyze.report.tasks import TaskName
+    from flightlog.store.headline import CacheHeadline, NameHeadline
 
 LATEST = 10
 """Earlier runs that count, the newest ones."""
@@ -24,19 +26,21 @@ ENOUGH_RUNS = 5
 """Of fewer it is not known how much they vary."""
 LEAST_RATIO = 1.2
 """Less is not worth a sentence."""
-CHANCE = 0.002
+CHANCE = 0.001
 """How likely a run may be called slow that varies as those before it did, where logarithms of durations are
-normally distributed; with a long tail of slow runs it is 2 to 4 %, by simulation."""
-LEFT_OUT = 2
-"""Earlier runs that were slow themselves and are not counted; where there are more, that is what is usual."""
+normally distributed; with a long tail of slow runs it is up to 2.5 %, by simulation."""
+LEFT_OUT, LEFT_OUT_CHANCE = 2, 1e-5
+"""Earlier runs that were clearly slow themselves, so many at most, are not counted; where there are more,
+that is what is usual."""
 SAME_WORK = 0.1
-"""By how much the number of tasks of a name may differ, and it is still the same work."""
+"""By how much the number of tasks of a name, and the share of cache hits, may differ between runs that are
+compared."""
 EXPLAINS = 0.5
 """The part of the additional time that something must have taken to be named as the reason."""
 
 
 class SlowerThanBefore(Struct, frozen=True, kw_only=True):
-    """How much longer a run took than earlier runs of the same work."""
+    """How much longer a run took than earlier runs with the same tasks, or of the same command."""
 
     sentence: str
     """By how much, and why."""
@@ -53,13 +57,13 @@ class SlowerThanBefore(Struct, frozen=True, kw_only=True):
 
 
 def slower_than_before(summary: Summary, earlier: Sequence[EarlierRun]) -> SlowerThanBefore | None:
-    """How much longer a completed run took than the same work before; None where it did not, or not by more
-    than that varied, or where too little is known. `earlier` are completed runs, the newest first.
+    """How much longer a completed run took than those before; None where it did not, or not by more than they
+    vary, or where too little is known. `earlier` are completed runs, the newest first.
     """
-    wall_s = summary.run.duration_s
-    if summary.run.status != "completed" or not wall_s:
+    wall_s = summary.run.duration_s or 0.0
+    if summary.run.status != "completed" or wall_s <= 0:
         return None
-    same = [one for one in earlier if one.info.duration_s and _is_same_work(summary, one)]
+    same = [one for one in earlier if (one.info.duration_s or 0.0) > 0 and _is_comparable(summary, one)]
     before = _usual(same[: LATEST + LEFT_OUT])
     if not _is_slow(wall_s, before):
         return None
@@ -69,8 +73,10 @@ def slower_than_before(summary: Summary, earlier: Sequence[EarlierRun]) -> Slowe
     usual_s = wall_s / ratio
     reason, task = _reason(summary, wall_s, before, usual_s)
     return SlowerThanBefore(
-        sentence=f"{ratio:.1f} times slower than {len(before)} earlier runs of the same work (95 % CI "
-        f"{low:.1f} to {high:.1f}; {format_duration(wall_s)}, usually {format_duration(usual_s)}){reason}.",
+        sentence=f"{ratio:.1f} times slower than {len(before)} earlier runs "
+        f"{'with the same tasks' if summary.tasks.by_name else 'of the same command'} (95 % CI {low:.1f} to "
+        f"{high:.1f}; {format_duration(wall_s)}, usually {format_duration(usual_s)}){reason}"
+        f"{_elsewhere(summary, before)}.",
         ratio=ratio,
         low=low,
         high=high,
@@ -81,23 +87,22 @@ def slower_than_before(summary: Summary, earlier: Sequence[EarlierRun]) -> Slowe
 
 
 def _usual(runs: Sequence[EarlierRun]) -> list[EarlierRun]:
-    """Of runs, the newest first, the latest that were not slow themselves; the oldest first."""
-    usual: list[EarlierRun] = []
-    left_out = 0
-    for run in reversed(runs):
-        if left_out < LEFT_OUT and _is_slow(run.info.duration_s or 0.0, usual):
-            left_out += 1
-        else:
-            usual.append(run)
-    return usual[-LATEST:]
+    """Of runs, the newest first, those that were not slow themselves."""
+    slowest = sorted(runs, key=lambda run: run.info.duration_s or 0.0, reverse=True)
+    for count in range(LEFT_OUT, 0, -1):
+        slow = slowest[:count]
+        rest = [run for run in runs if run not in slow]
+        if slow and _is_slow(slow[-1].info.duration_s or 0.0, rest, LEFT_OUT_CHANCE):
+            return rest[:LATEST]
+    return list(runs[:LATEST])
 
 
-def _is_slow(wall_s: float, before: Sequence[EarlierRun]) -> bool:
+def _is_slow(wall_s: float, before: Sequence[EarlierRun], chance: float = CHANCE) -> bool:
     """Whether a run took longer than these, by more than they vary."""
     if len(before) < ENOUGH_RUNS:
         return False
     difference, spread = _difference(wall_s, before)
-    return difference >= max(math.log(LEAST_RATIO), student_quantile(1 - CHANCE, len(before) - 1) * spread)
+    return difference >= max(math.log(LEAST_RATIO), student_quantile(1 - chance, len(before) - 1) * spread)
 
 
 def _difference(wall_s: float, before: Sequence[EarlierRun]) -> tuple[float, float]:
@@ -106,16 +111,49 @@ def _difference(wall_s: float, before: Sequence[EarlierRun]) -> tuple[float, flo
     return math.log(wall_s) - fmean(logs), stdev(logs) * math.sqrt(1 + 1 / len(logs))
 
 
-def _is_same_work(summary: Summary, earlier: EarlierRun) -> bool:
-    """Whether a run had the same tasks, about as many of each name; without tasks, the same command line."""
-    names = summary.tasks.by_name
+def _is_comparable(summary: Summary, earlier: EarlierRun) -> bool:
+    """Whether a run had the same tasks on the same target, about as many of each name, of which as many
+    completed and were answered from a cache; without tasks, whether its command line was the same.
+    """
+    run, names, info = summary.run, summary.tasks.by_name, earlier.info
+    if info.target != run.target:
+        return False
     if not names:
-        return not earlier.info.tasks_submitted and earlier.info.command == summary.run.command
-    before = earlier.headline.tasks.by_name if earlier.headline is not None else {}
-    return names.keys() == before.keys() and all(
-        abs(before[name].submitted - task.submitted) <= SAME_WORK * task.submitted
-        for name, task in names.items()
+        return bool(run.command) and info.command == run.command and info.tasks_submitted == 0
+    headline = earlier.headline
+    before = headline.tasks.by_name if headline is not None else {}
+    return (
+        headline is not None
+        and names.keys() == before.keys()
+        and all(
+            _about_equal(_size(before[name]), _size(task))
+            and _about_equal(before[name].completed, task.completed)
+            for name, task in names.items()
+        )
+        and abs(_hits(headline.cache) - _hits(summary.cache)) <= SAME_WORK
     )
+
+
+def _size(task: NameHeadline | TaskName) -> int:
+    """How many tasks there are of a name: other tools do not say what was submitted."""
+    return max(task.submitted, task.completed + task.failed + task.cancelled + task.running)
+
+
+def _about_equal(before: int, now: int) -> bool:
+    return abs(before - now) <= SAME_WORK * now
+
+
+def _hits(cache: CacheHeadline | CacheSummary) -> float:
+    return (cache.hits or 0) / cache.lookups if cache.lookups else 0.0
+
+
+def _elsewhere(summary: Summary, before: Sequence[EarlierRun]) -> str:
+    """That none of the earlier runs was on this host, or had this command line."""
+    hosts = {one.info.host for one in before}
+    commands = [one.info.command for one in before]
+    host = "" if summary.run.host in hosts else f" It ran on {summary.run.host}, and they on {min(hosts)}"
+    command = " Its command line is another one" if summary.run.command not in commands else ""
+    return "".join(f".{one}" for one in (host, command) if one)
 
 
 def _reason(

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from flightlog.store.tables.run_tables import RunTables
 
 
-DEVICE_EVENTS = 200_000
+DEVICE_EVENTS = 50_000
 """Of more events of device memory a report does not look for leaks, unless it ran out: `flightlog devices`
 does."""
 SLOWEST = 3

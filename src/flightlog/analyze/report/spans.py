@@ -415,8 +415,10 @@ def _iteration(turn: Row, phases: Sequence[Row], place: int) -> Iteration:
 def _lasted(phase: Row, turn: Row) -> float:
     """How long a phase lasted; what has no end on record ended with its iteration."""
     lasted: float = phase["duration_s"]
-    within = turn["duration_s"] - (phase["at"] - turn["at"]) / 1e9
-    return min(lasted, max(0.0, within)) if phase["open"] else lasted
+    if not phase["open"] or None in (phase["at"], turn["at"]):
+        return lasted
+    within: float = turn["duration_s"] - (phase["at"] - turn["at"]) / 1e9
+    return min(lasted, max(0.0, within))
 
 
 def _loop(
@@ -430,8 +432,9 @@ def _loop(
             best = one
         listed.append(structs.replace(one, best_loss=None if best is None else best.min_loss))
     whole = exact_sum(one.duration_s for one in listed)
-    ends = [turn["at"] + nanoseconds(turn["duration_s"]) for turn in turns]
-    from_to = seconds(max(ends) - min(turn["at"] for turn in turns))
+    placed = [turn for turn in turns if turn["at"] is not None]
+    ends = [turn["at"] + nanoseconds(turn["duration_s"]) for turn in placed]
+    from_to = seconds(max(ends) - min(turn["at"] for turn in placed)) if placed else whole
     duration_s = job["duration_s"] if job is not None else from_to
     spent = {
         f"{name}_s": exact_sum(getattr(one, f"{name}_s") or 0.0 for one in listed) for name in PHASES.values()

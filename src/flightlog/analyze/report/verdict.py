@@ -100,6 +100,8 @@ def _failed(facts: FindingFacts) -> str | None:
         texts = [first_line(one.message or "") for one in causes if one.error_type == kind]
         text = texts[0] if len(texts) == 1 else ""  # of several causes of one type none is said to be it
         because = ": ".join(part for part in (kind, text) if part)
+        if len(rows) > 1 and number == rows[1][1]:  # no cause is more frequent than the next
+            because = ""
         most = f" (most often, {number:,} times)" if len(rows) > 1 else ""
         why = f", because of {because[:CAUSE]}{most}" if because else ""
         return f"{format_count(tasks.failed)} of {plural(tasks.submitted, 'task')} failed{why}."
@@ -111,11 +113,11 @@ def _failed(facts: FindingFacts) -> str | None:
 
 def _limit(facts: FindingFacts, findings: Sequence[Finding]) -> ReportVerdict:
     chosen = _most(findings)
-    if chosen is None and facts.shares is None and facts.critical is None:
-        return _nothing_recorded(facts)
     if chosen is None and (loading := _loading(facts.critical)) is not None:
         return loading
     chosen = chosen or next((one for one in findings if one.kind == "idle_gpu"), None)
+    if chosen is None and facts.shares is None and facts.critical is None:
+        return _nothing_recorded(facts)
     if chosen is None:
         return _nothing_wrong(facts, findings)
     what, advice = split_advice(chosen.sentence)
