@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -437,3 +438,28 @@ def test_custom_events_stand_in_the_run():
     manager = after(told(TaskCreated), told(checked, score=0.5, attributes={"by": "me"}))
     (event,) = Run(manager.run_path).events("events")
     assert (event.name, event.fields) == ("lab.Checked", {"by": "me", "score": 0.5, "task_id": "t1"})
+
+
+def test_telemetry_ends_though_the_programs_threads_are_all_busy_or_gone():
+    ends = []
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(1))
+        go_on = threading.Event()
+        manager = TelemetryManager("s")
+        manager.subscribe(lambda event: ends.append(event.event_type))
+        await manager.start()
+        busy = loop.run_in_executor(None, go_on.wait)
+        try:
+            await asyncio.wait_for(asyncio.gather(manager.stop(), manager.stop()), 30)
+        finally:
+            go_on.set()
+        await busy
+        another = TelemetryManager("s")
+        await another.start()
+        await loop.shutdown_default_executor()
+        await another.stop()
+
+    asyncio.run(run())
+    assert ends.count("SessionEnded") == 1

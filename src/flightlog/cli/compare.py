@@ -66,7 +66,6 @@ schema compare` is its JSON Schema. In Python the same is `flightlog.compare(a, 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 import typer
 
@@ -81,9 +80,6 @@ from flightlog.cli.options import (
 )
 from flightlog.cli.output import OpenPage, check_file, note, put_or_write, put_page, screen
 from flightlog.core.errors import UsageError
-
-if TYPE_CHECKING:
-    pass
 
 DOING = "comparing runs"
 

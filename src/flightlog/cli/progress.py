@@ -195,11 +195,15 @@ def working(doing: str | None) -> Iterator[None]:
         sys.stdout, sys.stderr = stdout, stderr
 
 
+def _ignore(_done: int, _of: int | None = None) -> None:
+    """Where nobody looks."""
+
+
 @contextmanager
 def progress(doing: str) -> Iterator[Tell]:
     """Within it the command's line says this; gives what is told how many are done, and of how many."""
     if _line is None:
-        yield lambda _done, _of: None  # nobody looks
+        yield _ignore
         return
     with _line.doing(doing) as tell:
         yield tell

@@ -163,18 +163,27 @@ def _tag(text: str) -> tuple[str, str]:
     return key, value
 
 
+class _Kept(logging.Handler):
+    """Warnings, kept until the command has ended."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a message."""
+        self.messages.append(record.getMessage())
+
+
 @contextmanager
 def _kept_warnings() -> Iterator[list[str]]:
     """Keep warnings meanwhile: one in the middle of the command's output would be part of it."""
-    log, kept = logging.getLogger("flightlog"), list[str]()
-
-    def keep(record: logging.LogRecord) -> bool:
-        if record.levelno >= logging.WARNING:
-            kept.append(record.getMessage())
-        return False
-
-    log.addFilter(keep)
+    log = logging.getLogger("flightlog")
+    kept, told = _Kept(), log.propagate
+    log.addHandler(kept)
+    log.propagate = False
     try:
-        yield kept
+        yield kept.messages
     finally:
-        log.removeFilter(keep)
+        log.propagate = told
+        log.removeHandler(kept)

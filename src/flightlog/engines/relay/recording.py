@@ -743,4 +743,7 @@ def _hold(home: Path) -> FileLock | None:
 
 
 def _folders(folder: Path) -> list[Path]:
-    return sorted(folder / entry.name for entry in entries_of(folder) if entry.is_dir())
+    try:
+        return sorted(folder / entry.name for entry in entries_of(folder) if entry.is_dir())
+    except OSError:
+        return []

@@ -140,7 +140,8 @@ class CacheFolder:
         try:
             header, payload, used = read_entry(path, key, self._user)
             now = self._clock()
-            if ttl_s is not None and now - (unix_time(header.created) or -inf) > ttl_s:
+            created = unix_time(header.created)
+            if ttl_s is not None and now - (-inf if created is None else created) > ttl_s:
                 return Miss(reason=EXPIRED, detail=f"made {header.created}")
             if now - used > UNUSED_S:
                 with suppress(OSError):

@@ -119,11 +119,6 @@ class StandardBackend(BaseBackend):
         self._initialized = False
         self._backend_state = BackendMainStates.INITIALIZED
 
-    @classmethod
-    async def create(cls, *args: Any, **options: Any) -> Self:
-        """Create a backend that is ready for use, with the arguments of the class."""
-        return await cls(*args, **options)
-
     def __await__(self) -> Generator[Any, None, Self]:
         return self._async_init().__await__()
 
@@ -283,7 +278,7 @@ def unpack_outcome(outcome: Outcome) -> CallResult:
 
 def failed(error: BaseException) -> dict[str, Any]:
     """The entries of a task that has failed by an error."""
-    return {"exception": error, "stdout": "", "stderr": str(error), "exit_code": 1, "return_value": None}
+    return {"exception": error, "stdout": "", "stderr": str(error), "exit_code": 1}
 
 
 async def run_command(task: dict[str, Any], folder: str, began: Callable[[float], None]) -> dict[str, Any]:

@@ -11,7 +11,9 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, cast
@@ -99,6 +101,7 @@ class Subscribers:
         """Start delivery; coroutine functions run on this loop."""
         with self._lock:
             self._loop, self._all = loop, [Subscriber(callback, loop) for callback in self._waiting]
+            self._waiting = []
 
     def publish(self, event: BaseEvent) -> None:
         """Queue an event for all subscribers."""
@@ -111,6 +114,20 @@ class Subscribers:
     async def finish(self) -> None:
         """Wait until all have processed their queued events."""
         await asyncio.gather(*(subscriber.finish() for subscriber in list(self._all)))
+
+
+async def on_own_thread(work: Callable[[], object]) -> None:
+    """Wait for a function on a thread of its own: those of the loop may all be busy, or gone."""
+    done: Future[None] = Future()
+
+    def run() -> None:
+        try:
+            work()
+        finally:
+            done.set_result(None)
+
+    threading.Thread(target=run, daemon=True).start()
+    await asyncio.wait([asyncio.wrap_future(done)])
 
 
 class Dispatch:
@@ -228,7 +245,7 @@ class Subscriber:
 
     async def finish(self) -> None:
         """Deliver what is queued, and then nothing more."""
-        await asyncio.to_thread(self._subscription.close, PATIENCE_S)
+        await on_own_thread(partial(self._subscription.close, PATIENCE_S))
         await asyncio.sleep(0)  # what the thread has handed to the loop begins
         if self._pending:
             await asyncio.wait(set(self._pending), timeout=PATIENCE_S)

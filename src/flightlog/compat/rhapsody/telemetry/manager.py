@@ -31,6 +31,7 @@ from flightlog.compat.rhapsody.telemetry.dispatch import (
     Subscribers,
     TaskCounts,
     TaskRecord,
+    on_own_thread,
     task_span,
 )
 from flightlog.compat.rhapsody.telemetry.events import (
@@ -187,7 +188,7 @@ class TelemetryManager:
         self._cancel_unfinished()
         self._duration = time.time() - self._start_time
         self._emit_own(SessionEnded, duration_seconds=self._duration)
-        await asyncio.to_thread(self._end_dispatch)
+        await on_own_thread(self._end_dispatch().join)
         atexit.unregister(self._finish_at_exit)
         self._checkpoint_file = None
         await self._subscribers.finish()
@@ -380,17 +381,17 @@ class TelemetryManager:
             lasted = {"duration_seconds": 0.0 if began is None else max(0.0, now - began)}
             self._emit_own(TaskCanceled, task.backend, task_id=task_id, attributes=attributes, **lasted)
 
-    def _end_dispatch(self, timeout_s: float | None = None) -> None:
-        """Take no more events, and wait until all are processed."""
+    def _end_dispatch(self) -> threading.Thread:
+        """Take no more events; the thread ends when all are processed."""
         self._running = False
         self._queue.put(None)
         assert self._thread is not None
-        self._thread.join(timeout_s)
+        return self._thread
 
     def _finish_at_exit(self) -> None:
         """Process all events of a program that exits without `stop`."""
         if self._running and self._pid == os.getpid():
-            self._end_dispatch(PATIENCE_S)
+            self._end_dispatch().join(PATIENCE_S)
 
     def _give_place(self, backend: Any) -> None:
         if hasattr(backend, "place_of") and self._record is not None:

@@ -43,6 +43,11 @@ class ConcurrentExecutionBackend(StandardBackend):
         workers = getattr(executor, "_max_workers", None)
         self._slots = asyncio.Semaphore(workers if isinstance(workers, int) else 1 << 30)
 
+    @classmethod
+    async def create(cls, executor: Executor) -> ConcurrentExecutionBackend:
+        """Create a backend that is ready for use."""
+        return await cls(executor)
+
     async def submit_tasks(self, tasks: list[dict[str, Any]]) -> list[asyncio.Task[None]]:
         """Start tasks; returns the asyncio tasks that run them."""
         begun = []
@@ -79,7 +84,7 @@ class ConcurrentExecutionBackend(StandardBackend):
                 return await self._execute_function(task)
             return await self._execute_command(task)
         except Exception as error:  # noqa: BLE001 - a command that is not there, what cannot be pickled
-            task.update(failed(error))
+            task.update(failed(error), return_value=None)
             return task, "FAILED"
 
     async def _execute_function(self, task: dict[str, Any]) -> tuple[dict[str, Any], str]:
@@ -102,7 +107,7 @@ class ConcurrentExecutionBackend(StandardBackend):
             called = await _finished(self.executor.submit(run_here, call, place, began))
         self.measured.setdefault(uid, {}).update(called.facts)
         if called.error is not None:
-            task.update(failed(called.error))
+            task.update(failed(called.error), return_value=None)
             return task, "FAILED"
         task.update(return_value=called.value, stdout=str(called.value), stderr="", exit_code=0)
         return task, "DONE"

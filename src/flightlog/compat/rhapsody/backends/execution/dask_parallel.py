@@ -50,6 +50,17 @@ class DaskExecutionBackend(StandardBackend):
         self._waiting: dict[str, asyncio.Task[None]] = {}
         self._topic = f"flightlog-rhapsody-{id(self):x}-{time.time_ns():x}"
 
+    @classmethod
+    async def create(
+        cls,
+        resources: dict[str, Any] | None = None,
+        name: str = "dask",
+        cluster: Any | None = None,
+        client: Any | None = None,
+    ) -> DaskExecutionBackend:
+        """Create a backend that is ready for use."""
+        return await cls(resources, name, cluster, client)
+
     @staticmethod
     def is_available() -> bool:
         """Whether Dask is installed."""
