@@ -163,7 +163,7 @@ def _tag(text: str) -> tuple[str, str]:
     return key, value
 
 
-class _Kept(logging.Handler):
+class _KeptWarnings(logging.Handler):
     """Warnings, kept until the command has ended."""
 
     def __init__(self) -> None:
@@ -179,7 +179,7 @@ class _Kept(logging.Handler):
 def _kept_warnings() -> Iterator[list[str]]:
     """Keep warnings meanwhile: one in the middle of the command's output would be part of it."""
     log = logging.getLogger("flightlog")
-    kept, told = _Kept(), log.propagate
+    kept, told = _KeptWarnings(), log.propagate
     log.addHandler(kept)
     log.propagate = False
     try:

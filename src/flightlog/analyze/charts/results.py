@@ -24,7 +24,7 @@ class TimelineRow(Struct, frozen=True, kw_only=True):
     """Number of workers that share this row."""
 
 
-class Placed(Struct, frozen=True, kw_only=True):
+class Columns(Struct, frozen=True, kw_only=True):
     """Pieces of a timeline in columns; the lists are of one length."""
 
     lane: list[int]
@@ -34,7 +34,7 @@ class Placed(Struct, frozen=True, kw_only=True):
     """Which of the names; -1 for all others."""
 
 
-class Bars(Placed, frozen=True, kw_only=True):
+class Bars(Columns, frozen=True, kw_only=True):
     """Attempts one by one."""
 
     state: list[str]
@@ -45,7 +45,7 @@ class Bars(Placed, frozen=True, kw_only=True):
     """The arguments of each in a line; empty where none has any."""
 
 
-class Nested(Placed, frozen=True, kw_only=True):
+class Nested(Columns, frozen=True, kw_only=True):
     """Spans inside of bars, in rows below the bars' own; the lane is the row of the bar they are inside
     of. The lists are of one length but for `names` and `rows`.
     """
@@ -60,7 +60,7 @@ class Nested(Placed, frozen=True, kw_only=True):
     """How many there are below each lane."""
 
 
-class Cells(Placed, frozen=True, kw_only=True):
+class Cells(Columns, frozen=True, kw_only=True):
     """Attempts by lane and by stretch of time; the name is the one that held the lane longest in this
     stretch.
     """
