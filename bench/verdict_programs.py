@@ -121,7 +121,7 @@ def flaky(seconds: float, attempt_folder: str, number: int, failures: int) -> in
 def neighbours(number: int) -> Iterator[None]:
     """So many busy programs beside this one, which are none of its children for the recorder."""
     spin = "import time; end = time.time() + 120\nwhile time.time() < end: pass"
-    command = ["sh", "-c", '"$0" -c "$1" >/dev/null & echo $!', sys.executable, spin]
+    command = ["sh", "-c", '"$0" -c "$1" >/dev/null 2>&1 & echo $!', sys.executable, spin]
     started = [
         int(subprocess.run(command, check=True, capture_output=True, text=True).stdout) for _ in range(number)
     ]
