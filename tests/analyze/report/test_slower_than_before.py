@@ -191,6 +191,14 @@ def test_another_host_is_named(tmp_path):
     assert said.endswith(" It ran on node-2, and they on node-1.")
 
 
+def test_of_several_other_hosts_none_is_named(tmp_path):
+    for n in range(8):
+        run_of(tmp_path, n, [1.0, 2.0 + 0.1 * (n % 3), 1.0, 2.0], host=f"node-{n % 2}")
+    said = slower(run_of(tmp_path, 50, [1.0, 6.1, 1.0, 6.1], host="node-9"))
+    assert said is not None
+    assert said.endswith(" It ran on node-9, and they on other hosts.")
+
+
 def test_a_slow_first_run_does_not_hide_a_slow_last_one(tmp_path):
     run_of(tmp_path, 0, [1.0, 20.0, 1.0, 20.0])
     for n in range(1, 8):

@@ -151,7 +151,8 @@ def _elsewhere(summary: Summary, before: Sequence[EarlierRun]) -> str:
     """That none of the earlier runs was on this host, or had this command line."""
     hosts = {one.info.host for one in before}
     commands = [one.info.command for one in before]
-    host = "" if summary.run.host in hosts else f" It ran on {summary.run.host}, and they on {min(hosts)}"
+    others = min(hosts) if len(hosts) == 1 else "other hosts"
+    host = "" if summary.run.host in hosts else f" It ran on {summary.run.host}, and they on {others}"
     command = " Its command line is another one" if summary.run.command not in commands else ""
     return "".join(f".{one}" for one in (host, command) if one)
 
