@@ -31,11 +31,9 @@ from flightlog.events import (
     WorkerReady,
     WorkerRemoved,
 )
+from flightlog.export.limits import PrometheusLimits
 from flightlog.export.prometheus.run_metrics import (
     BUCKETS_S,
-    FAILURE_KINDS,
-    MAX_PLACES,
-    TASK_NAMES,
     BoundedCounts,
     Histograms,
     HistogramTally,
@@ -326,9 +324,9 @@ def test_whatever_a_run_holds_its_labels_are_bounded(tmp_path: Path) -> None:
     found = RunWatch(make_run(tmp_path, events)).look(NOW)
     labels = (found.durations, found.values["failures"], found.values["node_cpu_ratio"])
     assert tuple(map(len, labels)) == (
-        TASK_NAMES + 1,
-        FAILURE_KINDS + 1,
-        MAX_PLACES,
+        PrometheusLimits.max_task_names + 1,
+        PrometheusLimits.max_failure_kinds + 1,
+        PrometheusLimits.max_machines,
     )
     assert sum(one.count for one in found.durations.values()) == 200
     assert sum(found.values["failures"].values()) == 200

@@ -22,9 +22,10 @@ import flightlog
 from flightlog.core.errors import UsageError
 from flightlog.events import Event, TaskCompleted, TaskSubmitted
 from flightlog.export.base import ExportOptions
+from flightlog.export.limits import PrometheusLimits
 from flightlog.export.prometheus.run_metrics import RunWatch
 from flightlog.export.prometheus.server import Choice, MetricsPage, MetricsServer, RunsCollector, choose
-from flightlog.export.prometheus.textfile import EVERY_S, TextfileExporter
+from flightlog.export.prometheus.textfile import TextfileExporter
 from flightlog.store import layout
 from flightlog.store.liveness import Observer, unix_time
 from flightlog.store.run import Run
@@ -274,7 +275,7 @@ def test_a_run_that_is_followed_is_written_again_until_it_is_over(tmp_path: Path
     run = recording.__enter__()
 
     def wait(seconds: float) -> None:
-        assert seconds == EVERY_S
+        assert seconds == PrometheusLimits.textfile_interval_s
         seen.append(values(output.read_text())["flightlog_tasks_completed_total", ""])
         if len(seen) < 3:
             with run.task("simulate"):

@@ -11,8 +11,9 @@ from contextlib import contextmanager
 import pytest
 
 from flightlog.cli.main import main
+from flightlog.export.limits import PrometheusLimits
 from flightlog.export.prometheus import server as serving
-from flightlog.export.prometheus.server import MOST_CONNECTIONS, REQUEST_S, MetricsServer
+from flightlog.export.prometheus.server import MetricsServer
 
 PATIENCE_S = 10.0
 """How long Prometheus waits for a page, unless it is told otherwise."""
@@ -107,7 +108,7 @@ def test_whoever_is_refused_is_told_the_option_that_allows_the_name():
 
 def test_half_sent_requests_do_not_keep_others_from_an_answer():
     with served() as server:
-        half = [connect(server, HALF) for _ in range(MOST_CONNECTIONS + 8)]
+        half = [connect(server, HALF) for _ in range(PrometheusLimits.max_connections + 8)]
         try:
             assert [status(server, "localhost") for _ in range(3)] == [200] * 3
             dropped = [one.recv(1) for one in half[:8]]  # the oldest had to go
@@ -124,7 +125,7 @@ def test_a_request_that_is_sent_too_slowly_is_dropped_however_steadily():
         for _ in range(4):
             slow.sendall(b"a")
         assert status(server, "localhost") == 200  # both are known to the server by now
-        clock.now = REQUEST_S + 1
+        clock.now = PrometheusLimits.request_timeout_s + 1
         assert slow.recv(1) == b""
         slow.close()
         assert status(server, "localhost") == 200
@@ -135,7 +136,7 @@ def test_more_requests_than_can_be_answered_at_a_time_are_refused_at_once():
     page.go.clear()
     whole = b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n"
     with served(page) as server:
-        asking = [connect(server, whole) for _ in range(MOST_CONNECTIONS)]
+        asking = [connect(server, whole) for _ in range(PrometheusLimits.max_connections)]
         for _ in asking:
             assert page.asked.acquire(timeout=60)
         refused = connect(server, b"")

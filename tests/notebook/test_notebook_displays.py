@@ -21,7 +21,8 @@ from flightlog.analyze.report.report import report_on
 from flightlog.analyze.report.summary import summarize
 from flightlog.core.displayed import Displayed, in_notebook
 from flightlog.events import Failure, TaskCompleted, TaskFailed, TaskStarted, TaskSubmitted, WorkerReady
-from flightlog.notebook.display import MOST, display_html, html_of
+from flightlog.notebook.display import display_html, html_of
+from flightlog.notebook.limits import NotebookLimits
 from flightlog.notebook.runs import read_run, read_table, run_display, table_display
 from flightlog.session.session import Session
 from flightlog.show.document import Bar, BarPart, Item, Items, Paragraph, TableBlock
@@ -97,7 +98,7 @@ def read(html: str | None) -> Reading:
     assert found.attributes <= {"style", "class"}
     assert not any("url" in style or "expression" in style for style in found.styles)
     assert found.open == []
-    assert len(html) <= MOST
+    assert len(html) <= NotebookLimits.max_html_chars
     return found
 
 

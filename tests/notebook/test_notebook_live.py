@@ -20,7 +20,8 @@ from flightlog.core.errors import RunNotFound, UsageError
 from flightlog.events import TaskCompleted, TaskStarted, TaskSubmitted
 from flightlog.notebook import follow
 from flightlog.notebook.display import display_html
-from flightlog.notebook.live import PRINT_EVERY_S, PrintedDisplay, _NotebookDisplay, state_html, words_of
+from flightlog.notebook.limits import NotebookLimits
+from flightlog.notebook.live import PrintedDisplay, _NotebookDisplay, state_html, words_of
 from flightlog.notebook.sessions import displayed
 from flightlog.session.tracking import Counts
 from flightlog.show.document import Paragraph, StatusLine, TableBlock
@@ -216,7 +217,7 @@ def test_a_console_prints_all_once_then_a_line_now_and_then_and_one_for_each_sta
 
     shown = PrintedDisplay(at_count("running", 0), write=said.append, clock=lambda: now[0])
     shown.update(at_count("running", 1))
-    now[0] = PRINT_EVERY_S
+    now[0] = NotebookLimits.print_interval_s
     shown.update(at_count("running", 2))
     shown.update(at_count("running", 3))
     shown.update(at_count("completed", 9))

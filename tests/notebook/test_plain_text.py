@@ -17,8 +17,9 @@ import flightlog
 from flightlog.analyze.report.report import report_on
 from flightlog.analyze.report.summary import summarize
 from flightlog.events import Failure, TaskCompleted, TaskFailed, TaskStarted, TaskSubmitted, WorkerReady
-from flightlog.notebook.display import MOST_PLAIN, plain_of
+from flightlog.notebook.display import plain_of
 from flightlog.notebook.extension import MagicAnswer
+from flightlog.notebook.limits import NotebookLimits
 from flightlog.notebook.runs import FirstRows, read_run, read_table, run_display, table_plain
 from flightlog.session.session import Session
 from flightlog.show.document import display_text
@@ -218,7 +219,7 @@ def test_texts_of_a_hostile_run_cannot_move_the_cursor(tmp_path):
     for value in (run, run.tasks, run.failures, run.spans, report_on(run), flightlog.diagnose(run)):
         said = plain_of(value, 100)
         assert said is not None
-        assert len(said) <= MOST_PLAIN + 10
+        assert len(said) <= NotebookLimits.max_text_chars + 10
         assert [line for line in said.split("\n") if clean(line) != line] == []
 
 

@@ -17,7 +17,8 @@ from builders.runs import at, make_run
 
 from flightlog import figures
 from flightlog.events import TaskCompleted, TaskStarted, WorkerReady
-from flightlog.notebook.plotly_figure import MOST_BYTES, DisplayedFigure, still_of, words_of
+from flightlog.notebook.limits import NotebookLimits
+from flightlog.notebook.plotly_figure import DisplayedFigure, still_of, words_of
 
 PLOTLY, PNG = "application/vnd.plotly.v1+json", b"\x89PNG\r\n\x1a\n"
 
@@ -82,7 +83,7 @@ def test_the_display_of_many_tasks_stays_small(tmp_path):
     path = make_run(tmp_path, lives(20_000))
     for draw in (figures.timeline, figures.durations, figures.concurrency):
         bundle = bundle_of(draw(path))
-        assert len(b64decode(bundle["image/png"])) <= MOST_BYTES
+        assert len(b64decode(bundle["image/png"])) <= NotebookLimits.max_picture_bytes
         assert len(json.dumps(bundle)) <= 1_500_000
 
 

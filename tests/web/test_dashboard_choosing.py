@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from flightlog.show.terminal import brief
 from flightlog.store.catalogue import RunEntry
-from flightlog.web.dashboard import FAILED_S, RunRow, RunsFolder, SharedResults, key_of
+from flightlog.web.dashboard import RunRow, RunsFolder, SharedResults, key_of
+from flightlog.web.limits import WebLimits
 from flightlog.web.runs_page import RunFilter, RunSelection, choose, wanted_of
 
 
@@ -215,10 +216,10 @@ def test_what_fails_fails_for_all_who_ask_soon_and_is_tried_again_for_the_next()
             raise OSError("not now")
         return "now"
 
-    for clock.now in (0.0, FAILED_S):
+    for clock.now in (0.0, WebLimits.failure_reuse_s):
         with pytest.raises(OSError, match="not now"):
             once.begin("x", fails_first).result(30)
-    clock.now = FAILED_S + 0.1
+    clock.now = WebLimits.failure_reuse_s + 0.1
     assert once.begin("x", fails_first).result(30) == "now"
     once.close()
 

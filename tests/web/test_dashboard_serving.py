@@ -12,7 +12,8 @@ from dashboards import dashboard, status_of
 
 from flightlog.core.errors import MissingExtra, UsageError
 from flightlog.web.access import is_loopback
-from flightlog.web.serving import MOST_HEADERS, PORT, CleanLines, ServerAddress, listen, needs_ui
+from flightlog.web.limits import WebLimits
+from flightlog.web.serving import PORT, CleanLines, ServerAddress, listen, needs_ui
 
 TOKEN = "a-token-that-is-long-enough"
 
@@ -84,7 +85,7 @@ def test_a_dashboard_serves_low_in_priority_until_it_is_interrupted(tmp_path):
             status_of(address),
             status_of(f"{address}health"),
             status_of(address, Host="evil.example"),
-            status_of(address, Long="a" * (2 * MOST_HEADERS)) or 400,
+            status_of(address, Long="a" * (2 * WebLimits.max_headers_bytes)) or 400,
         ]
         niceness = os.getpriority(os.PRIO_PROCESS, process.pid)
         process.send_signal(signal.SIGINT)

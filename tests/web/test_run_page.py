@@ -35,15 +35,8 @@ from flightlog.events import (
     TaskSubmitted,
     WorkerReady,
 )
-from flightlog.web.run_page import (
-    CURVES,
-    FIGURES_S,
-    SHOWN,
-    RunPage,
-    RunParts,
-    run_figures,
-    run_parts,
-)
+from flightlog.web.limits import WebLimits
+from flightlog.web.run_page import CURVES, SHOWN, RunPage, RunParts, run_figures, run_parts
 
 NOW = (moment(START) or 0) / SECOND + 40
 
@@ -272,15 +265,15 @@ def test_figures_are_made_every_two_seconds_at_most_and_of_a_run_that_is_over_on
     shown = RunParts(lambda: clock.now)
     fuller = msgspec.structs.replace(state, cpu=state.memory)
     first = shown(state).parts["cpu"]
-    clock.now = FIGURES_S - 0.1
+    clock.now = WebLimits.figures_interval_s - 0.1
     soon = shown(fuller).parts["cpu"]
-    clock.now = FIGURES_S
+    clock.now = WebLimits.figures_interval_s
     later = shown(fuller).parts["cpu"]
     assert (soon is first, later == first) == (True, False)
     over = msgspec.structs.replace(state, status="completed")
     ended = RunParts(lambda: clock.now)
     drawn = ended(over).parts["cpu"]
-    clock.now += 10 * FIGURES_S
+    clock.now += 10 * WebLimits.figures_interval_s
     assert ended(msgspec.structs.replace(over, cpu=state.memory)).parts["cpu"] is drawn
 
 

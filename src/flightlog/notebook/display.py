@@ -12,14 +12,12 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from flightlog.core.displayed import in_notebook
+from flightlog.notebook.limits import NotebookLimits
 from flightlog.show.bounded import bounded
 from flightlog.show.document import Block, Section, Verbatim, display_text
 from flightlog.show.html.blocks import Limits, block_of, sections_of
 from flightlog.show.html.elements import Child, Element, html_text, tag
 
-MOST = 200_000
-"""Maximum characters of HTML in a display."""
-MOST_PLAIN = 20_000
 WIDTH, NARROWEST, WIDEST = 100, 40, 160
 """Columns of text: in a kernel, which knows no width; and in a terminal at least and at most."""
 
@@ -67,7 +65,7 @@ def html_of(value: Any) -> str | None:
 
 
 def plain_of(value: Any, width: int | None = None) -> str | None:
-    """The same as lines of text, at most `MOST_PLAIN` characters, without a final
+    """The same as lines of text, at most `NotebookLimits.max_text_chars` characters, without a final
     newline; None without one.
     """
     kind = _kind(value)
@@ -86,14 +84,18 @@ def bundle_of(value: Any) -> dict[str, str]:
 def _html(kind: DisplayKind, read: Any) -> str:
     blocks = [Verbatim(_text(kind, read, kind.width))] if kind.blocks is None else _found(kind.blocks)(read)
     html = display_html(*blocks)
-    if len(html) > MOST:
+    if len(html) > NotebookLimits.max_html_chars:
         raise ValueError(f"its display would have {len(html):,} characters")
     return html
 
 
 def _plain(kind: DisplayKind, read: Any, width: int | None) -> str:
     words = _text(kind, read, width or _width()).strip("\n")
-    return words if len(words) <= MOST_PLAIN else f"{words[:MOST_PLAIN]}\n… cut"
+    return (
+        words
+        if len(words) <= NotebookLimits.max_text_chars
+        else f"{words[: NotebookLimits.max_text_chars]}\n… cut"
+    )
 
 
 def _text(kind: DisplayKind, read: Any, width: int) -> str:

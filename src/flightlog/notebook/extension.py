@@ -16,6 +16,7 @@ from flightlog.core.displayed import Displayed
 from flightlog.core.errors import FlightlogError
 from flightlog.core.text import plural
 from flightlog.events.declarations import ResourceSample
+from flightlog.notebook.limits import NotebookLimits
 from flightlog.notebook.live import display_here, follow
 from flightlog.record.background import make_samplers
 from flightlog.record.recording import NoopRun, Recording, record
@@ -62,11 +63,6 @@ log = logging.getLogger("flightlog")
 
 TASK = "cell"
 NAMED = "%%flightlog"
-SOURCE = 120
-"""Maximum characters of a cell's first line that are recorded, secrets redacted."""
-READ = 10_000
-"""Maximum characters of a cell that are searched for it."""
-SAMPLE_S = 1.0
 
 
 class CellRecorder:
@@ -98,7 +94,7 @@ class CellRecorder:
             name,
             runs_dir=self._runs_dir,
             tags={"notebook": name},
-            sample_interval_s=SAMPLE_S,
+            sample_interval_s=NotebookLimits.sample_interval_s,
             samplers=[WhileBusy(self._samplers, lambda: bool(self._open))],
         )
         run = self._recording.__enter__()
@@ -194,13 +190,13 @@ class CellRecorder:
 
 def read_cell(source: str) -> tuple[str, str]:
     """The name of a cell's task, and the first meaningful line of its code; secrets are redacted later."""
-    rest = source[:READ].lstrip()
+    rest = source[: NotebookLimits.max_cell_searched_chars].lstrip()
     name = TASK
     first, _, after = rest.partition("\n")
     if first.split(None, 1)[:1] == [NAMED]:
-        name, rest = first[len(NAMED) :].strip()[:SOURCE] or TASK, after
+        name, rest = first[len(NAMED) :].strip()[: NotebookLimits.max_cell_source_chars] or TASK, after
     line = next((line.strip() for line in rest.splitlines() if line.strip()), "")
-    return name, line[:SOURCE]
+    return name, line[: NotebookLimits.max_cell_source_chars]
 
 
 def notebook_name(names: Mapping[str, Any], environ: Mapping[str, str]) -> str | None:

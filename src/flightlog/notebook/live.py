@@ -19,6 +19,7 @@ from flightlog.core.displayed import in_notebook
 from flightlog.core.text import plural
 from flightlog.core.units import format_count, format_duration, format_percent
 from flightlog.notebook.display import STATUS, display_html
+from flightlog.notebook.limits import NotebookLimits
 from flightlog.notebook.runs import count_bar
 from flightlog.record.context import active_runs
 from flightlog.show.document import Item, Items, Paragraph, Section, StatusLine
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from flightlog.record.run import LiveRun as Recorded
     from flightlog.session.session import Session
     from flightlog.store.run import Run
-
-PRINT_EVERY_S = 5.0
 
 
 class DisplayHandle(Protocol):
@@ -56,7 +55,7 @@ class PrintedDisplay:
     """The same where a display cannot be updated: all of it once, then its first line from time to time.
 
     A line is written when the status changes (the text before the first ` · `), and otherwise at most every
-    `PRINT_EVERY_S`.
+    `NotebookLimits.print_interval_s`.
     """
 
     def __init__(
@@ -79,7 +78,7 @@ class PrintedDisplay:
             self._note(line)
 
     def _note(self, line: str) -> None:
-        self._status, self._next = line.partition(" · ")[0], self._clock() + PRINT_EVERY_S
+        self._status, self._next = line.partition(" · ")[0], self._clock() + NotebookLimits.print_interval_s
 
 
 def _print(words: str) -> None:
@@ -124,19 +123,16 @@ def display_here(value: object) -> None:
 
 log = logging.getLogger("flightlog")
 
-EVERY_S = 0.5
-LOOK_S = 0.5
-"""So long a large run is read before it is shown how far that is."""
+
 SHOWN = ("failures", "running", "workers", "resources", "gpu")
 """The tables below the counts."""
-ROWS, FAILURES = 6, 3
 
 
 def follow(
     run: Run | Recorded | Session | str | os.PathLike[str] = "latest",
     *,
     wait: bool | None = None,
-    every_s: float = EVERY_S,
+    every_s: float = NotebookLimits.display_interval_s,
     show: Callable[[str], DisplayHandle] = show_here,
     follower: Callable[[Path], Follower] | None = None,
 ) -> None:
@@ -158,7 +154,7 @@ def follow(
         follower = FollowedRun
     try:
         watched = follower(path)
-        state = watched.update(LOOK_S)
+        state = watched.update(NotebookLimits.read_limit_s)
         shown = show(state_html(state))  # in this cell: what is first shown after its end reaches no page
         if wait:
             _go_on(watched, state, shown, every_s)
@@ -174,7 +170,7 @@ def _go_on(watched: Follower, state: LiveState, shown: DisplayHandle, every_s: f
     before = state_html(state)
     while state.status == "running" or state.reading is not None:
         time.sleep(every_s)
-        state = watched.update(LOOK_S)
+        state = watched.update(NotebookLimits.read_limit_s)
         html = state_html(state)
         if html != before:
             shown.update(html)
@@ -208,7 +204,11 @@ def state_html(state: LiveState) -> str:
     tables = [
         Section(
             doing_title(over=state.over) if name == "running" else pane.title,
-            blocks=[pane.table(FAILURES if name == "failures" else ROWS)],
+            blocks=[
+                pane.table(
+                    NotebookLimits.max_live_failures if name == "failures" else NotebookLimits.max_live_rows
+                )
+            ],
         )
         for name in SHOWN
         if (pane := TABLES[name].pane(state)).rows

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from plotly.graph_objects import Figure
 
 from flightlog.core.displayed import in_notebook
+from flightlog.notebook.limits import NotebookLimits
 from flightlog.show.figures.style import CONFIG, plain_back
 from flightlog.show.terminal import clean, fit
 
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
     from plotly.basedatatypes import BaseFigure
 
 WIDTH_PX = 900
-MOST_BYTES = 400_000
-"""Larger pictures are not kept."""
+
 DATA, PICTURE, PLAIN = "application/vnd.plotly.v1+json", "image/png", "text/plain"
 
 
@@ -77,7 +77,7 @@ def still_of(figure: BaseFigure) -> bytes | None:
         drawn = picture(figure, width_px=WIDTH_PX, scale=1.0)
     except Exception:  # noqa: BLE001 - whatever somebody made of the figure, it is still shown by Plotly
         return None
-    return drawn if len(drawn) <= MOST_BYTES else None
+    return drawn if len(drawn) <= NotebookLimits.max_picture_bytes else None
 
 
 def words_of(figure: BaseFigure) -> str:

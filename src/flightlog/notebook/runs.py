@@ -4,8 +4,8 @@ A run is the verdict in a line, the counts, what stands out, the task names, and
 runs are reported on in full. A run of more than `LARGE_BYTES` is shown by the summary that was kept of it, or
 by its own counts, at once: its report may take seconds, and is asked for by name.
 
-A table is its first rows and their number. That of a run of more than `LARGE_TABLE_BYTES` which was not
-compacted is not read for a display.
+A table is its first rows and their number. That of a run of more than
+`NotebookLimits.max_read_table_bytes` which was not compacted is not read for a display.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from flightlog.analyze.report.summary import cached_summary
 from flightlog.core.text import plural
 from flightlog.core.units import format_bytes, format_count, format_duration
 from flightlog.notebook.display import STATUS
+from flightlog.notebook.limits import NotebookLimits
 from flightlog.show.bounded import bounded
 from flightlog.show.comparison import WHY, answer_text, comparison_sections
 from flightlog.show.document import (
@@ -52,9 +53,6 @@ if TYPE_CHECKING:
     from flightlog.store.tables.query import Table
 
 
-NAMES, CAUSES = 8, 3
-NAME = 200
-"""Characters of a name in a line of text."""
 Display = Sequence[Section | Block]
 
 
@@ -94,14 +92,14 @@ def run_display(read: Report | Summary | CountsOnly) -> Display:
     if tasks.failed:
         words.append(f"{format_count(tasks.failed)} failed")
     ends = {"completed": tasks.completed, "failed": tasks.failed, "cancelled": tasks.cancelled}
-    names = names_table(summary, NAMES)
-    cut = [[brief(cell, NAME) for cell in row] for row in names.rows]
+    names = names_table(summary, NotebookLimits.max_listed_names)
+    cut = [[brief(cell, NotebookLimits.max_name_chars) for cell in row] for row in names.rows]
     found: list[Section | Block] = [
         StatusLine(words, STATUS.get(run.status, "quiet")),
         *([Items([Item(run.error, style="bad")])] if run.error else []),
         count_bar({**ends, "running": tasks.running, "waiting": tasks.pending}, over=run.status != "running"),
         findings_section(summary) if isinstance(summary, Report) else Section("What stands out"),
-        failures_section(summary, CAUSES),
+        failures_section(summary, NotebookLimits.max_listed_causes),
         Section("Tasks", blocks=[TableBlock(names.head, cut, names.left, names.more)]),
     ]
     if isinstance(summary, Report):
@@ -166,8 +164,6 @@ def comparison_display(comparison: Comparison) -> Display:
     ]
 
 
-ROWS, COLUMNS, CELL, CELL_PLAIN = 10, 24, 60, 28
-LARGE_TABLE_BYTES = 64 << 20
 RUN = "run_id"
 _TABLE = re.compile(r"FROM \w+")
 """A table itself, and not a question."""
@@ -189,12 +185,14 @@ class TableNotRead(NamedTuple):
     size: int
 
 
-def read_table(answer: Table, *, large_bytes: int = LARGE_TABLE_BYTES) -> FirstRows | TableNotRead:
+def read_table(
+    answer: Table, *, large_bytes: int = NotebookLimits.max_read_table_bytes
+) -> FirstRows | TableNotRead:
     """The first rows, and the count of all."""
     lines = answer.lines_bytes()
     if lines > large_bytes:
         return TableNotRead(answer.query, lines)
-    found = answer.peek(ROWS)
+    found = answer.peek(NotebookLimits.max_table_rows)
     shown = [n for n, _ in enumerate(found.columns) if any(row[n] is not None for row in found.rows)]
     empty = len(found.columns) - len(shown)
     if _TABLE.fullmatch(answer.query) and len({run.run_id for run in answer.runs}) == 1:
@@ -220,12 +218,12 @@ def table_display(read: FirstRows | TableNotRead) -> list[Block]:
                 "aside",
             ),
         ]
-    head = read.columns[:COLUMNS]
+    head = read.columns[: NotebookLimits.max_table_columns]
     left = [
         name for n, name in enumerate(head) if any(isinstance(row[n], str | datetime) for row in read.rows)
     ]
-    rows = [[_cell(value) for value in row[:COLUMNS]] for row in read.rows]
-    notes = "; ".join([*read.notes, *_wide(len(read.columns) - COLUMNS)])
+    rows = [[_cell(value) for value in row[: NotebookLimits.max_table_columns]] for row in read.rows]
+    notes = "; ".join([*read.notes, *_wide(len(read.columns) - NotebookLimits.max_table_columns)])
     return [
         *([TableBlock(head, rows, left)] if head else []),
         Paragraph(f"{notes} · `.df()` returns all rows as a pandas DataFrame", "aside"),
@@ -238,7 +236,7 @@ def table_plain(read: FirstRows | TableNotRead, *, width: int) -> str:
         query, size = clean(read.query[:300]), format_bytes(read.size)
         return f"{query}\n{size} of lines stand behind it: .df() and .rows() go through them."
     rows = [[_short(value) for value in row] for row in read.rows]
-    heads = [fit(clean(name), CELL_PLAIN) for name in read.columns]
+    heads = [fit(clean(name), NotebookLimits.max_text_cell_chars) for name in read.columns]
     texts = [[cell_text(value) for value in row] for row in rows]
     widths = [max(map(width_of, column)) + len(GAP) for column in zip(heads, *texts, strict=True)]
     fits = max(sum(end <= width + len(GAP) for end in accumulate(widths)), 1)
@@ -254,7 +252,10 @@ def _wide(columns: int) -> list[str]:
 def _short(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | datetime):
         return value
-    return fit(cell_text(value[: 4 * CELL_PLAIN] if isinstance(value, str) else value), CELL_PLAIN)
+    return fit(
+        cell_text(value[: 4 * NotebookLimits.max_text_cell_chars] if isinstance(value, str) else value),
+        NotebookLimits.max_text_cell_chars,
+    )
 
 
 def _cell(value: Any) -> str:
@@ -264,4 +265,4 @@ def _cell(value: Any) -> str:
         return f"{value:.6g}"
     if isinstance(value, datetime):
         return value.isoformat(sep=" ", timespec="milliseconds")
-    return str(value)[: 4 * CELL]
+    return str(value)[: 4 * NotebookLimits.max_cell_chars]

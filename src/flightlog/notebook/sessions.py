@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from flightlog.core.text import plural
 from flightlog.core.units import format_count, format_duration
 from flightlog.notebook.display import STATUS, display_html
+from flightlog.notebook.limits import NotebookLimits
 from flightlog.notebook.live import DisplayHandle, show_from_here, show_here
 from flightlog.notebook.runs import Display, count_bar
 from flightlog.session.progress import eta_text
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from flightlog.session.tracking import Counts
 
 _PLAIN = (bool, int, float, str, type(None))
-VALUE = 200
-"""Characters of a value."""
 
 
 def counts_display(counts: Counts, eta: Eta | None = None) -> list[Block]:
@@ -49,7 +48,12 @@ def session_display(session: Session) -> Display:
         StatusLine([seen.state, seen.project, f"on {session.target}"], STATUS.get(seen.state, "quiet")),
         *(counts_display(seen.counts, seen.eta) if seen.counts is not None else []),
         Section("Failed for good", blocks=[failed]),
-        FactsBlock([(label, brief(value, VALUE)) for label, value in session_facts(session, seen)]),
+        FactsBlock(
+            [
+                (label, brief(value, NotebookLimits.max_value_chars))
+                for label, value in session_facts(session, seen)
+            ]
+        ),
     ]
 
 
@@ -64,7 +68,12 @@ def future_display(future: TaskFuture) -> Display:
     state = future.state()
     return [
         StatusLine([state, future.task], STATUS.get(state, "quiet")),
-        FactsBlock([(label, brief(value, VALUE)) for label, value in future_facts(future, state)]),
+        FactsBlock(
+            [
+                (label, brief(value, NotebookLimits.max_value_chars))
+                for label, value in future_facts(future, state)
+            ]
+        ),
     ]
 
 
@@ -101,8 +110,6 @@ def _result(value: Any) -> str:
 
 log = logging.getLogger("flightlog")
 
-EVERY_S = 0.5
-
 
 @contextmanager
 def displayed(
@@ -110,7 +117,7 @@ def displayed(
     eta: Callable[[], Eta | None] | None = None,
     *,
     show: Callable[[str], DisplayHandle] = show_here,
-    every_s: float = EVERY_S,
+    every_s: float = NotebookLimits.display_interval_s,
 ) -> Iterator[None]:
     """Show the progress of the tasks twice a second, and at the end how they ended; nothing for sessions that
     end sooner.

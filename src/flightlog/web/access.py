@@ -21,6 +21,7 @@ from msgspec import Struct
 
 from flightlog.core.errors import UsageError
 from flightlog.core.settings import expanded
+from flightlog.web.limits import WebLimits
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -319,9 +320,6 @@ def message_page(title: str, body: str) -> str:
     )
 
 
-LEAST_TOKEN = 16
-MOST_TOKEN = 256
-"""Characters of a token, at least and at most."""
 FILE = "dashboard-token"
 
 
@@ -356,10 +354,11 @@ def token_for(
         return kept_token(environ)
     if not _can_stand_in_an_address(given):
         raise UsageError("--token may hold letters, digits, and - . _ ~ only")
-    if len(given) < LEAST_TOKEN:
+    if len(given) < WebLimits.min_token_chars:
         raise UsageError(
-            f"--token has {len(given)} characters and could be guessed: {LEAST_TOKEN} at least; without it, "
-            "your own token is used, which is made at the first start"
+            f"--token has {len(given)} characters and could be guessed: "
+            f"{WebLimits.min_token_chars} at least; without it, your own token is used, "
+            "which is made at the first start"
         )
     return Token(
         value=given,
@@ -452,11 +451,13 @@ def _read_token(file: Path) -> str:
             raise ValueError("belonged to another user")
         if os.name == "posix" and stat.S_IMODE(found.st_mode) & 0o077:
             raise ValueError(f"could be read by others (mode {stat.S_IMODE(found.st_mode):04o})")
-        data = os.read(opened, MOST_TOKEN + 2)
+        data = os.read(opened, WebLimits.max_token_chars + 2)
     finally:
         os.close(opened)
     text = data.decode("ascii", "replace").strip()
-    if not LEAST_TOKEN <= len(text) <= MOST_TOKEN or not _can_stand_in_an_address(text):
+    if not WebLimits.min_token_chars <= len(
+        text
+    ) <= WebLimits.max_token_chars or not _can_stand_in_an_address(text):
         raise ValueError("contained no token")
     return text
 

@@ -38,6 +38,7 @@ from flightlog.show.trends import left_out_text, trend_answer, trend_title
 from flightlog.web.access import AccessControl, Application, Receive, Scope, Send, message_page
 from flightlog.web.dashboard import Dashboard, Listing
 from flightlog.web.layout import card, computed, draw_sections, heading, page_layout, run_head, words
+from flightlog.web.limits import WebLimits
 from flightlog.web.run_page import live_page
 from flightlog.web.runs_page import runs_page
 
@@ -53,12 +54,6 @@ if TYPE_CHECKING:
 
 OURS = "flightlog.dashboard"
 """Key of the dashboard in a request's scope."""
-TAB_S = 60.0
-"""How long NiceGUI's data of a browser tab outlives it; its default is a month. It contains nothing of
-Flightlog's.
-"""
-PATIENCE_S = 30.0
-"""Timeout for the start of a page: the first read of a long history on a slow disk."""
 
 
 def make_app(dashboard: Dashboard, *, token: str | None = None, host: str = "127.0.0.1") -> AccessControl:
@@ -93,18 +88,18 @@ def _pages() -> FastAPI:
     app.add_route("/metrics", _metrics_text)
     app.add_route("/health", _health)
 
-    @ui.page("/", response_timeout=PATIENCE_S)
+    @ui.page("/", response_timeout=WebLimits.page_timeout_s)
     async def runs(request: Request) -> None:
         await runs_page(_of(request), request.query_params)
 
-    @ui.page("/trends", response_timeout=PATIENCE_S)
+    @ui.page("/trends", response_timeout=WebLimits.page_timeout_s)
     async def trends(request: Request) -> None:
         await trends_page(_of(request), request.query_params)
 
     for page, address in (("run", ""), ("diagnosis", "/diagnosis"), ("advice", "/advice")):
-        ui.page(f"/run/{{key}}{address}", response_timeout=PATIENCE_S)(_page_of_run(page))
+        ui.page(f"/run/{{key}}{address}", response_timeout=WebLimits.page_timeout_s)(_page_of_run(page))
 
-    nicegui_app.storage.max_tab_storage_age = TAB_S
+    nicegui_app.storage.max_tab_storage_age = WebLimits.tab_storage_s
     nicegui_app.add_exception_handler(404, _nothing_there)
     ui.run_with(
         app,
@@ -183,9 +178,6 @@ OF_TASKS = {
     "p95": "p95 duration of a task",
     "memory of": "Peak memory of a task",
 }
-STEPS = 5
-LAST = 1000
-"""The newest steps that lead to their runs, and the newest runs that are drawn."""
 
 
 async def trends_page(dashboard: Dashboard, query: Mapping[str, str]) -> None:
@@ -259,7 +251,7 @@ class _Chooser:
         def read(folder: Path) -> Trend:
             from flightlog.analyze.history.trends import trends
 
-            return trends(project, metric, last=LAST, runs_dir=folder)
+            return trends(project, metric, last=WebLimits.max_runs_in_trend, runs_dir=folder)
 
         await computed(
             "Reading the project's history",
@@ -277,7 +269,7 @@ def draw_trend(trend: Trend, keys: Mapping[str, str]) -> None:
         heading(brief(trend_title(trend), 300))
         for sentence in trend_answer(trend):
             words(brief(sentence, 1000))
-        for change in reversed(trend.changes[-STEPS:]):
+        for change in reversed(trend.changes[-WebLimits.max_listed_changes :]):
             _draw_ways(trend, change, keys)
         figure = trends_figure(trend)
         if figure is not None:
@@ -332,8 +324,6 @@ def _page_of_run(page: str) -> Callable[..., Awaitable[None]]:
 
 log = logging.getLogger("flightlog")
 
-LONGEST_ACCEPT = 1000
-
 
 async def _report_page(request: Request) -> Response:
     dashboard = _of(request)
@@ -355,7 +345,7 @@ async def _compare_page(request: Request) -> Response:
 
 
 async def _metrics_text(request: Request) -> Response:
-    dashboard, accept = _of(request), request.headers.get("accept", "")[:LONGEST_ACCEPT]
+    dashboard, accept = _of(request), request.headers.get("accept", "")[: WebLimits.max_accept_chars]
     try:
         body, kind = await dashboard.results.get(
             ("metrics", accept), lambda: _metrics(dashboard, accept), max_age_s=1.0

@@ -25,6 +25,7 @@ from flightlog.store.catalogue import PastRun, RunEntry, past_runs
 from flightlog.store.liveness import unix_time
 from flightlog.store.read.files import stamp_at
 from flightlog.store.runs_folder import RunsPlace, place
+from flightlog.web.limits import WebLimits
 
 if TYPE_CHECKING:
     from flightlog.analyze.live.results import LiveState
@@ -34,12 +35,6 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 STATUSES = ("running", "completed", "failed", "interrupted", "crashed", "unknown")
-FRESH_S = 2.0
-"""Minimum age of the list of runs before it is read again; reading takes at most a fifth of the time."""
-RUNNING_S = 5.0
-"""How long results of a running run are reused."""
-PATIENCE_S = 2.0
-"""How long a window stays empty before it shows that its page is being made."""
 
 
 class Live(Protocol):
@@ -67,12 +62,12 @@ class Dashboard:
         self.live = _live() if live is None else live
         self.metrics: MetricsPage | None = None
         """Created on first use."""
-        self.patience_s = PATIENCE_S
+        self.patience_s = WebLimits.progress_shown_after_s
         self._took_s = 0.0
 
     async def listing(self, *, now: bool = False) -> Listing:
         """The runs, as of a moment ago; `now` as of now."""
-        age = 0.0 if now else max(FRESH_S, 4 * self._took_s)
+        age = 0.0 if now else max(WebLimits.run_list_interval_s, 4 * self._took_s)
         return await self.listing_results.get("runs", self._look, max_age_s=age)
 
     def _look(self) -> Listing:
@@ -106,12 +101,14 @@ class Dashboard:
             for row, runs in zip(rows, goes_on, strict=True)
         ]
         key = (what, *((row.key, stamp) for row, stamp in zip(rows, stamps, strict=True)))
-        return await self.results.get(key, work, max_age_s=RUNNING_S if any(goes_on) else None)
+        return await self.results.get(
+            key, work, max_age_s=WebLimits.running_run_reuse_s if any(goes_on) else None
+        )
 
     async def of_history(self, what: tuple[object, ...], compute: Callable[[Path], Result]) -> Result:
         """What is computed of the folder, once for all viewers and for a short while."""
         folder = (await self.listing()).folder
-        return await self.results.get(what, lambda: compute(folder), max_age_s=RUNNING_S)
+        return await self.results.get(what, lambda: compute(folder), max_age_s=WebLimits.running_run_reuse_s)
 
     def close(self) -> None:
         """Let go of everything that runs."""
@@ -126,14 +123,6 @@ def _live() -> Live:
     return FollowedRuns()
 
 
-THREADS = 3
-KEPT = 64
-KEPT_BYTES = 128 << 20
-"""Maximum characters of cached texts, such as pages: the least recently used are dropped first."""
-FAILED_S = 5.0
-"""How long a failure is cached, in seconds: a viewer who comes back sees it, instead of starting again."""
-
-
 class _SharedResult(NamedTuple):
     future: Future[Any]
     done: float | None
@@ -145,7 +134,11 @@ class _SharedResult(NamedTuple):
         """Whether it is what somebody gets who asks now."""
         if self.done is None:
             return True
-        most = min(FAILED_S, FAILED_S if max_age_s is None else max_age_s) if self.failed else max_age_s
+        most = (
+            min(WebLimits.failure_reuse_s, WebLimits.failure_reuse_s if max_age_s is None else max_age_s)
+            if self.failed
+            else max_age_s
+        )
         return most is None or now - self.done <= most
 
 
@@ -154,17 +147,17 @@ class SharedResults:
     the room.
 
     `get` belongs to an event loop and never blocks it; everything else is thread-safe. A computation that
-    raises raises to all who wait for it or ask within `FAILED_S`, and is retried for the next. The
-    threads end with the process, in the middle of what they do; `close` lets them end earlier, and cancels
-    what waits for its turn.
+    raises raises to all who wait for it or ask within `WebLimits.failure_reuse_s`, and is retried for
+    the next. The threads end with the process, in the middle of what they do; `close` lets them end earlier,
+    and cancels what waits for its turn.
     """
 
     def __init__(
         self,
         *,
-        threads: int = THREADS,
-        kept: int = KEPT,
-        kept_bytes: int = KEPT_BYTES,
+        threads: int = WebLimits.max_threads,
+        kept: int = WebLimits.max_cached_results,
+        kept_bytes: int = WebLimits.max_cached_bytes,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._most, self._most_bytes, self._clock = kept, kept_bytes, clock

@@ -29,6 +29,7 @@ from flightlog.show.live import NOTHING, TABLES, LiveRow, Pane, call_text, error
 from flightlog.show.phrases import doing_title, moment_text, money_text
 from flightlog.show.terminal import brief
 from flightlog.web.dashboard import STATUSES
+from flightlog.web.limits import WebLimits
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -36,10 +37,6 @@ if TYPE_CHECKING:
     from flightlog.analyze.charts.results import Chart, MetricPoints
     from flightlog.analyze.live.results import LiveState
     from flightlog.web.dashboard import Dashboard, RunRow
-
-
-EVERY_S = 0.5
-"""Seconds between updates of the page."""
 
 
 @cache
@@ -91,9 +88,6 @@ class RunPage:
         return None if state is None else self._shown(state).details.get(key)
 
 
-LONGEST_KEY, MOST_TOLD = 100, 20
-
-
 class RunElement(Element):
     """A part of the page; empty data hides it."""
 
@@ -141,8 +135,8 @@ class RunFeed(RunElement, component="run_feed.js"):
             self.on("details", self._tell)
 
     def _tell(self, event: events.GenericEventArguments) -> None:
-        key = str(event.args)[:LONGEST_KEY]
-        if len(self._told) >= MOST_TOLD:
+        key = str(event.args)[: WebLimits.max_details_key_chars]
+        if len(self._told) >= WebLimits.max_open_details:
             self._told = {}
         self._told[key] = self._details(key) or "no traceback was recorded"
         self._props["told"] = msgspec.json.encode(self._told).decode()
@@ -188,15 +182,13 @@ async def live_page(dashboard: Dashboard, row: RunRow) -> None:
     dashboard.live.state(row.path)  # whoever reads the run begins now
     # The page goes out without data, which comes by the socket at once: within HTML it costs three times as
     # much.
-    ui.timer(EVERY_S, page.tick)
+    ui.timer(WebLimits.page_interval_s, page.tick)
 
 
-FIGURES_S = 2.0
-"""Figures are made no more often than that."""
 SHOWN = ("running", "workers", "resources", "gpu", "tasks", "slowest", "spans", "metrics")
 """The tables of the page, in its order."""
-FAILURES, LOG_LINES = 20, 80
-"""Maximum of newest items on the page."""
+
+
 _WORDS = {"crashed": "exited unexpectedly", "unknown": "of unknown status"}
 _encode = msgspec.json.Encoder().encode
 
@@ -242,7 +234,7 @@ class RunParts:
         when, drawn = self._drawn
         if drawn is state or (drawn.over and state.over and drawn.changed == state.changed):
             return False  # of a run that goes on, time does
-        return now - when >= FIGURES_S
+        return now - when >= WebLimits.figures_interval_s
 
 
 _shown: WeakValueDictionary[Path, RunParts] = WeakValueDictionary()
@@ -263,11 +255,11 @@ def _texts(state: LiveState) -> tuple[dict[str, str], dict[str, str]]:
         pane = TABLES[name].pane(state, page=True)
         parts[name] = _json(_table(pane, state)) if pane.rows else ""
     failures, log = (TABLES[name].pane(state, page=True) for name in ("failures", "log"))
-    newest = failures.rows[:FAILURES]
+    newest = failures.rows[: WebLimits.max_listed_failures]
     more = max(0, state.failures_all - len(newest))
     note = f"the {len(newest)} newest of {format_count(state.failures_all)}" if more else ""
     parts["failures"] = _json({"note": note, "items": [_failure(row) for row in newest]}) if newest else ""
-    lines = [_line(row) for row in log.rows[:LOG_LINES]]
+    lines = [_line(row) for row in log.rows[: WebLimits.max_listed_log_lines]]
     parts["log"] = _json({"note": "", "items": lines}) if lines else ""
     return parts, {_key(row): details for row in newest if (details := _details(row.about))}
 
@@ -428,7 +420,7 @@ TITLES = {
 """The figures, in the order of the page."""
 CURVES = ("metric_1", "metric_2", "metric_3", "metric_4")
 """The places for curves of metrics, those with the most values first."""
-CROWD = 10
+
 _CONFIG = {**CONFIG, "displayModeBar": False}
 
 
@@ -477,7 +469,7 @@ def _without_crowd(chart: Chart) -> Chart:
     waiting = [
         value for series in chart.series if series.label == "waiting" for value in series.value if value
     ]
-    if not others or not waiting or max(waiting) <= CROWD * max(others):
+    if not others or not waiting or max(waiting) <= WebLimits.max_waiting_to_running * max(others):
         return chart
     kept = [series for series in chart.series if series.label != "waiting"]
     return msgspec.structs.replace(

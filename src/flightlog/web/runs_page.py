@@ -14,13 +14,10 @@ from nicegui import events, ui
 from flightlog.show.phrases import moment_text
 from flightlog.show.runs import run_duration, run_tasks
 from flightlog.show.terminal import brief
-from flightlog.web.dashboard import FRESH_S, STATUSES, Dashboard, Listing, RunRow
+from flightlog.web.dashboard import STATUSES, Dashboard, Listing, RunRow
 from flightlog.web.layout import heading, page_layout, words
+from flightlog.web.limits import WebLimits
 
-OFFERED = 500
-"""Projects and tags that can be chosen from a list; others are found by their words."""
-NOTE = 1000
-"""Characters of a note on the list."""
 APPEAR = "Runs that are recorded there appear automatically."
 _COLUMNS = (
     ("status", "Status", "left", "fl-wide"),
@@ -105,7 +102,7 @@ class RunsPage:
         self._table = self._make_table()
         self._draw()
         self._tick()
-        ui.timer(FRESH_S, self._refresh)
+        ui.timer(WebLimits.run_list_interval_s, self._refresh)
 
     def _offered(self, name: str) -> list[str]:
         """The options: all existing values, and the current choice."""
@@ -114,7 +111,7 @@ class RunsPage:
             {row.project for row in rows} if name == "project" else {tag for row in rows for tag in row.tags}
         )
         chosen = getattr(self.wanted, name)
-        return sorted({*sorted(found - {""})[:OFFERED], *([chosen] if chosen else [])})
+        return sorted({*sorted(found - {""})[: WebLimits.max_offered_choices], *([chosen] if chosen else [])})
 
     def _filters(self) -> None:
         with ui.element("div").classes("fl-filters"):
@@ -211,7 +208,7 @@ class RunsPage:
             self._notes.clear()
             with self._notes:
                 for note in notes:
-                    words(brief(note, NOTE), "fl-warn")
+                    words(brief(note, WebLimits.max_note_chars), "fl-warn")
 
     async def _refresh(self) -> None:
         listing = await self._dashboard.listing()
@@ -279,7 +276,6 @@ async def runs_page(dashboard: Dashboard, query: Mapping[str, str]) -> None:
         RunsPage(dashboard, await dashboard.listing(), wanted_of(query))
 
 
-PER_PAGE = 25
 Order = Literal["started", "project", "run", "status", "duration", "tasks"]
 
 
@@ -296,7 +292,7 @@ class RunFilter(Struct, frozen=True, kw_only=True):
     order: Order = "started"
     descending: bool = True
     page: int = 1
-    per_page: int = PER_PAGE
+    per_page: int = WebLimits.runs_per_page
 
 
 class RunSelection(Struct, frozen=True, kw_only=True):

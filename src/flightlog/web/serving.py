@@ -15,27 +15,17 @@ from msgspec import Struct
 
 from flightlog.core.errors import MissingExtra, UsageError
 from flightlog.show.terminal import clean
+from flightlog.web.limits import WebLimits
 
 if TYPE_CHECKING:
     from flightlog.web.access import Application
 
 PORT = 8420
-TRIED = 20
-"""So many ports from the usual one on are tried, where none is named."""
+
 NICENESS = 10
 """The server runs at low priority: it must not slow down the runs it shows."""
 SWITCH_S = 0.0005
 """Interval at which threads that read runs release the interpreter, so that requests are answered soon."""
-MOST_LOGGED = 2000
-"""Maximum characters of a log line."""
-MOST_HEADERS = 64 << 10
-MOST_MESSAGE = 1 << 20
-MOST_CONNECTIONS = 500
-"""Limits on a request's headers, on socket messages (both in bytes) and on connections: clients without the
-token cannot use more of the machine.
-"""
-LEAVE_S = 1
-"""How long connections have to end when the server does, in seconds."""
 
 
 class ServerAddress(Struct, frozen=True, kw_only=True):
@@ -60,7 +50,7 @@ def listen(host: str, port: int | None) -> socket.socket:
     """
     if port is not None and not 0 <= port <= 65535:
         raise UsageError(f"--port {port} is no port: 0 to 65535")
-    tried = [port] if port is not None else list(range(PORT, PORT + TRIED))
+    tried = [port] if port is not None else list(range(PORT, PORT + WebLimits.max_ports_tried))
     for number, one in enumerate(tried, 1):
         try:
             return _bound(host, one)
@@ -108,15 +98,15 @@ def serve(app: Application, listening: socket.socket, *, ready: Callable[[], Non
     config = uvicorn.Config(
         app,
         http="h11",  # the other one sets no limit on headers
-        h11_max_incomplete_event_size=MOST_HEADERS,
-        ws_max_size=MOST_MESSAGE,
-        limit_concurrency=MOST_CONNECTIONS,
+        h11_max_incomplete_event_size=WebLimits.max_headers_bytes,
+        ws_max_size=WebLimits.max_message_bytes,
+        limit_concurrency=WebLimits.max_connections,
         log_config=None,
         log_level="warning",
         access_log=False,
         server_header=False,
         lifespan="on",
-        timeout_graceful_shutdown=LEAVE_S,
+        timeout_graceful_shutdown=WebLimits.shutdown_timeout_s,
         proxy_headers=False,
         ws_per_message_deflate=False,  # twenty viewers, each packed apart: more work than all the rest
     )
@@ -129,7 +119,7 @@ class CleanLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """The record's text, each line of it clean and cut."""
         lines = super().format(record).split("\n")
-        return "\n".join(clean(line[:MOST_LOGGED]) for line in lines)
+        return "\n".join(clean(line[: WebLimits.max_logged_chars]) for line in lines)
 
 
 def _log_cleanly() -> None:

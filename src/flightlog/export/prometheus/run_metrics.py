@@ -35,6 +35,7 @@ from flightlog.events import (
     WorkerLost,
     kind_of,
 )
+from flightlog.export.limits import PrometheusLimits
 from flightlog.store.layout import ENDED
 from flightlog.store.liveness import Observer, unix_time
 from flightlog.store.read.lines import AnyEvent
@@ -119,13 +120,8 @@ BUCKETS_S = (0.01, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 1
 """Upper bounds of the histogram of execution times, in seconds; the last bucket has none."""
 OTHER = "other"
 """The label of everything beyond the names that have one of their own."""
-TASK_NAMES = 10
-"""Task names with a histogram of their own, per run."""
-FAILURE_KINDS = 20
-MAX_PLACES = 64
-"""Maximum of nodes and GPUs per run; those sampled last."""
-MAX_CHARS = 100
-"""A longer label is cut."""
+
+
 WEIGHED = 1000
 """How many names are weighed against each other when labels are given out for the first time."""
 STREAMS = ("tasks", "workers", "resources", "failures", "cache", "cost", "jobs")
@@ -201,9 +197,11 @@ class RunWatch:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._streams, self._totals = Streams(path, STREAMS), LiveTotals(path)
-        self._durations = Histograms(TASK_NAMES)
+        self._durations = Histograms(PrometheusLimits.max_task_names)
         self._events: Counter[str] = Counter()
-        self._failures: BoundedCounts[tuple[str, str]] = BoundedCounts(FAILURE_KINDS, (OTHER, OTHER))
+        self._failures: BoundedCounts[tuple[str, str]] = BoundedCounts(
+            PrometheusLimits.max_failure_kinds, (OTHER, OTHER)
+        )
         self._saved_s = 0.0
 
     def look(self, observer: Observer) -> RunMetrics:
@@ -296,7 +294,7 @@ class RunWatch:
     def _gauges(self) -> dict[str, dict[tuple[str, ...], float]]:
         """The newest sample of each node and GPU in base units; what it does not say is left out."""
         known = [sample for sample in self._totals.machines.samples() if sample.host is not None]
-        latest = sorted(known, key=lambda sample: sample.timestamp)[-MAX_PLACES:]
+        latest = sorted(known, key=lambda sample: sample.timestamp)[-PrometheusLimits.max_machines :]
         found: dict[str, dict[tuple[str, ...], float]] = {}
         for place, sample in sorted(((_place(one), one) for one in latest), key=lambda one: one[0]):
             of = "gpu" if sample.scope == "gpu" else "node"
@@ -322,7 +320,7 @@ def _place(sample: ResourceSample) -> tuple[str, ...]:
 
 def label(text: str | None) -> str:
     """A text as a label: bounded, and nothing that UTF-8 cannot hold. The exposition escapes the rest."""
-    cut = (text or "")[:MAX_CHARS]
+    cut = (text or "")[: PrometheusLimits.max_label_chars]
     return cut.encode("utf-8", "replace").decode()
 
 

@@ -27,6 +27,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from flightlog.core.errors import UsageError
+from flightlog.export.limits import PrometheusLimits
 from flightlog.export.prometheus.run_metrics import STATUSES, RunMetrics, RunWatch, families
 from flightlog.store.catalogue import PastRun, past_runs
 from flightlog.store.liveness import Observer, here, unix_time
@@ -34,12 +35,7 @@ from flightlog.store.runs_folder import RunsPlace
 
 log = logging.getLogger("flightlog")
 
-MOST_CONNECTIONS = 64
-"""Connections at a time. One more takes the place of the oldest that has not sent its request yet."""
-REQUEST_S = 10.0
-"""How long a client may take to send its request, in seconds."""
-ANSWER_S = 60.0
-"""How long it may take from the request until it has received the answer."""
+
 TEXT = "text/plain; charset=utf-8"
 _BUSY = (
     b"HTTP/1.0 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\nRetry-After: 1\r\n"
@@ -130,7 +126,7 @@ class MetricsServer(ThreadingHTTPServer):
         yet.
         """
         with self._lock:
-            full = len(self._connections) >= MOST_CONNECTIONS
+            full = len(self._connections) >= PrometheusLimits.max_connections
             waiting = [one for one, found in self._connections.items() if not found.answering] if full else []
             if full and waiting:
                 self._drop(waiting[0])
@@ -153,7 +149,11 @@ class MetricsServer(ThreadingHTTPServer):
         now = self._clock()
         with self._lock:
             for one, found in list(self._connections.items()):
-                if now - found.since > (ANSWER_S if found.answering else REQUEST_S):
+                if now - found.since > (
+                    PrometheusLimits.answer_timeout_s
+                    if found.answering
+                    else PrometheusLimits.request_timeout_s
+                ):
                     self._drop(one)
 
     def answering(self, request: socket.socket) -> bool:
@@ -182,7 +182,7 @@ class MetricsServer(ThreadingHTTPServer):
 
 
 class _Request(BaseHTTPRequestHandler):
-    timeout = ANSWER_S
+    timeout = PrometheusLimits.answer_timeout_s
     server_version = "flightlog"
     sys_version = ""
     server: MetricsServer
@@ -216,12 +216,6 @@ class _Request(BaseHTTPRequestHandler):
         """Nothing: a scrape every few seconds is no news."""
 
 
-RECENT_S = 3600.0
-"""How long an ended run is still shown: by then Prometheus has its last values."""
-MAX_RUNS = 20
-"""Maximum of runs shown, running ones first, then the newest; a metric counts the others."""
-
-
 class RunsCollector(Collector):
     """The metrics of a folder of runs; each scrape reads what was written since the previous one.
 
@@ -234,8 +228,8 @@ class RunsCollector(Collector):
         self,
         runs: Path | RunsPlace,
         *,
-        recent_s: float = RECENT_S,
-        max_runs: int = MAX_RUNS,
+        recent_s: float = PrometheusLimits.ended_run_shown_s,
+        max_runs: int = PrometheusLimits.max_runs,
         observe: Callable[[], Observer] = here,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:

@@ -12,13 +12,11 @@ from prometheus_client.registry import Collector
 
 from flightlog.core.errors import UsageError
 from flightlog.export.base import Exported, ExportOptions
+from flightlog.export.limits import PrometheusLimits
 from flightlog.export.prometheus.run_metrics import RunMetrics, RunWatch, families
 from flightlog.store.documents import replace_bytes
 from flightlog.store.liveness import here
 from flightlog.store.run import Run
-
-EVERY_S = 15.0
-"""Seconds between updates of the file while following a run."""
 
 
 class TextfileExporter:
@@ -41,7 +39,7 @@ class TextfileExporter:
             series = _write(metrics, output)
             if not options.follow or metrics.status != "running":
                 break
-            self._sleep(EVERY_S)
+            self._sleep(PrometheusLimits.textfile_interval_s)
         running = metrics.status == "running"
         return Exported(
             to=self.name,
