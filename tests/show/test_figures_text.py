@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from flightlog.analyze.charts.report_with_charts import ReportWithCharts, report_with_charts
 from flightlog.show.figures import lines, rows
-from flightlog.show.figures.style import LIMIT, name_text, plain, plain_back
+from flightlog.show.figures.style import name_text, plain, plain_back
 from flightlog.show.figures.timeline import timeline_figure
+from flightlog.show.limits import FigureLimits
 from flightlog.show.terminal import brief, width_of
 from flightlog.store.completing import open_run
 
@@ -32,7 +33,7 @@ def test_no_text_holds_markup_and_none_is_wider_than_asked(text: str, limit: int
 
 @given(st.text())
 def test_a_reader_sees_the_text_as_it_was(text: str):
-    assert plain_back(plain(text)) == brief(text, LIMIT)
+    assert plain_back(plain(text)) == brief(text, FigureLimits.max_name_width)
 
 
 def test_markup_entities_formulas_and_controls_are_spelled_out():

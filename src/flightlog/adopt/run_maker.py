@@ -54,12 +54,15 @@ from flightlog.version import __version__
 
 FORMAT = "1"
 """Part of every digest: raised when the same recording gives another run, so that it is adopted anew."""
-_BATCH = 512
-_ABANDONED_S = 86_400.0
+_MAX_BATCH = 512
+"""Events that are written in one go."""
+_ABANDONED_AFTER_S = 86_400.0
+"""Age of an unfinished run after which it is removed."""
 _HIDDEN = ".adopting-"
 MAX_NAMES = 40
 """How many different entries of each kind are named; further ones are counted together."""
 MAX_PROBLEMS = 20
+"""Entries that could not be read whose problem is named."""
 OTHERS = "others"
 
 
@@ -172,7 +175,7 @@ class RunMaker:
         if mapped is not None:
             self.account.map(mapped)
         self._waiting.append(event)
-        if len(self._waiting) >= _BATCH:
+        if len(self._waiting) >= _MAX_BATCH:
             self._flush()
 
     def saw(self, at_ns: int) -> None:
@@ -506,5 +509,5 @@ def _sweep(runs_dir: Path) -> None:
     """Remove what killed adoptions left behind."""
     for left in runs_dir.glob(f"{_HIDDEN}*"):
         with contextlib.suppress(OSError):
-            if time.time() - left.stat().st_mtime > _ABANDONED_S:
+            if time.time() - left.stat().st_mtime > _ABANDONED_AFTER_S:
                 shutil.rmtree(left, ignore_errors=True)

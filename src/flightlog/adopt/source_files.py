@@ -313,15 +313,16 @@ def files(path: Path) -> list[Path]:
     return sorted(path / one.name for one in inside)
 
 
-_LATEST = 253_402_300_799_999_999_999
+_MAX_TIME_NS = 253_402_300_799_999_999_999
 """The last nanosecond of the year 9999: no timestamp is later."""
 
-_LONGEST_S = 1e10
+_MAX_DURATION_S = 1e10
+"""Three centuries: longer durations are unknown ones."""
 
 
 def stamp(ns: int) -> str:
     """Unix nanoseconds as the timestamp of an event, cut to microseconds."""
-    return timestamp_of(min(max(ns, 0), _LATEST))
+    return timestamp_of(min(max(ns, 0), _MAX_TIME_NS))
 
 
 def whole_ns(seconds: float) -> int:
@@ -337,7 +338,7 @@ def moment_ns(value: Any) -> int | None:
     if isinstance(value, bool):
         return None
     if isinstance(value, int | float):
-        if not math.isfinite(value) or not 0 <= value < _LATEST / 1e9:
+        if not math.isfinite(value) or not 0 <= value < _MAX_TIME_NS / 1e9:
             return None
         return whole_ns(value)
     if not isinstance(value, str):
@@ -369,7 +370,7 @@ def seconds(value: Any, in_one: float = 1.0) -> float | None:
     years.
     """
     found = number(value)
-    return None if found is None or found / in_one > _LONGEST_S else found / in_one
+    return None if found is None or found / in_one > _MAX_DURATION_S else found / in_one
 
 
 def whole(value: Any) -> int | None:

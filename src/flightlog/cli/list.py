@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from flightlog.cli.limits import CliLimits
 from flightlog.cli.options import AnyFormat, RunsDir, option, readable_runs_folder
 from flightlog.cli.output import columns, json_text, note, put, wants_color
 from flightlog.cli.progress import progress
@@ -33,18 +34,14 @@ from flightlog.store.tables.connection import path_text
 
 DOING = "listing runs"
 
-SHOWN = 20
-SAID = 5
-"""Runs whose problem is said."""
-COMPLETED = 100
-"""Runs that are brought into their final form in one go; a list should not take long."""
-
 
 def list_(
     runs_dir: RunsDir = None,
     project: str | None = option("P", "Only runs of this project."),
     status: str | None = option("S", "Only running, completed, failed, interrupted or crashed runs."),
-    limit: int | None = option("N", f"Only the newest N runs. Default: {SHOWN} in text, all in JSON", min=0),
+    limit: int | None = option(
+        "N", f"Only the newest N runs. Default: {CliLimits.max_listed_runs} in text, all in JSON", min=0
+    ),
     format_: AnyFormat = "text",
 ) -> None:
     """List runs, the newest first.
@@ -67,7 +64,7 @@ def list_(
     if format_ == "json":
         put(json_text([_object(entry) for entry in entries[:limit]]))
         return
-    shown = entries[: SHOWN if limit is None else limit]
+    shown = entries[: CliLimits.max_listed_runs if limit is None else limit]
     put(runs_text(shown, width=columns(), color=wants_color()))
     if not entries:
         note(
@@ -83,10 +80,11 @@ def list_(
 
 def _note_problems(problems: list[str]) -> None:
     """Say what is wrong with the documents of runs, of the first few one by one."""
-    for problem in problems[:SAID]:
+    for problem in problems[: CliLimits.max_listed_problems]:
         note(problem)
-    if len(problems) > SAID:
-        note(f"and {len(problems) - SAID:,} more with such a problem; --format json has all")
+    if len(problems) > CliLimits.max_listed_problems:
+        left = len(problems) - CliLimits.max_listed_problems
+        note(f"and {left:,} more with such a problem; --format json has all")
 
 
 def _complete(paths: list[Path]) -> bool:
@@ -95,7 +93,7 @@ def _complete(paths: list[Path]) -> bool:
 
     done = False
     with progress("completing run") as tell:
-        for number, path in enumerate(paths[:COMPLETED], 1):
+        for number, path in enumerate(paths[: CliLimits.max_completed_runs], 1):
             tell(number, len(paths))
             done = complete_ended(path, wait_s=0) or done  # those that others complete come later
     return done

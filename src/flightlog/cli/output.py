@@ -13,10 +13,11 @@ from typing import Annotated, Any, TextIO
 
 import typer
 
+from flightlog.cli.limits import CliLimits
 from flightlog.core.errors import UsageError
+from flightlog.show.limits import TextLimits
 from flightlog.show.terminal import clean
 
-PIPE_WIDTH = 100
 _printed = False
 BROKEN_PIPE = 141
 """What a shell reports of a command whose reader went away."""
@@ -87,13 +88,15 @@ def columns() -> int | None:
     """The columns of the terminal that is standard output; None where it is none, and lines may be of any
     length.
     """
-    return shutil.get_terminal_size((PIPE_WIDTH, 24)).columns if is_terminal(sys.stdout) else None
+    return (
+        shutil.get_terminal_size((TextLimits.default_width, 24)).columns if is_terminal(sys.stdout) else None
+    )
 
 
 def width() -> int:
     """Columns to fill: the terminal's, within reason, and always the same in a pipe."""
     there = columns()
-    return PIPE_WIDTH if there is None else min(max(there, 60), 140)
+    return TextLimits.default_width if there is None else min(max(there, 60), 140)
 
 
 def check_file(path: Path) -> None:
@@ -148,7 +151,6 @@ def put_or_write(text: str, output: Path | None) -> None:
 
 OpenPage = Annotated[bool, typer.Option("--open", help="With --format html: open the page in the browser.")]
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
-_LONGEST = 120
 
 
 def put_page(
@@ -179,7 +181,7 @@ def put_page(
 
 def file_name(name: str) -> str:
     """A file name of this folder, whatever the name of a run holds."""
-    return f"{_UNSAFE.sub('_', name)[:_LONGEST]}.html"
+    return f"{_UNSAFE.sub('_', name)[: CliLimits.max_page_name_length]}.html"
 
 
 def _temporary(name: str) -> Path:

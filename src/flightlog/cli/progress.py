@@ -18,9 +18,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
-PATIENCE_S = 1.0
-"""Before that, and so long after something was printed, nobody needs to be told."""
-EVERY_S = 0.2
+from flightlog.cli.limits import CliLimits
+
 _ERASED = "\r\x1b[K"
 
 Tell = Callable[[int, int | None], None]
@@ -104,16 +103,16 @@ class ProgressLine:
         """Draw the line as it is now, if it is time."""
         with self._lock:
             now = self._clock()
-            if self._ended.is_set() or self._mid_line or now - self._quiet_since < PATIENCE_S:
+            if self._ended.is_set() or self._mid_line or now - self._quiet_since < CliLimits.progress_after_s:
                 return
             self._write(f"{_ERASED}{self._text(now, self._columns() - 1)}")
             self._shown = True
 
     def _draw_on(self) -> None:
-        wait = PATIENCE_S
+        wait = CliLimits.progress_after_s
         while not self._ended.wait(wait):
             self.draw()
-            wait = EVERY_S
+            wait = CliLimits.progress_interval_s
 
     def _text(self, now: float, columns: int) -> str:
         """The line, without how far the reading is where there is no room for it."""

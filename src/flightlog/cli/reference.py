@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from flightlog.cli.limits import CliLimits
 from flightlog.cli.main import COMMANDS, PROGRAM, make_app, module_of
 from flightlog.core.settings import DOCUMENTED
 from flightlog.events.schema import reference_page
-
-WIDTH = 90
 
 
 def pages() -> dict[str, str]:
@@ -49,7 +48,7 @@ def help_text(name: str) -> str:
                 yield from texts(found, typer.Context(found, info_name=sub, parent=context))
 
     group: Any = get_command(make_app([name]))
-    settings = {**group.context_settings, "terminal_width": WIDTH}
+    settings = {**group.context_settings, "terminal_width": CliLimits.reference_width}
     with typer.Context(group, info_name=PROGRAM, **settings) as outer:
         command = group.get_command(outer, name)
         return "\n\n".join(texts(command, typer.Context(command, info_name=name, parent=outer)))

@@ -102,6 +102,7 @@ from flightlog.cli.output import (
     width,
 )
 from flightlog.core.errors import UsageError
+from flightlog.show.limits import TextLimits
 
 if TYPE_CHECKING:
     from flightlog.events import CostRates
@@ -188,9 +189,9 @@ def _report_in(
     from flightlog.analyze.report.report import report_and, report_bytes, report_on
     from flightlog.show.bounded import bounded
     from flightlog.show.plot import report_plots
-    from flightlog.show.report import WIDTH, report_markdown, report_text
+    from flightlog.show.report import report_markdown, report_text
 
-    history, wide, drawn = EarlierRuns(run), WIDTH if whole else width(), list[str]()
+    history, wide, drawn = EarlierRuns(run), TextLimits.default_width if whole else width(), list[str]()
     if plots and format_ == "text" and not parts:
         found, glance = report_and(run, overview_of, details=False, history=history, rates=rates)
         found = bounded(found)

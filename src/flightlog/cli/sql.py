@@ -41,6 +41,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from flightlog.cli.limits import CliLimits
 from flightlog.cli.options import (
     OutputFile,
     RunsDir,
@@ -59,8 +60,6 @@ if TYPE_CHECKING:
     from flightlog.store.tables.query import Answer
 
 DOING = "reading the tables"
-
-SHOWN = 1000
 
 
 RowFormat = Literal["table", "csv", "json", "parquet"]
@@ -141,7 +140,7 @@ def _table(answer: Answer, width: int | None) -> str:
     count = 0
     for rows in answer.batches():
         count += len(rows)
-        shown += rows[: SHOWN - len(shown)]
+        shown += rows[: CliLimits.max_sql_rows - len(shown)]
     if count > len(shown):
         note(f"these are the first {len(shown):,} of {count:,} rows; --format csv gives all")
     elif not count:

@@ -31,20 +31,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from flightlog.cli.limits import CliLimits
 from flightlog.cli.options import RunId, RunRef, RunsDir, flag, open_named, option
 from flightlog.cli.output import check_file, draws_braille, note, put, screen
 from flightlog.cli.progress import hand_over, progress
 from flightlog.core.errors import UsageError
 from flightlog.export.perfetto.exporter import PORT, UI, ServedTrace, exporter
+from flightlog.show.limits import FigureLimits
 
 if TYPE_CHECKING:
     from flightlog.store.run import Run
 
 DOING = "drawing the timeline"
-
-WIDTH = 1200
-WAIT_S = 600.0
-"""How long a trace waits for its browser."""
 
 
 def timeline(
@@ -52,7 +50,9 @@ def timeline(
     run_id: RunId = None,
     png: Path | None = option("F", "Write a PNG image to this file."),
     svg: Path | None = option("F", "Write an SVG image to this file."),
-    width_px: int = option("N", "Width of the image in pixels.", "--width", default=WIDTH),
+    width_px: int = option(
+        "N", "Width of the image in pixels.", "--width", default=FigureLimits.picture_width_px
+    ),
     height_px: int | None = option(
         "N", "Height of the image in pixels. Default: enough for all rows", "--height"
     ),
@@ -75,7 +75,11 @@ def timeline(
         raise UsageError(
             "--perfetto opens the trace, and --png and --svg draw a picture: do one after the other"
         )
-    of_picture = {"--dark": dark, "--width": width_px != WIDTH, "--height": height_px is not None}
+    of_picture = {
+        "--dark": dark,
+        "--width": width_px != FigureLimits.picture_width_px,
+        "--height": height_px is not None,
+    }
     if png is None and svg is None and any(of_picture.values()):
         extra = next(name for name, given in of_picture.items() if given)
         raise UsageError(f"{extra} is of a picture: add --png F or --svg F")
@@ -119,7 +123,9 @@ def timeline(
             note(f"the timeline is {path}")
 
 
-def _in_perfetto(run: Run, ui: str, port: int, open_: bool | None, wait_s: float = WAIT_S) -> None:
+def _in_perfetto(
+    run: Run, ui: str, port: int, open_: bool | None, wait_s: float = CliLimits.browser_wait_s
+) -> None:
     import socket
     import webbrowser
     from tempfile import TemporaryDirectory

@@ -61,7 +61,7 @@ tasks:
 """
 """The manifest that `write_manifest` writes."""
 POPULATION = 20_000
-SHAKY = 23
+UNSTAGED_EVERY = 23
 """One in this many scenarios finds the staging area missing at its first attempt."""
 
 
@@ -205,7 +205,7 @@ def stage(scenario_id: int, r0: float, seed: int) -> None:
         return
     file = staging_area(run.path) / f"scenario-{scenario_id:04d}.json"
     tried = file.with_suffix(".tried")
-    if scenario_id % SHAKY == SHAKY // 2 and not tried.exists():
+    if scenario_id % UNSTAGED_EVERY == UNSTAGED_EVERY // 2 and not tried.exists():
         tried.parent.mkdir(exist_ok=True)
         tried.touch()
         raise OSError(errno.EIO, "simulated: the shared file system was not there", file.name)

@@ -9,6 +9,7 @@ from flightlog.analyze.advice.resources import gain, notes, reason, request_text
 from flightlog.core.text import plural
 from flightlog.core.units import format_percent
 from flightlog.show.document import Labelled, Remarks, Section, document_text
+from flightlog.show.limits import TextLimits
 from flightlog.show.phrases import money_text
 from flightlog.show.terminal import clean
 
@@ -16,13 +17,10 @@ if TYPE_CHECKING:
     from flightlog.analyze.advice.advise import Advised
     from flightlog.analyze.advice.resources import Recommendation
 
-WIDTH = 100
-SHOWN = 12
-"""How many tasks are shown in full; the rest is counted."""
-PROBLEMS = 5
 
-
-def advice_text(advised: Advised, *, width: int = WIDTH, color: bool = False, apply_hint: bool = True) -> str:
+def advice_text(
+    advised: Advised, *, width: int = TextLimits.default_width, color: bool = False, apply_hint: bool = True
+) -> str:
     """Recommended requests, reasons and savings by task, then other advice; ends in a newline."""
     sections = advice_sections(advised, apply_hint=apply_hint)
     return document_text(sections, width=width, color=color)
@@ -36,19 +34,19 @@ def advice_sections(advised: Advised, *, apply_hint: bool = True) -> list[Sectio
     others = [one for one in advised.advice if one.kind != "resources"]
     place = {one.about: n for n, one in enumerate(advised.advice) if one.kind == "resources"}
     ranked = sorted(changing, key=lambda one: place.get(one.task, len(place)))
-    left = len(changing) - SHOWN
+    left = len(changing) - TextLimits.max_advised_tasks
     applies = apply_hint and advised.changes.keys() - advised.conditions.keys()
     enough = format_percent(advised.confidence)
     apply = f"Sized for {enough} of future attempts; `flightlog advise --apply` writes it into an overlay."
     problems = f"{plural(len(advised.problems), 'part')} of the history could not be used"
     return [
         _head(advised, changing, len(others)),
-        *map(_recommendation, ranked[:SHOWN]),
+        *map(_recommendation, ranked[: TextLimits.max_advised_tasks]),
         Section("", f"and {plural(left, 'more task')}: --task NAME, or --format json" if left > 0 else ""),
         *(map(_recommendation, fine) if len(advised.recommendations) == 1 else [_fine(fine)]),
         _remarks("Also", [f"{one.sentence}{f' Gain: {one.gain}.' if one.gain else ''}" for one in others]),
-        _remarks("No advice yet", [unadvised(one) for one in unknown], SHOWN),
-        _remarks(problems, advised.problems, PROBLEMS, " (--format json)"),
+        _remarks("No advice yet", [unadvised(one) for one in unknown], TextLimits.max_advised_tasks),
+        _remarks(problems, advised.problems, TextLimits.max_advice_problems, " (--format json)"),
         Section("", apply if applies else ""),
     ]
 
@@ -90,8 +88,14 @@ def _recommendation(one: Recommendation) -> Section:
 
 
 def _fine(fine: Sequence[Recommendation]) -> Section:
-    more = f" and {len(fine) - SHOWN:,} more" if len(fine) > SHOWN else ""
-    return Section("No change needed", ", ".join(clean(one.task) for one in fine[:SHOWN]) + more)
+    more = (
+        f" and {len(fine) - TextLimits.max_advised_tasks:,} more"
+        if len(fine) > TextLimits.max_advised_tasks
+        else ""
+    )
+    return Section(
+        "No change needed", ", ".join(clean(one.task) for one in fine[: TextLimits.max_advised_tasks]) + more
+    )
 
 
 def _remarks(title: str, texts: Sequence[str], shown: int | None = None, where: str = "") -> Section:

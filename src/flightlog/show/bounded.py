@@ -8,11 +8,12 @@ from typing import Any, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace as replace_fields
 
-LIMIT = 400
+from flightlog.show.limits import TextLimits
+
 T = TypeVar("T")
 
 
-def bounded(result: T, limit: int = LIMIT, *, lines: int = 20) -> T:
+def bounded(result: T, limit: int = TextLimits.max_result_text, *, lines: int = 20) -> T:
     """The same result with every text longer than `limit` characters cut, and the rest counted; numbers stay.
 
     Multi-line texts, such as tracebacks, may be `lines` times as long, and keep their end. Names that are
@@ -22,7 +23,7 @@ def bounded(result: T, limit: int = LIMIT, *, lines: int = 20) -> T:
     return found
 
 
-def cut(text: str, limit: int = LIMIT) -> str:
+def cut(text: str, limit: int = TextLimits.max_result_text) -> str:
     """The first `limit` characters, and how many more there are."""
     return text if len(text) <= limit else f"{text[:limit]}… ({len(text) - limit:,} more characters)"
 

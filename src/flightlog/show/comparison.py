@@ -22,6 +22,7 @@ from flightlog.show.document import (
     sections_text,
     table_block,
 )
+from flightlog.show.limits import TextLimits
 from flightlog.show.phrases import args_text, known, moment_text, money_text
 from flightlog.show.terminal import Ink, clean, fit, width_of, wrap
 
@@ -38,23 +39,15 @@ if TYPE_CHECKING:
     )
     from flightlog.analyze.compare.thresholds import ThresholdOutcome
 
-WIDTH = 100
-ROWS = 15
-FEW = 5
-TOLD = 0.01
-"""Shares of the wall time's difference that are smaller than this, beside the largest, are added up."""
-DETAIL = 64
-CELL = 36
+
 WHY = "Why the wall time differs"
-NOTABLE = 0.05
-"""Resource usage is shown where it changed by at least this."""
 
 
 def comparison_text(
     comparison: Comparison,
     outcomes: Sequence[ThresholdOutcome] = (),
     *,
-    width: int = WIDTH,
+    width: int = TextLimits.default_width,
     color: bool = False,
 ) -> str:
     """The comparison, ending in a newline; `outcomes` are those of conditions. `color` adds terminal codes
@@ -137,18 +130,20 @@ def _explained(comparison: Comparison) -> Section:
 
 def main_shares(found: WallExplained) -> list[Share]:
     """The shares of the wall time's difference that are worth a line each."""
-    least = TOLD * max(abs(found.difference_s), *(abs(share.seconds) for share in found.shares), 0.0)
+    least = TextLimits.min_wall_share * max(
+        abs(found.difference_s), *(abs(share.seconds) for share in found.shares), 0.0
+    )
     return [share for share in found.shares if abs(share.seconds) >= least]
 
 
 def _detail(text: str) -> str:
     """As many names as there is room for, each with its figures in full."""
     first, *rest = text.split("; ")
-    shown = fit(first, DETAIL)
+    shown = fit(first, TextLimits.max_wall_detail_width)
     for number, part in enumerate(rest, 1):
         more = "; …" if number < len(rest) else ""
-        if width_of(f"{shown}; {part}{more}") > DETAIL:
-            return fit(f"{shown}; …", DETAIL + 3)
+        if width_of(f"{shown}; {part}{more}") > TextLimits.max_wall_detail_width:
+            return fit(f"{shown}; …", TextLimits.max_wall_detail_width + 3)
         shown = f"{shown}; {part}"
     return shown
 
@@ -156,11 +151,13 @@ def _detail(text: str) -> str:
 def _durations(comparison: Comparison, kind: str) -> Section:
     changes = [change for change in comparison.durations if change.kind == kind]
     table = table_block(
-        changes[:ROWS],
+        changes[: TextLimits.max_compared_rows],
         "name Name, verdict Verdict, typical Typical ratio, mean Mean, p95 p95, before.count A, "
         "after.count B, before.p50_s A p50, after.p50_s B p50, matched Matched by",
         left=("Matched by", "Verdict"),
-        more=plural(len(changes) - ROWS, "more name") if len(changes) > ROWS else "",
+        more=plural(len(changes) - TextLimits.max_compared_rows, "more name")
+        if len(changes) > TextLimits.max_compared_rows
+        else "",
         name=lambda one: f"{fit(clean(one.name), 14)} (cached)" if one.cached else one.name,
         verdict=_verdict,
         typical=lambda one: ratio_text(one.typical),
@@ -188,9 +185,9 @@ def _news(comparison: Comparison) -> Section:
     items = [
         Item(f"only in {where}: {one.name} ({plural(one.count, one.kind)})")
         for where, names in (("B", comparison.appeared), ("A", comparison.vanished))
-        for one in names[:FEW]
+        for one in names[: TextLimits.max_compared_names]
     ]
-    for sets in comparison.arguments[:FEW]:
+    for sets in comparison.arguments[: TextLimits.max_compared_names]:
         parts = [f"{format_count(sets.both)} in both"]
         only = (("B", sets.appeared), ("A", sets.vanished))
         parts += [f"{format_count(n)} only in {side}" for side, n in only if n]
@@ -201,7 +198,8 @@ def _news(comparison: Comparison) -> Section:
         ]
         items.append(Item(f"{sets.name}, sets of arguments: {', '.join(parts)}", examples))
     hidden = sum(
-        max(0, len(found) - FEW) for found in (comparison.appeared, comparison.vanished, comparison.arguments)
+        max(0, len(found) - TextLimits.max_compared_names)
+        for found in (comparison.appeared, comparison.vanished, comparison.arguments)
     )
     return Section("Added and removed", blocks=[Items(items, f"{hidden} more" if hidden else "")])
 
@@ -218,13 +216,17 @@ def _failures(comparison: Comparison) -> Section:
     items = [
         Item(
             f"{change.error_type or 'error'}: {first_line(change.message)}",
-            [f"in {', '.join(change.tasks[:FEW])}"] if change.tasks else [],
+            [f"in {', '.join(change.tasks[: TextLimits.max_compared_names])}"] if change.tasks else [],
             mark=f"{words[change.state]}, {change.before:,} → {change.after:,}{of}: ",
             style=styles[change.state],
         )
-        for change in changes[:FEW]
+        for change in changes[: TextLimits.max_compared_names]
     ]
-    more = plural(len(changes) - FEW, "more cause") if len(changes) > FEW else ""
+    more = (
+        plural(len(changes) - TextLimits.max_compared_names, "more cause")
+        if len(changes) > TextLimits.max_compared_names
+        else ""
+    )
     return Section("Failures", blocks=[Items(items, more)])
 
 
@@ -250,7 +252,7 @@ _SILENT = {"", "0", "$0.00", "unknown"}
 def _resources(comparison: Comparison) -> Section:
     rows = [
         row
-        for one in comparison.resources[: ROWS + 1]
+        for one in comparison.resources[: TextLimits.max_compared_rows + 1]
         for row in (
             _use(one, "peak memory", one.peak_rss_bytes, format_bytes),
             _use(one, "CPU time" if one.name is None else "CPU time of a task", one.cpu_s, format_duration),
@@ -268,7 +270,7 @@ def _use(
 ) -> tuple[str, ...]:
     if not change.before and not change.after:
         return ()
-    small = change.ratio is not None and abs(change.ratio - 1) < NOTABLE
+    small = change.ratio is not None and abs(change.ratio - 1) < TextLimits.min_resource_change
     return (
         () if one.name is not None and small else (one.name or "the run", what, *_row("", change, show)[1:])
     )
@@ -289,13 +291,15 @@ def _row(
 def _environment(comparison: Comparison) -> Section:
     found = comparison.environment
     table = table_block(
-        found[: 2 * ROWS],
+        found[: 2 * TextLimits.max_compared_rows],
         "what What, before A, after B",
         left=("A", "B"),
-        more=f"{len(found) - 2 * ROWS} more" if len(found) > 2 * ROWS else "",
+        more=f"{len(found) - 2 * TextLimits.max_compared_rows} more"
+        if len(found) > 2 * TextLimits.max_compared_rows
+        else "",
         what=lambda one: f"{one.what} {one.name}".strip(),
-        before=lambda one: fit(clean(one.before or "none"), CELL),
-        after=lambda one: fit(clean(one.after or "none"), CELL),
+        before=lambda one: fit(clean(one.before or "none"), TextLimits.max_context_width),
+        after=lambda one: fit(clean(one.after or "none"), TextLimits.max_context_width),
     )
     return Section("Environment", "" if found else "nothing known to differ", [table])
 
@@ -305,14 +309,14 @@ def _remarks(comparison: Comparison) -> Section:
     other = [
         change for change in comparison.durations if change.other_arguments and change.verdict in _CALLED
     ]
-    for change in other[:FEW]:
+    for change in other[: TextLimits.max_compared_names]:
         shared = format_percent(change.shared_arguments) if change.shared_arguments else "none"
         said.append(
             f"{change.name} had different arguments in B and A ({shared} of the sets are in both): its "
             "ratio, and those of spans in it, reflect different work as well as speed"
         )
-    if len(other) > FEW:
-        said.append(f"so had {plural(len(other) - FEW, 'more task')}")
+    if len(other) > TextLimits.max_compared_names:
+        said.append(f"so had {plural(len(other) - TextLimits.max_compared_names, 'more task')}")
     runs = len(comparison.before.runs) + len(comparison.after.runs)
     project = comparison.before.runs[0].project
     groups = f"groups show it: flightlog compare {project}:last5 {project}:latest"
@@ -337,11 +341,6 @@ def percent_text(ratio: float | None) -> str:
 def signed_duration(seconds: float) -> str:
     """`+1.2s`, `-3.0s`."""
     return f"+{format_duration(seconds)}" if seconds >= 0 else format_duration(seconds)
-
-
-ALIKE = 0.02
-"""Wall times that differ by less are as good as the same."""
-NAMED = 3
 
 
 def answer_text(comparison: Comparison) -> str:
@@ -384,7 +383,7 @@ def wall_text(comparison: Comparison) -> str:
     times, a, b = _times(wall.before, wall.after), _named(comparison.before), _named(comparison.after)
     if _is_noise(wall):
         return f"B{b} took about as long as A{a} {times}, within what their runs differ by"
-    if abs(wall.ratio - 1) < ALIKE:
+    if abs(wall.ratio - 1) < TextLimits.equal_wall_time:
         return f"B{b} took about as long as A{a} {times}"
     if wall.ratio >= 2:
         return f"B{b} took {wall.ratio:.3g}x as long{f' as A{a}' if a else ''} {times}"
@@ -423,24 +422,34 @@ def _parts(comparison: Comparison) -> tuple[list[str], list[str]]:
     if any(change.kind == "task" for change in comparison.durations):
         changed = [change for change in changed if change.kind == "task"]  # spans are what tasks consist of
     against = {opposite(comparison.wall_s)}
-    parts = [_said(change) for change in changed[:NAMED] if change.verdict not in against]
-    others = [_said(change) for change in changed[:NAMED] if change.verdict in against]
+    parts = [
+        _said(change)
+        for change in changed[: TextLimits.max_changes_in_answer]
+        if change.verdict not in against
+    ]
+    others = [
+        _said(change) for change in changed[: TextLimits.max_changes_in_answer] if change.verdict in against
+    ]
     reason = _reason(comparison)
     if reason:
         parts.append(reason)
     last = others or parts
-    if len(changed) > NAMED:
-        last.append(f"{plural(len(changed) - NAMED, 'more name')} changed")
+    if len(changed) > TextLimits.max_changes_in_answer:
+        last.append(f"{plural(len(changed) - TextLimits.max_changes_in_answer, 'more name')} changed")
     new = [change for change in comparison.failures if change.state == "appeared"]
     if new:
-        kinds = ", ".join(dict.fromkeys(change.error_type or "unknown error" for change in new[:NAMED]))
+        kinds = ", ".join(
+            dict.fromkeys(
+                change.error_type or "unknown error" for change in new[: TextLimits.max_changes_in_answer]
+            )
+        )
         last.append(f"{plural(sum(change.after for change in new), 'new failure')} ({kinds})")
     return parts, others
 
 
 def opposite(wall: Change) -> str | None:
     """The verdict that does not go with how the wall time changed, where that changed at all."""
-    if wall.ratio is None or abs(wall.ratio - 1) < ALIKE or _is_noise(wall):
+    if wall.ratio is None or abs(wall.ratio - 1) < TextLimits.equal_wall_time or _is_noise(wall):
         return None
     return "faster" if wall.ratio > 1 else "slower"
 
@@ -457,7 +466,12 @@ def _said(change: DurationChange) -> str:
 def _reason(comparison: Comparison) -> str:
     """The largest share of the wall time difference that task durations do not explain, if it is large."""
     found, wall = comparison.explained, comparison.wall_s
-    if found is None or not wall.before or abs(found.difference_s) < ALIKE * wall.before or _is_noise(wall):
+    if (
+        found is None
+        or not wall.before
+        or abs(found.difference_s) < TextLimits.equal_wall_time * wall.before
+        or _is_noise(wall)
+    ):
         return ""
     for share in found.shares:
         helps = share.seconds * found.difference_s > 0 and abs(share.seconds) >= abs(found.difference_s) / 3

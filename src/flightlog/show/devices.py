@@ -25,19 +25,12 @@ from flightlog.show.document import (
     sections_text,
     table_block,
 )
+from flightlog.show.limits import TextLimits
 from flightlog.show.phrases import percent_text
 from flightlog.show.plot import LevelLine, plot
 from flightlog.show.report import gpu_place
 from flightlog.show.terminal import Ink, clean, wrap
 
-PLOTS = 8
-PHASES = 30
-ERRORS = 8
-"""How much of each is shown; the JSON has all."""
-HEIGHT, LOW = 6, 4
-"""Rows of a plot, and of each of three or more."""
-STEPS = 45
-"""Steps of time in a plot: the highest of each is drawn."""
 _PLAIN = str.maketrans({"·": "-", "…": "...", "≥": ">="})
 _COUNTERS = {
     "allocator_allocated": "allocated memory",
@@ -118,10 +111,12 @@ def _peaks(report: DeviceReport) -> Section:
 def _by_phase(report: DeviceReport) -> Section:
     many = len(report.sessions) > 1
     phases = [(one.rank, phase) for one in report.sessions for phase in one.phases]
-    left_out = len(phases) - PHASES + sum(one.phases_left_out for one in report.sessions)
+    left_out = (
+        len(phases) - TextLimits.max_device_phases + sum(one.phases_left_out for one in report.sessions)
+    )
     more = f"and {plural(left_out, 'more phase')}: see --format json, --rank and --phase"
     table = table_block(
-        phases[:PHASES],
+        phases[: TextLimits.max_device_phases],
         "phase Phase, rank Rank, repetitions Times, duration_s Time, peak_allocated_bytes! Peak allocated, "
         "peak_device_used_bytes! Peak in use, growth Growth each time",
         more=more if left_out > 0 else "",
@@ -156,7 +151,7 @@ def _chance(chance: float) -> str:
 
 def _ran_out(found: Sequence[OutOfMemory], room: int) -> Section:
     items = []
-    for out in found[:ERRORS]:
+    for out in found[: TextLimits.max_device_errors]:
         who = f"rank {out.rank}" if out.rank is not None else "a process"
         where = " > ".join(out.span_path) or out.phase or ""
         rose = "; ".join(
@@ -266,10 +261,15 @@ def _unknown(report: DeviceReport) -> Section:
 
 
 def _plots(sessions: Sequence[SessionUse], width: int, ink: Ink, ascii_only: bool) -> list[str]:
-    shown = [one for one in sessions if one.events > 1][:PLOTS]
+    shown = [one for one in sessions if one.events > 1][: TextLimits.max_device_plots]
     found = []
     for one in shown:
-        drawn = _plot(one, width - 2, HEIGHT if len(shown) < 3 else LOW, ascii_only)
+        drawn = _plot(
+            one,
+            width - 2,
+            TextLimits.device_plot_height if len(shown) < 3 else TextLimits.low_device_plot_height,
+            ascii_only,
+        )
         if drawn:
             title, rows = drawn
             found.append("\n".join([ink("head", title), *(f"  {row}" for row in rows)]))
@@ -291,7 +291,11 @@ def _plot(session: SessionUse, width: int, height: int, ascii_only: bool) -> tup
     )
     if not values:
         return None
-    levels = [level for level in over_time(curve, values, session.duration_s, STEPS) for _ in range(4)]
+    levels = [
+        level
+        for level in over_time(curve, values, session.duration_s, TextLimits.device_plot_steps)
+        for _ in range(4)
+    ]
     power = min(int(math.log2(max([1.0, *levels])) // 10), 6)
     suffix = f" {('', 'K', 'M', 'G', 'T', 'P', 'E')[power]}{'iB' if power else 'B'}"
 

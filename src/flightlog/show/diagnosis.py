@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from flightlog.core.text import plural
 from flightlog.show.document import Remarks, Section, sections_text
+from flightlog.show.limits import TextLimits
 from flightlog.show.phrases import call_text, moment_text
 from flightlog.show.terminal import Ink, clean, wrap
 
@@ -14,9 +15,7 @@ if TYPE_CHECKING:
     from flightlog.analyze.diagnosis.base import Diagnosis
     from flightlog.analyze.diagnosis.results import Cause, Evidence, RunDiagnosis
 
-SHOWN = 8
-"""How many causes are shown; the JSON has all that were diagnosed."""
-NAMED = 4
+
 _LABEL = 11
 
 
@@ -24,9 +23,9 @@ def diagnosis_text(diagnosis: RunDiagnosis, *, width: int = 100, color: bool = F
     """The diagnosis of a run; ends in a newline. Everything that a run recorded comes out clean."""
     ink = Ink(color)
     lines = [ink("title", clean(diagnosis.run_id)), *wrap(clean(diagnosis.answer), width)]
-    for number, cause in enumerate(diagnosis.causes[:SHOWN], 1):
+    for number, cause in enumerate(diagnosis.causes[: TextLimits.max_causes], 1):
         lines += ["", *_cause(cause, number, width, ink)]
-    left = len(diagnosis.causes) - SHOWN
+    left = len(diagnosis.causes) - TextLimits.max_causes
     if left > 0 or diagnosis.more_causes:
         more = max(0, left) + diagnosis.more_causes
         lines += ["", f"… and {plural(more, 'rarer cause')} (--format json has the first 30)"]
@@ -119,8 +118,15 @@ def _where(cause: Cause) -> list[str]:
 
 
 def _names(found: dict[str, int]) -> str:
-    shown = ", ".join(f"{clean(name)} ({number:,})" for name, number in list(found.items())[:NAMED])
-    return shown + (f" and {len(found) - NAMED} more" if len(found) > NAMED else "")
+    shown = ", ".join(
+        f"{clean(name)} ({number:,})"
+        for name, number in list(found.items())[: TextLimits.max_names_per_diagnosis]
+    )
+    return shown + (
+        f" and {len(found) - TextLimits.max_names_per_diagnosis} more"
+        if len(found) > TextLimits.max_names_per_diagnosis
+        else ""
+    )
 
 
 def evidence_text(one: Evidence) -> str:

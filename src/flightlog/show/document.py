@@ -14,6 +14,7 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, NamedTuple
 
+from flightlog.show.limits import TextLimits
 from flightlog.show.phrases import figure_text
 from flightlog.show.terminal import Ink, brief, clean, cut_middle, fit, pad, width_of, wrap
 
@@ -300,10 +301,6 @@ def facts(pairs: Sequence[tuple[str, str]], *, ink: Ink, indent: str = "  ") -> 
     ]
 
 
-NARROWEST = 8
-"""Minimum width of a text column that is cut."""
-
-
 def rows_text(
     names: Sequence[str], rows: Sequence[Sequence[Any]], *, width: int | None = None, color: bool = False
 ) -> str:
@@ -359,7 +356,9 @@ def _is_number_column(values: Sequence[Any]) -> bool:
 def _shrink(widths: list[int], right: Sequence[bool], heads: Sequence[str], width: int) -> bool:
     """Take room from the widest texts until the table fits; whether it does."""
     least = [
-        have if number else min(have, max(NARROWEST, min(width_of(head), 2 * NARROWEST)))
+        have
+        if number
+        else min(have, max(TextLimits.min_column_width, min(width_of(head), 2 * TextLimits.min_column_width)))
         for have, number, head in zip(widths, right, heads, strict=True)
     ]
     widths[:] = [max(low, min(have, width)) for have, low in zip(widths, least, strict=True)]
@@ -379,7 +378,7 @@ def _blocks(heads: Sequence[str], cells: Sequence[Sequence[str]], width: int, in
         if number:
             lines.append("")
         for head, cell in zip(heads, row, strict=True):
-            room = max(width - longest - len(GAP), NARROWEST)
+            room = max(width - longest - len(GAP), TextLimits.min_column_width)
             lines.append(f"{ink('label', pad(fit(head, longest), longest))}{GAP}{fit(cell, room)}")
     return "".join(f"{line}\n" for line in lines)
 

@@ -18,9 +18,10 @@ from flightlog.core.text import plural
 from flightlog.core.units import format_count, format_duration, format_percent
 from flightlog.session.progress import eta_text
 from flightlog.show.document import GAP, TableBlock, facts
+from flightlog.show.limits import LiveTextLimits, TextLimits
 from flightlog.show.phrases import figure_text, moment_text, money_text
 from flightlog.show.plot import levels_line, spread, summed, unit_label
-from flightlog.show.terminal import LONGEST, Ink, brief, clean, cut_middle, fit, pad, width_of, wrap
+from flightlog.show.terminal import Ink, brief, clean, cut_middle, fit, pad, width_of, wrap
 
 if TYPE_CHECKING:
     from flightlog.analyze.charts.results import Chart
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
         Progress,
         WorkerNow,
     )
-
-NARROWEST = 12
-"""Minimum width of a column that is cut."""
 
 
 class Follower(Protocol):
@@ -72,12 +70,6 @@ class LiveColumn(Struct, frozen=True):
     def cut(self, text: str, size: int) -> str:
         """A text of this column at this width."""
         return cut_middle(text, size, self.end)
-
-
-WORKER_END = 6
-"""Names of workers often differ only at their ends: `node-1:4711/ThreadPoolExecutor-0_3`,
-`tcp://10.0.0.1:40123`.
-"""
 
 
 class LiveRow(Struct, frozen=True):
@@ -159,7 +151,9 @@ class LiveTable(Struct, frozen=True, kw_only=True):
                     one,
                     self.style(one),
                 )
-                for key, one in zip(_unlike([self.key(one)[:LONGEST] for one in rows]), rows, strict=True)
+                for key, one in zip(
+                    _unlike([self.key(one)[: TextLimits.max_cell_width] for one in rows]), rows, strict=True
+                )
             ),
             empty=self.empty,
             note=_note(len(rows), count, self.which, at_least=self.name == "tasks" and state.names_at_least),
@@ -180,7 +174,7 @@ def _columns(columns: str) -> tuple[LiveColumn, ...]:
                 name,
                 right=">" in marks,
                 wide="*" in marks,
-                end=WORKER_END if name == "Worker" else 0,
+                end=LiveTextLimits.worker_name_end if name == "Worker" else 0,
                 field=field,
                 where="page" if "+" in marks else "terminal" if "-" in marks else "everywhere",
             )
@@ -218,7 +212,7 @@ def call_text(task: str, args: str) -> str:
 
 def error_text(error: Failed) -> str:
     """`ValueError: no data`."""
-    message = error.message[:LONGEST]
+    message = error.message[: TextLimits.max_cell_width]
     return brief(f"{error.error_type}: {message}" if error.error_type else message)
 
 
@@ -440,7 +434,7 @@ def widths(pane: Pane, rows: Sequence[LiveRow], room: int, gap: int) -> list[int
     wide = [at for at, column in enumerate(pane.columns) if column.wide]
     left = room - gap * len(needed) - sum(size for at, size in enumerate(needed) if at not in wide)
     for place, at in enumerate(sorted(wide, key=lambda at: needed[at])):
-        needed[at] = min(needed[at], max(NARROWEST, left // (len(wide) - place)))
+        needed[at] = min(needed[at], max(LiveTextLimits.min_column_width, left // (len(wide) - place)))
         left -= needed[at]
     return needed
 
@@ -448,14 +442,6 @@ def widths(pane: Pane, rows: Sequence[LiveRow], room: int, gap: int) -> list[int
 BAR, SPARK = (12, 20), (8, 12)
 """Columns of the progress bar, and of each of the lines that show how something went, in a narrow and in a
 wide terminal."""
-WIDE, WHOLE = 96, 1_000
-NAME = 8
-"""The last digits of a run's id, which name it where there is no room for more."""
-ROWS = 10
-"""Of each table in a frame that is printed."""
-PROBLEMS = 3
-LINES, LINE = 400, 2_000
-"""Maximum lines of an opened text, and characters of each."""
 
 
 def head_lines(state: LiveState, *, width: int, ascii_only: bool = False, remark: str = "") -> list[str]:
@@ -475,16 +461,16 @@ def head_lines(state: LiveState, *, width: int, ascii_only: bool = False, remark
     between = " - " if ascii_only else " · "
     room = width - width_of(between) - width_of(parts[1])
     # The status stands beside it, however narrow it is.
-    parts[0] = cut_middle(parts[0], max(room, NAME), NAME)
+    parts[0] = cut_middle(parts[0], max(room, LiveTextLimits.run_name_width), LiveTextLimits.run_name_width)
     lines = [_as_many(parts, between, width), _how_far(state, width, ascii_only)]
-    busy = _as_many(_busy_parts(state, SPARK[width >= WIDE], ascii_only), "  ", width)
+    busy = _as_many(_busy_parts(state, SPARK[width >= LiveTextLimits.wide_terminal], ascii_only), "  ", width)
     lines += [busy] if busy else []
     if state.error:
         lines.append(f"! {brief(state.error)}")
     problems = [one for one in state.problems if state.reading is None or not one.startswith("still reading")]
-    lines += [f"! {brief(problem)}" for problem in problems[:PROBLEMS]]
-    if len(problems) > PROBLEMS:
-        lines.append(f"! … and {plural(len(problems) - PROBLEMS, 'more problem')}")
+    lines += [f"! {brief(problem)}" for problem in problems[: LiveTextLimits.max_problems]]
+    if len(problems) > LiveTextLimits.max_problems:
+        lines.append(f"! … and {plural(len(problems) - LiveTextLimits.max_problems, 'more problem')}")
     return [fit(line, width) for line in lines]
 
 
@@ -500,7 +486,7 @@ def _as_many(parts: Sequence[str], between: str, width: int) -> str:
 
 def _how_far(state: LiveState, width: int, ascii_only: bool) -> str:
     if state.reading is not None:  # shares of what is known so far would say nothing of the run
-        bar = _bar(state.reading, BAR[width >= WIDE], ascii_only)
+        bar = _bar(state.reading, BAR[width >= LiveTextLimits.wide_terminal], ascii_only)
         return (
             f"{bar} {format_percent(state.reading)} of the run read: "
             f"{plural(state.progress.submitted, 'task')} so far"
@@ -514,7 +500,7 @@ def progress_line(progress: Progress, width: int, ascii_only: bool = False) -> s
     """A progress bar with counts, most important first, and the estimated remaining time."""
     if progress.done is None:
         return "no task has been submitted"
-    columns, dot = BAR[width >= WIDE], " - " if ascii_only else " · "
+    columns, dot = BAR[width >= LiveTextLimits.wide_terminal], " - " if ascii_only else " · "
     ended = progress.completed + progress.failed + progress.cancelled
     known = max(progress.submitted, ended + progress.running)  # submissions may not be recorded
     parts = [f"{format_count(ended)} of {format_count(known)} ({format_percent(progress.done)})"]
@@ -584,7 +570,7 @@ def latest_of(
 def live_text(state: LiveState, *, width: int, color: bool = False, ascii_only: bool = False) -> str:
     """One frame as text, ending in a newline: the head, then every table that has rows, the first of each."""
     ink = Ink(color)
-    first, *rest = head_lines(state, width=WHOLE, ascii_only=ascii_only)
+    first, *rest = head_lines(state, width=LiveTextLimits.unwrapped_width, ascii_only=ascii_only)
     lines = [ink("title", fit(first, width))]
     for long in rest:
         wrapped = [fit(line, width) for line in wrap(long, width, rest="  ")]
@@ -596,7 +582,7 @@ def live_text(state: LiveState, *, width: int, color: bool = False, ascii_only: 
 
 
 def _table_lines(pane: Pane, width: int, ink: Ink) -> list[str]:
-    rows = arranged(pane)[:ROWS]
+    rows = arranged(pane)[: LiveTextLimits.max_printed_rows]
     sizes = widths(pane, rows, width - 2, len(GAP))
 
     def line(texts: list[str]) -> str:
@@ -664,9 +650,16 @@ def _label(field: str) -> str:
 
 
 def _text_lines(text: str) -> list[str]:
-    kept = text[: LINES * LINE].splitlines()
-    lines = [clean(line[:LINE]) + ("…" if len(line) > LINE else "") for line in kept[:LINES]]
-    cut = len(kept) > LINES or len(text) > LINES * LINE
+    kept = text[: LiveTextLimits.max_text_lines * LiveTextLimits.max_line_length].splitlines()
+    lines = [
+        clean(line[: LiveTextLimits.max_line_length])
+        + ("…" if len(line) > LiveTextLimits.max_line_length else "")
+        for line in kept[: LiveTextLimits.max_text_lines]
+    ]
+    cut = (
+        len(kept) > LiveTextLimits.max_text_lines
+        or len(text) > LiveTextLimits.max_text_lines * LiveTextLimits.max_line_length
+    )
     return [*lines, "… the rest is in the run's files"] if cut else lines
 
 
@@ -680,4 +673,4 @@ def _value(name: str, value: object) -> str:
         return text + (" ago" if name == "seen_s" else "")
     if name in {"at", "since"}:
         return moment_text(str(value)[:40])
-    return brief(str(value), LINE) or "none"
+    return brief(str(value), LiveTextLimits.max_line_length) or "none"

@@ -12,6 +12,7 @@ from flightlog.core.text import plural
 from flightlog.core.units import format_bytes, format_count, format_duration
 from flightlog.engines.slurm.events import Merged
 from flightlog.show.document import FactsBlock, Section, document_text, table_block, table_lines
+from flightlog.show.limits import TextLimits
 from flightlog.show.phrases import known, moment_text
 from flightlog.show.terminal import Ink, clean, pad, wrap
 from flightlog.store.documents import document_bytes
@@ -148,7 +149,6 @@ def _in_words(check: Check, result: Verification) -> tuple[str, tuple[str, ...]]
     )
 
 
-WIDTH = 100
 DROPPED = (
     "per-node and per-task extremes, I/O and energy of steps, requests other than CPUs, memory, GPUs and "
     "time, priority, reservation, comments"
@@ -228,14 +228,9 @@ def _labelled(label: str, rows: Sequence[tuple[str, str]]) -> list[str]:
     """
     lines: list[str] = []
     for mark, words in rows:
-        first, *more = wrap(words, max(20, WIDTH - 11 - len(mark))) or [""]
+        first, *more = wrap(words, max(20, TextLimits.default_width - 11 - len(mark))) or [""]
         lines += [mark + first, *(" " * len(mark) + line for line in more)]
     return [f"  {label if not number else '':<9}{line}" for number, line in enumerate(lines)]
-
-
-SHOWN = 10
-DIGITS = 12
-"""Digits of a digest that are shown, enough to identify a key."""
 
 
 def stats_text(stats: CacheStats, *, width: int = 100, color: bool = False) -> str:
@@ -274,18 +269,18 @@ def explained_text(explained: CacheExplanation, *, width: int = 100, color: bool
     else:
         what = f" ({', '.join(explained.changed)})" if explained.changed else ""
         pairs.append(("Last miss", f"{ink('warn', clean(miss.reason + what))}, {moment_text(miss.when)}"))
-        pairs.append(("  its key", clean(miss.key[:DIGITS])))
+        pairs.append(("  its key", clean(miss.key[: TextLimits.digest_digits])))
         cached = "" if miss.about.code in codes else ", of which no result is cached"
-        pairs.append(("  its code", f"{clean(miss.about.code[:DIGITS])}{cached}"))
+        pairs.append(("  its code", f"{clean(miss.about.code[: TextLimits.digest_digits])}{cached}"))
         if miss.detail:
             pairs.append(("  in detail", clean(miss.detail)))
     table = table_block(
-        entries[:SHOWN],
+        entries[: TextLimits.max_cache_entries],
         "key Key, made Made, size:_bytes Size, cost_s Took, code Code, arguments Arguments",
         left=("Made", "Code", "Arguments"),
-        key=lambda header: header.key[:DIGITS],
+        key=lambda header: header.key[: TextLimits.digest_digits],
         made=lambda header: moment_text(header.created),
-        code=lambda header: known(header.about, lambda about: about.code[:DIGITS]),
+        code=lambda header: known(header.about, lambda about: about.code[: TextLimits.digest_digits]),
         arguments=lambda header: known(header.about, lambda about: _arguments(about.arguments)),
     )
     sections = [
@@ -293,7 +288,7 @@ def explained_text(explained: CacheExplanation, *, width: int = 100, color: bool
         Section("", blocks=[table]),
     ]
     text = document_text(sections, width=max(width, 160), color=color, mark="")
-    older = len(entries) - SHOWN
+    older = len(entries) - TextLimits.max_cache_entries
     return text + (f"  and {plural(older, 'older one')}\n" if older > 0 else "")
 
 

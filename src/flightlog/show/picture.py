@@ -20,15 +20,15 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from flightlog.core.errors import MissingExtra, UsageError
 from flightlog.core.text import cut
 from flightlog.show.figures.style import DARK, plain_back
+from flightlog.show.limits import FigureLimits
 from flightlog.show.terminal import fit, width_of, wrap
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-WIDTH_PX = 1200
-NARROWEST_PX = 300
+MIN_WIDTH_PX = 300
 """Maximum size: names of rows can take most of it."""
-LARGEST_PX = 20_000
+MAX_SIDE_PX = 20_000
 """On a side, after scaling: beyond it no viewer opens a picture."""
 _DPI = 100
 _GROUNDS = {DARK["font.color"]: "#111111"}
@@ -39,7 +39,7 @@ def picture(
     figure: Figure,
     *,
     format: Literal["png", "svg"] = "png",  # noqa: A002 - the word for it
-    width_px: int = WIDTH_PX,
+    width_px: int = FigureLimits.picture_width_px,
     height_px: int | None = None,
     scale: float = 2.0,
 ) -> bytes:
@@ -63,7 +63,7 @@ def picture(
     traces, layout = found["data"], found["layout"]
     lettering = Lettering(layout["font"]["color"])
     scale = scale if format == "png" else 1.0
-    _check("width", width_px, NARROWEST_PX, scale)
+    _check("width", width_px, MIN_WIDTH_PX, scale)
     planned = plan(traces, layout, lettering, width_px)
     height = planned.height_px if height_px is None else height_px
     _check("height", height, min(planned.least_px, planned.height_px), scale)
@@ -93,7 +93,7 @@ def picture(
 
 
 def _check(name: str, side: int, least: int, scale: float) -> None:
-    most = int(LARGEST_PX / scale)
+    most = int(MAX_SIDE_PX / scale)
     if not least <= side <= most:
         raise UsageError(
             f"a {name} of {side:,} pixels is no size for this picture: name one from {least:,} to {most:,}"
@@ -398,7 +398,7 @@ def draw_icicle(axes: Any, trace: Any, lettering: Lettering, width_px: int) -> N
 EDGE_PX = 10
 LINE_PX = 18
 AXIS_PX = 50
-LEAST_PLOT_PX = 20
+MIN_PLOT_PX = 20
 _BOLD_PX, _LEGEND_LETTER_PX, _KEY_PX = 8.6, 7.6, 46
 """Average width of a letter, and width of a legend key beside its text."""
 
@@ -428,12 +428,12 @@ class SheetPlan(NamedTuple):
     @property
     def height_px(self) -> int:
         """How high the picture is with a plot as high as the figure asks for."""
-        return math.ceil(self.head_px + max(self.plot_px, LEAST_PLOT_PX) + self.axis_px + self.foot_px)
+        return math.ceil(self.head_px + max(self.plot_px, MIN_PLOT_PX) + self.axis_px + self.foot_px)
 
     @property
     def least_px(self) -> int:
         """How high it must be for anything to be seen of the plot."""
-        return math.ceil(self.head_px + min(self.plot_px, 3 * LEAST_PLOT_PX) + self.axis_px + self.foot_px)
+        return math.ceil(self.head_px + min(self.plot_px, 3 * MIN_PLOT_PX) + self.axis_px + self.foot_px)
 
     def draw(self, sheet: Any, keys: list[Any], lettering: Lettering, width_px: int, height_px: int) -> None:
         """Write the texts onto the sheet, and leave the plot the place between them; `keys` are the

@@ -21,6 +21,7 @@ from flightlog.show.document import (
     table_block,
     table_lines,
 )
+from flightlog.show.limits import TextLimits
 from flightlog.show.phrases import args_text, call_text, free_text, known, money_text
 from flightlog.show.terminal import Ink, clean, fit
 
@@ -35,10 +36,7 @@ if TYPE_CHECKING:
     from flightlog.session.yaml_tree import OverlayChange
 
 
-WIDTH = 100
-
-
-def plan_text(plan: Plan, *, width: int = WIDTH, color: bool = False) -> str:
+def plan_text(plan: Plan, *, width: int = TextLimits.default_width, color: bool = False) -> str:
     """The plan, ending in a newline. Unknown values are blank or called unknown, never 0."""
     pairs = [
         ("Manifest", f"{clean(plan.manifest)} (sha256 {plan.manifest_sha256[:12]})"),
@@ -146,7 +144,9 @@ def _cached(cache: bool | Cache | None) -> str:
 # --- in words --------------------------------------------------------------------------------------------
 
 
-def explanation_text(plan: Plan, why: Explanation, *, width: int = WIDTH, color: bool = False) -> str:
+def explanation_text(
+    plan: Plan, why: Explanation, *, width: int = TextLimits.default_width, color: bool = False
+) -> str:
     """What would run where, what overlays changed, and the line each value comes from; ends in a newline."""
     ink = Ink(color)
     sections = [
@@ -260,7 +260,7 @@ def _text(head: Section, *sections: Section, notes: Sequence[str], width: int, c
     return "\n\n".join([section_text(head, width=width, ink=ink, mark=""), *texts]) + "\n"
 
 
-def prediction_text(found: Prediction, *, width: int = WIDTH, color: bool = False) -> str:
+def prediction_text(found: Prediction, *, width: int = TextLimits.default_width, color: bool = False) -> str:
     """What a task will likely take, ending in a newline."""
     parts = (
         ("Duration", found.duration_s, format_duration),
@@ -288,7 +288,9 @@ def prediction_text(found: Prediction, *, width: int = WIDTH, color: bool = Fals
     return _text(head, why, notes=found.notes, width=width, color=color)
 
 
-def model_text(model: Model, why: str | None, *, width: int = WIDTH, color: bool = False) -> str:
+def model_text(
+    model: Model, why: str | None, *, width: int = TextLimits.default_width, color: bool = False
+) -> str:
     """What was learnt from a project's runs, ending in a newline."""
     learnt = f"{plural(model.attempts, 'attempt')} in {plural(len(model.runs), 'run')}"
     facts = FactsBlock(
@@ -318,7 +320,7 @@ def model_text(model: Model, why: str | None, *, width: int = WIDTH, color: bool
     return _text(head, table, notes=[*notes, *model.notes], width=width, color=color)
 
 
-def evaluation_text(found: Evaluation, *, width: int = WIDTH, color: bool = False) -> str:
+def evaluation_text(found: Evaluation, *, width: int = TextLimits.default_width, color: bool = False) -> str:
     """How predictions fared on later runs, ending in a newline."""
     quantities = {"Duration": found.duration_s, "Peak memory": found.peak_memory_bytes}
     runs = f"{found.tested_runs} of {plural(found.runs, 'run')}"
@@ -334,7 +336,7 @@ def evaluation_text(found: Evaluation, *, width: int = WIDTH, color: bool = Fals
     return _text(head, *sections, notes=[*notes, *found.notes], width=width, color=color)
 
 
-def forecast_text(found: Forecast, *, width: int = WIDTH, color: bool = False) -> str:
+def forecast_text(found: Forecast, *, width: int = TextLimits.default_width, color: bool = False) -> str:
     """What a plan will likely take, ending in a newline."""
     facts = [
         ("Wall time", ("at least " if found.uncounted else "") + _spread(found.wall_s, format_duration)),

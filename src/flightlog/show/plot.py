@@ -15,6 +15,7 @@ from flightlog.core.text import plural
 from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
 from flightlog.show.figures.style import NAMELESS, OTHER, PALETTE, clock_text, duration_text
 from flightlog.show.figures.timeline import MARKS, OTHERS, lane_parts
+from flightlog.show.limits import TextLimits
 from flightlog.show.phrases import percent_text
 from flightlog.show.terminal import Ink, brief, fit, pad, width_of, wrap
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 _DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 """The bit of each dot of a Braille character, by column and by row from the top."""
 _BRAILLE = 0x2800
-_SMALLEST, _LARGEST = 1e-200, 1e300
+_MIN_RANGE, _MAX_VALUE = 1e-200, 1e300
 """Beyond these, the floor and the ceiling of floating-point numbers are too near to reckon with."""
 
 
@@ -100,7 +101,7 @@ def scale_of(values: Sequence[float], levels: Sequence[float]) -> tuple[float, f
 
     Where nine in ten are the same, the others are all there is to see, and none is left out.
     """
-    ordered = sorted(max(-_LARGEST, min(_LARGEST, value)) for value in (*values, *levels))
+    ordered = sorted(max(-_MAX_VALUE, min(_MAX_VALUE, value)) for value in (*values, *levels))
     if not ordered:
         return 0.0, 1.0
     p05, p95 = ordered[int(0.05 * (len(ordered) - 1))], ordered[math.ceil(0.95 * (len(ordered) - 1))]
@@ -109,9 +110,9 @@ def scale_of(values: Sequence[float], levels: Sequence[float]) -> tuple[float, f
     near = [value for value in ordered if least <= value <= most]
     low, high = near[0], near[-1]
     size = max(abs(low), abs(high))
-    if high - low > max(size * 1e-9, _SMALLEST):
+    if high - low > max(size * 1e-9, _MIN_RANGE):
         return low, high
-    around = size / 10 if size > _SMALLEST else 1.0
+    around = size / 10 if size > _MIN_RANGE else 1.0
     return (max(0.0, low - around) if low >= 0 else low - around), high + around
 
 
@@ -205,8 +206,6 @@ def _marks(columns: Sequence[int], width: int, sign: str) -> str:
     return "".join(row)
 
 
-HEIGHT = 4
-"""Rows of the area of one plot."""
 GAP = "   "
 BLOCKS, _BLOCKS_ASCII = "▁▂▃▄▅▆▇█", ".:-=+*#@"
 
@@ -255,7 +254,7 @@ def plot_over_time(
     length_s: float,
     label: Callable[[float], str],
     width: int,
-    height: int = HEIGHT,
+    height: int = TextLimits.plot_height,
     top: float | None = None,
     ends: tuple[str, str] | None = None,
     ascii_only: bool = False,
@@ -372,12 +371,6 @@ def half(width: int) -> int:
     return (width - len(GAP)) // 2
 
 
-FEWEST = 3
-"""Minimum points of a line."""
-NAME = 16
-"""Columns of a task's name beside its histogram."""
-
-
 def report_plots(report: Report, glance: Overview, *, width: int, ascii_only: bool = False) -> list[str]:
     """Lines, none wider than `width`; at most fourteen, and none where there is nothing to draw."""
     each = half(width)
@@ -445,7 +438,7 @@ def _fitting(width: int, *titles: str) -> str:
 
 
 def _worth(chart: Chart) -> bool:
-    return max(len(series.at_s) for series in chart.series) >= FEWEST
+    return max(len(series.at_s) for series in chart.series) >= TextLimits.min_plot_points
 
 
 def _of(chart: Chart) -> str:
@@ -468,9 +461,9 @@ def _machines(
 
 def _durations(durations: OverviewDurations | None, width: int, ascii_only: bool) -> list[str]:
     """A line for each name: how many took how long, the durations growing by a factor from left to right."""
-    if durations is None or sum(map(sum, durations.counts.values())) < FEWEST:
+    if durations is None or sum(map(sum, durations.counts.values())) < TextLimits.min_plot_points:
         return []
-    names = {name: brief(name, min(NAME, width // 3)) for name in durations.counts}
+    names = {name: brief(name, min(TextLimits.histogram_name_width, width // 3)) for name in durations.counts}
     margin = max(map(width_of, names.values())) + 1
     bins = len(durations.edges_s) - 1
     room = max(1, width - margin - 2)
@@ -499,8 +492,6 @@ def _stretched(counts: Sequence[int], columns: int) -> list[float]:
     return found
 
 
-LANES = 40
-LABEL = 24
 _SHADES = "░▒▓█"
 _STEPS = (
     *(unit * step for unit in (1, 60) for step in (1, 2, 5, 10, 15, 30)),
@@ -517,7 +508,7 @@ def timeline_text(
     look: TimelineWithSummary,
     *,
     width: int = 100,
-    lanes: int = LANES,
+    lanes: int = TextLimits.max_timeline_lanes,
     color: bool = False,
     ascii_only: bool = False,
 ) -> str:
@@ -538,7 +529,7 @@ def timeline_text(
         lines += ["", *(line for one in why for line in wrap(one, width, first="  ", rest="  "))]
         return "\n".join(lines) + "\n"
     drawn = timeline.lanes[:lanes]
-    labels = [named(name, LABEL) + more for name, more in map(lane_parts, drawn)]
+    labels = [named(name, TextLimits.lane_label_width) + more for name, more in map(lane_parts, drawn)]
     margin = max(map(width_of, labels))
     columns = max(10, width - margin - 4)
     grid = _LaneGrid(timeline, len(drawn), columns, color, ascii_only)

@@ -22,6 +22,7 @@ from flightlog.show.document import (
     sections_text,
     table_block,
 )
+from flightlog.show.limits import TextLimits
 from flightlog.show.phrases import (
     args_text,
     call_text,
@@ -58,9 +59,6 @@ if TYPE_CHECKING:
     from flightlog.analyze.report.workers import JobSummary
 
 
-WIDTH = 100
-ANSWERS = 3
-"""The first sections: data quality, what set the wall time, and findings."""
 PARTS = ("tasks", "spans", "workers", "failures")
 """Sections that can be requested in full."""
 
@@ -68,7 +66,7 @@ PARTS = ("tasks", "spans", "workers", "failures")
 def report_text(
     report: Report,
     *,
-    width: int = WIDTH,
+    width: int = TextLimits.default_width,
     color: bool = False,
     parts: Collection[str] = (),
     plots: Sequence[str] = (),
@@ -86,7 +84,7 @@ def report_text(
     sections = _sections(report, width, ink, parts)
     texts = sections_text(sections, width=width, ink=ink)
     if plots and not parts:
-        first = sum(one.says_something() for one in sections[:ANSWERS])
+        first = sum(one.says_something() for one in sections[: TextLimits.report_answer_sections])
         texts.insert(first, "\n".join(plots))
     return "\n\n".join(["\n".join(head), *texts]) + "\n"
 
@@ -99,8 +97,8 @@ def report_markdown(report: Report, *, parts: Collection[str] = ()) -> str:
 def report_sections(report: Report, *, parts: Collection[str] = ()) -> list[Section]:
     """The same sections without colours, the head first, for a page that lays them out itself."""
     ink = Ink(False)
-    head = Section("Run", "", [FactsBlock(_head(report, WIDTH, ink))])
-    return [head, *_sections(report, WIDTH, ink, parts)]
+    head = Section("Run", "", [FactsBlock(_head(report, TextLimits.default_width, ink))])
+    return [head, *_sections(report, TextLimits.default_width, ink, parts)]
 
 
 def _sections(report: Report, width: int, ink: Ink, parts: Collection[str]) -> list[Section]:
@@ -113,7 +111,11 @@ def _sections(report: Report, width: int, ink: Ink, parts: Collection[str]) -> l
         }
         return [section for part in PARTS if part in parts for section in whole[part]()]
     line = wall_time_text(report)
-    slowest = report.tasks.slowest[:SLOWEST] if report.tasks.completed > SLOWEST else []
+    slowest = (
+        report.tasks.slowest[: TextLimits.max_slowest_tasks]
+        if report.tasks.completed > TextLimits.max_slowest_tasks
+        else []
+    )
     return [
         _adopted(report),
         Section(TITLE, "", [Remarks([line] if line else [])]),
@@ -126,9 +128,9 @@ def _sections(report: Report, width: int, ink: Ink, parts: Collection[str]) -> l
         _in_flight(report),
         failures_section(report),
         jobs_section(report.jobs, running=report.run.status == "running"),
-        Section("By task", "", [names_table(report, FEW)]),
+        Section("By task", "", [names_table(report, TextLimits.max_report_rows)]),
         Section("Slowest", "", [slowest_table(slowest)]),
-        *calibration_sections(report, TURNS),
+        *calibration_sections(report, TextLimits.max_calibration_rounds),
         _spans(report),
         metrics_section(report),
         _resources(report, ink),
@@ -286,9 +288,6 @@ def _cache(summary: Summary) -> Section:
     return Section("Cache", "", [FactsBlock(pairs)])
 
 
-SHOWN = 4
-
-
 def findings_section(report: Report) -> Section:
     """The findings, the costliest first; one line for a run in which nothing stands out."""
     title = "What stands out"
@@ -298,19 +297,13 @@ def findings_section(report: Report) -> Section:
         share = format_percent(report.time.whole.run_s / report.time.whole.total_s)
         of = "worker time" if report.time.basis == "workers" else "the wall time"
         return Section(title, f"nothing; {share} of {of} went to work that completed")
-    left = len(report.findings) - SHOWN
+    left = len(report.findings) - TextLimits.max_findings
     more = f"and {plural(left, 'smaller finding')} (--format json has all)" if left > 0 else ""
-    sentences = [capitalized(one.sentence) for one in report.findings[:SHOWN]]
+    sentences = [capitalized(one.sentence) for one in report.findings[: TextLimits.max_findings]]
     return Section(title, "", [Remarks(sentences, more)])
 
 
 TITLE = "What set the wall time"
-NAMED_PARTS = 3
-"""So many parts of the chain are named, the longest."""
-LEAST_SHARE = 0.03
-"""Shorter ones are not."""
-NAME = 60
-"""Columns of a name."""
 
 
 def wall_time_text(report: Report) -> str | None:
@@ -329,7 +322,9 @@ def wall_time_text(report: Report) -> str | None:
     first = clean(" ".join(one for one in (*before, limit, advice) if one))
     if path is None or not parts:
         return None if report.run.duration_s is None and not verdict.failed else first
-    told = [part for part in parts[:NAMED_PARTS] if part.share >= LEAST_SHARE]
+    told = [
+        part for part in parts[: TextLimits.max_path_parts] if part.share >= TextLimits.min_path_part_share
+    ]
     so_far = " so far" if report.run.status == "running" else ""
     took = path.wall_s if report.run.duration_s is None else report.run.duration_s
     whole = f" of the {format_duration(took)}{so_far} was"
@@ -351,19 +346,13 @@ def wall_time_text(report: Report) -> str | None:
 
 def _name(part: PathPart) -> str:
     """As the critical path names it, but for the program: its comma would be one of the list's."""
-    name = part.name[: 4 * NAME]
+    name = part.name[: 4 * TextLimits.max_path_name_width]
     shown = f"the program {clean(name)}" if part.kind == "program" else link_name(part.kind, name)
-    return fit(shown, NAME)
-
-
-ROWS = 10
-FEW = 5
-SLOWEST = 3
-TURNS = 5
+    return fit(shown, TextLimits.max_path_name_width)
 
 
 def _in_flight(report: Report) -> Section:
-    shown = report.in_flight[: 2 * ROWS]
+    shown = report.in_flight[: TextLimits.max_open_tasks]
     left = report.tasks.running + report.spans.open_in_flight - len(shown)
     table = table_block(
         shown,
@@ -398,7 +387,7 @@ def _verdict(one: InFlight) -> str:
     return "yes?" if one.ratio is None else f"yes? {one.ratio:,.3g}x"
 
 
-def failures_section(report: Summary, shown: int = FEW) -> Section:
+def failures_section(report: Summary, shown: int = TextLimits.max_report_rows) -> Section:
     """The most frequent causes of failures, at most this many."""
     failures = report.failures
     if not failures.count:
@@ -418,7 +407,9 @@ def failures_section(report: Summary, shown: int = FEW) -> Section:
 
 def _spans(report: Report) -> Section:
     spans = report.spans
-    names = sorted(spans.by_name.items(), key=lambda item: (-item[1].self_s, item[0]))[:FEW]
+    names = sorted(spans.by_name.items(), key=lambda item: (-item[1].self_s, item[0]))[
+        : TextLimits.max_report_rows
+    ]
     table = table_block(
         names,
         "key Name, count Count, errors? Errors, self_s Self, total_s Total, wall_s Wall, p50:_s p50, "
@@ -428,7 +419,7 @@ def _spans(report: Report) -> Section:
     return Section("Spans", spans_note(report) if names else "", [table])
 
 
-def metrics_section(report: Report, shown: int = FEW) -> Section:
+def metrics_section(report: Report, shown: int = TextLimits.max_report_rows) -> Section:
     """The metrics that the program recorded, at most this many."""
     metrics = report.run.metrics
     rows = [
@@ -484,7 +475,7 @@ def _artifacts(summary: Summary) -> Section:
     artifacts = summary.artifacts
     if not artifacts.count:
         return Section("Artifacts")
-    shown = artifacts.listed[-FEW:]
+    shown = artifacts.listed[-TextLimits.max_report_rows :]
     size = f", {format_bytes(artifacts.size_bytes)}" if artifacts.size_bytes is not None else ""
     more = few(artifacts.count - len(shown), "artifact")
     table = table_block(shown, "name Name, kind Kind, size_bytes Size", left=("Kind",), more=more)
@@ -518,10 +509,16 @@ def _recording(summary: Report, ink: Ink) -> Section:
             spent = f"about {format_duration(cost.foreground_s)} in the program's threads, {spent}"
         pairs.append(("Overhead", f"{spent}{share}; {format_bytes(cost.bytes)} written"))
     said = (*found.problems, *found.notes)
-    return Section("Recording", "", [FactsBlock(pairs), Remarks(said[:FEW], few(len(said) - FEW, "remark"))])
-
-
-JOBS = 5
+    return Section(
+        "Recording",
+        "",
+        [
+            FactsBlock(pairs),
+            Remarks(
+                said[: TextLimits.max_report_rows], few(len(said) - TextLimits.max_report_rows, "remark")
+            ),
+        ],
+    )
 
 
 def jobs_section(jobs: JobSummary | None, *, running: bool = False) -> Section:
@@ -536,9 +533,9 @@ def jobs_section(jobs: JobSummary | None, *, running: bool = False) -> Section:
         note += ": " + ", ".join(f"{format_count(n)} {clean(state)}" for state, n in jobs.states.items())
     if jobs.queue_s.max:
         note += f"; {format_duration(jobs.queue_s.max)} in the queue at most"
-    left = sum(jobs.states.values()) - len(jobs.jobs[:JOBS])
+    left = sum(jobs.states.values()) - len(jobs.jobs[: TextLimits.max_batch_jobs])
     table = table_block(
-        jobs.jobs[:JOBS],
+        jobs.jobs[: TextLimits.max_batch_jobs],
         "job Job, state State, queue_s Queued, elapsed_s Elapsed, walltime_s Limit, cpu_s CPU time, "
         "cpus CPUs, max_rss_bytes Peak RSS, memory_bytes Memory",
         left=("State",),
@@ -547,7 +544,9 @@ def jobs_section(jobs: JobSummary | None, *, running: bool = False) -> Section:
     )
     remarks = []
     if jobs.unaccounted and not running:
-        shown = ",".join(map(clean, jobs.unaccounted[:JOBS])) + (",…" if len(jobs.unaccounted) > JOBS else "")
+        shown = ",".join(map(clean, jobs.unaccounted[: TextLimits.max_batch_jobs])) + (
+            ",…" if len(jobs.unaccounted) > TextLimits.max_batch_jobs else ""
+        )
         remarks.append(f"what Slurm's accounting knows is not here yet: flightlog adopt --slurm {shown}")
     return Section("Jobs", note, [table, Remarks(remarks)])
 

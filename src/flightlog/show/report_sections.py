@@ -16,6 +16,7 @@ from flightlog.analyze.report.metrics import MetricStats, metric_stats
 from flightlog.core.text import plural
 from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
 from flightlog.show.document import FactsBlock, Item, Items, Remarks, Section, TableBlock, table_block
+from flightlog.show.limits import TextLimits
 from flightlog.show.phrases import call_text, error_text, known, known_duration, moment_text, money_text
 from flightlog.show.plot import levels_line
 from flightlog.show.terminal import clean
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
     from flightlog.analyze.report.summary import Summary
     from flightlog.analyze.report.tasks import TaskName, TaskRow
     from flightlog.analyze.report.time_shares import Shares, TimeSplit
-
-FRAMES, COUNTED = 4, 5
-"""How many innermost frames of a traceback, and how many tasks and workers of a cause, are shown."""
 
 
 def few(number: int, what: str) -> str:
@@ -231,7 +229,7 @@ def all_failures(report: Report) -> list[Section]:
                 for case in cause.cases
                 if case.task is not None
             ),
-            *frames[-FRAMES:],
+            *frames[-TextLimits.max_traceback_frames :],
             f"fingerprint {cause.fingerprint}" if cause.fingerprint else "",
         ]
         items.append(Item(text, below, mark=f"{format_count(cause.count)}x ", style="bad"))
@@ -249,8 +247,15 @@ def why(report: Summary) -> Remarks:
 
 def _counts(word: str, found: dict[str, int]) -> str:
     """`on w1 (6), w2 (5)`, the first few; nothing where there is none."""
-    shown = ", ".join(f"{name} ({format_count(number)})" for name, number in list(found.items())[:COUNTED])
-    rest = f" and {len(found) - COUNTED} more" if len(found) > COUNTED else ""
+    shown = ", ".join(
+        f"{name} ({format_count(number)})"
+        for name, number in list(found.items())[: TextLimits.max_names_per_cause]
+    )
+    rest = (
+        f" and {len(found) - TextLimits.max_names_per_cause} more"
+        if len(found) > TextLimits.max_names_per_cause
+        else ""
+    )
     return f"{word} {shown}{rest}" if shown else ""
 
 
@@ -294,10 +299,6 @@ TIME_PARTS = {
     "idle": "Idle",
 }
 """Parts of worker time by their fields."""
-BAR = 24
-"""Columns of a whole bar."""
-STEPS = 48
-"""Columns of the line that shows how many ran at once; fewer where there is less room."""
 
 
 def time_sections(report: Report, width: int, *, links: int = 4) -> list[Section]:
@@ -323,7 +324,12 @@ def _split(time: Shares, report: Report, width: int) -> Section:
     if report.concurrency is not None:
         at_once = report.concurrency
         most = f"peak {format_count(at_once.peak)}, mean {at_once.mean:.1f}"
-        pairs.append(("Concurrency", f"{sparkline(at_once.running, min(STEPS, width - 52))} {most}"))
+        pairs.append(
+            (
+                "Concurrency",
+                f"{sparkline(at_once.running, min(TextLimits.concurrency_line_width, width - 52))} {most}",
+            )
+        )
     if time.without_worker:
         pairs.append(("Not counted", f"{plural(time.without_worker, 'attempt')} on unknown workers"))
     table = TableBlock(("Part", "Share", "Time", ""), rows, left=("",))
@@ -359,7 +365,7 @@ def worker_time(lasted: float) -> str:
 
 def bar(share: float) -> str:
     """A bar as long as the share, in whole columns; nothing below half a column."""
-    return "█" * round(share * BAR)
+    return "█" * round(share * TextLimits.share_bar_width)
 
 
 def sparkline(values: Sequence[float], columns: int) -> str:
@@ -373,8 +379,7 @@ def sparkline(values: Sequence[float], columns: int) -> str:
 TITLE = "Estimated Cost"
 NO_RATE = "no rate was given"
 """The reason of a cost that is unknown because nothing was recorded of it."""
-NAMED = 3
-"""How many items without an amount the first line names."""
+
 PAID_FOR = {
     "useful": "Useful work",
     "unfinished": "In flight",
@@ -413,8 +418,12 @@ def _note(summary: Summary) -> str:
         remarks.append(f"{clean(provider)} provider")
     lacking = [clean(item) for item, found in cost.by_item.items() if found.amount is None]
     if lacking:
-        more = f" and {len(lacking) - NAMED} more" if len(lacking) > NAMED else ""
-        remarks.append(f"without {', '.join(lacking[:NAMED])}{more}")
+        more = (
+            f" and {len(lacking) - TextLimits.max_unpriced_items} more"
+            if len(lacking) > TextLimits.max_unpriced_items
+            else ""
+        )
+        remarks.append(f"without {', '.join(lacking[: TextLimits.max_unpriced_items])}{more}")
     return text + (f" ({', '.join(remarks)})" if remarks else "")
 
 

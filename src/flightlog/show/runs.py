@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _LEFT = ("Status", "Started", "Tasks")
 _DISPENSABLE = ("Started", "Size", "Tasks", "Duration")
 """Columns in the order in which they are left out. The start of a run is also in its name."""
-_TOKEN = 9
+_NAME_END = 9
 """Characters at the end of a run's name, dash included, that identify it in every command."""
 
 
@@ -46,7 +46,7 @@ def runs_text(entries: Sequence[RunEntry], *, width: int | None = None, color: b
             break
         del columns[name]
     room = width - (_columns_of(columns) - max(map(width_of, columns["Run"])))
-    columns["Run"] = [cut_middle(name, max(room, _TOKEN + 1), _TOKEN) for name in columns["Run"]]
+    columns["Run"] = [cut_middle(name, max(room, _NAME_END + 1), _NAME_END) for name in columns["Run"]]
     if _columns_of(columns) > width:
         del columns["Status"]
         columns["Run"] = [fit(name, width) for name in columns["Run"]]

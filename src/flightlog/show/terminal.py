@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import unicodedata
 
+from flightlog.show.limits import TextLimits
+
 STYLES = {
     "title": "1",
     "head": "1",
@@ -16,8 +18,7 @@ STYLES = {
 }
 """What the styles are in the codes of ECMA-48: bold, faint, and three colours every palette has."""
 
-LONGEST = 300
-"""Columns of the longest text in a cell; a name may have millions of characters."""
+
 _SHOWN = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _UNSEEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 """Controls, formats (writing direction, zero width), surrogates, unassigned, line and paragraph
@@ -62,7 +63,7 @@ def fit(text: str, width: int) -> str:
     return "".join(kept) + "…"
 
 
-def brief(text: str | None, width: int = LONGEST) -> str:
+def brief(text: str | None, width: int = TextLimits.max_cell_width) -> str:
     """Text on one line, cleaned and cut to a width; of a long text only the beginning is read."""
     return fit(clean((text or "")[: 4 * width]), width)
 

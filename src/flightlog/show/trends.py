@@ -13,15 +13,10 @@ from flightlog.core.text import plural
 from flightlog.core.units import format_percent
 from flightlog.show.document import Paragraph, Section, TableBlock, Verbatim, sections_text, table_block
 from flightlog.show.figures.lines import number_text, trend_scale, trend_value
+from flightlog.show.limits import TextLimits
 from flightlog.show.phrases import known, moment_text
 from flightlog.show.plot import LevelLine, plot, scale_of
 from flightlog.show.terminal import Ink, clean, wrap
-
-HEIGHT = 10
-NEWEST = 8
-STEPS = 5
-OUTLIERS = 3
-"""How many runs, steps and outliers the text names; the table of levels has all steps."""
 
 _TITLES = {
     "wall": "Wall time",
@@ -95,9 +90,13 @@ def _answer(trend: Trend, width: int, ink: Ink) -> list[str]:
     named = ", ".join(
         f"{clean(point.run_id)} ({trend_value(trend, point.value)}, typically "
         f"{trend_value(trend, trend.levels[point.level].typical)})"
-        for point in found[-OUTLIERS:]
+        for point in found[-TextLimits.max_outliers :]
     )
-    more = f", and {len(found) - OUTLIERS} earlier" if len(found) > OUTLIERS else ""
+    more = (
+        f", and {len(found) - TextLimits.max_outliers} earlier"
+        if len(found) > TextLimits.max_outliers
+        else ""
+    )
     said = wrap(f"{plural(len(found), 'outlier')}: {named}{more}.", width, first="  ", rest="  ")
     return [*_steps(trend, width, ink), *(said if found else [])]
 
@@ -105,7 +104,7 @@ def _answer(trend: Trend, width: int, ink: Ink) -> list[str]:
 def _steps(trend: Trend, width: int, ink: Ink) -> list[str]:
     show = partial(trend_value, trend)
     if trend.changes:
-        shown = list(enumerate(trend.changes, 1))[-STEPS:]
+        shown = list(enumerate(trend.changes, 1))[-TextLimits.max_steps :]
         lines = [
             line for number, change in reversed(shown) for line in _step(trend, number, change, width, ink)
         ]
@@ -220,7 +219,7 @@ def _plot(trend: Trend, width: int, ascii_only: bool) -> list[str]:
     rows = plot(
         [value * factor for value in values],
         width=width,
-        height=HEIGHT,
+        height=TextLimits.trend_plot_height,
         label=label,
         lines=[]
         if trend.drift is not None
@@ -260,7 +259,7 @@ def _levels(trend: Trend) -> TableBlock:
 
 def _newest(trend: Trend) -> TableBlock:
     return table_block(
-        trend.points[: -NEWEST - 1 : -1],
+        trend.points[: -TextLimits.max_newest_runs - 1 : -1],
         "run_id Run, started Started, commit Commit, value Value, off To its level",
         left=("Started", "Commit"),
         dispensable=("Started", "Commit"),

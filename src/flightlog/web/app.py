@@ -27,12 +27,12 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from flightlog.core.errors import FlightlogError
 from flightlog.core.text import plural
 from flightlog.show.advice import advice_sections
-from flightlog.show.diagnosis import SHOWN as SHOWN_CAUSES
 from flightlog.show.diagnosis import cause_title, record_section
 from flightlog.show.document import Paragraph, Section
 from flightlog.show.figures.lines import trends_figure
 from flightlog.show.figures.style import CONFIG
 from flightlog.show.html.report_page import cause_block
+from flightlog.show.limits import TextLimits
 from flightlog.show.terminal import brief
 from flightlog.show.trends import left_out_text, trend_answer, trend_title
 from flightlog.web.access import AccessControl, Application, Receive, Scope, Send, message_page
@@ -135,14 +135,14 @@ def _diagnose(run: Run) -> RunDiagnosis:
 
 def draw_diagnosis(diagnosis: RunDiagnosis) -> None:
     """The answer first, then each cause, then problems of the recording."""
-    more = max(0, len(diagnosis.causes) - SHOWN_CAUSES) + diagnosis.more_causes
+    more = max(0, len(diagnosis.causes) - TextLimits.max_causes) + diagnosis.more_causes
     left = f"… and {plural(more, 'rarer cause')}: flightlog diagnose --format json" if more else ""
     draw_sections(
         [
             Section("Diagnosis", blocks=[Paragraph(diagnosis.answer)]),
             *(
                 Section(f"{number}. {cause_title(cause)}", blocks=[cause_block(cause)])
-                for number, cause in enumerate(diagnosis.causes[:SHOWN_CAUSES], 1)
+                for number, cause in enumerate(diagnosis.causes[: TextLimits.max_causes], 1)
             ),
             Section("", left),
             record_section(diagnosis),

@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from flightlog.compat.limits import CompatLimits
 from flightlog.compat.scalable.manifest import FLIGHTLOG_VARIABLES
 from flightlog.core.errors import UsageError
 from flightlog.record.clock import monotonic_ns
@@ -36,7 +37,6 @@ CACHE_DIR = "SCALABLE_CACHE_DIR"
 
 SNIFFING = "SCALABLE_PATH_SNIFFING"
 OFF_WORDS = ("0", "false", "off")
-LONGEST_PATH = 4096
 
 
 class CheckedResult:
@@ -246,7 +246,7 @@ def _path_contents(value: Any) -> Any:
     """
     if isinstance(value, str):
         # A text.
-        there = 0 < len(value) <= LONGEST_PATH and "\0" not in value and os.path.exists(value)  # noqa: PTH110
+        there = 0 < len(value) <= CompatLimits.max_path_length and "\0" not in value and os.path.exists(value)  # noqa: PTH110
         return (value, *_content(value, named=False)) if there else None
     if type(value) not in (list, tuple, dict):
         return None

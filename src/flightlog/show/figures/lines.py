@@ -32,6 +32,7 @@ from flightlog.show.figures.style import (
     value_text,
 )
 from flightlog.show.figures.timeline import OTHERS, by_name
+from flightlog.show.limits import FigureLimits
 from flightlog.show.phrases import moment_text, money_text
 from flightlog.show.terminal import brief
 
@@ -41,8 +42,7 @@ if TYPE_CHECKING:
     from flightlog.analyze.charts.results import Chart, ChartSeries, Curve, Waits
     from flightlog.analyze.history.trends import Trend
 
-FAR = 5.0
-"""A limit this many times above the values is noted and not drawn: the lines would lie flat."""
+
 DOT_PX = 7
 """Of a value without a neighbour."""
 _DASHES = ("solid", "dash", "dot", "dashdot")
@@ -149,23 +149,15 @@ def _limits(chart: Chart, most: float) -> tuple[list[tuple[float, str]], list[st
     for limit, labels in sorted(found.items())[:4]:
         whose = f" of {labels[0]}" if len(labels) == 1 and len(chart.series) > 1 else ""
         text = value_text(limit, chart.unit)
-        if limit <= FAR * most:
+        if limit <= FigureLimits.max_limit_ratio * most:
             drawn.append((limit, f"limit{whose}: {text}"))
         else:
             told.append(f"The limit{whose} is {text}, above what is drawn.")
     return drawn, told
 
 
-POWERS_FROM = 1000.0
-"""Positive values whose largest is this many times the least are drawn on a logarithmic axis."""
-FEW = 30
-"""So many points are drawn as dots, too."""
 CURVE = PALETTE[0]
 """The colour of a curve."""
-LARGEST = 1e300
-"""Larger ones are drawn as this one: browsers draw them at a wrong height, or not at all."""
-LOST = 50
-"""So many of the places where a value was no number are marked."""
 
 
 def curve_figure(
@@ -186,13 +178,13 @@ def curve_figure(
     if not known:
         return None
     low, high = min(known), max(known)
-    powers = low > 0 and high > POWERS_FROM * low
+    powers = low > 0 and high > FigureLimits.logarithmic_from * low
     scale, x = _across(curve, length_s, since)
     at = scale.of(curve.at)
     traces: list[dict[str, Any]] = []
     if curve.least:
         traces.append(_band(at, curve))
-    few = len(curve.at) <= FEW
+    few = len(curve.at) <= FigureLimits.max_dotted_points
     dots = [few or one for one in alone(curve.value)]
     marked = {"marker": {"color": CURVE, "size": [5 if dot else 0 for dot in dots]}} if any(dots) else {}
     traces.append(
@@ -210,7 +202,12 @@ def curve_figure(
     room = 0.06 * (high - low) or abs(high) * 0.1 or 1.0
     ends = [low - room, high + room]
     if curve.lost_at:
-        traces.append(_lost(scale.of(curve.lost_at[:LOST]), low if powers else ends[0] + room / 2))
+        traces.append(
+            _lost(
+                scale.of(curve.lost_at[: FigureLimits.max_not_a_number_marks]),
+                low if powers else ends[0] + room / 2,
+            )
+        )
     if powers:
         ends = [math.log10(low) - 0.1, math.log10(high) + 0.1]
     return make_figure(
@@ -246,13 +243,18 @@ def curve_notes(curve: Curve) -> list[str]:
             where = f", first at {f'step {first:,.15g}' if curve.by == 'step' else f'{first:,.4g} s'}"
         notes.append(f"{curve.lost:,} of {curve.values:,} values {were} NaN or infinite{where}.")
     bounds = [*curve.value, *curve.least, *curve.most]
-    if any(value is not None and abs(value) > LARGEST for value in bounds):
-        notes.append(f"Values beyond {LARGEST:g} are drawn as that.")
+    if any(value is not None and abs(value) > FigureLimits.max_drawn_value for value in bounds):
+        notes.append(f"Values beyond {FigureLimits.max_drawn_value:g} are drawn as that.")
     return notes
 
 
 def _drawable(values: Sequence[float | None]) -> list[float | None]:
-    return [None if value is None else max(-LARGEST, min(LARGEST, value)) for value in values]
+    return [
+        None
+        if value is None
+        else max(-FigureLimits.max_drawn_value, min(FigureLimits.max_drawn_value, value))
+        for value in values
+    ]
 
 
 def _across(curve: Curve, length_s: float, since: str | None) -> tuple[Scale, dict[str, Any]]:
@@ -299,10 +301,7 @@ def _powers(low: float, high: float) -> dict[str, Any]:
     return {"tickvals": [10.0**n for n in found], "ticktext": [f"{10.0**n:g}" for n in found]}
 
 
-RUN_TICKS = 8
 LEVEL = PALETTE[1]
-BANDED = 10
-"""Fewer runs have no p5 and p95."""
 
 
 def trends_figure(trend: Trend) -> Figure | None:
@@ -318,7 +317,12 @@ def trends_figure(trend: Trend) -> Figure | None:
         *_changes(trend, scale),
     ]
     count = len(values)
-    named = sorted({round(n * (count - 1) / max(1, RUN_TICKS - 1)) for n in range(RUN_TICKS)})
+    named = sorted(
+        {
+            round(n * (count - 1) / max(1, FigureLimits.max_run_ticks - 1))
+            for n in range(FigureLimits.max_run_ticks)
+        }
+    )
     low, high = min(values), max(values)
     around = 0.08 * ((high - low) or abs(high) or 1.0)
     bottom = 0.0 if low >= 0 and low < 0.5 * high else low - around
@@ -393,7 +397,7 @@ def _level_band(trend: Trend, scale: Scale) -> list[dict[str, Any]]:
     """The range from p5 to p95 of each level, for levels that have ten at least."""
     x: list[float | None] = []
     y: list[float | None] = []
-    for level in (level for level in trend.levels if level.runs >= BANDED):
+    for level in (level for level in trend.levels if level.runs >= FigureLimits.min_runs_for_p95):
         left, right = level.first - 0.4, level.first + level.runs - 0.6
         low, high = level.p05 * scale.factor, level.p95 * scale.factor
         x += [left, right, right, left, left, None]
@@ -424,7 +428,7 @@ def _changes(trend: Trend, scale: Scale) -> list[dict[str, Any]]:
     return [markers([change.at for change in trend.changes], y, marker, facts, name="steps")]
 
 
-_LEAST_WAIT_S = 1e-6
+_MIN_DRAWN_WAIT_S = 1e-6
 """Shorter times are drawn as this: an axis by powers has no place for 0."""
 
 
@@ -475,8 +479,8 @@ def waits_figure(
 
 
 def _floor(values: Sequence[float]) -> float:
-    known = [value for value in values if value >= _LEAST_WAIT_S]
-    return max(_LEAST_WAIT_S, min(known, default=2 * _LEAST_WAIT_S) / 2)
+    known = [value for value in values if value >= _MIN_DRAWN_WAIT_S]
+    return max(_MIN_DRAWN_WAIT_S, min(known, default=2 * _MIN_DRAWN_WAIT_S) / 2)
 
 
 def _waits(waits: Waits, floors: tuple[float, float], colors: Mapping[str, str]) -> list[dict[str, Any]]:

@@ -34,6 +34,7 @@ from flightlog.show.figures.style import (
     rows_axis,
     time_scale,
 )
+from flightlog.show.limits import FigureLimits
 from flightlog.show.phrases import money_text
 from flightlog.show.report_sections import PAID_FOR, TIME_PARTS, link_name
 
@@ -47,9 +48,7 @@ if TYPE_CHECKING:
     from flightlog.analyze.report.spans import SpanNode, SpanTree
     from flightlog.analyze.report.time_shares import Shares, TimeSplit
 
-LINKS = 12
-WORKERS = 30
-"""How many parts of the chain, and how many workers, have a row."""
+
 _START_UP = "#bb8866"
 _KINDS = {"wait": WARN, "startup": _START_UP, "program": QUIET}
 _PARTS = {
@@ -116,7 +115,7 @@ def critical_figure(path: CriticalPath, *, colors: Mapping[str, str] | None = No
     if colors is None:
         colors = colors_of(part.name for part in parts if part.kind in {"task", "span"})
     rows = []
-    for part in parts[:LINKS]:
+    for part in parts[: FigureLimits.max_path_parts]:
         label = plain(link_name(part.kind, part.name[:200]), 44)
         took, share = duration_text(part.seconds), _percent(part.share)
         saves = f"<br>max. saving {duration_text(part.saves_s)}" if part.saves_s is not None else ""
@@ -124,7 +123,7 @@ def critical_figure(path: CriticalPath, *, colors: Mapping[str, str] | None = No
         hover = f"<b>{label}</b><br>{took}, {share} of the wall time, in {segments}{saves}"
         color = _KINDS.get(part.kind) or colors.get(part.name, OTHER)
         rows.append(BarRow(label, part.seconds, color, f"{took} ({share})", hover))
-    if rest := parts[LINKS:]:
+    if rest := parts[FigureLimits.max_path_parts :]:
         label, seconds = f"{len(rest):,} shorter parts", sum(part.seconds for part in rest)
         text = f"{duration_text(seconds)} ({_percent(sum(part.share for part in rest))})"
         rows.append(BarRow(label, seconds, OTHER, text, f"{label}: {text}"))
@@ -158,7 +157,10 @@ def shares_figure(shares: Shares) -> Figure | None:
         (f"all {shares.workers:,} workers" if shares.workers > 1 else "whole run", shares.whole)
     ]
     if shares.basis == "workers" and len(shares.by_worker) > 1:
-        rows += [(name_text(name, 28), split) for name, split in list(shares.by_worker.items())[:WORKERS]]
+        rows += [
+            (name_text(name, 28), split)
+            for name, split in list(shares.by_worker.items())[: FigureLimits.max_workers]
+        ]
     rows = [(label, split) for label, split in rows if split.total_s > 0]
     if not rows:
         return None
@@ -173,13 +175,15 @@ def shares_figure(shares: Shares) -> Figure | None:
             ]
             shares_of = [100 * part / split.total_s for part, (_, split) in zip(seconds, rows, strict=True)]
             traces.append(bars(labels, shares_of, {"color": _PARTS[title]}, facts, name=name))
-    more = len(shares.by_worker) - WORKERS if shares.basis == "workers" else 0
+    more = len(shares.by_worker) - FigureLimits.max_workers if shares.basis == "workers" else 0
     of = "worker time" if shares.basis == "workers" else "wall time"
     return make_figure(
         traces,
         x={"title": {"text": f"share of {of}"}, "ticksuffix": "%", "range": [0, 100.5], "fixedrange": True},
         y=rows_axis(labels),
-        notes=[f"The {WORKERS} busiest of {len(shares.by_worker):,} workers."] if more > 0 else [],
+        notes=[f"The {FigureLimits.max_workers} busiest of {len(shares.by_worker):,} workers."]
+        if more > 0
+        else [],
         plot_px=max(20, min(28, 600 // len(labels))) * len(labels),
         barmode="stack",
         bargap=0.2,
@@ -192,9 +196,6 @@ def _percent(share: float) -> str:
     return plain(format_percent(share))
 
 
-SHARES = 12
-NAMES = 20
-"""How many reasons, and how many names, of a comparison have a row."""
 _VERDICTS = {"slower": BAD, "faster": GOOD}
 _SHAPES = {"slower": "triangle-right", "faster": "triangle-left"}
 
@@ -226,8 +227,8 @@ def _steps(comparison: Comparison) -> list[tuple[str, float]]:
     if explained is None:
         return []
     found = [(share.what, share.seconds) for share in explained.shares if share.seconds]
-    rest = sum(seconds for _, seconds in found[SHARES:])
-    steps = [*found[:SHARES], *([("smaller reasons", rest)] if rest else [])]
+    rest = sum(seconds for _, seconds in found[FigureLimits.max_wall_shares :])
+    steps = [*found[: FigureLimits.max_wall_shares], *([("smaller reasons", rest)] if rest else [])]
     if explained.not_explained_s:
         steps.append(("not explained", explained.not_explained_s))
     return steps
@@ -237,7 +238,7 @@ def ratios_figure(comparison: Comparison) -> Figure | None:
     """Ratio of each task's or span's duration after to before, with its 95 % CI; None where none is known."""
     rows = [
         change for change in comparison.durations if change.typical is not None and change.typical.ratio > 0
-    ][:NAMES]
+    ][: FigureLimits.max_compared_names]
     if not rows:
         return None
     labels = apart([name_text(change.name, 36) + (" (cached)" if change.cached else "") for change in rows])
@@ -303,10 +304,9 @@ def _ratio_axis(low: float, high: float) -> dict[str, Any]:
     }
 
 
-SPREADS = 20
-_HIGH = 0.8
+_FULLEST_BIN = 0.8
 """Share of its row that the fullest bin takes."""
-_LEAST_S = 1e-9
+_MIN_DRAWN_S = 1e-9
 _POINTS = (
     ("median_s", "median", "line-ns-open", 16),
     ("p95_s", "p95", "line-ns-open", 10),
@@ -318,7 +318,7 @@ def durations_figure(
     spreads: Sequence[DurationSpread], *, colors: Mapping[str, str] | None = None
 ) -> Figure | None:
     """A row for each name, in the order given, on an axis by powers; None where nothing took any time."""
-    rows = [spread for spread in spreads if spread.count and spread.most_s > 0][:SPREADS]
+    rows = [spread for spread in spreads if spread.count and spread.most_s > 0][: FigureLimits.max_durations]
     if not rows:
         return None
     colors = colors_of(spread.name for spread in spreads) if colors is None else colors
@@ -334,7 +334,7 @@ def durations_figure(
         edge = {"width": 2.5 if field == "median_s" else 1.5, "color": paint}
         traces.append(
             markers(
-                [max(getattr(spread, field), _LEAST_S) for spread in rows],
+                [max(getattr(spread, field), _MIN_DRAWN_S) for spread in rows],
                 [row - 0.05 for row in range(len(rows))],
                 {"symbol": symbol, "size": size, "color": paint, "line": edge},
                 [_spread_facts(spread) for spread in rows],
@@ -342,7 +342,7 @@ def durations_figure(
                 showlegend=True,
             )
         )
-    values = [max(value, _LEAST_S) for s in rows for value in (s.least_s, s.median_s, s.most_s)]
+    values = [max(value, _MIN_DRAWN_S) for s in rows for value in (s.least_s, s.median_s, s.most_s)]
     left_out = len([spread for spread in spreads if spread.count]) - len(rows)
     return make_figure(
         traces,
@@ -366,10 +366,10 @@ def _shape(spread: DurationSpread, row: int) -> tuple[list[float], list[float]] 
     if not full or len(spread.edges_s) != len(spread.counts) + 1 or spread.least_s == spread.most_s:
         return None
     positive = [edge for edge in spread.edges_s if edge > 0]
-    floor = max(_LEAST_S, positive[0] / 2 if positive else _LEAST_S)
+    floor = max(_MIN_DRAWN_S, positive[0] / 2 if positive else _MIN_DRAWN_S)
     x, y = [max(spread.edges_s[0], floor)], [float(row)]
     for number, count in enumerate(spread.counts):
-        high = row - _HIGH * count / full
+        high = row - _FULLEST_BIN * count / full
         x += [max(spread.edges_s[number], floor), max(spread.edges_s[number + 1], floor)]
         y += [high, high]
     return [*x, x[-1]], [*y, float(row)]
@@ -383,19 +383,15 @@ def _spread_facts(spread: DurationSpread) -> str:
     )
 
 
-SHOWN = 300
-DEEPEST = 40
-"""How many paths are drawn, the longest first, and how many names deep."""
-
 Key = tuple[str | None, tuple[str, ...]]
 
 
 def spans_figure(tree: SpanTree, *, colors: Mapping[str, str] | None = None) -> Figure | None:
     """The tree from the top: all, tasks, then spans in them; None where no span took any time."""
     chosen = sorted(
-        (node for node in tree.nodes if node.busy_s > 0 and len(node.path) <= DEEPEST),
+        (node for node in tree.nodes if node.busy_s > 0 and len(node.path) <= FigureLimits.max_span_depth),
         key=lambda node: (-node.busy_s, len(node.path)),
-    )[:SHOWN]
+    )[: FigureLimits.max_span_paths]
     if not chosen:
         return None
     nodes: dict[Key, SpanNode | None] = {(None, ()): None}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import msgspec
 
 from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
+from flightlog.show.limits import FigureLimits
 from flightlog.show.phrases import moment_text
 from flightlog.show.terminal import brief, fit, wrap
 
@@ -67,8 +68,7 @@ AXIS_PX = 46
 LEGEND_PX = 900
 """Assumed width of the legend."""
 LINE_PX = 18
-NOTE_COLUMNS = 100
-"""Of a title or a note: about 600 pixels, which a cell of a notebook has."""
+
 
 Theme = Literal["light", "dark"]
 
@@ -139,10 +139,16 @@ def make_figure(
     from plotly.graph_objects import Figure
 
     axis = {"automargin": True, "showline": False, "zeroline": False, "ticks": "", "showgrid": True}
-    told = [[fit(line, NOTE_COLUMNS) for line in wrap(note, NOTE_COLUMNS)] for note in notes if note]
+    told = [
+        [fit(line, FigureLimits.note_width) for line in wrap(note, FigureLimits.note_width)]
+        for note in notes
+        if note
+    ]
     names = [str(trace.get("name", "")) for trace in traces if legend and trace.get("showlegend", True)]
     rows = math.ceil(sum(7 * len(name) + 46 for name in names) / LEGEND_PX)
-    heads = [fit(line, NOTE_COLUMNS) for line in wrap(title, NOTE_COLUMNS)] if title else []
+    heads = (
+        [fit(line, FigureLimits.note_width) for line in wrap(title, FigureLimits.note_width)] if title else []
+    )
     top = 10 + LINE_PX * len(heads) + 21 * rows
     under = AXIS_PX if x.get("visible", True) else 4
     bottom = under + LINE_PX * sum(map(len, told))
@@ -331,15 +337,13 @@ def _rounded(value: Any) -> Any:
     return value
 
 
-LIMIT = 60
-"""Columns of a name in a figure."""
 NAMELESS = "(no name)"
 _READ_AHEAD = 4
 """Characters read per column: a name may be megabytes long."""
 _MARKUP = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "$": "&#36;"})
 
 
-def plain(text: str, limit: int = LIMIT) -> str:
+def plain(text: str, limit: int = FigureLimits.max_name_width) -> str:
     """The text for Plotly: on one line, at most `limit` columns wide, controls spelled out, markup shown as
     written.
 
@@ -350,7 +354,7 @@ def plain(text: str, limit: int = LIMIT) -> str:
     return brief(text, limit).translate(_MARKUP)
 
 
-def name_text(text: str, limit: int = LIMIT) -> str:
+def name_text(text: str, limit: int = FigureLimits.max_name_width) -> str:
     """A name for Plotly, as `plain` gives it; one that is nothing but blanks is `(no name)`."""
     return plain(text, limit) if text[: limit * _READ_AHEAD].strip() else NAMELESS
 
@@ -405,10 +409,6 @@ _FINE = (
 )
 
 
-_LONGEST_S = 1e10
-"""Three centuries: longer durations come from a wrong clock, and lie beyond the axis."""
-
-
 def time_scale(length_s: float) -> Scale:
     """The unit of time in which this duration has few digits; ticks stay right when zoomed."""
     for least, scale in _TIMES:
@@ -460,7 +460,9 @@ def tick_text(seconds: float) -> str:
 
 def duration_axis(values_s: Sequence[float], title: str) -> dict[str, Any]:
     """An axis by powers for durations; those that are 0 or unknown have no place on it."""
-    known = [min(value, _LONGEST_S) for value in values_s if math.isfinite(value) and value > 0]
+    known = [
+        min(value, FigureLimits.max_duration_s) for value in values_s if math.isfinite(value) and value > 0
+    ]
     least, most = (min(known), max(known)) if known else (0.1, 10.0)
     least, most = least / 1.15, most * 1.15
     ticks, texts = duration_ticks(least, most)
@@ -476,7 +478,7 @@ def duration_axis(values_s: Sequence[float], title: str) -> dict[str, Any]:
 
 def duration_text(seconds: float | None) -> str:
     """A duration in words, short however long it is: clocks may be off by centuries."""
-    if seconds is not None and math.isfinite(seconds) and abs(seconds) >= _LONGEST_S:
+    if seconds is not None and math.isfinite(seconds) and abs(seconds) >= FigureLimits.max_duration_s:
         return f"{seconds / 31_557_600:.3g} years"
     return format_duration(seconds)
 
@@ -485,7 +487,7 @@ def clock_text(seconds: float) -> str:
     """A moment of the run, `0:05`, `12:40`, `1:02:03`, with milliseconds below ten minutes of them:
     `0:05.250`.
     """
-    if not math.isfinite(seconds) or abs(seconds) >= _LONGEST_S:
+    if not math.isfinite(seconds) or abs(seconds) >= FigureLimits.max_duration_s:
         return duration_text(seconds)
     sign, seconds = ("-", -seconds) if seconds < 0 else ("", seconds)
     milli = round(seconds * 1000)

@@ -27,6 +27,7 @@ from flightlog.show.figures.style import (
     rows_axis,
     time_axis,
 )
+from flightlog.show.limits import FigureLimits
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -34,19 +35,17 @@ if TYPE_CHECKING:
     from flightlog.analyze.charts.results import Bars, Cells, Nested, Timeline, TimelineMark, TimelineRow
 
 ROW_PX = 22
-LEAST_ROW_PX = 11
+MIN_ROW_PX = 11
 LABEL_PX = 13
 """So high is a label."""
-HIGHEST_PX = 760
-"""Lanes get thinner before the timeline gets higher than this, down to `LEAST_ROW_PX`."""
+MAX_HEIGHT_PX = 760
+"""Lanes get thinner before the timeline gets higher than this, down to `MIN_ROW_PX`."""
 OTHERS = "all others"
 OUTSIDE = "outside of tasks"
-_LEVELS = 5
+_SHADES = 5
 """Shades of a colour, from mostly idle to always busy."""
 _FILL = {"running": 0.45, "failed": 0.25, "retried": 0.25, "cancelled": 0.08}
 """Opacity of a bar that did not complete; its outline is opaque."""
-INSIDE = 8
-"""So many names of spans inside tasks have a colour."""
 
 
 class MarkStyle(NamedTuple):
@@ -108,7 +107,7 @@ def timeline_figure(
         traces += span_traces(outside, [["", *below]], timeline.since, scale, paint, where="outside")
     every_row = [row for of_lane in (*rows, below) for row in of_lane]
     rows_all = len(every_row)
-    row = max(LEAST_ROW_PX, min(ROW_PX, HIGHEST_PX / rows_all))
+    row = max(MIN_ROW_PX, min(ROW_PX, MAX_HEIGHT_PX / rows_all))
     least_rows = min((len(of_lane) for of_lane in rows), default=1)
     every = max(1, math.ceil(LABEL_PX / (row * least_rows)))
     named = labels[::every]
@@ -224,7 +223,10 @@ def shaded(color: str, states: Sequence[str]) -> dict[str, Any]:
 def span_names(timeline: Timeline) -> list[str]:
     """The names of spans that have a colour: of those inside of tasks, then of those outside."""
     return [
-        name for one in (timeline.nested, timeline.outside) if one is not None for name in one.names[:INSIDE]
+        name
+        for one in (timeline.nested, timeline.outside)
+        if one is not None
+        for name in one.names[: FigureLimits.max_span_colors]
     ]
 
 
@@ -238,7 +240,7 @@ def span_traces(
     where: str = "inside",
 ) -> list[dict[str, Any]]:
     """Spans in the rows below those of their lanes; the names that took most of the time have a colour."""
-    known = min(INSIDE, len(nested.names))
+    known = min(FigureLimits.max_span_colors, len(nested.names))
     traces = []
     for name, places in by_name(nested.name, known):
         label = name_text(nested.names[name], 40) if name < known else "other spans"
@@ -282,10 +284,10 @@ def _cells(
         cells.lane, cells.start_s, cells.length_s, cells.name, cells.attempts, cells.busy, strict=True
     ):
         first = _nearest(edges, start)
-        code = (name if 0 <= name < known else known) * _LEVELS + round(min(max(busy, 0), 1) * (_LEVELS - 1))
+        code = (name if 0 <= name < known else known) * _SHADES + round(min(max(busy, 0), 1) * (_SHADES - 1))
         for column in range(first, min(columns, max(first + 1, _nearest(edges, start + length)))):
             codes[lane][column], facts[lane][column] = code, [attempts, round(100 * min(busy, 1.0))]
-    used = {code // _LEVELS for row in codes for code in row if code is not None}
+    used = {code // _SHADES for row in codes for code in row if code is not None}
     paint = [_color(timeline, name, colors) for name in range(known + 1)]
     picture = {
         "type": "heatmap",
@@ -294,7 +296,7 @@ def _cells(
         "z": codes,
         "customdata": facts,
         "zmin": -0.5,
-        "zmax": (known + 1) * _LEVELS - 0.5,
+        "zmax": (known + 1) * _SHADES - 0.5,
         "colorscale": _steps(paint),
         "showscale": False,
         "ygap": 1,
@@ -326,7 +328,7 @@ def _nearest(edges: Sequence[float], at: float) -> int:
 
 def _steps(paint: Sequence[str]) -> list[list[float | str]]:
     """Colours side by side: each name's from faint for hardly busy to full."""
-    shades = [faded(color, 0.2 + 0.8 * level / (_LEVELS - 1)) for color in paint for level in range(_LEVELS)]
+    shades = [faded(color, 0.2 + 0.8 * level / (_SHADES - 1)) for color in paint for level in range(_SHADES)]
     return [[(n + side) / len(shades), shade] for n, shade in enumerate(shades) for side in (0, 1)]
 
 

@@ -20,10 +20,8 @@ from flightlog.show.document import (
     Verbatim,
 )
 from flightlog.show.html.elements import Child, Element, coded, said, tag
+from flightlog.show.limits import HtmlLimits
 from flightlog.show.plot import BLOCKS
-
-LONGEST = 60_000
-"""Maximum characters of lines that stand as they are."""
 
 
 class Limits(NamedTuple):
@@ -69,7 +67,12 @@ def block_of(block: Block, limits: Limits = PAGE) -> Iterable[Element]:
         case Bar():
             yield from _bar(block)
         case Verbatim(text):
-            yield tag("pre", text if len(text) <= LONGEST else f"{text[:LONGEST]}\n… cut")
+            yield tag(
+                "pre",
+                text
+                if len(text) <= HtmlLimits.max_verbatim_text
+                else f"{text[: HtmlLimits.max_verbatim_text]}\n… cut",
+            )
         case Folded(title, sections):
             yield tag("details", tag("summary", title), sections_of(sections, limits))
         case FactsBlock(pairs):

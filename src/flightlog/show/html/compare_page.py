@@ -41,6 +41,7 @@ from flightlog.show.html.page import (
     verdict_section,
 )
 from flightlog.show.html.report_page import timeline_plot
+from flightlog.show.limits import HtmlLimits
 from flightlog.show.phrases import money_text
 
 if TYPE_CHECKING:
@@ -48,8 +49,6 @@ if TYPE_CHECKING:
     from flightlog.analyze.compare.results import Change, Comparison, Side
     from flightlog.analyze.compare.run_groups import Reference
     from flightlog.analyze.compare.thresholds import Threshold, ThresholdOutcome
-
-REASONS = 3
 
 
 def compare_html(
@@ -185,7 +184,7 @@ def _reasons(comparison: Comparison) -> list[AdviceRow]:
             tag("p", tag("strong", signed_duration(share.seconds)), f" {said(share.what, 80)}"),
             tag("p", said(share.detail, 400)) if share.detail else None,
         )
-        for share in main_shares(found)[:REASONS]
+        for share in main_shares(found)[: HtmlLimits.max_reasons]
         if share.seconds
     ]
 

@@ -14,12 +14,9 @@ from typing import Union
 from msgspec import Struct
 
 from flightlog.show.bounded import cut
+from flightlog.show.limits import HtmlLimits
 from flightlog.show.terminal import clean
 
-LONGEST = 400
-"""Maximum characters of a recorded text; the rest is counted."""
-LINES, LINE = 60, 1000
-"""Maximum lines of a text, and characters of each: the last lines of a traceback matter most."""
 _NAME = re.compile(r"[a-z][a-z0-9-]*")
 _PAGE = re.compile(r"/([A-Za-z0-9_.~-]+(/[A-Za-z0-9_.~-]+)*)?")
 _VOID = frozenset({"meta", "br", "hr"})
@@ -128,17 +125,17 @@ def _write(child: Child, out: list[str]) -> None:
             _write(inner, out)
 
 
-def said(text: str, limit: int = LONGEST) -> str:
+def said(text: str, limit: int = HtmlLimits.max_text) -> str:
     """A recorded text on one line, with control characters spelled out; a long one is cut, with the number of
     characters cut.
     """
     return clean(cut(text, limit))
 
 
-def lines_said(text: str, lines: int = LINES) -> str:
+def lines_said(text: str, lines: int = HtmlLimits.max_text_lines) -> str:
     """The same of several lines: the last ones, each cut where it is long."""
-    found = text[-lines * LINE * 4 :].splitlines()
-    kept = [said(line, LINE) for line in found[-lines:]]
+    found = text[-lines * HtmlLimits.max_line_length * 4 :].splitlines()
+    kept = [said(line, HtmlLimits.max_line_length) for line in found[-lines:]]
     left = text.count("\n") + (not text.endswith("\n")) - len(kept)
     return "\n".join([f"… ({left:,} earlier lines)", *kept] if left > 0 else kept)
 

@@ -19,6 +19,7 @@ from flightlog.show.document import Section, TableBlock, table_block
 from flightlog.show.figures.style import CONFIG, DARK, LIGHT, figure_json, value_text
 from flightlog.show.html.blocks import blocks_of, table_of
 from flightlog.show.html.elements import Child, Element, data, html_text, said, script, style, tag, way
+from flightlog.show.limits import HtmlLimits
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -224,9 +225,9 @@ def advice_list(rows: Sequence[AdviceRow], heads: tuple[str, str]) -> Element | 
     )
 
 
-HEIGHT = 360
+DEFAULT_HEIGHT_PX = 360
 """Pixels of a figure that does not say."""
-MARKS = 50
+
 EMPTY = (
     "A script draws this figure when it comes into view. Where none runs, the caption and the tables "
     "say what it shows."
@@ -261,7 +262,7 @@ def plot(
                 tabindex="0",
                 role="img",
                 aria_label=f"{title}. {words}" if title else words,
-                data_height=int(figure.layout.height or HEIGHT),
+                data_height=int(figure.layout.height or DEFAULT_HEIGHT_PX),
                 data_empty=EMPTY,
             ),
             tag("figcaption", words),
@@ -301,7 +302,7 @@ def mark_numbers(timeline: Timeline) -> list[Element]:
     """When and where tasks failed or were retried, the first ones."""
     if not timeline.marks:
         return []
-    marks = sorted(timeline.marks, key=lambda mark: mark.at_s)[:MARKS]
+    marks = sorted(timeline.marks, key=lambda mark: mark.at_s)[: HtmlLimits.max_marks]
     left = timeline.failures - len(marks)
     table = table_block(
         marks,

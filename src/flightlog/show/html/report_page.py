@@ -41,6 +41,7 @@ from flightlog.show.html.page import (
     verdict_section,
     wait_numbers,
 )
+from flightlog.show.limits import HtmlLimits, TextLimits
 from flightlog.show.phrases import (
     args_text,
     call_text,
@@ -72,12 +73,9 @@ if TYPE_CHECKING:
     from flightlog.events import CostRates
     from flightlog.store.run import Run
 
-DIAGNOSED_BYTES = 4 << 30
-"""Runs up to this size are diagnosed for the page; for a larger one the page names the command."""
+
 _ELSEWHERE = {"", "Run", WALL_TIME, "What stands out", "By task", "Metrics", "Spans", "Failures"}
 """Sections of the report that the page has in another form."""
-NAMES = 50
-"""Names in the tables of durations and of metrics."""
 
 
 def report_html(
@@ -101,7 +99,7 @@ def diagnosis_of(run: Run, look: ReportWithCharts) -> RunDiagnosis | None:
     report = look.report
     if not report.failures.count and report.run.status in {"completed", "running"}:
         return None
-    if run.size_bytes() > DIAGNOSED_BYTES:
+    if run.size_bytes() > HtmlLimits.max_diagnosed_bytes:
         return None
     try:
         return diagnose(run)
@@ -241,7 +239,7 @@ def _metrics(report: Report, found: Curves | None) -> PagePart:
     content: list[Element] = [tag("div", curves, class_="pair")] if any(curves) else []
     if found is not None:
         content += [tag("p", said(note), class_="note") for note in found.notes]
-    content += blocks_of(metrics_section(report, NAMES))
+    content += blocks_of(metrics_section(report, HtmlLimits.max_names))
     return PagePart("metrics", "Metrics", content)
 
 
@@ -316,7 +314,7 @@ def _durations(
     if not report.tasks.names:
         caption = "How long spans of each name took, on a logarithmic axis."
     figure = rows.durations_figure(drawn.durations, colors=colors)
-    table = table_of(names_table(report, NAMES)) if report.tasks.by_name else ()
+    table = table_of(names_table(report, HtmlLimits.max_names)) if report.tasks.by_name else ()
     content = [
         *plot("durations", figure, caption, numbers=spread_numbers(drawn.durations)),
         *table,
@@ -369,8 +367,6 @@ def _spans(report: Report, colors: Mapping[str, str]) -> list[Element]:
 
 
 _LISTS = {"package": "Packages", "variable": "Variables", "function": "Functions", "image": "Images"}
-_LONGEST = 500
-"""Rows of a list."""
 
 
 def environment_part(report: Report, around: EnvironmentFacts | None) -> PagePart:
@@ -411,15 +407,10 @@ def _list(title: str, rows: list[tuple[str, str]]) -> list[Element]:
         tag(
             "details",
             tag("summary", f"{title}: {plural(len(rows), 'entry', 'entries')}"),
-            table_of(table, title, limits=PAGE._replace(rows=_LONGEST)),
+            table_of(table, title, limits=PAGE._replace(rows=HtmlLimits.max_list_rows)),
             class_="list",
         )
     ]
-
-
-CAUSES = 8
-"""Causes of a diagnosis, and groups of failures, that a page shows in full."""
-LISTED = 20
 
 
 def failures_part(report: Report, diagnosis: RunDiagnosis | None) -> PagePart:
@@ -435,18 +426,18 @@ def failures_part(report: Report, diagnosis: RunDiagnosis | None) -> PagePart:
             tag("p", coded(diagnosis.answer, 1000)),
             *(
                 tag("div", tag("h3", cause_heading(cause)), block_of(cause_block(cause)), class_="cause")
-                for cause in diagnosis.causes[:CAUSES]
+                for cause in diagnosis.causes[: TextLimits.max_causes]
             ),
         ]
-        left = len(diagnosis.causes) - CAUSES + diagnosis.more_causes
+        left = len(diagnosis.causes) - TextLimits.max_causes + diagnosis.more_causes
         if left > 0:
             content.append(tag("p", f"… and {plural(left, 'rarer cause')}", class_="more"))
     else:
         command = tag("code", said(f"flightlog diagnose {report.run.run_id}", 2000), class_="command")
         content.append(tag("p", "What may have caused them: ", command))
     if causes:
-        content += [tag("h3", "What failed"), *map(_group, causes[:LISTED])]
-        left = failures.groups - min(len(causes), LISTED)
+        content += [tag("h3", "What failed"), *map(_group, causes[: HtmlLimits.max_failures])]
+        left = failures.groups - min(len(causes), HtmlLimits.max_failures)
         if left > 0:
             content.append(tag("p", f"… and {plural(left, 'more cause')}", class_="more"))
     return PagePart("failures", "Failures", content)
@@ -486,10 +477,6 @@ def _group(cause: FailureCause) -> Element:
 
 def _counts(found: dict[str, int]) -> str:
     return ", ".join(f"{said(name, 80)} ({format_count(number)})" for name, number in list(found.items())[:8])
-
-
-FINDINGS, FIRST_CAUSES = 3, 2
-"""Maximum findings and causes in the verdict; the rest follows below."""
 
 
 def _headline(report: Report) -> tuple[str, str]:
@@ -622,7 +609,7 @@ def _failed(diagnosis: RunDiagnosis | None) -> list[AdviceRow]:
             tag("p", cause_heading(cause)),
             [tag("p", coded(capitalized(text), 600)) for text in cause.suggestions[:2] or cause.missing[:1]],
         )
-        for cause in diagnosis.causes[:FIRST_CAUSES]
+        for cause in diagnosis.causes[: HtmlLimits.max_causes_in_verdict]
     ]
 
 
@@ -637,7 +624,7 @@ def cause_heading(cause: Cause) -> list[Child]:
 def _limited(report: Report) -> list[AdviceRow]:
     """What took the most time beside the work itself; that nothing did, where nothing did."""
     rows = []
-    for finding in report.findings[:FINDINGS]:
+    for finding in report.findings[: HtmlLimits.max_findings_in_verdict]:
         what, advice = split_advice(finding.sentence)
         rows.append(
             AdviceRow(

@@ -11,6 +11,7 @@ from math import isfinite
 from types import TracebackType
 from typing import Any
 
+from flightlog.compat.limits import CompatLimits
 from flightlog.core.redaction import redact_text
 from flightlog.export.modelops import ModelOpsSummary, span_line
 from flightlog.record.collector import CollectedSpan, Collector
@@ -22,7 +23,6 @@ __all__ = ["NOOP_SPAN", "NoopSpan", "TelemetryCollector", "TelemetrySpan"]
 
 SWITCH = "MODELOPS_TELEMETRY_ENABLED"
 OFF_WORDS = frozenset({"0", "false", "off", "no"})
-LONGEST_MESSAGE = 200
 
 
 class TelemetryCollector:
@@ -83,7 +83,7 @@ class TelemetryCollector:
             made.tags = {"tags": made.tags}
         if error is not None:
             made.tags["error"] = type(error).__name__
-            made.tags["error_msg"] = (measured.error_message or "")[:LONGEST_MESSAGE]
+            made.tags["error_msg"] = (measured.error_message or "")[: CompatLimits.max_error_message]
         with self._lock:
             self._open.pop(measured, None)
             self.spans.append(made)

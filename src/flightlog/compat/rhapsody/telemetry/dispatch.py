@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
+from flightlog.compat.limits import CompatLimits
 from flightlog.compat.rhapsody.telemetry.events import BaseEvent, ResourceUpdate, SessionStarted, duration_of
 from flightlog.core.descriptors import Descriptor
 from flightlog.record.bus import Subscription, is_coroutine_function
@@ -29,12 +30,6 @@ if TYPE_CHECKING:
     from flightlog.compat.rhapsody.telemetry.otel import Providers
 
 log = logging.getLogger(__name__)
-
-BATCH = 500
-TOGETHER_S = 0.005
-"""How long to wait for more events: each time this thread wakes up, the emitting thread is held up."""
-POLITE = 4
-"""Events after which to yield to the user's threads: else each waits for Python's switch interval, 5 ms."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -59,8 +54,6 @@ QueuedEvent = tuple[BaseEvent, TaskRecord | None]
 """An event, and the task it is of."""
 
 
-PATIENCE_S = 30.0
-"""How long the end of telemetry waits for a subscriber."""
 _MAX_TEXT = 1 << 20
 _FLAGS = os.O_WRONLY | os.O_APPEND
 COUNTED = {
@@ -71,8 +64,7 @@ COUNTED = {
     "TaskCanceled": "canceled",
 }
 ENDS = frozenset({"TaskCompleted", "TaskFailed", "TaskCanceled"})
-MAX_EXECUTABLES = 100
-"""Executables with a metric label of their own; all others share one."""
+
 _NODE = ("cpu_percent", "memory_percent", "gpu_percent")
 _KEPT = (*_NODE, "disk_read_bytes", "disk_write_bytes", "net_sent_bytes", "net_recv_bytes")
 
@@ -165,7 +157,7 @@ class Dispatch:
             batch, over = self._next_batch(due)
             for number, (event, task) in enumerate(batch):
                 self._process(otel, event, task)
-                if not number % POLITE:
+                if not number % CompatLimits.events_between_yields:
                     time.sleep(0)
             if self._interval_s is not None and time.monotonic() >= due:
                 self._go_on_after(lambda: self._lines.append(metric_line(otel.metrics())))
@@ -195,11 +187,11 @@ class Dispatch:
         timeout = None if self._interval_s is None else max(0.0, due - time.monotonic())
         with suppress(Empty):
             item = self._queue.get(timeout=timeout)
-            if item is not None and self._queue.qsize() < BATCH:
-                time.sleep(TOGETHER_S)
+            if item is not None and self._queue.qsize() < CompatLimits.max_batch_events:
+                time.sleep(CompatLimits.batch_wait_s)
             while item is not None:
                 batch.append(item)
-                if len(batch) == BATCH:
+                if len(batch) == CompatLimits.max_batch_events:
                     return batch, False
                 item = self._queue.get_nowait()
             return batch, True
@@ -245,13 +237,17 @@ class Subscriber:
 
     async def finish(self) -> None:
         """Deliver what is queued, and then nothing more."""
-        await on_own_thread(partial(self._subscription.close, PATIENCE_S))
+        await on_own_thread(partial(self._subscription.close, CompatLimits.subscriber_timeout_s))
         await asyncio.sleep(0)  # what the thread has handed to the loop begins
         if self._pending:
-            await asyncio.wait(set(self._pending), timeout=PATIENCE_S)
+            await asyncio.wait(set(self._pending), timeout=CompatLimits.subscriber_timeout_s)
         left = self._subscription.dropped + len(self._pending)
         if left:
-            log.warning("a subscriber is too slow: it did not take %d events in %g s", left, PATIENCE_S)
+            log.warning(
+                "a subscriber is too slow: it did not take %d events in %g s",
+                left,
+                CompatLimits.subscriber_timeout_s,
+            )
 
     def _hand_over(self, event: BaseEvent) -> None:
         with suppress(RuntimeError):  # the loop is closed already
@@ -458,7 +454,7 @@ class TaskCounts:
     def _labels(self, event: BaseEvent) -> tuple[str, str, str, str]:
         executable = str(event.attributes.get("executable", ""))
         if executable not in self._executables:
-            if len(self._executables) < MAX_EXECUTABLES:
+            if len(self._executables) < CompatLimits.max_executable_labels:
                 self._executables.add(executable)
             else:
                 executable = "other"

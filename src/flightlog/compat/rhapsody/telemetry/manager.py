@@ -21,10 +21,10 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Literal
 
+from flightlog.compat.limits import CompatLimits
 from flightlog.compat.rhapsody.backends.base import MEASURED, RunPlace
 from flightlog.compat.rhapsody.telemetry.dispatch import (
     ENDS,
-    PATIENCE_S,
     CheckpointFile,
     Dispatch,
     QueuedEvent,
@@ -66,9 +66,6 @@ if TYPE_CHECKING:
     from flightlog.compat.rhapsody.telemetry.otel import Providers
 
 log = logging.getLogger(__name__)
-
-MAX_ENDED = 10_000
-"""Ended tasks that are remembered for late events."""
 
 
 class TelemetryManager:
@@ -364,7 +361,7 @@ class TelemetryManager:
         elif kind in ENDS:
             self._tasks.pop(task_id, None)
             self._ended_tasks[task_id] = task
-            if len(self._ended_tasks) > MAX_ENDED:
+            if len(self._ended_tasks) > CompatLimits.max_remembered_tasks:
                 self._ended_tasks.popitem(last=False)
         return task
 
@@ -391,7 +388,7 @@ class TelemetryManager:
     def _finish_at_exit(self) -> None:
         """Process all events of a program that exits without `stop`."""
         if self._running and self._pid == os.getpid():
-            self._end_dispatch().join(PATIENCE_S)
+            self._end_dispatch().join(CompatLimits.subscriber_timeout_s)
 
     def _give_place(self, backend: Any) -> None:
         if hasattr(backend, "place_of") and self._record is not None:

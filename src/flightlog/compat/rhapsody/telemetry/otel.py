@@ -21,6 +21,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.id_generator import IdGenerator
 
+from flightlog.compat.limits import CompatLimits
 from flightlog.compat.rhapsody.telemetry.dispatch import COUNTED, TaskCounts, TaskRecord
 from flightlog.compat.rhapsody.telemetry.events import BaseEvent, duration_of, time_of
 from flightlog.export.otlp.model import OtlpEvent, OtlpSpan, json_form
@@ -29,8 +30,7 @@ from flightlog.record.run import LiveRun
 
 log = logging.getLogger(__name__)
 
-MAX_KEPT = 100_000
-"""Ended spans that can be read; older ones are in the checkpoint file and in the run."""
+
 SESSION = "flightlog-rhapsody-session"
 """Key of the session's span id in a context."""
 _STATUS = {"TaskCompleted": "completed", "TaskFailed": "failed", "TaskCanceled": "canceled"}
@@ -220,15 +220,18 @@ class EndedSpans(SpanProcessor):
     """Keeps the latest ended spans, and calls a function with each."""
 
     def __init__(self, ended: Callable[[ReadableSpan], None]) -> None:
-        self._spans: deque[ReadableSpan] = deque(maxlen=MAX_KEPT)
+        self._spans: deque[ReadableSpan] = deque(maxlen=CompatLimits.max_readable_spans)
         self._ended = ended
         self._warned = False
 
     def on_end(self, span: ReadableSpan) -> None:
         """A span has ended."""
-        if len(self._spans) == MAX_KEPT and not self._warned:
+        if len(self._spans) == CompatLimits.max_readable_spans and not self._warned:
             self._warned = True
-            log.warning("more than %d spans: read_traces() gives the latest ones, the file has all", MAX_KEPT)
+            log.warning(
+                "more than %d spans: read_traces() gives the latest ones, the file has all",
+                CompatLimits.max_readable_spans,
+            )
         self._spans.append(span)
         self._ended(span)
 

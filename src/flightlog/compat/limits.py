@@ -1,0 +1,31 @@
+"""Limits, waits and thresholds of `compat/`, each in one place, with what it is for."""
+
+from __future__ import annotations
+
+from typing import Final
+
+
+class CompatLimits:
+    """What the names of other systems keep, and how long they wait."""
+
+    # Rhapsody's telemetry
+    max_batch_events: Final = 500
+    """Events that are dispatched in one go."""
+    batch_wait_s: Final = 0.005
+    """Seconds to wait for more events: each time that the dispatching thread wakes up, it delays the others."""
+    events_between_yields: Final = 4
+    """Events after which the user's threads may run: else each waits for Python's switch interval, 5 ms."""
+    subscriber_timeout_s: Final = 30.0
+    """Seconds that the end of telemetry waits for a subscriber."""
+    max_executable_labels: Final = 100
+    """Executables with a metric label of their own; all others share one."""
+    max_remembered_tasks: Final = 10_000
+    """Ended tasks that are remembered for late events."""
+    max_readable_spans: Final = 100_000
+    """Ended spans that `read_traces` gives; older ones are in the checkpoint file and in the run."""
+
+    # Others
+    max_error_message: Final = 200
+    """Characters of an error's message in a span's tags."""
+    max_path_length: Final = 4096
+    """Characters of a text that may be the path of a file."""
