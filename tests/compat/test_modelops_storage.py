@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flightlog.compat.modelops import TelemetryCollector, TelemetrySpan, TelemetryStorage
-from flightlog.export.modelops import LONGEST_NAME, ModelOpsSummary, job_folder, job_name
+from flightlog.export.limits import ExportLimits
+from flightlog.export.modelops import ModelOpsSummary, job_folder, job_name
 
 
 class Provenance:
@@ -167,7 +168,7 @@ def test_no_job_id_leads_out_of_the_folder(tmp_path, job_id):
 @given(st.text(), st.text())
 def test_each_job_id_has_a_folder_of_its_own(one, other):
     name = job_name(one)
-    assert 0 < len(name.encode()) <= LONGEST_NAME
+    assert 0 < len(name.encode()) <= ExportLimits.max_job_name_bytes
     assert "/" not in name
     assert name not in {".", ".."}
     assert (name == job_name(other)) == (one == other)

@@ -16,8 +16,8 @@ import flightlog
 from flightlog.core.errors import FlightlogError
 from flightlog.events import TaskCompleted
 from flightlog.export.base import ExportOptions
-from flightlog.export.crate import exporter as crate
 from flightlog.export.crate.exporter import exporter, moment
+from flightlog.export.limits import ExportLimits
 from flightlog.store.run import Run
 
 
@@ -151,7 +151,7 @@ def test_outermost_spans_are_the_steps_of_a_run_without_tasks_and_else_the_progr
 
 
 def test_the_graph_is_bounded_and_says_what_it_leaves_out(sweep, tmp_path, monkeypatch):
-    monkeypatch.setattr(crate, "MAX_ACTIONS", 2)
+    monkeypatch.setattr(ExportLimits, "max_executions", 2)
     exported = export(sweep, tmp_path / "crate")
     assert exported.counts["executions"] == 2
     assert "the graph has the first 2 executions; the files in run/ have all of them" in exported.notes

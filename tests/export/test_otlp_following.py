@@ -20,7 +20,7 @@ from otlp_lives import ROOT, a_run, beside, completed, ns, retried_then_failed
 
 from flightlog.events import Event
 from flightlog.export.base import Exported, ExportOptions
-from flightlog.export.otlp import exporter as exporting
+from flightlog.export.limits import ExportLimits
 from flightlog.export.otlp.exporter import Otlp, RequestFailed
 from flightlog.store import layout
 from flightlog.store.liveness import process_start, this_host
@@ -65,7 +65,10 @@ def follow(
 
     def sleep(seconds: float) -> None:
         waits.append(seconds)
-        if seconds != exporting.POLL_S / exporting.LOOKS or next(rests) % exporting.LOOKS == 0:
+        if (
+            seconds != ExportLimits.poll_interval_s / ExportLimits.closed_checks_per_poll
+            or next(rests) % ExportLimits.closed_checks_per_poll == 0
+        ):
             next(left, lambda: None)()
 
     exporter = Otlp(environ={}, post=receiver, sleep=sleep, clock=lambda: sum(waits))
@@ -87,7 +90,7 @@ def test_spans_are_sent_as_they_end_and_the_run_itself_when_it_is_over(tmp_path:
     assert seen == [[f"{1:016x}"], [f"{1:016x}", f"{2:016x}"]]
     assert receiver.span_ids() == [f"{1:016x}", f"{2:016x}", ROOT]
     assert exported.counts["spans"] == 3
-    assert len(waits) == 3 * exporting.LOOKS
+    assert len(waits) == 3 * ExportLimits.closed_checks_per_poll
 
 
 def test_a_run_that_closes_is_not_made_to_wait_for_the_next_look(tmp_path: Path):
@@ -125,7 +128,7 @@ def test_a_run_that_is_being_closed_is_waited_for_but_not_for_ever(tmp_path: Pat
     living, receiver = LivingRun(tmp_path), Receiver()
     checksums = living.run.path / layout.CHECKSUMS
     _, waits = follow(living, receiver, [lambda: (living.end(), checksums.unlink())])
-    assert exporting.SETTLE_S <= sum(waits) <= exporting.SETTLE_S + 3
+    assert ExportLimits.last_lines_wait_s <= sum(waits) <= ExportLimits.last_lines_wait_s + 3
     assert receiver.span_ids() == [ROOT]
 
 
@@ -194,7 +197,7 @@ def test_a_server_that_stays_down_is_given_up_five_minutes_after_the_run(tmp_pat
     exporter = Otlp(environ={}, post=receiver, sleep=sleep, clock=lambda: sum(waits))
     with pytest.raises(RequestFailed, match="does not answer"):
         exporter.export(living.run, None, ExportOptions(endpoint="http://server:4318", follow=True))
-    assert exporting.FOLLOWING_PATIENCE_S <= sum(waits[30:]) <= exporting.FOLLOWING_PATIENCE_S + 60
+    assert ExportLimits.retry_following_s <= sum(waits[30:]) <= ExportLimits.retry_following_s + 60
     receiver.faults.clear()
     follow(living, receiver, [])
     assert receiver.span_ids() == [f"{1:016x}", ROOT]

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from otlp_lives import START_NS, a_run, completed, ids, ns
 
 from flightlog.events import Metric, ResourceSample, TaskCompleted
+from flightlog.export.limits import ExportLimits
 from flightlog.export.otlp.batches import OtlpReader
-from flightlog.export.otlp.metrics import MAX_NAMES, MAX_STEPS, OTHER, TaskCounters
+from flightlog.export.otlp.metrics import OTHER, TaskCounters
 from flightlog.export.otlp.model import Histogram, Ids, Point
 from flightlog.export.otlp.spans import AttemptSpans
 from flightlog.store.layout import RunInfo
@@ -106,13 +107,13 @@ def test_in_whatever_order_events_come_running_is_never_negative_and_sums_never_
 
 def test_very_many_moments_become_longer_steps_and_the_counts_stay_right():
     counters = TaskCounters(START_NS)
-    for second in range(3 * MAX_STEPS):
+    for second in range(3 * ExportLimits.max_count_moments):
         counters.count(0, ns(second))
     points = [
         point for point in counters.points(None) if point.instrument.name == "flightlog.tasks.submitted"
     ]
-    assert MAX_STEPS / 2 <= len(points) <= MAX_STEPS
-    assert points[-1].value == 3 * MAX_STEPS
+    assert ExportLimits.max_count_moments / 2 <= len(points) <= ExportLimits.max_count_moments
+    assert points[-1].value == 3 * ExportLimits.max_count_moments
 
 
 def test_durations_are_a_histogram_a_task_name(tmp_path: Path):
@@ -138,11 +139,11 @@ def test_task_names_are_bounded_and_task_ids_are_no_label(tmp_path: Path):
             duration_s=0.1,
             **ids(number + 1),
         )
-        for number in range(MAX_NAMES + 50)
+        for number in range(ExportLimits.max_task_names + 50)
     ]
     points = points_of(a_run(tmp_path, events))
     names = {point.attributes.get("cicd.pipeline.task.name") for point in points} - {None}
-    assert len(names) == MAX_NAMES + 1
+    assert len(names) == ExportLimits.max_task_names + 1
     assert OTHER in names
     assert not [
         point for point in points for value in point.attributes.values() if str(value).startswith("id-")

@@ -18,7 +18,7 @@ from otlp_lives import ROOT, TRACE, a_run, completed
 
 from flightlog.core.errors import FlightlogError, UsageError
 from flightlog.export.base import Exported, ExportOptions
-from flightlog.export.otlp import batches
+from flightlog.export.limits import ExportLimits
 from flightlog.export.otlp import exporter as exporting
 from flightlog.export.otlp.exporter import Otlp, checkpoint_file
 from flightlog.store.run import Run
@@ -40,7 +40,7 @@ class World:
 
 @pytest.fixture
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches, "BATCH", 7)
+    monkeypatch.setattr(ExportLimits, "max_batch_items", 7)
 
 
 def refuse_connection() -> None:

@@ -10,7 +10,7 @@ from builders.runs import at
 from otlp_lives import ROOT, TRACE, a_run, completed, everything, ids, ns, retried_then_failed
 
 from flightlog.events import SpanEvent, SpanOpened, TaskStarted
-from flightlog.export.otlp import spans
+from flightlog.export.limits import ExportLimits
 from flightlog.export.otlp.batches import OtlpReader
 from flightlog.export.otlp.model import Link, OtlpSpan
 from flightlog.store.run import Run
@@ -85,7 +85,7 @@ def test_a_dependency_is_a_link_to_the_span_of_the_task_it_waited_for(tmp_path: 
 def test_links_to_tasks_of_long_ago_are_left_out_counted_and_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(spans, "MAX_IDS", 8)
+    monkeypatch.setattr(ExportLimits, "max_linked_tasks", 8)
     events = [
         event for number in range(1, 20) for event in completed(f"t{number}", number, number, number + 1)
     ]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
+from flightlog.analyze.limits import DiagnosisLimits
 from flightlog.analyze.tallies import copied, grouped, json_object
 from flightlog.core.text import cut_end
 from flightlog.events.base import Json
@@ -21,8 +22,7 @@ from flightlog.events.base import Json
 if TYPE_CHECKING:
     from flightlog.store.tables.run_tables import RunTables
 
-LONGEST = 64
-"""Rounds in which chains of dependents are followed; each doubles the distance."""
+
 _NAMED_TASK = r" \([^()\s]+\), which "
 _VARIABLE = r"0x[0-9a-fA-F]+|\b[0-9a-fA-F-]*[0-9][0-9a-fA-F-]{7,}\b|[0-9]+"
 """What differs each time: addresses, ids and numbers."""
@@ -52,7 +52,7 @@ def find_roots(tables: RunTables, others: str = "") -> None:
     those.
     """
     tables.execute(_CLIMBS.format(others=others))
-    for _ in range(LONGEST):
+    for _ in range(DiagnosisLimits.max_dependency_rounds):
         row = tables.execute(_CLIMB).fetchone()
         if not row or not row[0]:
             break
@@ -195,12 +195,6 @@ ORDER BY scope = 'worker', "timestamp" LIMIT 10000
 """
 
 
-LISTED = 100
-"""How many groups a summary lists; `groups` is of all."""
-TRACEBACK_CHARS = 8000
-"""How much of a traceback a summary keeps, from its end."""
-
-
 class FailureExample(Struct, frozen=True, kw_only=True):
     """The earliest failure of a group."""
 
@@ -252,8 +246,8 @@ def failure_summary(tables: RunTables) -> FailureSummary:
             FailureExample,
             row,
             args=json_object(row["args"]),
-            traceback=cut_end(said.traceback, TRACEBACK_CHARS + 1),
-            output_tail=cut_end(said.output_tail, TRACEBACK_CHARS + 1),
+            traceback=cut_end(said.traceback, DiagnosisLimits.max_traceback_characters + 1),
+            output_tail=cut_end(said.output_tail, DiagnosisLimits.max_traceback_characters + 1),
         )
         found.append(copied(FailureGroup, row, message=said.message or row["message"], example=example))
     [(count, groups)] = tables.execute("SELECT count(*), count(DISTINCT root) FROM rooted").fetchall()
@@ -265,7 +259,7 @@ def _group(tables: RunTables) -> None:
     if not tables.scalar("SELECT count(*) FROM duckdb_tables() WHERE table_name = 'top'"):
         collect_failures(tables, _ENDS)
         find_roots(tables)
-        list_roots(tables, LISTED)
+        list_roots(tables, DiagnosisLimits.max_listed_causes)
 
 
 _ENDS = """
@@ -286,12 +280,6 @@ SELECT root, number + dependents AS count, strftime(example.moment, '%Y-%m-%dT%H
 FROM top LEFT JOIN arguments ON arguments.task_id = example.task_id
 ORDER BY count DESC, top.first, root
 """
-
-
-EXAMPLES = 3
-"""How many failures of a cause are listed, the earliest; `count` is of all."""
-LISTED_IN_DETAIL = 20
-"""How many workers, tasks and attempts are listed of a cause, the most frequent first."""
 
 
 class FailureCase(Struct, frozen=True, kw_only=True):
@@ -330,9 +318,10 @@ def failure_groups(tables: RunTables, summary: FailureSummary) -> list[FailureCa
         return []
     _group(tables)
     tasks, workers, attempts = (
-        counts_by_root(tables, column, LISTED_IN_DETAIL) for column in ("task", "worker", "of_attempt")
+        counts_by_root(tables, column, DiagnosisLimits.max_listed_per_cause)
+        for column in ("task", "worker", "of_attempt")
     )
-    examples = tables.records(_EXAMPLES, {"few": EXAMPLES})
+    examples = tables.records(_EXAMPLES, {"few": DiagnosisLimits.max_examples})
     cases = grouped(
         (row["root"], copied(FailureCase, row, args=json_object(row["args"]))) for row in examples
     )

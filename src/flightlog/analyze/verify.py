@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from flightlog.analyze.limits import ReportLimits
 from flightlog.analyze.report.summary import KEPT, cached_damage, keep_summary
 from flightlog.core.errors import UsageError
 from flightlog.store import layout
@@ -134,10 +135,6 @@ def _snapshots(run: Run) -> Iterator[Check]:
     yield Check(name=layout.PARQUET, ok=True if current else None, detail=detail)
 
 
-_SHOWN = 8
-"""How many numbers that differ are named."""
-
-
 def _summary(run: Run, headline: Headline) -> Check:
     name = layout.SUMMARY
     try:
@@ -178,9 +175,13 @@ def _differences(stored: bytes, headline: Headline) -> tuple[str, ...]:
         for key in sorted(before.keys() | after.keys())
         if not key.startswith("cost.") and (key not in before or before[key] != after.get(key, _ABSENT))
     ]
-    more = [f"{len(differ) - _SHOWN:,} more numbers differ"] if len(differ) > _SHOWN else []
+    more = (
+        [f"{len(differ) - ReportLimits.max_listed_differences:,} more numbers differ"]
+        if len(differ) > ReportLimits.max_listed_differences
+        else []
+    )
     if differ:
-        return (*differ[:_SHOWN], *more)
+        return (*differ[: ReportLimits.max_listed_differences], *more)
     return () if document.keys() - counted.keys() else ("the same numbers, written differently",)
 
 

@@ -21,6 +21,7 @@ import msgspec
 
 from flightlog.core.intervals import Intervals, length
 from flightlog.export.base import Exported, ExportOptions, refuse, whole_folder
+from flightlog.export.limits import ExportLimits
 from flightlog.store.documents import write_document
 from flightlog.store.tables.run_tables import open_tables
 
@@ -124,8 +125,6 @@ def _object(text: str | None) -> dict[str, Any]:
 
 
 SUMMARY, SPANS = "summary.json", "spans.jsonl"
-LONGEST_NAME = 200
-"""Of a job's folder, in bytes; file systems take 255."""
 
 
 def job_name(job_id: str) -> str:
@@ -137,9 +136,9 @@ def job_name(job_id: str) -> str:
     name = quote(str(job_id), safe="", errors="surrogatepass") or "%"
     if not name.strip("."):
         name = name.replace(".", "%2E")
-    if len(name) > LONGEST_NAME:
+    if len(name) > ExportLimits.max_job_name_bytes:
         digest = sha256(str(job_id).encode("utf-8", "surrogatepass")).hexdigest()
-        name = f"{name[: LONGEST_NAME - 17]}-{digest[:16]}"
+        name = f"{name[: ExportLimits.max_job_name_bytes - 17]}-{digest[:16]}"
     return name
 
 

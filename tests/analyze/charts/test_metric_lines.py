@@ -13,8 +13,8 @@ from builders.runs import at, make_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flightlog.analyze.charts.lines import CURVES, POINTS
 from flightlog.analyze.charts.results import Curve, Curves
+from flightlog.analyze.limits import ChartLimits
 from flightlog.events import Metric
 
 
@@ -84,7 +84,10 @@ def test_ten_thousand_names_are_drawn_by_those_with_most_values_and_the_rest_is_
     events = [metric(f"m{n:05d}", 1, 1.0) for n in range(10_000)]
     events += [metric(f"m{n:05d}", when, 2.0) for n in range(100) for when in range(2, 3 + (n == 70))]
     found = curves(tmp_path, events)
-    assert [one.name for one in found.curves] == ["m00070", *(f"m{n:05d}" for n in range(CURVES - 1))]
+    assert [one.name for one in found.curves] == [
+        "m00070",
+        *(f"m{n:05d}" for n in range(ChartLimits.max_metrics - 1)),
+    ]
     assert found.notes == [
         "9,900 metrics have one point, and no curve.",
         "76 more metrics are not drawn: the 24 with the most values are.",
@@ -128,7 +131,7 @@ def test_many_values_share_a_bounded_number_of_points_that_hold_them_all(
         assert found.curves == []
         return
     [curve] = found.curves
-    assert len(curve.at) <= POINTS + 1
+    assert len(curve.at) <= ChartLimits.max_metric_points + 1
     assert curve.at == sorted(curve.at)
     assert (curve.values, curve.lost) == (len(values), len(values) - len(known))
     assert bool(curve.lost_at) == bool(curve.lost)

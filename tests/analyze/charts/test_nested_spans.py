@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flightlog.analyze.charts.results import Nested
-from flightlog.analyze.charts.timeline import DEPTH, OUTSIDE_ROWS, ROWS, SPANS
+from flightlog.analyze.limits import ChartLimits
 from flightlog.events import SpanOpened, WorkerReady
 
 RUN_SPAN = "f" * 16
@@ -92,26 +92,30 @@ def test_spans_outside_of_tasks_are_drawn_where_tasks_are_too_many_to_be(tmp_pat
 def test_more_spans_side_by_side_than_there_are_rows_for_are_told(tmp_path: Path) -> None:
     events = [
         completed("a", 5, 3),
-        *(span(f"n{n}", n / 10, 5, f"s{n}", None) for n in range(OUTSIDE_ROWS + 3)),
+        *(span(f"n{n}", n / 10, 5, f"s{n}", None) for n in range(ChartLimits.max_outside_rows + 3)),
     ]
     found = timeline(make_run(tmp_path, events))
     assert found.outside is not None
-    assert found.outside.names == [f"n{n}" for n in range(OUTSIDE_ROWS)]
+    assert found.outside.names == [f"n{n}" for n in range(ChartLimits.max_outside_rows)]
     assert found.notes_on_spans == [not_drawn("3 spans are")]
 
 
 def test_of_spans_side_by_side_the_longest_are_drawn_however_late_they_begin(tmp_path: Path) -> None:
     events = [
         completed("a", 1, 1),
-        *(span(f"n{n}", 2, 0.5 + n / 100, f"s{n}", None) for n in range(OUTSIDE_ROWS)),
+        *(span(f"n{n}", 2, 0.5 + n / 100, f"s{n}", None) for n in range(ChartLimits.max_outside_rows)),
         span("train", 2.2, 5, "t", None),
         span("epoch", 3, 2, "e", "t"),
         span("inside of n1", 2.1, 0.1, "i", "s1"),
     ]
     found = timeline(make_run(tmp_path, events))
     assert found.outside is not None
-    assert found.outside.names == ["train", "epoch", *(f"n{n}" for n in range(OUTSIDE_ROWS - 1, 1, -1))]
-    assert found.outside.rows == [OUTSIDE_ROWS]
+    assert found.outside.names == [
+        "train",
+        "epoch",
+        *(f"n{n}" for n in range(ChartLimits.max_outside_rows - 1, 1, -1)),
+    ]
+    assert found.outside.rows == [ChartLimits.max_outside_rows]
     assert found.notes_on_spans == [not_drawn("3 spans are")]
 
 
@@ -136,7 +140,7 @@ def test_a_span_that_had_to_go_leaves_its_row_to_others(tmp_path: Path) -> None:
     ]
     found = timeline(make_run(tmp_path, events))
     assert found.outside is not None
-    assert found.outside.rows == [OUTSIDE_ROWS]
+    assert found.outside.rows == [ChartLimits.max_outside_rows]
     none_overlaps(found.outside)
     covered = 0.0
     for start, length in sorted(zip(found.outside.start_s, found.outside.length_s, strict=True)):
@@ -190,7 +194,7 @@ def test_a_run_of_spans_alone_shows_what_is_inside_of_the_outermost(tmp_path: Pa
 
 def test_where_levels_would_take_too_many_rows_the_deeper_ones_are_left_out(tmp_path: Path) -> None:
     events = []
-    for n in range(ROWS // 2):
+    for n in range(ChartLimits.max_rows_with_spans // 2):
         events += [
             completed(f"t{n}", 9, 9, worker=f"w{n}", span_id=f"a{n}"),
             span("outer", 0, 9, f"o{n}", f"a{n}"),
@@ -206,11 +210,13 @@ def test_many_short_spans_do_not_hide_what_is_inside_of_long_ones(tmp_path: Path
         span("long", 0, 5, "l1", "a1"),
         span("deep", 1, 3, "d1", "l1"),
     ]
-    events += [span("short", 5 + n / 1000, 0.0005, f"s{n}", "a1") for n in range(SPANS)]
+    events += [
+        span("short", 5 + n / 1000, 0.0005, f"s{n}", "a1") for n in range(ChartLimits.max_nested_spans)
+    ]
     found = timeline(make_run(tmp_path, events))
     assert found.nested is not None
     assert "deep" in found.nested.names
-    assert len(found.nested.lane) == SPANS * 3 // 4 + 1
+    assert len(found.nested.lane) == ChartLimits.max_nested_spans * 3 // 4 + 1
     assert found.notes_on_spans == [not_drawn("501 spans are")]
 
 
@@ -235,7 +241,10 @@ def test_arguments_are_told_in_a_line_and_cut_where_they_are_long(tmp_path: Path
     assert long.startswith('{"x":"yyy')
 
 
-trees = st.lists(st.tuples(st.integers(-2, 8), st.integers(0, 90), st.integers(0, 50)), max_size=OUTSIDE_ROWS)
+trees = st.lists(
+    st.tuples(st.integers(-2, 8), st.integers(0, 90), st.integers(0, 50)),
+    max_size=ChartLimits.max_outside_rows,
+)
 
 
 @settings(max_examples=10)
@@ -259,7 +268,7 @@ def test_every_span_is_drawn_once_inside_or_outside_of_tasks_and_none_overlaps_a
     with TemporaryDirectory() as folder:
         found = timeline(make_run(Path(folder), [*tasks, *spans]))
     for drawn, depth in ((found.nested, within), (found.outside, apart)):
-        want = sorted(f"n{n}" for n, at_ in depth.items() if 0 < at_ <= DEPTH)
+        want = sorted(f"n{n}" for n, at_ in depth.items() if 0 < at_ <= ChartLimits.max_span_levels)
         assert sorted([] if drawn is None else (drawn.names[name] for name in drawn.name)) == want
         if drawn is not None:
             none_overlaps(drawn)

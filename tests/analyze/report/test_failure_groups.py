@@ -7,14 +7,8 @@ from pathlib import Path
 from builders.runs import at, make_run
 from builders.task_events import failed, started, submitted
 
-from flightlog.analyze.failures import (
-    TRACEBACK_CHARS,
-    FailureCase,
-    FailureExample,
-    FailureGroup,
-    FailureSummary,
-    cause_of,
-)
+from flightlog.analyze.failures import FailureCase, FailureExample, FailureGroup, FailureSummary, cause_of
+from flightlog.analyze.limits import DiagnosisLimits
 from flightlog.analyze.report.report import report_on
 from flightlog.analyze.report.summary import summarize
 from flightlog.events import Event, Failure, TaskRetried, TaskStarted
@@ -155,5 +149,5 @@ def test_a_long_traceback_keeps_its_end(tmp_path: Path) -> None:
     summary = summed_up(tmp_path, of_sim("a", 1, traceback="x" * 50_000 + "the end"))
     kept = summary.by_cause[0].example.traceback
     assert kept is not None
-    assert len(kept) == TRACEBACK_CHARS + 1
+    assert len(kept) == DiagnosisLimits.max_traceback_characters + 1
     assert kept.endswith("the end")

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from flightlog.analyze.charts.results import TimelineRow
+from flightlog.analyze.limits import ChartLimits
 from flightlog.analyze.report.tasks import work_until
 from flightlog.core.intervals import Lanes
 from flightlog.core.text import cut, natural_key
@@ -17,10 +18,6 @@ if TYPE_CHECKING:
     from flightlog.store.tables.connection import Executes
     from flightlog.store.tables.run_tables import RunTables
 
-NAMES = 12
-"""Number of names with a colour of their own: those that took most time."""
-NUMBERED = 32
-"""Number of names that are compared by time within a cell; all others count together."""
 
 _ATTEMPTS = """
 CREATE OR REPLACE TEMP VIEW drawn_items AS
@@ -134,7 +131,7 @@ def lay_out_items(
         "SELECT unnest($1::VARCHAR[]) AS worker, unnest(range(len($1::VARCHAR[]))) AS place",
         [list(workers)],
     )
-    tables.execute(_CHOSEN.format(names=NUMBERED))
+    tables.execute(_CHOSEN.format(names=ChartLimits.max_compared_names))
     tables.execute(_PIECES.format(start=frame.start, until=frame.until))
     [(count, placed, pending, outside)] = tables.execute(
         "SELECT count(*), count(since), count(*) FILTER (pending), count(*) FILTER (outside) FROM drawn"
@@ -142,16 +139,16 @@ def lay_out_items(
     if not count:
         return None
     names = tables.execute(
-        f"SELECT left(task, {TEXT_CHARACTERS + 1}) FROM chosen ORDER BY number"  # noqa: S608 - a number
+        f"SELECT left(task, {ChartLimits.max_name_characters + 1}) FROM chosen ORDER BY number"  # noqa: S608 - a number
     ).fetchall()
-    others = max(0, len(names) - NAMES)
-    if len(names) == NUMBERED:
+    others = max(0, len(names) - ChartLimits.max_coloured_names)
+    if len(names) == ChartLimits.max_compared_names:
         more = tables.scalar("SELECT count(DISTINCT task) FROM drawn_items ANTI JOIN chosen USING (task)")
         others += more
     return TimelineItems(
         what,
         workers,
-        [cut(name, TEXT_CHARACTERS) for (name,) in names[:NAMES]],
+        [cut(name, ChartLimits.max_name_characters) for (name,) in names[: ChartLimits.max_coloured_names]],
         others,
         count,
         placed,
@@ -162,13 +159,11 @@ def lay_out_items(
 
 def drawn_apart(number: int) -> int:
     """The number of a name among those that are drawn apart; -1 for others."""
-    return number if number < NAMES else -1
+    return number if number < ChartLimits.max_coloured_names else -1
 
 
 _EARLIEST = 365 * 86400 * SECOND
 """What begins before 1971 by a duration of centuries is noise."""
-TEXT_CHARACTERS = 200
-"""Number of characters that are drawn of a name or an id."""
 
 
 class TimeWindow(NamedTuple):
@@ -245,10 +240,6 @@ def means(tables: Executes, intervals: str, stretches: Stretches) -> list[float]
     return [(done[n + 1] - done[n]) / (bounds[n + 1] - bounds[n]) for n in range(stretches.number)]
 
 
-LANES = 64
-"""Maximum number of rows."""
-
-
 def in_order(hosts: Mapping[str, str | None]) -> list[str]:
     """Workers by host, then by name; numbers in names by their value, so that 10 comes after 9."""
     return sorted(hosts, key=lambda name: (natural_key(hosts.get(name) or ""), natural_key(name), name))
@@ -286,11 +277,11 @@ def pack(
         count = used[place].number if place in used else int(place >= 0 and idle)
         first[place] = len(lanes)
         worker = workers[place] if place >= 0 else None
-        label = nowhere if worker is None else cut(worker, TEXT_CHARACTERS)
+        label = nowhere if worker is None else cut(worker, ChartLimits.max_name_characters)
         lanes += [
             TimelineRow(
                 label=label if count == 1 else f"{label} · {row + 1}",
-                worker=None if worker is None else cut(worker, TEXT_CHARACTERS),
+                worker=None if worker is None else cut(worker, ChartLimits.max_name_characters),
                 host=None if worker is None else _host(hosts.get(worker)),
             )
             for row in range(count)
@@ -310,7 +301,10 @@ class MergedRows(NamedTuple):
 
 
 def merge_lanes(
-    workers: Sequence[str], hosts: Mapping[str, str | None], nowhere: str | None, most: int = LANES
+    workers: Sequence[str],
+    hosts: Mapping[str, str | None],
+    nowhere: str | None,
+    most: int = ChartLimits.max_rows,
 ) -> MergedRows:
     """A row for each worker; where there are more than rows, neighbours share one, and each row has about as
     many.
@@ -328,10 +322,10 @@ def merge_lanes(
         one = len(group) == 1
         lanes.append(
             TimelineRow(
-                label=cut(group[0], TEXT_CHARACTERS)
+                label=cut(group[0], ChartLimits.max_name_characters)
                 if one
                 else f"{cut(group[0], 60)} to {cut(group[-1], 60)}",
-                worker=cut(group[0], TEXT_CHARACTERS) if one else None,
+                worker=cut(group[0], ChartLimits.max_name_characters) if one else None,
                 host=_host(known.pop()) if len(known) == 1 else None,
                 merged=len(group),
             )
@@ -343,4 +337,4 @@ def merge_lanes(
 
 
 def _host(name: str | None) -> str | None:
-    return None if name is None else cut(name, TEXT_CHARACTERS)
+    return None if name is None else cut(name, ChartLimits.max_name_characters)

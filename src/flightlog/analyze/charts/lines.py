@@ -10,8 +10,9 @@ from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flightlog.analyze.charts.layout import TEXT_CHARACTERS, TimeWindow
+from flightlog.analyze.charts.layout import TimeWindow
 from flightlog.analyze.charts.results import Chart, ChartSeries, Curve, Curves, Unit
+from flightlog.analyze.limits import ChartLimits
 from flightlog.analyze.report.metrics import LARGEST
 from flightlog.core.text import cut
 from flightlog.core.time import SECOND
@@ -19,15 +20,6 @@ from flightlog.core.units import format_duration
 
 if TYPE_CHECKING:
     from flightlog.store.tables.run_tables import RunTables
-
-SERIES = 16
-"""Maximum number of lines per chart."""
-STRETCHES = 300
-"""Maximum number of points per line, not counting one for each gap."""
-_GAP = 3.5
-"""A gap between two points this many times the median is drawn as a gap."""
-_NEAR_S = 2.0
-"""Samples taken so shortly before the run began or after it ended are drawn at its edge."""
 
 
 class ChartLine(NamedTuple):
@@ -48,7 +40,7 @@ def inside(frame: TimeWindow, moment: str) -> str:
     """SQL: when something was sampled, nanoseconds after the start and none outside; null where it lies far
     outside.
     """
-    near = round(_NEAR_S * SECOND)
+    near = round(ChartLimits.edge_tolerance_s * SECOND)
     return (
         f"CASE WHEN {moment} BETWEEN {frame.start - near} AND {frame.until + near} "
         f"THEN greatest(least({moment}, {frame.until}), {frame.start}) - {frame.start} END"
@@ -76,7 +68,9 @@ def chart(
     rows = tables.execute(
         f"""
         SELECT ranked.label, "limit", moment, {line.value}, samples
-        FROM (SELECT * FROM ranked ORDER BY rank DESC NULLS LAST, label LIMIT {SERIES}) AS ranked
+        FROM (
+            SELECT * FROM ranked ORDER BY rank DESC NULLS LAST, label LIMIT {ChartLimits.max_lines}
+        ) AS ranked
             JOIN {line.table} AS sampled ON sampled.label = ranked.label
         WHERE {line.where} AND {line.value} IS NOT NULL ORDER BY rank DESC NULLS LAST, ranked.label, moment
         """  # noqa: S608 - statements of ours
@@ -86,12 +80,12 @@ def chart(
         found.setdefault(label, (limit, []))[1].append((at / SECOND, _number(value)))
     said = list(notes)
     if any(row[-1] > 1 for row in rows):
-        within = format_duration(frame.stretches(STRETCHES).width / SECOND)
+        within = format_duration(frame.stretches(ChartLimits.max_line_points).width / SECOND)
         said.append(f"Each point is the {line.kind} of the samples within {within}.")
     if all(len(known) == 1 for _, known in found.values()):
         said.append("There is but one point of each, and no line.")
-    if lines > SERIES:
-        said.append(f"The {SERIES} largest of {lines:,} are drawn.")
+    if lines > ChartLimits.max_lines:
+        said.append(f"The {ChartLimits.max_lines} largest of {lines:,} are drawn.")
     return Chart(
         since=frame.since,
         length_s=frame.length_s,
@@ -99,7 +93,7 @@ def chart(
         notes=said,
         series=[
             ChartSeries(
-                label=cut(label, TEXT_CHARACTERS),
+                label=cut(label, ChartLimits.max_name_characters),
                 at_s=[at for at, _ in points],
                 value=[value for _, value in points],
                 limit=_number(limit),
@@ -117,7 +111,7 @@ def with_gaps(points: Sequence[tuple[float, float | None]]) -> list[tuple[float,
     steps = [later - earlier for (earlier, _), (later, _) in pairwise(points)]
     if not steps:
         return list(points)
-    longest = _GAP * median(steps)
+    longest = ChartLimits.gap_of_median_steps * median(steps)
     found = list(points[:1])
     for step, (at, value) in zip(steps, points[1:], strict=True):
         if step > longest and found[-1][1] is not None:
@@ -184,7 +178,7 @@ def resource_use(tables: RunTables, frame: TimeWindow) -> dict[str, Chart | None
     """What the samples say, by fields of `RunCharts`; the stream is read once. Names that are not in `places`
     are of the run's own processes.
     """
-    width = frame.stretches(STRETCHES).width
+    width = frame.stretches(ChartLimits.max_line_points).width
     tables.execute(_SAMPLED.format(at=inside(frame, "at_ns(timestamp)"), width=width))
     astray = tables.scalar("SELECT coalesce(sum(samples), 0)::BIGINT FROM sampled WHERE stretch IS NULL")
     beside = [f"{astray:,} samples were taken outside of the run's time, by their clocks."] if astray else []
@@ -216,12 +210,11 @@ def device_memory(tables: RunTables, frame: TimeWindow) -> Chart | None:
     """Memory allocated by the frameworks, by rank, or by device where there is one rank; None
     without any.
     """
-    width = frame.stretches(STRETCHES).width
+    width = frame.stretches(ChartLimits.max_line_points).width
     tables.execute(_TRACKED.format(at=inside(frame, "timestamp_ns"), width=width))
     return chart(tables, frame, "bytes", _DEVICE_MEMORY, ["Memory that the framework had handed out."])
 
 
-LOOKUP_STRETCHES = 60
 _LABELS = {"hit": "hits", "miss": "misses", "bypass": "bypassed"}
 
 
@@ -229,7 +222,7 @@ def lookups(tables: RunTables, frame: TimeWindow) -> Chart | None:
     """How many lookups hit, missed or were bypassed in each stretch of time, at its middle; None where there
     was none.
     """
-    stretches = frame.stretches(LOOKUP_STRETCHES)
+    stretches = frame.stretches(ChartLimits.max_lookup_intervals)
     counts: dict[str, dict[int | None, int]] = {}
     for result, stretch, count in tables.execute(
         f"""
@@ -263,11 +256,6 @@ def lookups(tables: RunTables, frame: TimeWindow) -> Chart | None:
         ],
     )
 
-
-CURVES = 24
-"""Number of metrics that are drawn: those with the most values."""
-POINTS = 300
-"""Maximum number of points per curve, not counting one at its end."""
 
 _VALUES = f"""
 CREATE OR REPLACE TEMP VIEW metric_points AS
@@ -317,7 +305,11 @@ class _LinePoint(NamedTuple):
 
 
 def curves(
-    tables: RunTables, frame: TimeWindow, *, most: int = CURVES, points: int = POINTS
+    tables: RunTables,
+    frame: TimeWindow,
+    *,
+    most: int = ChartLimits.max_metrics,
+    points: int = ChartLimits.max_metric_points,
 ) -> Curves | None:
     """The metrics of the run, those with the most values first; None where none was recorded.
 
@@ -360,7 +352,7 @@ def curves(
 def _curve(name: str, points: list[_LinePoint], *, stepped: bool, values: int, unknown: int) -> Curve:
     several = any(point.known > 1 for point in points)
     return Curve(
-        name=cut(name, TEXT_CHARACTERS),
+        name=cut(name, ChartLimits.max_name_characters),
         by="step" if stepped else "time",
         at=[_number(point.at) or 0.0 for point in points],
         value=[_number(point.mean) for point in points],

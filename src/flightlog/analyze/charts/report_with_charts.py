@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from flightlog.analyze.charts.layout import (
-    LANES,
-    TEXT_CHARACTERS,
     TimelineItems,
     TimeWindow,
     drawn_apart,
@@ -31,7 +29,8 @@ from flightlog.analyze.charts.results import (
     Unit,
     Waits,
 )
-from flightlog.analyze.charts.timeline import ONE_BY_ONE, timeline
+from flightlog.analyze.charts.timeline import timeline
+from flightlog.analyze.limits import ChartLimits
 from flightlog.analyze.report.report import Report, report_and
 from flightlog.analyze.report.summary import ReportContext, Summary, open_context
 from flightlog.analyze.report.time_shares import Shares, shares
@@ -46,9 +45,6 @@ if TYPE_CHECKING:
     from flightlog.store.run import Run
     from flightlog.store.tables.run_tables import RunTables
 
-NAMES = 20
-"""Number of names with a histogram: those that took most time."""
-BINS = 48
 
 _LONGEST = """
 CREATE OR REPLACE TEMP TABLE longest AS
@@ -69,9 +65,9 @@ def durations(tables: RunTables) -> list[DurationSpread]:
     """
     tasks = tables.scalar("SELECT count(*) FROM attempt_intervals")
     source = _OF_TASKS if tasks else _OF_SPANS
-    tables.execute(_LONGEST.format(source=source, names=NAMES))
+    tables.execute(_LONGEST.format(source=source, names=ChartLimits.max_histograms))
     tables.execute(_TIMES.format(source=source))
-    longest = f"SELECT rank, left(task, {TEXT_CHARACTERS + 1}) FROM longest"  # noqa: S608 - a number
+    longest = f"SELECT rank, left(task, {ChartLimits.max_name_characters + 1}) FROM longest"  # noqa: S608 - a number
     names = dict(tables.execute(longest).fetchall())
     rows = tables.execute(
         """
@@ -85,7 +81,7 @@ def durations(tables: RunTables) -> list[DurationSpread]:
     found = edges(
         min((row[4] for row in rows if row[4] is not None), default=1.0),
         max(row[3][-1] for row in rows),
-        BINS,
+        ChartLimits.max_bins,
         zero=any(row[5] for row in rows),
     )
     counts: dict[int, dict[int, int]] = {}
@@ -93,7 +89,10 @@ def durations(tables: RunTables) -> list[DurationSpread]:
         f"SELECT rank, {bin_of('s', found)} AS bin, count(*) FROM times GROUP BY ALL"  # noqa: S608 - numbers
     ).fetchall():
         counts.setdefault(rank, {})[number] = count
-    return [_spread(cut(names[row[0]], TEXT_CHARACTERS), row, found, counts[row[0]]) for row in rows]
+    return [
+        _spread(cut(names[row[0]], ChartLimits.max_name_characters), row, found, counts[row[0]])
+        for row in rows
+    ]
 
 
 def _spread(name: str, row: Any, found: list[float], counts: dict[int, int]) -> DurationSpread:
@@ -110,13 +109,12 @@ def _spread(name: str, row: Any, found: list[float], counts: dict[int, int]) -> 
     )
 
 
-POINTS = 2000
-"""Up to this many attempts are drawn one by one."""
-GRID_BINS = 40
 _KNOWN = "FROM drawn WHERE queue_s IS NOT NULL AND duration_s IS NOT NULL"
 
 
-def waits(tables: RunTables, names: Sequence[str], *, points: int = POINTS) -> Waits | None:
+def waits(
+    tables: RunTables, names: Sequence[str], *, points: int = ChartLimits.max_wait_points
+) -> Waits | None:
     """Of the attempts in `drawn` of which both are known; None where there is none."""
     [(count, *bounds)] = tables.execute(
         f"""
@@ -133,7 +131,7 @@ def waits(tables: RunTables, names: Sequence[str], *, points: int = POINTS) -> W
         name = [drawn_apart(number) for number in name]
         return Waits(attempts=count, names=list(names), queue_s=queue_s, run_s=run_s, name=name)
     queue, run = (
-        edges(least if least is not None else 1.0, most, GRID_BINS, zero=bool(zeros))
+        edges(least if least is not None else 1.0, most, ChartLimits.max_grid_bins, zero=bool(zeros))
         for least, most, zeros in (bounds[:3], bounds[3:])
     )
     grid = [[0] * (len(run) - 1) for _ in range(len(queue) - 1)]
@@ -218,7 +216,9 @@ class TimelineWithSummary(Struct, frozen=True, kw_only=True):
     """Null where nothing ran that was recorded."""
 
 
-def timeline_of(run: Run, *, one_by_one: int = ONE_BY_ONE, lanes: int = LANES) -> TimelineWithSummary:
+def timeline_of(
+    run: Run, *, one_by_one: int = ChartLimits.max_drawn_attempts, lanes: int = ChartLimits.max_rows
+) -> TimelineWithSummary:
     """The summary, the split of time and the timeline that `report_with_charts` gives, without working out
     anything else.
 
@@ -248,7 +248,11 @@ def report_with_charts(
 
 
 def charts_of(
-    context: ReportContext, *, one_by_one: int = ONE_BY_ONE, lanes: int = LANES, points: int = POINTS
+    context: ReportContext,
+    *,
+    one_by_one: int = ChartLimits.max_drawn_attempts,
+    lanes: int = ChartLimits.max_rows,
+    points: int = ChartLimits.max_wait_points,
 ) -> RunCharts:
     """What is drawn of a run whose report is being made.
 
@@ -293,17 +297,13 @@ def _laid_out(
     return frame, hosts, lay_out_items(tables, frame, in_order(hosts), processes)
 
 
-STRETCHES = 240
-"""At most so many points a line."""
-
-
 def load(tables: RunTables, frame: TimeWindow) -> Chart | None:
     """Means over stretches of time, at the middle of each, from `drawn` and `worker_lives`.
 
     What ran is left out where it is not known when, what waited where nothing did; None where nothing is
     left.
     """
-    stretches = frame.stretches(STRETCHES)
+    stretches = frame.stretches(ChartLimits.max_concurrency_points)
     at = stretches.middles_s()
     series = []
     placed = tables.scalar("SELECT count(since) FROM drawn")
@@ -332,12 +332,6 @@ def load(tables: RunTables, frame: TimeWindow) -> Chart | None:
         series=series,
         notes=[f"Each point is the mean over {each}."],
     )
-
-
-OVERVIEW_STRETCHES = 120
-"""At most so many points a line."""
-PRINTED_NAMES, PRINTED_BINS = 5, 40
-"""Number of names (those with the largest total), and the largest number of bins."""
 
 
 class OverviewDurations(Struct, frozen=True, kw_only=True):
@@ -369,7 +363,7 @@ def overview_of(context: ReportContext) -> Overview:
 
 
 def _machines(tables: RunTables, start: int, until: int) -> tuple[Chart | None, Chart | None]:
-    width = max(1, -(-(until - start) // OVERVIEW_STRETCHES))
+    width = max(1, -(-(until - start) // ChartLimits.max_overview_points))
     rows = tables.execute(
         """
         SELECT coalesce(left(host, 200), 'unknown') AS machine,
@@ -415,12 +409,12 @@ def _durations(context: ReportContext) -> OverviewDurations | None:
         for name, one in context.summary.tasks.by_name.items()
         if one.duration_s.max is not None and one.duration_s.min is not None
     }
-    names = sorted(known, key=lambda name: (-known[name].total, name))[:PRINTED_NAMES]
+    names = sorted(known, key=lambda name: (-known[name].total, name))[: ChartLimits.max_printed_histograms]
     least = min((known[name].min or 0.0 for name in names), default=0.0)
     most = max((known[name].max or 0.0 for name in names), default=0.0)
     if not names or most <= 0:
         return None
-    found = edges(max(least, 1e-6), most, PRINTED_BINS, zero=least < 1e-6)
+    found = edges(max(least, 1e-6), most, ChartLimits.max_printed_bins, zero=least < 1e-6)
     counts = {name: [0] * (len(found) - 1) for name in names}
     for name, number, count in context.tables.execute(
         f"""

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from flightlog.analyze.charts.layout import (
-    LANES,
-    TEXT_CHARACTERS,
     MergedRows,
     Stretches,
     TimelineItems,
@@ -23,6 +21,7 @@ from flightlog.analyze.charts.layout import (
     pack,
 )
 from flightlog.analyze.charts.results import Bars, Cells, Nested, Timeline, TimelineMark, TimelineRow
+from flightlog.analyze.limits import ChartLimits
 from flightlog.core.intervals import Lanes
 from flightlog.core.text import cut
 from flightlog.core.time import SECOND
@@ -33,12 +32,7 @@ if TYPE_CHECKING:
     from flightlog.analyze.report.summary import ReportContext
     from flightlog.store.tables.run_tables import RunTables
 
-ONE_BY_ONE = 5000
-"""Up to this many attempts are drawn one by one."""
-ARGUMENTS = 120
-"""Number of characters of a task's arguments that are shown."""
-_READ = 2000
-"""Number of characters of the arguments that are read."""
+
 _UNSEEN = 1000
 """An overlap shorter than the drawn time divided by this is invisible."""
 
@@ -70,7 +64,7 @@ def bars(
     workers: Sequence[str],
     hosts: Mapping[str, str | None],
     nowhere: str,
-    most: int = LANES,
+    most: int = ChartLimits.max_rows,
 ) -> OneByOne | None:
     """All pieces of `drawn_items` whose time is known, by row and start; what lies outside of the frame is
     cut off.
@@ -80,7 +74,8 @@ def bars(
     rows, workers that ran nothing have none; None where there are still too many.
     """
     rows = tables.execute(
-        _ROWS.format(characters=_READ), {"start": frame.start, "until": frame.until}
+        _ROWS.format(characters=ChartLimits.max_read_argument_characters),
+        {"start": frame.start, "until": frame.until},
     ).fetchall()
     unseen = frame.length // _UNSEEN
     placed = [
@@ -101,7 +96,7 @@ def bars(
             length_s=[(rows[n][2] - rows[n][1]) / SECOND for n in order],
             name=[drawn_apart(rows[n][3]) for n in order],
             state=[rows[n][4] for n in order],
-            task_id=[cut(rows[n][5] or "", TEXT_CHARACTERS) for n in order],
+            task_id=[cut(rows[n][5] or "", ChartLimits.max_name_characters) for n in order],
             attempt=[rows[n][6] for n in order],
             args=args if any(args := [arguments_in_a_line(rows[n][9]) for n in order]) else [],
         ),
@@ -120,12 +115,12 @@ def arguments_in_a_line(args: str | None) -> str:
     try:
         found = msgspec.json.decode(args, type=dict[str, Any])
     except msgspec.DecodeError:  # cut off before its end, or not ours
-        return cut(args, ARGUMENTS)
+        return cut(args, ChartLimits.max_argument_characters)
     told = (
         f"{name}={value if isinstance(value, str) else msgspec.json.encode(value).decode()}"
         for name, value in found.items()
     )
-    return cut(", ".join(told), ARGUMENTS)
+    return cut(", ".join(told), ChartLimits.max_argument_characters)
 
 
 _PIXELS = 1000
@@ -138,8 +133,8 @@ def timeline(
     pieces: TimelineItems,
     hosts: Mapping[str, str | None],
     *,
-    one_by_one: int = ONE_BY_ONE,
-    most_lanes: int = LANES,
+    one_by_one: int = ChartLimits.max_drawn_attempts,
+    most_lanes: int = ChartLimits.max_rows,
 ) -> Timeline:
     """The timeline of what `lay_out_items` laid out.
 
@@ -204,7 +199,11 @@ def _notes(
 ) -> list[str]:
     notes = []
     if density is not None:
-        why = "" if pieces.placed > ONE_BY_ONE else ", as more of them ran side by side than there are rows"
+        why = (
+            ""
+            if pieces.placed > ChartLimits.max_drawn_attempts
+            else ", as more of them ran side by side than there are rows"
+        )
         notes.append(
             f"This shows density and not single {pieces.what}: {_many(pieces.placed, pieces.what)} drawn by "
             f"stretches of time{why}; a stretch has the colour of the name that held it longest."
@@ -268,11 +267,6 @@ def _many(number: int, what: str) -> str:
     return f"{number:,} {what} are" if number != 1 else f"1 {what.removesuffix('s')} is"
 
 
-COLUMNS = 400
-"""Maximum number of intervals."""
-NEAR = 0.05
-"""Neighbouring cells of one name become one where their load is this close to that of the first."""
-
 _CELLS = """
 WITH timeline_items AS (
     SELECT ($lanes::SMALLINT[])[CASE WHEN place < 0 THEN len($lanes) ELSE place + 1 END] AS lane, name, since,
@@ -319,8 +313,8 @@ def cells(
     frame: TimeWindow,
     merged: MergedRows,
     *,
-    columns: int = COLUMNS,
-    near: float = NEAR,
+    columns: int = ChartLimits.max_cells_per_row,
+    near: float = ChartLimits.merged_load_difference,
 ) -> Cells:
     """The pieces in `drawn` by row and stretch, in this order; empty ones are left out.
 
@@ -390,14 +384,6 @@ class _Cell:
         kept.busy.append(round(self.busy, 9))
 
 
-MARKS = 500
-"""Maximum number of marks of all kinds."""
-LOST = 100
-"""Maximum number of marks for lost workers."""
-ERROR_CHARACTERS = 300
-"""Number of characters of an error that are shown."""
-_STRETCHES = 100
-
 _ENDED_BADLY = """
 CREATE OR REPLACE TEMP TABLE ended_badly AS
 WITH found AS (
@@ -451,7 +437,7 @@ def marks(
     lane_of_worker: Callable[[str], int | None],
 ) -> Marked:
     """Failures, retries, cancellations and lost workers, spread evenly over time where there are
-    more than `MARKS`.
+    more than `ChartLimits.max_marks`.
 
     `what` is of `attempts` or `spans`. `lane_of` gives the row of an attempt by its place, id and number.
     """
@@ -461,7 +447,14 @@ def marks(
         WHERE event = 'worker_lost' AND moment IS NOT NULL ORDER BY ALL
         """  # noqa: S608 - a constant
     ).fetchall()
-    few = [lost[len(lost) * n // LOST] for n in range(LOST)] if len(lost) > LOST else lost
+    few = (
+        [
+            lost[len(lost) * n // ChartLimits.max_lost_worker_marks]
+            for n in range(ChartLimits.max_lost_worker_marks)
+        ]
+        if len(lost) > ChartLimits.max_lost_worker_marks
+        else lost
+    )
     found = [
         TimelineMark(
             lane=lane,
@@ -469,7 +462,7 @@ def marks(
             kind="lost",
             task="",
             task_id=None,
-            text=cut(reason, ERROR_CHARACTERS),
+            text=cut(reason, ChartLimits.max_error_characters),
         )
         for at, worker, reason in few
         if (lane := lane_of_worker(worker)) is not None
@@ -479,8 +472,8 @@ def marks(
         {
             "start": frame.start,
             "until": frame.until,
-            "most": MARKS - len(found),
-            "width": frame.stretches(_STRETCHES).width,
+            "most": ChartLimits.max_marks - len(found),
+            "width": frame.stretches(ChartLimits.max_mark_intervals).width,
         },
     )
     total = len(lost)
@@ -495,8 +488,8 @@ def marks(
                 lane=lane_of(place, task_id, attempt),
                 at_s=at / SECOND,
                 kind=kind,
-                task=cut(task or "", TEXT_CHARACTERS),
-                task_id=cut(task_id, TEXT_CHARACTERS),
+                task=cut(task or "", ChartLimits.max_name_characters),
+                task_id=cut(task_id, ChartLimits.max_name_characters),
                 text=_in_a_line(error, message),
             )
         )
@@ -507,18 +500,8 @@ def _in_a_line(error: str | None, message: str | None) -> str:
     said = " ".join((message or "").split())
     if error and said and not said.startswith(error):
         said = f"{error}: {said}"
-    return cut(said or error or "", ERROR_CHARACTERS)
+    return cut(said or error or "", ChartLimits.max_error_characters)
 
-
-SPANS = 2000
-"""Maximum number of nested spans, the longest of each level."""
-DEPTH = 4
-"""Maximum number of levels."""
-ROWS = 90
-"""Maximum number of rows of tasks and nested spans; deeper levels are left out where there would
-be more."""
-OUTSIDE_SPANS, OUTSIDE_ROWS = 1000, 8
-"""Maximum number of spans outside of tasks, and of their rows."""
 
 _TOPS = """
 CREATE OR REPLACE TEMP TABLE tops AS
@@ -565,7 +548,7 @@ def _share(left: int, depth: int) -> int:
     """How many of those that are left a level may take: many short ones are not to hide what is inside of
     long ones.
     """
-    return left if depth == DEPTH else left * 3 // 4
+    return left if depth == ChartLimits.max_span_levels else left * 3 // 4
 
 
 class _Span(NamedTuple):
@@ -585,8 +568,8 @@ def nested(
     tops: Sequence[Top],
     lanes: int,
     *,
-    most: int = SPANS,
-    most_rows: int = ROWS,
+    most: int = ChartLimits.max_nested_spans,
+    most_rows: int = ChartLimits.max_rows_with_spans,
 ) -> Nested | None:
     """The spans inside of these bars, which take `lanes` rows; None where there is none, or no room for
     any.
@@ -609,8 +592,8 @@ def outside(
     frame: TimeWindow,
     root: str | None,
     *,
-    most: int = OUTSIDE_SPANS,
-    most_rows: int = OUTSIDE_ROWS,
+    most: int = ChartLimits.max_outside_spans,
+    most_rows: int = ChartLimits.max_outside_rows,
 ) -> Nested | None:
     """The spans inside of no attempt of `drawn_items`, and of nothing else but the run, whose own span is
     `root`, level by level.
@@ -620,7 +603,10 @@ def outside(
     """
     tables.execute(
         _OUTERMOST.format(
-            start=frame.start, until=frame.until, characters=TEXT_CHARACTERS + 1, most=_share(most, 1)
+            start=frame.start,
+            until=frame.until,
+            characters=ChartLimits.max_name_characters + 1,
+            most=_share(most, 1),
         ),
         {"root": root},
     )
@@ -666,14 +652,14 @@ def _longest(level: Sequence[_Span], rows: int) -> list[_Span]:
 def _levels(tables: RunTables, frame: TimeWindow, first: int, parents: str, most: int) -> list[_Span]:
     """Spans inside of `parents` level by level, from that number on."""
     found: list[_Span] = []
-    for depth in range(first, DEPTH + 1):
+    for depth in range(first, ChartLimits.max_span_levels + 1):
         tables.execute(
             _LEVEL.format(
                 depth=depth,
                 parents=parents,
                 start=frame.start,
                 until=frame.until,
-                characters=TEXT_CHARACTERS + 1,
+                characters=ChartLimits.max_name_characters + 1,
                 most=_share(most - len(found), depth),
             )
         )
@@ -694,7 +680,7 @@ def _read(tables: RunTables, depth: int) -> list[_Span]:
         FROM level_{depth} ORDER BY lane, since, until DESC, span_id
         """  # noqa: S608 - a number
     ).fetchall()
-    return [_Span(*row)._replace(name=cut(row[6], TEXT_CHARACTERS)) for row in rows]
+    return [_Span(*row)._replace(name=cut(row[6], ChartLimits.max_name_characters)) for row in rows]
 
 
 def _laid_out(found: list[_Span], lanes: int, most_rows: int) -> Nested | None:

@@ -10,11 +10,10 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from flightlog.analyze.limits import CostLimits
 from flightlog.core.errors import UsageError
 
 SHIPPED = Path(__file__).with_name("prices.json")
-OLD_DAYS = 365
-"""A price that was last known to hold longer ago than this is called old."""
 
 
 class PriceSource(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -127,7 +126,7 @@ def is_old(prices_of: str | None, when: str | None) -> bool:
     known.
     """
     then, now = _day(prices_of), _day((when or "")[:10])
-    return then is not None and now is not None and (now - then).days > OLD_DAYS
+    return then is not None and now is not None and (now - then).days > CostLimits.max_price_age_days
 
 
 def _day(text: str | None) -> date | None:

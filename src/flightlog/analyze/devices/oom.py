@@ -32,21 +32,12 @@ from flightlog.analyze.devices.track import (
     text_in,
     whole_in,
 )
+from flightlog.analyze.limits import DeviceLimits
 from flightlog.core.units import format_bytes, format_percent
 from flightlog.events.devices.oom_message import Request, parse_request
 from flightlog.store import layout
 from flightlog.store.liveness import unix_time
 from flightlog.store.read.files import read_regular
-
-WINDOW_S = 300.0
-"""How far before an error a rise may begin, in seconds."""
-NEAR_LOW, ROSE = 0.1, 0.05
-"""A rise begins where the level was last within a tenth of its lowest; it counts from 5 % of the device
-on."""
-SAME_S = 5.0
-"""A bundle and an error event of the same session within that time are one."""
-LARGE, OTHERS = 0.25, 0.05
-"""Of the device: what one large allocation is, and from when on other processes matter."""
 
 
 def running_out(
@@ -90,7 +81,7 @@ def _error_of(bundle: Bundle, track: Track) -> ErrorSeen | None:
     near = [
         error
         for error in track.seen_errors
-        if bundle.time_ns is None or abs(error.time_ns - bundle.time_ns) <= SAME_S * 1e9
+        if bundle.time_ns is None or abs(error.time_ns - bundle.time_ns) <= DeviceLimits.same_error_s * 1e9
     ]
     return min(near, key=lambda error: abs(error.time_ns - (bundle.time_ns or 0)), default=None)
 
@@ -180,12 +171,17 @@ def causes(request: Request, leaks: Sequence[Leak], capacity: int | None) -> lis
             f"{format_bytes(unused)} were reserved but unused, and {asked} did not fit into any piece:"
             " the memory was fragmented.",
         )
-    if short is not None and total and others is not None and others >= max(short, OTHERS * total):
+    if (
+        short is not None
+        and total
+        and others is not None
+        and others >= max(short, DeviceLimits.min_others_share * total)
+    ):
         add(
             "other_process",
             f"{format_bytes(others)} of the device were in use by others than this process.",
         )
-    if tried is not None and total and LARGE * total <= tried <= total:
+    if tried is not None and total and DeviceLimits.large_allocation_share * total <= tried <= total:
         add(
             "large_allocation",
             f"One allocation of {asked} was {format_percent(tried / total)} of the device.",
@@ -207,7 +203,7 @@ def rises(
     for track, session in zip(tracks, sessions, strict=True):
         shift = session.start_ns - aligned_ns(session, session.start_ns, alignment)
         local = at_ns + shift
-        rise = _rise(track.before(local, WINDOW_S * 1e9), session, local)
+        rise = _rise(track.before(local, DeviceLimits.rise_window_s * 1e9), session, local)
         if rise is not None:
             found.append(rise)
     return sorted(found, key=lambda rise: (-rise.before_s, rise.rank))
@@ -223,10 +219,14 @@ def _rise(points: Sequence[MemoryPoint], session: SessionUse, local_ns: int) -> 
     if len(levels) < 2:
         return None
     low, high = min(level for _, level in levels), max(level for _, level in levels)
-    begun = max(n for n, (_, level) in enumerate(levels) if level <= low + NEAR_LOW * (high - low))
+    begun = max(
+        n
+        for n, (_, level) in enumerate(levels)
+        if level <= low + DeviceLimits.rise_start_share * (high - low)
+    )
     top = max(level for _, level in levels[begun:])
     time, start = levels[begun]
-    if top - start < ROSE * (session.capacity_bytes or high) or top == start:
+    if top - start < DeviceLimits.min_rise_share * (session.capacity_bytes or high) or top == start:
         return None
     return Rise(
         rank=session.rank,
@@ -238,8 +238,6 @@ def _rise(points: Sequence[MemoryPoint], session: SessionUse, local_ns: int) -> 
 
 
 BUNDLE = "bundle.json"
-LARGEST = 16 << 20
-"""A bundle's document is a few kilobytes; one larger than that is none."""
 
 
 class Bundle(NamedTuple):
@@ -264,7 +262,7 @@ def read_bundles(run: Path) -> tuple[list[Bundle], list[str]]:
     for file in sorted((run / layout.OOM).glob(f"*/{BUNDLE}"), key=lambda file: _number(file.parent.name)):
         name = f"{layout.OOM}/{file.parent.name}"
         try:
-            document = msgspec.json.decode(read_regular(file, LARGEST))
+            document = msgspec.json.decode(read_regular(file, DeviceLimits.max_bundle_bytes))
         except (OSError, ValueError, RecursionError) as error:
             problems.append(f"{name}/{BUNDLE} cannot be read: {getattr(error, 'strerror', None) or error}")
             continue
@@ -328,16 +326,6 @@ def _time(said: Mapping[str, Any]) -> int | None:
     return exact if exact is not None or seconds is None else round(seconds * 1e6) * 1000
 
 
-RANKS = 3
-"""With fewer ranks there are no stragglers."""
-LONGER, MORE = 1.25, 1.25
-"""A rank is a straggler with this many times the median …"""
-SCATTERS = 5.0
-"""… and this many times the median distance from it."""
-LEAST_S, LEAST_BYTES = 0.1, 64 << 20
-"""Smaller differences are never reported."""
-
-
 def align(sessions: Sequence[SessionUse]) -> Alignment | None:
     """By what ranks are compared: measured clock offsets where all have one, else the hosts' clocks.
 
@@ -378,11 +366,11 @@ def stragglers(sessions: Sequence[SessionUse], alignment: Alignment | None) -> l
         if peak is not None:
             memory[session.rank] = max(float(peak.bytes), memory.get(session.rank, 0.0))
     step = 2 * max((session.sampling_interval_ms for session in sessions), default=0) / 1e3
-    least = max(LEAST_S, step)
+    least = max(DeviceLimits.min_straggler_s, step)
     kinds: tuple[tuple[StragglerKind, Mapping[Any, Mapping[int, float]], float, float], ...] = (
         ("late", starts, 1.0, least),
-        ("long", lasted, LONGER, least),
-        ("memory", {None: memory}, MORE, LEAST_BYTES),
+        ("long", lasted, DeviceLimits.straggler_duration_ratio, least),
+        ("memory", {None: memory}, DeviceLimits.straggler_memory_ratio, DeviceLimits.min_straggler_bytes),
     )
     found = []
     for kind, by_phase, times, difference in kinds:
@@ -396,12 +384,13 @@ def stragglers(sessions: Sequence[SessionUse], alignment: Alignment | None) -> l
 
 def _far(values: Mapping[int, float], times: float, least: float) -> list[tuple[int, float]]:
     """Ranks far above the median, with the median."""
-    if len(values) < RANKS:
+    if len(values) < DeviceLimits.min_ranks:
         return []
     middle = median(values.values())
     scatter = median(abs(value - middle) for value in values.values())
     return [
         (rank, middle)
         for rank, value in values.items()
-        if value - middle > max(least, SCATTERS * scatter) and (times == 1.0 or value > times * middle)
+        if value - middle > max(least, DeviceLimits.straggler_scatter_ratio * scatter)
+        and (times == 1.0 or value > times * middle)
     ]

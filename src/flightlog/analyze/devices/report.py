@@ -40,6 +40,7 @@ from flightlog.analyze.devices.track import (
     Repetition,
     Track,
 )
+from flightlog.analyze.limits import DeviceLimits
 from flightlog.analyze.tallies import copied, grouped
 from flightlog.core.errors import UsageError
 from flightlog.core.stats import rising_chance, theil_sen
@@ -53,8 +54,7 @@ from flightlog.store.tables.run_tables import open_tables, read_again
 if TYPE_CHECKING:
     from flightlog.store.run import Run
 
-NEAR = 32
-"""Events of a session that wait to be put in order: threads of a process write past each other."""
+
 NOTHING = (
     "this run recorded no device memory; record it with `flightlog.track_device_memory()` "
     "or `flightlog run --device-memory`"
@@ -160,7 +160,7 @@ def _sorted_out(events: Iterable[AnyDeviceEvent]) -> list[Track]:
     for number, event in enumerate(events):
         key = (event.session_id, event.device_id, event.rank, event.host, event.pid)
         heappush(waiting.setdefault(key, []), (event.timestamp_ns, number, event))
-        if len(waiting[key]) > NEAR:
+        if len(waiting[key]) > DeviceLimits.max_unordered_events:
             release(key)
     for of, left in waiting.items():
         while left:
@@ -287,16 +287,12 @@ ORDER BY coalesce(host, ''), coalesce(gpu_index, -1), coalesce(gpu_uuid, ''), co
 """A sample counts for the seconds that it covers; a first one covers one."""
 
 
-NEARLY_FULL, UNUSED, HIDDEN = 0.9, 0.25, 0.1
-"""Shares of the device from which advice is given."""
-SHOWN = 8
-"""Maximum number of lines of one kind."""
-
-
 def advice(report: DeviceReport) -> list[str]:
     """The advice, most urgent first; at least one sentence where there are sessions."""
     many = len({session.rank for session in report.sessions}) > 1
-    lines = [line for out in report.out_of_memory[:SHOWN] for line in _ran_out(out, many)]
+    lines = [
+        line for out in report.out_of_memory[: DeviceLimits.max_advice_lines] for line in _ran_out(out, many)
+    ]
     told = {out.session_id for out in report.out_of_memory if out.causes[0].kind == "leak"}
     highest = max(report.sessions, key=_highest_use, default=None)
     leaking = [session for session in report.sessions if session.session_id not in told]
@@ -304,10 +300,13 @@ def advice(report: DeviceReport) -> list[str]:
     def each(sessions: Iterable[SessionUse], says: Callable[[SessionUse], str | None]) -> list[str]:
         """Sentences on sessions, which name the rank where there are several."""
         said = [(session.rank, text) for session in sessions if (text := says(session)) is not None]
-        return [f"Rank {rank}: {text}" if many else text[0].upper() + text[1:] for rank, text in said[:SHOWN]]
+        return [
+            f"Rank {rank}: {text}" if many else text[0].upper() + text[1:]
+            for rank, text in said[: DeviceLimits.max_advice_lines]
+        ]
 
     lines += each(leaking, leak_text) + each(report.sessions, _tight) + each(report.sessions, _hidden)
-    lines += _stragglers(report)[:SHOWN]
+    lines += _stragglers(report)[: DeviceLimits.max_advice_lines]
     if highest is not None:
         unknown = highest.peak_allocated is None and highest.peak_device_used is None
         lines += [_UNKNOWN] if unknown else each([highest], _peak)
@@ -416,7 +415,9 @@ def _tight(session: SessionUse) -> str | None:
 
 def _hidden(session: SessionUse) -> str | None:
     gap, capacity = session.hidden, session.capacity_bytes
-    if gap is None or not (gap.growing or (capacity is not None and gap.max_bytes >= HIDDEN * capacity)):
+    if gap is None or not (
+        gap.growing or (capacity is not None and gap.max_bytes >= DeviceLimits.min_hidden_share * capacity)
+    ):
         return None
     grew = f", and it grew by {format_bytes(gap.growth_bytes)}" if gap.growing else ""
     return (
@@ -506,11 +507,6 @@ def headroom(track: Track) -> int | None:
     return None if used is None else track.capacity - used
 
 
-PARTS = 48
-"""Parts of a session whose medians tell whether the gap grows."""
-GROWN_BYTES = 16 << 20
-
-
 def fragmentation(track: Track) -> Fragmentation | None:
     """The share of reserved memory that is not allocated; None where either is unknown or nothing was
     reserved.
@@ -589,7 +585,7 @@ def _counts(point: MemoryPoint, basis: GapBasis | None) -> bool:
 
 
 def _gap(gaps: list[int], basis: GapBasis, shared_with: list[str]) -> HiddenGap:
-    parts = min(PARTS, len(gaps))
+    parts = min(DeviceLimits.max_gap_parts, len(gaps))
     edges = [len(gaps) * n // parts for n in range(parts + 1)]
     levels = [median(gaps[a:b]) for a, b in pairwise(edges)]
     return HiddenGap(
@@ -597,27 +593,10 @@ def _gap(gaps: list[int], basis: GapBasis, shared_with: list[str]) -> HiddenGap:
         events=len(gaps),
         median_bytes=float(median(gaps)),
         max_bytes=max(gaps),
-        growing=steady_growth(levels, floor_bytes=GROWN_BYTES) is not None,
+        growing=steady_growth(levels, floor_bytes=DeviceLimits.min_gap_growth_bytes) is not None,
         growth_bytes=float(levels[-1] - levels[0]),
         shared_with=shared_with,
     )
-
-
-LEAST = 8
-"""Levels that it takes, those of the warm-up included."""
-WARM_UP = 2
-"""Levels at the start that never count; of more than 20, a tenth."""
-MOST = 192
-"""Levels that are compared; of more, as many medians of neighbours."""
-CHANCE = 0.005
-"""A trend that levels in a random order show more often is none."""
-STEADY = 0.4
-"""Each third must rise at this share of the whole slope: steps and levelling off do not count."""
-DROP = 0.4
-"""A drop between neighbours by this share of the whole growth is a reset (saw tooth)."""
-NOISE = 3.0
-"""The growth must be this many times the scatter around the line."""
-FLOOR_BYTES = 1 << 20
 
 
 class MemoryGrowth(Struct, frozen=True, kw_only=True):
@@ -631,17 +610,19 @@ class MemoryGrowth(Struct, frozen=True, kw_only=True):
     chance: float
 
 
-def steady_growth(levels: Sequence[float], *, floor_bytes: float = FLOOR_BYTES) -> MemoryGrowth | None:
+def steady_growth(
+    levels: Sequence[float], *, floor_bytes: float = DeviceLimits.min_growth_bytes
+) -> MemoryGrowth | None:
     """The growth of levels in their order, if it is steady; None for all others.
 
     It is if, without the warm-up, ranks rise (Mann-Kendall), each third rises at a good part of the whole
     slope (Theil-Sen), no single fall takes much of it back, the last levels lie above the first, and the
     growth is more than the scatter around the line and than `floor_bytes`.
     """
-    if len(levels) < LEAST:
+    if len(levels) < DeviceLimits.min_levels:
         return None
-    settled = levels[max(WARM_UP, len(levels) // 10) :]
-    part = math.ceil(len(settled) / MOST)
+    settled = levels[max(DeviceLimits.warm_up_levels, len(levels) // 10) :]
+    part = math.ceil(len(settled) / DeviceLimits.max_levels)
     values = [median(settled[n : n + part]) for n in range(0, len(settled) - part + 1, part)]
     count = len(values)
     if values[-1] <= values[0]:
@@ -650,16 +631,16 @@ def steady_growth(levels: Sequence[float], *, floor_bytes: float = FLOOR_BYTES) 
     total = slope * (count - 1)
     third = count // 3
     thirds = (values[:third], values[third : count - third], values[count - third :])
-    if total < floor_bytes or total <= NOISE * _scatter(values, slope):
+    if total < floor_bytes or total <= DeviceLimits.min_growth_of_scatter * _scatter(values, slope):
         return None
-    if max(before - after for before, after in pairwise(values)) > DROP * total:
+    if max(before - after for before, after in pairwise(values)) > DeviceLimits.max_drop_share * total:
         return None
     if min(thirds[2]) <= median(thirds[0]) or median(thirds[2]) <= max(thirds[0]):
         return None
-    if any(len(one) > 1 and theil_sen(one) < STEADY * slope for one in thirds):
+    if any(len(one) > 1 and theil_sen(one) < DeviceLimits.min_slope_of_thirds * slope for one in thirds):
         return None
     chance = rising_chance(values)
-    if chance > CHANCE:
+    if chance > DeviceLimits.max_growth_chance:
         return None
     return MemoryGrowth(slope=slope / part, total=total, tested=count, chance=chance)
 

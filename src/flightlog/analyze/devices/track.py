@@ -12,22 +12,10 @@ from operator import attrgetter
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from flightlog.analyze.devices.results import Counter, Peak
+from flightlog.analyze.limits import DeviceLimits
 from flightlog.events.devices import DeviceMemory
 from flightlog.events.devices.event import TelemetryEventV3
 
-POINTS = 2048
-"""Events of a session that stay for medians and for what happened before an error; of more, evenly thinned
-ones."""
-STEPS = 256
-"""Groups of the curve."""
-RECENT = 512
-"""Events before the last that all stay: errors come at the end."""
-REPETITIONS = 512
-"""Repetitions of a phase that stay to be compared; of more, evenly thinned ones."""
-PHASES = 256
-"""Maximum number of phases of a session; those that come later are only counted."""
-ERRORS = 20
-TIGHT_HELD, TIGHT_UNUSED = 0.9, 0.2
 DRIVER = "driver"
 _MARKS = ("peak_allocated_bytes", "peak_reserved_bytes")
 
@@ -74,7 +62,7 @@ class Phase:
         self.events = self.duration_ns = self.repetitions = 0
         self.peaks: list[int | None] = [None, None, None]
         self.growth: int | None = None
-        self.levels: Thinned[Repetition] = Thinned(REPETITIONS)
+        self.levels: Thinned[Repetition] = Thinned(DeviceLimits.max_repetitions)
         self._span: str | None = None
         self._start, self._low, self._end = first_ns, None, None  # type: tuple[int, int | None, int | None]
 
@@ -131,9 +119,9 @@ class Track:
         self.beyond_allocator = False
         """Whether the device's use was ever more than the allocator holds, where its source is unknown."""
         self.last = MemoryCounters(None, None, None, None, None, None)
-        self.points: Thinned[MemoryPoint] = Thinned(POINTS)
-        self.recent: deque[MemoryPoint] = deque(maxlen=RECENT)
-        self.heights = Heights(STEPS)
+        self.points: Thinned[MemoryPoint] = Thinned(DeviceLimits.max_points)
+        self.recent: deque[MemoryPoint] = deque(maxlen=DeviceLimits.max_recent_points)
+        self.heights = Heights(DeviceLimits.max_curve_points)
         self.seen_errors: list[ErrorSeen] = []
         self._phase: Phase | None = None
         self._name: str | None = None
@@ -196,8 +184,8 @@ class Track:
                 return
         found = self.phases.get(name)
         if found is None:
-            if len(self.phases) >= PHASES and name is not None:
-                if len(self.phases_left_out) < 100 * PHASES:
+            if len(self.phases) >= DeviceLimits.max_phases and name is not None:
+                if len(self.phases_left_out) < 100 * DeviceLimits.max_phases:
                     self.phases_left_out.add(name)
                 self._phase, self._name = None, name
                 return
@@ -252,7 +240,11 @@ class Track:
             unused = reserved - allocated
             if self.unused is None or unused > self.unused[0]:
                 self.unused = (unused, reserved, now)
-            if total is not None and reserved >= TIGHT_HELD * total and unused >= TIGHT_UNUSED * reserved:
+            if (
+                total is not None
+                and reserved >= DeviceLimits.min_reserved_share * total
+                and unused >= DeviceLimits.min_unused_share * reserved
+            ):
                 self.tight += 1
                 self.tight_first_ns = now if self.tight_first_ns is None else self.tight_first_ns
 
@@ -266,7 +258,7 @@ class Track:
                 self.criticals += 1
             case "error":
                 self.errors += 1
-                if len(self.seen_errors) < ERRORS:
+                if len(self.seen_errors) < DeviceLimits.max_errors:
                     said = text_in(event.metadata, "message", "error", "error_message", "exception")
                     kind = text_in(event.metadata, "error_type", "type")
                     oom = event.metadata.get("oom")

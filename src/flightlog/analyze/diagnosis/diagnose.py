@@ -18,12 +18,13 @@ from msgspec.structs import replace
 
 from flightlog.analyze.diagnosis.base import Case, RunFacts
 from flightlog.analyze.diagnosis.explain import cause_of, explain, sql_command, with_device_cause
-from flightlog.analyze.diagnosis.group import MOST_CAUSES, Group, GroupCounts, collect, find_groups
+from flightlog.analyze.diagnosis.group import Group, GroupCounts, collect, find_groups
 from flightlog.analyze.diagnosis.read import RunContext, read_context, read_record, read_workers
 from flightlog.analyze.diagnosis.results import Cause, Evidence, Explained, RunDiagnosis
 from flightlog.analyze.diagnosis.rules import load_rules
 from flightlog.analyze.diagnosis.score import case_of, weigh
 from flightlog.analyze.diagnosis.text import ParsedText
+from flightlog.analyze.limits import DiagnosisLimits
 from flightlog.core.errors import DamagedRun
 from flightlog.core.settings import expanded
 from flightlog.core.text import plural
@@ -35,9 +36,6 @@ from flightlog.store.tables.connection import path_text
 if TYPE_CHECKING:
     from flightlog.store.run import Run
     from flightlog.store.tables.run_tables import RunTables
-
-LARGEST_CHECKED = 32 << 20
-"""Bytes of a record up to which it is checked for lines that are missing."""
 
 
 def diagnose(run: Run | str | os.PathLike[str] = "latest") -> RunDiagnosis:
@@ -84,7 +82,7 @@ def _diagnosis(run: Run, tables: RunTables) -> RunDiagnosis:
         tasks_failed=counts.tasks_failed,
         recovered=counts.recovered,
         causes=causes,
-        more_causes=max(0, counts.roots - MOST_CAUSES),
+        more_causes=max(0, counts.roots - DiagnosisLimits.max_causes),
         problems=list(dict.fromkeys([*run.problems, *load_rules().problems, *record.problems, *damage])),
     )
 
@@ -98,7 +96,7 @@ def _damage(run: Run, ref: str) -> tuple[list[str], bool]:
     """That lines are missing, and whether they are; of a large record that is for `flightlog verify`, which
     takes as long as it takes.
     """
-    if run.size_bytes() > LARGEST_CHECKED:
+    if run.size_bytes() > DiagnosisLimits.max_checked_bytes:
         return [], False
     found = run.completeness()
     many = found.lost_lines or found.torn + found.foreign + found.oversized
@@ -209,10 +207,6 @@ WHERE event = 'task_cancelled' AND words IS NOT NULL AND task_id NOT IN (SELECT 
 GROUP BY words ORDER BY number DESC, words LIMIT 100
 """
 """Why tasks were given up that depend on no failed one, and how many."""
-BEFORE_S = 2.0
-AFTER_S = 15.0
-MOMENT_S = 60.0
-"""What went on for longer was no moment: that something else ended meanwhile says nothing."""
 
 
 def attribute_to_causes(causes: Sequence[Cause]) -> list[Cause]:
@@ -268,10 +262,20 @@ def _explains(above: Cause, other: Cause) -> bool:
         return False
     first, last = unix_time(above.first), unix_time(above.last)
     begun, ended = unix_time(other.first), unix_time(other.last)
-    if first is None or last is None or begun is None or ended is None or last - first > MOMENT_S:
+    if (
+        first is None
+        or last is None
+        or begun is None
+        or ended is None
+        or last - first > DiagnosisLimits.max_incident_s
+    ):
         return False
     beside = not above.hosts or not other.hosts or bool({*above.hosts} & {*other.hosts})
-    return beside and begun >= first - BEFORE_S and ended <= last + AFTER_S
+    return (
+        beside
+        and begun >= first - DiagnosisLimits.consequence_before_s
+        and ended <= last + DiagnosisLimits.consequence_after_s
+    )
 
 
 def attribute_cancelled(causes: Sequence[Cause], reasons: Sequence[tuple[str, int]]) -> list[Cause]:
@@ -307,7 +311,6 @@ def sort_causes(causes: Sequence[Cause]) -> list[Cause]:
     )
 
 
-SHOWN = 6
 _NAN = (
     "SELECT timestamp, name, step, nonfinite FROM metrics WHERE nonfinite IS NOT NULL ORDER BY timestamp "
     "LIMIT 10"
@@ -330,7 +333,7 @@ def _nonfinite_cause(record: RunContext) -> Cause:
             event=one.event,
             time=one.first,
         )
-        for one in values[:SHOWN]
+        for one in values[: DiagnosisLimits.max_silent_failures]
     ]
     checks = [sql_command(_NAN, record.ref)] if any(one.file == "metrics.jsonl" for one in values) else []
     facts = RunFacts(scope=group.scope, nonfinite=tuple(one.name for one in values))
@@ -345,7 +348,7 @@ def _device_cause(record: RunContext) -> Cause:
     group.message = f"a device ran out of memory {times}, and the program went on"
     evidence = [
         Evidence(text=message.partition("\n")[0][:240], source="resources", file=f"{folder}/bundle.json")
-        for _, message, folder in bundles[:SHOWN]
+        for _, message, folder in bundles[: DiagnosisLimits.max_silent_failures]
     ]
     facts = RunFacts(scope=group.scope, device_oom=tuple(message for _, message, _ in bundles))
     return _silent_cause(record, group, facts, evidence, [f"flightlog devices {shlex.quote(record.ref)}"])

@@ -11,22 +11,19 @@ from typing import Any
 
 from flightlog.analyze.devices.report import REMEDIES
 from flightlog.analyze.diagnosis.base import Diagnosis, Sign, Source
-from flightlog.analyze.diagnosis.group import NAMES, Group
+from flightlog.analyze.diagnosis.group import Group
 from flightlog.analyze.diagnosis.read import RunContext
 from flightlog.analyze.diagnosis.results import Cause, CauseExample, Evidence, Explained
-from flightlog.analyze.diagnosis.rules.functions import DEVICE, ROOMY
+from flightlog.analyze.diagnosis.rules.functions import DEVICE
 from flightlog.analyze.diagnosis.score import GroupCase, weigh, without_own_frames
 from flightlog.analyze.history.attempts import MORE_THAN_KILLED
+from flightlog.analyze.limits import DiagnosisLimits
 from flightlog.analyze.tallies import copied
 from flightlog.core.text import cut, first_line, last_line, plural
 from flightlog.core.units import format_bytes, format_count, format_duration
 from flightlog.store.read.completeness import lowered
 from flightlog.store.tables.connection import text as sql_text
 
-EVIDENCE = 6
-"""Most pieces of evidence that are shown of one cause."""
-LONGEST_LINE = 160
-"""Characters of a line that a cause quotes."""
 _MEMORY_MATTERS = frozenset({"unknown", "worker_lost", "out_of_memory"})
 _INSTALLED = ("/lib/python3", "site-packages", "dist-packages", "<frozen ")
 _NOT_FOUND = 127
@@ -101,10 +98,11 @@ def _headline(found: GroupCase) -> str:
     if incident is not None and incident.losses:
         lost, many = incident.losses[0].event, incident.processes
         what = "a worker process" if many == 1 else f"{format_count(many)} worker processes"
+        reason = first_line(lost.reason, DiagnosisLimits.max_quoted_characters)
         if len(incident.losses) == 1:
             where = f" on {lost.host}" if lost.host else ""
-            return f"worker {lost.worker}{where} was lost: {first_line(lost.reason, LONGEST_LINE)}"
-        return f"{what} went away: {first_line(lost.reason, LONGEST_LINE)}"
+            return f"worker {lost.worker}{where} was lost: {reason}"
+        return f"{what} went away: {reason}"
     if group.recorded_in == "run.json":
         return _run_line(found)
     scopes = {"worker": "a worker", "command": "a command"}
@@ -116,7 +114,9 @@ def _headline(found: GroupCase) -> str:
 
 
 def _said(error_type: str | None, message: str | None) -> str:
-    return ": ".join(part for part in (error_type, first_line(message, LONGEST_LINE)) if part)
+    return ": ".join(
+        part for part in (error_type, first_line(message, DiagnosisLimits.max_quoted_characters)) if part
+    )
 
 
 def _named(tasks: Mapping[str, int]) -> str:
@@ -124,7 +124,7 @@ def _named(tasks: Mapping[str, int]) -> str:
     first, *others = (f"`{name}`" for name in tasks)
     if len(others) == 1:
         return f"{first} and {others[0]}"
-    more = f"{len(others) - 1}{' or more' if len(tasks) >= NAMES else ''}"
+    more = f"{len(others) - 1}{' or more' if len(tasks) >= DiagnosisLimits.max_named else ''}"
     return f"{first}, {others[0]} and {more} other tasks"
 
 
@@ -135,7 +135,7 @@ def _run_line(found: GroupCase) -> str:
     if facts.run_status == "interrupted":
         return f"the run was interrupted{f' by {facts.cancelled_by}' if facts.cancelled_by else ''}"
     how = f"ended by {found.group.signal}" if found.group.signal else "no reason was recorded"
-    return f"the run failed: {first_line(found.group.message or how, LONGEST_LINE)}"
+    return f"the run failed: {first_line(found.group.message or how, DiagnosisLimits.max_quoted_characters)}"
 
 
 def frame(traceback: str | None) -> str | None:
@@ -152,10 +152,13 @@ def _evidence(found: GroupCase, speaking: Sequence[Sign], failure_class: str) ->
     """What speaks for the class, the strongest first, each with where it stands; then what else is known."""
     texts = [sign.text for sign in speaking]
     signs = [one for one in speaking if not any(one.text in other and one.text != other for other in texts)]
-    shown = [_placed(found, sign.text, sign.source, failure_class) for sign in signs[:EVIDENCE]]
+    shown = [
+        _placed(found, sign.text, sign.source, failure_class)
+        for sign in signs[: DiagnosisLimits.max_evidence]
+    ]
     if not shown and (found.group.message or found.group.error_type):
         shown.append(_placed(found, _said(found.group.error_type, found.group.message), Source.words))
-    printed = cut(last_line(found.group.output_tail), LONGEST_LINE)
+    printed = cut(last_line(found.group.output_tail), DiagnosisLimits.max_quoted_characters)
     if found.group.scope == "command" and printed and not any(printed in one.text for one in shown):
         shown.append(_placed(found, f"the last that it printed: {printed}", Source.words))
     reason = found.job.reason if found.job is not None and found.group.lost is not None else None
@@ -287,8 +290,6 @@ def sql_command(query: str, ref: str) -> str:
     return f"flightlog sql {quoted} --run {shlex.quote(ref)}"
 
 
-NEEDED = 1.2
-"""Room above what a success is known to have needed."""
 _GIB = 1 << 30
 _OF_LIMITS = frozenset({"out_of_memory", "timeout", "time_limit", "unknown"})
 _TRANSIENT = frozenset({"worker_lost", "preempted", "network"})
@@ -387,7 +388,10 @@ def _more_memory(found: GroupCase) -> list[str]:
         parts.append(f"{many} needed {format_bytes(peaks[0])}{'' if len(peaks) == 1 else ' at most'}")
     far = own is not None and own < 0.5 * (limit or 0) and facts.job_state != "OUT_OF_MEMORY"
     met = _largest(in_cgroup, None if far else limit, own)
-    needed = _largest(met and int(met * MORE_THAN_KILLED), int(peaks[0] * NEEDED) if peaks else None)
+    needed = _largest(
+        met and int(met * MORE_THAN_KILLED),
+        int(peaks[0] * DiagnosisLimits.needed_memory_ratio) if peaks else None,
+    )
     said: list[str] = []
     if in_cgroup is not None and needed is not None:
         said.append(
@@ -425,7 +429,7 @@ def _had_room(found: GroupCase, own: int | None, limit: int | None) -> bool:
         return False
     room = facts.memory_limit_bytes
     full = (facts.node_memory_used_percent or 0.0) >= 90
-    return not full and room is not None and own < ROOMY * room
+    return not full and room is not None and own < DiagnosisLimits.roomy_memory_share * room
 
 
 def _crowded(found: GroupCase) -> list[str]:

@@ -17,6 +17,7 @@ from msgspec import Struct
 from flightlog.analyze.diagnosis.read import ENDED_BY_SCHEDULER, Incident, WorkerHosts
 from flightlog.analyze.failures import collect_failures, counts_by_root, find_roots, list_roots, texts_of
 from flightlog.analyze.history.attempts import decoded_args
+from flightlog.analyze.limits import DiagnosisLimits
 from flightlog.core.text import words
 from flightlog.events.base import Json
 from flightlog.store.liveness import latest, unix_time
@@ -115,12 +116,6 @@ WHERE failure_records.task_id = job_tasks.task_id AND failure_records.incident I
 """
 
 
-MOST_CAUSES = 30
-"""How many causes are diagnosed, those that hit most first."""
-NAMES = 20
-"""How many tasks and workers of a cause are named; counts are of all."""
-
-
 class Group(Struct, kw_only=True):
     """Failures with one root; texts and facts are of the earliest one that is not a dependent's."""
 
@@ -187,11 +182,13 @@ def find_groups(run: Run, tables: RunTables, workers: WorkerHosts) -> tuple[list
     """The groups that hit most, from `rooted`, `ended` and `failures`, in the order of their size; then lost
     workers and jobs that no failure belongs to, and the run's own end.
     """
-    list_roots(tables, MOST_CAUSES)
+    list_roots(tables, DiagnosisLimits.max_causes)
     groups = {row["root"]: Group(**row) for row in tables.records(_GROUPS)}
-    for root, counts_of in counts_by_root(tables, "name", NAMES, "NOT dependent").items():
+    for root, counts_of in counts_by_root(tables, "name", DiagnosisLimits.max_named, "NOT dependent").items():
         groups[root].tasks = counts_of
-    for root, counts_of in counts_by_root(tables, "worker", NAMES, "NOT dependent").items():
+    for root, counts_of in counts_by_root(
+        tables, "worker", DiagnosisLimits.max_named, "NOT dependent"
+    ).items():
         groups[root].workers = counts_of
     for root, recovered, failed, lost in tables.execute(_RECOVERED).fetchall():
         groups[root].recovered, groups[root].failed, groups[root].lost_tasks = recovered, failed, lost
@@ -235,7 +232,7 @@ def _of_incident(incident: Incident) -> Group:
         at=at,
         last_at=at,
         scope="worker",
-        workers={lost.event.worker: 1 for lost in incident.losses[:NAMES]},
+        workers={lost.event.worker: 1 for lost in incident.losses[: DiagnosisLimits.max_named]},
     )
 
 
@@ -331,7 +328,7 @@ def _run_end(run: Run, tables: RunTables, *, recorded: bool) -> Group | None:
         message=info.error,
         exit_code=info.exit_code,
         signal=info.signal,
-        tasks=dict(list(flying.items())[:NAMES]),
+        tasks=dict(list(flying.items())[: DiagnosisLimits.max_named]),
         recorded_in="run.json",
         cancelled_by=(info.signal or info.error or "the program was told to stop")
         if status == "interrupted"

@@ -16,6 +16,7 @@ from flightlog.analyze.devices.oom import read_bundles
 from flightlog.analyze.devices.report import devices_of_run
 from flightlog.analyze.devices.results import OomCause
 from flightlog.analyze.history.attempts import Requested, read_requests
+from flightlog.analyze.limits import DiagnosisLimits
 from flightlog.core.errors import UsageError
 from flightlog.core.text import words
 from flightlog.events import JobAccounted, JobStarted, WorkerEvent, WorkerLost
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from flightlog.store.tables.run_tables import RunTables
 
 
-MOMENT_S = 10.0
-"""Workers of one host that go within so long went together."""
 ENDED_BY_SCHEDULER = words(
     "TIMEOUT OUT_OF_MEMORY PREEMPTED REQUEUED NODE_FAIL BOOT_FAIL DEADLINE CANCELLED REVOKED"
 )
@@ -147,16 +146,13 @@ def _crowds(lost: list[Lost], home: str) -> dict[tuple[str | None, int | str], s
     for host, here in by_host.items():
         here.sort(key=lambda one: one.at or 0.0)
         processes = {one.event.pid or one.event.worker for one in here}
-        if len(processes) > 1 and (here[-1].at or 0.0) - (here[0].at or 0.0) <= MOMENT_S:
+        if len(processes) > 1 and (here[-1].at or 0.0) - (here[0].at or 0.0) <= DiagnosisLimits.host_loss_s:
             found.update({(host, process): host for process in processes})
     return found
 
 
 def _plain(reason: str | None) -> str:
     return re.sub(r"0x[0-9a-fA-F]+|\d+", "#", (reason or "").partition("\n")[0])[:200]
-
-
-MOST_NONFINITE = 20
 
 
 class Nonfinite(Struct, frozen=True, kw_only=True):
@@ -176,7 +172,9 @@ class Nonfinite(Struct, frozen=True, kw_only=True):
 
 def read_nonfinite(tables: RunTables) -> list[Nonfinite]:
     """The earliest first, from `metrics`, `span_events` and `ended`."""
-    found = [Nonfinite(**row) for row in tables.records(_FOUND, {"few": MOST_NONFINITE})]
+    found = [
+        Nonfinite(**row) for row in tables.records(_FOUND, {"few": DiagnosisLimits.max_nonfinite_metrics})
+    ]
     return sorted(found, key=lambda one: (one.at if one.at is not None else 0.0, one.name, one.file))
 
 
@@ -218,15 +216,6 @@ _SUCCESSES = """
 SELECT base_name(task) AS name, count(*), max(peak_rss_bytes, 3), max(duration_s) FROM ended
 WHERE event = 'task_completed' AND name IN (SELECT unnest($tasks::VARCHAR[])) GROUP BY name
 """
-
-
-BEFORE_S = 120.0
-"""Seconds before the end from which samples are read."""
-AFTER_S = 10.0
-"""Samples so much later still tell of it: the kernel's counters are read by the next one."""
-SLOPE_SAMPLES = 12
-NEIGHBOURS = 5
-_KEPT = 400
 
 
 class FailureContext(Struct, kw_only=True):
@@ -281,14 +270,19 @@ def read_context(
     tables.keep("lives_on", {"worker": "VARCHAR", "host": "VARCHAR"}, list(hosts.items()))
     samples: dict[int, list[_Sample]] = {}
     for number, *values in tables.execute(
-        _SAMPLES, {"before": BEFORE_S, "after": AFTER_S, "kept": _KEPT}
+        _SAMPLES,
+        {
+            "before": DiagnosisLimits.samples_before_s,
+            "after": DiagnosisLimits.samples_after_s,
+            "kept": DiagnosisLimits.max_samples,
+        },
     ).fetchall():
         samples.setdefault(number, []).append(_Sample(*values))
     for number, curve in samples.items():
         _read_curve(found[number], curve, groups[number].at or 0.0)
     for number, running, beside in tables.execute(_RUNNING, {"home": home}).fetchall():
         found[number].running = running
-        found[number].neighbours = tuple(beside[:NEIGHBOURS])
+        found[number].neighbours = tuple(beside[: DiagnosisLimits.max_neighbours])
     return found
 
 
@@ -305,7 +299,7 @@ def _read_curve(around: FailureContext, samples: list[_Sample], at: float) -> No
             around.memory_scope, around.samples = scope, len(curve)
             around.first_bytes, around.last_bytes = first.used, last.used
             around.last_time = last.time
-            around.slope_bytes_per_s = _slope(curve[-SLOPE_SAMPLES:])
+            around.slope_bytes_per_s = _slope(curve[-DiagnosisLimits.max_slope_samples :])
             break
     for one in before:
         if one.scope == "cgroup" and one.total is not None:

@@ -28,26 +28,11 @@ from flightlog.analyze.diagnosis.read import (
 )
 from flightlog.analyze.diagnosis.rules import RuleSet, load_rules
 from flightlog.analyze.diagnosis.text import read_text
+from flightlog.analyze.limits import DiagnosisLimits
 from flightlog.events import JobAccounted
 from flightlog.store.liveness import unix_time
 
 UNKNOWN = "unknown"
-FURTHER = 0.35
-"""The part that each further sign of a class adds, of the part before."""
-DOUBT = 1.0
-"""The strength of "something else", at which a hint is as good as a guess; and …"""
-DOUBT_OF_WORDS = 1.6
-"""… where nothing but words speaks for a class: no exception, no exit, no batch system."""
-RIVAL = 0.3
-"""The part of the strongest rival's share that is taken off the confidence: near a tie, nobody should be
-sure."""
-ENOUGH = 0.9
-"""Least strength, and …"""
-SURE = 0.35
-"""… least confidence at which a class is named at all."""
-MOST = 0.98
-EVIDENCE = 6
-"""Lines of evidence shown."""
 
 
 class Scored(NamedTuple):
@@ -76,16 +61,25 @@ def weigh(case: Case, rules: Mapping[str, Rule] | None = None) -> Scored:
             continue
         signs[name] = _speaking(found)
         against = sum(sign.weight for sign in found if sign.weight < 0)
-        strength = sum(sign.weight * FURTHER**n for n, sign in enumerate(signs[name])) + against
+        strength = (
+            sum(sign.weight * DiagnosisLimits.further_sign_weight**n for n, sign in enumerate(signs[name]))
+            + against
+        )
         if strength > 0:
             strengths[name] = strength
             words = all(sign.source is Source.words for sign in found if sign.weight > 0)
-            doubts[name] = DOUBT_OF_WORDS if words else DOUBT
+            doubts[name] = DiagnosisLimits.doubt_of_words if words else DiagnosisLimits.doubt
     ranked = sorted(strengths, key=lambda name: (-strengths[name], name))
-    doubt = (doubts[ranked[0]] if ranked else DOUBT) ** 2
+    doubt = (doubts[ranked[0]] if ranked else DiagnosisLimits.doubt) ** 2
     whole = doubt + sum(value**2 for value in strengths.values())
-    shares = {name: round(min(MOST, strengths[name] ** 2 / whole), 2) for name in ranked}
-    if not ranked or strengths[ranked[0]] < ENOUGH or shares[ranked[0]] < SURE:
+    shares = {
+        name: round(min(DiagnosisLimits.max_confidence, strengths[name] ** 2 / whole), 2) for name in ranked
+    }
+    if (
+        not ranked
+        or strengths[ranked[0]] < DiagnosisLimits.min_strength
+        or shares[ranked[0]] < DiagnosisLimits.min_confidence
+    ):
         unknown = Diagnosis(
             failure_class=UNKNOWN,
             confidence=round(min(0.49, doubt / whole), 2),
@@ -96,7 +90,9 @@ def weigh(case: Case, rules: Mapping[str, Rule] | None = None) -> Scored:
         )
         return Scored(unknown, [])
     best, *others = ranked
-    confidence = round(shares[best] - RIVAL * max((shares[name] for name in others), default=0.0), 2)
+    confidence = round(
+        shares[best] - DiagnosisLimits.rival_weight * max((shares[name] for name in others), default=0.0), 2
+    )
     try:
         suggested = asked[best].suggestions(case)
     except Exception as error:  # noqa: BLE001 - the class stands even where its rule cannot say what to do
@@ -105,7 +101,7 @@ def weigh(case: Case, rules: Mapping[str, Rule] | None = None) -> Scored:
     found_out = Diagnosis(
         failure_class=best,
         confidence=confidence,
-        evidence=[sign.text for sign in signs[best]][:EVIDENCE],
+        evidence=[sign.text for sign in signs[best]][: DiagnosisLimits.max_evidence],
         suggestions=[suggested] if isinstance(suggested, str) else [str(one) for one in suggested],
         also={name: min(shares[name], confidence) for name in others[:3] if shares[name] >= 0.05},
         problems=problems,
@@ -157,11 +153,8 @@ def diagnose_text(text: str, exception_type: str | None = None) -> Diagnosis:
 
 TIMED_OUT = re.compile(r" (?:ran over its timeout of|did not end (?:within [0-9.e+]+ s|in time)$)")
 """How a session says that it ended an attempt at its limit."""
-JOB_END_S = 120.0
-"""What ends so near to the end of its job may have ended with it: batch systems give time between signal and
-kill."""
-NEAR_S = 60.0
-"""A bundle of a device that ran out of memory belongs to failures that are no further off."""
+
+
 _OWN_FRAME = re.compile(
     r'^  File "[^"\n]*[/\\]flightlog[/\\](?:engines|session|record'
     r'|compat)[/\\][^"\n]*", line \d+.*\n(?:    .*\n)*',
@@ -208,7 +201,11 @@ def case_of(record: RunContext, group: Group, around: FailureContext) -> GroupCa
     bundles = [
         (message, folder)
         for at, message, folder in record.bundles
-        if at is None or group.at is None or group.at - NEAR_S <= at <= (group.last_at or group.at) + NEAR_S
+        if at is None
+        or group.at is None
+        or group.at - DiagnosisLimits.bundle_distance_s
+        <= at
+        <= (group.last_at or group.at) + DiagnosisLimits.bundle_distance_s
     ]
     lost = group.lost.losses[0].event if group.lost is not None and group.lost.losses else None
     reason = lost.reason or "it went away" if lost is not None else None
@@ -286,7 +283,7 @@ def _job(group: Group, workers: WorkerHosts) -> JobAccounted | None:
     if job is None and group.scope in {"run", "command"} and workers.run_jobs:
         job = workers.run_jobs[-1]
     ended = None if job is None else unix_time(job.ended or job.timestamp)
-    near = ended is None or group.last_at is None or abs(ended - group.last_at) <= JOB_END_S
+    near = ended is None or group.last_at is None or abs(ended - group.last_at) <= DiagnosisLimits.job_end_s
     return job if near else None
 
 

@@ -16,11 +16,8 @@ from typing import Any, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from flightlog.analyze.limits import DiagnosisLimits
 from flightlog.core.text import words
-
-LONGEST_MESSAGE, MESSAGE_LINES = 4_000, 40
-MOST = 64
-"""Exceptions kept of one text: the first ones, and the last."""
 
 Link = Literal["cause", "context"]
 
@@ -139,8 +136,8 @@ class _ExceptionReader:
         at = 0
         while at < len(lines):
             at = max(self._read(at), at + 1)
-            if len(self.found) > 2 * MOST:
-                del self.found[MOST:-MOST]
+            if len(self.found) > 2 * DiagnosisLimits.max_exceptions:
+                del self.found[DiagnosisLimits.max_exceptions : -DiagnosisLimits.max_exceptions]
         self.found = [one for outer in self.found for one in _unwrapped(outer)]
 
     def _text(self, at: int) -> str:
@@ -148,7 +145,12 @@ class _ExceptionReader:
 
     def _raised(self, at: int, kind: str, message: str | None, **others: Any) -> Raised:
         quiet = self._lines[at].level in QUIET
-        return Raised(type=kind, message=(message or "")[:LONGEST_MESSAGE], quiet=quiet, **others)
+        return Raised(
+            type=kind,
+            message=(message or "")[: DiagnosisLimits.max_message_characters],
+            quiet=quiet,
+            **others,
+        )
 
     def _read(self, at: int) -> int:
         text, end = self._text(at), at + 1
@@ -240,7 +242,11 @@ class _ExceptionReader:
         the beginning of the message.
         """
         end, message = at + 1, [what[3] or ""]
-        while end < len(self._lines) and len(message) < MESSAGE_LINES and not self._ends(end, bool(frames)):
+        while (
+            end < len(self._lines)
+            and len(message) < DiagnosisLimits.max_message_lines
+            and not self._ends(end, bool(frames))
+        ):
             message.append(self._text(end))
             end += 1
         self.taken.update(range(at, end))
@@ -312,10 +318,6 @@ def _named_as_a_type(kind: str) -> bool:
     return re.split(r"\.|::", kind)[-1][:1].isupper() or "." in kind
 
 
-READ_AT_START, READ_AT_END = 32 * 1024, 96 * 1024
-"""Characters read of a longer text: how it began, and how it ended."""
-LONGEST_LINE = 4_000
-
 QUIET = frozenset({"trace", "debug", "info", "notice", "warning", "warn"})
 """Levels at which programs say what they survived."""
 
@@ -353,8 +355,6 @@ _PREFIXES = re.compile(
 _LABEL = re.compile(r"^ {0,4}\d{1,5}: (?=\S|\s{2,})")
 """What `srun --label` puts before every line; a lone one is the program's own."""
 _COLOURS = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]|\x1b\][^\x07\x1b]{0,200}\x07|\r(?!\n)")
-_STRIPPED = 6
-"""How many prefixes a line may carry: a pod's name, a time, a logger, a level, a rank."""
 
 
 class Line(Struct, frozen=True):
@@ -366,10 +366,11 @@ class Line(Struct, frozen=True):
 
 def read_lines(text: str) -> list[Line]:
     """The lines without their prefixes, in order; a long text at both ends, a long line at its start."""
-    if len(text) > READ_AT_START + READ_AT_END:
-        text = f"{text[:READ_AT_START]}\n{text[-READ_AT_END:]}"
+    start, end = DiagnosisLimits.max_characters_at_start, DiagnosisLimits.max_characters_at_end
+    if len(text) > start + end:
+        text = f"{text[:start]}\n{text[-end:]}"
     text = _COLOURS.sub("", text.replace("\r\n", "\n"))
-    lines = [line[:LONGEST_LINE] for line in text.split("\n")]
+    lines = [line[: DiagnosisLimits.max_line_characters] for line in text.split("\n")]
     if sum(_LABEL.match(line) is not None for line in lines) > 1:
         lines = [_LABEL.sub("", line) for line in lines]
     return [_without_prefixes(line) for line in lines]
@@ -377,7 +378,7 @@ def read_lines(text: str) -> list[Line]:
 
 def _without_prefixes(line: str) -> Line:
     level, rest = None, line
-    for _ in range(_STRIPPED):
+    for _ in range(DiagnosisLimits.max_line_prefixes):
         found = _PREFIXES.match(rest)
         if found is None or not found.end():
             break
@@ -470,7 +471,7 @@ def read_text(text: str, exception_type: str | None = None) -> ParsedText:
     whole = "\n".join(line.text for line in lines)
     name = (exception_type or "").strip()
     if name and not any(one.name == re.split(r"[.:]+", name)[-1] for one in found):
-        message = "" if found else whole.strip()[:LONGEST_MESSAGE]
+        message = "" if found else whole.strip()[: DiagnosisLimits.max_message_characters]
         found.append(Raised(type=name[:200], message=message))
         if message:
             taken = set(range(len(lines)))
@@ -503,12 +504,6 @@ def _passages(found: Sequence[Raised], root: Raised | None, log: Sequence[Line])
     return [_passage(text, share) for text, share in said if text.strip()]
 
 
-WRAPPED = 30
-"""Characters that a line must have to be one that a terminal or an editor wrapped."""
-REJOINED = 200
-"""Sentences put together again, the last ones: a log of prose must not take twice the time."""
-
-
 def _rejoined(log: Sequence[Line]) -> str:
     """Sentences that go on in the next line, each on one line: a phrase may stand across the break."""
     found = [
@@ -516,11 +511,11 @@ def _rejoined(log: Sequence[Line]) -> str:
         for one, after in pairwise(log)
         if one.level not in QUIET
         and after.level is None
-        and len(one.text) >= WRAPPED
+        and len(one.text) >= DiagnosisLimits.min_wrapped_characters
         and one.text.rstrip()[-1:].isalpha()
         and after.text.lstrip()[:1].islower()
     ]
-    return "\n".join(found[-REJOINED:])
+    return "\n".join(found[-DiagnosisLimits.max_rejoined_sentences :])
 
 
 def _passage(text: str, share: float) -> TextPassage:

@@ -27,6 +27,7 @@ from msgspec import Struct
 
 from flightlog.events import ArtifactRecorded
 from flightlog.export.base import Exported, ExportOptions, refuse, whole_folder
+from flightlog.export.limits import ExportLimits
 from flightlog.store import layout
 from flightlog.store.documents import is_leftover, read_document
 from flightlog.store.tables.run_tables import open_tables
@@ -309,11 +310,8 @@ def _run_error(run: Run) -> str | None:
 RUN_FOLDER = "run"
 ARTIFACTS = "artifacts"
 INPUT = "input"
-MAX_COPY_BYTES = 100_000_000
-"""Largest artifact that is copied into a crate; a larger one is described."""
-MAX_ARTIFACTS = 1000
-MAX_NAME_BYTES = 200
-"""Longest name that a copied artifact keeps: what goes before it must fit beside it."""
+
+
 _CHUNK = 1 << 20
 _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+://(?:\[[0-9A-Fa-f:.]+\])?)(.*)", re.DOTALL)
 """An address: its scheme, with a host that is an IPv6 number, and the rest."""
@@ -392,7 +390,7 @@ def place_artifacts(run: Run, crate: Path) -> tuple[list[CrateArtifact], list[st
     more = False
     for event in run.events(ArtifactRecorded.stream):
         if isinstance(event, ArtifactRecorded):
-            if len(events) < MAX_ARTIFACTS or event.uri in events:
+            if len(events) < ExportLimits.max_artifacts or event.uri in events:
                 events[event.uri] = event
             else:
                 more = True
@@ -405,7 +403,7 @@ def place_artifacts(run: Run, crate: Path) -> tuple[list[CrateArtifact], list[st
             left[why] = left.get(why, 0) + 1
     notes = [f"not copied, only described: {number:,} {why}" for why, number in left.items()]
     if more:
-        notes.append(f"only the first {MAX_ARTIFACTS:,} artifacts are in the crate")
+        notes.append(f"only the first {ExportLimits.max_artifacts:,} artifacts are in the crate")
     return found, notes
 
 
@@ -447,12 +445,14 @@ def _placed(event: ArtifactRecorded, number: int, run: Path, crate: Path) -> tup
         return described, "artifacts that no longer exist"
     try:
         with source.open("rb"):
-            large = source.stat().st_size > MAX_COPY_BYTES
+            large = source.stat().st_size > ExportLimits.max_copied_artifact_bytes
     except OSError:
         return described, "artifacts that cannot be read"
     if large:
-        return described, f"artifacts of over {MAX_COPY_BYTES // 1_000_000} MB"
-    kept = source.name if len(os.fsencode(source.name)) <= MAX_NAME_BYTES else "artifact"
+        return described, f"artifacts of over {ExportLimits.max_copied_artifact_bytes // 1_000_000} MB"
+    kept = (
+        source.name if len(os.fsencode(source.name)) <= ExportLimits.max_artifact_name_bytes else "artifact"
+    )
     inside = Path(ARTIFACTS) / f"{number}-{kept}"
     digest, size = _copy(source, crate / inside)
     if event.sha256 is not None and digest != event.sha256:
@@ -479,11 +479,6 @@ def _copy(source: Path, target: Path) -> tuple[str, int]:
     return digest.hexdigest(), size
 
 
-MAX_ACTIONS = 5000
-"""Executions in the graph of a crate; the files of the run hold all of them."""
-MAX_ARGS = 2000
-"""Arguments longer than this, as text, are left out of the graph."""
-
 USED = (
     *("duration_s", "queue_s", "cpu_s", "gpu_s"),
     *("peak_rss_bytes", "gpu_peak_bytes", "read_bytes", "write_bytes"),
@@ -495,21 +490,22 @@ SELECT
     coalesce(nullif(base_name(task), ''), 'task') AS step,
     task || CASE WHEN attempt > 1 THEN ', attempt ' || attempt ELSE '' END AS name, 'task' AS kind,
     task_id AS id, attempt, state, worker, started_at, ended_at, error_type, error_message,
-    left(args::VARCHAR, {MAX_ARGS + 1}) AS arguments, {", ".join(USED)}
+    left(args::VARCHAR, {ExportLimits.max_argument_characters + 1}) AS arguments, {", ".join(USED)}
 FROM attempts
 ORDER BY coalesce(started_at, submitted_at, ended_at), task_id, attempt
-LIMIT {MAX_ACTIONS + 1}
+LIMIT {ExportLimits.max_executions + 1}
 """  # noqa: S608 - of our own names alone
 _SPANS = f"""
 SELECT
     coalesce(nullif(name, ''), 'span') AS step, step AS name, 'span' AS kind, span_id AS id, started_at,
     CASE WHEN open THEN 'running' WHEN status = 'ok' THEN 'completed' ELSE 'failed' END AS state,
     CASE WHEN NOT open THEN TRY(started_at + to_microseconds((duration_s * 1e6)::BIGINT)) END AS ended_at,
-    error_type, error_message, left(tags::VARCHAR, {MAX_ARGS + 1}) AS arguments, duration_s
+    error_type, error_message, duration_s,
+    left(tags::VARCHAR, {ExportLimits.max_argument_characters + 1}) AS arguments
 FROM spans
 WHERE depth = (SELECT min(depth) FROM spans)
 ORDER BY started_at, span_id
-LIMIT {MAX_ACTIONS + 1}
+LIMIT {ExportLimits.max_executions + 1}
 """  # noqa: S608 - of our own names alone
 
 
@@ -550,7 +546,7 @@ class Execution(Struct, frozen=True, kw_only=True):
 
     def given(self) -> dict[str, Any]:
         """Its arguments by name; none where they are too long."""
-        if self.arguments is None or len(self.arguments) > MAX_ARGS:
+        if self.arguments is None or len(self.arguments) > ExportLimits.max_argument_characters:
             return {}
         found = msgspec.json.decode(self.arguments)
         return found if isinstance(found, dict) else {"args": found}
@@ -562,16 +558,17 @@ def executions(run: Run) -> tuple[list[Execution], list[str]]:
     with open_tables([run]) as tables:
         rows = tables.records(_ATTEMPTS)
         of_spans = [] if rows else tables.records(_SPANS)
-    too_long = sum(len(row["arguments"] or "") > MAX_ARGS for row in rows)
+    too_long = sum(len(row["arguments"] or "") > ExportLimits.max_argument_characters for row in rows)
     if too_long:
         notes.append(f"the arguments of {too_long:,} executions are too long for the graph")
     if of_spans:
         rows = of_spans
         notes.append("no task was recorded: the outermost spans are the steps")
-    found = [_execution(row) for row in rows[:MAX_ACTIONS]] or [_program(run)]
-    if len(rows) > MAX_ACTIONS:
+    found = [_execution(row) for row in rows[: ExportLimits.max_executions]] or [_program(run)]
+    if len(rows) > ExportLimits.max_executions:
         notes.append(
-            f"the graph has the first {MAX_ACTIONS:,} executions; the files in run/ have all of them"
+            f"the graph has the first {ExportLimits.max_executions:,} executions; "
+            "the files in run/ have all of them"
         )
     return found, notes
 

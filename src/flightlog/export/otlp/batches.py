@@ -16,6 +16,7 @@ from msgspec import Struct, field
 from flightlog.core.time import SECOND, moment
 from flightlog.events import Event, Failure, TaskFailed, TaskRetried, UserEvent, WorkerLost
 from flightlog.events.codec import UnknownEvent
+from flightlog.export.limits import ExportLimits
 from flightlog.export.otlp.metrics import COUNTS, SampleGauges, TaskCounters
 from flightlog.export.otlp.model import (
     SIGNALS,
@@ -37,15 +38,6 @@ from flightlog.store.read.events import Following
 from flightlog.store.read.lines import AnyEvent
 from flightlog.store.run import Run
 
-BATCH = 500
-"""Items of a batch."""
-MAX_MARKS = 50_000
-"""Lines of a batch, where few of them give an item."""
-LATE_NS = 2 * SECOND
-"""While a run is running, counts are reported up to this long before the latest event, because lines of other
-processes arrive later.
-"""
-DURATIONS_EVERY_NS = 10 * SECOND
 _SIGNALS: dict[str, Signal] = {
     "tasks": "traces",
     "spans": "traces",
@@ -226,7 +218,7 @@ class OtlpReader:
                 if item is not None:
                     items.append(item)
                 marks.append(mark)
-            if len(items) >= BATCH or len(marks) >= MAX_MARKS:
+            if len(items) >= ExportLimits.max_batch_items or len(marks) >= ExportLimits.max_batch_lines:
                 if signal in self.signals:
                     yield Batch(signal=signal, items=items, marks=marks)
                 items, marks = [], []
@@ -274,12 +266,15 @@ class OtlpReader:
     def _counts(self, last: bool) -> Iterator[Batch]:
         counters = self._counters
         points = counters.points(
-            None if last else counters.latest_ns - LATE_NS, after_ns=self._counted_until_ns
+            None if last else counters.latest_ns - round(ExportLimits.late_line_s * SECOND),
+            after_ns=self._counted_until_ns,
         )
-        while some := list(islice(points, BATCH // len(COUNTS) * len(COUNTS))):  # whole moments only
+        while some := list(
+            islice(points, ExportLimits.max_batch_items // len(COUNTS) * len(COUNTS))
+        ):  # whole moments only
             yield Batch(signal="metrics", items=some, counted_until_ns=some[-1].time_ns)
         at_ns = counters.latest_ns
-        if at_ns > self._durations_ns + (0 if last else DURATIONS_EVERY_NS):
+        if at_ns > self._durations_ns + (0 if last else round(ExportLimits.histogram_interval_s * SECOND)):
             self._durations_ns = at_ns
             if durations := list(counters.durations(at_ns)):
                 yield Batch(signal="metrics", items=durations, durations_ns=at_ns)
@@ -291,7 +286,7 @@ class OtlpReader:
             yield root_span(run.info, run.status, self._ids, until_ns)
 
         left = islice(spans(), self._endings, None)
-        while some := list(islice(left, BATCH)):
+        while some := list(islice(left, ExportLimits.max_batch_items)):
             yield Batch(signal="traces", items=some, endings=len(some))
 
     def _end_of(self, run: Run) -> int:

@@ -28,6 +28,7 @@ from flightlog.core.errors import FlightlogError, MissingExtra, UsageError
 from flightlog.core.locks import sole_holder
 from flightlog.core.retry import delays_s
 from flightlog.export.base import Exported, ExportOptions, refuse
+from flightlog.export.limits import ExportLimits
 from flightlog.export.otlp.batches import Batch, OtlpReader, Sent
 from flightlog.export.otlp.model import (
     NAMES,
@@ -46,18 +47,6 @@ from flightlog.version import __version__
 
 if TYPE_CHECKING:
     from flightlog.store.run import Run
-
-POLL_S = 1.0
-LOOKS = 5
-"""Number of checks in that time whether the run has closed: its program waits for the rest to be sent."""
-PATIENCE_S = 30.0
-"""How long one request is retried after the run."""
-UNHEARD_PATIENCE_S = 5.0
-"""The same for a server that has not answered even once: likely the address is wrong."""
-FOLLOWING_PATIENCE_S = 300.0
-"""How long a follower retries after the run has ended; while the run is running, it never gives up."""
-SETTLE_S = 30.0
-"""How long a follower waits, once the run has ended, until every process of it has written its last line."""
 
 
 @dataclass(kw_only=True)
@@ -134,13 +123,13 @@ class _Delivery:
                 ended_at = self._clock()
             if not error.temporary and not 500 <= (error.status or 0) < 600:
                 return False
-            return ended_at is None or self._clock() - ended_at < FOLLOWING_PATIENCE_S
+            return ended_at is None or self._clock() - ended_at < ExportLimits.retry_following_s
 
         while True:
             run = self._run_now()
             if run.status != "running":
                 ended_at = self._clock() if ended_at is None else ended_at
-                if self._settled(run) or self._clock() - ended_at > SETTLE_S:
+                if self._settled(run) or self._clock() - ended_at > ExportLimits.last_lines_wait_s:
                     break
             self._deliver(run, last=False, patience=patience)
             self._rest()
@@ -150,8 +139,8 @@ class _Delivery:
         """Wait for what comes next, less long where the run closes meanwhile."""
         checksums = self._run.path / layout.CHECKSUMS
         closed = checksums.exists()
-        for _ in range(LOOKS):
-            self._sleep(POLL_S / LOOKS)
+        for _ in range(ExportLimits.closed_checks_per_poll):
+            self._sleep(ExportLimits.poll_interval_s / ExportLimits.closed_checks_per_poll)
             if not closed and checksums.exists():
                 return
 
@@ -197,7 +186,10 @@ class _Delivery:
         self._sent.save()
 
     def _send(self, batch: Batch, patience: Callable[[float, RequestFailed], bool]) -> Refusal:
-        began, pauses_s = self._clock(), delays_s(FIRST_WAIT_S, LONGEST_WAIT_S, jitter=0.2)
+        began, pauses_s = (
+            self._clock(),
+            delays_s(ExportLimits.first_retry_wait_s, ExportLimits.max_retry_wait_s, jitter=0.2),
+        )
         takes = bool(self._sent.notes.taken.get(batch.signal))
         parts = Parts(self._where[batch.signal], self._reading.resource, batch.items, self._post, takes=takes)
         while True:
@@ -206,14 +198,16 @@ class _Delivery:
             except RequestFailed as error:
                 pause = next(pauses_s)
                 if error.retry_after_s is not None:
-                    pause = max(error.retry_after_s, FIRST_WAIT_S)
+                    pause = max(error.retry_after_s, ExportLimits.first_retry_wait_s)
                 if not patience(self._clock() - began + pause, error):
                     raise
-                self._sleep(min(pause, LONGEST_WAIT_S))
+                self._sleep(min(pause, ExportLimits.max_retry_wait_s))
 
     def _short_patience(self, waited_s: float, error: RequestFailed) -> bool:
         heard_of = error.status is not None or bool(self._counts)
-        return error.temporary and waited_s <= (PATIENCE_S if heard_of else UNHEARD_PATIENCE_S)
+        return error.temporary and waited_s <= (
+            ExportLimits.retry_s if heard_of else ExportLimits.retry_unheard_s
+        )
 
     def _with_advice(self, error: RequestFailed) -> RequestFailed:
         endpoint = self._options.endpoint
@@ -295,7 +289,7 @@ def alone(path: Path, where: str) -> Iterator[None]:
 
 
 DEFAULT = "http://localhost:4318"
-TIMEOUT_S = 10.0
+
 BINARY, JSON = "application/x-protobuf", "application/json"
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
@@ -307,7 +301,7 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     signal: Signal
     url: str
     headers: dict[str, str]
-    timeout_s: float = TIMEOUT_S
+    timeout_s: float = ExportLimits.request_timeout_s
     gzip: bool = False
     content_type: str = BINARY
     certificate: str | None = None
@@ -425,24 +419,20 @@ def _timeout(text: str | None) -> float:
     try:
         value = float(text or "")
     except ValueError:
-        return TIMEOUT_S
+        return ExportLimits.request_timeout_s
     if not value > 0:
-        return TIMEOUT_S
+        return ExportLimits.request_timeout_s
     return value / 1000 if value >= 1000 else value
 
 
-MAX_BODY_BYTES = 4 << 20
-"""Larger requests are sent in halves: many servers accept no more."""
 AGAIN = {408, 429, 502, 503, 504}
 """Statuses to retry. All others are final."""
 TOO_LARGE = 413
 PART_AT_FAULT = {400, TOO_LARGE, 422}
 """Statuses that may concern one item among many: the rest is sent in smaller requests."""
-MAX_ANSWER_BYTES = 16 << 10
-"""Limit on the bytes read of a response."""
+
 NO_SUCH_PLACE = {404, 405, 501}
 """Statuses of a server that does not support this signal."""
-FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 30.0
 
 
 class RequestFailed(FlightlogError):  # noqa: N818 - reads as what happened
@@ -505,7 +495,7 @@ class Post:
             said = bytearray()
             for piece in answer.iter_content(1):  # each as it comes: larger ones are waited for without limit
                 said += piece
-                if len(said) >= MAX_ANSWER_BYTES:
+                if len(said) >= ExportLimits.max_response_bytes:
                     break
                 if time.monotonic() > deadline:
                     raise TimeoutError("timed out")
@@ -570,7 +560,7 @@ def send(server: Endpoint, resource: Resource, items: list[Item], post: Posting)
         body = msgspec.json.encode(json_form(server.signal, resource, items))
     else:
         body = binary_form(server.signal, resource, items)
-    if len(body) > MAX_BODY_BYTES and len(items) > 1:
+    if len(body) > ExportLimits.max_request_bytes and len(items) > 1:
         raise RequestFailed(f"{server.shown} was not contacted: the request is too large", status=TOO_LARGE)
     return _request(server, body, post)
 

@@ -1,8 +1,9 @@
 """Metrics for OTLP: task counters and durations, resource samples, and the user's own series.
 
 Tasks are counted by event time, whatever the order of reading, in steps that widen once there are very many.
-No task id is ever a label, and at most `MAX_NAMES` task names are. Percentages are never summed: every node,
-worker and GPU is a series of its own. Samples of single tasks are left out; they stand in the task's span.
+No task id is ever a label, and at most `ExportLimits.max_task_names` task names are. Percentages are never
+summed: every node, worker and GPU is a series of its own. Samples of single tasks are left out; they stand in
+the task's span.
 """
 
 from __future__ import annotations
@@ -16,10 +17,9 @@ from msgspec.structs import replace
 from flightlog.core.time import SECOND, moment
 from flightlog.events import Event, Metric, ResourceSample
 from flightlog.events.codec import UnknownEvent
+from flightlog.export.limits import ExportLimits
 from flightlog.export.otlp.model import Attributes, Histogram, Instrument, Point, known
 
-MAX_SERIES = 1000
-"""Workers, and names of users' series, beyond which there are no new ones."""
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_.\-/]+")
 
 
@@ -112,7 +112,7 @@ def _fitting(value: int | float) -> int | float:
 
 
 class SampleGauges:
-    """Samples and users' metrics as points. `left_out` counts points beyond `MAX_SERIES`."""
+    """Samples and users' metrics as points. `left_out` counts points beyond `ExportLimits.max_series`."""
 
     def __init__(self, host: str | None) -> None:
         self.left_out = 0
@@ -180,23 +180,21 @@ class SampleGauges:
         return min(self._since.setdefault(series, at), at)
 
     def _new_worker(self, worker: str) -> bool:
-        if len(self._workers) < MAX_SERIES:
+        if len(self._workers) < ExportLimits.max_series:
             self._workers.add(worker)
         return worker in self._workers
 
     def _of_user(self, name: str) -> Instrument | None:
         found = self._series.get(name)
-        if found is None and len(self._series) < MAX_SERIES:
+        if found is None and len(self._series) < ExportLimits.max_series:
             plain = _NOT_IN_A_NAME.sub("_", name)[:255] or "_"
             plain = plain if plain[0].isalpha() else f"m{plain}"[:255]
             found = self._series[name] = Instrument(plain, "", "gauge", "A series of the run's own.")
         return found
 
 
-MAX_STEPS = 3600
-MAX_NAMES = 100
 OTHER = "other"
-"""What tasks are called in metrics that come after `MAX_NAMES` other names."""
+"""What tasks are called in metrics that come after `ExportLimits.max_task_names` other names."""
 BOUNDS = (
     *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0),
     *(120.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0, 14400.0, 43200.0, 86400.0),
@@ -255,7 +253,7 @@ class TaskCounters:
 
     def took(self, task: str, duration_s: float) -> None:
         """Count the duration of an attempt of this task."""
-        if task not in self._durations and len(self._durations) >= MAX_NAMES:
+        if task not in self._durations and len(self._durations) >= ExportLimits.max_task_names:
             task = OTHER
         if task not in self._durations:
             self._durations[task] = Histogram(bounds=BOUNDS, counts=[0] * (len(BOUNDS) + 1))
@@ -294,7 +292,7 @@ class TaskCounters:
         self.latest_ns = max(self.latest_ns, moment_ns)
         found = self._steps.get(moment_ns // self._step)
         if found is None:
-            if len(self._steps) >= MAX_STEPS:
+            if len(self._steps) >= ExportLimits.max_count_moments:
                 self._widen()
                 return self._at(moment_ns)
             found = self._steps[moment_ns // self._step] = [*[0] * len(COUNTS), moment_ns]

@@ -22,6 +22,7 @@ import msgspec
 from msgspec import Struct
 
 from flightlog.events import SpanEvent, SpanOpened, TaskEvent
+from flightlog.export.limits import ExportLimits
 from flightlog.store.layout import RunInfo
 from flightlog.version import __version__
 
@@ -150,12 +151,6 @@ class Resource(Struct, frozen=True, kw_only=True):
         return {**kept, "host.name": host}
 
 
-MAX_TEXT = 32 << 10
-"""Characters of an attribute's text; the recorder's own bounds are below it, those of foreign runs need not
-be."""
-MAX_ITEMS = 128
-
-
 def known(values: Mapping[str, Any]) -> Attributes:
     """The attributes there are values for: unknown ones are left out, empty ones too."""
     return {
@@ -167,7 +162,7 @@ def known(values: Mapping[str, Any]) -> Attributes:
 
 def prefixed(prefix: str, values: Mapping[str, Any]) -> Attributes:
     """A mapping as one attribute a key, below a common name."""
-    return known({f"{prefix}.{key}": value for key, value in list(values.items())[:MAX_ITEMS]})
+    return known({f"{prefix}.{key}": value for key, value in list(values.items())[: ExportLimits.max_items]})
 
 
 def plain(value: Any) -> Any:
@@ -176,7 +171,11 @@ def plain(value: Any) -> Any:
     """
     kind = type(value)
     if kind is str:
-        return value if len(value) <= MAX_TEXT else f"{value[:MAX_TEXT]}…"
+        return (
+            value
+            if len(value) <= ExportLimits.max_text_characters
+            else f"{value[: ExportLimits.max_text_characters]}…"
+        )
     if kind is bool:
         return value
     if kind is int:
@@ -184,7 +183,7 @@ def plain(value: Any) -> Any:
     if kind is float:
         return value if math.isfinite(value) else str(value)
     if isinstance(value, list | tuple):
-        items = [plain(item) for item in value[:MAX_ITEMS]]
+        items = [plain(item) for item in value[: ExportLimits.max_items]]
         if len({type(item) for item in items}) <= 1 and not any(isinstance(item, list) for item in items):
             return items
     return plain(msgspec.json.encode(value).decode())

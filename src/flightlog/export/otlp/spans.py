@@ -25,10 +25,10 @@ from flightlog.events import (
 )
 from flightlog.events.base import Json
 from flightlog.events.codec import UnknownEvent
+from flightlog.export.limits import ExportLimits
 from flightlog.export.otlp import metrics
 from flightlog.export.otlp.metrics import TaskCounters
 from flightlog.export.otlp.model import (
-    MAX_ITEMS,
     Attributes,
     Ids,
     Link,
@@ -163,11 +163,6 @@ def root_span(info: RunInfo, status: str, ids: Ids, until_ns: int) -> OtlpSpan:
     )
 
 
-MAX_IDS = 500_000
-"""Tasks whose span ids are remembered for links, the latest ones; half as many at least."""
-MAX_TRACEBACKS_BYTES = 32 << 20
-CAUSE_BYTES = 1000
-"""Approximate memory of an error besides its traceback."""
 ENDS: dict[type[TaskEvent], tuple[int, str]] = {
     TaskCompleted: (metrics.COMPLETED, "success"),
     TaskFailed: (metrics.FAILED, "failure"),
@@ -207,8 +202,8 @@ class AttemptSpans:
         """The failure of an attempt, for its span, which is made later."""
         if failure.task_id is None:
             return
-        size = len(failure.traceback or "") + CAUSE_BYTES
-        if self._causes_bytes + size > MAX_TRACEBACKS_BYTES:
+        size = len(failure.traceback or "") + ExportLimits.error_overhead_bytes
+        if self._causes_bytes + size > ExportLimits.max_error_bytes:
             self.tracebacks_left_out += 1
             return
         self._causes_bytes += size
@@ -353,7 +348,9 @@ class AttemptSpans:
         """The error that an attempt failed of: as its failure says, else as its end does."""
         cause = self._causes.pop(key, None)
         if cause is not None:
-            self._causes_bytes -= len(str(cause.attributes.get("exception.stacktrace", ""))) + CAUSE_BYTES
+            self._causes_bytes -= (
+                len(str(cause.attributes.get("exception.stacktrace", ""))) + ExportLimits.error_overhead_bytes
+            )
             return cause
         if isinstance(event, TaskFailed):
             return exception(event.error_type, event.error_message, None, at)
@@ -369,7 +366,7 @@ class AttemptSpans:
                 "flightlog.kind": "task",
                 "flightlog.task.attempt": event.attempt,
                 "flightlog.task.component": event.component,
-                "flightlog.task.depends_on": self._depends.get(event.task_id, [])[:MAX_ITEMS],
+                "flightlog.task.depends_on": self._depends.get(event.task_id, [])[: ExportLimits.max_items],
             }
         )
         return OtlpSpan(
@@ -385,12 +382,12 @@ class AttemptSpans:
         """Note the span of a task, the latest attempt's, for those that depend on it."""
         span_id = self._ids.span(event.span_id, event.task_id, event.attempt)
         self._span_ids[hash(event.task_id)] = int(span_id, 16)
-        if len(self._span_ids) > MAX_IDS // 2:
+        if len(self._span_ids) > ExportLimits.max_linked_tasks // 2:
             self._older_span_ids, self._span_ids = self._span_ids, {}
 
     def _links(self, task_ids: Sequence[str]) -> tuple[Link, ...]:
         found = []
-        for task_id in task_ids[:MAX_ITEMS]:
+        for task_id in task_ids[: ExportLimits.max_items]:
             key = hash(task_id)
             span_id = self._span_ids.get(key) or self._older_span_ids.get(key)
             if span_id is None:
@@ -398,7 +395,7 @@ class AttemptSpans:
                 continue
             about = {"flightlog.link": "depends_on", "cicd.pipeline.task.run.id": task_id}
             found.append(Link(trace_id=self._ids.trace_id, span_id=f"{span_id:016x}", attributes=about))
-        self.unlinked += max(0, len(task_ids) - MAX_ITEMS)
+        self.unlinked += max(0, len(task_ids) - ExportLimits.max_items)
         return tuple(found)
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from flightlog.core.intervals import Lanes
+from flightlog.export.limits import ExportLimits
 from flightlog.store.layout import WriterInfo
 from flightlog.store.tables.attempts import keep_rows
 
@@ -217,8 +218,6 @@ def rows(tables: RunTables) -> Iterator[Row]:
     return map(Row._make, tables.rows(_IN_ORDER))
 
 
-WAITING_LANES = 50
-"""Maximum lanes of waiting tasks; the curve of waiting tasks counts all."""
 RUN, WAITING, HOSTS, WORKERS, WRITERS = 0, 1, 10, 10_000, 1_000_000
 """The order of the processes."""
 COLORS = {"failed": "terrible", "cancelled": "grey", "running": "yellow", "error": "bad"}
@@ -321,7 +320,7 @@ class Drawing:
 
     def _wait(self, row: Row, until: int) -> None:
         pid = self._tracks.process("waiting", "waiting for a worker", WAITING)
-        lanes = self._tracks.lanes(pid, "waiting", WAITING_LANES)
+        lanes = self._tracks.lanes(pid, "waiting", ExportLimits.max_waiting_lanes)
         placed = lanes.beside(row.began, until)
         if placed is None:
             self.undrawn_waits += 1
@@ -435,8 +434,6 @@ def _raw(json: str | None) -> msgspec.Raw | None:
     return None if json is None or json in {"{}", "null"} else msgspec.Raw(json.encode())
 
 
-POINTS = 20_000
-"""Maximum points of a task curve; beyond that, each point is the highest value of its interval."""
 SAMPLED = {
     ("node", "cpu_percent"): ("CPU", "%"),
     ("node", "memory_used_bytes"): ("memory used", "bytes"),
@@ -489,12 +486,12 @@ class TraceMark(NamedTuple):
 
 def task_curves(tables: RunTables, first: int, until: int) -> Iterator[CounterValue]:
     """How many attempts ran and waited from each moment on."""
-    width = max(1, -(-(until - first) // POINTS))
+    width = max(1, -(-(until - first) // ExportLimits.max_curve_points))
     for name, steps in _STEPS.items():
         curve = _CURVE.format(steps=steps)
         distinct = f"SELECT count(DISTINCT moment) FROM ({steps})"  # noqa: S608 - constants
         [(count,)] = tables.execute(distinct, {"until": until}).fetchall()
-        if count <= POINTS:
+        if count <= ExportLimits.max_curve_points:
             found = tables.rows(f"{curve} ORDER BY moment", {"until": until})
         else:
             found = tables.rows(

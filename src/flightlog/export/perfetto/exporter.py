@@ -30,8 +30,8 @@ from flightlog.core.errors import UsageError
 from flightlog.core.text import natural_key, plural
 from flightlog.core.time import moment, timestamp_of
 from flightlog.export.base import Exported, ExportOptions, refuse, whole_file
+from flightlog.export.limits import ExportLimits
 from flightlog.export.perfetto.drawing import (
-    WAITING_LANES,
     Drawing,
     Emit,
     Extent,
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from flightlog.store.tables.run_tables import RunTables
 
 COUNTED = ("tasks", "spans", "waits", "arrows", "counter values", "marks")
-TELL_EVERY = 10_000
 
 
 class PerfettoExporter(Struct, frozen=True, kw_only=True):
@@ -83,7 +82,7 @@ class PerfettoExporter(Struct, frozen=True, kw_only=True):
                 drawing.run(run.info.project, start, about)
                 for number, row in enumerate(rows(tables)):
                     drawing.row(row)
-                    if options.progress is not None and number % TELL_EVERY == 0:
+                    if options.progress is not None and number % ExportLimits.progress_interval_rows == 0:
                         options.progress(number, extent.rows)
                 curves = task_curves(tables, first, until)
                 for point in chain(curves, sampled(tables), allocated(tables), measured(tables)):
@@ -168,7 +167,10 @@ def _homes(tables: RunTables, run: Run) -> dict[str, str]:
 def _notes(run: Run, extent: Extent, drawing: Drawing) -> Iterator[str]:
     if run.status == "running":
         yield "the run is running: this is what it had recorded so far"
-    many = f"as more than {WAITING_LANES} tasks waited at once: the curve of waiting tasks has all of them"
+    many = (
+        f"as more than {ExportLimits.max_waiting_lanes} tasks waited at once: "
+        "the curve of waiting tasks has all of them"
+    )
     for number, noun, what in (
         (extent.unended, "task", "had not ended, drawn up to the end of the run"),
         (extent.open_spans, "span", "had not ended, drawn up to the end of the run"),
@@ -182,7 +184,6 @@ def _notes(run: Run, extent: Extent, drawing: Drawing) -> Iterator[str]:
 
 COMPRESSION = 4
 """Of gzip: twice as fast as the default, for a file a few per cent larger."""
-BUFFER_BYTES = 1 << 20
 
 
 @contextmanager
@@ -206,7 +207,7 @@ def trace_file(path: Path, about: dict[str, Any], *, zipped: bool) -> Iterator[E
             buffer += lead
             lead = b",\n"
             encode_into(event, buffer, len(buffer))
-            if len(buffer) >= BUFFER_BYTES:
+            if len(buffer) >= ExportLimits.write_buffer_bytes:
                 out.write(buffer)
                 buffer.clear()
 

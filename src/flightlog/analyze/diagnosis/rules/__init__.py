@@ -28,16 +28,14 @@ from msgspec import Struct
 
 from flightlog.analyze.diagnosis.base import Case, Rule, Sign, Source
 from flightlog.analyze.diagnosis.rules.functions import CLUES, SUGGESTIONS, Found
+from flightlog.analyze.limits import DiagnosisLimits
 from flightlog.core.plugins import load_all
 from flightlog.core.text import cut, words
 
 ENTRY_POINTS = "flightlog.rules"
 FOLDER = Path(__file__).parent
-LONGEST_EVIDENCE = 240
-GUESSED = 0.5
-"""Part of the weight that words keep on a line that only supposes a cause ("perhaps out of memory?")."""
-WEAKENED = 0.3
-"""Part of the weight that a clue keeps where the text holds its `weakened_by`."""
+
+
 _GUESS = re.compile(
     r"\b(?:perhaps|maybe|possibly|presumably|likely (?:due|because|caused)|might (?:be|have)"
     r"|could be (?:due|caused))\b",
@@ -68,7 +66,7 @@ class SaysClue(Clue, frozen=True, kw_only=True, tag="says"):
     def find(self, case: Case) -> Found:
         """The line that counts most."""
         weakened = self.weakened_by is not None and _holds(self.weakened_by, case.reading.text, re.NOFLAG)
-        weight = self.weight * WEAKENED if weakened else self.weight
+        weight = self.weight * DiagnosisLimits.weakened_weight if weakened else self.weight
         return _search(case, self.patterns, weight, Source.words, self.unless, cased=self.case)
 
 
@@ -352,7 +350,7 @@ def _search(
         at = line_with(patterns, text, lowered, unless=unless, flags=flags)
         if at is not None:
             line = passage.line(text.count("\n", 0, at))
-            best = (share * GUESSED if masked and _GUESS.search(line) else share, line)
+            best = (share * DiagnosisLimits.guess_weight if masked and _GUESS.search(line) else share, line)
     if best is not None:
         yield source, weight * best[0], _short(best[1])
 
@@ -390,14 +388,7 @@ def _compiled(pattern: str, flags: re.RegexFlag) -> re.Pattern[str]:
 
 
 def _short(line: str) -> str:
-    return cut(" ".join(line.split()), LONGEST_EVIDENCE)
-
-
-SHORTEST = 3
-"""Letters that a word needs to be worth looking for."""
-MOST_WORDS = 24
-LINES = 200
-"""Lines tried for one pattern and word."""
+    return cut(" ".join(line.split()), DiagnosisLimits.max_evidence_characters)
 
 
 @cache
@@ -428,7 +419,11 @@ def _needed(parsed: Iterable[tuple[Any, Any]]) -> frozenset[str] | None:
             case "BRANCH":
                 each = [_needed(one) for one in value[1]]
                 words = frozenset[str]().union(*(one for one in each if one is not None))
-                inside = words if None not in each and len(words) <= MOST_WORDS else None
+                inside = (
+                    words
+                    if None not in each and len(words) <= DiagnosisLimits.max_words_per_pattern
+                    else None
+                )
             case _:
                 inside = None
         best, run = _better(_better(best, _word(run)), inside), ""
@@ -436,7 +431,9 @@ def _needed(parsed: Iterable[tuple[Any, Any]]) -> frozenset[str] | None:
 
 
 def _word(run: str) -> frozenset[str] | None:
-    return frozenset({run.lower()}) if len(run) >= SHORTEST and run.isascii() else None
+    return (
+        frozenset({run.lower()}) if len(run) >= DiagnosisLimits.min_word_letters and run.isascii() else None
+    )
 
 
 def _better(one: frozenset[str] | None, other: frozenset[str] | None) -> frozenset[str] | None:
@@ -452,11 +449,11 @@ def _lines(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _lines_with(lowered: str, words: frozenset[str]) -> list[tuple[int, int]]:
-    """Lines that hold one of the words, in the order of the text, `LINES` at most of each word."""
+    """Lines that hold one of the words, in the order of the text, `max_lines_per_word` at most of each."""
     found = set()
     for word in words:
         at = lowered.find(word)
-        for _ in range(LINES):
+        for _ in range(DiagnosisLimits.max_lines_per_word):
             if at < 0:
                 break
             start, end = lowered.rfind("\n", 0, at) + 1, lowered.find("\n", at)

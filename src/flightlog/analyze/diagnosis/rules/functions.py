@@ -12,14 +12,15 @@ from collections.abc import Callable, Iterator
 from flightlog.analyze.diagnosis.base import CRASHES, Case, RunFacts, Source
 from flightlog.analyze.diagnosis.text import exit_codes, signals
 from flightlog.analyze.history.attempts import MORE_THAN_KILLED
+from flightlog.analyze.limits import DiagnosisLimits
 from flightlog.core.units import format_bytes, format_duration
 
 Found = Iterator[tuple[Source, float, str]]
 """Source, weight and text of signs."""
 CLUES: dict[str, Callable[[Case], Found]] = {}
 SUGGESTIONS: dict[str, Callable[[Case], list[str]]] = {}
-FULL, ROOMY = 0.9, 0.5
-"""Memory beyond the first part of its limit leaves no room; below the second it was not the matter."""
+
+
 DEVICE = "a device ran out of memory"
 
 
@@ -210,14 +211,20 @@ def host_memory(facts: RunFacts) -> Found:
     known = [one for one in (facts.last_rss_bytes, facts.peak_rss_bytes) if one is not None]
     used = f"{format_bytes(max(known, default=None))} of {format_bytes(limit)}"
     share = max(known) / limit if known and limit else None
-    if share is not None and share >= FULL:
+    if share is not None and share >= DiagnosisLimits.full_memory_share:
         yield Source.resources, 4 if killed else 2, f"memory stood at {used}"
         if (slope := facts.memory_slope_bytes_per_s) and slope > 0:
             text = f"memory was climbing by {format_bytes(int(slope))} a second"
             yield Source.resources, 2 if killed else 1, text
     if killed and node is not None and node >= 95:
         yield Source.resources, 3, f"{node:.0f} % of the host's memory was in use"
-    elif killed and not blamed and facts.memory_scope != "node" and share and share < ROOMY:
+    elif (
+        killed
+        and not blamed
+        and facts.memory_scope != "node"
+        and share
+        and share < DiagnosisLimits.roomy_memory_share
+    ):
         yield Source.resources, -2.5, f"memory was far from its limit: {used}"
 
 
