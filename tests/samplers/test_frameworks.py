@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from flightlog.samplers.frameworks import (
     HOST,
-    RESCAN,
     AllocatorReading,
     HostMemory,
     JaxMemory,
@@ -24,6 +23,7 @@ from flightlog.samplers.frameworks import (
     find_allocator,
     whole,
 )
+from flightlog.samplers.limits import SamplerLimits
 
 JAX_STATS = {
     "num_allocs": 3,
@@ -151,11 +151,11 @@ def test_a_device_is_read_from_its_first_use_on_and_never_before():
     torch.cuda.stats[2] = cuda_stats(1, 2)
     assert list(allocator.devices()) == [2]
     torch.cuda.stats[0] = cuda_stats(1, 2)
-    seen = [list(allocator.devices()) for _ in range(RESCAN + 1)]
+    seen = [list(allocator.devices()) for _ in range(SamplerLimits.unused_devices_interval + 1)]
     assert seen[0] == [2]
     assert seen[-1] == [0, 2]
     torch.cuda.stats[2] = cuda_stats(0, 0)
-    assert [list(allocator.devices()) for _ in range(RESCAN + 1)][-1] == [0, 2]
+    assert [list(allocator.devices()) for _ in range(SamplerLimits.unused_devices_interval + 1)][-1] == [0, 2]
 
 
 def test_a_sample_of_a_device_is_one_call_of_the_framework():
@@ -165,10 +165,10 @@ def test_a_sample_of_a_device_is_one_call_of_the_framework():
     allocator = TorchCuda(torch)
     allocator.devices()
     before = torch.cuda.calls
-    for _ in range(RESCAN - 1):
+    for _ in range(SamplerLimits.unused_devices_interval - 1):
         for device in allocator.devices():
             allocator.read(device)
-    assert torch.cuda.calls - before == RESCAN - 1
+    assert torch.cuda.calls - before == SamplerLimits.unused_devices_interval - 1
 
 
 def test_a_backend_of_jax_that_counts_nothing_is_unknown():

@@ -30,7 +30,8 @@ from flightlog.events import (
     TaskSubmitted,
 )
 from flightlog.session.cache.store import default_folder
-from flightlog.session.client import TOGETHER, Client
+from flightlog.session.client import Client
+from flightlog.session.limits import SessionLimits
 from flightlog.session.session import Session
 
 MORE = """
@@ -292,7 +293,7 @@ def test_keys_are_the_ids_of_tasks_and_unique(client):
         client.submit(work.add, 1, key="first")
 
 
-@pytest.mark.parametrize("before", [2, TOGETHER + 1])
+@pytest.mark.parametrize("before", [2, SessionLimits.max_tasks_submitted_together + 1])
 def test_the_key_of_a_map_that_could_not_be_sent_can_be_given_again(session, client, before):
     key = f"again after {before}"
     taken = client.submit(work.add, 1, key=f"{key}[1]") if before == 2 else None

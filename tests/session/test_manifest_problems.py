@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flightlog.core.errors import ManifestError
+from flightlog.session.limits import SessionLimits
 from flightlog.session.manifest import parse_manifest
 from flightlog.session.validation import parse_duration
-from flightlog.session.yaml_tree import MAX_VALUES
 
 HEAD = "version: 1\nproject: {name: a}\n"
 
@@ -165,7 +165,8 @@ def test_an_alias_bomb_is_refused_before_it_grows() -> None:
     levels = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     levels += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
     assert problems("\n".join(levels)) == [
-        f"flightlog.yaml: holds more than {MAX_VALUES:,} values, aliases counted in full"
+        f"flightlog.yaml: holds more than {SessionLimits.max_manifest_values:,} values, "
+        "aliases counted in full"
     ]
 
 

@@ -10,11 +10,10 @@ from pathlib import Path
 from msgspec import Struct
 
 from flightlog.events.declarations import ResourceSample
+from flightlog.samplers.limits import SamplerLimits
 from flightlog.samplers.procfs import PROC, growth, keyed_value, percent, rate, read_once
 
 CGROUPS = Path("/sys/fs/cgroup")
-LIMITS_EVERY_S = 10.0
-"""Limits hardly ever change, and finding them means reading every ancestor."""
 
 _CPU_COUNTERS = (b"usage_usec", b"nr_periods", b"nr_throttled", b"throttled_usec")
 _NO_LIMIT_BYTES = 1 << 60
@@ -110,7 +109,7 @@ class CgroupSampler:
         current = _number(folder / "memory.current")
         cached = memory.get(b"inactive_file")
         at = self._clock()
-        if self._limits_at is None or at - self._limits_at >= LIMITS_EVERY_S:
+        if self._limits_at is None or at - self._limits_at >= SamplerLimits.cgroup_limits_interval_s:
             self._limits, self._limits_at = cgroup_limits(self._root, self._proc), at
         before, interval = self._before, None if self._at is None else at - self._at
         self._before, self._at = cpu, at

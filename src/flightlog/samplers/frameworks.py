@@ -17,6 +17,7 @@ from typing import Any
 from msgspec import Struct
 
 from flightlog.samplers.gpu.driver import may_have_gpu
+from flightlog.samplers.limits import SamplerLimits
 from flightlog.samplers.procfs import PROC, keyed_value, read_once
 
 HOST = -1
@@ -119,10 +120,6 @@ def is_imported(module: Any) -> bool:
     return module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False)
 
 
-HOST_S = 1.0
-"""How old the host's figures may be: they take the kernel longer than this process's own."""
-
-
 class HostMemory(Allocator):
     """Resident memory of this process as what is allocated; the host's memory, up to a second old, as the
     device's.
@@ -151,7 +148,7 @@ class HostMemory(Allocator):
         own = read_once(f"{self._proc}/self/status", 8192)
         now = self._clock()
         if now >= self._host_until:
-            self._host, self._host_until = _host(self._proc), now + HOST_S
+            self._host, self._host_until = _host(self._proc), now + SamplerLimits.max_host_figures_age_s
         total, free = self._host
         return AllocatorReading(
             allocated_bytes=keyed_value(own, b"VmRSS"),
@@ -182,10 +179,6 @@ def _portable() -> AllocatorReading:
     )
 
 
-RESCAN = 10
-"""Devices that were not in use are looked at again every so many times."""
-
-
 class TorchCuda(Allocator):
     """The caching allocator of CUDA and ROCm devices.
 
@@ -209,7 +202,7 @@ class TorchCuda(Allocator):
         cuda = self._torch.cuda
         if not cuda.is_initialized():  # False in a child forked after CUDA was started, too
             return ()
-        if self._asked % RESCAN == 0 or not self._used:
+        if self._asked % SamplerLimits.unused_devices_interval == 0 or not self._used:
             found = range(cuda.device_count())
             self._used = [n for n in found if n in self._used or self._is_used(n)]
         self._asked += 1

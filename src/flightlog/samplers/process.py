@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from flightlog.core import threads
 from flightlog.core.descriptors import folder_names
 from flightlog.events.declarations import ResourceSample
+from flightlog.samplers.limits import SamplerLimits
 from flightlog.samplers.procfs import (
     CLOCK_TICKS,
     PROC,
@@ -34,9 +35,6 @@ if TYPE_CHECKING:
     from flightlog.samplers.without_proc import PsutilTable
 
 ProcessTable: TypeAlias = "ProcTable | PsutilTable"
-
-MOST_THREADS_TO_WALK = 256
-"""A tree with more threads costs more to walk, thread by thread, than listing all processes does."""
 
 GONE = (FileNotFoundError, ProcessLookupError, NotADirectoryError)
 
@@ -119,7 +117,8 @@ class ProcTable:
             return
         self._newest = newest
         listed: Mapping[int, Sequence[int]] | None = None
-        if not self._lists_children or sum(one.threads for one in members.values()) > MOST_THREADS_TO_WALK:
+        threads_of_all = sum(one.threads for one in members.values())
+        if not self._lists_children or threads_of_all > SamplerLimits.max_walked_threads:
             listed = self._children_by_parent()
         known = set(members)
         queue = [(pid, reading.threads) for pid, reading in members.items()]
@@ -423,9 +422,6 @@ def _sum(values: Sequence[int | None], departed: int) -> int | None:
     return sum(known) + departed if len(known) == len(values) else None
 
 
-PROBES, PROBE_S = 3, 0.0005
-
-
 def interpreter_wait_s() -> float | None:
     """How long this thread waits for the interpreter when it wakes up, on average of a few tries.
 
@@ -434,14 +430,14 @@ def interpreter_wait_s() -> float | None:
     Python. What was waiting for a CPU is not counted; None where the kernel does not tell it.
     """
     found = 0.0
-    for _ in range(PROBES):
+    for _ in range(SamplerLimits.interpreter_probes):
         queued, at = thread_waited_s(), time.perf_counter()
-        threads.sleep(PROBE_S)
+        threads.sleep(SamplerLimits.interpreter_probe_s)
         passed, still_queued = time.perf_counter() - at, thread_waited_s()
         if queued is None or still_queued is None:
             return None
-        found += max(0.0, passed - PROBE_S - (still_queued - queued))
-    return found / PROBES
+        found += max(0.0, passed - SamplerLimits.interpreter_probe_s - (still_queued - queued))
+    return found / SamplerLimits.interpreter_probes
 
 
 def usable_cpus(pid: int) -> int | None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from flightlog.core.descriptors import Descriptor
+from flightlog.samplers.limits import SamplerLimits
 
 PROC = Path("/proc")
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
@@ -20,10 +21,6 @@ CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 SECTOR_BYTES = 512
 """Unit of `/proc/diskstats`, whatever the disk's own sectors are."""
-
-_LARGEST = 1 << 24
-"""A kernel text file never comes near it; anything longer is not one, and is cut."""
-
 
 # Devices that stand on other disks of the list, or on none: counting them counts bytes twice, or memory as
 # disk.
@@ -34,8 +31,6 @@ _STACKED_DISK = re.compile(
 _STACKED_INTERFACE = re.compile(
     r"lo$|ifb\d|veth|docker\d|br-|virbr|cni|flannel|cali|bond\d|team\d|dummy\d|tun\d|tap\d|wg\d|.+\.\d+$"
 )
-CPU_INTERVAL_S = 0.05
-"""A share of CPU time over less than this would be one tick more or less, and mean nothing."""
 
 
 def read_whole(fd: int, size: int, *, records: bool = False) -> bytes:
@@ -46,7 +41,7 @@ def read_whole(fd: int, size: int, *, records: bool = False) -> bytes:
     """
     data = os.pread(fd, size, 0)
     if data and (records or len(data) >= size):
-        while len(data) < _LARGEST and (more := os.pread(fd, 65536, len(data))):
+        while len(data) < SamplerLimits.max_kernel_file_bytes and (more := os.pread(fd, 65536, len(data))):
             data += more
     return data
 
@@ -289,7 +284,7 @@ def long_enough(interval_s: float | None) -> float | None:
     """The interval, if the kernel's CPU ticks of 10 ms can tell a share of it; None if it is too short for
     that.
     """
-    return interval_s if interval_s is not None and interval_s >= CPU_INTERVAL_S else None
+    return interval_s if interval_s is not None and interval_s >= SamplerLimits.min_cpu_interval_s else None
 
 
 def percent(part: float | None, whole: float | None) -> float | None:

@@ -16,13 +16,11 @@ from flightlog.core import threads
 from flightlog.core.descriptors import Descriptor
 from flightlog.events import Usage
 from flightlog.samplers.gpu.task import TaskWatch, begin
+from flightlog.samplers.limits import SamplerLimits
 from flightlog.samplers.procfs import PROC, keyed_value, parse_process_io, parse_waited_s
 
 _MAX_RSS_UNIT = 1 if sys.platform == "darwin" else 1024
-MAX_THREADS = 64
-"""Threads whose accounts by the scheduler are kept open."""
-MOST_LOOKED_AT = 16
-"""Running meters among which those that were cut off are looked for."""
+
 _MEMORY = re.compile(rb"\nVmHWM:\s+(\d+) kB\nVmRSS:\s+(\d+) kB\n")
 
 
@@ -206,7 +204,7 @@ class _OwnFiles:
         thread = get_native_id()
         schedule = self._schedules.get(thread)
         if schedule is None:
-            if len(self._schedules) >= MAX_THREADS:
+            if len(self._schedules) >= SamplerLimits.max_metered_threads:
                 self._schedules = {}  # another thread may be in the middle of it: it keeps what it has
             schedule = _opened(self._threads / str(thread) / "schedstat")
             if schedule is not None:
@@ -238,7 +236,7 @@ def _others_of(meters: dict[int, ref[UsageMeter]], name: str, value: bool) -> bo
     Forgets those that an exception of a signal handler cut off, which nobody holds any more; not among many,
     of which each start would look at all.
     """
-    if len(meters) <= MOST_LOOKED_AT:
+    if len(meters) <= SamplerLimits.max_meters_searched:
         for key in [key for key, other in tuple(meters.items()) if other() is None]:
             meters.pop(key, None)
     if len(meters) == 1:

@@ -36,6 +36,7 @@ from flightlog.record.values import clean
 from flightlog.samplers.usage import max_rss_bytes, own_peak_rss_bytes
 from flightlog.session.call_wrapper import as_sent, call_around
 from flightlog.session.futures import TaskFuture, pack, wait_together
+from flightlog.session.limits import SessionLimits
 from flightlog.session.progress import shown
 from flightlog.session.task_options import TaskDefaults, TaskOptions, TaskRequest
 from flightlog.session.tracking import Task, Tracker
@@ -44,11 +45,6 @@ if TYPE_CHECKING:
     from flightlog.analyze.history.attempts import EarlierRuns
     from flightlog.analyze.predict.eta import Eta
 
-TOGETHER = 64
-"""Tasks of a `map` that are handed over at a time."""
-
-
-_SHORT = 16
 _encode = msgspec.json.Encoder(order="deterministic").encode
 _known: WeakKeyDictionary[Any, Parameters] = WeakKeyDictionary()
 log = logging.getLogger("flightlog")
@@ -137,7 +133,7 @@ class Client:
             tasks = self._all_made(tasks)
         handed: list[TaskFuture] = []
         try:
-            while batch := list(islice(tasks, TOGETHER)):
+            while batch := list(islice(tasks, SessionLimits.max_tasks_submitted_together)):
                 handed += [one.future for one in batch]
                 self._tracker.add(batch)
         except BaseException:
@@ -407,7 +403,7 @@ def _is_plain(arguments: Mapping[str, Any]) -> bool:
     for name, value in arguments.items():
         kind = type(value)
         if kind is str:
-            if len(value) > _SHORT or not value.isalnum() or has_own_patterns():
+            if len(value) > SessionLimits.max_plain_text or not value.isalnum() or has_own_patterns():
                 return False
         elif kind is int:
             if not -(2**63) <= value < 2**63:

@@ -30,6 +30,7 @@ from flightlog.record.run import LiveRun
 from flightlog.record.worker_costs import WorkerCosts
 from flightlog.session.charges import charges_of
 from flightlog.session.client import Client
+from flightlog.session.limits import SessionLimits
 from flightlog.session.lock import make_lock
 from flightlog.session.manifest import Manifest, load_manifest, pick_target
 from flightlog.session.otel_config import send_while_running
@@ -46,15 +47,6 @@ if TYPE_CHECKING:
     from flightlog.analyze.predict.eta import Eta
 
 log = logging.getLogger("flightlog")
-
-CLOSE_S = 10.0
-"""How long tasks that run may take to end when a session closes in peace."""
-HASTE_S = 1.0
-"""The same after an error or Ctrl-C."""
-
-
-TASKS_OF_A_RUN = 2000
-"""How many tasks of each earlier run the plan of a new one looks at: a session has other things to do."""
 
 
 class SessionState(NamedTuple):
@@ -288,17 +280,20 @@ class Session(Displayed, RunAccess):
             self._closed = True
             # On a thread of its own: the signal may have met this one with the tracker's lock in its hands.
             closing = threading.Thread(
-                target=self._tracker.close, args=(f"the run ended as {status}", HASTE_S), daemon=True
+                target=self._tracker.close,
+                args=(f"the run ended as {status}", SessionLimits.hasty_close_timeout_s),
+                daemon=True,
             )
             closing.start()
-            closing.join(2 * HASTE_S)
+            closing.join(2 * SessionLimits.hasty_close_timeout_s)
 
     def _end_tasks(self, error: BaseException | None) -> None:
         assert self._tracker is not None
         if error is None:
-            self._tracker.close("the session was closed", CLOSE_S)
+            self._tracker.close("the session was closed", SessionLimits.close_timeout_s)
         else:
-            self._tracker.close(f"the session ended with {type(error).__name__}", HASTE_S)
+            why = f"the session ended with {type(error).__name__}"
+            self._tracker.close(why, SessionLimits.hasty_close_timeout_s)
 
     def _end_run(self, error: BaseException | None) -> None:
         assert self._tracker is not None
@@ -386,7 +381,9 @@ class RunDocuments:
         self._guarded("plan", self._add_history)
 
     def _add_history(self) -> None:
-        history = read_history(self._run.path.parent, self._contents.project.name, tasks=TASKS_OF_A_RUN)
+        history = read_history(
+            self._run.path.parent, self._contents.project.name, tasks=SessionLimits.max_planned_tasks_per_run
+        )
         if history is not None:
             self._write_plan(history)
 

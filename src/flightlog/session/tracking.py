@@ -46,6 +46,7 @@ from flightlog.record.task import is_cancellation
 from flightlog.record.worker_costs import WorkerCosts
 from flightlog.session.call_wrapper import Preparation, as_sent
 from flightlog.session.futures import TaskFuture
+from flightlog.session.limits import SessionLimits
 from flightlog.session.progress import TaskPace
 
 
@@ -248,10 +249,6 @@ def ended_event(task: Task, outcome: Outcome) -> TaskEnded:
 
 log = logging.getLogger("flightlog")
 
-SHOWN = 10
-"""How many failed tasks are named when a session closes; they are counted all."""
-BATCH = 256
-"""Ends that are written together while a session closes with tasks left."""
 _RETRIED = frozenset({"failed", "lost", "timed_out"})
 
 
@@ -511,7 +508,7 @@ class Tracker:
         self._end(task, outcome, error)
 
     def _retry(self, task: Task, work: Work, outcome: Outcome) -> None:
-        pause_s = delay_s(work.attempt, FIRST_S, LONGEST_S)
+        pause_s = delay_s(work.attempt, SessionLimits.first_retry_pause_s, SessionLimits.max_retry_pause_s)
         task.future.note_started(False)
         if self._recorder is not None:
             _, outcome, error = value_of(work, outcome)
@@ -530,7 +527,9 @@ class Tracker:
             with self._lock:
                 self._left.append((task, outcome))
                 self._changed.notify_all()
-                wait_for_more = self._closing is not None and len(self._left) < BATCH
+                wait_for_more = (
+                    self._closing is not None and len(self._left) < SessionLimits.max_ends_written_together
+                )
             if not wait_for_more:
                 self._write_left()
             return
@@ -549,7 +548,7 @@ class Tracker:
                 self.counts.completed += 1
             else:
                 self.counts.failed += 1
-                if len(self.failures) < SHOWN:
+                if len(self.failures) < SessionLimits.max_named_failures:
                     self.failures.append(_line(task.work, outcome))
         task.future.note_end(outcome.worker, outcome.duration_s)
         with suppress(InvalidStateError):  # cancelled just now
@@ -570,10 +569,6 @@ def _line(work: Work, outcome: Outcome) -> str:
     text = (message_of(work, outcome) or "").partition("\n")[0]
     attempts = f", attempt {work.attempt}" if work.attempt > 1 else ""
     return f"{call}{attempts}: {error_type_of(outcome)}: {text[:200]}"
-
-
-FIRST_S = 0.05
-LONGEST_S = 5.0
 
 
 class Delays:

@@ -19,6 +19,7 @@ from flightlog.core.redaction import is_secret_key
 from flightlog.core.units import parse_age, parse_size
 from flightlog.session.charges import charge_problems
 from flightlog.session.expansion import expand, has_variables, variables
+from flightlog.session.limits import SessionLimits
 from flightlog.session.otel_config import endpoint_problem, endpoint_secret, header_problem
 from flightlog.session.schema import (
     MANIFEST_VERSION,
@@ -36,9 +37,6 @@ from flightlog.session.schema import (
 from flightlog.session.yaml_tree import Node
 
 Path = tuple[str, ...]
-
-SHOWN = 80
-
 
 UNKNOWN: Any = object()
 """Stands for a value that cannot be known: it is wrong, or nobody has said what its variables hold."""
@@ -302,7 +300,8 @@ def _quoted(node: Node) -> str:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= SHOWN else text[:SHOWN] + "…"
+    most = SessionLimits.max_shown_value_characters
+    return text if len(text) <= most else text[:most] + "…"
 
 
 _CLOCK = re.compile(r"(?:(\d{1,5})-)?(\d{1,5}):([0-5]?\d):([0-5]?\d)", re.ASCII)

@@ -12,16 +12,12 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from flightlog.core.errors import ManifestError
+from flightlog.session.limits import SessionLimits
 
 if TYPE_CHECKING:
     import yaml
 
-
-MAX_CHARACTERS = 1_000_000
-MAX_VALUES = 50_000
-MAX_DEPTH = 50
-"""What an alias stands for counts each time it is used, so that a few lines cannot become gigabytes."""
-
+_TOO_DEEP = f"is nested too deeply; {SessionLimits.max_manifest_depth} levels are the most"
 _TAG = "tag:yaml.org,2002:"
 _PLAIN_TAGS = {
     _TAG + name for name in ("map", "seq", "str", "int", "float", "bool", "null", "timestamp", "value")
@@ -85,12 +81,13 @@ def read_tree(source: str, name: str) -> Node:
     wrong.
 
     Only plain data is read: a tag such as `!!python/object` is an error. So are a key that stands twice, an
-    alias inside what it stands for, and more than `MAX_VALUES` values. `<<` merges mappings.
+    alias inside what it stands for, and more than `max_manifest_values` values. `<<` merges mappings.
     """
     import yaml
 
-    if len(source) > MAX_CHARACTERS:
-        raise ManifestError([f"{name}: holds {len(source):,} characters; {MAX_CHARACTERS:,} are the most"])
+    if len(source) > SessionLimits.max_manifest_characters:
+        most = f"{SessionLimits.max_manifest_characters:,} are the most"
+        raise ManifestError([f"{name}: holds {len(source):,} characters; {most}"])
     try:
         root = yaml.compose(source.removeprefix("\ufeff"), Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
@@ -101,7 +98,7 @@ def read_tree(source: str, name: str) -> Node:
     except yaml.YAMLError as error:
         raise ManifestError([f"{name}: is not YAML: {' '.join(str(error).split())}"]) from None
     except RecursionError:
-        raise ManifestError([f"{name}: is nested too deeply; {MAX_DEPTH} levels are the most"]) from None
+        raise ManifestError([f"{name}: {_TOO_DEEP}"]) from None
     if root is None:
         raise ManifestError([f"{name}: is empty; it needs at least `version: 1` and `project`"])
     reading = _Reading(name)
@@ -131,14 +128,13 @@ class _Reading:
         import yaml
 
         self._values += 1
-        if self._values > MAX_VALUES:
-            raise ManifestError(
-                [f"{self._name}: holds more than {MAX_VALUES:,} values, aliases counted in full"]
-            )
+        if self._values > SessionLimits.max_manifest_values:
+            most = f"{SessionLimits.max_manifest_values:,} values, aliases counted in full"
+            raise ManifestError([f"{self._name}: holds more than {most}"])
         if id(found) in inside:
             return self.problem(found, line, "an alias stands inside what it stands for")
-        if len(inside) >= MAX_DEPTH:
-            return self.problem(found, line, f"is nested too deeply; {MAX_DEPTH} levels are the most")
+        if len(inside) >= SessionLimits.max_manifest_depth:
+            return self.problem(found, line, _TOO_DEEP)
         if found.tag not in _PLAIN_TAGS:
             tag = found.tag.replace(_TAG, "!!")
             return self.problem(found, line, f"the tag {tag!r} is not allowed: a manifest is plain data")

@@ -24,6 +24,7 @@ from flightlog.samplers.gpu.task import (
     allocator_marks,
     peak_between,
 )
+from flightlog.samplers.limits import SamplerLimits
 from flightlog.samplers.usage import UsageMeter
 
 ME = os.getpid()
@@ -304,7 +305,8 @@ def test_a_driver_that_hangs_holds_no_task_up(tmp_path: Path, monkeypatch: pytes
     try:
         assert task.stop() == NO_GPU
         second = watch.begin()
-        monkeypatch.setattr(gpu_task, "LAST_LOOK_FROM_S", 3600.0)  # from here on nobody waits any more
+        # From here on nobody waits any more.
+        monkeypatch.setattr(SamplerLimits, "min_duration_for_last_reading_s", 3600.0)
         clock.now += 7200
         assert second.stop() == NO_GPU
     finally:

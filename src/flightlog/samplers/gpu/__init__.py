@@ -20,12 +20,9 @@ from flightlog.samplers.gpu.driver import (
     import_driver,
     tree_memory,
 )
+from flightlog.samplers.limits import SamplerLimits
 from flightlog.samplers.procfs import PROC, rate
 
-FIRST_LOOK_S = 0.2
-"""How long a sample waits for a driver that has to wake up; later samples find it awake."""
-SECOND_S, RARE_S = 0.9, 10.0
-"""How often the costlier questions are asked at most: a little less than a second, and ten seconds."""
 _SAME = words(
     "memory_used_bytes memory_free_bytes memory_total_bytes memory_bus_percent power_w energy_j temperature_c"
     " clock_mhz memory_clock_mhz throttle_reasons ecc_corrected ecc_uncorrected"
@@ -52,7 +49,7 @@ class GpuSampler:
         clock: Callable[[], float] = time.monotonic,
         host: str | None = None,
         proc: Path = PROC,
-        first_look_s: float = FIRST_LOOK_S,
+        first_look_s: float = SamplerLimits.driver_wakeup_wait_s,
     ) -> None:
         self._find, self._clock, self._proc, self._first_look_s = find, clock, proc, first_look_s
         self._host = host if host is not None else os.uname().nodename
@@ -112,10 +109,10 @@ class GpuSampler:
         self._driver, self._note = found.driver, found.note
 
     def _depth(self, at: float) -> Depth:
-        if self._rare_at is None or at - self._rare_at >= RARE_S:
+        if self._rare_at is None or at - self._rare_at >= SamplerLimits.rare_readings_interval_s:
             self._rare_at = self._second_at = at
             return Depth.RARE
-        if self._second_at is None or at - self._second_at >= SECOND_S:
+        if self._second_at is None or at - self._second_at >= SamplerLimits.costly_readings_interval_s:
             self._second_at = at
             return Depth.SECOND
         return Depth.OFTEN

@@ -23,15 +23,8 @@ from flightlog.samplers.gpu.driver import (
     may_have_gpu,
     tree_memory,
 )
+from flightlog.samplers.limits import SamplerLimits
 from flightlog.samplers.procfs import PROC
-
-LOOK_EVERY_S = 0.1
-SLOWER_BY = 100
-"""A driver that takes long to answer is looked at less often: never for more than a hundredth of the time."""
-LAST_LOOK_FROM_S = 0.05
-"""Tasks shorter than this are not held up by a last look at the driver."""
-BUSY_FROM_S = 1.0
-"""The driver's utilization is over up to a second: of shorter tasks it says nothing."""
 
 
 class GpuUsage(Struct, frozen=True):
@@ -94,12 +87,13 @@ class GpuWatch:
 
     def finish(self, task: TaskWatch) -> Marks | None:
         """The task is over: look a last time, and give the allocator's marks."""
-        if self._driver is not None and self.clock() - task.began >= LAST_LOOK_FROM_S:
+        wait_s = SamplerLimits.min_duration_for_last_reading_s
+        if self._driver is not None and self.clock() - task.began >= wait_s:
             if self._looks_itself:
                 task.seen.clear()
                 self._hurry.set()
                 if not self._hangs:
-                    self._hangs = not task.seen.wait(LAST_LOOK_FROM_S)
+                    self._hangs = not task.seen.wait(wait_s)
             else:
                 self.look()
         with self._wanted:
@@ -125,7 +119,8 @@ class GpuWatch:
                     self._wanted.wait()
             began = time.monotonic()
             self.look()
-            self._hurry.wait(max(LOOK_EVERY_S, SLOWER_BY * (time.monotonic() - began)))
+            rest_s = SamplerLimits.task_gpu_rest_factor * (time.monotonic() - began)
+            self._hurry.wait(max(SamplerLimits.task_gpu_interval_s, rest_s))
             self._hurry.clear()
 
     def _look_at(self, tasks: list[TaskWatch]) -> None:
@@ -173,7 +168,8 @@ class TaskWatch:
         """
         marks = self._watch.finish(self)
         peak, scope = self._peak(marks)
-        busy_s = self._busy_s if not shared and self._at - self.began >= BUSY_FROM_S else None
+        is_short = self._at - self.began < SamplerLimits.min_duration_for_utilization_s
+        busy_s = None if shared or is_short else self._busy_s
         return GpuUsage(
             peak_bytes=peak,
             memory_scope=scope,

@@ -25,11 +25,9 @@ from flightlog.session.cache.store import (
     is_entry,
     read_header,
 )
+from flightlog.session.limits import SessionLimits
 from flightlog.store.documents import is_leftover, read_document
 
-LEFT_BEHIND_S = 3600.0
-"""A file that was begun so long ago is not being written any more."""
-KEY_PREFIX = 6
 NOBODY = "(damaged)"
 
 
@@ -121,7 +119,7 @@ def leftovers(cache: CacheFolder, now: float) -> list[Path]:
     found = []
     for path in _files(cache.folder):
         with suppress(OSError):
-            if is_leftover(path.name) and now - path.stat().st_mtime > LEFT_BEHIND_S:
+            if is_leftover(path.name) and now - path.stat().st_mtime > SessionLimits.abandoned_file_age_s:
                 found.append(path)
     return found
 
@@ -209,7 +207,7 @@ def explain(cache: CacheFolder, what: str) -> list[CacheExplanation]:
     Several functions may go by one short name. A `UsageError` where nothing does.
     """
     entries = [one for one in stored(cache) if one.header is not None]
-    if len(what) >= KEY_PREFIX and set(what) <= set("0123456789abcdef"):
+    if len(what) >= SessionLimits.min_key_prefix_characters and set(what) <= set("0123456789abcdef"):
         by_key = [one for one in entries if one.path.name.startswith(what)]
         if by_key:
             return [_explained(cache, name, by_key) for name in sorted({one.function for one in by_key})]

@@ -33,6 +33,7 @@ from msgspec import Struct
 
 from flightlog.core.settings import cache_folder, expanded
 from flightlog.core.time import SECOND, timestamp_of
+from flightlog.session.limits import SessionLimits
 from flightlog.store.documents import is_leftover, read_document, replace_bytes
 from flightlog.store.liveness import unix_time
 
@@ -45,17 +46,13 @@ _chosen: Path | None = None
 _chosen_here: ContextVar[Path | None] = ContextVar("flightlog_cache_folder", default=None)
 _said: set[str] = set()
 
-
 NEVER_SEEN, CODE_CHANGED, ARGUMENTS_CHANGED = "never seen", "code changed", "arguments changed"
 FUNCTIONS, LAST_MISS = "functions", "last-miss.json"
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.]+")
 FORMAT = 1
 PROTOCOL = 5
 """Of pickle; every Python this package runs on reads it."""
-MAX_HEADER = 1 << 20
-UNUSED_S = 3600.0
-"""A file's time of change is when it was used last, to within an hour: noting each use would cost a write
-each."""
+
 _encode = msgspec.json.Encoder().encode
 
 
@@ -143,7 +140,7 @@ class CacheFolder:
             created = unix_time(header.created)
             if ttl_s is not None and now - (-inf if created is None else created) > ttl_s:
                 return Miss(reason=EXPIRED, detail=f"made {header.created}")
-            if now - used > UNUSED_S:
+            if now - used > SessionLimits.last_use_resolution_s:
                 with suppress(OSError):
                     os.utime(path, (now, now))
             # Owner and mode were checked, and the content against its checksum.
@@ -367,7 +364,7 @@ class Untrusted(Exception):  # noqa: N818 - says what the entry is
 def read_header(path: Path) -> Header:
     """What an entry is, without its value; a `Damaged` or OSError where that cannot be told."""
     with BufferedReader(_opened(os.fspath(path))) as file:
-        return _header(file.readline(MAX_HEADER))
+        return _header(file.readline(SessionLimits.max_entry_header_bytes))
 
 
 def read_entry(path: str, key: str, user: int | None) -> tuple[Header, memoryview, float]:
@@ -381,7 +378,7 @@ def read_entry(path: str, key: str, user: int | None) -> tuple[Header, memoryvie
         if why_not is not None:
             raise Untrusted(why_not)
         data = file.readall()
-    end = data.find(b"\n", 0, MAX_HEADER) + 1
+    end = data.find(b"\n", 0, SessionLimits.max_entry_header_bytes) + 1
     header, payload = _header(data[:end]), memoryview(data)[end:]
     if header.key != key:
         raise Damaged("it is the entry of another key")

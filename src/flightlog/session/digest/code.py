@@ -23,14 +23,13 @@ from typing import Any, NamedTuple
 from flightlog.core.text import words
 from flightlog.session.digest.origins import is_library, label, library_version, module_label, origin_of
 from flightlog.session.digest.values import PLAIN, Digester, Files
+from flightlog.session.limits import SessionLimits
 
-MAX_KNOWN = 10_000
 _HAS_DOCSTRING = 0x4000000  # a flag of code objects from Python 3.13 on
 _ATTRIBUTES = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 _GLOBALS = frozenset({"LOAD_GLOBAL", "LOAD_NAME"})
 _COMPREHENSIONS = words("<listcomp> <setcomp> <dictcomp> <genexpr>")
 _NOTHING = object()
-
 
 _statics: dict[int, tuple[CodeType, Static]] = {}
 
@@ -253,7 +252,7 @@ def _static(code: CodeType) -> Static:
     known = _statics.get(id(code))  # by identity: comparing code objects compares all of them
     if known is not None:
         return known[1]
-    if len(_statics) >= MAX_KNOWN:
+    if len(_statics) >= SessionLimits.max_known_functions:
         _statics.clear()
     static = _read(code)
     _statics[id(code)] = (code, static)

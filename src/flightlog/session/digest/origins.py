@@ -12,7 +12,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-CHUNK = 1 << 20
+from flightlog.session.limits import SessionLimits
+
 _LIBRARY_FOLDERS = frozenset({"site-packages", "dist-packages"})
 _SOURCE = frozenset({".py", ".pyc", ".ipynb"})
 _STDLIB = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib")})
@@ -107,7 +108,7 @@ def file_digest(path: str) -> bytes:
             raise IsADirectoryError(path)
         if not stat.S_ISREG(mode):
             raise OSError(f"{path} is no regular file")
-        buffer = bytearray(CHUNK)
+        buffer = bytearray(SessionLimits.digest_file_chunk_bytes)
         view = memoryview(buffer)
         while count := file.readinto(buffer):
             hashed.update(view[:count])

@@ -39,13 +39,10 @@ from types import (
 from typing import Any, Literal
 
 from flightlog.session.digest.origins import file_digest, label, module_label, origin_of
+from flightlog.session.limits import SessionLimits
 
 Files = Literal["content", "path"]
 """How a path to a file counts: by the file's name and content, or by the path's text alone."""
-
-BUFFER = 1 << 16
-PACKED = 16
-"""Lists of this length and longer are packed where all items are of one plain type."""
 
 PLAIN: frozenset[type] = frozenset({bool, int, float, str, bytes, type(None)})
 _double = struct.Struct(">d").pack
@@ -117,11 +114,11 @@ class Digester:
         buffer = self._buffer
         buffer += tag
         buffer += _size(len(data))
-        if len(data) > BUFFER:
+        if len(data) > SessionLimits.digest_buffer_bytes:
             self.stream(data)
         else:
             buffer += data
-            if len(buffer) > BUFFER:
+            if len(buffer) > SessionLimits.digest_buffer_bytes:
                 self._flush()
 
     def text(self, tag: bytes, text: str) -> None:
@@ -269,7 +266,7 @@ def _memoryview(out: Digester, value: memoryview) -> None:
 
 def _sequence(tag: bytes) -> Callable[[Digester, Any], None]:
     def take(out: Digester, value: Any) -> None:
-        if len(value) >= PACKED and _pack(out, tag, value):
+        if len(value) >= SessionLimits.min_packed_items and _pack(out, tag, value):
             return
         identity = out._enter(value)
         out.put(tag, _size(len(value)))
@@ -504,8 +501,6 @@ def _without_caches(cls: type, state: Any) -> Any:
     return {name: state[name] for name in names}
 
 
-ITEMS_AT_ONCE = 1 << 17
-
 # --- NumPy
 
 
@@ -541,7 +536,7 @@ def _array(out: Digester, array: Any) -> None:
         out.stream(array.reshape(-1).view(np.uint8).data)
     else:
         flags = ["external_loop", "buffered"]
-        for chunk in np.nditer(array, flags=flags, order="C", buffersize=ITEMS_AT_ONCE):
+        for chunk in np.nditer(array, flags=flags, order="C", buffersize=SessionLimits.digest_array_items):
             out.stream(np.ascontiguousarray(chunk).view(np.uint8).data)
 
 
