@@ -16,8 +16,9 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from flightlog.events import TaskCompleted, TaskSubmitted
 from flightlog.export.prometheus.server import MetricsPage, RunsCollector
 from flightlog.store import layout
+from flightlog.store.limits import StoreLimits
 from flightlog.store.liveness import Observer, unix_time
-from flightlog.store.runs_folder import REMOTE_S, RunsPlace
+from flightlog.store.runs_folder import RunsPlace
 
 NOW = (unix_time(START) or 0.0) + 20.0
 
@@ -75,9 +76,9 @@ def test_a_run_that_goes_on_at_an_address_is_read_on_every_ten_seconds(
         out.write(msgspec.json.encode(ended) + b"\n")
     sync(run)
     asked = there.calls.total()
-    scraped.clock.now = REMOTE_S - 0.1
+    scraped.clock.now = StoreLimits.remote_refresh_s - 0.1
     soon, asked_soon = scraped(), there.calls.total()
-    scraped.clock.now = REMOTE_S
+    scraped.clock.now = StoreLimits.remote_refresh_s
     later = scraped()
     assert asked_soon == asked
     assert first == soon
@@ -100,10 +101,10 @@ def test_a_remote_that_went_away_is_a_gauge_and_the_figures_stay(
         raise ConnectionRefusedError("nobody there")
 
     monkeypatch.setattr(CountedMemory, "broken", staticmethod(away))
-    scraped.clock.now = REMOTE_S
+    scraped.clock.now = StoreLimits.remote_refresh_s
     assert scraped() == {**before, "flightlog_remote_problems": 1}
     monkeypatch.setattr(CountedMemory, "broken", None)
-    scraped.clock.now = 2 * REMOTE_S
+    scraped.clock.now = 2 * StoreLimits.remote_refresh_s
     assert scraped() == before
 
 

@@ -23,6 +23,7 @@ from flightlog.core.errors import DamagedSnapshot
 from flightlog.events import Metric, SpanEvent, TaskCompleted, TaskFailed, TaskStarted, define_event
 from flightlog.store.headline import headline_bytes, headline_of
 from flightlog.store.integrity import write_checksums
+from flightlog.store.limits import StoreLimits
 from flightlog.store.read.files import find_parts
 from flightlog.store.run import Run
 from flightlog.store.tables import snapshots
@@ -254,7 +255,7 @@ def test_a_snapshot_that_fails_while_it_is_read_is_an_error_of_its_own_and_no_an
 def test_a_file_is_hashed_once_by_a_process_while_it_is_known_to_be_unchanged(run, monkeypatch):
     hashed: list[int] = []
     digest = snapshots.hashlib.file_digest
-    monkeypatch.setattr(snapshots, "_SETTLED_NS", -1)
+    monkeypatch.setattr(StoreLimits, "file_settled_ns", -1)
     monkeypatch.setattr(
         snapshots.hashlib, "file_digest", lambda file, name: hashed.append(1) or digest(file, name)
     )
@@ -310,7 +311,7 @@ def test_repair_leaves_lines_that_changed_as_they_are_and_says_so(run, capsys):
     ("most", "written"), [(1 << 30, "summary and checksums"), (0, "checksums")], ids=["small", "large"]
 )
 def test_repair_closes_a_run_that_was_killed(lines, tmp_path, capsys, monkeypatch, most, written):
-    monkeypatch.setattr("flightlog.store.completing.SUMMARY_BYTES", most)
+    monkeypatch.setattr(StoreLimits, "max_completed_summary_bytes", most)
     run = tmp_path / lines.path.name
     shutil.copytree(lines.path, run)
     (run / "checksums.json").unlink()

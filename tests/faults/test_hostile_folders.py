@@ -23,7 +23,8 @@ from flightlog.cli.main import main
 from flightlog.events import Metric
 from flightlog.store import layout
 from flightlog.store.documents import read_document
-from flightlog.store.read.files import DOCUMENT_BYTES, read_regular
+from flightlog.store.limits import StoreLimits
+from flightlog.store.read.files import read_regular
 from flightlog.store.run import Run
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -145,7 +146,7 @@ def test_a_document_up_to_the_limit_is_read_and_no_larger_one(tmp_path):
     with pytest.raises(OSError, match="it is larger than 0 MiB"):
         read_regular(file, 999)
     with file.open("r+b") as out:
-        out.truncate(DOCUMENT_BYTES + 1)
+        out.truncate(StoreLimits.max_document_bytes + 1)
     assert read_document(file, dict).problem == "x.json: it is larger than 32 MiB"
 
 

@@ -22,7 +22,6 @@ from flightlog.events import CacheLookup, ResourceSample, TaskRetried
 from flightlog.store import layout
 from flightlog.store.completing import complete_ended
 from flightlog.store.headline import (
-    NAMES,
     CacheHeadline,
     CostHeadline,
     DurationHeadline,
@@ -37,6 +36,7 @@ from flightlog.store.headline import (
     headline_bytes,
     headline_of,
 )
+from flightlog.store.limits import StoreLimits
 from flightlog.store.run import Run
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -121,11 +121,15 @@ def test_a_killed_run_has_a_headline_with_what_was_in_flight_and_what_was_lost(t
 
 
 def test_of_very_many_names_those_with_the_most_tasks_are_listed(tmp_path: Path) -> None:
-    names = [f"task-{n:04}" for n in range(NAMES + 5)]
+    names = [f"task-{n:04}" for n in range(StoreLimits.max_headline_names + 5)]
     events = [submitted(str(n), task=name) for n, name in enumerate([*names, names[-1]])]
     tasks = headline_of(Run(make_run(tmp_path, events))).tasks
-    assert (tasks.names, tasks.submitted, len(tasks.by_name)) == (NAMES + 5, NAMES + 6, NAMES)
-    assert list(tasks.by_name) == [*names[: NAMES - 1], names[-1]]
+    assert (tasks.names, tasks.submitted, len(tasks.by_name)) == (
+        StoreLimits.max_headline_names + 5,
+        StoreLimits.max_headline_names + 6,
+        StoreLimits.max_headline_names,
+    )
+    assert list(tasks.by_name) == [*names[: StoreLimits.max_headline_names - 1], names[-1]]
 
 
 def test_a_headline_is_read_as_it_was_written(tmp_path: Path) -> None:

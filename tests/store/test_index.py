@@ -20,8 +20,9 @@ from flightlog.store import layout
 from flightlog.store.catalogue import list_runs, past_runs, run_paths
 from flightlog.store.documents import read_document
 from flightlog.store.headline import CostHeadline, decode_headline, headline_bytes, headline_of
-from flightlog.store.index import KEPT_NAMES, RunIndex, index_file, load_index
+from flightlog.store.index import RunIndex, index_file, load_index
 from flightlog.store.layout import RunInfo
+from flightlog.store.limits import StoreLimits
 from flightlog.store.liveness import Observer
 from flightlog.store.run import Run
 
@@ -43,7 +44,7 @@ def without_index(runs: Path):
     for path in run_paths(runs):
         info = read_document(path / layout.RUN, RunInfo)
         try:
-            headline = decode_headline((path / layout.SUMMARY).read_bytes(), KEPT_NAMES)
+            headline = decode_headline((path / layout.SUMMARY).read_bytes(), StoreLimits.max_index_names)
         except OSError:
             headline = None
         whole = headline is not None and info.value is not None

@@ -11,7 +11,7 @@ from builders.runs import at, make_run
 from viewing import look
 
 from flightlog.store.integrity import write_checksums
-from flightlog.store.runs_folder import REMOTE_S
+from flightlog.store.limits import StoreLimits
 from flightlog.web.dashboard import RunsFolder
 
 RUN = "run-20260520T035200Z-demo-a1b2c3d4"
@@ -43,7 +43,7 @@ def test_a_remote_is_asked_no_more_often_than_every_ten_seconds(place):
     for _ in range(20):
         found.append([row.run_id for row in runs.look().rows])
     assert CountedMemory.calls == asked
-    clock.now = REMOTE_S
+    clock.now = StoreLimits.remote_refresh_s
     found.append([row.run_id for row in runs.look().rows])
     later = RUN.replace("a1b2c3d4", "b1b2c3d4")
     assert found == [[RUN]] * 21 + [[later, RUN]]
@@ -58,7 +58,7 @@ def test_a_remote_that_went_away_is_said_and_its_runs_are_shown_as_they_were(pla
         raise ConnectionRefusedError("nobody there")
 
     monkeypatch.setattr(CountedMemory, "broken", staticmethod(away))
-    clock.now = REMOTE_S
+    clock.now = StoreLimits.remote_refresh_s
     after = runs.look()
     assert (after.rows, before.notes) == (before.rows, ())
     assert "what is shown was copied from there" in " ".join(after.notes)

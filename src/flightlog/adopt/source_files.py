@@ -21,7 +21,8 @@ from flightlog.core.time import timestamp_of
 from flightlog.core.units import format_count, format_duration
 from flightlog.store.devices.reading import CutShort, chunks_of
 from flightlog.store.documents import read_document
-from flightlog.store.read.files import MAX_LINE_BYTES, entries_of
+from flightlog.store.limits import StoreLimits
+from flightlog.store.read.files import entries_of
 
 if TYPE_CHECKING:
     from flightlog.adopt.run_maker import Account
@@ -76,7 +77,7 @@ class SourceLines:
     """The JSON objects of a file of lines, gzipped or not; iterate once, then the counts are right.
 
     `read` counts the objects. A `torn` last line ends in the middle; `foreign` lines hold no object,
-    `oversized` ones are longer than `MAX_LINE_BYTES`. NaN and infinities are read as Python's `json` writes
+    `oversized` ones are longer than `max_line_bytes`. NaN and infinities are read as Python's `json` writes
     them. Raises OSError.
     """
 
@@ -112,7 +113,8 @@ class SourceLines:
             )
         if self.oversized:
             account.problem(
-                f"{self.file.name}: {self.oversized:,} lines of more than {MAX_LINE_BYTES >> 20} MiB skipped"
+                f"{self.file.name}: {self.oversized:,} lines of more than "
+                f"{StoreLimits.max_line_bytes >> 20} MiB skipped"
             )
 
     def raw(self) -> Iterator[tuple[bytes, bool]]:
@@ -123,7 +125,7 @@ class SourceLines:
                 first, newline, later = chunk.partition(b"\n")
                 if not newline:
                     rest += b"" if skipping else chunk
-                    if len(rest) > MAX_LINE_BYTES:
+                    if len(rest) > StoreLimits.max_line_bytes:
                         self.oversized += 1
                         rest, skipping = b"", True
                     continue

@@ -1,8 +1,8 @@
 """Runs, results and tables in a notebook, in blocks that are shown as HTML and as text.
 
 A run is the verdict in a line, the counts, what stands out, the task names, and the report to unfold. Small
-runs are reported on in full. A run of more than `LARGE_BYTES` is shown by the summary that was kept of it, or
-by its own counts, at once: its report may take seconds, and is asked for by name.
+runs are reported on in full. A run of more than `large_stream_bytes` is shown by the summary that was kept of
+it, or by its own counts, at once: its report may take seconds, and is asked for by name.
 
 A table is its first rows and their number. That of a run of more than
 `NotebookLimits.max_read_table_bytes` which was not compacted is not read for a display.
@@ -43,7 +43,7 @@ from flightlog.show.phrases import moment_text
 from flightlog.show.report import failures_section, findings_section, report_sections
 from flightlog.show.report_sections import names_table
 from flightlog.show.terminal import brief, clean, fit, width_of
-from flightlog.store.tables.attempts import LARGE_BYTES
+from flightlog.store.limits import StoreLimits
 
 if TYPE_CHECKING:
     from flightlog.analyze.compare.results import Comparison
@@ -62,7 +62,9 @@ class CountsOnly(NamedTuple):
     run: Run
 
 
-def read_run(run: Run | LiveRun, *, large_bytes: int = LARGE_BYTES) -> Report | Summary | CountsOnly:
+def read_run(
+    run: Run | LiveRun, *, large_bytes: int = StoreLimits.large_stream_bytes
+) -> Report | Summary | CountsOnly:
     """The display of a run as it is now: while it is recorded, by what has reached its files at most a second
     ago.
     """

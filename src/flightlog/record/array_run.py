@@ -34,7 +34,8 @@ from flightlog.samplers import Sampler
 from flightlog.store import layout
 from flightlog.store.completing import complete
 from flightlog.store.documents import read_document, write_document
-from flightlog.store.liveness import HEARTBEAT_LIMIT_S, unix_time
+from flightlog.store.limits import StoreLimits
+from flightlog.store.liveness import unix_time
 from flightlog.store.run import Run
 from flightlog.store.write.finalize import finalizing
 from flightlog.store.write.writer import new_token
@@ -45,7 +46,7 @@ ALL = "all"
 """Stands in `ended/` for all elements, once all have ended: one that comes again is the last each time."""
 TAG = "slurm_array_job_id"
 """The tag that names the array of a run."""
-BEAT_S = HEARTBEAT_LIMIT_S / 3
+BEAT_S = StoreLimits.heartbeat_timeout_s / 3
 """How old the run's heartbeat may become before an element renews it."""
 STALE_S = 86_400.0
 """A run that ended longer ago belongs to another array, of a Slurm that has begun to count again."""

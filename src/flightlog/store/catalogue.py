@@ -14,7 +14,8 @@ from flightlog.store.documents import Document, read_document
 from flightlog.store.headline import Headline
 from flightlog.store.index import CostOf, CountHeadline, RunIndex
 from flightlog.store.layout import RunInfo, WriterInfo
-from flightlog.store.liveness import HEARTBEAT_LIMIT_S, Observer, here, unix_time
+from flightlog.store.limits import StoreLimits
+from flightlog.store.liveness import Observer, here, unix_time
 from flightlog.store.read.files import writer_folders
 from flightlog.store.read.writers import (
     read_writer,
@@ -249,7 +250,7 @@ def _alive(path: Path, observer: Observer) -> str | None:
         writer = read_writer(folder, name).value
         if writer is not None and observer.writer_alive(writer):
             return f"process {writer.pid} on {writer.host} still writes into it"
-    if info is None and observer.now - path.stat().st_mtime < HEARTBEAT_LIMIT_S:
+    if info is None and observer.now - path.stat().st_mtime < StoreLimits.heartbeat_timeout_s:
         return "it may be starting: it has no run.json, and was changed within the last minute"
     return None
 

@@ -22,16 +22,11 @@ from flightlog.store import layout
 from flightlog.store.documents import document_bytes, replace_bytes
 from flightlog.store.headline import headline_bytes, headline_of
 from flightlog.store.integrity import write_checksums
+from flightlog.store.limits import StoreLimits
 from flightlog.store.liveness import Observer, here
 from flightlog.store.run import Run, find_run, open_found
 from flightlog.store.runs_folder import Note, is_copy, warn
 from flightlog.store.write.finalize import Step, finalizing, is_to_complete, seal
-
-SUMMARY_BYTES = 16 << 20
-"""A run larger than this is completed without its headline numbers, which readers count when they need
-them."""
-WAIT_S = 10.0
-"""How long a reader waits for another process that completes the same run."""
 
 
 def open_run(
@@ -55,7 +50,7 @@ def open_run(
     return open_found(path, observer=observer, note=note)
 
 
-def complete_ended(path: Path, *, wait_s: float = WAIT_S) -> bool:
+def complete_ended(path: Path, *, wait_s: float = StoreLimits.completion_wait_s) -> bool:
     """Complete a run that has ended, where that is still to be done and this user may; whether it was done.
     Raises no error.
 
@@ -89,7 +84,7 @@ def complete(
     otherwise the run stays `to_complete` for one that may. `step` is called with what was just done, for
     tests.
     """
-    with finalizing(path, wait_s=WAIT_S) as alone:
+    with finalizing(path, wait_s=StoreLimits.completion_wait_s) as alone:
         if alone:
             _complete(path, settings, closed_here=True, may_snapshot=snapshot, step=step)
 
@@ -111,7 +106,7 @@ def _complete(
     left = snapshot and not may_snapshot
     info.tasks_submitted, info.tasks_completed, info.tasks_failed = closed.counted_tasks()
     lost = sum(sum(writer.lost.values()) for writer in closed.writers())
-    if closed.size_bytes() <= SUMMARY_BYTES:
+    if closed.size_bytes() <= StoreLimits.max_completed_summary_bytes:
         headline = headline_of(closed)
         tasks = headline.tasks
         counts = (tasks.submitted, tasks.completed, tasks.failed)

@@ -31,13 +31,11 @@ from flightlog.events import (
 from flightlog.events.declarations import attempt_key
 from flightlog.store import layout
 from flightlog.store.documents import decode_document
+from flightlog.store.limits import StoreLimits
 
 if TYPE_CHECKING:
     from flightlog.store.read.events import RunReading
     from flightlog.store.run import Run
-
-NAMES = 1000
-"""How many task names are listed, those with the most tasks; totals are of all."""
 
 
 class DurationHeadline(Struct, frozen=True, kw_only=True):
@@ -213,7 +211,7 @@ def headline_of(run: Run, reading: RunReading | None = None) -> Headline:
         ),
         completeness=LossHeadline(lost=run.completeness(reading).lost),
     )
-    return with_names(whole, NAMES)
+    return with_names(whole, StoreLimits.max_headline_names)
 
 
 _KINDS = ("submitted", "completed", "failed", "cancelled", "retried", "running")

@@ -30,18 +30,9 @@ from flightlog.store import layout
 from flightlog.store.documents import Document, decode_document, is_leftover
 from flightlog.store.headline import CostHeadline, Headline, decode_headline, with_names
 from flightlog.store.layout import RunInfo
+from flightlog.store.limits import StoreLimits
 from flightlog.store.read.events import count_lost
 from flightlog.store.read.files import Stamp, all_files, open_regular, read_within, stamp_at, stamp_of
-
-KEPT_NAMES = 64
-"""Task names of a run that an index keeps; numbers of the others are read from the run when they are asked
-for."""
-
-
-WORTHWHILE = 50
-"""Folders with fewer runs get no index for their documents alone."""
-SETTLED_NS = 3_000_000_000
-"""Longer than the coarsest step in which a file system counts time (two seconds, on FAT)."""
 
 CountHeadline = Callable[[Path], Headline | None]
 """Gives the headline of a run from its events."""
@@ -64,8 +55,8 @@ class RunIndex:
         paths: Sequence[Path],
         *,
         file: Path | None = None,
-        worthwhile: int = WORTHWHILE,
-        settled_ns: int = SETTLED_NS,
+        worthwhile: int = StoreLimits.min_indexed_runs,
+        settled_ns: int = StoreLimits.file_settled_ns,
     ) -> None:
         self.file = index_file(runs_dir) if file is None else file
         self._elsewhere = file is None and self.file.parent != runs_dir
@@ -212,7 +203,7 @@ class RunIndex:
         read = self._read(file, storable=self._looks_settled(stamp))
         if read.data is None:
             return None
-        found = decode_headline(read.data, KEPT_NAMES)
+        found = decode_headline(read.data, StoreLimits.max_index_names)
         if read.stamp is not None:
             entry = self._known.setdefault(name, IndexEntry())
             entry.summary_stamp = read.stamp
@@ -252,7 +243,7 @@ class RunIndex:
 
 
 def _with_few_names(headline: Headline | None) -> Headline | None:
-    return headline and with_names(headline, KEPT_NAMES)
+    return headline and with_names(headline, StoreLimits.max_index_names)
 
 
 def _lacks(headline: Headline, task: str | None) -> bool:
@@ -286,7 +277,7 @@ def _decode(headline: msgspec.Raw) -> Headline | None:
 VERSION = 3
 """Of the form of the file, and of what is taken from the documents: another version reads everything
 again."""
-_LEFTOVER_S = 3_600.0
+
 _NOTHING = msgspec.Raw(b"null")
 
 
@@ -385,5 +376,5 @@ def _clear_leftovers(file: Path) -> None:
     with suppress(OSError), os.scandir(file.parent) as found:
         for entry in found:
             draft = entry.name.startswith(f".{file.name}.") and is_leftover(entry.name)
-            if draft and time.time() - entry.stat().st_mtime > _LEFTOVER_S:
+            if draft and time.time() - entry.stat().st_mtime > StoreLimits.index_leftover_s:
                 os.unlink(entry.path)  # noqa: PTH108

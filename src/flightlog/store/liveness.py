@@ -11,9 +11,7 @@ from pathlib import Path
 
 from flightlog.core.descriptors import read_bytes
 from flightlog.store.layout import RunInfo, WriterInfo
-
-HEARTBEAT_LIMIT_S = 60.0
-"""A process on another host counts as alive while its heartbeat is younger than this."""
+from flightlog.store.limits import StoreLimits
 
 ProcessStarted = Callable[[int], float | None]
 
@@ -68,7 +66,7 @@ class Observer:
         """
         since = process.start_time if isinstance(process, RunInfo) else process.started
         beat = unix_time(process.heartbeat or since)
-        beating = beat is not None and self.now - beat < HEARTBEAT_LIMIT_S
+        beating = beat is not None and self.now - beat < StoreLimits.heartbeat_timeout_s
         if process.host != self.host:
             return beating
         started = self.process_started(process.pid)

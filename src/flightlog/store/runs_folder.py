@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from flightlog.core.errors import FlightlogError, RunNotFound
 from flightlog.core.settings import expanded, read_settings, runs_address
+from flightlog.store.limits import StoreLimits
 
 if TYPE_CHECKING:
     from flightlog.store.remote.mirror import Mirror
@@ -146,10 +147,6 @@ def fetch_documents(paths: Iterable[Path], name: str) -> None:
         _mirrors[folder].fetch_documents(run_ids, name)
 
 
-REMOTE_S = 10.0
-"""A remote is asked no more often than that, and seldom enough to take a fifth of the time at most."""
-
-
 class RunsPlace:
     """Where runs are: as given, else as configured. Thread-safe; `clock` gives seconds.
 
@@ -192,5 +189,8 @@ class RunsPlace:
                     notes.append(str(error))
                     self._folder = folder_at_hand(self._given)
                 ended = self._clock()
-                self._notes, self._next = tuple(notes), began + max(REMOTE_S, 5 * (ended - began))
+                self._notes, self._next = (
+                    tuple(notes),
+                    began + max(StoreLimits.remote_refresh_s, 5 * (ended - began)),
+                )
             return self._folder

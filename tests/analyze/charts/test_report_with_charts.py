@@ -29,6 +29,7 @@ from flightlog.analyze.charts.results import (
 from flightlog.analyze.report.report import report_bytes, report_on
 from flightlog.analyze.report.summary import Summary
 from flightlog.store.integrity import write_checksums
+from flightlog.store.limits import StoreLimits
 from flightlog.store.run import Run
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -121,7 +122,7 @@ def test_runs_whose_rows_wait_on_disk_are_drawn_alike(
     write_checksums(path)
     whole = report_with_charts(Run(path))
     assert timeline_of(Run(path)) == line_of(whole)
-    monkeypatch.setattr("flightlog.store.tables.attempts.LARGE_BYTES", 0)
+    monkeypatch.setattr(StoreLimits, "large_stream_bytes", 0)
     assert report_with_charts(Run(path)).drawn == whole.drawn
     assert timeline_of(Run(path)) == line_of(whole)
 

@@ -16,7 +16,7 @@ from flightlog.show.live import head_lines
 from flightlog.store import layout
 from flightlog.store.documents import write_document
 from flightlog.store.layout import WriterInfo
-from flightlog.store.read.files import MAX_LINE_BYTES
+from flightlog.store.limits import StoreLimits
 from flightlog.store.run import Run
 
 RUNNING = {"status": "running", "end_time": None, "duration_s": None, "host": "elsewhere", "heartbeat": at(9)}
@@ -62,7 +62,7 @@ def test_lines_that_cannot_be_read_are_counted_once_however_often_one_looks(runn
         b"garbage\n",
         b"[1, 2]\n",
         *lines[1:],
-        b"x" * (MAX_LINE_BYTES + (2 << 20)),
+        b"x" * (StoreLimits.max_line_bytes + (2 << 20)),
         b"\n",
     )
     tail = layout.tail_file(layout.writer_folder(running, "w1"), "tasks", "a")

@@ -18,6 +18,7 @@ from flightlog.analyze.report.report import report_bytes, report_on
 from flightlog.core.time import FIRST_YEAR, LAST_YEAR, LONGEST, moment, nanoseconds
 from flightlog.events import Event, SpanEvent, TaskCompleted, TaskStarted, WorkerLost, WorkerReady
 from flightlog.store.integrity import write_checksums
+from flightlog.store.limits import StoreLimits
 from flightlog.store.run import Run
 from flightlog.store.tables.connection import private_connection
 from flightlog.store.tables.intervals import MACROS
@@ -63,7 +64,7 @@ def test_a_run_of_noise_is_reported_and_drawn_alike_wherever_its_rows_wait(
     path = make_run(tmp_path, noise(when, seconds), **info)
     write_checksums(path)
     found = report_with_charts(Run(path))
-    monkeypatch.setattr("flightlog.store.tables.attempts.LARGE_BYTES", 0)
+    monkeypatch.setattr(StoreLimits, "large_stream_bytes", 0)
     on_disk = report_with_charts(Run(path))
     assert (found.report.spans.count, found.report.tasks.completed) == (3, 2)
     assert report_bytes(on_disk.report) == report_bytes(found.report)

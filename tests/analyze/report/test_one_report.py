@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from flightlog.analyze.report.report import report_bytes, report_on
 from flightlog.events import SpanEvent, SpanOpened, TaskSubmitted
 from flightlog.store.integrity import write_checksums
+from flightlog.store.limits import StoreLimits
 from flightlog.store.run import Run
-from flightlog.store.tables import attempts
 from flightlog.store.tables.parquet import snapshot_run
 
 ON_DISK = 0
@@ -38,7 +38,7 @@ span = st.tuples(
 
 def report_with_rows_on_disk(run: Run) -> bytes:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(attempts, "LARGE_BYTES", ON_DISK)
+        patch.setattr(StoreLimits, "large_stream_bytes", ON_DISK)
         return report_bytes(report_on(run))
 
 

@@ -11,6 +11,7 @@ from flightlog.events import Metric
 from flightlog.events.codec import UnknownEvent, encode_line
 from flightlog.store import layout
 from flightlog.store.layout import WriterInfo
+from flightlog.store.limits import StoreLimits
 from flightlog.store.read import lines
 from flightlog.store.read.completeness import Coverage
 from flightlog.store.read.events import RunReading
@@ -63,7 +64,7 @@ def test_a_tail_ends_at_its_first_nul(tmp_path):
 @given(st.lists(st.binary(max_size=40), max_size=12), st.integers(1, 7))
 def test_lines_are_the_same_whatever_the_size_of_the_chunks(parts, chunk):
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lines, "_CHUNK_BYTES", chunk)
+        patch.setattr(StoreLimits, "line_chunk_bytes", chunk)
         content = b"\n".join(parts)
         put(Path(folder), "f", content)
         assert list(read_lines(Path(folder, "f"))) == [part for part in content.split(b"\n") if part]
@@ -72,8 +73,8 @@ def test_lines_are_the_same_whatever_the_size_of_the_chunks(parts, chunk):
 @given(st.lists(st.integers(0, 30), max_size=10), st.integers(1, 9), st.booleans())
 def test_a_line_that_is_too_long_is_left_out_and_noted(sizes, chunk, ended):
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lines, "_CHUNK_BYTES", chunk)
-        patch.setattr(lines, "MAX_LINE_BYTES", 12)
+        patch.setattr(StoreLimits, "line_chunk_bytes", chunk)
+        patch.setattr(StoreLimits, "max_line_bytes", 12)
         content = b"\n".join(b"x" * size for size in sizes) + b"\n" * ended
         put(Path(folder), "f", content)
         read = lines.FileLines(Path(folder, "f"))

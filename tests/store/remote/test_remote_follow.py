@@ -7,8 +7,9 @@ import pytest
 from remote_places import FaultyFileSystem, Killed, Writing, place, read_back
 
 from flightlog.core.errors import RemoteError
+from flightlog.store.limits import StoreLimits
 from flightlog.store.remote.state import copies_of, sole_uploader, states_of
-from flightlog.store.remote.upload import GIVE_UP_S, follow, sync_with_patience
+from flightlog.store.remote.upload import follow, sync_with_patience
 
 
 class Time:
@@ -94,7 +95,7 @@ def test_a_place_that_stays_away_is_given_up_a_bounded_time_after_the_end(tmp_pa
     time = Time()
     with pytest.raises(RemoteError, match="cannot be reached"):
         follow(writing.uploader(place(filesystem)), sleep=time.sleep, clock=time.clock)
-    assert GIVE_UP_S / 2 < time.now <= GIVE_UP_S
+    assert StoreLimits.ended_upload_timeout_s / 2 < time.now <= StoreLimits.ended_upload_timeout_s
     (state,) = states_of(writing.path)
     assert not state.complete
     assert state.problem is not None

@@ -3,7 +3,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.store.remote.upload import FAN, PIECE_BYTES, cut, joined_from
+from flightlog.store.limits import StoreLimits
+from flightlog.store.remote.upload import cut, joined_from
 
 
 def grow(additions: list[int]) -> tuple[list[int], int]:
@@ -24,9 +25,9 @@ def test_pieces_hold_all_stay_few_and_each_byte_is_sent_a_few_times_at_most(addi
     sizes, sent = grow(additions)
     total = sum(additions)
     assert sum(sizes) == total
-    assert len(sizes) <= 3 * FAN + total // (1 << 20)
+    assert len(sizes) <= 3 * StoreLimits.joined_pieces + total // (1 << 20)
     assert sent <= 5 * total
-    assert all(size <= PIECE_BYTES for size in sizes)
+    assert all(size <= StoreLimits.max_piece_bytes for size in sizes)
 
 
 def test_a_day_of_small_additions_is_a_few_dozen_pieces() -> None:
@@ -36,8 +37,10 @@ def test_a_day_of_small_additions_is_a_few_dozen_pieces() -> None:
     assert sent < 4 * 40_000_000
 
 
-@given(st.integers(0, 3 * PIECE_BYTES), st.integers(0, 3 * PIECE_BYTES))
+@given(st.integers(0, 3 * StoreLimits.max_piece_bytes), st.integers(0, 3 * StoreLimits.max_piece_bytes))
 def test_cutting_leaves_no_byte_out_and_none_twice(start: int, length: int) -> None:
     pieces = cut(start, start + length)
     assert sum(size for _, size in pieces) == length
-    assert [at for at, _ in pieces] == [start + number * PIECE_BYTES for number in range(len(pieces))]
+    assert [at for at, _ in pieces] == [
+        start + number * StoreLimits.max_piece_bytes for number in range(len(pieces))
+    ]

@@ -16,9 +16,9 @@ from builders.runs import at, make_run
 
 from flightlog.events import TaskSubmitted
 from flightlog.store.completing import open_run
+from flightlog.store.limits import StoreLimits
 from flightlog.store.liveness import here
 from flightlog.store.remote.mirror import (
-    IN_USE_S,
     CachedRun,
     CopiedFile,
     RemoteCache,
@@ -125,7 +125,11 @@ def filled(root: Path, name: str, sizes: dict[str, int], used: dict[str, float])
 
 def test_the_longest_unused_runs_go_first_and_stay_listed(tmp_path: Path) -> None:
     now = 1_000_000.0
-    used = {"run-a": now - 3 * IN_USE_S, "run-b": now - 2 * IN_USE_S, "run-c": now - 10}
+    used = {
+        "run-a": now - 3 * StoreLimits.mirror_in_use_s,
+        "run-b": now - 2 * StoreLimits.mirror_in_use_s,
+        "run-c": now - 10,
+    }
     one = filled(tmp_path, "one", {"run-a": 100, "run-b": 100}, used)
     two = filled(tmp_path, "two", {"run-c": 100}, used)
     (tmp_path / "foreign").mkdir()
@@ -149,7 +153,7 @@ def test_a_run_whose_files_were_removed_for_room_is_fetched_again(
     copied_run(tmp_path, token="b1b2c3d4")
     folder = folder_of_runs(address)
     first = open_run("a1b2c3d4", runs_dir=address)
-    assert make_room(root, 0, now=here().now + 2 * IN_USE_S) > 100_000
+    assert make_room(root, 0, now=here().now + 2 * StoreLimits.mirror_in_use_s) > 100_000
     assert sorted(file.name for file in first.path.iterdir()) == ["run.json"]
     assert len(list(folder.glob("run-*"))) == 2
     again = open_run("a1b2c3d4", runs_dir=address)

@@ -12,10 +12,11 @@ from remote_places import HOST, RUN_ID, FaultyFileSystem, Killed, Writing, fetch
 
 from flightlog.core.errors import RemoteError, UsageError
 from flightlog.store import layout
+from flightlog.store.limits import StoreLimits
 from flightlog.store.liveness import Observer
 from flightlog.store.remote.copies import FOLDER, check_copy
 from flightlog.store.remote.state import CopyStatus, copies_of, sole_uploader, states_of
-from flightlog.store.remote.upload import FAN, Uploader
+from flightlog.store.remote.upload import Uploader
 from flightlog.store.run import Run
 
 
@@ -110,7 +111,7 @@ def test_a_growing_file_is_kept_in_few_objects_however_often_it_is_sent(tmp_path
         writing.flush()
         uploader.sync()
     lines = [name for name in pieces(filesystem) if "/metrics.jsonl/" in name]
-    assert len(lines) < 2 * FAN
+    assert len(lines) < 2 * StoreLimits.joined_pieces
     assert read_back(place(filesystem)) == everything(writing)
 
 

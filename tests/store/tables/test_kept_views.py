@@ -24,6 +24,7 @@ from flightlog.events import (
     TaskStarted,
     TaskSubmitted,
 )
+from flightlog.store.limits import StoreLimits
 from flightlog.store.run import Run
 from flightlog.store.tables.parquet import snapshot_run
 from flightlog.store.tables.run_tables import open_tables, open_views
@@ -85,7 +86,7 @@ def rows_of(run: Run, kept: bool) -> dict[str, list[tuple[object, ...]]]:
 def test_views_that_are_kept_have_the_rows_of_those_that_are_not(
     tmp_path: Path, compacted: bool, large_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flightlog.store.tables.attempts.LARGE_BYTES", large_bytes)
+    monkeypatch.setattr(StoreLimits, "large_stream_bytes", large_bytes)
     run = Run(make_run(tmp_path, events()))
     if compacted:
         snapshot_run(run)

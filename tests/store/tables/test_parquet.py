@@ -15,7 +15,8 @@ from flightlog.events import (
 )
 from flightlog.events.codec import encode_line
 from flightlog.events.columns import columns, projection
-from flightlog.store.tables.parquet import LONGEST_LINE_BYTES, write_snapshot
+from flightlog.store.limits import StoreLimits
+from flightlog.store.tables.parquet import write_snapshot
 
 AT = "2026-05-20T03:52:00.123456Z"
 TASKS = [
@@ -137,7 +138,7 @@ def test_a_line_too_long_to_be_one_is_skipped_like_other_damage(tmp_path, tasks)
     damaged = tmp_path / "damaged.jsonl"
     with damaged.open("wb") as out:
         out.write(good[0])
-        out.truncate(len(good[0]) + 3 * LONGEST_LINE_BYTES)
+        out.truncate(len(good[0]) + 3 * StoreLimits.max_line_bytes)
         out.seek(0, 2)
         out.write(b"\n" + good[1][:-1])
     assert write_snapshot({"tasks": [damaged]}, tmp_path / "parquet") == {"tasks": 2}

@@ -16,6 +16,7 @@ from flightlog.events.codec import encode_line
 from flightlog.store import layout
 from flightlog.store.documents import RecorderInfo, read_document, write_document
 from flightlog.store.layout import RunInfo, WriterInfo
+from flightlog.store.limits import StoreLimits
 from flightlog.store.liveness import Observer
 from flightlog.store.run import Run
 from flightlog.store.write import finalize
@@ -268,8 +269,8 @@ def test_a_disk_that_refuses_is_a_problem_and_no_loss(tmp_path):
 
 
 def test_files_are_copied_the_same_without_help_from_the_kernel(tmp_path, monkeypatch):
-    monkeypatch.setattr(finalize, "_CHUNK_BYTES", 7)
-    monkeypatch.setattr(finalize, "_SYNC_BYTES", 100)
+    monkeypatch.setattr(StoreLimits, "finalize_chunk_bytes", 7)
+    monkeypatch.setattr(StoreLimits, "finalize_sync_bytes", 100)
     for name in ("with", "without"):
         path = make(tmp_path / name, LEFT)
         if name == "without":

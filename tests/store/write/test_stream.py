@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from flightlog.store.write.stream import BACKLOG_BYTES, StreamWriter
+from flightlog.store.limits import StoreLimits
+from flightlog.store.write.stream import StreamWriter
 from flightlog.store.write.tail import SIZE, MappedTail
 
 
@@ -149,7 +150,7 @@ def test_a_full_disk_costs_only_what_memory_cannot_hold_and_writing_resumes(fold
         append(writer, line(i))
     assert writer.lost > 0
     held = writer.lines - writer.lost
-    assert held * 100 <= room + 2 * SIZE + BACKLOG_BYTES + 100
+    assert held * 100 <= room + 2 * SIZE + StoreLimits.max_backlog_bytes + 100
     assert set(writer.reasons) == {os.strerror(errno.ENOSPC)}
     assert {kind for kind, _ in troubles} == {os.strerror(errno.ENOSPC)}
 
@@ -178,7 +179,7 @@ def test_memory_is_bounded_while_the_disk_refuses(folder, monkeypatch):
         append(writer, line(i))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert peak < 2 * BACKLOG_BYTES
+    assert peak < 2 * StoreLimits.max_backlog_bytes
 
 
 def test_what_stands_in_the_tails_of_a_full_disk_stays_there_at_the_end(folder, monkeypatch):

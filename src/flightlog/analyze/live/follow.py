@@ -29,7 +29,8 @@ from flightlog.store import layout
 from flightlog.store.documents import read_document
 from flightlog.store.headline import Headline
 from flightlog.store.layout import WriterInfo
-from flightlog.store.liveness import HEARTBEAT_LIMIT_S, Observer, latest, this_host
+from flightlog.store.limits import StoreLimits
+from flightlog.store.liveness import Observer, latest, this_host
 from flightlog.store.read.completeness import (
     Coverage,
     believed_numbers,
@@ -219,7 +220,7 @@ class FollowedRun:
         reading = self._streams.read
         if reading is not None:
             found.append(f"still reading: {reading:.0%}")
-        if heard_s is not None and heard_s > HEARTBEAT_LIMIT_S / 2:
+        if heard_s is not None and heard_s > StoreLimits.heartbeat_timeout_s / 2:
             found.append(f"no heartbeat of the run for {heard_s:.0f} s")
         found += self._remarks
         if self.path.is_dir():

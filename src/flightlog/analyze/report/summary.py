@@ -33,10 +33,10 @@ from flightlog.store import layout
 from flightlog.store.documents import decode_document, read_document, replace_bytes
 from flightlog.store.integrity import covered_files
 from flightlog.store.layout import WriterInfo
+from flightlog.store.limits import StoreLimits
 from flightlog.store.liveness import latest
 from flightlog.store.read.events import Completeness
 from flightlog.store.read.files import find_parts
-from flightlog.store.tables.attempts import LARGE_BYTES
 from flightlog.store.tables.parquet import move_folder_aside
 from flightlog.store.tables.run_tables import open_tables, read_again
 from flightlog.store.tables.snapshots import FileOrigin, Snapshots, are_as_noted, is_unchanged, origins
@@ -251,7 +251,7 @@ class _Older(Struct, frozen=True):
     made_by: str
 
 
-def keep_summary(run: Run, *, from_bytes: int = LARGE_BYTES) -> bool:
+def keep_summary(run: Run, *, from_bytes: int = StoreLimits.large_stream_bytes) -> bool:
     """Summarize a run of at least `from_bytes` and cache the result in `parquet/`; whether that was done.
 
     What is current stays as it is. Raises `OSError` where files cannot be read or written.

@@ -34,7 +34,8 @@ from flightlog.events.devices.event import (
 from flightlog.events.devices.projection import ProjectedTelemetryRecord, project_telemetry_events, unique
 from flightlog.events.devices.records import BulkDecoder, telemetry_event_from_file_record
 from flightlog.store.documents import decode_document, read_document
-from flightlog.store.read.files import MAX_LINE_BYTES, open_regular
+from flightlog.store.limits import StoreLimits
+from flightlog.store.read.files import open_regular
 
 MANIFEST = "manifest.json"
 ROLLUPS = "rollups.json"
@@ -134,10 +135,6 @@ def _entries(found: list[Any], kind: type[T], **defaults: Any) -> list[T]:
     return [entry for entry in read if entry is not None]
 
 
-MAX_PROBLEMS = 20
-"""Problems that are told one by one; all are counted."""
-
-
 class Tally:
     """Counts of one reading; `strict` makes the first bad record an error instead.
 
@@ -181,7 +178,7 @@ class Tally:
 
     def _note(self, problem: str) -> None:
         self._noted += 1
-        if len(self._listed) < MAX_PROBLEMS:
+        if len(self._listed) < StoreLimits.max_listed_problems:
             self._listed.append(problem)
 
 
@@ -361,12 +358,11 @@ def events_of(sessions: Iterable[LoadedTelemetrySession], session_id: str | None
 
 
 BOM = b"\xef\xbb\xbf"
-CHUNK_BYTES = 1 << 17
-HELD_BYTES = 256 << 20
-"""So much of a file is held in memory at most, unpacked; lines, and records of an array, are read a piece at
-a time."""
+
+
 TOO_LARGE = (
-    f"more than {HELD_BYTES >> 20} MiB, unpacked, stand in one JSON object, which has to be read as a whole: "
+    f"more than {StoreLimits.max_device_object_bytes >> 20} MiB, unpacked, stand in one JSON object, "
+    "which has to be read as a whole: "
     "have the events as JSON lines, or as an array"
 )
 UNREADABLE = (ValueError, RecursionError)
@@ -391,8 +387,8 @@ def chunks_of(path: Path) -> Iterator[bytes]:
     with open_regular(path) as plain:
         source = gzip.GzipFile(fileobj=plain) if plain.peek(2).startswith(_GZIP) else plain
         try:
-            yield source.read1(CHUNK_BYTES).removeprefix(BOM)
-            while chunk := source.read1(CHUNK_BYTES):
+            yield source.read1(StoreLimits.device_chunk_bytes).removeprefix(BOM)
+            while chunk := source.read1(StoreLimits.device_chunk_bytes):
                 yield chunk
         except (EOFError, zlib.error, gzip.BadGzipFile):
             raise CutShort(f"{path.name} is packed by gzip, and breaks off or is damaged") from None
@@ -403,7 +399,7 @@ def joined(chunks: Iterable[bytes]) -> bytes:
     whole = bytearray()
     for chunk in chunks:
         whole += chunk
-        if len(whole) > HELD_BYTES:
+        if len(whole) > StoreLimits.max_device_object_bytes:
             raise ValueError(TOO_LARGE)
     return bytes(whole)
 
@@ -461,7 +457,7 @@ class TelemetryLines(_RecordsFile):
                     yield self._block(rest + chunk[begin:end])
                     rest = b""
                 rest += chunk[max(begin, end) :]
-                if len(rest) > MAX_LINE_BYTES:
+                if len(rest) > StoreLimits.max_line_bytes:
                     self._line += 1
                     self._refuse("Malformed telemetry JSONL record", "Malformed telemetry JSONL record {}")
                     self._offset += len(rest)
@@ -522,7 +518,7 @@ class TelemetryLines(_RecordsFile):
 
 
 _SPACE = b" \t\r\n"
-_TRIES = 4
+
 _EVENT_KEYS = words("schema_version event_type type memory_allocated memory_mb timestamp timestamp_ns")
 
 
@@ -548,8 +544,8 @@ class TelemetryDocument(_RecordsFile):
         text = joined(chain([head], chunks))
         array = None if self._tally.strict else self._array_in(text)
         if array is not None:
-            starts = range(1, len(array), CHUNK_BYTES)
-            yield from self._array(array[at : at + CHUNK_BYTES] for at in starts)
+            starts = range(1, len(array), StoreLimits.device_chunk_bytes)
+            yield from self._array(array[at : at + StoreLimits.device_chunk_bytes] for at in starts)
         else:
             events = self._convert(self._records(parse(text)))
             yield from iter(lambda: list(islice(events, 1000)), [])
@@ -581,14 +577,14 @@ class TelemetryDocument(_RecordsFile):
 
     def _array(self, chunks: Iterable[bytes]) -> Iterator[list[TelemetryEvent]]:
         """The events of an array whose bracket has been read, as far as it can be read."""
-        window, enough = bytearray(), CHUNK_BYTES
+        window, enough = bytearray(), StoreLimits.device_chunk_bytes
         with suppress(CutShort):  # what is missing shows at the end of the array
             for chunk in chunks:
                 window += chunk
                 if len(window) < enough:
                     continue
                 cut, events = len(window), None
-                for _ in range(_TRIES):
+                for _ in range(StoreLimits.device_read_attempts):
                     cut = window.rfind(b"},", 0, cut)
                     events = self._window(b"[" + window[:cut] + b"}]") if cut >= 0 else None
                     if events is not None or cut < 0:
@@ -596,8 +592,8 @@ class TelemetryDocument(_RecordsFile):
                 if events is not None:
                     yield events
                     del window[: cut + 2]
-                    enough = CHUNK_BYTES
-                elif 2 * len(window) > HELD_BYTES:
+                    enough = StoreLimits.device_chunk_bytes
+                elif 2 * len(window) > StoreLimits.max_device_object_bytes:
                     raise ValueError(TOO_LARGE)
                 else:
                     enough = 2 * len(window)  # a longer window ends elsewhere

@@ -12,18 +12,13 @@ from typing import TYPE_CHECKING
 from flightlog.core.text import plural
 from flightlog.core.units import format_bytes
 from flightlog.store.layout import WriterInfo
+from flightlog.store.limits import StoreLimits
 from flightlog.store.tables.connection import path_text
 
 if TYPE_CHECKING:
     from flightlog.store.read.lines import Scan
 
 TOO_LONG = "too long to be an event"
-_NEAR = 1_000
-"""A gap of so many lines is believed in without further evidence."""
-_ON_THEIR_WAY = 64
-"""Numbers beyond its last count that a writer may have given out in its last moment."""
-_IMPOSSIBLE = 1 << 48
-"""No process gives out so many numbers."""
 
 
 def lost_lines(
@@ -70,16 +65,18 @@ def believed_numbers(stream: str, seen: Coverage, info: WriterInfo | None) -> tu
     where more than one line stands behind it: one line alone after a large gap has a damaged number.
     """
     ranges, counted, read = seen.ranges(), info.lines.get(stream, 0) if info else 0, len(seen)
-    if not ranges or ranges[-1][0] <= counted + _ON_THEIR_WAY:
+    if not ranges or ranges[-1][0] <= counted + StoreLimits.max_unwritten_numbers:
         return seen, 0
     is_final = info is not None and info.closed and is_known(info) and stream in info.lines
-    largest_gap = _ON_THEIR_WAY if is_final else max(_NEAR, read)
+    largest_gap = (
+        StoreLimits.max_unwritten_numbers if is_final else max(StoreLimits.max_plain_gap_lines, read)
+    )
     believed: list[tuple[int, int]] = []
     reached = counted
     for index, (start, end) in enumerate(ranges):
-        after = ranges[index + 1][0] if index + 1 < len(ranges) else _IMPOSSIBLE
-        has_neighbours = not is_final and (end - start > 1 or after - end < _NEAR)
-        if start < _IMPOSSIBLE and (start - reached <= largest_gap or has_neighbours):
+        after = ranges[index + 1][0] if index + 1 < len(ranges) else StoreLimits.max_line_number
+        has_neighbours = not is_final and (end - start > 1 or after - end < StoreLimits.max_plain_gap_lines)
+        if start < StoreLimits.max_line_number and (start - reached <= largest_gap or has_neighbours):
             believed.append((start, end))
             reached = max(reached, end)
     return Coverage.of(believed), read - sum(end - start for start, end in believed)

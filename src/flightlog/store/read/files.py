@@ -17,6 +17,7 @@ from typing import Literal, NamedTuple
 
 from flightlog.core.descriptors import read_bytes
 from flightlog.store import layout
+from flightlog.store.limits import StoreLimits
 
 _ROTATED = re.compile(r"^(?P<stream>.+)-(?P<number>\d{6,})\.jsonl$")
 _PLAIN = re.compile(r"^(?P<stream>.+)\.jsonl$")
@@ -92,8 +93,6 @@ def entries_of(folder: Path) -> list[os.DirEntry[str]]:
         return []
 
 
-DOCUMENT_BYTES = 32 << 20
-"""A larger JSON document of a run is not read."""
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
 
 
@@ -111,13 +110,13 @@ def open_regular(path: str | os.PathLike[str]) -> BufferedReader:
     return open(fd, "rb")  # noqa: PTH123 - a descriptor, and the caller's to close
 
 
-def read_regular(path: str | os.PathLike[str], limit: int = DOCUMENT_BYTES) -> bytes:
+def read_regular(path: str | os.PathLike[str], limit: int = StoreLimits.max_document_bytes) -> bytes:
     """All bytes of a regular file; `OSError` for anything else, and for one of more than `limit` bytes."""
     _check(path, os.stat(path))  # noqa: PTH116 - thousands of them
     return _within(read_bytes(path, _FLAGS, limit + 1), limit)
 
 
-def read_within(source: BufferedReader, limit: int = DOCUMENT_BYTES) -> bytes:
+def read_within(source: BufferedReader, limit: int = StoreLimits.max_document_bytes) -> bytes:
     """What is left of an open file; `OSError` where it is more than `limit` bytes."""
     size = os.fstat(source.fileno()).st_size
     data = source.read(min(size, limit) + 1)
@@ -194,11 +193,7 @@ def all_files(path: Path) -> Files:
     return Files(digest.hexdigest(), newest)
 
 
-MAX_LINE_BYTES = 16 << 20
-_BLOCK = 1 << 16
-
-
-def has_long_line(path: Path, longest: int = MAX_LINE_BYTES) -> bool:
+def has_long_line(path: Path, longest: int = StoreLimits.max_line_bytes) -> bool:
     """Whether a line of a file has more bytes than that, its newline not counted. Raises OSError.
 
     Not all of the file is read: it is enough to find one newline in each stretch of so many bytes.
@@ -219,7 +214,7 @@ def has_long_line(path: Path, longest: int = MAX_LINE_BYTES) -> bool:
 def last_newline(fd: int, since: int, until: int) -> int | None:
     """Where the last newline stands in these bytes of a file; None without one. Reads from their end."""
     while until > since:
-        begun = max(since, until - _BLOCK)
+        begun = max(since, until - StoreLimits.block_bytes)
         found = os.pread(fd, until - begun, begun).rfind(b"\n")
         if found >= 0:
             return begun + found

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from flightlog.events import Event
 from flightlog.events.codec import Decoded, NotAnEvent, StreamDecoder, UnknownEvent, decode_line
+from flightlog.store.limits import StoreLimits
 from flightlog.store.read.completeness import Coverage
-from flightlog.store.read.files import MAX_LINE_BYTES, Part, find_parts, open_regular, size_at
+from flightlog.store.read.files import Part, find_parts, open_regular, size_at
 
 if TYPE_CHECKING:
     import duckdb
 
-_CHUNK_BYTES = 1 << 20
-_PASSES = 5
+
 _PADDING = b"\0 \t\r\xef\xbb\xbf"  # blanks, what a power cut leaves, and a byte-order mark
 
 AnyEvent = Event | UnknownEvent
@@ -37,7 +37,7 @@ class LongLine(NamedTuple):
 class FileLines:
     """The lines of one file, in batches; may be asked again later, and then goes on where it stopped.
 
-    `offset` is where the first byte stands that was not given out yet. A line of more than `MAX_LINE_BYTES`
+    `offset` is where the first byte stands that was not given out yet. A line of more than `max_line_bytes`
     is left out and noted in `long`. A file that has become shorter than that is gone through from its
     beginning, and `shrank` says so.
     """
@@ -60,7 +60,7 @@ class FileLines:
                 self.long, self._passed = [], 0
             source.seek(self.offset)
             rest = b""
-            while chunk := source.read(_CHUNK_BYTES):
+            while chunk := source.read(StoreLimits.line_chunk_bytes):
                 first, newline, later = chunk.partition(b"\n")
                 if not newline:
                     rest = self._keep(rest + chunk)
@@ -69,7 +69,7 @@ class FileLines:
                 head, rest = rest + first, lines.pop()
                 self.offset = source.tell() - len(rest)
                 ended = 1 + len(lines)
-                if self._skipping or len(head) > MAX_LINE_BYTES:
+                if self._skipping or len(head) > StoreLimits.max_line_bytes:
                     self._leave_out(head)
                     self._skipping = False
                 else:
@@ -79,7 +79,7 @@ class FileLines:
             self.rest = rest
 
     def _keep(self, rest: bytes) -> bytes:
-        if self._skipping or len(rest) > MAX_LINE_BYTES:
+        if self._skipping or len(rest) > StoreLimits.max_line_bytes:
             self._leave_out(rest)
             self._skipping = True
             self.offset += len(rest)
@@ -94,14 +94,14 @@ class FileLines:
 def read_tail(path: Path) -> bytes:
     """What stands in a memory-mapped tail: everything up to the first NUL. Raises OSError."""
     with open_regular(path) as source:
-        return source.read(MAX_LINE_BYTES).partition(b"\0")[0]
+        return source.read(StoreLimits.max_line_bytes).partition(b"\0")[0]
 
 
 def read_lines(path: Path, *, tail: bool = False) -> Iterator[bytes]:
     """The lines of a file, or of a memory-mapped tail, without their newlines; a last one without newline
     too.
 
-    Empty lines and lines of more than `MAX_LINE_BYTES` are left out. Raises OSError.
+    Empty lines and lines of more than `max_line_bytes` are left out. Raises OSError.
     """
     if tail:
         yield from (line for line in read_tail(path).split(b"\n") if line)
@@ -264,7 +264,7 @@ class Scan:
         size = sum(size_at(part.path) for part in parts)
         tails = [self._read_tail(part) for part in parts if part.kind == "tail"]
         files = self._files
-        for _ in range(_PASSES):
+        for _ in range(StoreLimits.scan_attempts):
             growing = {part.path: _file_id(part.path) for part in parts if part.kind == "active"}
             parts = self._parts()
             gone: list[Path] = []

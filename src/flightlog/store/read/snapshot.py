@@ -20,26 +20,22 @@ from msgspec import Struct
 from flightlog.core.locks import locked, try_lock
 from flightlog.store import layout
 from flightlog.store.documents import write_document
+from flightlog.store.limits import StoreLimits
 from flightlog.store.liveness import unix_time
-from flightlog.store.read.files import MAX_LINE_BYTES, Part, find_parts, open_regular, writer_folders
+from flightlog.store.read.files import Part, find_parts, open_regular, writer_folders
 from flightlog.store.read.lines import read_tail
 from flightlog.store.read.writers import read_writer
 from flightlog.store.run import Run
 
 PREFIX = "flightlog-still-"
-ROOM = 4
-"""A copy takes one part in so many of the space that is free for temporary files, at most."""
+
 HELD = "held"
-_OLD_S = 3600.0
-_TRIES = 3
-_CHUNK = 1 << 20
+
+
 _LEFT = {layout.PARQUET, layout.FOLLOWERS, layout.SUMMARY, layout.CHECKSUMS}
 """What is made of the lines, and is not current while they grow, or concerns the place and not the run."""
-_LOOKED, _YOUNG_S = 2 << 20, 5.0
-"""The last bytes of a file that are looked at line by line, where it was written to so lately."""
-_FIRST = 50
-"""Lines: the numbers below the highest of the first that are looked at stand before them, or come too late to
-wait for; and so many are on their way at most."""
+
+
 _NEVER = 1 << 63
 _FileId = tuple[int, int]
 _Key = tuple[str, str]
@@ -99,7 +95,11 @@ def held_still(
             base = folder or Path(tempfile.gettempdir())
             remove_leftovers(base)
             made = stack.enter_context(_own_folder(base))
-            free = shutil.disk_usage(base).free // ROOM if room is None else room
+            free = (
+                shutil.disk_usage(base).free // StoreLimits.snapshot_free_space_divisor
+                if room is None
+                else room
+            )
             still = Run(_copied_to(made / "copy", run.path, free), observer=run.observer, home=run.path)
         except _NoRoomError:
             _tell(note, "there is no room for a copy")
@@ -143,7 +143,7 @@ def _is_left(folder: Path, age_s: float) -> bool:
     try:
         lock = try_lock(folder / HELD, create=False)
     except FileNotFoundError:
-        return age_s > _OLD_S
+        return age_s > StoreLimits.snapshot_max_age_s
     if lock is not None:
         lock.release()
     return lock is not None and lock.enforced
@@ -165,7 +165,7 @@ def _own_folder(base: Path) -> Iterator[Path]:
 def _copied_to(folder: Path, run: Path, room: int) -> Path:
     """Copy a run as of one moment. Documents come first: what they count is in the lines, which go on."""
     to = folder / (run.resolve().name or "run")  # the name alone may be `..`
-    for _ in range(_TRIES):
+    for _ in range(StoreLimits.snapshot_attempts):
         shutil.rmtree(folder, ignore_errors=True)
         with suppress(_MovedError, FileNotFoundError):
             room_left = room - _copy_documents(run, to, room)
@@ -214,20 +214,28 @@ def _copy_lines(run: Path, to: Path, room: int) -> None:
         raise _NoRoomError
     looked: list[_Looked] = []
     for found, (part, size, changed) in after.items():
-        sure, young = before[found][1] if found in before else 0, now - changed < _YOUNG_S
+        sure, young = (
+            before[found][1] if found in before else 0,
+            now - changed < StoreLimits.snapshot_recent_s,
+        )
         if young:
-            sure = max(0, sure - _LOOKED)
+            sure = max(0, sure - StoreLimits.snapshot_checked_bytes)
         rest = _copied(part, found, to / part.path.relative_to(run), sure, size, cut=not young)
         looked += [_look(part, line) for line in rest]
     moved = {(one.key, one.seq) for one in looked if one.seq >= 0}
     for part, text in tails.values():
         in_tail = (_look(part, line) for line in _lines(text))
         looked += [one for one in in_tail if (one.key, one.seq) not in moved]
-    ends = _ends(looked, _stamp(now), young=_stamp(now - _YOUNG_S), ahead=_stamp(read + _YOUNG_S))
+    ends = _ends(
+        looked,
+        _stamp(now),
+        young=_stamp(now - StoreLimits.snapshot_recent_s),
+        ahead=_stamp(read + StoreLimits.snapshot_recent_s),
+    )
     reached: dict[_Key, int] = {}
     for one in looked:
         reached[one.key] = max(one.seq + 1, reached.get(one.key, 0))
-    _say_no_more(to, ends, reached, _stamp(now - _YOUNG_S))
+    _say_no_more(to, ends, reached, _stamp(now - StoreLimits.snapshot_recent_s))
     kept: dict[Path, list[bytes]] = {}
     for one in looked:
         if one.seq < ends.get(one.key, _NEVER):
@@ -264,12 +272,12 @@ def _copied(part: Part, found: _FileId, to: Path, sure: int, size: int, *, cut: 
         stat = os.fstat(source.fileno())
         if (stat.st_dev, stat.st_ino) != found:
             raise _MovedError
-        start = max(0, sure - MAX_LINE_BYTES)
+        start = max(0, sure - StoreLimits.max_line_bytes)
         source.seek(start)
         whole = start + source.read(sure - start).rfind(b"\n") + 1
         source.seek(0)
         left = whole
-        while left > 0 and (chunk := source.read(min(_CHUNK, left))):
+        while left > 0 and (chunk := source.read(min(StoreLimits.snapshot_chunk_bytes, left))):
             out.write(chunk)
             left -= len(chunk)
         return _lines(source.read(max(0, size - whole)), cut=cut)
@@ -321,7 +329,11 @@ def _say_no_more(copy: Path, ends: Mapping[_Key, int], reached: Mapping[_Key, in
         for stream, count in info.lines.items():
             key = stream, info.writer
             there = reached.get(key, 0 if info.started >= young else count)
-            lines[stream] = min(there if count - there <= _FIRST else count, count, ends.get(key, _NEVER))
+            lines[stream] = min(
+                there if count - there <= StoreLimits.snapshot_max_pending_lines else count,
+                count,
+                ends.get(key, _NEVER),
+            )
         info.lines = lines
         write_document(folder / layout.WRITER, info)
         (folder / layout.PAGE).unlink(
@@ -346,7 +358,7 @@ def _ends(looked: list[_Looked], moment: str, *, young: str, ahead: str) -> dict
             by_key.setdefault(one.key, {})[one.seq] = one.when if young <= one.when < ahead else ""
     ends: dict[_Key, int] = {}
     for key, found in by_key.items():
-        first = max(islice(found, _FIRST))
+        first = max(islice(found, StoreLimits.snapshot_max_pending_lines))
         for number, following in pairwise(sorted(number for number in found if number >= first)):
             if following > number + 1 and found[following]:
                 ends[key] = number + 1

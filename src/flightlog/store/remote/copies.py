@@ -28,6 +28,7 @@ from msgspec import Struct
 from flightlog.core.errors import RemoteError
 from flightlog.store import layout
 from flightlog.store.documents import decode_document
+from flightlog.store.limits import StoreLimits
 from flightlog.store.liveness import Observer
 from flightlog.store.read.files import part_of
 from flightlog.store.read.lines import read_tail
@@ -41,8 +42,6 @@ from flightlog.store.remote.objects import (
     sha256_of,
 )
 from flightlog.store.remote.state import has_settled, list_files
-
-_TRIES = 4
 
 
 class RemoteCopies:
@@ -65,7 +64,7 @@ class RemoteCopies:
 
     def notes(self, run_id: str) -> list[SyncNote]:
         """The newest note of each uploader that can be read."""
-        for _ in range(_TRIES):
+        for _ in range(StoreLimits.copy_list_attempts):
             try:
                 return list(self._newest(run_id))
             except RemoteError as error:

@@ -36,17 +36,14 @@ from flightlog.core.locks import locked
 from flightlog.core.settings import Settings, read_settings, user_cache
 from flightlog.store import layout
 from flightlog.store.documents import read_document, replace_bytes
+from flightlog.store.limits import StoreLimits
 from flightlog.store.read.files import entries_of
 from flightlog.store.remote.copies import RemoteCopies, RemoteFile, RunListed, list_remote
 from flightlog.store.remote.objects import Calls, Objects, open_objects, parse_address
 from flightlog.store.runs_folder import Note
 
-AT_ONCE = 16
-"""So many objects are read at a time."""
 AWAY = frozenset({"timeout", "refused", "server", "credentials"})
 """Kinds of errors after which nothing more is asked: the next answer would be the same, and take its time."""
-LISTING_S, READING_S = 60.0, 20.0
-"""How long to wait for a listing of everything, and for one small answer."""
 
 
 class Mirror:
@@ -62,8 +59,12 @@ class Mirror:
         self._refreshing = threading.Lock()
         # Two pools: what fetches a document waits for a run to be unlocked, and whoever has locked it for its
         # files.
-        self._for_documents = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="flightlog-reading")
-        self._for_files = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="flightlog-fetching")
+        self._for_documents = ThreadPoolExecutor(
+            StoreLimits.max_concurrent_reads, thread_name_prefix="flightlog-reading"
+        )
+        self._for_files = ThreadPoolExecutor(
+            StoreLimits.max_concurrent_reads, thread_name_prefix="flightlog-fetching"
+        )
         self._listed: dict[str, RunListed] = {}
         self._away: RemoteError | None = None
 
@@ -224,7 +225,7 @@ class Mirror:
         """The remote for this thread: connections are shared, waiting is not."""
         found: RemoteCopies | None = getattr(self._own, "remote", None)
         if found is None:
-            calls = Calls(self.address, timeout_s=READING_S)
+            calls = Calls(self.address, timeout_s=StoreLimits.remote_read_timeout_s)
             found = self._own.remote = RemoteCopies(self._objects.sharing(calls))
         return found
 
@@ -242,7 +243,7 @@ def open_mirror(
     found = known.get(folder)
     if found is not None:
         return found
-    objects = open_objects(shown, calls=Calls(shown, timeout_s=LISTING_S, attempts=1))
+    objects = open_objects(shown, calls=Calls(shown, timeout_s=StoreLimits.remote_list_timeout_s, attempts=1))
     cache = RemoteCache(folder, shown)
     try:
         cache.prepare()
@@ -279,10 +280,6 @@ def _cache_problem(address: str, folder: Path, error: OSError) -> str:
         f"copies of the runs at {address} cannot be kept in {folder} ({error.strerror or error}); "
         "FLIGHTLOG_REMOTE_CACHE names another folder"
     )
-
-
-TRIES = 4
-"""So often a run is looked at again that goes on while it is read."""
 
 
 @dataclass
@@ -327,7 +324,7 @@ class RunCopying:
         """Fetch what is not here; gives all files that the run has now, and what is wrong with others."""
         had: dict[str, CopiedFile] = {}
         problems: list[str] = []
-        for _ in range(TRIES):
+        for _ in range(StoreLimits.mirror_attempts):
             files, problems = _inside(self.reader().files(self.run_id))
             found = list(self.pool.map(self._fetch_file, files))
             had = {
@@ -425,8 +422,7 @@ def _size(file: Path) -> int | None:
 
 DOCUMENTS = frozenset({layout.RUN, layout.SUMMARY})
 """What is known of a run that is only listed; these stay when room is made."""
-IN_USE_S = 3_600.0
-"""A copy that was opened within this time is not removed: somebody may be reading it."""
+
 _STATE = ".remote"
 
 
@@ -572,7 +568,7 @@ def make_room(root: Path, max_bytes: int, *, spare: Collection[Path] = (), now: 
     for used, _, cache, run_id in sorted(copies, key=lambda one: one[:2]):
         if total - freed <= max_bytes:
             break
-        if now - used > IN_USE_S and cache.path(run_id) not in spare:
+        if now - used > StoreLimits.mirror_in_use_s and cache.path(run_id) not in spare:
             freed += _shrink(cache, run_id)
     return freed
 

@@ -29,6 +29,7 @@ from flightlog.core.errors import MissingExtra, RemoteError, UsageError
 from flightlog.core.retry import delays_s
 from flightlog.core.settings import expanded
 from flightlog.core.text import cut, first_line
+from flightlog.store.limits import StoreLimits
 
 EXTRAS = {
     "s3": "s3",
@@ -124,10 +125,6 @@ def _credentials_in(address: str) -> str | None:
     return None
 
 
-CHUNK_BYTES = 8 << 20
-"""What is in memory at a time, and one part of an upload in several."""
-
-
 class Listed(Struct, frozen=True):
     """One name in a folder."""
 
@@ -165,14 +162,16 @@ class Objects:
 
     def read(self, name: str) -> bytes:
         """An object as a whole, which should be small."""
-        data: bytes = self.calls(lambda: self._fs.cat_file(self._path(name)), carries=CHUNK_BYTES)
+        data: bytes = self.calls(
+            lambda: self._fs.cat_file(self._path(name)), carries=StoreLimits.transfer_chunk_bytes
+        )
         return data
 
     def chunks(self, name: str, size: int | None = None) -> Iterator[bytes]:
-        """An object, or its first `size` bytes, in pieces of at most `CHUNK_BYTES`, with one call each."""
+        """An object, or its first `size` bytes: pieces of at most `transfer_chunk_bytes`, one call each."""
         size = self.size(name) if size is None else size
-        for start in range(0, size, CHUNK_BYTES):
-            end = min(start + CHUNK_BYTES, size)
+        for start in range(0, size, StoreLimits.transfer_chunk_bytes):
+            end = min(start + StoreLimits.transfer_chunk_bytes, size)
             read = partial(self._fs.cat_file, self._path(name), start=start, end=end)
             data: bytes = self.calls(read, carries=end - start)
             if len(data) != end - start:
@@ -187,8 +186,8 @@ class Objects:
         """Write an object and see that it is there as it was sent; `replaces` where others may read the old
         one.
 
-        `chunks` are of at most `CHUNK_BYTES`. In folders, where a file is seen while it is written, one that
-        replaces another is written beside it first.
+        `chunks` are of at most `transfer_chunk_bytes`. In folders, where a file is seen while it is written,
+        one that replaces another is written beside it first.
         """
         folder, _, last = name.rpartition("/")
         aside = f"{folder}/.{last}.{os.urandom(4).hex()}.tmp" if replaces and self._has_folders else name
@@ -281,12 +280,14 @@ class Objects:
     def _stream(self, name: str, first: bytes, second: bytes, rest: Iterator[bytes]) -> None:
         """Write in pieces: by an upload in several parts where the place has such a thing."""
         out = self._making_folder(
-            name, lambda: self._fs.open(self._path(name), "wb", block_size=CHUNK_BYTES), 0
+            name,
+            lambda: self._fs.open(self._path(name), "wb", block_size=StoreLimits.transfer_chunk_bytes),
+            0,
         )
         try:
             for chunk in chain((first, second), rest):
                 self.calls(partial(out.write, chunk), carries=len(chunk), again=False)
-            self.calls(out.close, carries=2 * CHUNK_BYTES, again=False)
+            self.calls(out.close, carries=2 * StoreLimits.transfer_chunk_bytes, again=False)
         except BaseException:
             self._discard(out)
             raise
@@ -391,7 +392,7 @@ def file_chunks(source: BinaryIO, start: int, size: int) -> Iterator[bytes]:
     shorter.
     """
     while size:
-        data = os.pread(source.fileno(), min(size, CHUNK_BYTES), start)
+        data = os.pread(source.fileno(), min(size, StoreLimits.transfer_chunk_bytes), start)
         if not data:
             raise FileNotFoundError(f"{source.name} has become shorter")
         yield data
@@ -416,8 +417,6 @@ def _listed(entry: dict[str, Any], root: str) -> Listed:
 
 
 T = TypeVar("T")
-BYTES_PER_S = 64 << 10
-"""A connection slower than this counts as one that hangs."""
 
 
 class Calls:
@@ -452,7 +451,7 @@ class Calls:
         pauses_s = delays_s(self._pause_s, math.inf, jitter=0.5)
         for attempt in range(1, self._attempts + 1):
             try:
-                return self._once(what, self.timeout_s + carries / BYTES_PER_S)
+                return self._once(what, self.timeout_s + carries / StoreLimits.min_transfer_bytes_per_s)
             except RemoteError as error:
                 passing = error.passing and error.kind != "timeout"  # that has taken long enough
                 if not (again and passing) or attempt == self._attempts:

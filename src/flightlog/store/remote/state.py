@@ -21,7 +21,8 @@ from flightlog.core.locks import is_locked, sole_holder
 from flightlog.store import layout
 from flightlog.store.documents import read_document, write_document
 from flightlog.store.layout import RunInfo, WriterInfo
-from flightlog.store.liveness import HEARTBEAT_LIMIT_S, Observer, unix_time
+from flightlog.store.limits import StoreLimits
+from flightlog.store.liveness import Observer, unix_time
 from flightlog.store.read.files import last_newline, part_of, read_regular, writer_folders
 from flightlog.store.read.writers import read_writer, run_as_it_ended, says_more
 from flightlog.store.write.finalize import finalizing
@@ -130,7 +131,7 @@ def has_settled(run: Path, observer: Observer) -> bool:
     """Whether a run has ended, nobody writes into it any more, and nobody is about to close it."""
     info = read_document(run / layout.RUN, RunInfo).value
     if info is None:
-        if observer.now - run.stat().st_mtime < HEARTBEAT_LIMIT_S:
+        if observer.now - run.stat().st_mtime < StoreLimits.heartbeat_timeout_s:
             return False
     else:
         info = run_as_it_ended(run, info, observer)
@@ -158,7 +159,7 @@ def _is_closing(run: Path, info: RunInfo, observer: Observer) -> bool:
     ):
         return False
     ended = unix_time(info.end_time)
-    recent = ended is None or observer.now - ended < HEARTBEAT_LIMIT_S
+    recent = ended is None or observer.now - ended < StoreLimits.heartbeat_timeout_s
     if recent and info.to_complete is True:  # by a process beside, which starts when the run ends
         return True
     return recent and observer.is_alive(info)
@@ -266,10 +267,6 @@ def uploader_name(source: str, host: str) -> str:
     return f"{label}-{source}"
 
 
-_WAIT_S = 0.5
-"""`is_followed` holds the lock for a moment."""
-
-
 @contextmanager
 def sole_uploader(run: Path) -> Iterator[str | None]:
     """Keep other processes from copying this run; gives None, or else who copies it now.
@@ -277,7 +274,7 @@ def sole_uploader(run: Path) -> Iterator[str | None]:
     In a folder that cannot be written one process copies at a time by custom.
     """
     us = f"process {os.getpid()} on {os.uname().nodename}"
-    with sole_holder(run / layout.FOLLOWERS / _LOCK, us, wait_s=_WAIT_S) as other:
+    with sole_holder(run / layout.FOLLOWERS / _LOCK, us, wait_s=StoreLimits.sync_lock_wait_s) as other:
         yield other or (None if other is None else "another process")
 
 

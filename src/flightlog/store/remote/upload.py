@@ -21,6 +21,7 @@ from flightlog.core.retry import delays_s
 from flightlog.store import layout
 from flightlog.store.documents import read_document
 from flightlog.store.layout import RunInfo
+from flightlog.store.limits import StoreLimits
 from flightlog.store.liveness import Observer, here
 from flightlog.store.read.lines import read_tail
 from flightlog.store.remote.copies import (
@@ -32,7 +33,7 @@ from flightlog.store.remote.copies import (
     note_name,
     parse_note_name,
 )
-from flightlog.store.remote.objects import CHUNK_BYTES, file_chunks, sha256_of
+from flightlog.store.remote.objects import file_chunks, sha256_of
 from flightlog.store.remote.state import (
     LocalFile,
     SentFile,
@@ -47,8 +48,6 @@ from flightlog.store.remote.state import (
     uploader_name,
     write_state,
 )
-
-_PASSES = 6
 
 
 class Synced(Struct, frozen=True, kw_only=True):
@@ -160,7 +159,7 @@ class Uploader:
         None where they never did: what was sent may lack lines, and is not to be named.
         """
         staged: dict[str, RemoteFile] = {}
-        for number in range(_PASSES):
+        for number in range(StoreLimits.upload_passes):
             self._pause(number * 0.1)
             settled = has_settled(self.run, self.now())
             listing = list_files(self.run, settled=settled)
@@ -460,7 +459,10 @@ class Notes:
             files=tuple(files),
         )
         data = msgspec.json.encode(note)
-        chunks = (data[at : at + CHUNK_BYTES] for at in range(0, len(data), CHUNK_BYTES))
+        chunks = (
+            data[at : at + StoreLimits.transfer_chunk_bytes]
+            for at in range(0, len(data), StoreLimits.transfer_chunk_bytes)
+        )
         self._objects.write(f"{self._run_id}/{note_name(self._uploader, note.revision)}", chunks)
         self.newest = note
         if before is not None:
@@ -500,27 +502,20 @@ class Notes:
         return note[0] == self._uploader if note else name.startswith(f"{FOLDER}/{self._uploader}/")
 
 
-PIECE_BYTES = 32 << 20
-"""The largest piece."""
-FAN = 16
-"""So many pieces of about one size are joined into one, by sending their bytes again from here."""
-_SIZES = (16 << 10, 256 << 10, 4 << 20)
-
-
 def joined_from(sizes: Sequence[int], fresh: int) -> int:
     """How many of the pieces to keep, where `fresh` bytes are new; the rest is sent again together with
     these.
 
-    Small pieces are joined when there are `FAN` of them, then those, and so on up to the largest of `_SIZES`:
-    each byte is sent a few times at the most, and a file has a few dozen pieces beside the large ones,
-    however often it was sent.
+    Small pieces are joined when there are `joined_pieces` of them, then those, and so on up to the largest of
+    the steps: each byte is sent a few times at the most, and a file has a few dozen pieces beside the large
+    ones, however often it was sent.
     """
     keep, size = len(sizes), fresh
-    for limit in _SIZES:
+    for limit in StoreLimits.piece_size_steps_bytes:
         first = keep
         while first > 0 and sizes[first - 1] < limit:
             first -= 1
-        if size >= limit or keep - first + 1 < FAN:
+        if size >= limit or keep - first + 1 < StoreLimits.joined_pieces:
             break
         size += sum(sizes[first:keep])
         keep = first
@@ -529,18 +524,11 @@ def joined_from(sizes: Sequence[int], fresh: int) -> int:
 
 def cut(start: int, end: int) -> list[tuple[int, int]]:
     """Bytes from `start` to `end` as pieces: where each begins, and how long it is."""
-    return [(at, min(PIECE_BYTES, end - at)) for at in range(start, end, PIECE_BYTES)]
+    return [
+        (at, min(StoreLimits.max_piece_bytes, end - at))
+        for at in range(start, end, StoreLimits.max_piece_bytes)
+    ]
 
-
-PATIENCE_S = 60.0
-"""How long a place that does not answer is retried by whoever waits for it."""
-GIVE_UP_S = 300.0
-"""How long it is retried beside a run that has ended."""
-EVERY_S = (2.0, 20.0)
-"""Pause between two copies of a run that goes on: at first, and after a while. A heartbeat must come over in
-time."""
-_LOOK_S = 0.2
-_PAUSE_S = (1.0, 30.0)
 
 Sleep = Callable[[float], None]
 Clock = Callable[[], float]
@@ -550,7 +538,7 @@ def sync_with_patience(
     uploader: Uploader,
     *,
     again: Collection[str] = (),
-    patience_s: float = PATIENCE_S,
+    patience_s: float = StoreLimits.upload_timeout_s,
     sleep: Sleep = time.sleep,
     clock: Clock = time.monotonic,
 ) -> Synced:
@@ -559,7 +547,7 @@ def sync_with_patience(
 
     Files whose paths are in `again` are sent whatever is there.
     """
-    began, pauses_s = clock(), delays_s(*_PAUSE_S, jitter=0.5)
+    began, pauses_s = clock(), delays_s(*StoreLimits.upload_retry_s, jitter=0.5)
     while True:
         try:
             return uploader.sync(again)
@@ -573,8 +561,8 @@ def sync_with_patience(
 def follow(
     uploader: Uploader,
     *,
-    give_up_s: float = GIVE_UP_S,
-    every_s: tuple[float, float] = EVERY_S,
+    give_up_s: float = StoreLimits.ended_upload_timeout_s,
+    every_s: tuple[float, float] = StoreLimits.upload_interval_s,
     on_trouble: Callable[[str], None] = lambda _message: None,
     sleep: Sleep = time.sleep,
     clock: Clock = time.monotonic,
@@ -585,7 +573,7 @@ def follow(
     that is still there `give_up_s` after the run has ended, or that will not pass, is raised then; copying
     again goes on from there.
     """
-    pace_s, pauses_s = every_s[0], delays_s(*_PAUSE_S, jitter=0.5)
+    pace_s, pauses_s = every_s[0], delays_s(*StoreLimits.upload_retry_s, jitter=0.5)
     told: set[str] = set()
     ended: float | None = None
     while True:
@@ -593,7 +581,7 @@ def follow(
             synced = uploader.sync()
             if synced.complete:
                 return synced
-            pauses_s, wait_s = delays_s(*_PAUSE_S, jitter=0.5), pace_s
+            pauses_s, wait_s = delays_s(*StoreLimits.upload_retry_s, jitter=0.5), pace_s
             pace_s = min(pace_s * 1.05, every_s[1])
             told.clear()
         except RemoteError as error:
@@ -613,7 +601,7 @@ def _wait(uploader: Uploader, wait_s: float, has_ended: bool, sleep: Sleep, cloc
     until = clock() + wait_s
     stamp = _stamp(uploader.run)
     while (left := until - clock()) > 0:
-        sleep(min(left, _LOOK_S))
+        sleep(min(left, StoreLimits.upload_poll_s))
         before, stamp = stamp, _stamp(uploader.run)
         closing = stamp[1] != 0  # checksums are there, and whoever wrote them lets go in a moment
         if not has_ended and (stamp != before or closing) and _has_settled(uploader):

@@ -28,10 +28,6 @@ if TYPE_CHECKING:
     import duckdb
 
 
-LARGE_BYTES = 16 << 20
-"""Of a stream of at least this many bytes, rows are kept on disk and not in memory."""
-MEMORY = "340MB"
-"""What DuckDB may hold at once of a run with such a stream; the rest waits on disk."""
 _BESIDE = "(FORMAT parquet, COMPRESSION lz4_raw, ROW_GROUP_SIZE 40960, DICTIONARY_SIZE_LIMIT 1000)"
 """How columns are kept that are read many times and gone after: fast to write and to read, not small."""
 

@@ -18,8 +18,8 @@ from flightlog.core.errors import UsageError
 from flightlog.events import Event
 from flightlog.events.base import classes_in
 from flightlog.events.columns import columns, event_columns, projection, quoted
+from flightlog.store.limits import StoreLimits
 from flightlog.store.liveness import unix_time
-from flightlog.store.read.files import MAX_LINE_BYTES
 
 if TYPE_CHECKING:
     import duckdb
@@ -180,13 +180,11 @@ class PlainPaths:
         return link
 
 
-LONGEST_LINE_BYTES = MAX_LINE_BYTES
-"""What DuckDB is told; it takes lines of up to twice as many bytes, and gives up on a file that has a longer
-one."""
-
 # A folder called `a=b` would add a column, if it were let.
 READ = "read_json($files, format='newline_delimited', ignore_errors=true, hive_partitioning=false, {})"
-_OBJECTS = READ.format(f"maximum_object_size={LONGEST_LINE_BYTES}, columns={{'line': 'JSON'}}, records=false")
+_OBJECTS = READ.format(
+    f"maximum_object_size={StoreLimits.max_line_bytes}, columns={{'line': 'JSON'}}, records=false"
+)
 
 
 def is_built_in(stream: str) -> bool:

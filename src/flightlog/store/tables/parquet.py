@@ -31,11 +31,11 @@ from flightlog.core.errors import UsageError
 from flightlog.store import layout
 from flightlog.store.documents import read_document, sync_folder, write_document
 from flightlog.store.integrity import FileSum
+from flightlog.store.limits import StoreLimits
 from flightlog.store.liveness import unix_time
 from flightlog.store.read.files import find_parts, has_long_line
 from flightlog.store.read.lines import read_lines, watched
 from flightlog.store.tables.connection import (
-    LONGEST_LINE_BYTES,
     READ,
     Executes,
     PlainPaths,
@@ -67,11 +67,8 @@ if TYPE_CHECKING:
     from flightlog.store.run import Run
 
 
-_LINES = READ.format(f"maximum_object_size={LONGEST_LINE_BYTES}, columns=$columns")
+_LINES = READ.format(f"maximum_object_size={StoreLimits.max_line_bytes}, columns=$columns")
 _FORMAT = "(FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false)"
-_NOTED_BYTES = 256 << 20
-"""What is made is noted after so many bytes of lines: of a run of thousands of streams not after each of
-them."""
 
 
 class WrittenFile(NamedTuple):
@@ -126,7 +123,7 @@ def snapshot_run(run: Run) -> dict[str, int]:
                 if are_as_noted(run.path, files, before):
                     notes |= fresh
                 unnoted += sum(one.size_bytes for one in before.values())
-                if unnoted >= _NOTED_BYTES:
+                if unnoted >= StoreLimits.snapshot_note_bytes:
                     _note(folder, notes)
                     unnoted = 0
                 rows |= {name: written.rows for name, written in made.items()}

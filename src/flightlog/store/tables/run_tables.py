@@ -22,12 +22,12 @@ from flightlog.core.text import INDEX, first_line
 from flightlog.core.time import moment
 from flightlog.events import streams
 from flightlog.events.columns import columns, projection, quoted
+from flightlog.store.limits import StoreLimits
 from flightlog.store.liveness import latest
 from flightlog.store.read.completeness import Coverage
 from flightlog.store.read.lines import Scan, watched
 from flightlog.store.tables import attempts, intervals, workers
 from flightlog.store.tables.connection import (
-    LONGEST_LINE_BYTES,
     columns_of,
     create_table,
     is_built_in,
@@ -220,9 +220,6 @@ def _create_views(tables: StreamTables, stream: str, name: str, runs: Sequence[t
 
 ALL = '* EXCLUDE ("the run", "the file")'
 """What was recorded: not the columns that say where a row stands, whose names no event has."""
-UNIONS = 8
-"""So many runs are read one by one. More are read by one scan, and their small files from one bundle."""
-SMALL_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -247,7 +244,7 @@ class StreamTable:
             # Names are quoted.
             f'(SELECT {self.selected}, "the file"{more} FROM read_json({files}, '  # noqa: S608
             "format='newline_delimited', ignore_errors=true, hive_partitioning=false, "
-            f"maximum_object_size={LONGEST_LINE_BYTES}, filename='the file', columns={{{table}}}) "
+            f"maximum_object_size={StoreLimits.max_line_bytes}, filename='the file', columns={{{table}}}) "
             "WHERE event IS NOT NULL)"
         )
 
@@ -291,7 +288,7 @@ def scans_of(
     by_run: dict[str, list[Path]] = {}
     for run_id, file in files:
         by_run.setdefault(run_id, []).append(file)
-    if len(by_run) <= UNIONS:
+    if len(by_run) <= StoreLimits.max_union_runs:
         return [
             f'SELECT "the run" AS run_id, {selected} '  # noqa: S608 - all quoted
             f'FROM (SELECT *, CAST({text(run_id)} AS VARCHAR) AS "the run" FROM {scan(_list(of))})'
@@ -313,13 +310,13 @@ def bundled(
     To open a file takes DuckDB longer than to read a small one. Every line of the bundle says first whose it
     is. The files of the runs `less` stay as they are. Raises OSError.
     """
-    if len({run_id for run_id, _ in files}) <= UNIONS:
+    if len({run_id for run_id, _ in files}) <= StoreLimits.max_union_runs:
         return list(files), []
     rest: list[tuple[str, Path]] = []
     bundle = scratch / f"{uuid4().hex}.jsonl"
     with bundle.open("wb") as out:
         for run_id, file in files:
-            if run_id in less or file.stat().st_size > SMALL_BYTES:
+            if run_id in less or file.stat().st_size > StoreLimits.max_bundled_file_bytes:
                 rest.append((run_id, file))
                 continue
             mark = b'{"the run":' + msgspec.json.encode(run_id) + b","
@@ -478,9 +475,11 @@ class RunTables:
     def _large(self) -> frozenset[str]:
         """Streams so large that their rows are kept on disk; DuckDB's memory is limited from then on."""
         [sources] = self._streams.sources
-        found = {one for one in ("tasks", "spans") if sources.size_bytes(one) >= attempts.LARGE_BYTES}
+        found = {
+            one for one in ("tasks", "spans") if sources.size_bytes(one) >= StoreLimits.large_stream_bytes
+        }
         if found:
-            self._connection.execute(f"SET memory_limit = '{attempts.MEMORY}'")
+            self._connection.execute(f"SET memory_limit = '{StoreLimits.large_run_memory}'")
         return frozenset(found)
 
     def _file(self, name: str) -> Path | None:

@@ -21,16 +21,14 @@ from msgspec import Struct
 from flightlog.events.columns import columns, projection
 from flightlog.store import layout
 from flightlog.store.documents import read_document, write_document
+from flightlog.store.limits import StoreLimits
 from flightlog.store.read.files import Part, Stamp, stamp_of
 from flightlog.store.tables.connection import is_built_in
 from flightlog.store.tables.views import DERIVED, STORED
 
 SNAPSHOT = "snapshot.json"
-_THREADS_FROM_BYTES = 8 << 20
-"""Files of so many bytes together are hashed in several threads."""
-_SETTLED_NS = 3_000_000_000
-"""A file that changed more recently may change again without its times telling."""
-_KNOWN_FILES = 10_000
+
+
 _FileId = tuple[str, int, Stamp]
 _intact: dict[_FileId, str] = {}
 """Files that this process has hashed, and the result: a server is asked for the same files again and
@@ -146,7 +144,7 @@ class Snapshots:
         """
         wanted = sorted(self.current if names is None else self.current.intersection(names))
         unknown = [name for name in wanted if name not in self._damage]
-        large = sum(self.noted[name].size_bytes for name in unknown) >= _THREADS_FROM_BYTES
+        large = sum(self.noted[name].size_bytes for name in unknown) >= StoreLimits.threaded_hash_bytes
         if large and len(unknown) > 1:
             from concurrent.futures import ThreadPoolExecutor
 
@@ -198,8 +196,8 @@ def damage_of(file: Path, size_bytes: int, sha256: str, *, again: bool = False) 
 def _hashed(fd: int, identity: _FileId) -> str:
     with os.fdopen(fd, "rb", buffering=0, closefd=False) as source:
         digest = hashlib.file_digest(source, "sha256").hexdigest()
-    if time.time_ns() - identity[2].changed_ns > _SETTLED_NS:
-        if len(_intact) >= _KNOWN_FILES:
+    if time.time_ns() - identity[2].changed_ns > StoreLimits.file_settled_ns:
+        if len(_intact) >= StoreLimits.max_known_hashes:
             _intact.clear()
         _intact[identity] = digest
     return digest

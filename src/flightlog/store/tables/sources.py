@@ -26,15 +26,9 @@ from flightlog.events.columns import columns
 from flightlog.store import layout
 from flightlog.store.documents import read_document
 from flightlog.store.integrity import FileSum
+from flightlog.store.limits import StoreLimits
 from flightlog.store.read.events import learn_definitions
-from flightlog.store.read.files import (
-    MAX_LINE_BYTES,
-    Part,
-    find_parts,
-    has_long_line,
-    size_at,
-    writer_folders,
-)
+from flightlog.store.read.files import Part, find_parts, has_long_line, size_at, writer_folders
 from flightlog.store.read.lines import AnyEvent, FileLines, Scan, forget_place, note_place
 from flightlog.store.tables.connection import PlainPaths, is_built_in
 from flightlog.store.tables.snapshots import Snapshots
@@ -170,7 +164,6 @@ def is_settled(run: Run) -> bool:
     return folders <= known.keys() and not any(map(run.observer.writer_alive, known.values()))
 
 
-_CHUNK_BYTES = 8 << 20
 _PYTHON_TYPES: dict[str, Any] = {
     "BIGINT": int,
     "DOUBLE": float,
@@ -310,7 +303,7 @@ class _Sift(Scan):
             )  # blanks around a line the reader passes over, and DuckDB does not
         try:
             written = self._rewrite(decode_line(line))
-            return False, written if len(written) <= MAX_LINE_BYTES else line + b"\n"
+            return False, written if len(written) <= StoreLimits.max_line_bytes else line + b"\n"
         except NotAnEvent:  # not text, in a field that the event does not know: the reader skips it
             return False, encode_line(event) if isinstance(event, Event) else b""
 
@@ -355,7 +348,7 @@ def _leads_out(path: Path, run: Path) -> bool:
 
 def _copy_bytes(path: Path, size: int, out: _Lines) -> None:
     with path.open("rb", buffering=0) as source:
-        while size > 0 and (chunk := source.read(min(size, _CHUNK_BYTES))):
+        while size > 0 and (chunk := source.read(min(size, StoreLimits.repair_chunk_bytes))):
             size -= len(chunk)
             out.write(chunk)
 

@@ -33,6 +33,7 @@ from flightlog.store.documents import (
     write_document,
 )
 from flightlog.store.layout import RunInfo, WriterInfo
+from flightlog.store.limits import StoreLimits
 from flightlog.store.liveness import here
 from flightlog.store.read.completeness import Coverage
 from flightlog.store.read.files import Part, folder_parts, last_newline, writer_folders
@@ -46,8 +47,6 @@ from flightlog.store.read.writers import (
 )
 
 PLAN = "seal.json"
-_CHUNK_BYTES = 8 << 20
-_SYNC_BYTES = 64 << 20
 
 
 class Move(Struct, frozen=True):
@@ -216,7 +215,7 @@ def _fold(path: Path, top: Path, moves: list[Move], step: Step) -> None:
             step(f"copied {move.part}")
             copied.append(part)
             unsynced += move.size
-            if unsynced >= _SYNC_BYTES or part == there[-1][1]:
+            if unsynced >= StoreLimits.finalize_sync_bytes or part == there[-1][1]:
                 os.fsync(target.fileno())
                 sync_folder(path)
                 step(f"synced {top.name}")
@@ -237,7 +236,7 @@ def _copy(source: int, target: int, move: Move) -> None:
     """Copy a file to its place, inside the kernel where that can be done."""
     done = 0
     while done < move.size:
-        step = min(move.size - done, _CHUNK_BYTES)
+        step = min(move.size - done, StoreLimits.finalize_chunk_bytes)
         count = _copy_in_kernel(source, target, step, done, move.offset + done)
         if not count:
             chunk = os.pread(source, step, done)

@@ -20,17 +20,9 @@ from flightlog.core import threads
 from flightlog.core.descriptors import Descriptor
 from flightlog.core.interruption import HandlersWait, pass_interruption
 from flightlog.store import layout
+from flightlog.store.limits import StoreLimits
 from flightlog.store.write.tail import SIZE, MappedTail
 
-ROTATE_BYTES = 1 << 30
-BACKLOG_BYTES = 1 << 18
-SLOW_S = 1.0
-"""A disk that takes longer than this for a tail is left to the pulse: the program waits for it no more.
-
-Lines then wait in memory, which a kill would take away; so it must be a disk that hangs, and not a busy
-machine.
-"""
-_RETRY_S = 0.2
 _NO_MMAP = {errno.ENODEV, errno.EOPNOTSUPP, errno.ENOSYS}
 
 
@@ -43,9 +35,9 @@ class StreamWriter:
 
     The fast path is `put(line)`, without a lock; where it raises ValueError the caller hands the line to
     `overflow(line)`, which raises nothing of its own. A line either of them took survives `kill -9`. While
-    the disk refuses (full, read-only, gone, no file descriptors left) or is slow, up to `BACKLOG_BYTES` wait
-    in memory, the rest is counted in `lost` and `reasons`, and writing goes on as soon as it can. Safe for
-    any number of threads, for signal handlers, for exceptions that these raise, and for finalizers; not
+    the disk refuses (full, read-only, gone, no file descriptors left) or is slow, up to `max_backlog_bytes`
+    wait in memory, the rest is counted in `lost` and `reasons`, and writing goes on as soon as it can. Safe
+    for any number of threads, for signal handlers, for exceptions that these raise, and for finalizers; not
     across `fork`, where the child makes a writer of its own. `on_trouble` is called without any lock held,
     and so is `on_count`: each time lines were lost or wait in memory, where a kill would take them away.
     `before_open` is called before the file is made.
@@ -57,8 +49,8 @@ class StreamWriter:
         folder: Path,
         stream: str,
         *,
-        rotate_bytes: int = ROTATE_BYTES,
-        slow_s: float = SLOW_S,
+        rotate_bytes: int = StoreLimits.rotate_bytes,
+        slow_s: float = StoreLimits.slow_disk_s,
         on_trouble: Callable[[str, str], None] = lambda _kind, _message: None,
         on_open: Callable[[], None] = lambda: None,
         before_open: Callable[[], object] = lambda: None,
@@ -198,7 +190,7 @@ class StreamWriter:
     def _set_aside(self, line: bytes) -> None:
         if not line:
             return
-        if len(self._waiting) * len(line) > BACKLOG_BYTES:
+        if len(self._waiting) * len(line) > StoreLimits.max_backlog_bytes:
             self._lose("the disk was too slow", line)
         else:
             self._waiting.append(line)
@@ -259,7 +251,7 @@ class StreamWriter:
         self._backlog.append(line)
         self._backlog_bytes += len(line)
         self._try_drain()
-        if self._backlog and self._backlog_bytes > BACKLOG_BYTES:
+        if self._backlog and self._backlog_bytes > StoreLimits.max_backlog_bytes:
             last = self._backlog.pop()
             self._backlog_bytes -= len(last)
             self._lose(self._last_reason, last)
@@ -274,7 +266,7 @@ class StreamWriter:
             self._drain()
             self._segment.rotate()
         except OSError as error:
-            self._retry_at = self._clock() + _RETRY_S
+            self._retry_at = self._clock() + StoreLimits.disk_retry_s
             self._trouble(error)
             return False
         finally:
@@ -299,7 +291,7 @@ class StreamWriter:
             self._begun = self._begun[self._segment.write(self._begun) :]
 
     def _wait(self, line: bytes) -> None:
-        if self._backlog_bytes + len(line) > BACKLOG_BYTES:
+        if self._backlog_bytes + len(line) > StoreLimits.max_backlog_bytes:
             self._lose(self._last_reason, line)
             return
         self._backlog.append(line)
@@ -314,7 +306,7 @@ class StreamWriter:
             self._open_tails()
         except OSError as error:
             self._segment.close()
-            self._retry_at = self._clock() + _RETRY_S
+            self._retry_at = self._clock() + StoreLimits.disk_retry_s
             self._trouble(error)
             return False
         self._on_open()
@@ -421,7 +413,6 @@ def _guarded(put: Callable[[bytes], int], lock: threads.RLock) -> Callable[[byte
     return locked
 
 
-_TRIES = 5
 _FLAGS = os.O_CREAT | os.O_RDWR | os.O_APPEND
 
 
@@ -453,7 +444,7 @@ class SegmentFile:
 
     def write(self, data: bytes | memoryview) -> int:
         """Append; gives the bytes that were written, which may be fewer."""
-        for tries_left in reversed(range(_TRIES)):
+        for tries_left in reversed(range(StoreLimits.open_file_attempts)):
             try:
                 if self._out is None or self._out.number < 0:  # known to be lost
                     self.open()

@@ -10,13 +10,10 @@ from pathlib import Path
 from flightlog.core import threads
 from flightlog.store import layout
 from flightlog.store.documents import write_document
+from flightlog.store.limits import StoreLimits
 from flightlog.store.liveness import process_start
 from flightlog.store.write.page import Page
-from flightlog.store.write.stream import ROTATE_BYTES, StreamWriter
-
-_RETRY_S = 0.2
-_SETTLED_S = 0.3
-"""A number given out this long ago has its line written, or its loss counted."""
+from flightlog.store.write.stream import StreamWriter
 
 
 class RunWriter:
@@ -34,7 +31,7 @@ class RunWriter:
         run: Path,
         info: layout.WriterInfo,
         *,
-        rotate_bytes: int = ROTATE_BYTES,
+        rotate_bytes: int = StoreLimits.rotate_bytes,
         on_trouble: Callable[[str, str], None] = lambda _kind, _message: None,
         on_open: Callable[[], None] = lambda: None,
     ) -> None:
@@ -87,7 +84,7 @@ class RunWriter:
                     self.folder.mkdir(parents=True, exist_ok=True)
                     page = Page(self.folder / layout.PAGE, self.info)
                 except OSError:
-                    self._page_retry_at = time.monotonic() + _RETRY_S
+                    self._page_retry_at = time.monotonic() + StoreLimits.disk_retry_s
                     return None
                 self._fill(page)
                 self._page = page
@@ -137,7 +134,7 @@ class RunWriter:
         if self._closed:
             return given
         then, before = self._latest
-        if now - then >= _SETTLED_S:
+        if now - then >= StoreLimits.line_settled_s:
             self._settled |= {
                 name: max(number, self._settled.get(name, 0)) for name, number in before.items()
             }

@@ -1,0 +1,157 @@
+"""Limits, waits and thresholds of `store/`, each in one place, with what it is for."""
+
+from __future__ import annotations
+
+from typing import Final
+
+
+class StoreLimits:
+    """Sizes, counts and waits of everything that writes, reads, copies and indexes runs."""
+
+    # Reading lines and documents
+    max_document_bytes: Final = 32 << 20
+    """A larger JSON document of a run is not read."""
+    max_line_bytes: Final = 16 << 20
+    """A longer line is skipped and counted. DuckDB is given the same limit; it takes lines of up to twice as
+    many bytes, and gives up on a file that has a longer one."""
+    block_bytes: Final = 1 << 16
+    """Bytes read at a time where the end of a file is searched backwards."""
+    line_chunk_bytes: Final = 1 << 20
+    """Bytes of lines read at a time."""
+    scan_attempts: Final = 5
+    """How often the files of a run that change while they are listed are listed again."""
+    max_plain_gap_lines: Final = 1_000
+    """A gap of up to this many numbers counts as lost lines without further evidence."""
+    max_unwritten_numbers: Final = 64
+    """Numbers beyond its last count that a writer may have given out in its last moment."""
+    max_line_number: Final = 1 << 48
+    """No process gives out a number this large; one that does is damaged."""
+    heartbeat_timeout_s: Final = 60.0
+    """A process on another host counts as alive while its heartbeat is younger than this."""
+
+    # Snapshots of a running run
+    snapshot_free_space_divisor: Final = 4
+    """A snapshot takes at most one part in this many of the free space for temporary files."""
+    snapshot_max_age_s: Final = 3600.0
+    """Snapshots that a killed process left behind are removed after this time."""
+    snapshot_attempts: Final = 3
+    """How often a run that changes while it is copied is copied again."""
+    snapshot_chunk_bytes: Final = 1 << 20
+    """Bytes copied at a time."""
+    snapshot_checked_bytes: Final = 2 << 20
+    """The last bytes of a recently written file that are checked line by line."""
+    snapshot_recent_s: Final = 5.0
+    """A file that was written to within this time counts as recently written."""
+    snapshot_max_pending_lines: Final = 50
+    """Numbers below the highest of the first this many checked lines stand before them, or come too late to
+    wait for; at most this many lines are on their way."""
+
+    # Writing
+    rotate_bytes: Final = 1 << 30
+    """A stream that reaches this size goes on in a new file."""
+    max_backlog_bytes: Final = 1 << 18
+    """Lines of one stream that wait in memory for a disk; more are dropped and counted."""
+    slow_disk_s: Final = 1.0
+    """A disk that takes longer than this for a tail is left to the background thread: the program waits for
+    it no more. Lines then wait in memory, which a kill would take away; so it must be a disk that hangs,
+    and not a busy machine."""
+    disk_retry_s: Final = 0.2
+    """Pause before a disk that refused a write is used again."""
+    open_file_attempts: Final = 5
+    """How often a line is written again to a file whose descriptor was lost."""
+    line_settled_s: Final = 0.3
+    """A number given out this long ago has its line written, or its loss counted."""
+    finalize_chunk_bytes: Final = 8 << 20
+    """Bytes of a segment joined at a time when a run is finalized."""
+    finalize_sync_bytes: Final = 64 << 20
+    """Joined bytes are brought to the disk after this many, so that the last sync is short."""
+
+    # Completing, headlines and the index of a runs folder
+    max_completed_summary_bytes: Final = 16 << 20
+    """A larger run is completed without its headline numbers, which readers count when they need them."""
+    completion_wait_s: Final = 10.0
+    """How long a reader waits for another process that completes the same run."""
+    max_headline_names: Final = 1000
+    """How many task names a headline lists, those with the most tasks; totals are of all."""
+    max_index_names: Final = 64
+    """Task names of a run that an index keeps; numbers of the others are read from the run when they are
+    asked for."""
+    min_indexed_runs: Final = 50
+    """Folders with fewer runs get no index for their documents alone."""
+    file_settled_ns: Final = 3_000_000_000
+    """A file that changed more recently may change again without its times telling: longer than the coarsest
+    step in which a file system counts time (two seconds, on FAT)."""
+    index_leftover_s: Final = 3_600.0
+    """Temporary files of an index that a killed process left behind are removed after this time."""
+
+    # Tables
+    large_stream_bytes: Final = 16 << 20
+    """Of a stream of at least this many bytes, rows are kept on disk and not in memory."""
+    large_run_memory: Final = "340MB"
+    """What DuckDB may hold at once of a run with a large stream; the rest waits on disk."""
+    max_union_runs: Final = 8
+    """This many runs are read one by one. More are read by one scan, and their small files from one
+    bundle."""
+    max_bundled_file_bytes: Final = 1 << 20
+    """Larger files are read from where they are and not from a bundle."""
+    repair_chunk_bytes: Final = 8 << 20
+    """Bytes of lines repaired at a time where DuckDB cannot read a file as it is."""
+    snapshot_note_bytes: Final = 256 << 20
+    """Written Parquet is noted after this many bytes of lines: of a run of thousands of streams not after
+    each of them."""
+    threaded_hash_bytes: Final = 8 << 20
+    """Files of this many bytes together are hashed in several threads."""
+    max_known_hashes: Final = 10_000
+    """Hashes of files that a process remembers."""
+
+    # Remote copies
+    remote_refresh_s: Final = 10.0
+    """A remote is asked no more often than that, and seldom enough to take a fifth of the time at most."""
+    transfer_chunk_bytes: Final = 8 << 20
+    """What is in memory at a time, and one part of a multipart upload."""
+    min_transfer_bytes_per_s: Final = 64 << 10
+    """A slower connection counts as one that hangs."""
+    copy_list_attempts: Final = 4
+    """How often the notes of a remote run are read again that change meanwhile."""
+    max_concurrent_reads: Final = 16
+    """Objects read at a time."""
+    remote_list_timeout_s: Final = 60.0
+    """How long to wait for a listing of everything."""
+    remote_read_timeout_s: Final = 20.0
+    """How long to wait for one small answer."""
+    mirror_attempts: Final = 4
+    """How often a run that goes on is read again while it is mirrored."""
+    mirror_in_use_s: Final = 3_600.0
+    """A copy that was opened within this time is not removed: somebody may be reading it."""
+    sync_lock_wait_s: Final = 0.5
+    """How long to wait for the lock of a copy, which `is_followed` holds for a moment."""
+    upload_passes: Final = 6
+    """How often a run that changes while it is uploaded is looked through again."""
+    max_piece_bytes: Final = 32 << 20
+    """The largest piece of a file that is uploaded as one object."""
+    joined_pieces: Final = 16
+    """This many pieces of about one size are joined into one, by sending their bytes again."""
+    piece_size_steps_bytes: Final = (16 << 10, 256 << 10, 4 << 20)
+    """Pieces below each of these sizes are joined with others of their kind."""
+    upload_timeout_s: Final = 60.0
+    """How long a remote that does not answer is retried by whoever waits for it."""
+    ended_upload_timeout_s: Final = 300.0
+    """How long it is retried beside a run that has ended."""
+    upload_interval_s: Final = (2.0, 20.0)
+    """Pause between two copies of a run that goes on: at first, and after a while. A heartbeat must come over
+    in time."""
+    upload_poll_s: Final = 0.2
+    """How often the uploader looks whether the run has ended."""
+    upload_retry_s: Final = (1.0, 30.0)
+    """Pause before a failed upload is retried: at first, and at most."""
+
+    # Device sessions
+    max_listed_problems: Final = 20
+    """Problems that are named one by one; all are counted."""
+    device_chunk_bytes: Final = 1 << 17
+    """Bytes of a device file read at a time."""
+    max_device_object_bytes: Final = 256 << 20
+    """At most this much of a file is in memory, unpacked; lines, and records of an array, are read a piece at
+    a time."""
+    device_read_attempts: Final = 4
+    """How many ends of records are tried, from the last, where a piece of an array is cut."""
