@@ -301,6 +301,90 @@ class DiagnosisLimits:
 class FindingLimits:
     """Below these, something is not worth a sentence."""
 
+    # When a finding is worth a sentence at all
+    min_share: Final = 0.03
+    """The part of all worker time, or of the wall time, below which nothing stands out."""
+    min_seconds: Final = 0.05
+    """Seconds below which nothing stands out."""
+    min_tasks_for_usual: Final = 5
+    """Completed tasks of a name from which on it is known what is usual."""
+
+    # Chains of tasks that depend on each other
+    min_chain_share: Final = 0.1
+    """The part of the wall time from which on a chain of tasks is reported."""
+    min_chained_tasks: Final = 3
+    """Tasks that a chain must have to be called one."""
+    max_running_beside_chain: Final = 1.5
+    """Tasks at once, on average, beyond which something else ran beside the chain."""
+    max_queued_beside_chain: Final = 0.2
+    """Queued tasks, on average, beyond which something else could have run beside the chain."""
+
+    # Waiting for a CPU or the interpreter
+    min_cpu_wait_share: Final = 0.1
+    """The part of the time of tasks below which waiting for a CPU is what any machine has."""
+    min_share_of_other_programs: Final = 0.25
+    """The part of a machine's cores from which on other programs keep it busy."""
+    max_own_share_beside_others: Final = 0.8
+    """A run that has more than this part of the cores that it may use is not held up by others."""
+    contended_interpreter_wait_s: Final = 0.002
+    """A thread that waits this many seconds for the interpreter has others that compute in Python beside
+    it."""
+
+    # Workers that wait for the program
+    max_named_spans: Final = 3
+    """Span names in the sentence: those that took longest."""
+    min_span_share: Final = 0.1
+    """Spans below this part of the time that workers waited for the program are left out."""
+    max_span_name_characters: Final = 60
+    """Characters of a span's name; names that agree in these count as one."""
+    max_span_depth: Final = 32
+    """Levels of spans; the time of deeper ones counts for the last level."""
+
+    # Metrics that are no numbers
+    min_nonfinite_values: Final = 3
+    """Values in a row, up to the last, that must be no numbers; fewer may be one odd batch."""
+    min_nonfinite_share: Final = 0.2
+    """The part of all values of the metric; fewer may be one of many trials that diverged."""
+
+    # Moving data
+    large_result_bytes: Final = 10 << 20
+    """The size of a result from which on moving it is reported."""
+    large_total_result_bytes: Final = 1 << 30
+    """The size of all results from which on moving them is reported."""
+    sizable_data_bytes: Final = 100_000
+    """Data of a task from this size on takes time to move."""
+    max_transfer_bytes_per_s: Final = 500e6
+    """The rate at which data is moved at best."""
+    min_transfer_steps: Final = 3
+    """How many times as long moving takes as the worker's reading, at least: data is written, sent and
+    received, too."""
+    min_transfer_share_of_latency: Final = 0.3
+    """If moving the data takes this part of the dispatch latency at best, that is what the latency is."""
+
+    # Memory and devices
+    full_memory_share: Final = 0.95
+    """A peak beyond this part of the memory there is leaves no room."""
+    min_leaked_share: Final = 0.02
+    """The part of a device's memory that must have leaked to be reported."""
+    busy_gpu_share: Final = 0.7
+    """A GPU that is busy for this part of the time is well used."""
+    min_gpu_run_s: Final = 10.0
+    """Shorter runs have too few samples to say how busy a GPU was."""
+    min_gpu_sampled_share: Final = 0.5
+    """The part of the wall time that samples of a GPU must cover."""
+    full_gpu_memory_share: Final = 0.8
+    """A GPU of which more memory is in use has no room for larger batches."""
+
+    # Workers
+    min_tasks_per_worker: Final = 5
+    """Tasks of one name that a worker must have completed to be compared."""
+    slow_worker_ratio: Final = 1.5
+    """A worker is slow whose tasks take this many times as long as those of the faster workers."""
+    min_growth_bytes: Final = 100e6
+    """Memory that a worker must gain in all to be said to grow."""
+    min_growth_share: Final = 0.5
+    """Memory that it must gain against what it began with."""
+
 
 class HistoryLimits:
     """Which earlier runs are read, and when their durations have changed."""
@@ -320,3 +404,87 @@ class ReportLimits:
     # Verification
     max_listed_differences: Final = 8
     """Numbers of a summary that differ from the record and are named; the others are counted."""
+
+    # The verdict
+    max_failure_characters: Final = 120
+    """Characters of a failure's text in the verdict."""
+    min_limiting_share: Final = 0.1
+    """What could save less than this part of the wall time limits nothing."""
+    leak_share: Final = 0.3
+    """Memory that grows with each task counts as much as a loss of this part of the time."""
+    min_loading_share: Final = 0.25
+    """The part of the wall time that loading must take to be named, if nothing takes more."""
+
+    # Runs that were slower than earlier ones
+    max_earlier_runs: Final = 10
+    """Earlier runs that count, the newest ones."""
+    min_earlier_runs: Final = 5
+    """Of fewer earlier runs it is not known how much they vary."""
+    min_slowdown: Final = 1.2
+    """A smaller ratio is not worth a sentence."""
+    false_alarm_rate: Final = 0.001
+    """How likely a run may be called slow that varies as those before it did, where logarithms of durations
+    are normally distributed; with a long tail of slow runs it is up to 2.5 %, by simulation."""
+    max_slow_earlier_runs: Final = 2
+    """Earlier runs that were clearly slow themselves and are not counted; where there are more, that is what
+    is usual."""
+    slow_earlier_run_rate: Final = 1e-5
+    """How likely an earlier run may be left out that varies as the others do."""
+    max_difference_of_work: Final = 0.1
+    """By how much the number of tasks of a name, and the share of cache hits, may differ between runs that
+    are compared."""
+    min_explained_share: Final = 0.5
+    """The part of the additional time that something must have taken to be named as the reason."""
+
+    # The critical path
+    max_listed_segments: Final = 10
+    """Segments of the critical path that are listed, the longest."""
+    max_path_names: Final = 100
+    """Names that the critical path is summed up by; `links` is of all."""
+    max_replayed_attempts: Final = 50_000
+    """Up to this many attempts the maximum saving is computed: each answer replays all of them."""
+    max_savings: Final = 3
+    """Names, and single segments, that the maximum saving is computed of."""
+    max_followed_spans: Final = 200_000
+    """The longest spans that are followed; the time of shorter ones counts for the span around them."""
+
+    # Time of workers
+    max_listed_workers: Final = 1000
+    """Workers that are listed, the busiest first; counts and sums are of all."""
+    max_compared_marks: Final = 16
+    """Up to this many marks are compared one by one; more by an ordered join."""
+    max_listed_jobs: Final = 100
+    """Jobs that are listed; counts are of all."""
+
+    # Tasks and spans
+    max_listed_names: Final = 1000
+    """Names of tasks, and of spans, that are listed; counts are of all."""
+    max_slowest_tasks: Final = 10
+    """The slowest tasks of a run that are listed."""
+    max_slowest_per_name: Final = 3
+    """The slowest tasks of each name that are listed."""
+    max_listed_in_flight: Final = 100
+    """Tasks, and spans, in flight that are listed, the longest first."""
+    concurrency_points: Final = 60
+    """Points of the curve of concurrency over the run."""
+    min_ended_for_usual: Final = 5
+    """Tasks, or spans, that must have ended to say what is usual."""
+    stuck_ratio: Final = 3.0
+    """What has been running for this many times the p95 may be stuck."""
+    max_tree_paths: Final = 1000
+    """Paths that a tree of spans lists, the longest first; `paths` is of all."""
+    max_tree_depth: Final = 100
+    """Deeper spans are left out of a tree, and counted in `unplaced`."""
+    max_listed_iterations: Final = 1000
+    """Iterations of a loop that are listed, the last ones; figures of the loop are of all."""
+
+    # Everything else
+    max_listed_artifacts: Final = 100
+    """Artifacts that are listed; `count` is of all."""
+    max_metric: Final = 1.7e308
+    """Larger numbers are no values of a metric: whole numbers in JSON have no end, floats have."""
+    max_summed_s: Final = 1e20
+    """More seconds, or fewer than none by as many, are noise, and count as so many in a sum."""
+    max_device_events: Final = 50_000
+    """Of more events of device memory a report does not look for leaks, unless it ran out: `flightlog
+    devices` does."""

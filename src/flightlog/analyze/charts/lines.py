@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flightlog.analyze.charts.layout import TimeWindow
 from flightlog.analyze.charts.results import Chart, ChartSeries, Curve, Curves, Unit
-from flightlog.analyze.limits import ChartLimits
-from flightlog.analyze.report.metrics import LARGEST
+from flightlog.analyze.limits import ChartLimits, ReportLimits
 from flightlog.core.text import cut
 from flightlog.core.time import SECOND
 from flightlog.core.units import format_duration
@@ -260,7 +259,7 @@ def lookups(tables: RunTables, frame: TimeWindow) -> Chart | None:
 _VALUES = f"""
 CREATE OR REPLACE TEMP VIEW metric_points AS
 SELECT name, step::DOUBLE AS step, {{at}} / {SECOND}::DOUBLE AS at_s, CASE
-    WHEN abs(value) <= {LARGEST} THEN value END AS value
+    WHEN abs(value) <= {ReportLimits.max_metric} THEN value END AS value
 FROM metrics WHERE event = 'metric' AND name IS NOT NULL
 """  # noqa: S608 - numbers
 _NAMES = """

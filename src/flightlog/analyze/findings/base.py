@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import msgspec
 from msgspec import Struct
 
+from flightlog.analyze.limits import FindingLimits
 from flightlog.core.time import seconds
 from flightlog.core.units import format_percent
 
@@ -18,14 +19,6 @@ if TYPE_CHECKING:
     from flightlog.analyze.report.tasks import InFlight
     from flightlog.analyze.report.time_shares import Shares
     from flightlog.store.tables.run_tables import RunTables
-
-
-LEAST_SHARE = 0.03
-"""Below this share of the time nothing stands out."""
-LEAST_S = 0.05
-"""Nor below this many seconds."""
-ENOUGH = 5
-"""How many tasks of a name it takes to say what is usual."""
 
 
 class Finding(Struct, frozen=True, kw_only=True):
@@ -109,7 +102,11 @@ def split_advice(sentence: str) -> tuple[str, str]:
 
 def matters(facts: FindingFacts, lost_s: float | None) -> bool:
     """Whether this loss is large enough to be reported."""
-    return lost_s is not None and lost_s >= LEAST_S and lost_s >= LEAST_SHARE * facts.total_s > 0
+    return (
+        lost_s is not None
+        and lost_s >= FindingLimits.min_seconds
+        and lost_s >= FindingLimits.min_share * facts.total_s > 0
+    )
 
 
 def share_of(facts: FindingFacts, lost_s: float | None) -> float | None:

@@ -5,21 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from flightlog.analyze.findings.base import Finding, FindingFacts
+from flightlog.analyze.limits import FindingLimits
 from flightlog.core.text import plural
 from flightlog.core.units import format_duration, format_percent
-
-LEAST_SHARE = 0.1
-"""Of the wall time; a shorter chain is not worth a sentence."""
 
 
 def dependency_chain(facts: FindingFacts) -> Iterable[Finding]:
     """A chain of tasks each of which needs the one before, with little beside it."""
     path = facts.critical
     chained = path.chained if path is not None else None
-    if path is None or chained is None or chained.tasks < 3 or chained.seconds < LEAST_SHARE * path.wall_s:
+    if (
+        path is None
+        or chained is None
+        or chained.tasks < FindingLimits.min_chained_tasks
+        or chained.seconds < FindingLimits.min_chain_share * path.wall_s
+    ):
         return
     workers = facts.shares.workers if facts.shares is not None else 0
-    if chained.running > 1.5 or chained.waiting > 0.2:
+    if (
+        chained.running > FindingLimits.max_running_beside_chain
+        or chained.waiting > FindingLimits.max_queued_beside_chain
+    ):
         return  # others ran beside it, or could have
     share = chained.seconds / path.wall_s
     had = f" on {plural(workers, 'worker')}" if workers > 1 else ""

@@ -6,17 +6,10 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from flightlog.analyze.findings.base import Finding, FindingFacts, cost_text, matters
+from flightlog.analyze.limits import FindingLimits
 from flightlog.core.text import plural
 from flightlog.core.time import seconds
 from flightlog.core.units import format_count, format_duration, format_percent
-
-LEAST_WAIT = 0.1
-"""Below this part of the time of tasks, waiting for a CPU is what any machine has."""
-OTHERS, MOST = 0.25, 0.8
-"""Other programs keep a machine busy from this part of its cores on; a run that has so many of the cores that
-it may use is not held up by others."""
-CONTENDED_S = 0.002
-"""A thread that waits so long for the interpreter has others that compute in Python beside it."""
 
 _SPENT = """
 SELECT coalesce(sum(stopped - began), 0), coalesce(sum(in_ns(thread_cpu_s)), 0),
@@ -78,7 +71,11 @@ def waiting_for_cpu(facts: FindingFacts) -> Iterable[Finding]:
     Where it is not known what others used, or the run was on several hosts, nobody is blamed.
     """
     spent = cpu_time(facts)
-    if spent is None or not matters(facts, spent.waited_s) or spent.waited_s < LEAST_WAIT * spent.ran_s:
+    if (
+        spent is None
+        or not matters(facts, spent.waited_s)
+        or spent.waited_s < FindingLimits.min_cpu_wait_share * spent.ran_s
+    ):
         return
     cgroup = facts.summary.resources.cgroup
     if cgroup is not None and cgroup.throttled_s is not None and cgroup.throttled_s >= spent.waited_s / 2:
@@ -140,7 +137,10 @@ class Cores(NamedTuple):
     @property
     def are_others(self) -> bool:
         """Whether other programs had cores that this run wanted: it did not get all that it may use."""
-        return self.others >= OTHERS * self.there and self.own < MOST * self.usable
+        return (
+            self.others >= FindingLimits.min_share_of_other_programs * self.there
+            and self.own < FindingLimits.max_own_share_beside_others * self.usable
+        )
 
 
 def _cores(facts: FindingFacts) -> Cores | None:
@@ -165,7 +165,9 @@ def interpreter_lock(facts: FindingFacts) -> Iterable[Finding]:
     count, ran, cpu, waited, wall = facts.tables.execute(_IN_THREADS).fetchall()[0]
     if count < 2 or not wall or not facts.summary.resources.samples:
         return
-    probed = facts.tables.execute(_CONTENDED, {"least": CONTENDED_S}).fetchone()
+    probed = facts.tables.execute(
+        _CONTENDED, {"least": FindingLimits.contended_interpreter_wait_s}
+    ).fetchone()
     blocked = seconds(int(ran - cpu - waited))
     if probed is None or probed[0] < 0.5 or not matters(facts, blocked):
         return

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from flightlog.analyze.findings.base import Finding, FindingFacts, cost_text, matters
+from flightlog.analyze.limits import FindingLimits
 from flightlog.core.stats import exact_sum
 from flightlog.core.text import plural
 from flightlog.core.time import seconds
@@ -113,16 +114,6 @@ def _is_notebook(facts: FindingFacts) -> bool:
     return run.tags.get("notebook") == run.project
 
 
-NAMES = 3
-"""Number of names in the sentence: those that took longest."""
-LEAST_SHARE = 0.1
-"""Spans below this share of the time that workers waited for the program are left out."""
-CHARACTERS = 60
-"""Number of characters of a name; names that agree in these count as one."""
-DEPTH = 32
-"""Number of levels of spans; the time of deeper ones counts for the last level."""
-
-
 class ProgramSpans(NamedTuple):
     """Where the program was by the clock: side by side, spans of one name count once, those of two names
     twice.
@@ -158,10 +149,10 @@ WITH RECURSIVE outside AS (
             ON task.span_id = child.parent_id
     UNION
     SELECT child.span_id, depth + 1 FROM span_intervals AS child ANTI JOIN attempt_intervals USING (span_id)
-        JOIN outside ON outside.span_id = child.parent_id WHERE depth < {DEPTH}
+        JOIN outside ON outside.span_id = child.parent_id WHERE depth < {FindingLimits.max_span_depth}
 )
-SELECT span_id, parent_id, CASE WHEN length(name) > {CHARACTERS} THEN left(name, {CHARACTERS - 1}) || '…'
-    ELSE name END AS name,
+SELECT span_id, parent_id, CASE WHEN length(name) > {FindingLimits.max_span_name_characters}
+    THEN left(name, {FindingLimits.max_span_name_characters - 1}) || '…' ELSE name END AS name,
     began AS since, stopped AS until
 FROM span_intervals SEMI JOIN outside USING (span_id) WHERE began < stopped
 """  # noqa: S608 - numbers of ours
@@ -204,9 +195,11 @@ def program_spans(facts: FindingFacts) -> ProgramSpans:
     for part, name, waited in tables.execute(_WAITED).fetchall():
         found[part][name] = waited
     own, known, whole = found["own"], sum(found["any"].values()), sum(found["all"].values())
-    told = [name for name, waited in own.items() if name is not None and waited >= LEAST_SHARE * whole][
-        :NAMES
-    ]
+    told = [
+        name
+        for name, waited in own.items()
+        if name is not None and waited >= FindingLimits.min_span_share * whole
+    ][: FindingLimits.max_named_spans]
     around = told and tables.execute(_AROUND, [told[0]]).fetchall() == [(True,)]
     return ProgramSpans(
         {name: seconds(own[name]) for name in told},

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from flightlog.analyze.findings.base import Finding, FindingFacts
+from flightlog.analyze.limits import FindingLimits
 from flightlog.core.text import plural
 
 _NOT_FINITE = """
@@ -23,16 +24,17 @@ FROM since GROUP BY name, writer
 HAVING odd >= $enough AND odd >= $share * count(*) AND (numbers > 0 OR bool_or(lower(nonfinite) = 'nan'))
 ORDER BY min(moment) FILTER (at_the_end), name, writer
 """
-ENOUGH = 3
-"""How many values in a row, up to the last, must be no numbers; fewer may be one odd batch."""
-SHARE = 0.2
-"""Of all values of the metric; fewer may be one of many trials that diverged."""
+
+
 _WORDS = {"nan": "NaN", "inf": "infinite", "-inf": "negative and infinite"}
 
 
 def not_finite(facts: FindingFacts) -> Iterable[Finding]:
     """Metrics that became NaN or infinite, and stayed so to the end."""
-    rows = facts.tables.execute(_NOT_FINITE, {"enough": ENOUGH, "share": SHARE}).fetchall()
+    rows = facts.tables.execute(
+        _NOT_FINITE,
+        {"enough": FindingLimits.min_nonfinite_values, "share": FindingLimits.min_nonfinite_share},
+    ).fetchall()
     if not rows:
         return
     name, kind, step, odd, before = rows[0]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from flightlog.analyze.findings.base import ENOUGH, Finding, FindingFacts, cost_text, matters
+from flightlog.analyze.findings.base import Finding, FindingFacts, cost_text, matters
+from flightlog.analyze.limits import FindingLimits
 from flightlog.core.text import plural
 from flightlog.core.time import seconds
 from flightlog.core.units import format_bytes, format_duration
@@ -64,7 +65,7 @@ def cold_starts(facts: FindingFacts, data: Moved) -> Iterable[Finding]:
     if facts.shares is None or facts.shares.basis != "workers":
         return
     start_up = facts.shares.whole.startup_s
-    row = facts.tables.execute(_FIRST, {"enough": ENOUGH}).fetchone()
+    row = facts.tables.execute(_FIRST, {"enough": FindingLimits.min_tasks_for_usual}).fetchone()
     slow, beyond = (int(row[0]), seconds(round(row[1]))) if row is not None else (0, 0.0)
     imports = data.imports_s
     lost = start_up + beyond + imports
@@ -93,14 +94,6 @@ def cold_starts(facts: FindingFacts, data: Moved) -> Iterable[Finding]:
         )[:3],
     )
 
-
-LARGE_BYTES, MUCH_BYTES = 10 << 20, 1 << 30
-"""Size of a result, and of all results, from which moving them is reported."""
-SIZABLE_BYTES, BYTES_PER_S, STEPS = 100_000, 500e6, 3
-"""Data of a task from this size on takes time to move: at best at this rate, and on a busy machine so many
-times as long as its worker takes to read it at least, as it is written, sent and received, too."""
-MOVING = 0.3
-"""If moving the data takes so much of the dispatch latency at best, that is what the latency is."""
 
 _MOVED = """
 SELECT task, count(*), coalesce(sum(call_bytes), 0), coalesce(sum(result_bytes), 0),
@@ -136,13 +129,17 @@ class Moved(NamedTuple):
 
 def moved(facts: FindingFacts) -> Moved:
     """The data that completed tasks took and gave."""
-    rows = facts.tables.execute(_MOVED, {"sizable": SIZABLE_BYTES}).fetchall()
+    rows = facts.tables.execute(_MOVED, {"sizable": FindingLimits.sizable_data_bytes}).fetchall()
     task, attempts, calls, results, _, known, _ = rows[0] if rows else ("", 0, 0, 0, 0, 0, 0)
     size = sum(int(row[2]) + int(row[3]) for row in rows)
     latency = facts.shares.whole.scheduler_s if facts.shares is not None else 0.0
     serialize_s = seconds(sum(int(row[4]) for row in rows))
-    sizable = size >= SIZABLE_BYTES * sum(row[1] for row in rows)
-    moving = sizable and max(size / BYTES_PER_S, STEPS * serialize_s) >= MOVING * latency
+    sizable = size >= FindingLimits.sizable_data_bytes * sum(row[1] for row in rows)
+    moving = (
+        sizable
+        and max(size / FindingLimits.max_transfer_bytes_per_s, FindingLimits.min_transfer_steps * serialize_s)
+        >= FindingLimits.min_transfer_share_of_latency * latency
+    )
     return Moved(
         task=task,
         attempts=attempts,
@@ -168,7 +165,7 @@ def serialization(facts: FindingFacts, found: Moved) -> Iterable[Finding]:
             ("arguments", found.calls_bytes, found.attempts),
             ("results", found.results_bytes, found.results),
         )
-        if number and size / number >= LARGE_BYTES / 10
+        if number and size / number >= FindingLimits.large_result_bytes / 10
     ]
     largest = f"each {found.task} moved {' and '.join(large)}"
     evidence = {
@@ -192,8 +189,8 @@ def serialization(facts: FindingFacts, found: Moved) -> Iterable[Finding]:
         )
     elif (
         told is None
-        and found.results_bytes >= MUCH_BYTES
-        and found.results_bytes / found.results >= LARGE_BYTES
+        and found.results_bytes >= FindingLimits.large_total_result_bytes
+        and found.results_bytes / found.results >= FindingLimits.large_result_bytes
         and not found.serialize_s
     ):
         yield facts.finding(

@@ -11,12 +11,10 @@ from msgspec.structs import replace
 
 from flightlog.analyze.devices.report import REMEDIES, leak_text
 from flightlog.analyze.findings.base import Finding, FindingFacts, cost_text
+from flightlog.analyze.limits import FindingLimits
 from flightlog.core.text import plural
 from flightlog.core.time import seconds
 from flightlog.core.units import format_bytes, format_percent
-
-NEARLY = 0.95
-"""A peak beyond this part of what there is leaves no room."""
 
 _FAILED = """
 SELECT count(*), coalesce(sum(stopped - began), 0) FROM attempt_intervals
@@ -46,7 +44,7 @@ def memory_pressure(facts: FindingFacts) -> Iterable[Finding]:
         ("the run's memory limit", cgroup and cgroup.memory_peak_bytes, cgroup and cgroup.memory_limit_bytes),
         ("a host's memory", node and node.memory_peak_bytes, node and node.memory_total_bytes),
     ):
-        if peak and total and peak >= NEARLY * total:
+        if peak and total and peak >= FindingLimits.full_memory_share * total:
             evidence[f"{'limit' if 'limit' in what else 'host'}_peak_share"] = peak / total
             said.append(f"{format_percent(peak / total)} of {what} of {format_bytes(total)} was in use")
     if not said:
@@ -91,10 +89,6 @@ def device_memory(facts: FindingFacts) -> Iterable[Finding]:
     )
 
 
-LEAKED = 0.02
-"""The part of a device's memory that must have leaked to be worth a sentence."""
-
-
 def device_leak(facts: FindingFacts) -> Iterable[Finding]:
     """Device memory that grows with each repetition of a phase and has not run out yet."""
     if facts.devices is None or facts.devices.out_of_memory:
@@ -106,7 +100,7 @@ def device_leak(facts: FindingFacts) -> Iterable[Finding]:
     ]
     share, session = max(leaking, key=lambda pair: pair[0], default=(0.0, None))
     text = leak_text(session) if session is not None else None
-    if session is None or text is None or share < LEAKED:
+    if session is None or text is None or share < FindingLimits.min_leaked_share:
         return
     yield facts.finding(
         "device_leak",
@@ -117,12 +111,6 @@ def device_leak(facts: FindingFacts) -> Iterable[Finding]:
     )
 
 
-BUSY_GPU, GPU_FROM_S = 0.7, 10.0
-"""A GPU that is busy for this part of the time is well used; shorter runs have too few samples to tell."""
-COVERED = 0.5
-"""The part of the wall time that samples of a GPU must cover."""
-ROOM = 0.8
-"""A GPU of which more memory is in use has no room for larger batches."""
 _COVERED = """
 SELECT gpu_uuid, sum(interval_s) FROM resources WHERE scope = 'gpu' AND interval_s IS NOT NULL GROUP BY ALL
 """
@@ -131,7 +119,7 @@ SELECT gpu_uuid, sum(interval_s) FROM resources WHERE scope = 'gpu' AND interval
 def idle_gpu(facts: FindingFacts) -> Iterable[Finding]:
     """GPUs that the run had memory on, and that were idle for much of the time."""
     gpu, wall_s = facts.summary.resources.gpu, facts.summary.run.duration_s
-    if gpu is None or wall_s is None or wall_s < GPU_FROM_S:
+    if gpu is None or wall_s is None or wall_s < FindingLimits.min_gpu_run_s:
         return
     covered = dict(facts.tables.execute(_COVERED).fetchall())
     used = [
@@ -139,9 +127,9 @@ def idle_gpu(facts: FindingFacts) -> Iterable[Finding]:
         for one in gpu.each
         if one.process_memory_peak_bytes
         and one.gpu_percent.mean is not None
-        and covered.get(one.uuid, 0.0) >= COVERED * wall_s
+        and covered.get(one.uuid, 0.0) >= FindingLimits.min_gpu_sampled_share * wall_s
     ]
-    idle = [(one, busy) for one, busy in used if busy < BUSY_GPU]
+    idle = [(one, busy) for one, busy in used if busy < FindingLimits.busy_gpu_share]
     if not idle:
         return
     share = 1 - sum(busy for _, busy in idle) / len(idle)
@@ -151,7 +139,9 @@ def idle_gpu(facts: FindingFacts) -> Iterable[Finding]:
     else:
         which = "The GPU was" if len(used) == 1 else f"The {len(used)} GPUs were"
         full = any(
-            (one.memory_peak_bytes or 0) >= ROOM * (one.memory_total_bytes or math.inf) for one, _ in idle
+            (one.memory_peak_bytes or 0)
+            >= FindingLimits.full_gpu_memory_share * (one.memory_total_bytes or math.inf)
+            for one, _ in idle
         )
         batches = "" if full else " larger batches,"
         remedy = f"preparing data ahead,{batches} or spans around the steps, to see what they wait for"

@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from flightlog.analyze.findings.base import Finding, FindingFacts, cost_text, matters
+from flightlog.analyze.limits import FindingLimits
 from flightlog.core.text import plural
 from flightlog.core.time import seconds
 from flightlog.core.units import format_bytes, format_duration
-
-EACH = 5
-"""Tasks of one name that a worker must have completed to be compared."""
-SLOWER = 1.5
-"""A worker is slow whose tasks take so many times as long as those of the faster workers."""
 
 _SLOW = f"""
 WITH each AS (
@@ -20,7 +16,7 @@ WITH each AS (
         quantile_cont(stopped - began, 0.25) AS low, quantile_cont(stopped - began, 0.75) AS high,
         sum(stopped - began) AS ns, min(began) AS since, max(stopped) AS until
     FROM attempt_intervals WHERE state = 'completed' AND worker IS NOT NULL AND began IS NOT NULL
-    GROUP BY task, worker HAVING count(*) >= {EACH}
+    GROUP BY task, worker HAVING count(*) >= {FindingLimits.min_tasks_per_worker}
 ), fast AS ( -- what the faster workers take: no single one, which chance may favour
     SELECT task, quantile_disc(usual, 0.25) AS usual, max(high) FILTER (rank <= 0.5) AS high,
         min(since) FILTER (rank <= 0.5) AS since, max(until) FILTER (rank <= 0.5) AS until FROM (
@@ -30,8 +26,8 @@ WITH each AS (
     SELECT each.worker, each.task, each.tasks, each.usual / nullif(fast.usual, 0) AS times,
         greatest(0, each.ns - each.tasks * fast.usual) AS lost, fast.usual
     FROM each JOIN fast USING (task)
-    WHERE fast.usual > 0 AND each.usual >= {SLOWER} * fast.usual
-        AND each.low > least(fast.high, {SLOWER} * fast.usual)
+    WHERE fast.usual > 0 AND each.usual >= {FindingLimits.slow_worker_ratio} * fast.usual
+        AND each.low > least(fast.high, {FindingLimits.slow_worker_ratio} * fast.usual)
         AND least(each.until, fast.until) - greatest(each.since, fast.since)
             >= 0.5 * (each.until - each.since) -- at the same time, and not on workers of later
 )
@@ -69,9 +65,6 @@ def slow_workers(facts: FindingFacts) -> Iterable[Finding]:
     )
 
 
-GROWTH_BYTES, GROWTH_SHARE = 100e6, 0.5
-"""Memory that a worker must gain, in all and against what it began with, to be said to grow."""
-
 _GROWTH = """
 WITH found AS ( -- threads of one process have its memory together
     SELECT CASE WHEN cpu_scope = 'thread' THEN 'the process' ELSE worker END AS worker, task, task_id, began,
@@ -93,13 +86,13 @@ FROM steps GROUP BY worker, task HAVING count(*) >= $enough ORDER BY slope DESC,
 
 def memory_growth(facts: FindingFacts) -> Iterable[Finding]:
     """A worker that has more memory before each of its tasks than before the one before."""
-    rows = facts.tables.execute(_GROWTH, {"enough": EACH}).fetchall()
+    rows = facts.tables.execute(_GROWTH, {"enough": FindingLimits.min_tasks_per_worker}).fetchall()
     found = [
         row
         for row in rows
         if (row[3] or 0) >= 0.9
         and (row[7] or 0) >= 0.6
-        and row[5] - row[4] >= max(GROWTH_BYTES, GROWTH_SHARE * row[4])
+        and row[5] - row[4] >= max(FindingLimits.min_growth_bytes, FindingLimits.min_growth_share * row[4])
     ]
     if not found:
         return

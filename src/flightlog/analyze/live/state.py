@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from flightlog.analyze.charts.results import Chart, ChartSeries, MetricPoints
 from flightlog.analyze.cost.cost import CostSummary, CostTally, Used, run_cost
+from flightlog.analyze.limits import ReportLimits
 from flightlog.analyze.live.recent import LiveFailures, LiveLog
 from flightlog.analyze.live.results import (
     NAME,
@@ -27,8 +28,6 @@ from flightlog.analyze.live.tasks import DONE, TASK_COUNTS, Attempt, DurationSke
 from flightlog.analyze.live.workers import LiveMachines, LiveWorkers, Window
 from flightlog.analyze.predict.eta import NAMES as NAMES_ESTIMATED
 from flightlog.analyze.predict.eta import Eta, KnownDurations, from_earlier, remaining
-from flightlog.analyze.report.metrics import LARGEST
-from flightlog.analyze.report.tasks import ENOUGH, FAR
 from flightlog.analyze.tallies import grouped
 from flightlog.core.text import cut
 from flightlog.core.time import SECOND, moment
@@ -254,9 +253,9 @@ def _usual(
     count: int, p95: float | None, most: float | None, elapsed_s: float | None
 ) -> tuple[float | None, bool | None]:
     """p95, and whether this duration is far beyond it; null where fewer than five have ended."""
-    if elapsed_s is None or count < ENOUGH or p95 is None or most is None:
+    if elapsed_s is None or count < ReportLimits.min_ended_for_usual or p95 is None or most is None:
         return None, None
-    return p95, elapsed_s > max(FAR * p95, most)
+    return p95, elapsed_s > max(ReportLimits.stuck_ratio * p95, most)
 
 
 class LiveCost:
@@ -419,7 +418,7 @@ class LiveSpans:
 
 def usual_of(durations: DurationSketch, elapsed_s: float | None) -> tuple[float | None, bool | None]:
     """As `_usual`, of durations in this run."""
-    p95 = durations.quantile(0.95) if durations.count >= ENOUGH else None
+    p95 = durations.quantile(0.95) if durations.count >= ReportLimits.min_ended_for_usual else None
     return _usual(durations.count, p95, durations.max, elapsed_s)
 
 
@@ -504,12 +503,12 @@ class LivePoints:
         """Take one value; null, and one so large that sums of it are no numbers, is none."""
         when = moment(timestamp)
         at = None if when is None else when / SECOND
-        place = None if step is None or abs(step) > LARGEST else float(step)
+        place = None if step is None or abs(step) > ReportLimits.max_metric else float(step)
         if place is None and at is None:
             return
         self._stepped = self._stepped and place is not None
         self.values += 1
-        if value is None or not abs(value) <= LARGEST:
+        if value is None or not abs(value) <= ReportLimits.max_metric:
             self.lost += 1
             self._points.append(_Point(place, at, 1, 0, 0.0, 0.0, 0.0, place, at))
         else:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from flightlog.analyze.limits import ReportLimits
 from flightlog.analyze.report.metrics import total_sql
 from flightlog.events import ArtifactRecorded, CacheLookup
 
@@ -73,10 +74,6 @@ def cache_summary(tables: RunTables) -> CacheSummary:
     )
 
 
-LISTED = 100
-"""How many artifacts a summary lists; `count` is of all."""
-
-
 class Artifact(Struct, frozen=True, kw_only=True):
     """One output, as it was recorded last."""
 
@@ -111,7 +108,7 @@ _WHOLE = f"SELECT count(*), sum(size_bytes), count(*) - count(size_bytes) {_LATE
 _NEWEST = f"""
 SELECT name, uri, kind, size_bytes, sha256, error,
     strftime("timestamp", '%Y-%m-%dT%H:%M:%S.%fZ') AS "timestamp"
-{_LATEST} ORDER BY "timestamp" DESC, writer DESC, seq DESC, uri DESC LIMIT {LISTED}
+{_LATEST} ORDER BY "timestamp" DESC, writer DESC, seq DESC, uri DESC LIMIT {ReportLimits.max_listed_artifacts}
 """
 
 

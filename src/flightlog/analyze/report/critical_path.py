@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from msgspec import Struct, structs
 
+from flightlog.analyze.limits import ReportLimits
 from flightlog.analyze.tallies import grouped, json_object
 from flightlog.core.intervals import union
 from flightlog.core.time import seconds, timestamp_of
@@ -19,15 +20,6 @@ from flightlog.events.base import Json
 
 if TYPE_CHECKING:
     from flightlog.store.tables.run_tables import RunTables
-
-LONGEST = 10
-"""How many segments are listed."""
-PARTS = 100
-"""How many names the chain is summed up by; `links` is of all."""
-REPLAYED = 50_000
-"""Up to this many attempts, the maximum saving is computed: each answer replays all of them."""
-ANSWERS = 3
-"""For how many names, and for how many single segments."""
 
 
 class PathSegment(Struct, frozen=True, kw_only=True):
@@ -100,7 +92,7 @@ def critical_path(
     window: tuple[int | None, int | None],
     *,
     leaps: bool = True,
-    replayed: int = REPLAYED,
+    replayed: int = ReportLimits.max_replayed_attempts,
 ) -> CriticalPath | None:
     """The chain through one run's tasks, from `attempt_intervals` and `worker_launches`; None where no
     attempt ran or no time passed.
@@ -122,10 +114,10 @@ def critical_path(
     alone: dict[int, int] = {}
     if few:
         replay = chain.replayed()
-        named = [n for n, part in enumerate(parts) if part.kind == "task"][:ANSWERS]
+        named = [n for n, part in enumerate(parts) if part.kind == "task"][: ReportLimits.max_savings]
         for n in named:
             parts[n] = structs.replace(parts[n], saves_s=seconds(replay.saved(name=parts[n].name)))
-        singles = [step for step in longest if step.kind == "task"][:ANSWERS]
+        singles = [step for step in longest if step.kind == "task"][: ReportLimits.max_savings]
         alone = {step.since: replay.saved(node=step.node) for step in singles}
     about = chain.describe([step.node for step in longest if step.node is not None])
     tables.execute("DROP TABLE IF EXISTS sequential_attempts")  # as large as all attempts
@@ -168,7 +160,7 @@ def _parts(steps: Sequence[ChainStep], wall: int) -> list[PathPart]:
         part = found.setdefault((step.kind, step.name), [0, 0])
         part[0] += 1
         part[1] += step.until - step.since
-    ordered = sorted(found.items(), key=lambda item: (-item[1][1], item[0]))[:PARTS]
+    ordered = sorted(found.items(), key=lambda item: (-item[1][1], item[0]))[: ReportLimits.max_path_names]
     return [
         PathPart(
             kind=kind, name=name, links=number, seconds=seconds(lasted), share=lasted / wall, saves_s=None
@@ -178,7 +170,9 @@ def _parts(steps: Sequence[ChainStep], wall: int) -> list[PathPart]:
 
 
 def _longest(steps: Sequence[ChainStep]) -> list[ChainStep]:
-    return sorted(steps, key=lambda step: (step.since - step.until, step.since))[:LONGEST]
+    return sorted(steps, key=lambda step: (step.since - step.until, step.since))[
+        : ReportLimits.max_listed_segments
+    ]
 
 
 def _segment(
@@ -197,8 +191,6 @@ def _segment(
     )
 
 
-SPANS = 200_000
-"""Number of the longest spans that are followed; the time of shorter ones counts for the span around them."""
 OUTSIDE = "outside of spans"
 
 
@@ -227,7 +219,7 @@ def critical_spans(tables: RunTables, window: tuple[int | None, int | None]) -> 
                 list(parent.id ORDER BY child.id)
         FROM longest AS child LEFT JOIN longest AS parent ON parent.span_id = child.parent_id
         """,
-        {"start": start, "until": until, "limit": SPANS},
+        {"start": start, "until": until, "limit": ReportLimits.max_followed_spans},
     ).fetchone()
     if rows is None or not rows[0]:
         return None

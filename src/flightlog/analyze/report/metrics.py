@@ -10,16 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from flightlog.analyze.limits import ReportLimits
 from flightlog.core.stats import QUANTILES, Distribution, distribution_of, exact_sum, mean_of
 from flightlog.core.time import SECOND
 
 if TYPE_CHECKING:
     from flightlog.store.tables.run_tables import RunTables
-
-LARGEST = 1.7e308
-"""Whole numbers in JSON have no end; floats have."""
-MOST_S = 1e20
-"""More seconds, or fewer than none by as many, are noise, and count as so many in a sum."""
 
 
 def distribution_sql(column: str, where: str, name: str) -> str:
@@ -34,7 +30,8 @@ def distribution_sql(column: str, where: str, name: str) -> str:
 
 def total_sql(column: str, where: str = "true") -> str:
     """A select list: the sum of a column of seconds to the nanosecond, null where it has no value."""
-    whole = f"CAST(round_even(greatest(least({column}, {MOST_S}), -{MOST_S}) * 1e9, 0) AS HUGEINT)"
+    most = ReportLimits.max_summed_s
+    whole = f"CAST(round_even(greatest(least({column}, {most}), -{most}) * 1e9, 0) AS HUGEINT)"
     return f"sum({whole}) FILTER ({where} AND {column} IS NOT NULL) / {SECOND}"
 
 
@@ -106,7 +103,8 @@ def statistics_of(tables: RunTables, values: str) -> dict[str, dict[str, MetricS
                 sum(CAST(number / pow(2.0, exponent) AS HUGEINT)) AS total,
                 min(number) AS low, max(number) AS high,
                 max({{moment: coalesce(moment, {_NEVER}), tie: tie, place: place, number: number}}) AS latest
-            FROM (SELECT *, {_EXPONENT} AS exponent FROM ({values}) WHERE abs(number) <= {LARGEST})
+            FROM (SELECT *, {_EXPONENT} AS exponent FROM ({values})
+                WHERE abs(number) <= {ReportLimits.max_metric})
             GROUP BY owner, name, exponent
         ) GROUP BY owner, name ORDER BY owner, name
         """  # noqa: S608 - ours

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from flightlog.analyze.limits import ReportLimits
 from flightlog.core.stats import student_quantile
 from flightlog.core.text import cut, plural
 from flightlog.core.units import format_duration
@@ -19,24 +20,6 @@ if TYPE_CHECKING:
     from flightlog.analyze.report.summary import Summary
     from flightlog.analyze.report.tasks import TaskName
     from flightlog.store.headline import CacheHeadline, NameHeadline
-
-LATEST = 10
-"""Earlier runs that count, the newest ones."""
-ENOUGH_RUNS = 5
-"""Of fewer it is not known how much they vary."""
-LEAST_RATIO = 1.2
-"""Less is not worth a sentence."""
-CHANCE = 0.001
-"""How likely a run may be called slow that varies as those before it did, where logarithms of durations are
-normally distributed; with a long tail of slow runs it is up to 2.5 %, by simulation."""
-LEFT_OUT, LEFT_OUT_CHANCE = 2, 1e-5
-"""Earlier runs that were clearly slow themselves, so many at most, are not counted; where there are more,
-that is what is usual."""
-SAME_WORK = 0.1
-"""By how much the number of tasks of a name, and the share of cache hits, may differ between runs that are
-compared."""
-EXPLAINS = 0.5
-"""The part of the additional time that something must have taken to be named as the reason."""
 
 
 class SlowerThanBefore(Struct, frozen=True, kw_only=True):
@@ -64,7 +47,7 @@ def slower_than_before(summary: Summary, earlier: Sequence[EarlierRun]) -> Slowe
     if summary.run.status != "completed" or wall_s <= 0:
         return None
     same = [one for one in earlier if (one.info.duration_s or 0.0) > 0 and _is_comparable(summary, one)]
-    before = _usual(same[: LATEST + LEFT_OUT])
+    before = _usual(same[: ReportLimits.max_earlier_runs + ReportLimits.max_slow_earlier_runs])
     if not _is_slow(wall_s, before):
         return None
     difference, spread = _difference(wall_s, before)
@@ -89,20 +72,24 @@ def slower_than_before(summary: Summary, earlier: Sequence[EarlierRun]) -> Slowe
 def _usual(runs: Sequence[EarlierRun]) -> list[EarlierRun]:
     """Of runs, the newest first, those that were not slow themselves."""
     slowest = sorted(runs, key=lambda run: run.info.duration_s or 0.0, reverse=True)
-    for count in range(LEFT_OUT, 0, -1):
+    for count in range(ReportLimits.max_slow_earlier_runs, 0, -1):
         slow = slowest[:count]
         rest = [run for run in runs if run not in slow]
-        if slow and _is_slow(slow[-1].info.duration_s or 0.0, rest, LEFT_OUT_CHANCE):
-            return rest[:LATEST]
-    return list(runs[:LATEST])
+        if slow and _is_slow(slow[-1].info.duration_s or 0.0, rest, ReportLimits.slow_earlier_run_rate):
+            return rest[: ReportLimits.max_earlier_runs]
+    return list(runs[: ReportLimits.max_earlier_runs])
 
 
-def _is_slow(wall_s: float, before: Sequence[EarlierRun], chance: float = CHANCE) -> bool:
+def _is_slow(
+    wall_s: float, before: Sequence[EarlierRun], chance: float = ReportLimits.false_alarm_rate
+) -> bool:
     """Whether a run took longer than these, by more than they vary."""
-    if len(before) < ENOUGH_RUNS:
+    if len(before) < ReportLimits.min_earlier_runs:
         return False
     difference, spread = _difference(wall_s, before)
-    return difference >= max(math.log(LEAST_RATIO), student_quantile(1 - chance, len(before) - 1) * spread)
+    return difference >= max(
+        math.log(ReportLimits.min_slowdown), student_quantile(1 - chance, len(before) - 1) * spread
+    )
 
 
 def _difference(wall_s: float, before: Sequence[EarlierRun]) -> tuple[float, float]:
@@ -130,7 +117,7 @@ def _is_comparable(summary: Summary, earlier: EarlierRun) -> bool:
             and _about_equal(before[name].completed, task.completed)
             for name, task in names.items()
         )
-        and abs(_hits(headline.cache) - _hits(summary.cache)) <= SAME_WORK
+        and abs(_hits(headline.cache) - _hits(summary.cache)) <= ReportLimits.max_difference_of_work
     )
 
 
@@ -140,7 +127,7 @@ def _size(task: NameHeadline | TaskName) -> int:
 
 
 def _about_equal(before: int, now: int) -> bool:
-    return abs(before - now) <= SAME_WORK * now
+    return abs(before - now) <= ReportLimits.max_difference_of_work * now
 
 
 def _hits(cache: CacheHeadline | CacheSummary) -> float:
@@ -179,10 +166,17 @@ def _reason(
     )
     if usually_s <= 0 or busy_s <= 0:
         return retries, None
-    if busy_s / usually_s - 1 >= EXPLAINS * (wall_s / usual_s - 1):  # tasks took longer
+    if busy_s / usually_s - 1 >= ReportLimits.min_explained_share * (
+        wall_s / usual_s - 1
+    ):  # tasks took longer
         mean, of = names[slowest].duration_s.mean, usual[slowest]
         count = names[slowest].duration_s.count
-        if more[slowest] >= EXPLAINS * (busy_s - usually_s) and mean and of > 0 and count:
+        if (
+            more[slowest] >= ReportLimits.min_explained_share * (busy_s - usually_s)
+            and mean
+            and of > 0
+            and count
+        ):
             usually = median([one[slowest].duration_s.mean or 0.0 for one in earlier])
             return (
                 f", because {cut(slowest, 40)} took {(now[slowest] or 0.0) / of:.1f} times as long (mean "

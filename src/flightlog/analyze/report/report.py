@@ -16,19 +16,12 @@ from flightlog.analyze.failures import FailureCause, failure_groups
 from flightlog.analyze.findings import Finding, FindingFacts, find
 from flightlog.analyze.findings.base import behind
 from flightlog.analyze.history.attempts import EarlierRuns
+from flightlog.analyze.limits import ReportLimits
 from flightlog.analyze.report.critical_path import CriticalPath, critical_path, critical_spans
 from flightlog.analyze.report.past import slower_than_before
 from flightlog.analyze.report.spans import CalibrationLoop, SpanTree, calibration_loops, span_tree
 from flightlog.analyze.report.summary import ReportContext, Summary, open_context
-from flightlog.analyze.report.tasks import (
-    NAMES,
-    Concurrency,
-    InFlight,
-    TaskRow,
-    concurrency,
-    in_flight,
-    task_row,
-)
+from flightlog.analyze.report.tasks import Concurrency, InFlight, TaskRow, concurrency, in_flight, task_row
 from flightlog.analyze.report.time_shares import Measured, Shares, measure, shares_of
 from flightlog.analyze.report.verdict import ReportVerdict, verdict_of
 from flightlog.analyze.report.workers import JobSummary, job_summary
@@ -45,13 +38,6 @@ if TYPE_CHECKING:
     from flightlog.analyze.devices.results import DeviceReport
     from flightlog.store.run import Run
     from flightlog.store.tables.run_tables import RunTables
-
-
-DEVICE_EVENTS = 50_000
-"""Of more events of device memory a report does not look for leaks, unless it ran out: `flightlog devices`
-does."""
-SLOWEST = 3
-"""How many of the slowest tasks of each name are listed."""
 
 
 class Details(Struct, frozen=True, kw_only=True):
@@ -192,7 +178,7 @@ def _devices(run: Run, tables: RunTables) -> DeviceReport | None:
         return None
     if not ran_out:
         [(events,)] = tables.execute(f"SELECT count(*) FROM {DeviceMemory.stream}").fetchall()  # noqa: S608
-        if events > DEVICE_EVENTS:
+        if events > ReportLimits.max_device_events:
             return None
     from flightlog.analyze.devices.report import devices_of_run
 
@@ -216,7 +202,7 @@ def report_schema() -> dict[str, Any]:
 
 
 def _details(tables: RunTables, summary: Summary) -> Details:
-    names = list(summary.tasks.by_name)[:NAMES]
+    names = list(summary.tasks.by_name)[: ReportLimits.max_listed_names]
     rows = tables.rows(
         """
         WITH longest AS (
@@ -228,7 +214,7 @@ def _details(tables: RunTables, summary: Summary) -> Details:
         QUALIFY row_number() OVER (PARTITION BY task ORDER BY duration_s DESC, task_id, attempt) <= $slowest
         ORDER BY task, duration_s DESC, task_id, attempt
         """,
-        {"names": names, "slowest": SLOWEST},
+        {"names": names, "slowest": ReportLimits.max_slowest_per_name},
     )
     return Details(
         slowest=grouped((task, task_row(task, *row)) for task, *row in rows),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, structs
 
+from flightlog.analyze.limits import ReportLimits
 from flightlog.analyze.report.metrics import (
     MetricStats,
     distribution_from,
@@ -27,10 +28,6 @@ from flightlog.store.tables.intervals import merge
 
 if TYPE_CHECKING:
     from flightlog.store.tables.run_tables import RunTables
-
-IN_FLIGHT = 100
-NAMES = 1000
-"""How many of each a summary lists; counts beside the lists are of all."""
 
 
 class SpanName(Struct, frozen=True, kw_only=True):
@@ -129,7 +126,10 @@ def span_summary(tables: RunTables, until: int | None) -> SpanSummary:
         busy_s=seconds(sum(int(row["own"]) for row in rows)),
         names=len(names),
         by_name={
-            name: names[name] for name in sorted(sorted(names, key=lambda n: (-names[n].count, n))[:NAMES])
+            name: names[name]
+            for name in sorted(
+                sorted(names, key=lambda n: (-names[n].count, n))[: ReportLimits.max_listed_names]
+            )
         },
         in_flight=_in_flight(tables, until) if unfinished else [],
     )
@@ -156,7 +156,7 @@ def _in_flight(tables: RunTables, until: int | None) -> list[SpanInFlight]:
         FROM span_rows
         WHERE "open" ORDER BY started_at NULLS FIRST, name, span_id LIMIT $few
         """,
-        {"few": IN_FLIGHT},
+        {"few": ReportLimits.max_listed_in_flight},
     )
     return [
         copied(
@@ -168,12 +168,6 @@ def _in_flight(tables: RunTables, until: int | None) -> list[SpanInFlight]:
         )
         for row in rows
     ]
-
-
-NODES = 1000
-"""How many paths a tree lists, the longest first; `paths` is of all."""
-DEEPEST = 100
-"""Deeper spans are left out, and counted in `unplaced`."""
 
 
 class SpanNode(Struct, frozen=True, kw_only=True):
@@ -210,9 +204,9 @@ class SpanTree(Struct, frozen=True, kw_only=True):
 
 def span_tree(tables: RunTables) -> SpanTree:
     """The tree of one run's spans, from its `span_intervals` and `attempt_intervals` tables."""
-    tables.execute(_PLACED, {"deepest": DEEPEST})
+    tables.execute(_PLACED, {"deepest": ReportLimits.max_tree_depth})
     found = tables.execute(_NODES)
-    rows = found.fetchmany(NODES)
+    rows = found.fetchmany(ReportLimits.max_tree_paths)
     busy = {(task, tuple(path)): 0 for task, path, *_ in rows}
     paths, batch = 0, rows
     while batch:  # names may hold anything: there can be as many paths as spans
@@ -222,7 +216,7 @@ def span_tree(tables: RunTables) -> SpanTree:
                 key = (task, tuple(path[:depth]))
                 if key in busy:
                     busy[key] += int(numbers[5])
-        batch = found.fetchmany(NODES)
+        batch = found.fetchmany(ReportLimits.max_tree_paths)
     nodes = [
         SpanNode(
             task=task,
@@ -316,8 +310,6 @@ PHASES = {
     "simulation.gather": "gather",
     "algorithm.tell": "tell",
 }
-LISTED = 1000
-"""How many iterations of a loop are listed, the last ones; figures of the loop are of all."""
 
 
 class Iteration(Struct, frozen=True, kw_only=True):
@@ -454,7 +446,7 @@ def _loop(
         trials_per_minute=trials * 60 / duration_s if trials is not None and duration_s > 0 else None,
         best_loss=best.min_loss if best is not None else None,
         best_iteration=best.iteration if best is not None else None,
-        listed=listed[-LISTED:],
+        listed=listed[-ReportLimits.max_listed_iterations :],
     )
 
 

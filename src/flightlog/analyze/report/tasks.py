@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 from msgspec import Struct
 
+from flightlog.analyze.limits import ReportLimits
 from flightlog.analyze.report.metrics import (
     MetricStats,
     distribution_from,
@@ -28,11 +29,6 @@ if TYPE_CHECKING:
     from flightlog.analyze.report.summary import Summary
     from flightlog.store.tables.connection import Executes
     from flightlog.store.tables.run_tables import RunTables
-
-SLOWEST = 10
-IN_FLIGHT = 100
-NAMES = 1000
-"""How many of each a summary lists; counts beside the lists are of all."""
 
 
 class TaskRow(Struct, frozen=True, kw_only=True):
@@ -165,7 +161,7 @@ def task_summary(tables: RunTables, until: int | None) -> TaskSummary:
         if not row["of_all"]
     }
     whole = _task_name(row, {}, {})
-    listed = sorted(names, key=lambda name: (-_size(names[name]), name))[:NAMES]
+    listed = sorted(names, key=lambda name: (-_size(names[name]), name))[: ReportLimits.max_listed_names]
     return TaskSummary(
         **{name: getattr(whole, name) for name in TaskCounts.__struct_fields__},
         duration_s=whole.duration_s,
@@ -218,7 +214,7 @@ def _slowest(tables: RunTables) -> list[TaskRow]:
         SELECT task, task_id, args, duration_s, worker FROM attempt_intervals
         SEMI JOIN slowest USING (task_id, attempt) ORDER BY duration_s DESC, task, task_id, attempt
         """,
-        {"few": SLOWEST},
+        {"few": ReportLimits.max_slowest_tasks},
     ).fetchall()
     return [task_row(*row) for row in rows]
 
@@ -236,7 +232,7 @@ def _in_flight(tables: RunTables, until: int | None) -> list[TaskInFlight]:
             LEFT JOIN (SELECT task_id, args FROM attempt_intervals WHERE attempt = 1) AS first USING (task_id)
         ORDER BY oldest.started NULLS FIRST, oldest.task, task_id, oldest.attempt
         """,
-        {"few": IN_FLIGHT},
+        {"few": ReportLimits.max_listed_in_flight},
     )
     return [
         copied(
@@ -254,9 +250,6 @@ def task_row(task: str, task_id: str, args: str | None, duration_s: float, worke
     """One completed task, with its arguments as JSON."""
     found: Json = msgspec.json.decode(args or "{}")
     return TaskRow(task=task, task_id=task_id, args=found, duration_s=duration_s, worker=worker)
-
-
-BUCKETS = 60
 
 
 class Concurrency(Struct, frozen=True, kw_only=True):
@@ -290,7 +283,7 @@ def concurrency(tables: RunTables, window: tuple[int | None, int | None]) -> Con
     )
     if most is None:
         return None
-    lasted, buckets = until - start, BUCKETS
+    lasted, buckets = until - start, ReportLimits.concurrency_points
     bounds = [lasted * n // buckets for n in range(buckets + 1)]
     intervals = f"""
         SELECT least(greatest(began - {start}, 0), {lasted}) AS since,
@@ -335,12 +328,6 @@ def work_until(tables: Executes, intervals: str, bounds: Sequence[int], number: 
         running, total = running + steps, total + moments
         done.append(running * bound - total)
     return done
-
-
-ENOUGH = 5
-"""How many ended ones it takes to say what is usual."""
-FAR = 3.0
-"""How many times p95 is far beyond usual."""
 
 
 class UsualDuration(Struct, frozen=True, kw_only=True):
@@ -395,7 +382,11 @@ def in_flight(summary: Summary, history: Mapping[str, Distribution] | None = Non
 
 
 def _usual(ended: Distribution | SpanName | None, of: Literal["run", "history"]) -> UsualDuration | None:
-    if ended is None or ended.count < ENOUGH or None in (ended.p50, ended.p95, ended.max):
+    if (
+        ended is None
+        or ended.count < ReportLimits.min_ended_for_usual
+        or None in (ended.p50, ended.p95, ended.max)
+    ):
         return None
     return copied(UsualDuration, ended, of=of)
 
@@ -405,4 +396,8 @@ def _compared(elapsed_s: float | None, usual: UsualDuration | None) -> dict[str,
     if usual is None or elapsed_s is None:
         return {"usual": None, "ratio": None, "stuck": None}
     ratio = elapsed_s / usual.p50 if usual.p50 > 0 else None
-    return {"usual": usual, "ratio": ratio, "stuck": elapsed_s > max(FAR * usual.p95, usual.max)}
+    return {
+        "usual": usual,
+        "ratio": ratio,
+        "stuck": elapsed_s > max(ReportLimits.stuck_ratio * usual.p95, usual.max),
+    }

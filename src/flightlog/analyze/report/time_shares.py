@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from msgspec import Struct
 
+from flightlog.analyze.limits import ReportLimits
 from flightlog.core.time import seconds
 from flightlog.store.tables.intervals import merge
 
 if TYPE_CHECKING:
     from flightlog.store.tables.run_tables import RunTables
-
-LISTED = 1000
-"""How many workers are listed, the busiest first; the whole is of all."""
 
 
 class TimeSplit(Struct, frozen=True, kw_only=True):
@@ -110,7 +108,7 @@ def measure(tables: RunTables, window: tuple[int | None, int | None]) -> Measure
 def shares_of(measured: Measured) -> Shares:
     """The same in seconds, the busiest workers first."""
     lives, known = measured.lives, measured.transfer_known
-    order = sorted(lives, key=lambda name: (-lives[name].busy, name))[:LISTED]
+    order = sorted(lives, key=lambda name: (-lives[name].busy, name))[: ReportLimits.max_listed_workers]
     of_workers = measured.basis == "workers"
     return Shares(
         basis=measured.basis,
@@ -318,8 +316,7 @@ FROM rises WINDOW earlier AS (PARTITION BY component ORDER BY moment)
 """
 """Where `waiting` or `astir` begin or end: whether they go on from there, and how long they have been until
 then."""
-FEW_MARKS = 16
-"""Up to this many are compared one by one; more by an ordered join."""
+
 
 _MEASURED = """
 CREATE OR REPLACE TEMP TABLE measured AS
@@ -378,7 +375,9 @@ def sweep(tables: RunTables, *, wall: bool) -> dict[str, dict[str, int]]:
     tables.execute("DROP TABLE swept")  # as large as all attempts: what comes next needs the room
     tables.execute(_MARKS)
     marks = tables.scalar("SELECT count(*) FROM marks")
-    tables.execute(_MEASURED.format(join=_ONE_BY_ONE if marks <= FEW_MARKS else _IN_ORDER))
+    tables.execute(
+        _MEASURED.format(join=_ONE_BY_ONE if marks <= ReportLimits.max_compared_marks else _IN_ORDER)
+    )
     parts = [name for name in WorkerLife.__struct_fields__ if name not in {"up", "total"}]
     sums = ", ".join(f"coalesce(sum({part}), 0)::BIGINT AS {part}" for part in parts)
     return {row.pop("worker"): row for row in tables.records(_BY_WORKER.format(parts=sums))}

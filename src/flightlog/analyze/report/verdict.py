@@ -12,24 +12,20 @@ from msgspec.structs import replace
 
 from flightlog.analyze.findings.base import Finding, FindingFacts, split_advice
 from flightlog.analyze.findings.cpu import cpu_time, share_text
+from flightlog.analyze.limits import ReportLimits
 from flightlog.analyze.report.critical_path import CriticalPath, PathPart
 from flightlog.analyze.report.past import SlowerThanBefore
 from flightlog.core.text import first_line, plural
 from flightlog.core.units import format_count, format_duration, format_percent
 
-CAUSE = 120
-"""Characters of a failure's text."""
-LEAST = 0.1
-"""What could save less than this part of the wall time limits nothing."""
 FIRST = ("not_finite", "device_memory", "memory_pressure", "stuck_tasks")
 """What comes before all that is only slow: results that are worthless, or work that does not go on."""
 WHOLE = ("not_finite", "memory_growth", "device_leak", "device_memory", "idle_gpu")
 """What is no matter of time: their sentences are the verdict."""
-LEAKS, LEAK = ("memory_growth", "device_leak"), 0.3
-"""Memory that grows with each task counts as much as a loss of this part of the time: sooner or later it ends
-the run."""
-LOADED = 0.25
-"""The part of the wall time that loading must take to be named, if nothing takes more."""
+
+LEAKS = ("memory_growth", "device_leak")
+"""Memory that grows: sooner or later it ends the run."""
+
 LOADING = re.compile(
     r"(^|[._\-/ ])(load|loading|loader|dataloader|read|reading|fetch|fetching|download|prefetch)($|[._\-/ ])"
 )
@@ -103,10 +99,10 @@ def _failed(facts: FindingFacts) -> str | None:
         if len(rows) > 1 and number == rows[1][1]:  # no cause is more frequent than the next
             because = ""
         most = f" (most often, {number:,} times)" if len(rows) > 1 else ""
-        why = f", because of {because[:CAUSE]}{most}" if because else ""
+        why = f", because of {because[: ReportLimits.max_failure_characters]}{most}" if because else ""
         return f"{format_count(tasks.failed)} of {plural(tasks.submitted, 'task')} failed{why}."
     if run.status in {"failed", "crashed"}:
-        because = first_line(run.error or "")[:CAUSE]
+        because = first_line(run.error or "")[: ReportLimits.max_failure_characters]
         return f"The run {run.status}{f', because of {because}' if because else ''}."
     return None
 
@@ -140,7 +136,11 @@ def _is_grave(finding: Finding) -> bool:
     cost much.
     """
     kills = bool(finding.evidence.get("oom_kills"))
-    return finding.kind != "memory_pressure" or kills or (finding.limits or 0.0) >= LEAST
+    return (
+        finding.kind != "memory_pressure"
+        or kills
+        or (finding.limits or 0.0) >= ReportLimits.min_limiting_share
+    )
 
 
 def _most(findings: Sequence[Finding]) -> Finding | None:
@@ -149,9 +149,9 @@ def _most(findings: Sequence[Finding]) -> Finding | None:
         for one in findings:
             if one.kind == kind and _is_grave(one):
                 return one
-    weighed = [(LEAK if one.kind in LEAKS else one.limits or 0.0, one) for one in findings]
+    weighed = [(ReportLimits.leak_share if one.kind in LEAKS else one.limits or 0.0, one) for one in findings]
     weight, most = max(weighed, key=lambda pair: pair[0], default=(0.0, None))
-    return most if weight >= LEAST else None
+    return most if weight >= ReportLimits.min_limiting_share else None
 
 
 def _nothing_recorded(facts: FindingFacts) -> ReportVerdict:
@@ -181,7 +181,12 @@ def _loading(path: CriticalPath | None) -> ReportVerdict | None:
     if path is None or path.of != "spans":
         return None
     part = path.parts[0] if path.parts else None
-    if part is None or part.share < LOADED or part.kind != "span" or not LOADING.search(part.name.lower()):
+    if (
+        part is None
+        or part.share < ReportLimits.min_loading_share
+        or part.kind != "span"
+        or not LOADING.search(part.name.lower())
+    ):
         return None
     return ReportVerdict(
         kind="data_loading",

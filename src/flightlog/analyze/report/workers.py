@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from flightlog.analyze.limits import ReportLimits
 from flightlog.analyze.report.metrics import total_sql
 from flightlog.analyze.tallies import copied
 from flightlog.core.stats import Distribution, distribution
@@ -17,9 +18,6 @@ from flightlog.store.tables.intervals import most_at_once
 if TYPE_CHECKING:
     from flightlog.store.run import Run
     from flightlog.store.tables.run_tables import RunTables
-
-LISTED_WORKERS = 1000
-"""How many workers a summary lists; `count` is of all."""
 
 
 class Worker(Struct, frozen=True, kw_only=True):
@@ -112,13 +110,9 @@ def worker_summary(tables: RunTables) -> WorkerSummary:
                 uptime_s=seconds(row["up"]),
                 utilization=row["busy"] / row["up"] if row["up"] else None,
             )
-            for row in rows[:LISTED_WORKERS]
+            for row in rows[: ReportLimits.max_listed_workers]
         },
     )
-
-
-LISTED_JOBS = 100
-"""How many jobs are listed; counts are of all."""
 
 
 class JobRow(Struct, frozen=True, kw_only=True):
@@ -169,13 +163,13 @@ def job_summary(run: Run) -> JobSummary | None:
     unknown = [
         job.array_job_id or job.job_id for raw_id, job in sorted(started.items()) if raw_id not in known
     ]
-    rows = sorted(accounted, key=_order)[:LISTED_JOBS]
+    rows = sorted(accounted, key=_order)[: ReportLimits.max_listed_jobs]
     return JobSummary(
         scheduler=next(job.scheduler for job in (*accounted, *started.values())),
         count=len(started.keys() | known),
         states=dict(sorted(Counter(job.state for job in accounted).items())),
         queue_s=distribution(job.queue_s for job in accounted if job.queue_s is not None),
-        unaccounted=list(dict.fromkeys(unknown))[:LISTED_JOBS],
+        unaccounted=list(dict.fromkeys(unknown))[: ReportLimits.max_listed_jobs],
         jobs=[copied(JobRow, job) for job in rows],
     )
 
