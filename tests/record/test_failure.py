@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.record.failure import MAX_MESSAGE, MAX_TRACEBACK, FailureText, both_ends, describe
+from flightlog.record.failure import FailureText, both_ends, describe
+from flightlog.record.limits import RecordLimits
 
 
 class Unprintable(Exception):
@@ -108,11 +109,11 @@ def test_message_and_traceback_are_bounded_with_both_ends_kept() -> None:
     found = describe(caught(ValueError("start " + "x" * 1_000_000 + " end")))
     assert found.message.startswith("start xxx")
     assert found.message.endswith("characters]")
-    assert len(found.message) < MAX_MESSAGE + 50
+    assert len(found.message) < RecordLimits.max_message_characters + 50
     assert found.traceback is not None
     assert found.traceback.startswith("Traceback")
     assert found.traceback.endswith("xxx end\n")
-    assert len(found.traceback) < MAX_TRACEBACK + 50
+    assert len(found.traceback) < RecordLimits.max_traceback_characters + 50
 
 
 @given(st.text(max_size=400), st.integers(10, 100))

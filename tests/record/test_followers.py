@@ -20,13 +20,13 @@ from flightlog.events import JobStarted
 from flightlog.record import followers
 from flightlog.record.array_run import begin_element
 from flightlog.record.followers import (
-    MAX_LOG,
     asked_followers,
     finish_followers,
     followers_of,
     start_asked,
     start_follower,
 )
+from flightlog.record.limits import RecordLimits
 from flightlog.store.integrity import verify_files
 from flightlog.store.run import Run
 
@@ -97,7 +97,7 @@ def test_the_end_of_a_run_does_not_wait_longer_than_it_may(run_path: Path, tmp_p
 def test_many_short_runs_do_not_pile_up_followers(tmp_path: Path, caplog) -> None:
     groups = []
     try:
-        for number in range(followers.MAX_LEFT):
+        for number in range(RecordLimits.max_followers_of_ended_runs):
             path = tmp_path / f"run-{number}"
             start_follower(path, "long", command_of("sleep", "600", tmp_path=tmp_path))
             groups += [one.group for one in followers_of(path)]
@@ -106,19 +106,20 @@ def test_many_short_runs_do_not_pile_up_followers(tmp_path: Path, caplog) -> Non
         assert followers_of(tmp_path / "next") == ()
         assert caplog.records[-1].getMessage() == (
             "`flightlog sync next` could not be started beside the run: "
-            f"{followers.MAX_LEFT} of earlier runs are still at work; run it yourself later"
+            f"{RecordLimits.max_followers_of_ended_runs} of earlier runs are still at work; "
+            "run it yourself later"
         )
     finally:
         for group in groups:
             os.killpg(group, signal.SIGKILL)
-    assert len(groups) == followers.MAX_LEFT
+    assert len(groups) == RecordLimits.max_followers_of_ended_runs
 
 
 def test_followers_that_have_ended_make_room_for_others(tmp_path: Path) -> None:
     notes = tmp_path / ".followers"
     notes.mkdir()
     host = os.uname().nodename
-    for pid in range(1, followers.MAX_LEFT + 1):
+    for pid in range(1, RecordLimits.max_followers_of_ended_runs + 1):
         (notes / f"{host}.{pid}").write_text("-7.0\n")  # numbers that other processes have by now
         (notes / f"elsewhere.{pid}").write_text("-7.0\n")
     start_follower(tmp_path / "next", "words", ["--version"])
@@ -223,7 +224,7 @@ def test_what_a_follower_says_is_kept_up_to_a_limit_and_never_stops_it(
     script = "head -c 1000000 /dev/zero | tr '\\0' x >&2; touch " + str(tmp_path / "went-on")
     start_follower(run_path, "loud", command_of("sh", "-c", script, tmp_path=tmp_path))
     assert finish_followers(run_path, PATIENCE_S) == ()
-    assert (run_path / ".followers/loud.log").stat().st_size == MAX_LOG
+    assert (run_path / ".followers/loud.log").stat().st_size == RecordLimits.max_log_bytes
     assert (tmp_path / "went-on").exists()
 
 

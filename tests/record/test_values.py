@@ -24,7 +24,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.record.values import MAX_ITEMS, MAX_NODES, bounded, clean, nonfinite_name, represent
+from flightlog.record.limits import RecordLimits
+from flightlog.record.values import bounded, clean, nonfinite_name, represent
 
 
 class Colour(enum.Enum):
@@ -256,8 +257,8 @@ def test_a_secret_that_reaches_over_the_cut_is_redacted_all_the_same() -> None:
 
 def test_many_items_are_cut_and_counted() -> None:
     found, _ = clean({"list": list(range(250)), "map": dict.fromkeys(range(101)), "endless": Pages()})
-    assert found["list"] == [*range(MAX_ITEMS), "… [+150 items]"]
-    assert len(found["map"]) == MAX_ITEMS + 1
+    assert found["list"] == [*range(RecordLimits.max_value_items), "… [+150 items]"]
+    assert len(found["map"]) == RecordLimits.max_value_items + 1
     assert found["map"]["…"] == "… [+1 item]"
     assert found["endless"]["…"] == "… [more items]"
 
@@ -282,7 +283,7 @@ def test_the_whole_is_bounded_however_it_branches() -> None:
     for _ in range(6):
         branching = [branching] * 100
     encoded = msgspec.json.encode(represent(branching))
-    assert encoded.count(b",") < MAX_NODES + 100
+    assert encoded.count(b",") < RecordLimits.max_value_nodes + 100
     assert len(encoded) < 400_000
 
 

@@ -28,6 +28,7 @@ from flightlog.record.context import deactivate
 from flightlog.record.environment import read_identity
 from flightlog.record.followers import finish_followers, start_asked
 from flightlog.record.joining import COMMAND, join, leave_run
+from flightlog.record.limits import RecordLimits
 from flightlog.record.run import LiveRun
 from flightlog.record.values import clean
 from flightlog.samplers import Sampler
@@ -48,9 +49,6 @@ TAG = "slurm_array_job_id"
 """The tag that names the array of a run."""
 BEAT_S = StoreLimits.heartbeat_timeout_s / 3
 """How old the run's heartbeat may become before an element renews it."""
-STALE_S = 86_400.0
-"""A run that ended longer ago belongs to another array, of a Slurm that has begun to count again."""
-_PATIENCE_S = 10.0
 
 
 class ArrayElement:
@@ -183,10 +181,10 @@ def find_or_make(
             write_document(path / layout.RUN, make(mine, started))
             return path
         # Its maker may still be at work, by the clock of the folder's server, or nearly so.
-        is_fresh = time.time() - pointer.stat().st_mtime < 6 * _PATIENCE_S
-        info = _wait_for(path, make, _PATIENCE_S if is_fresh else 0.0)
+        is_fresh = time.time() - pointer.stat().st_mtime < 6 * RecordLimits.array_run_wait_s
+        info = _wait_for(path, make, RecordLimits.array_run_wait_s if is_fresh else 0.0)
         ended = unix_time(info.end_time) if info is not None and info.status in layout.ENDED else None
-        if info is not None and (ended is None or time.time() - ended < STALE_S):
+        if info is not None and (ended is None or time.time() - ended < RecordLimits.stale_array_age_s):
             return path
 
 
@@ -228,7 +226,7 @@ def _wait_for(
 
 def _open_again(path: Path) -> None:
     """A run that ended goes on: an element was put back into the queue, or runs a second command."""
-    with finalizing(path, wait_s=_PATIENCE_S):
+    with finalizing(path, wait_s=RecordLimits.array_run_wait_s):
         info = read_document(path / layout.RUN, layout.RunInfo).value
         if info is not None and info.status in layout.ENDED:
             info.status, info.end_time, info.error = "running", None, None
@@ -243,7 +241,7 @@ def finish(path: Path, job: JobStarted, settings: Settings) -> None:
     (ended / str(job.array_index)).touch()
     if job.array_size is None or not _all_ended(ended, job.array_size):
         return
-    with finalizing(path, wait_s=_PATIENCE_S):
+    with finalizing(path, wait_s=RecordLimits.array_run_wait_s):
         run = Run(path)
         verdict = _verdict(run)
         if verdict is None or run.info.status in layout.ENDED:

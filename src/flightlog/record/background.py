@@ -17,6 +17,7 @@ from flightlog.record.background_imports import loading
 from flightlog.record.clock import monotonic_ns
 from flightlog.record.environment import Environment, read_environment
 from flightlog.record.followers import follower_pids
+from flightlog.record.limits import RecordLimits
 from flightlog.record.run import LiveRun
 from flightlog.record.task import lane_name
 from flightlog.record.values import class_name, error_text
@@ -24,12 +25,6 @@ from flightlog.samplers import Sampler, installed_samplers
 from flightlog.samplers.process import ProcessSampler
 from flightlog.store import layout
 from flightlog.store.documents import read_document, write_document
-
-BEAT_S = 0.4
-"""Interval of the pulse: open spans and the heartbeat reach the disk within a second."""
-
-HANGS_S = 5.0
-"""A sample that takes longer than this hangs; a busy machine may well need a part of it."""
 
 
 class Ticker:
@@ -124,7 +119,7 @@ class Sampling:
                 self._sample_now(final=True)
             else:
                 began = self._began
-                if began is not None and time.monotonic() - began > HANGS_S:
+                if began is not None and time.monotonic() - began > RecordLimits.sample_timeout_s:
                     self._trouble("sampling", "a sampler hangs: there is no final sample")
         finally:
             emitted = self._emitting.acquire(timeout=wait_s)

@@ -11,11 +11,11 @@ from typing import Any, cast
 
 from flightlog.core import threads
 from flightlog.events import Event, kind_of, kinds
+from flightlog.record.limits import RecordLimits
 from flightlog.record.values import ask, class_name, text_of
 
 log = logging.getLogger("flightlog")
 
-CAPACITY = 10_000
 Callback = Callable[[Event], Awaitable[None] | None]
 
 
@@ -121,7 +121,8 @@ class Bus:
             wanted = frozenset(names)
         for unheard in sorted((wanted or frozenset()) - kinds().keys()):
             log.warning("a subscriber waits for %r, which no event is called", unheard)
-        capacity = capacity if type(capacity) is int else ask(int, capacity, otherwise=CAPACITY)
+        if type(capacity) is not int:
+            capacity = ask(int, capacity, otherwise=RecordLimits.max_queued_events)
         subscription = Subscription(callback, wanted, capacity)
         with self._lock:
             self.subscriptions = (*self.subscriptions, subscription)

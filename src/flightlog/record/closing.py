@@ -21,12 +21,10 @@ from flightlog.core.settings import Settings
 from flightlog.record.background import note_tasks, save_run, save_writer
 from flightlog.record.background_imports import loading
 from flightlog.record.followers import start_beside
+from flightlog.record.limits import RecordLimits
 from flightlog.record.run import LiveRun
 from flightlog.store import layout
 
-SMALL_BYTES = 1 << 20
-"""Up to this size a run of one process is completed when it ends, where no thread competes for the
-interpreter."""
 TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - nothing is made there
 """Folders whose content is often removed by the program that made it, while a process beside would still
 write there."""
@@ -104,7 +102,7 @@ def leave_completing(run: LiveRun, settings: Settings) -> None:
 
 def _is_small(run: LiveRun) -> bool:
     files = run.recorder.files
-    small = (files.info.bytes or 0) <= SMALL_BYTES
+    small = (files.info.bytes or 0) <= RecordLimits.max_bytes_completed_at_end
     return small and folder_names(run.path / layout.SEGMENTS) == [files.info.writer]
 
 

@@ -29,6 +29,7 @@ from flightlog.core import threads
 from flightlog.core.interruption import pass_interruption
 from flightlog.core.settings import parse_traceparent, read_settings
 from flightlog.record import span as spans
+from flightlog.record.limits import RecordLimits
 from flightlog.record.span import RootSpan, Span, current, find_parent
 from flightlog.record.values import text_of
 
@@ -40,12 +41,11 @@ log = logging.getLogger("flightlog")
 _runs: list[LiveRun] = []
 _lock = threads.RLock()
 _inherited = "_flightlog_parent"
-MAX_ENDED = 10_000
+
 _ended: set[str] = set()
 _told_unattributed = False
 _join_from_environment: Callable[[], LiveRun | None] = lambda: None  # noqa: E731
 _join: Callable[[str], LiveRun | None] = lambda _path: None  # noqa: E731
-
 
 RUN = "flightlog_run"
 TRACEPARENT = "traceparent"
@@ -80,7 +80,7 @@ def activate(run: LiveRun) -> None:
 def deactivate(run: LiveRun) -> None:
     """Let no more spans find this run, nor this process join it again."""
     with _lock:
-        if len(_ended) >= MAX_ENDED:
+        if len(_ended) >= RecordLimits.max_remembered_ended_runs:
             _ended.clear()
         _ended.add(str(run.path))
         if run in _runs:

@@ -23,6 +23,7 @@ from flightlog.core.text import first_line
 from flightlog.core.threads import hears_of_children, original, run_command
 from flightlog.events import JobStarted
 from flightlog.record.background_imports import loading
+from flightlog.record.limits import RecordLimits
 from flightlog.record.values import bounded
 
 T = TypeVar("T")
@@ -53,14 +54,10 @@ VARIABLES = tuple(_NAMES.split())
 """Every variable that is read, by its full name: a pattern such as `SLURM_*` would take `SLURM_JWT` with
 it."""
 
-MAX_ARGUMENTS = 1_000
 _COMMIT = r"[0-9a-f]{40}(?:[0-9a-f]{24})?"
 _STEM = r"(.+?)(?:-(v?\d[^-]*))?(?:-py\d[\d.]*)?"
 _SEPARATORS = r"[-_.]+"
 
-
-MAX_CHARS = 500
-"""Longest text that is kept of a variable."""
 _GROUP = re.compile(r"([0-9]{1,9})(?:\(x([0-9]{1,9})\))?")
 MB = 1 << 20
 
@@ -188,7 +185,7 @@ def _identity(
 
 def _command(argv: Sequence[str] | None) -> list[str]:
     given = argv if argv is not None else (sys.orig_argv or sys.argv)
-    shown = [bounded(argument) for argument in redact_command(given[:MAX_ARGUMENTS])]
+    shown = [bounded(argument) for argument in redact_command(given[: RecordLimits.max_arguments])]
     more = len(given) - len(shown)
     return [*shown, f"… [+{more} arguments]"] if more else shown
 
@@ -448,7 +445,7 @@ def job_here(
 
 def _text(environ: Mapping[str, str], name: str) -> str | None:
     value = environ.get(name, "").strip()
-    return value.encode("utf-8", "backslashreplace").decode()[:MAX_CHARS] or None
+    return value.encode("utf-8", "backslashreplace").decode()[: RecordLimits.max_variable_characters] or None
 
 
 def _number(environ: Mapping[str, str], name: str) -> int | None:

@@ -15,14 +15,8 @@ from msgspec import Struct
 
 from flightlog.core.interruption import pass_interruption
 from flightlog.core.redaction import redact_text
+from flightlog.record.limits import RecordLimits
 from flightlog.record.values import bases_of, bounded, class_name, encodable, module_of, text_of, type_name
-
-MAX_MESSAGE = 2_000
-MAX_TRACEBACK = 16_000
-_FRAMES = 5
-_CHAIN = 16
-_MARGIN = 512
-"""Of a line too long to be left out whole, so much may be half of a secret."""
 
 # Code names are texts.
 _OWN_CODE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep  # noqa: PTH100, PTH120
@@ -79,8 +73,8 @@ def both_ends(text: str, limit: int) -> str:
 
 def _whole_lines(head: str, tail: str) -> tuple[str, str]:
     """Both ends without the lines that were cut through: half a secret would not be recognized."""
-    end = head.rfind("\n", len(head) * 3 // 4) + 1 or len(head) - _MARGIN
-    start = tail.find("\n", 0, len(tail) // 4) + 1 or _MARGIN
+    end = head.rfind("\n", len(head) * 3 // 4) + 1 or len(head) - RecordLimits.secret_margin_characters
+    start = tail.find("\n", 0, len(tail) // 4) + 1 or RecordLimits.secret_margin_characters
     key_end = tail.find("-----END ")
     if key_end >= 0 and "-----BEGIN " not in tail[:key_end]:  # the rest of a key of several lines
         start = max(start, key_end)
@@ -89,7 +83,7 @@ def _whole_lines(head: str, tail: str) -> tuple[str, str]:
 
 def _message(error: BaseException) -> str:
     try:
-        return bounded(str.__str__(str(error)), MAX_MESSAGE)
+        return bounded(str.__str__(str(error)), RecordLimits.max_message_characters)
     # The user's `__str__` runs here, and must not replace the user's error.
     except BaseException as second:  # noqa: BLE001
         pass_interruption(second)
@@ -101,7 +95,7 @@ def _traceback(error: BaseException) -> str | None:
         import traceback
 
         # Python's own printer, which survives a raising `__str__` and reads no local variables.
-        return both_ends("".join(traceback.format_exception(error)), MAX_TRACEBACK)
+        return both_ends("".join(traceback.format_exception(error)), RecordLimits.max_traceback_characters)
     except BaseException as second:  # noqa: BLE001 - unreadable source, a loader of the user's, no stack left
         pass_interruption(second)
         return None
@@ -123,7 +117,7 @@ def _chain(error: BaseException) -> list[str]:
     names: list[str] = []
     seen: set[int] = set()
     current: BaseException | None = error
-    while current is not None and id(current) not in seen and len(names) < _CHAIN:
+    while current is not None and id(current) not in seen and len(names) < RecordLimits.max_causes:
         seen.add(id(current))
         names.append(type_name(type(current)))
         if issubclass(type(current), BaseExceptionGroup):
@@ -146,7 +140,7 @@ def _places(trace: TracebackType | None) -> list[str]:
             places.append((_is_users(code.co_filename), place))
         trace = trace.tb_next
     users = [place for is_users, place in places if is_users]
-    return (users or [place for _, place in places])[-_FRAMES:]
+    return (users or [place for _, place in places])[-RecordLimits.max_failure_frames :]
 
 
 def _is_users(filename: str) -> bool:
@@ -181,8 +175,6 @@ _OOM_TEXTS = (
     "CUDA error: out of memory",
     "HIP error: out of memory",
 )
-_OOM_TEXT_CHARS = 4000
-
 
 OutOfMemoryHandler = Callable[..., object]
 _out_of_memory: OutOfMemoryHandler = lambda *_args, **_facts: None  # noqa: E731
@@ -222,5 +214,5 @@ def is_out_of_memory(error: BaseException | None) -> bool:
 
 
 def _says_out_of_memory(error: BaseException) -> bool:
-    text = text_of(error)[:_OOM_TEXT_CHARS]
+    text = text_of(error)[: RecordLimits.max_oom_text_characters]
     return any(said in text for said in _OOM_TEXTS)

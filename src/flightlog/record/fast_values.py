@@ -12,14 +12,12 @@ from flightlog.core.interruption import pass_interruption
 from flightlog.core.redaction import REDACTED, has_own_patterns, is_secret, is_secret_key, redact_text
 from flightlog.core.text import words
 from flightlog.events import Event
+from flightlog.record.limits import RecordLimits
 from flightlog.record.values import bounded, text_of
 
 _PLAIN: frozenset[Any] = frozenset({str, int, bool, type(None)})
 _NUMBERS: frozenset[Any] = frozenset({int, float})
-_MAX_KNOWN = 10_000
-_LONG = 256
-_MAX_NAME = 20_000
-_MAX_DEPTH = 8
+
 _short = 15
 """Texts of so many characters hold no secret without a space, `=` or `:`; a pattern of the user's may find
 one in any text."""
@@ -79,7 +77,7 @@ def is_harmless(event: Event) -> bool:
 def learn(before: Mapping[str, Any], cleaned: Mapping[str, Any]) -> None:
     """Remember names that are no secrets, and texts that cleaning left as they were."""
     for known in (_known_keys, _known_texts):
-        if len(known) > _MAX_KNOWN:
+        if len(known) > RecordLimits.max_known_texts:
             known.clear()
     _known_keys.update(
         key for key in before if type(key) is str and not is_secret_key(key) and redact_text(key) == key
@@ -87,7 +85,9 @@ def learn(before: Mapping[str, Any], cleaned: Mapping[str, Any]) -> None:
     _known_texts.update(
         value
         for key, value in before.items()
-        if type(key) is type(value) is str and len(value) <= _LONG and cleaned.get(key) == value
+        if type(key) is type(value) is str
+        and len(value) <= RecordLimits.max_known_text_characters
+        and cleaned.get(key) == value
     )
 
 
@@ -106,9 +106,10 @@ def redacted_name(given: Any) -> str:
     name: str = given if type(given) is str else text_of(given)
     if not name.strip(_of_ids):  # an id: there are many, and each is seen a few times
         return name
-    made = redact_text(name) if len(name) <= 2 * _MAX_NAME else bounded(name, _MAX_NAME)
-    if made == name and len(name) <= _LONG:
-        if len(known_names) > _MAX_KNOWN:
+    most = RecordLimits.max_name_characters
+    made = redact_text(name) if len(name) <= 2 * most else bounded(name, most)
+    if made == name and len(name) <= RecordLimits.max_known_text_characters:
+        if len(known_names) > RecordLimits.max_known_texts:
             known_names.clear()
             known_names.add(None)
         known_names.add(name)
@@ -185,7 +186,7 @@ def _redacted(value: Any, depth: int) -> Any:
     """The same object where nothing in it is a secret."""
     if type(value) is str:
         return value if value in known_names else redacted_name(value)
-    if depth > _MAX_DEPTH:
+    if depth > RecordLimits.max_fast_depth:
         return value
     if type(value) is dict:
         made = {

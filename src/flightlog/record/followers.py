@@ -28,6 +28,7 @@ from flightlog.core.descriptors import make_pipe
 from flightlog.core.settings import Settings
 from flightlog.core.threads import sleep
 from flightlog.record.context import active_runs
+from flightlog.record.limits import RecordLimits
 from flightlog.samplers.procfs import parse_process_stat
 from flightlog.store import layout
 from flightlog.store.liveness import is_same, process_start
@@ -36,13 +37,7 @@ log = logging.getLogger("flightlog")
 
 Trouble = Callable[[str, str], None]
 """Is told what goes wrong: its kind, and a sentence."""
-MAX_LOG = 64 << 10
-"""Bytes of a follower's log; what it says after them is not kept."""
-MAX_LEFT = 16
-"""Followers of ended runs of one folder that may still be at work on this host when another is started: many
-short runs, one after the other or side by side, must not pile them up where a server is away."""
-START_S = 5.0
-"""How long starting one may take; a machine that needs longer is left alone."""
+
 NOT_PASSED_ON = ("FLIGHTLOG_RUN", "FLIGHTLOG_DEVICE_MEMORY", "TRACEPARENT")
 """Variables that would make a follower part of the run."""
 INTERPRETERS = ("python", "pypy", "graalpy")
@@ -52,15 +47,12 @@ _SHELL = "/bin/sh"
 _SCRIPT = f"""
 if command -v nice >/dev/null 2>&1; then set -- nice -n 10 "$@"; fi
 {{
-  ( "$@" 2>&1 >/dev/null; echo "$?" >"$0.exit" ) | {{ head -c {MAX_LOG} >"$0.log"; cat; }}
+  ( "$@" 2>&1 >/dev/null; echo "$?" >"$0.exit" ) | {{ head -c {RecordLimits.max_log_bytes} >"$0.log"; cat; }}
 }} >/dev/null 2>&1 &
 echo "$!"
 """
 """Starts `"$@"` in the background and says which process lives for as long as it does."""
 
-
-MAX_BESIDE = 2
-"""Processes that complete runs of this process at the same time; what is more is left to the first reader."""
 _SCRIPT_BESIDE = """
 if command -v nice >/dev/null 2>&1; then set -- nice -n 10 "$@"; fi
 "$@" </dev/null >/dev/null 2>&1 &
@@ -175,7 +167,7 @@ def _start(
     run_path: Path, name: str, arguments: Sequence[str], environ: Mapping[str, str]
 ) -> FollowerProcess:
     left = _count_left(run_path.parent)
-    if left >= MAX_LEFT:
+    if left >= RecordLimits.max_followers_of_ended_runs:
         raise OSError(f"{left} of earlier runs are still at work; run it yourself later")
     _check_interpreter()
     folder = run_path / layout.FOLLOWERS
@@ -205,11 +197,11 @@ def _detach(
     )
     writer.close()
     try:
-        starter.wait(timeout=START_S)  # it ends at once
+        starter.wait(timeout=RecordLimits.follower_start_timeout_s)  # it ends at once
     except subprocess.TimeoutExpired:
         os.killpg(starter.pid, signal.SIGKILL)
         starter.wait()
-        raise OSError(f"{_SHELL} took more than {START_S:g} seconds") from None
+        raise OSError(f"{_SHELL} took more than {RecordLimits.follower_start_timeout_s:g} seconds") from None
     try:
         said = os.read(reader.fd, 64)  # all it says is one number, which lies in the pipe
     except BlockingIOError:
@@ -233,7 +225,8 @@ def start_beside(run_path: Path) -> None:
     _bury([])
     _beside[:] = [one for one in _beside if _is_alive(one)]
     # Gevent would fork this process, and wait in a hub.
-    if len(_beside) >= MAX_BESIDE or threads.is_patched() or threads.hears_of_children():
+    too_many = len(_beside) >= RecordLimits.max_completing_processes
+    if too_many or threads.is_patched() or threads.hears_of_children():
         return
     try:
         _check_interpreter()
@@ -310,7 +303,7 @@ def _bury(followers: Collection[FollowerProcess]) -> None:
 
     A number that another process of the program's has by now is not touched.
     """
-    _to_bury[:] = [*_to_bury, *followers][-MAX_LEFT:]
+    _to_bury[:] = [*_to_bury, *followers][-RecordLimits.max_followers_of_ended_runs :]
     for one in [*_to_bury]:
         try:
             stat = parse_process_stat(Path(f"/proc/{one.pid}/stat").read_bytes())

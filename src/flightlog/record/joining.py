@@ -15,10 +15,11 @@ from flightlog.core import threads
 from flightlog.core.settings import Settings, asks_for_device_memory, parse_traceparent, read_settings
 from flightlog.core.threads import quick_handovers
 from flightlog.record import span as spans
-from flightlog.record.background import BEAT_S, Ticker, is_over, save_heartbeat
+from flightlog.record.background import Ticker, is_over, save_heartbeat
 from flightlog.record.closing import close_writer, is_alone, leave_completing
 from flightlog.record.context import activate, active_runs, deactivate, has_ended, install
 from flightlog.record.failure import is_clean_exit
+from flightlog.record.limits import RecordLimits
 from flightlog.record.recorder import Recorder, measure_cost
 from flightlog.record.run import LiveRun
 from flightlog.record.span import RootSpan, current
@@ -28,13 +29,11 @@ from flightlog.store.liveness import this_host
 
 log = logging.getLogger("flightlog")
 
-MAX_REFUSED = 100
 _refused: set[str] = set()
 _left: set[str] = set()
 """Runs that this process joined and left after they had ended: its own late work still belongs to them."""
 _leaving: dict[str, Callable[[], None]] = {}
 """How this process leaves each run that it has joined."""
-IDLE_BEATS = 5
 
 COMMAND = "command"
 """The provider of runs made by `flightlog run`: a Python program inside one records into it."""
@@ -56,7 +55,7 @@ def join(path: str | os.PathLike[str]) -> LiveRun | None:
         return None
     found = read_document(folder / layout.RUN, layout.RunInfo)
     if found.value is None or (found.value.status in layout.ENDED and not before):
-        if str(folder) not in _refused and len(_refused) < MAX_REFUSED:
+        if str(folder) not in _refused and len(_refused) < RecordLimits.max_warned_folders:
             _refused.add(str(folder))
             level = logging.INFO if found.value is not None else logging.WARNING
             log.log(level, "no run can be joined at %s: %s", folder, found.problem or "it has ended")
@@ -159,7 +158,7 @@ def follow(run: LiveRun, on_beat: Callable[[], None] = lambda: None) -> None:
         nonlocal idle, lines
         said = sum(run.recorder.files.info.lines.values())
         idle, lines = (0, said) if said != lines or run.recorder.open else (idle + 1, lines)
-        if idle >= IDLE_BEATS and is_over(run.path):
+        if idle >= RecordLimits.idle_beats_before_check and is_over(run.path):
             leave()
 
     def leave() -> None:
@@ -187,7 +186,9 @@ def follow(run: LiveRun, on_beat: Callable[[], None] = lambda: None) -> None:
         run.recorder.on_open = lambda: None
         measure_cost(run.recorder)
         run.recorder.files.save()  # from its first line on, a killed process is known to have been here
-        pulses.append(Ticker("flightlog-pulse", BEAT_S, beat, run.recorder.trouble))
+        pulses.append(
+            Ticker("flightlog-pulse", RecordLimits.heartbeat_interval_s, beat, run.recorder.trouble)
+        )
         atexit.register(leave)
         if "multiprocessing.util" in sys.modules:  # its children end without atexit
             from multiprocessing.util import Finalize

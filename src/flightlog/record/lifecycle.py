@@ -31,7 +31,6 @@ from flightlog.core.redaction import redact_text
 from flightlog.core.settings import Settings, parse_traceparent
 from flightlog.core.threads import in_main_thread, quick_handovers
 from flightlog.record.background import (
-    BEAT_S,
     Sampling,
     Ticker,
     make_samplers,
@@ -54,6 +53,7 @@ from flightlog.record.environment import Environment, job_here, read_environment
 from flightlog.record.failure import is_clean_exit
 from flightlog.record.followers import finish_followers, start_asked
 from flightlog.record.joining import COMMAND, Joined, follow, leave_run, wrapping_run
+from flightlog.record.limits import RecordLimits
 from flightlog.record.otel_bridge import surrounding_trace
 from flightlog.record.recorder import Recorder, measure_cost
 from flightlog.record.run import LiveRun
@@ -69,24 +69,12 @@ from flightlog.version import __version__
 
 log = logging.getLogger("flightlog")
 
-MIN_INTERVAL_S = 0.1
-SYNC_S = 5.0
-"""What a power cut may cost, in seconds of recording."""
-PATIENT_S = 1.0
-HASTY_S = 0.1
-"""How long the end of a run waits for a sample that is being taken, where no other thread of the program's
-runs and where some do."""
-
-LEAVES_S = 3.0
-"""How long after a fork the parent of a daemon may live on."""
-
 NO_THREADS = "a subinterpreter is recorded without samples, heartbeats and handling of signals"
-
 
 _exported: dict[str, str | None] = {}
 """What stood in the environment before the first run that is named there."""
 DEADLY = (signal.SIGTERM, signal.SIGHUP)
-GRACE_S = 1.0
+
 OnSignal = Callable[[str], None]
 _calls: deque[object] = deque(maxlen=64)
 """What the main thread may have yet to call: it must not be freed before."""
@@ -114,7 +102,9 @@ class OwnedRun:
         self._sampling: Sampling | None = None
         try:
             self._take_hold()
-            self._pulse = Ticker("flightlog-pulse", BEAT_S, self._beat, run.recorder.trouble)
+            self._pulse = Ticker(
+                "flightlog-pulse", RecordLimits.heartbeat_interval_s, self._beat, run.recorder.trouble
+            )
             if interval_s is not None:
                 self._sampling = Sampling(
                     lambda: make_samplers(run, samplers), interval_s, run.emit, run.recorder.trouble
@@ -210,7 +200,7 @@ class OwnedRun:
         if self._pulse is not None:
             self._pulse.tell()
         if self._sampling is not None:
-            self._sampling.stop(PATIENT_S if patient else HASTY_S)
+            self._sampling.stop(RecordLimits.end_wait_s if patient else RecordLimits.hasty_end_wait_s)
         run.end_lanes()
         if not keep_open:
             run.root._sink = None
@@ -244,7 +234,7 @@ class OwnedRun:
         if not patient:
             for thread in (self._pulse, self._sampling):
                 if thread is not None:
-                    thread.join(HASTY_S / 10)
+                    thread.join(RecordLimits.hasty_end_wait_s / 10)
 
     def _release(self) -> None:
         """Take back everything the run had changed in this process."""
@@ -268,7 +258,7 @@ class OwnedRun:
             self._first_beat()
         elif self._to_prepare and not self._over:
             prepare(self._to_prepare.pop(0))
-        if not self._over and time.monotonic() - self._synced >= SYNC_S:
+        if not self._over and time.monotonic() - self._synced >= RecordLimits.sync_interval_s:
             self._synced = time.monotonic()
             run.recorder.files.sync()
 
@@ -290,7 +280,7 @@ class OwnedRun:
         """
         with loading():
             from flightlog.store.write.finalize import finalizing, is_to_complete
-        with finalizing(self.run.path, wait_s=PATIENT_S) as alone:
+        with finalizing(self.run.path, wait_s=RecordLimits.end_wait_s) as alone:
             if alone and is_to_complete(self.run.path):
                 save_environment(self.run, environment)
                 save_run(self.run)
@@ -299,7 +289,7 @@ class OwnedRun:
     def _pulse_ended(self) -> None:
         """The interpreter ends soon after the run did: let the pulse write the environment."""
         if self._pulse is not None:
-            self._pulse.join(PATIENT_S)
+            self._pulse.join(RecordLimits.end_wait_s)
 
     def _cpu_s(self) -> float:
         return (self._pulse.cpu_s if self._pulse else 0.0) + (self._sampling.cpu_s if self._sampling else 0.0)
@@ -327,7 +317,7 @@ class OwnedRun:
         found = read_document(run.path / layout.RUN, layout.RunInfo).value
         if found is None or found.pid != run.info.pid or here().status(found) != "crashed":
             return
-        if (unix_time(found.heartbeat) or 0.0) - self._forked_at > LEAVES_S:
+        if (unix_time(found.heartbeat) or 0.0) - self._forked_at > RecordLimits.daemon_parent_wait_s:
             return
         self._session = os.getsid(0)  # for processes that this one forks
         run.info.pid, run.info.pid_start = os.getpid(), run.recorder.files.info.pid_start
@@ -424,7 +414,7 @@ def _interval(value: float | None) -> float | None:
             "sample_interval_s=%r is no positive number of seconds: sampling every second", represent(value)
         )
         return 1.0
-    return max(seconds, MIN_INTERVAL_S)
+    return max(seconds, RecordLimits.min_sampling_interval_s)
 
 
 def _belongs(here: Span | None, recorder: Recorder) -> bool:
@@ -608,7 +598,7 @@ class SignalWatch:
 
     def _die(self, number: int) -> None:
         """Do what the handler would, if the main thread does not come round to it."""
-        threads.sleep(GRACE_S)
+        threads.sleep(RecordLimits.signal_grace_s)
         if os.getpid() != self._pid or signal.getsignal(number) != self._handle:
             return  # somebody has set a handler since: it is theirs to decide
         if self._once.acquire(blocking=False):

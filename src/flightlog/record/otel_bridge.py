@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from flightlog.events import UserEvent
 from flightlog.record.clock import monotonic_ns
 from flightlog.record.context import current_run
+from flightlog.record.limits import RecordLimits
 from flightlog.record.recorder import Recorder
 from flightlog.record.run import LiveRun
 from flightlog.record.span import RootSpan, Span, current, find_parent
@@ -25,12 +26,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("flightlog")
 
-NOW_NS = 50_000_000
-"""A time this close before the clock's was read from it just now; any other was given by the program and is
-kept."""
-MAX_LINKS = 16
-MAX_ENDED = 10_000
-"""How many spans that have ended are remembered as parents of later ones."""
 NAMES_NOT_MEASURES = frozenset({"code", "id", "index", "line", "lineno", "number", "pid", "port", "version"})
 """Last words of attributes whose number is a name: `server.port` is no measurement."""
 
@@ -148,12 +143,15 @@ class Bridge:
         if span.links:
             tags.setdefault(
                 "otel.links",
-                [f"{one.context.trace_id:032x}-{one.context.span_id:016x}" for one in span.links[:MAX_LINKS]],
+                [
+                    f"{one.context.trace_id:032x}-{one.context.span_id:016x}"
+                    for one in span.links[: RecordLimits.max_links]
+                ],
             )
 
     def _remember(self, span_id: str) -> None:
         self._ended[span_id] = None
-        if len(self._ended) > MAX_ENDED:
+        if len(self._ended) > RecordLimits.max_remembered_ended_spans:
             self._ended.pop(next(iter(self._ended)), None)
 
 
@@ -162,7 +160,7 @@ def _monotonic(wall_ns: int | None, recorder: Recorder) -> int:
     given.
     """
     now, behind = monotonic_ns(), 0 if wall_ns is None else time.time_ns() - wall_ns
-    if wall_ns is None or 0 <= behind < NOW_NS:
+    if wall_ns is None or 0 <= behind < RecordLimits.same_moment_ns:
         return now - behind
     return wall_ns - recorder.clock.anchor_ns
 

@@ -31,6 +31,7 @@ from flightlog.record.fast_values import (
     redact_event,
     redacted_name,
 )
+from flightlog.record.limits import RecordLimits
 from flightlog.record.span import RootSpan, Span, current
 from flightlog.record.values import ask, bounded, class_name, clean, error_text, nonfinite_name, text_of
 from flightlog.store.write.stream import StreamWriter
@@ -38,19 +39,8 @@ from flightlog.store.write.writer import RunWriter, make_writer_info, new_token
 
 log = logging.getLogger("flightlog")
 
-MAX_LINE = 1 << 15
-"""Longest line written as it is; a longer one has its values cut."""
-BATCH = 64
-"""Events that are encoded and written together, where they come together."""
-MAX_WARNINGS = 100
-MAX_STREAMS = 32
-"""Streams of a process; further ones of the user's share one, for each takes three descriptors."""
-MAX_ANNOUNCED = 1000
-"""Open spans that are written down in one beat."""
-ANNOUNCE_NS = 400_000_000
-"""Spans open for longer than this are written down as open at the next beat."""
-
 _get = current.get
+_MAX_LINE_BYTES = RecordLimits.max_line_bytes  # read for every line: looking it up in the class costs
 get_ident = threading.get_ident
 _encode_lines = msgspec.json.Encoder().encode_lines  # given lists alone: of a tuple it leaks the iterator
 _HEX = [f"{i:02x}" for i in range(256)]
@@ -96,7 +86,7 @@ class Recorder:
         self.next_id = map(add, prefixes, cycle(_HEX)).__next__
 
     def _out(self, stream: str) -> StreamWriter:
-        shared = len(self._outs) >= MAX_STREAMS and stream.startswith("user.")
+        shared = len(self._outs) >= RecordLimits.max_streams and stream.startswith("user.")
         out = self._outs[stream] = self.files.stream("user.others" if shared else stream)
         return out
 
@@ -147,7 +137,7 @@ class Recorder:
             except BaseException as error:  # noqa: BLE001 - as in `_write`, which is told of it
                 pass_interruption(error)
                 line = b""
-            if not 0 < len(line) <= MAX_LINE or self.bus.subscriptions:
+            if not 0 < len(line) <= _MAX_LINE_BYTES or self.bus.subscriptions:
                 self._write(out, event)
                 return
             try:
@@ -173,7 +163,7 @@ class Recorder:
         try:
             for stream, group in groupby(events, key=attrgetter("stream")):
                 out = self._outs.get(stream) or self._out(stream)
-                while batch := list(islice(group, BATCH)):
+                while batch := list(islice(group, RecordLimits.max_events_written_together)):
                     self._emit_batch(out, batch)
                     if stream == "tasks":
                         for event in batch:
@@ -204,7 +194,7 @@ class Recorder:
             except BaseException as error:  # noqa: BLE001 - a name or a step that does not encode
                 pass_interruption(error)
                 line = b""
-            if not 0 < len(line) <= MAX_LINE or self.bus.subscriptions:
+            if not 0 < len(line) <= _MAX_LINE_BYTES or self.bus.subscriptions:
                 self._write(out, event)
                 return
             try:
@@ -251,7 +241,7 @@ class Recorder:
         except BaseException as error:  # noqa: BLE001
             pass_interruption(error)
             line = b""
-        as_it_is = 0 < len(line) <= MAX_LINE
+        as_it_is = 0 < len(line) <= _MAX_LINE_BYTES
         if not as_it_is:
             line = self._encode_cleaned(event)
         try:
@@ -281,7 +271,7 @@ class Recorder:
         except BaseException as error:  # noqa: BLE001 - one of them needs cleaning
             pass_interruption(error)
             lines = b""
-        if not 0 < len(lines) <= MAX_LINE:
+        if not 0 < len(lines) <= _MAX_LINE_BYTES:
             for event in batch:
                 self._write(out, event)
             return
@@ -331,10 +321,12 @@ class Recorder:
         if ending and spans:
             self.count("spans_open_at_close", len(spans))
         self._announced.intersection_update([s.span_id for s in spans])
-        left = MAX_ANNOUNCED
+        left = RecordLimits.max_announced_spans
         for span in spans:
             start = span._start
-            if start is None or span.span_id in self._announced or (now - start < ANNOUNCE_NS and not ending):
+            if start is None or span.span_id in self._announced:
+                continue
+            if now - start < RecordLimits.announce_after_ns and not ending:
                 continue
             if not left:
                 break
@@ -351,7 +343,7 @@ class Recorder:
 
     def trouble(self, kind: str, message: str) -> None:
         """Say once for each kind what goes wrong; later ones are only counted. Never raises."""
-        if kind in self._warned or len(self._warned) >= MAX_WARNINGS:
+        if kind in self._warned or len(self._warned) >= RecordLimits.max_warnings:
             return
         self._warned.add(kind)
         message = bounded(message)
@@ -381,7 +373,7 @@ class Recorder:
             if marks and "nonfinite" not in event.__struct_fields__:
                 cleaned["nonfinite"] = marks
             line = _encode_lines([{"event": event.__struct_config__.tag, **cleaned}])
-            if len(line) <= MAX_LINE:
+            if len(line) <= _MAX_LINE_BYTES:
                 return line
         raise ValueError("the event is too large")
 

@@ -14,10 +14,11 @@ from flightlog.core import threads
 from flightlog.core.displayed import Displayed
 from flightlog.core.interruption import pass_interruption
 from flightlog.events import ArtifactRecorded, Event, Failure, UserEvent, WorkerReady, WorkerRemoved
-from flightlog.record.bus import CAPACITY, Callback
+from flightlog.record.bus import Callback
 from flightlog.record.clock import monotonic_ns
 from flightlog.record.failure import FailureText, describe, tell_out_of_memory
 from flightlog.record.fast_values import are_harmless
+from flightlog.record.limits import RecordLimits
 from flightlog.record.recorder import Recorder
 from flightlog.record.span import RootSpan, RunSpan, Span, current
 from flightlog.record.task import TaskSpan, lane_name
@@ -116,7 +117,7 @@ class LiveRun(Displayed):
         callback: Callback,
         events: Iterable[str | type[Event]] | str | type[Event] | None = None,
         *,
-        capacity: int = CAPACITY,
+        capacity: int = RecordLimits.max_queued_events,
     ) -> Callable[[], None]:
         """Deliver events recorded in this process to a function or coroutine function, on a thread of its
         own.

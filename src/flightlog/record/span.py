@@ -12,11 +12,9 @@ from typing import Any, Literal, Protocol, Self, TypeVar, cast
 from msgspec import Struct
 
 from flightlog.record.clock import monotonic_ns
+from flightlog.record.limits import RecordLimits
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-MAX_VALUES = 1000
-"""How many values of one metric a span keeps; `<key>.dropped` counts the others."""
 
 
 class Sink(Protocol):
@@ -181,7 +179,7 @@ def _add_metric(metrics: dict[str, Any], key: str, value: float) -> None:
     there = metrics[key]
     if type(there) is not list:
         there = metrics[key] = [there]
-    if len(there) < MAX_VALUES:
+    if len(there) < RecordLimits.max_metric_values:
         there.append(value)
     else:
         metrics[f"{key}.dropped"] = metrics.get(f"{key}.dropped", 0) + 1

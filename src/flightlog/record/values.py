@@ -27,21 +27,10 @@ from typing import Any, TypeVar, cast
 from flightlog.core.interruption import pass_interruption
 from flightlog.core.redaction import REDACTED, is_secret, is_secret_key, redact_text
 from flightlog.core.text import words
+from flightlog.record.limits import RecordLimits
 
 T = TypeVar("T")
 U = TypeVar("U")
-
-MAX_DEPTH = 6
-MAX_ITEMS = 100
-MAX_NODES = 2_000
-MAX_KEY = 256
-_TOTAL_LIMITS = 16
-"""All texts of one value together may hold this many times the limit of one; then each is cut to a
-glimpse."""
-_GLIMPSE = 64
-_MARGIN = 512
-"""At the end of a text cut before redaction, so much may be part of a secret that can no longer be
-recognized."""
 
 _TENSOR_ROOTS = frozenset({"numpy", "torch", "jax", "jaxlib", "cupy", "tensorflow", "mlx"})
 _DATA_ROOTS = _TENSOR_ROOTS | words(
@@ -96,10 +85,10 @@ def bounded(text: str, limit: int = 4096) -> str:
     """The text redacted, cut to `limit` characters with a note of how many are missing, and encodable as
     UTF-8.
     """
-    window = 4 * limit + 2 * _MARGIN
+    window = 4 * limit + 2 * RecordLimits.secret_margin_characters
     missing = max(0, len(text) - window)
     redacted = redact_text(text[:window] if missing else text)
-    keep = min(limit, len(redacted) - (_MARGIN if missing else 0))
+    keep = min(limit, len(redacted) - (RecordLimits.secret_margin_characters if missing else 0))
     missing += len(redacted) - keep
     kept = encodable(redacted[:keep])
     return f"{kept}… [+{missing} characters]" if missing else kept
@@ -141,8 +130,8 @@ class _Walk:
         self.limit = max(limit, 1)
         self.keys_secret = keys_secret
         self.nonfinite: dict[str, str] = {}
-        self._nodes = MAX_NODES
-        self._characters = _TOTAL_LIMITS * self.limit
+        self._nodes = RecordLimits.max_value_nodes
+        self._characters = RecordLimits.max_text_limits_per_value * self.limit
         self._above: set[int] = set()
 
     def value(self, value: Any, path: tuple[str, ...]) -> Any:
@@ -166,7 +155,7 @@ class _Walk:
             return f"<{type_name(kind)}, unreadable: {type_name(type(error))}>"
 
     def text(self, value: str) -> str:
-        cut = bounded(value, min(self.limit, max(self._characters, _GLIMPSE)))
+        cut = bounded(value, min(self.limit, max(self._characters, RecordLimits.glimpse_characters)))
         self._characters -= len(cut)
         return cut
 
@@ -256,7 +245,7 @@ class _Walk:
             return self.text(_repr_of(value))
         if id(value) in self._above:
             return f"<cycle: {type_name(kind)}>"
-        if len(path) >= MAX_DEPTH or self._nodes <= 0:
+        if len(path) >= RecordLimits.max_value_depth or self._nodes <= 0:
             return f"<{type_name(kind)}{_length(value)}>"
         self._above.add(id(value))
         try:
@@ -268,8 +257,9 @@ class _Walk:
 
     def _sequence(self, items: Iterable[Any], whole: Any, path: tuple[str, ...]) -> list[Any]:
         made: list[Any] = []
-        for item in list(islice(items, MAX_ITEMS + 1)):  # at once: another thread may be changing it
-            if len(made) == MAX_ITEMS or self._nodes <= 0:
+        # All at once: another thread may be changing it.
+        for item in list(islice(items, RecordLimits.max_value_items + 1)):
+            if len(made) == RecordLimits.max_value_items or self._nodes <= 0:
                 made.append(_cut_note(whole, len(made)))
                 break
             self._nodes -= 1
@@ -279,15 +269,16 @@ class _Walk:
     def mapping(self, pairs: Iterable[tuple[Any, Any]], whole: Any, path: tuple[str, ...]) -> dict[str, Any]:
         """Pairs as a JSON object; `whole` is what they come from, whose length says how many are left out."""
         made: dict[str, Any] = {}
-        for key, value in list(islice(pairs, MAX_ITEMS + 1)):  # at once: another thread may be changing it
-            if len(made) == MAX_ITEMS or self._nodes <= 0:
+        # All at once: another thread may be changing it.
+        for key, value in list(islice(pairs, RecordLimits.max_value_items + 1)):
+            if len(made) == RecordLimits.max_value_items or self._nodes <= 0:
                 made[_unused("…", made, str)] = _cut_note(whole, len(made))
                 break
             self._nodes -= 1
             name = key if type(key) is str else _key(key)
             secret = (self.keys_secret or bool(path)) and is_secret_key(name)
             if len(name) > 16 or not (name.isascii() and name.isidentifier()):
-                name = bounded(name, MAX_KEY)
+                name = bounded(name, RecordLimits.max_key_characters)
             if name in made:
                 name = _unused(name, made, type(key))
             self._characters -= len(name)
@@ -309,7 +300,7 @@ def _key(key: object) -> str:
     """
     if issubclass(type(key), float):  # not `isinstance`, which asks the key itself
         return str(float.__float__(cast(float, key)))
-    return str(_Walk(MAX_KEY).value(key, ()))
+    return str(_Walk(RecordLimits.max_key_characters).value(key, ()))
 
 
 def _unused(name: str, used: Mapping[str, Any], kind: type) -> str:
@@ -339,8 +330,8 @@ def _length(value: Any) -> str:
 def _in_order(values: set[Any] | frozenset[Any]) -> Iterable[Any]:
     """The same order in every process, where the items can be compared and are not too many to sort."""
     plain: Any = set if issubclass(type(values), set) else frozenset
-    items = list(islice(plain.__iter__(values), 10 * MAX_ITEMS + 1))
-    return items if len(items) > 10 * MAX_ITEMS else ask(sorted, items, otherwise=items)
+    items = list(islice(plain.__iter__(values), 10 * RecordLimits.max_value_items + 1))
+    return items if len(items) > 10 * RecordLimits.max_value_items else ask(sorted, items, otherwise=items)
 
 
 def _fields(value: Any) -> list[tuple[str, Any]] | None:

@@ -19,9 +19,7 @@ from flightlog.events import (
     WorkerRemoved,
 )
 from flightlog.events.rates import BY_THE_HOUR, Sizes, component_sizes, number, quantity, rate_of, sizes_of
-
-EVERY_S = 1.0
-"""Changes that follow each other within this time are told with the next one after it, or at the end."""
+from flightlog.record.limits import RecordLimits
 
 
 class WorkerCosts:
@@ -55,7 +53,7 @@ class WorkerCosts:
             return []
         with self._lock:
             changed = self._take(event, self._clock())
-            if not changed or self._clock() - self._told < EVERY_S:
+            if not changed or self._clock() - self._told < RecordLimits.worker_costs_interval_s:
                 return []
             return self._estimates()
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.record.device.tracker import PEAK_STEP_BYTES, Alerts, DeviceWatch, percent_used
+from flightlog.record.device.tracker import Alerts, DeviceWatch, percent_used
+from flightlog.record.limits import TrackingLimits
 from flightlog.samplers.frameworks import AllocatorReading
 
 MIB = 1 << 20
@@ -96,7 +97,7 @@ def test_a_reading_is_one_event_and_what_is_new_in_it_another():
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40))))
 def test_the_peak_is_the_highest_there_ever_was_and_told_when_it_has_grown(readings):
     watch = DeviceWatch(Alerts(None, None), 64 * MIB)
-    half = PEAK_STEP_BYTES // 2
+    half = TrackingLimits.peak_step_bytes // 2
     highest, told = 0, None
     for allocated, peak in readings:
         reading = AllocatorReading(allocated_bytes=allocated * half, peak_allocated_bytes=peak * half)

@@ -19,7 +19,6 @@ import flightlog
 from flightlog.devices import load_telemetry_sessions, telemetry_event_to_dict, validate_telemetry_record
 from flightlog.record.device import tracking
 from flightlog.record.device.tracker import (
-    ROUNDS,
     DeviceMemoryTracker,
     DeviceSource,
     SamplingPace,
@@ -27,6 +26,7 @@ from flightlog.record.device.tracker import (
     offset_to_first_rank,
 )
 from flightlog.record.device.tracking import NoTracker, Options, checked
+from flightlog.record.limits import TrackingLimits
 from flightlog.samplers.frameworks import HostMemory, TensorFlowMemory, TorchCuda
 from flightlog.samplers.gpu.driver import Depth, Device, DeviceReading
 from flightlog.store.run import Run
@@ -303,9 +303,7 @@ def test_tracking_again_and_again_leaves_nothing_behind(recorded, monkeypatch):
 def test_a_driver_that_hangs_keeps_nobody_waiting_for_long(recorded, monkeypatch):
     import threading
 
-    from flightlog.record.device import tracker as tracker_module
-
-    monkeypatch.setattr(tracker_module, "LOCK_S", 0.01)
+    monkeypatch.setattr(TrackingLimits, "sample_lock_timeout_s", 0.01)
     asked, answer = threading.Event(), threading.Event()
 
     def hangs() -> None:
@@ -319,7 +317,8 @@ def test_a_driver_that_hangs_keeps_nobody_waiting_for_long(recorded, monkeypatch
         stuck.start()
         assert asked.wait(30)
         tracker.sample()
-        monkeypatch.setattr(tracker_module, "LOCK_S", 3600)  # from here on nobody waits any more
+        # From here on nobody waits any more.
+        monkeypatch.setattr(TrackingLimits, "sample_lock_timeout_s", 3600)
         tracker.sample()
         tracker.dump()
         tracker.stop()
@@ -464,7 +463,7 @@ def test_the_offset_of_a_rank_is_the_median_over_rounds():
     )
     torch = SimpleNamespace(distributed=group, int64=None, tensor=lambda values, **_: Tensor(values[0]))
     assert offset_to_first_rank(torch, SimpleNamespace(anchor_ns=0)) == 5_000_000
-    assert len(spoken) == ROUNDS
+    assert len(spoken) == TrackingLimits.calibration_rounds
     assert offset_to_first_rank(None, SimpleNamespace(anchor_ns=0)) is None
 
 

@@ -24,9 +24,10 @@ from hypothesis import strategies as st
 import flightlog
 from flightlog.devices import load_telemetry_events, telemetry_event_to_dict, validate_telemetry_record
 from flightlog.record.device import oom
-from flightlog.record.device.oom import MAX_BUNDLES, bundles, shortened, take_slot, write_snapshot
-from flightlog.record.device.tracker import RECENT_EVENTS, DeviceMemoryTracker, DeviceSource, Options
+from flightlog.record.device.oom import bundles, shortened, take_slot, write_snapshot
+from flightlog.record.device.tracker import DeviceMemoryTracker, DeviceSource, Options
 from flightlog.record.failure import is_out_of_memory
+from flightlog.record.limits import TrackingLimits
 from flightlog.samplers.frameworks import TorchCuda
 from flightlog.store.run import Run
 
@@ -199,24 +200,27 @@ def test_the_exception_and_its_frames_are_not_kept_alive(tracked):
 
 def test_the_first_five_are_kept_and_later_ones_are_counted(tracked):
     with tracked as t:
-        for number in range(MAX_BUNDLES + 3):
+        for number in range(TrackingLimits.max_bundles + 3):
             with pytest.raises(OutOfMemoryError), t.run.span(f"epoch {number}"):
                 raise OutOfMemoryError(MESSAGE)
         left_out = t.run.recorder.counts["oom_bundles_left_out"]
-    assert [bundle(t.run, n)["context"] for n in range(MAX_BUNDLES)] == [
-        f"epoch {n}" for n in range(MAX_BUNDLES)
+    assert [bundle(t.run, n)["context"] for n in range(TrackingLimits.max_bundles)] == [
+        f"epoch {n}" for n in range(TrackingLimits.max_bundles)
     ]
-    assert (len(bundles(t.run.path)), left_out) == (MAX_BUNDLES, 3)
-    assert sum(e.event_type == "error" for e in Run(t.run.path).events("devices")) == MAX_BUNDLES + 3
+    assert (len(bundles(t.run.path)), left_out) == (TrackingLimits.max_bundles, 3)
+    assert (
+        sum(e.event_type == "error" for e in Run(t.run.path).events("devices"))
+        == TrackingLimits.max_bundles + 3
+    )
 
 
 def test_a_bundle_holds_the_last_events_and_not_all(tracked):
     with tracked as t:
-        for _ in range(RECENT_EVENTS + 50):
+        for _ in range(TrackingLimits.max_recent_events + 50):
             t.tracker.sample()
         folder = t.tracker.dump("on request")
     events = load_telemetry_events(folder / "events.jsonl")
-    assert (len(events), events[-1].event_type) == (RECENT_EVENTS, "error")
+    assert (len(events), events[-1].event_type) == (TrackingLimits.max_recent_events, "error")
     assert bundle(t.run)["oom"] is False
 
 
@@ -237,7 +241,7 @@ def test_a_snapshot_that_is_too_large_is_left_out_and_said(tracked, torch):
 
 
 def test_all_bundles_of_a_run_stay_below_their_limit(tracked, monkeypatch):
-    monkeypatch.setattr(oom, "MAX_BYTES", 5000)
+    monkeypatch.setattr(TrackingLimits, "max_bundle_bytes", 5000)
     with tracked as t:
         for _ in range(50):
             t.tracker.sample()
@@ -285,7 +289,7 @@ def test_a_place_is_taken_once_whoever_asks_and_one_that_is_left_half_done_is_no
     assert take_slot(tmp_path).number == 2
     assert [take_slot(tmp_path, reserve=1).number for _ in range(2)] == [3, 4]
     assert take_slot(tmp_path, reserve=1) is None
-    assert take_slot(tmp_path).number == MAX_BUNDLES
+    assert take_slot(tmp_path).number == TrackingLimits.max_bundles
     assert take_slot(tmp_path) is None
 
 
@@ -305,7 +309,7 @@ def test_places_are_shared_out_among_all_who_ask_at_once(tmp_path: Path, gives_u
 
     with ThreadPoolExecutor(8) as pool:
         kept = sorted(filter(None, pool.map(fill, range(120))))
-    assert len(kept) == MAX_BUNDLES or (gives_up and len(kept) < MAX_BUNDLES)
+    assert len(kept) == TrackingLimits.max_bundles or (gives_up and len(kept) < TrackingLimits.max_bundles)
     assert kept == [path.name for path in bundles(tmp_path)] == sorted(os.listdir(tmp_path / "oom"))
 
 
@@ -345,7 +349,7 @@ def observed(tracked, torch, monkeypatch):
     """A run whose tracker has attached torch's observer."""
     monkeypatch.setattr(oom, "_attached_in", None)
     monkeypatch.setattr(oom, "_listener", None)
-    monkeypatch.setattr(oom, "_unclaimed", deque(maxlen=MAX_BUNDLES))
+    monkeypatch.setattr(oom, "_unclaimed", deque(maxlen=TrackingLimits.max_bundles))
     monkeypatch.setitem(sys.modules, "torch", torch)
     with tracked as t:
         t.tracker.sample()
@@ -385,22 +389,25 @@ def test_what_the_observer_saw_and_then_was_raised_is_one_bundle_with_the_except
 
 
 def test_what_torch_meets_and_gets_around_leaves_a_place_for_what_is_raised(observed):
-    for _ in range(MAX_BUNDLES + 2):
+    for _ in range(TrackingLimits.max_bundles + 2):
         observed.ran_out()
-    assert len(bundles(observed.run.path)) == MAX_BUNDLES - 1
+    assert len(bundles(observed.run.path)) == TrackingLimits.max_bundles - 1
     other = "CUDA out of memory. Tried to allocate 3.00 GiB."
     with pytest.raises(OutOfMemoryError), observed.run.span("epoch"):
         raise OutOfMemoryError(other)
-    assert (bundle(observed.run, -1)["message"], len(bundles(observed.run.path))) == (other, MAX_BUNDLES)
+    assert (bundle(observed.run, -1)["message"], len(bundles(observed.run.path))) == (
+        other,
+        TrackingLimits.max_bundles,
+    )
 
 
 def test_an_exception_whose_own_bundle_had_no_room_completes_none_of_an_earlier_one(observed):
-    for _ in range(MAX_BUNDLES):
+    for _ in range(TrackingLimits.max_bundles):
         observed.ran_out()
     with pytest.raises(OutOfMemoryError), observed.run.span("epoch"):
         raise OutOfMemoryError(MESSAGE)
-    found = [bundle(observed.run, n).get("raised") for n in range(MAX_BUNDLES - 1)]
-    assert found == [None] * (MAX_BUNDLES - 1)
+    found = [bundle(observed.run, n).get("raised") for n in range(TrackingLimits.max_bundles - 1)]
+    assert found == [None] * (TrackingLimits.max_bundles - 1)
     assert bundle(observed.run, -1)["message"] == MESSAGE
 
 
@@ -428,7 +435,7 @@ def test_of_several_threads_that_run_out_each_exception_completes_the_bundle_of_
 
 
 def test_a_bundle_that_hangs_in_one_thread_holds_no_other_thread_up(tracked, torch, monkeypatch):
-    monkeypatch.setattr(oom, "_LOCK_S", 0.01)
+    monkeypatch.setattr(TrackingLimits, "bundle_lock_timeout_s", 0.01)
     hangs, goes_on = threading.Event(), threading.Event()
 
     def snapshot() -> Any:

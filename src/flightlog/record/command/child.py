@@ -21,6 +21,7 @@ from msgspec import Struct
 from flightlog.core import threads
 from flightlog.core.redaction import redact_text
 from flightlog.core.text import signal_name
+from flightlog.record.limits import RecordLimits
 from flightlog.record.values import encodable
 
 NOT_EXECUTABLE, NOT_FOUND = 126, 127
@@ -30,12 +31,6 @@ _PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 _FROM_TERMINAL = (signal.SIGINT, signal.SIGQUIT)
 _DEADLY = frozenset({signal.SIGTERM, signal.SIGHUP, *_FROM_TERMINAL})
 
-
-TAIL_CHARACTERS = 8192
-"""How much of the end of a stream a run keeps."""
-_CHUNK = 1 << 16
-_GRACE_S = 0.1
-"""How long the last writer may take to close a stream after the command ended, before others pass it on."""
 _GONE = select.POLLERR | select.POLLHUP
 RESET = [signal.SIGPIPE, signal.SIGXFSZ]
 """Signals that Python ignores, and whose default action a command expects."""
@@ -265,7 +260,7 @@ def _in_foreground() -> bool:
 class OutputTail:
     """The end of a stream of bytes, and how many there were; one thread adds, any reads."""
 
-    def __init__(self, limit: int = 2 * TAIL_CHARACTERS) -> None:
+    def __init__(self, limit: int = 2 * RecordLimits.output_tail_characters) -> None:
         self.total_bytes = 0
         self._limit = limit
         self._kept = bytearray()
@@ -277,7 +272,7 @@ class OutputTail:
         if len(self._kept) > 2 * self._limit:
             del self._kept[: -self._limit]
 
-    def text(self, limit: int = TAIL_CHARACTERS) -> str:
+    def text(self, limit: int = RecordLimits.output_tail_characters) -> str:
         """The last characters, redacted, from the beginning of a line; bytes that are no UTF-8 are
         replaced.
         """
@@ -357,12 +352,13 @@ class OutputTee:
                     break
             elif self._over in ready:
                 poll.unregister(self._over)
-                owed, until = _waiting_bytes(self._source), time.monotonic() + _GRACE_S
+                owed = _waiting_bytes(self._source)
+                until = time.monotonic() + RecordLimits.output_close_wait_s
         os.close(self._source)
 
     def _pass_chunk(self) -> int:
         """Pass on what there is, waiting for it; 0 at the end, or when nobody takes it any more."""
-        data = os.read(self._source, _CHUNK)
+        data = os.read(self._source, RecordLimits.output_chunk_bytes)
         self.tail.add(data)
         return len(data) if write_all(self._sink, data) else 0
 

@@ -31,6 +31,7 @@ from flightlog.events import DeviceMemory
 from flightlog.events.devices.records import telemetry_event_to_dict
 from flightlog.record.clock import monotonic_ns
 from flightlog.record.failure import describe
+from flightlog.record.limits import TrackingLimits
 from flightlog.record.recorder import Recorder
 from flightlog.record.span import Span
 from flightlog.record.values import bounded, clean, text_of
@@ -39,9 +40,7 @@ from flightlog.store import layout
 from flightlog.store.documents import write_document
 
 BUNDLE, EVENTS = "bundle.json", "events.jsonl"
-SNAPSHOT_BYTES = 16 << 20
-"""What the snapshot of one bundle may take."""
-MAX_SPANS = 100
+
 _IN_EVENTS = ("message", "error_type", "requested_bytes", "device_id")
 _VARIABLES = re.compile(
     r"(PYTORCH|TORCH|CUDA|HIP|ROCR|HSA|NVIDIA_VISIBLE|XLA|JAX|NCCL|OMP|MKL"
@@ -49,35 +48,22 @@ _VARIABLES = re.compile(
     r"|SLURM_(JOB_ID|PROCID|LOCALID|NTASKS|NNODES)|(LOCAL_)?RANK|(LOCAL_)?WORLD_SIZE"
 )
 
-
 _reporters: WeakKeyDictionary[Recorder, MemoryReporter] = WeakKeyDictionary()
 _seen: dict[int, Any] = {}
 _lock = threads.RLock()
 _seen_lock = threads.RLock()
-_SAME_S = 10.0
-_LOCK_S = 5.0
-"""How long a thread waits for the bundle of another: a framework or a disk that hangs there must hang nobody
-else."""
-MAX_BUNDLES = 5
-MAX_BYTES = 64 << 20
+
 _BUNDLE = re.compile(r"(\d+)-\d{8}T\d{6}Z")
 PICKLE, SHORT = "snapshot.pickle", "snapshot.json"
-MAX_SEGMENTS = 2000
+
 _SIZES = ("total_size", "allocated_size", "active_size", "requested_size")
-_ROOM_OF_SEGMENT = 256
-"""Bytes of JSON that a segment takes at most."""
-RESERVED = 1
-"""Places for bundles that are left for exceptions: PyTorch may meet an out of memory and find another way
-itself."""
-SAME_S = 30.0
-"""Seconds from the observer's call to the exception that comes of it, at most."""
+
 _FIRST_VERSION = (2, 2)
 """Before it, the observer was called with the allocator locked: no statistics could be read there."""
-SAME_SIZE = 0.006
-"""Messages round sizes to hundredths of their unit: half a hundredth of the smallest, and a bit."""
+
 _attached_in: int | None = None
 _listener: Any = None
-_unclaimed: deque[Observed] = deque(maxlen=MAX_BUNDLES)
+_unclaimed: deque[Observed] = deque(maxlen=TrackingLimits.max_bundles)
 _here = threads.local()
 
 
@@ -143,7 +129,7 @@ def dump(
     """Write a bundle and an `error` event; gives its folder, or None where there is no room. Never raises."""
     slot: Slot | None = None
     lock = _lock
-    if not lock.acquire(timeout=_LOCK_S):
+    if not lock.acquire(timeout=TrackingLimits.bundle_lock_timeout_s):
         recorder.count("oom_bundles_left_out")
         return None
     try:
@@ -190,7 +176,7 @@ def _document(
     recorder: Recorder, events: Sequence[DeviceMemory], facts: dict[str, Any], stamp: datetime
 ) -> dict[str, Any]:
     last = events[-1] if events else None
-    spans = list(recorder.open.values())[-MAX_SPANS:]
+    spans = list(recorder.open.values())[-TrackingLimits.max_spans :]
     requested = facts.get("requested_bytes")
     document: dict[str, Any] = {
         "bundle_version": 1,
@@ -278,7 +264,7 @@ def _is_new(error: BaseException) -> bool:
     with _seen_lock:
         now = time.monotonic()
         for key, (when, alive) in list(_seen.items()):
-            if alive() is None if alive is not None else now - when > _SAME_S:
+            if alive() is None if alive is not None else now - when > TrackingLimits.same_exception_s:
                 del _seen[key]
         if id(error) in _seen:
             return False
@@ -353,7 +339,7 @@ def take_slot(run: Path, *, reserve: int = 0) -> Slot | None:
     """
     home = run / layout.OOM
     home.mkdir(parents=True, exist_ok=True)
-    for number in range(1, MAX_BUNDLES - reserve + 1):
+    for number in range(1, TrackingLimits.max_bundles - reserve + 1):
         if number in _numbers(run):
             continue
         folder = home / f".{number}"
@@ -364,7 +350,7 @@ def take_slot(run: Path, *, reserve: int = 0) -> Slot | None:
         if number in _numbers(run):  # it was kept between our look and our step
             folder.rmdir()
             continue
-        left = MAX_BYTES - size_of(home)
+        left = TrackingLimits.max_bundle_bytes - size_of(home)
         if left <= 0:
             folder.rmdir()
             return None
@@ -411,7 +397,8 @@ def write_snapshot(folder: Path, snapshot: Mapping[str, Any], limit: int) -> dic
     framework gave it, which its own viewer opens. Raises OSError.
     """
     said: dict[str, Any] = {"files": [], "complete": False}
-    short = shortened(snapshot, max(min(MAX_SEGMENTS, limit // 4 // _ROOM_OF_SEGMENT), 0))
+    room = limit // 4 // TrackingLimits.max_segment_bytes
+    short = shortened(snapshot, max(min(TrackingLimits.max_segments, room), 0))
     data = msgspec.json.encode(short)
     if len(data) <= limit:
         (folder / SHORT).write_bytes(data)
@@ -428,7 +415,7 @@ def write_snapshot(folder: Path, snapshot: Mapping[str, Any], limit: int) -> dic
     return said
 
 
-def shortened(snapshot: Mapping[str, Any], most: int = MAX_SEGMENTS) -> dict[str, Any]:
+def shortened(snapshot: Mapping[str, Any], most: int = TrackingLimits.max_segments) -> dict[str, Any]:
     """The totals of a snapshot and its largest segments: sizes, kinds, numbers of blocks, largest free
     block.
     """
@@ -513,8 +500,8 @@ def claim(error: BaseException) -> Path | None:
     fitting = [
         one
         for one in tuple(_unclaimed)
-        if now - one.at < SAME_S
-        and (asked is None or abs(one.requested_bytes - asked) <= SAME_SIZE * max(asked, 1))
+        if now - one.at < TrackingLimits.observer_to_exception_s
+        and (asked is None or abs(one.requested_bytes - asked) <= TrackingLimits.max_rounding * max(asked, 1))
     ]
     if not fitting:
         return None
@@ -542,7 +529,7 @@ def _on_oom(device: int, requested: int, allowed: int, free: int) -> None:
         written = dump(
             recorder,
             "out of memory",
-            reserve=RESERVED,
+            reserve=TrackingLimits.reserved_bundles,
             oom=True,
             seen_by="allocator",
             raised=None,

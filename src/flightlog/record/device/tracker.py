@@ -27,6 +27,7 @@ from flightlog.record.background import Ticker, is_over
 from flightlog.record.clock import Clock, monotonic_ns
 from flightlog.record.context import active_runs
 from flightlog.record.device import oom
+from flightlog.record.limits import TrackingLimits
 from flightlog.record.recorder import Recorder
 from flightlog.record.run import LiveRun
 from flightlog.record.span import RootSpan, Span, current
@@ -42,15 +43,6 @@ from flightlog.samplers.frameworks import (
 )
 from flightlog.samplers.gpu.driver import Depth, Device, GpuDriver, open_driver
 
-RECENT_EVENTS = 200
-"""The last events, which an out-of-memory bundle holds."""
-LOOK_FOR_RANK = 5
-LOCK_S = 1.0
-"""How long anybody waits for a sample that another thread takes; the next ones not at all, until it is
-over."""
-LOOK_FOR_END = 50
-"""A process that joined a run checks every this many samples whether the run has ended."""
-
 
 class Options(Struct, frozen=True, kw_only=True):
     """How to track. Percentages are of the device's memory; None switches an alert off."""
@@ -60,7 +52,7 @@ class Options(Struct, frozen=True, kw_only=True):
     warning_percent: float | None = 85.0
     critical_percent: float | None = 95.0
     change_bytes: int = 64 << 20
-    snapshot_bytes: int = oom.SNAPSHOT_BYTES
+    snapshot_bytes: int = TrackingLimits.max_snapshot_bytes
 
 
 class DeviceMemoryTracker:
@@ -76,7 +68,7 @@ class DeviceMemoryTracker:
         self._maker = EventMaker(self._recorder, options.interval_s)
         self._watches: dict[int, DeviceWatch] = {}
         self._last: dict[int, AllocatorReading] = {}
-        self._recent: deque[DeviceMemory] = deque(maxlen=RECENT_EVENTS)
+        self._recent: deque[DeviceMemory] = deque(maxlen=TrackingLimits.max_recent_events)
         self._lock = threads.RLock()  # a signal handler may end the run in the middle of a sample
         self._pid = os.getpid()
         self._pace = SamplingPace()
@@ -193,7 +185,7 @@ class DeviceMemoryTracker:
 
     def _tick(self) -> None:
         self._ticks += 1
-        look = not self._run.owned and self._ticks % LOOK_FOR_END == 0
+        look = not self._run.owned and self._ticks % TrackingLimits.end_check_interval == 0
         if look and (self._run not in active_runs() or is_over(self._run.path)):
             self.stop()
             return
@@ -204,7 +196,7 @@ class DeviceMemoryTracker:
         """Take the lock; not where another thread has had it for long: a driver that hangs must not hold us
         up.
         """
-        taken = self._lock.acquire(timeout=0 if self._hangs else LOCK_S)
+        taken = self._lock.acquire(timeout=0 if self._hangs else TrackingLimits.sample_lock_timeout_s)
         self._hangs = not taken
         return taken
 
@@ -237,7 +229,7 @@ class DeviceMemoryTracker:
         """A process may become a rank late: what comes from then on is a session of that rank."""
         if not self._last:
             self._maker.refresh()
-        elif self._maker.identity["world_size"] == 1 and self.samples % LOOK_FOR_RANK == 0:
+        elif self._maker.identity["world_size"] == 1 and self.samples % TrackingLimits.rank_interval == 0:
             later = EventMaker(self._recorder, self.options.interval_s)
             if later.identity["world_size"] > 1:
                 self._emit([self._event("stop", min(self._last), None, reason="the process became a rank")])
@@ -293,7 +285,10 @@ class DeviceMemoryTracker:
     def _observe_oom(self, allocator: Allocator) -> bool:
         if allocator.name not in ("torch.cuda", "torch.rocm"):
             return True
-        return oom.observe(sys.modules.get("torch"), self._recorder) or self._ticks > LOOK_FOR_END
+        return (
+            oom.observe(sys.modules.get("torch"), self._recorder)
+            or self._ticks > TrackingLimits.end_check_interval
+        )
 
     def _trouble(self, error: Exception, what: str) -> None:
         """Say once for each kind of error, in the log and as an `error` event, and go on."""
@@ -319,7 +314,7 @@ class DeviceMemoryTracker:
 class UntrackedDevices:
     """Tells of the devices at an out of memory that nobody tracked: one reading, and nothing from before."""
 
-    snapshot_bytes = oom.SNAPSHOT_BYTES
+    snapshot_bytes = TrackingLimits.max_snapshot_bytes
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
@@ -364,10 +359,6 @@ def _clock() -> dict[str, int]:
     return {"monotonic_ns": monotonic_ns()}
 
 
-LOOK_AGAIN = 10
-"""A program on the host may still turn to an accelerator: looked for again every so many times."""
-
-
 class DeviceSource:
     """Readings of the devices that a program uses; one thread at a time. May raise what the framework raises.
 
@@ -394,7 +385,7 @@ class DeviceSource:
         found = self.allocator
         self._looked += 1
         on_host = found is not None and found.name.endswith(".cpu") and not self._wanted.endswith(".cpu")
-        if found is None or (on_host and self._looked % LOOK_AGAIN == 0):
+        if found is None or (on_host and self._looked % TrackingLimits.accelerator_check_interval == 0):
             self.allocator = self._find(self._wanted) or found
         return self.allocator
 
@@ -452,11 +443,6 @@ def _device(used: int, free: int | None, total: int | None, **more: Any) -> dict
     return {**sizes, "device_source": "driver", **more}
 
 
-SLOWER_BY = 9
-"""After so much CPU time in a reading comes so many times as long without: a tenth of a core at most."""
-LONGEST_S = 5.0
-
-
 class SamplingPace:
     """Says whether the next reading is due; one thread. By CPU time: what only waits costs the program
     nothing.
@@ -476,11 +462,9 @@ class SamplingPace:
         try:
             reading()
         finally:
-            self._not_before = self._clock() + min(SLOWER_BY * (self._cpu() - began), LONGEST_S)
+            rest_s = TrackingLimits.rest_factor * (self._cpu() - began)
+            self._not_before = self._clock() + min(rest_s, TrackingLimits.max_rest_s)
         return True
-
-
-ROUNDS = 9
 
 
 def offset_to_first_rank(torch: Any, clock: Clock) -> int | None:
@@ -496,7 +480,7 @@ def offset_to_first_rank(torch: Any, clock: Clock) -> int | None:
         return None
     device = "cuda" if distributed.get_backend() == "nccl" else "cpu"
     offsets = []
-    for _ in range(ROUNDS):
+    for _ in range(TrackingLimits.calibration_rounds):
         distributed.barrier()
         mine = monotonic_ns() + clock.anchor_ns
         sent = torch.tensor([mine], dtype=torch.int64, device=device)
@@ -509,8 +493,6 @@ _IN_METADATA = (
     *("device_uuid", "peak_allocated_bytes", "peak_reserved_bytes"),
     *("inactive_split_bytes", "largest_free_bytes", "limit_bytes"),
 )
-MAX_PATH = 400
-"""Characters of a span's path that an event holds."""
 
 
 class EventMaker:
@@ -651,13 +633,9 @@ def place_of(here: Span | None) -> dict[str, str]:
         if task is None and isinstance(span, AttemptSpan):
             task = span.task_id or span.span_id
         span = span._parent
-    place = {"span_id": here.span_id, "span_path": bounded("/".join(reversed(names)), MAX_PATH)}
+    path = bounded("/".join(reversed(names)), TrackingLimits.max_path_characters)
+    place = {"span_id": here.span_id, "span_path": path}
     return place if task is None else {**place, "task_id": task}
-
-
-PEAK_STEP_BYTES = 1 << 20
-"""A new peak is reported when it is higher than the last one reported by this much; every event holds the
-exact one."""
 
 
 class DeviceWatch:
@@ -689,7 +667,7 @@ class DeviceWatch:
         counted = [n for n in (allocated, reading.peak_allocated_bytes, self.peak_bytes) if n is not None]
         self.peak_bytes = max(counted, default=None)
         if self.peak_bytes is not None and (
-            first or self.peak_bytes >= self._reported_peak + PEAK_STEP_BYTES
+            first or self.peak_bytes >= self._reported_peak + TrackingLimits.peak_step_bytes
         ):
             if not first:
                 events.append(("peak", 0))
@@ -709,9 +687,6 @@ def percent_used(reading: AllocatorReading) -> float | None:
     return max((100 * part / whole for part, whole in parts if whole and part is not None), default=None)
 
 
-MARGIN_PERCENT = 5.0
-
-
 Alert = Literal["critical", "warning"]
 
 
@@ -727,7 +702,7 @@ class Alerts:
         self,
         warning_percent: float | None,
         critical_percent: float | None,
-        margin_percent: float = MARGIN_PERCENT,
+        margin_percent: float = TrackingLimits.threshold_margin_percent,
     ) -> None:
         self._thresholds: dict[Alert, float | None] = {
             "critical": critical_percent,

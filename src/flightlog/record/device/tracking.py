@@ -18,13 +18,11 @@ from flightlog.record.context import current_run
 from flightlog.record.device import oom
 from flightlog.record.device.tracker import DeviceMemoryTracker, DeviceSource, Options
 from flightlog.record.failure import is_out_of_memory
+from flightlog.record.limits import TrackingLimits
 from flightlog.record.run import LiveRun
 from flightlog.samplers.frameworks import AUTO, NAMES, Allocator, find_allocator
 
 log = logging.getLogger("flightlog")
-
-MIN_INTERVAL_S = 0.01
-
 
 _tracking: dict[LiveRun, DeviceMemoryTracker] = {}
 _watched: WeakSet[LiveRun] = WeakSet()
@@ -123,7 +121,7 @@ def track_device_memory(
     warning_percent: float | None = 85.0,
     critical_percent: float | None = 95.0,
     change_bytes: int = 64 << 20,
-    snapshot_bytes: int = oom.SNAPSHOT_BYTES,
+    snapshot_bytes: int = TrackingLimits.max_snapshot_bytes,
 ) -> Tracking:
     """Record the memory of a framework's devices while a block executes, as in `with … as tracker:`.
 
@@ -182,7 +180,7 @@ def checked(options: Options) -> Options:
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e18:
             given[name] = getattr(usual, name)
             log.warning("%s=%r is no positive number: %s is used", name, value, given[name])
-    given["interval_s"] = max(float(given["interval_s"]), MIN_INTERVAL_S)
+    given["interval_s"] = max(float(given["interval_s"]), TrackingLimits.min_interval_s)
     return Options(**given)
 
 
