@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from flightlog.engines.dask.messages import ACKNOWLEDGE, WINDOW, Arrivals, ChunkGate
+from flightlog.engines.dask.messages import Arrivals, ChunkGate
+from flightlog.engines.limits import DaskLimits
 
 
 class Server:
@@ -28,19 +29,22 @@ def test_a_client_that_takes_nothing_leaves_no_more_than_a_window_of_chunks_on_t
     async def run():
         sent = []
         gate = ChunkGate(Server(), "files", sent.append)
-        taken = [await gate.take(b"%d" % number, wait_s=0.0) for number in range(WINDOW + 5)]
+        taken = [
+            await gate.take(b"%d" % number, wait_s=0.0)
+            for number in range(DaskLimits.max_unacknowledged_chunks + 5)
+        ]
         return taken, sent
 
     taken, sent = asyncio.run(run())
-    assert taken == [True] * WINDOW + [False] * 5
-    assert sent == [b"%d" % number for number in range(WINDOW)]
+    assert taken == [True] * DaskLimits.max_unacknowledged_chunks + [False] * 5
+    assert sent == [b"%d" % number for number in range(DaskLimits.max_unacknowledged_chunks)]
 
 
 def test_a_chunk_that_waits_is_passed_on_when_the_client_has_taken_others():
     async def run():
         sent = []
         gate = ChunkGate(Server(), "files", sent.append)
-        for _ in range(WINDOW):
+        for _ in range(DaskLimits.max_unacknowledged_chunks):
             await gate.take(b"first")
         waiting = asyncio.create_task(gate.take(b"last"))
         await asyncio.sleep(0)
@@ -48,7 +52,12 @@ def test_a_chunk_that_waits_is_passed_on_when_the_client_has_taken_others():
         gate.hear(1)
         return before, await waiting, sent[-1], gate.sent
 
-    assert asyncio.run(run()) == (WINDOW, True, b"last", WINDOW + 1)
+    assert asyncio.run(run()) == (
+        DaskLimits.max_unacknowledged_chunks,
+        True,
+        b"last",
+        DaskLimits.max_unacknowledged_chunks + 1,
+    )
 
 
 def test_what_is_handed_over_when_nobody_watches_any_more_is_taken_and_kept_by_nobody():
@@ -67,11 +76,14 @@ def test_the_client_says_from_time_to_time_how_many_chunks_it_has():
     async def run():
         client, taken = Client(), []
         arrivals = Arrivals(client, "files", taken.append)
-        for number in range(2 * ACKNOWLEDGE + 1):
+        for number in range(2 * DaskLimits.messages_per_acknowledgement + 1):
             arrivals.on_event((1.0, b"%d" % number))
         await asyncio.sleep(0)
         return client.said, len(taken), arrivals.number
 
-    count = 2 * ACKNOWLEDGE + 1
-    said = [("files-heard", ACKNOWLEDGE), ("files-heard", 2 * ACKNOWLEDGE)]
+    count = 2 * DaskLimits.messages_per_acknowledgement + 1
+    said = [
+        ("files-heard", DaskLimits.messages_per_acknowledgement),
+        ("files-heard", 2 * DaskLimits.messages_per_acknowledgement),
+    ]
     assert asyncio.run(run()) == (said, count, count)

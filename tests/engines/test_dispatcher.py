@@ -11,10 +11,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from flightlog.engines.attempts import TRIES
 from flightlog.engines.contract import Outcome
-from flightlog.engines.dispatcher import LAUNCHES, DispatchedWorker, Dispatcher
+from flightlog.engines.dispatcher import DispatchedWorker, Dispatcher
 from flightlog.engines.execute import Started
+from flightlog.engines.limits import EngineLimits
 from flightlog.events import WorkerLaunched, WorkerLost, WorkerRemoved
 from flightlog.record.clock import monotonic_ns
 from flightlog.testing.engines import Reported, make_work
@@ -104,8 +104,8 @@ def test_an_attempt_whose_worker_dies_before_it_began_is_given_to_another_one_a_
         work = make_work(abs, 1)
         dispatcher.submit(work)
         outcome = reported.outcome(work)
-    assert (outcome.end, outcome.signal, outcome.pid) == ("lost", "SIGKILL", TRIES + 1)
-    assert backend.sent == [work.task_id] * (TRIES + 1)
+    assert (outcome.end, outcome.signal, outcome.pid) == ("lost", "SIGKILL", EngineLimits.max_handouts + 1)
+    assert backend.sent == [work.task_id] * (EngineLimits.max_handouts + 1)
     assert [r.event.signal for r in reported.reports if isinstance(r.event, WorkerLost)] == ["SIGKILL"] * 4
 
 
@@ -158,7 +158,7 @@ def test_when_no_worker_can_be_launched_a_few_times_in_a_row_what_waits_is_lost(
         work = make_work(abs, 1)
         dispatcher.submit(work)
         outcome = reported.outcome(work)
-    assert (outcome.end, backend.launches) == ("lost", LAUNCHES)
+    assert (outcome.end, backend.launches) == ("lost", EngineLimits.max_failed_launches)
     assert outcome.reason == "no worker process can be launched: OSError: no more processes"
 
 
@@ -195,7 +195,7 @@ def test_a_backend_that_fails_ends_all_attempts_as_lost_with_its_error(caplog):
 
 
 def test_a_process_that_ends_by_no_signal_is_written_off(monkeypatch):
-    monkeypatch.setattr("flightlog.engines.dispatcher.WRITE_OFF_S", 0.0)
+    monkeypatch.setattr(EngineLimits, "kill_timeout_s", 0.0)
     backend = FakeBackend()
     backend.on_sent = lambda worker, _attempt: backend.dispatcher.force(worker, "it must go")
     with running(backend) as (dispatcher, reported):
@@ -203,4 +203,4 @@ def test_a_process_that_ends_by_no_signal_is_written_off(monkeypatch):
         dispatcher.submit(work)
         outcome = reported.outcome(work)
     assert (outcome.end, outcome.reason) == ("lost", "its process does not end, not even by SIGKILL")
-    assert backend.signals == ["terminate", "kill"] * (TRIES + 1)
+    assert backend.signals == ["terminate", "kill"] * (EngineLimits.max_handouts + 1)

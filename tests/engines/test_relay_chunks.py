@@ -12,17 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flightlog.engines.relay.chunks import (
-    MAX_CHUNK_BYTES,
-    MAX_HOLES_BYTES,
-    ROOM_BYTES,
-    Chunk,
-    NotAChunk,
-    ReceivedFiles,
-    pack,
-    unpack,
-)
-from flightlog.engines.relay.recording import NOTE_S, SpooledFiles, make_spool, settle_dead, take_orphans
+from flightlog.engines.limits import RelayLimits
+from flightlog.engines.relay.chunks import ROOM_BYTES, Chunk, NotAChunk, ReceivedFiles, pack, unpack
+from flightlog.engines.relay.recording import SpooledFiles, make_spool, settle_dead, take_orphans
 from flightlog.store import layout
 from flightlog.store.documents import read_document, write_document
 from flightlog.store.run import Run
@@ -132,7 +124,7 @@ def test_a_parcel_is_at_most_a_mebibyte_and_holds_whole_lines(spool):
     record(files, 300, size=20_000)
     sent = [p for p in SpooledFiles(spool.run, TRACE, spool.name).chunks() if p.kind == "lines"]
     assert len(sent) > 5
-    assert all(len(pack(chunk)) <= MAX_CHUNK_BYTES for chunk in sent)
+    assert all(len(pack(chunk)) <= RelayLimits.max_chunk_bytes for chunk in sent)
     assert {chunk.data[-1:] for chunk in sent} == {b"\n"}
 
 
@@ -203,7 +195,7 @@ def test_a_heartbeat_alone_is_sent_now_and_then_and_a_last_word_at_once(spool):
     assert names() == ["lines", "document"]
     files.save()
     assert names() == []
-    now[0] = NOTE_S
+    now[0] = RelayLimits.alive_interval_s
     assert names() == ["document"]
     files.info.closed = True
     files.save()
@@ -328,7 +320,7 @@ def test_a_name_that_leads_elsewhere_is_no_parcel(changes):
     "chunk",
     [
         a_parcel(trace_id="c" * 32),
-        a_parcel(at=MAX_HOLES_BYTES + 1),
+        a_parcel(at=RelayLimits.max_gap_bytes + 1),
         a_parcel(at=1 << 62),
         a_parcel(name="segments/ffffffff/spans-000001.jsonl"),
         a_parcel(name=NOTE, kind="document", data=b'{"writer": "11111111", "pid": 1, "host": "h"}'),

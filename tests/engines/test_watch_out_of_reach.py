@@ -7,7 +7,8 @@ import asyncio
 from types import SimpleNamespace
 
 from flightlog.engines.dask import messages as m
-from flightlog.engines.dask.worker_plugin import MAX_WAITING, WorkerWatch
+from flightlog.engines.dask.worker_plugin import WorkerWatch
+from flightlog.engines.limits import DaskLimits
 from flightlog.events import UserEvent
 
 A = "tcp://10.0.0.1:4000"
@@ -37,7 +38,7 @@ def watching():
 
 def test_a_worker_out_of_reach_for_long_says_afterwards_how_many_reports_it_dropped():
     plugin, worker = watching()
-    for number in range(MAX_WAITING + 3):
+    for number in range(DaskLimits.max_waiting_reports + 3):
         plugin._say([m.HELLO, float(number)])
     plugin._flush()
     assert worker.told == []
@@ -45,7 +46,9 @@ def test_a_worker_out_of_reach_for_long_says_afterwards_how_many_reports_it_drop
     plugin._flush()
     (kind, _, *dropped), *kept = worker.told
     assert (kind, dropped) == (m.DROPPED, [3, A])
-    assert [message[1] for message in kept] == [float(number) for number in range(3, MAX_WAITING + 3)]
+    assert [message[1] for message in kept] == [
+        float(number) for number in range(3, DaskLimits.max_waiting_reports + 3)
+    ]
     plugin._say([m.HELLO, 0.0])
     plugin._flush()
     assert worker.told[-1] == [m.HELLO, 0.0]
@@ -56,11 +59,11 @@ def test_a_worker_that_ends_out_of_reach_counts_what_it_could_not_tell_in_the_ru
     plugin, worker = watching()
     emitted = []
     plugin._run = SimpleNamespace(emit=emitted.append, owned=True, recorder=SimpleNamespace(closed=False))
-    for number in range(MAX_WAITING + 3):
+    for number in range(DaskLimits.max_waiting_reports + 3):
         plugin._say([m.HELLO, float(number)])
     asyncio.run(plugin.teardown(worker))
     [event] = emitted
-    fields = {"messages": MAX_WAITING + 3, "worker": A}
+    fields = {"messages": DaskLimits.max_waiting_reports + 3, "worker": A}
     assert event == UserEvent(timestamp=event.timestamp, name="dask.dropped", fields=fields)
     assert worker.told == []
 

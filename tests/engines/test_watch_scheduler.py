@@ -7,15 +7,8 @@ from types import SimpleNamespace
 from distributed.scheduler import TaskState
 
 from flightlog.engines.dask import messages as m
-from flightlog.engines.dask.scheduler_plugin import (
-    MAX_TEXT,
-    PARCEL,
-    PER_TASK,
-    WINDOW,
-    Arguments,
-    EngineWatch,
-    SchedulerWatch,
-)
+from flightlog.engines.dask.scheduler_plugin import Arguments, EngineWatch, SchedulerWatch
+from flightlog.engines.limits import DaskLimits
 
 
 class Scheduler:
@@ -92,19 +85,26 @@ def test_a_large_graph_that_comes_at_once_is_kept_whole():
     messages = told(plugin)
     assert [message[0] for message in messages].count(m.ASSIGNED) == 1000
     assert m.DROPPED not in [message[0] for message in messages]
-    assert len(messages) <= PER_TASK * 1000
+    assert len(messages) <= DaskLimits.waiting_messages_per_task * 1000
 
 
 def test_a_client_that_does_not_listen_gets_so_many_parcels_and_no_more():
     plugin, scheduler = watching(capacity=10**6)
-    scheduler.add(*(f"k-{number}" for number in range(WINDOW * PARCEL // 2)))
-    for number in range((WINDOW + 5) * PARCEL):
+    scheduler.add(
+        *(
+            f"k-{number}"
+            for number in range(
+                DaskLimits.max_unacknowledged_parcels * DaskLimits.max_messages_per_parcel // 2
+            )
+        )
+    )
+    for number in range((DaskLimits.max_unacknowledged_parcels + 5) * DaskLimits.max_messages_per_parcel):
         plugin._put((m.QUEUED, 1.0, f"k-{number}", 1))
     plugin._flush()
-    assert len(scheduler.sent) == WINDOW
+    assert len(scheduler.sent) == DaskLimits.max_unacknowledged_parcels
     plugin.log_event(f"{plugin.down}-heard", 5)
     plugin._flush()
-    assert len(scheduler.sent) == WINDOW + 5
+    assert len(scheduler.sent) == DaskLimits.max_unacknowledged_parcels + 5
 
 
 def test_the_schedulers_own_log_of_events_keeps_nothing_of_ours():
@@ -185,7 +185,7 @@ def test_arguments_are_named_and_bounded_and_what_is_large_is_named_by_type():
     spec = SimpleNamespace(func=function, args=(1, "n" * 300, 2**70, [1]), kwargs={"flag": True})
     assert Arguments().of(spec) == {
         "x": 1,
-        "name": "n" * MAX_TEXT + "…",
+        "name": "n" * DaskLimits.max_argument_characters + "…",
         "2": str(2**70),
         "3": "<list>",
         "flag": True,

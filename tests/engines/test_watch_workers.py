@@ -5,8 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from flightlog.engines.dask import messages as m
-from flightlog.engines.dask.watched_workers import PATIENCE_S, WorkerDeath, Workers
+from flightlog.engines.dask.watched_workers import WorkerDeath, Workers
 from flightlog.engines.execute import Started
+from flightlog.engines.limits import DaskLimits
 from flightlog.events import (
     JobStarted,
     ResourceSample,
@@ -84,7 +85,7 @@ def test_a_death_that_nobody_saw_is_told_after_a_while_in_dasks_words():
     watch = Watch()
     arrived(watch)
     watch.take(gone())
-    watch.now = PATIENCE_S
+    watch.now = DaskLimits.explanation_wait_s
     assert watch.workers.due() == [WorkerLost(timestamp="9.000", reason=DASKS, **WHO)]
     assert watch.workers.death_of(A) == WorkerDeath(DASKS)
 
@@ -173,7 +174,7 @@ def test_a_transfer_is_a_span_of_the_task_it_was_for_or_of_the_run():
         [m.TRANSFER, 3.0, A, "tcp://b", 2.1, 2.1, 1, 1, 0.5],
     )
     assert watch.workers.due() == []
-    watch.now = PATIENCE_S
+    watch.now = DaskLimits.explanation_wait_s
     first, second = watch.workers.due()
     assert first == SpanEvent(
         timestamp="1.500",

@@ -8,7 +8,8 @@ import threading
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.engines.wire import PACKET, EngineEnd, Frame, Frames, WorkerEnd, frame
+from flightlog.engines.limits import EngineLimits
+from flightlog.engines.wire import EngineEnd, Frame, Frames, WorkerEnd, frame
 
 messages = st.lists(
     st.builds(
@@ -47,7 +48,7 @@ def test_what_the_worker_has_not_read_is_taken_back_once():
 def test_long_messages_go_both_ways_without_the_engine_waiting():
     ours = EngineEnd()
     theirs = ours.worker_end()
-    body = bytes(range(256)) * (20 * PACKET // 256)
+    body = bytes(range(256)) * (20 * EngineLimits.max_packet_bytes // 256)
 
     def echo() -> None:
         message = theirs.receive()
@@ -68,7 +69,7 @@ def test_long_messages_go_both_ways_without_the_engine_waiting():
 
 def test_the_end_of_the_engine_is_the_end_for_the_worker():
     ours = EngineEnd()
-    theirs = WorkerEnd(ours.descriptors()[1].duplicate(), PACKET, None, 1)
+    theirs = WorkerEnd(ours.descriptors()[1].duplicate(), EngineLimits.max_packet_bytes, None, 1)
     ours.close()
     assert theirs.receive() is None
     assert theirs.send(frame(b"E")) is False

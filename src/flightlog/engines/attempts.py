@@ -15,6 +15,7 @@ from flightlog.core.errors import UsageError
 from flightlog.engines.contract import Outcome, Reports, Work
 from flightlog.engines.event_loop import Timer
 from flightlog.engines.execute import Started
+from flightlog.engines.limits import EngineLimits
 from flightlog.engines.processes import ExitReason
 from flightlog.events import WorkerEvent, WorkerLost, WorkerRemoved
 from flightlog.record.clock import Clock, monotonic_ns
@@ -24,7 +25,6 @@ log = logging.getLogger("flightlog")
 End = Literal["cancelled", "lost", "timed_out"]
 """The ends that an engine decides on; the others are the task's own."""
 
-
 Home = tuple[str | None, int | None]
 """Host and process of a worker; None is unknown."""
 NOWHERE: Home = (None, None)
@@ -32,8 +32,6 @@ NOWHERE: Home = (None, None)
 CLOSED = "the engine was closed"
 STUCK = "its thread cannot be ended and is written off"
 """What is said of an attempt whose end is reported although it goes on."""
-TRIES = 3
-"""Hand-outs of one attempt that may come to nothing because its worker died before it began."""
 
 
 class Attempt(Struct, eq=False):
@@ -62,7 +60,7 @@ class Attempt(Struct, eq=False):
     @property
     def may_be_retried(self) -> bool:
         """Whether it may be handed out again when its worker dies: it has not begun, as far as is known."""
-        return self.begun is None and self.mishaps < TRIES and self.verdict is None
+        return self.begun is None and self.mishaps < EngineLimits.max_handouts and self.verdict is None
 
     @property
     def overrun(self) -> str:

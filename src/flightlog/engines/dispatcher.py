@@ -23,8 +23,9 @@ from flightlog.engines.attempts import CLOSED, NOWHERE, STUCK, Attempt, AttemptR
 from flightlog.engines.contract import Outcome, Reports, Work, WorkerView
 from flightlog.engines.event_loop import EventLoop, Timer
 from flightlog.engines.execute import Started
+from flightlog.engines.limits import EngineLimits
 from flightlog.engines.processes import ExitReason, describe_exit
-from flightlog.engines.wire import SHORT, Frame
+from flightlog.engines.wire import Frame
 from flightlog.engines.worker import ENDED, READY, STARTED, decode_outcome, decode_started
 from flightlog.events import WorkerLaunched, WorkerReady
 from flightlog.samplers.cgroup import OomKills
@@ -32,17 +33,6 @@ from flightlog.samplers.cgroup import OomKills
 log = logging.getLogger("flightlog")
 
 CLOSED_BY_PROGRAM = "the program closed the connection to this worker"
-LAUNCHES = 3
-"""Launches that may fail in a row."""
-QUEUED = 2
-"""Attempts that may wait unread in a worker's socket: on a busy machine the engine's thread is not always
-there in time."""
-WRITE_OFF_S = 5.0
-"""A process that has not ended this long after SIGKILL hangs in the kernel, and is written off."""
-LATE_S = 0.05
-"""A timeout that is looked at later than this was held up, and so may be what the worker has said."""
-CATCH_UP_S = 1.0
-"""How long what was said may take to be heard then."""
 
 
 class DispatchedWorker:
@@ -148,7 +138,11 @@ class DispatchedWorker:
     @property
     def has_room_for_next(self) -> bool:
         """Whether it executes its one attempt and could have another one queued."""
-        if not self.prefetches or not 1 <= len(self.held) <= QUEUED or self.is_leaving:
+        if (
+            not self.prefetches
+            or not 1 <= len(self.held) <= EngineLimits.max_unread_attempts
+            or self.is_leaving
+        ):
             return False
         return next(iter(self.held.values())).begun is not None
 
@@ -439,7 +433,7 @@ class Dispatcher:
         if wanted and time.monotonic() >= self.launch_at:
             self.launch()
         while (roomy := workers.roomy()) is not None and (
-            attempt := attempts.next(longest=SHORT // 2)
+            attempt := attempts.next(longest=EngineLimits.max_revocable_frame_bytes // 2)
         ) is not None:
             self._hand(roomy, attempt)
 
@@ -475,7 +469,7 @@ class Dispatcher:
         self._failures += 1
         self.launch_after(delay_s(self._failures, 0.1, 12.8))
         log.warning("%s", reason)
-        if self._failures >= LAUNCHES and not self._workers.has_ready():
+        if self._failures >= EngineLimits.max_failed_launches and not self._workers.has_ready():
             self.attempts.shut("lost", reason)
 
     def launch_after(self, delay_s: float) -> None:
@@ -503,9 +497,11 @@ class Dispatcher:
         worker, reason, timer = attempt.holder, attempt.overrun, attempt.timer
         if not isinstance(worker, DispatchedWorker) or attempt.over:
             return
-        if timer is not None and not held_up and time.monotonic() - timer.at > LATE_S:
+        if timer is not None and not held_up and time.monotonic() - timer.at > EngineLimits.late_timeout_s:
             # The program stalled: the attempt may have ended in time, and that is still to be heard.
-            attempt.timer = self.loop.later(CATCH_UP_S, partial(self._time_out, attempt, held_up=True))
+            attempt.timer = self.loop.later(
+                EngineLimits.catch_up_s, partial(self._time_out, attempt, held_up=True)
+            )
             return
         if worker.asks_whether_over(attempt):
             return
@@ -566,7 +562,7 @@ class Dispatcher:
         elif worker.force == "SIGTERM":
             worker.force = "SIGKILL"
             worker.signal("kill")
-            self._more_force_after(worker, WRITE_OFF_S)
+            self._more_force_after(worker, EngineLimits.kill_timeout_s)
         else:
             worker.force = "hangs"
             self.died(worker)

@@ -17,9 +17,7 @@ from itertools import count
 from typing import Any
 
 from flightlog.core.descriptors import make_pipe
-
-CHECK_S = 1.0
-"""How often to look whether the pipe is still ours; nothing is waited for longer than this."""
+from flightlog.engines.limits import EngineLimits
 
 
 class Timer:
@@ -144,7 +142,7 @@ class EventLoop:
     def _check(self) -> None:
         if not (self._wake_reader.still_ours() and self._wake_writer.still_ours()):
             self._remake_wake_pipe()
-        self.later(CHECK_S, self._check)
+        self.later(EngineLimits.pipe_check_interval_s, self._check)
 
     def _make_wake_pipe(self) -> None:
         self.unwatch(self._wake_number, self)

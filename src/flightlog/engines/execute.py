@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 from msgspec import Struct
 
 from flightlog.engines.contract import Outcome, Work
+from flightlog.engines.limits import EngineLimits
 from flightlog.events import TaskStarted
 from flightlog.record.clock import Clock, monotonic_ns
 from flightlog.record.context import RUN, attach, run_of
@@ -31,9 +32,6 @@ from flightlog.store.liveness import this_host
 
 if TYPE_CHECKING:
     from flightlog.record.recorder import Recorder
-
-CLOCKS_DIFFER_S = 0.001
-"""Two processes of one host disagree on the time by less than this."""
 
 _clock = Clock()
 _last: tuple[dict[str, str], Span | None] = ({}, None)
@@ -218,7 +216,7 @@ def _waited_s(seconds: float) -> float | None:
     """Time in the queue; unknown where the clock of the submitting host says that it is still to come."""
     if seconds >= 0:
         return seconds
-    return 0.0 if seconds > -CLOCKS_DIFFER_S else None
+    return 0.0 if seconds > -EngineLimits.max_clock_difference_s else None
 
 
 def _add_result(outcome: Outcome, task: str, result: object, dumps: Dumps) -> None:

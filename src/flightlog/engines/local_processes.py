@@ -21,6 +21,7 @@ from typing import Any, Literal, cast
 from flightlog.core.descriptors import Descriptor
 from flightlog.engines.attempts import Attempt
 from flightlog.engines.dispatcher import CLOSED_BY_PROGRAM, Backend, DispatchedWorker, Dispatcher
+from flightlog.engines.limits import EngineLimits
 from flightlog.engines.processes import (
     Leftovers,
     descendants,
@@ -35,15 +36,6 @@ from flightlog.engines.worker import STOP, encode_order, lane_names, serve
 from flightlog.store.liveness import this_host
 
 log = logging.getLogger("flightlog")
-
-LOOK_S = 1.0
-"""How often to look whether all descriptors are still ours, and for dead workers where the kernel does not
-tell by itself."""
-LINGER_S = 0.05
-"""How often to look whether processes are gone that outlived their worker, or whose descriptor was closed."""
-SETTLE_S = 0.25
-"""How long nothing is started or looked up after the program closed descriptors: it may be about to open
-files of its own, and what is open for a moment only has a low number."""
 
 
 class ProcessBackend(Backend):
@@ -114,8 +106,9 @@ class ProcessBackend(Backend):
                 log.warning(
                     "the program closed connections to workers: what those executed is lost, others follow"
                 )
-            self._dispatcher.stop(worker, CLOSED_BY_PROGRAM, SETTLE_S)  # it ends when it notices
-            self._dispatcher.launch_after(SETTLE_S)
+            # It ends when it notices.
+            self._dispatcher.stop(worker, CLOSED_BY_PROGRAM, EngineLimits.descriptors_settle_s)
+            self._dispatcher.launch_after(EngineLimits.descriptors_settle_s)
         self._linger()
 
     def _on_message(self, worker: WorkerProcess, events: int) -> None:
@@ -160,7 +153,7 @@ class ProcessBackend(Backend):
             if worker not in self._unseen and not worker.death_will_show():
                 self._watch_by_looking(worker)
         self._look_for_the_dead()
-        self._loop.later(LOOK_S, self._check_descriptors)
+        self._loop.later(EngineLimits.descriptor_check_interval_s, self._check_descriptors)
 
     def _look_for_the_dead(self) -> None:
         for worker in [*self._unseen]:
@@ -171,7 +164,7 @@ class ProcessBackend(Backend):
         """Look more often for as long as there is something that no descriptor shows."""
         if not self._lingers and (self._leftovers or any(worker.end.lost for worker in self._unseen)):
             self._lingers = True
-            self._loop.later(LINGER_S, self._look_again)
+            self._loop.later(EngineLimits.lingering_check_interval_s, self._look_again)
 
     def _look_again(self) -> None:
         self._lingers = False

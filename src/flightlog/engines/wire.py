@@ -23,13 +23,8 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from flightlog.core.descriptors import Descriptor, map_file
+from flightlog.engines.limits import EngineLimits
 
-PACKET = 1 << 16
-"""Largest packet, in bytes; longer frames travel in several."""
-SHORT = 1 << 15
-"""Frames up to this many bytes can be taken back."""
-LOOK_S = 1.0
-"""How long a worker waits at most before it looks whether its end is still its own."""
 _HEADER = struct.Struct("=QcQI")
 _NOTE = struct.Struct("=Q")
 _ENDED = (BrokenPipeError, ConnectionResetError, ConnectionAbortedError)
@@ -59,7 +54,8 @@ def _socket_pair() -> tuple[Descriptor, Descriptor, bool, int]:
     except OSError:
         packets = False
         ours, theirs = socket.socketpair()
-    size = min(PACKET, *(one.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) // 4 for one in (ours, theirs)))
+    room = [one.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) // 4 for one in (ours, theirs)]
+    size = min(EngineLimits.max_packet_bytes, *room)
     for one in (ours, theirs):
         one.setblocking(False)
     return Descriptor(ours.detach()), Descriptor(theirs.detach()), packets, size
@@ -160,7 +156,7 @@ class SocketEnd:
         self._end, self._size, self._memory, self._threads = end, size, memory, threads
         self._notes = _map_notes(memory, threads * _NOTE.size)
         self._frames = Frames()
-        self._buffer = bytearray(PACKET)
+        self._buffer = bytearray(EngineLimits.max_packet_bytes)
         self.lost = False
         """Whether something in this process closed this end: then nothing more is sent or received."""
 
@@ -222,7 +218,7 @@ class EngineEnd(SocketEnd):
 
     def can_take_back(self, message: bytes) -> bool:
         """Whether this frame could be had back while the worker has not read it."""
-        return self.packets and len(message) <= SHORT
+        return self.packets and len(message) <= EngineLimits.max_revocable_frame_bytes
 
     def send(self, message: bytes) -> bool:
         """Send a frame, as much of it as the socket takes now; whether nothing is left for `flush`."""
@@ -261,7 +257,7 @@ class EngineEnd(SocketEnd):
         if not self.packets:
             return None
         try:
-            packet = os.read(self._theirs.fd, PACKET)
+            packet = os.read(self._theirs.fd, EngineLimits.max_packet_bytes)
         except OSError:
             return None
         return next((message.serial for message in Frames().feed(packet)), None)
@@ -346,4 +342,4 @@ class WorkerEnd(SocketEnd):
         if (number := self._end.number) >= 0:
             poll = select.poll()
             poll.register(number, what)
-            poll.poll(LOOK_S * 1000)
+            poll.poll(EngineLimits.worker_check_interval_s * 1000)

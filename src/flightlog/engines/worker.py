@@ -21,8 +21,9 @@ import msgspec
 from flightlog.core.descriptors import Descriptor
 from flightlog.engines.contract import Outcome, Work
 from flightlog.engines.execute import Started, execute
+from flightlog.engines.limits import EngineLimits
 from flightlog.engines.processes import CLOSED_BY_TASK, CONNECTION_CLOSED, descendants, end_all
-from flightlog.engines.wire import SHORT, Frame, WorkerEnd, frame
+from flightlog.engines.wire import Frame, WorkerEnd, frame
 from flightlog.record.joining import join
 from flightlog.record.task import lane_name
 from flightlog.store.liveness import this_host
@@ -162,7 +163,7 @@ def _serve_alone(end: WorkerEnd, orphanhood: Orphanhood) -> None:
         orphanhood.busy = 0
         kept = encode_outcome(serial, outcome)
         del outcome
-        if len(kept) > SHORT:
+        if len(kept) > EngineLimits.max_revocable_frame_bytes:
             if not end.send(kept):
                 return
             kept = b""

@@ -35,6 +35,7 @@ from flightlog.core.descriptors import Descriptor, map_file
 from flightlog.engines.contract import Outcome, Work
 from flightlog.engines.dask.messages import hand_over, topics, watch_name
 from flightlog.engines.execute import Started, execute
+from flightlog.engines.limits import DaskLimits
 from flightlog.engines.processes import descendants, end_all, is_running
 from flightlog.engines.program import dumps
 from flightlog.engines.relay.recording import UNSAMPLED, WorkerRecording
@@ -42,14 +43,6 @@ from flightlog.record.span import current
 from flightlog.store.liveness import this_host
 
 log = logging.getLogger("flightlog")
-
-FLUSH_S = 0.002
-"""How long notes are gathered before they are sent home together."""
-PARCEL = 256
-"""Notes in one message at most."""
-SMALL_BYTES = 8192
-"""Results up to this size travel with the note of their end, others as Dask's own data: messages go by the
-scheduler."""
 
 
 class DaskOrder(Struct, frozen=True, array_like=True):
@@ -176,7 +169,7 @@ class Station:
         if outcome is None:
             return None
         kept, result = False, outcome.result
-        if result is not None and len(result) > SMALL_BYTES:
+        if result is not None and len(result) > DaskLimits.max_result_bytes_in_note:
             outcome.result, kept = None, True
         self._notes.append(Note(serial, None, outcome, kept))
         self._flush_soon()
@@ -208,7 +201,8 @@ class Station:
         """Send what was noted; on the event loop."""
         self._flushing = False
         while self._notes:
-            notes = [self._notes.popleft() for _ in range(min(PARCEL, len(self._notes)))]
+            count = min(DaskLimits.max_notes_per_message, len(self._notes))
+            notes = [self._notes.popleft() for _ in range(count)]
             said = WorkerNotes(self._worker.address, this_host(), os.getpid(), self._alone, notes)
             self._worker.log_event(self._name, encode(said))
         if self._to_begin:
@@ -217,7 +211,7 @@ class Station:
     def _flush_soon(self) -> None:
         if not self._flushing:
             self._flushing = True
-            self._loop.call_later(FLUSH_S, self.flush)
+            self._loop.call_later(DaskLimits.note_flush_s, self.flush)
 
     # --- on a thread
 
@@ -283,8 +277,6 @@ async def _end_this_process(grace_s: float) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-SLOTS = 256
-"""Attempts that can be noted at once; more are executed all the same, and are not known to have begun."""
 _SLOT = struct.Struct("<Qqd32s")
 """The attempt's number, 0 where the slot is free; then when it began. NaN is an unknown wait."""
 _SERIAL = struct.Struct("<Q")
@@ -297,7 +289,7 @@ class BeganFile:
 
     def __init__(self, engine: str, worker: str, folder: Path | None = None) -> None:
         self._lock = threading.Lock()
-        self._free = list(range(SLOTS))
+        self._free = list(range(DaskLimits.max_noted_attempts))
         self._slots: dict[int, int] = {}
         self._path = began_path(engine, worker, folder)
         self._map: mmap.mmap | None = None
@@ -372,7 +364,7 @@ def began_path(engine: str, worker: str, folder: Path | None = None) -> Path:
 
 
 def _make(path: Path) -> mmap.mmap:
-    size = SLOTS * _SLOT.size
+    size = DaskLimits.max_noted_attempts * _SLOT.size
     with suppress(OSError):
         path.unlink()  # of a worker before, at the same address
     file = Descriptor.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)

@@ -12,9 +12,7 @@ from msgspec import Struct
 
 from flightlog.core.errors import UsageError
 from flightlog.core.settings import expanded
-
-CONNECT_S = 30.0
-"""How long a scheduler may take to answer."""
+from flightlog.engines.limits import DaskLimits
 
 
 class Connection(Struct):
@@ -32,7 +30,7 @@ class Connection(Struct):
                 self.cluster.close(timeout=timeout_s)
 
 
-def connect(where: Any, security: Any = None, *, timeout_s: float = CONNECT_S) -> Any:
+def connect(where: Any, security: Any = None, *, timeout_s: float = DaskLimits.connect_timeout_s) -> Any:
     """A synchronous client on a cluster, an address or what `Client` takes; it becomes nobody's default.
 
     A `UsageError` where nobody answers, or what answers is no Dask scheduler.

@@ -30,11 +30,12 @@ from flightlog.engines.contract import Outcome, PooledEngine, Reports, WorkerVie
 from flightlog.engines.dask import attempt as on_worker
 from flightlog.engines.dask import messages as m
 from flightlog.engines.dask.cluster import Connection, adapt, address_in, connect, local_cluster, scheduler_of
-from flightlog.engines.dask.observer import SETTLE_S, ClusterObserver
+from flightlog.engines.dask.observer import ClusterObserver
 from flightlog.engines.dask.scheduler_plugin import OWN_PREFIX
 from flightlog.engines.dask.watched_workers import WorkerDeath
 from flightlog.engines.dispatcher import ClusterBackend, Dispatcher
 from flightlog.engines.execute import Started
+from flightlog.engines.limits import DaskLimits
 from flightlog.engines.local import usable_cpus
 from flightlog.engines.processes import ExitReason, start_of
 from flightlog.engines.program import refuse_while_main_is_imported
@@ -196,21 +197,7 @@ def _in_event_loop() -> bool:
 
 log = logging.getLogger("flightlog")
 
-BATCH = 512
-"""Attempts that are handed to Dask together at most."""
-BATCH_BYTES = 1 << 20
-LOOK_S = 0.5
-"""How often to look whether the scheduler is still there."""
-SPENT_S = 0.05
-"""How long futures are kept of attempts that are over, to be let go together."""
 LEFT = "the session left the cluster; the worker goes on"
-LARGE_BYTES = 8_000_000
-"""Dask warns of a little more than this in one message."""
-ANSWER_S = 5.0
-"""How long a worker may take to answer."""
-SILENCE_S = 1.0
-"""Twice this is waited for a worker to say whether an attempt still runs; then it is taken to. Twice, for the
-program may have stalled the first time."""
 
 
 class DaskCluster(ClusterBackend):
@@ -345,7 +332,7 @@ class DaskCluster(ClusterBackend):
             return False
         self._overdue[attempt.serial] = attempt
         self._be_rid_of(attempt.worker, [attempt.serial], attempt.overrun)
-        self._loop.later(self._grace_s + 2 * ANSWER_S, partial(self._end_overdue, attempt))
+        self._loop.later(self._grace_s + 2 * DaskLimits.answer_timeout_s, partial(self._end_overdue, attempt))
         return True
 
     def _send_batches(self) -> None:
@@ -353,7 +340,9 @@ class DaskCluster(ClusterBackend):
         while waiting:
             batch: list[Attempt] = []
             size = 0
-            while waiting and len(batch) < BATCH and size < BATCH_BYTES:
+            while (
+                waiting and len(batch) < DaskLimits.max_batch_attempts and size < DaskLimits.max_batch_bytes
+            ):
                 batch.append(waiting.popleft())
                 size += len(batch[-1].work.call)
             try:
@@ -396,7 +385,7 @@ class DaskCluster(ClusterBackend):
             reason = f"the connection to the Dask scheduler at {self._address} was lost"
             self._dispatcher.attempts.shut("lost", reason)
             self._lose_all(reason)
-        self._loop.later(LOOK_S, self._look_at_the_scheduler)
+        self._loop.later(DaskLimits.scheduler_check_interval_s, self._look_at_the_scheduler)
 
     def _on_notes(self, message: bytes) -> None:
         """A worker says what became of attempts."""
@@ -476,7 +465,7 @@ class DaskCluster(ClusterBackend):
         if (future := self._futures.pop(attempt.serial, None)) is not None:
             self._spent.append(future)
             if len(self._spent) == 1:
-                self._loop.later(SPENT_S, self._forget_spent)
+                self._loop.later(DaskLimits.future_release_delay_s, self._forget_spent)
 
     def _forget_spent(self) -> None:
         spent, self._spent = self._spent, []
@@ -559,7 +548,7 @@ class DaskCluster(ClusterBackend):
             keys.append(f"{OWN_PREFIX}{name}-{self.id}-{each.serial}-{each.mishaps}")
         options = {"key": keys, "pure": False, "retries": 0, "fifo_timeout": "0 ms"}
         # Dask's advice on large messages is for programs of its own.
-        large = sum(map(len, orders)) > LARGE_BYTES
+        large = sum(map(len, orders)) > DaskLimits.large_message_bytes
         quiet = {"distributed.admin.large-graph-warning-threshold": "1 TiB"} if large else {}
         with dask.config.set(quiet) if quiet else nullcontext():
             return cast("Sequence[Any]", self._client.map(on_worker.run_attempt, orders, **options))
@@ -570,7 +559,7 @@ class DaskCluster(ClusterBackend):
         """
         if self._client.status == "running":
             try:
-                self._client.run(on_worker.leave, self.id, SETTLE_S, on_error="ignore")
+                self._client.run(on_worker.leave, self.id, DaskLimits.settle_timeout_s, on_error="ignore")
             except Exception as error:  # noqa: BLE001 - a cluster that is gone has nothing to forget
                 log.debug("leaving the Dask cluster: %s", error)
 
@@ -587,10 +576,10 @@ class DaskCluster(ClusterBackend):
         """End a worker's process, and those below it, if it runs one of these attempts; by its nanny, if it
         does not listen and is still there then.
         """
-        by = time.monotonic() + self._grace_s + ANSWER_S
+        by = time.monotonic() + self._grace_s + DaskLimits.answer_timeout_s
         asked = asyncio.ensure_future(self._ask_to_end(worker, serials))
         for _ in range(2):
-            await asyncio.wait([asked], timeout=SILENCE_S)
+            await asyncio.wait([asked], timeout=DaskLimits.attempt_answer_timeout_s)
         ends = not asked.done() or asked.result()
         self._loop.post(self._on_answer, worker, serials, ends)
         if not ends:
@@ -602,7 +591,9 @@ class DaskCluster(ClusterBackend):
         asked.cancel()
         with suppress(Exception):
             if worker in self._roster.ended and self._roster.is_there(worker):
-                await self._client.restart_workers([worker], timeout=ANSWER_S, raise_for_error=False)
+                await self._client.restart_workers(
+                    [worker], timeout=DaskLimits.answer_timeout_s, raise_for_error=False
+                )
 
     async def _ask_to_end(self, worker: str, serials: list[int]) -> bool:
         """Whether a worker ends its process, as far as it can still say so."""

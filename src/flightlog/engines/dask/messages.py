@@ -15,6 +15,8 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import msgspec
 
+from flightlog.engines.limits import DaskLimits
+
 # From the scheduler, in the order in which things happened there.
 SUBMITTED: Final = "S"
 """time, span that submitted, [[key, keys it depends on, arguments], …]"""
@@ -91,15 +93,6 @@ def text_of_key(key: object) -> str:
     return key if type(key) is str else str(key)
 
 
-WINDOW = 16
-"""Chunks, of a MiB at most, that the client has not yet said to have."""
-ACKNOWLEDGE = 4
-"""Messages between two words of the client that they are here."""
-WAIT_S = 20.0
-"""How long a chunk may wait on the scheduler; then its worker keeps it, and tries again later."""
-HANDOVER_S = 30.0
-"""How long a worker waits for the scheduler's answer."""
-_LOOK_S = 0.05
 _OP = "flightlog_chunk"
 
 _gates: WeakKeyDictionary[Any, WeakValueDictionary[str, ChunkGate]] = WeakKeyDictionary()
@@ -128,13 +121,13 @@ class ChunkGate:
         """The client has received this many in total."""
         self._heard = max(self._heard, number)
 
-    async def take(self, chunk: bytes, wait_s: float = WAIT_S) -> bool:
+    async def take(self, chunk: bytes, wait_s: float = DaskLimits.chunk_wait_s) -> bool:
         """Pass a chunk on as soon as there is room; False where there was none within `wait_s`."""
         until = time.monotonic() + wait_s
-        while self.sent - self._heard >= WINDOW:
+        while self.sent - self._heard >= DaskLimits.max_unacknowledged_chunks:
             if time.monotonic() >= until:
                 return False
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(DaskLimits.window_check_interval_s)
         self.sent += 1
         self._send(chunk)
         return True
@@ -153,7 +146,7 @@ class Arrivals:
         """Something came."""
         self._take(event[1])
         self.number += 1
-        if self.number % ACKNOWLEDGE == 0:
+        if self.number % DaskLimits.messages_per_acknowledgement == 0:
             said = self._client.scheduler.log_event(topic=heard_topic(self.topic), msg=self.number)
             task = asyncio.ensure_future(said)
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -169,5 +162,6 @@ def hand_over(worker: Any, topic: str, chunk: bytes) -> None:
     that fails.
     """
     asking = worker.scheduler.flightlog_chunk(topic=topic, chunk=chunk)
-    if not asyncio.run_coroutine_threadsafe(asking, worker.loop.asyncio_loop).result(HANDOVER_S):
+    asked = asyncio.run_coroutine_threadsafe(asking, worker.loop.asyncio_loop)
+    if not asked.result(DaskLimits.handover_timeout_s):
         raise TimeoutError("the client of the Dask cluster does not take what workers have recorded")

@@ -21,10 +21,11 @@ from distributed.utils import sync
 from flightlog.core.settings import parse_traceparent
 from flightlog.engines.dask import messages as m
 from flightlog.engines.dask.messages import Arrivals, text_of_key, topics, watch_name
-from flightlog.engines.dask.scheduler_plugin import FLUSH_S, EngineWatch, SchedulerWatch, drain, takes_names
+from flightlog.engines.dask.scheduler_plugin import EngineWatch, SchedulerWatch, drain, takes_names
 from flightlog.engines.dask.watched_tasks import Lives
-from flightlog.engines.dask.watched_workers import PATIENCE_S, WorkerDeath, Workers
+from flightlog.engines.dask.watched_workers import WorkerDeath, Workers
 from flightlog.engines.dask.worker_plugin import NannyWatch, WorkerWatch
+from flightlog.engines.limits import DaskLimits
 from flightlog.engines.relay.chunks import ChunkReceiver
 from flightlog.events import Event, Failure, UserEvent
 from flightlog.record.clock import Clock, monotonic_ns
@@ -34,23 +35,11 @@ from flightlog.version import __version__
 
 log = logging.getLogger("flightlog")
 
-LATE_S = 3.0
-"""How long the last parcels may take when watching ends."""
-SETTLE_S = 10.0
-"""How long an engine's workers that do not see the run directory may take to send what they have recorded,
-and that to be written."""
-STEP_S = 6.0
-"""How long each step of ending may take: a worker may hang, or be out of reach."""
-IDLE_S = 0.25
-DEATH_S = 5.0
-"""How long attempts that went with a worker wait for what its nanny has to say of its end."""
-GONE_S = 2 * FLUSH_S
+GONE_S = 2 * DaskLimits.parcel_interval_s
 """How long those of a worker without a nanny wait for what the scheduler has to say of it."""
 _OF_ATTEMPTS = frozenset({m.LOST, m.GONE, m.REFUSED, m.RESTART})
 _OF_TASKS = frozenset({m.SUBMITTED, m.QUEUED, m.ASSIGNED, m.DONE})
 """The messages that make up almost all of the traffic, and are about tasks alone."""
-INSTALL_S = 30.0
-"""How long installing one plugin may keep the program; Dask waits for nannies that are starting."""
 
 
 class ClusterObserver:
@@ -83,7 +72,7 @@ class ClusterObserver:
         run_path: str | None = None,
     ) -> None:
         self._client, self._emit, self._engine, self._heard_of_attempts = client, emit, engine, heard
-        self._late_s = LATE_S if engine is None else SETTLE_S
+        self._late_s = DaskLimits.last_parcels_timeout_s if engine is None else DaskLimits.settle_timeout_s
         token = engine or os.urandom(4).hex()
         self.name = watch_name(token)
         _, down, parcels = topics(self.name)
@@ -151,7 +140,9 @@ class ClusterObserver:
             return self._stop(reason)
         try:
             if self._client.status == "running":
-                at_most_s = 3 * STEP_S + 2 * LATE_S + self._late_s
+                at_most_s = (
+                    3 * DaskLimits.end_step_timeout_s + 2 * DaskLimits.last_parcels_timeout_s + self._late_s
+                )
                 sync(self._client.loop, self._stop, reason, callback_timeout=at_most_s)
             else:
                 self._finish(reason)
@@ -171,7 +162,9 @@ class ClusterObserver:
         scheduler, nanny, worker = self._plugins
         for plugin, what in ((scheduler, "scheduler"), (nanny, "nannies"), (worker, "workers")):
             try:
-                await asyncio.wait_for(client.register_plugin(plugin, name=self.name), INSTALL_S)
+                await asyncio.wait_for(
+                    client.register_plugin(plugin, name=self.name), DaskLimits.install_timeout_s
+                )
             except Exception as error:
                 if self._engine is not None and plugin is scheduler:
                     raise
@@ -183,14 +176,14 @@ class ClusterObserver:
 
     async def _stop(self, reason: str) -> None:
         client = self._client
-        heard_by = time.monotonic() + 2 * FLUSH_S
+        heard_by = time.monotonic() + 2 * DaskLimits.parcel_interval_s
         await _tried(client.unregister_worker_plugin(name=self.name))
         await self._hear_of_deaths(heard_by)
         await _tried(client.unregister_worker_plugin(name=self.name, nanny=True))
         drained = await _tried(client.run_on_scheduler(drain, self.name))
         if drained is not None:
             sent, files, rest = drained
-            until = time.monotonic() + LATE_S
+            until = time.monotonic() + DaskLimits.last_parcels_timeout_s
             while (self._messages.number < sent or self._chunks.number < files) and time.monotonic() < until:
                 await asyncio.sleep(0.01)
             for parcel in rest:
@@ -208,7 +201,7 @@ class ClusterObserver:
         """Let nannies tell why workers have died that the scheduler has just lost, as long as someone listens
         there.
         """
-        by = heard_by + PATIENCE_S + 2 * IDLE_S
+        by = heard_by + DaskLimits.explanation_wait_s + 2 * DaskLimits.parcel_wait_s
         while time.monotonic() < (by if self._workers.awaits_reasons else heard_by):
             if self._client.status != "running":
                 return  # nothing would come
@@ -228,7 +221,7 @@ class ClusterObserver:
     def _work(self) -> None:
         while True:
             try:
-                parcel = self._arrived.get(timeout=IDLE_S)
+                parcel = self._arrived.get(timeout=DaskLimits.parcel_wait_s)
             except Empty:
                 self._emit(self._workers.due())
                 self._look_for_scheduler(self._client.status)
@@ -305,7 +298,7 @@ class ClusterObserver:
             self._heard_of_attempts(m.LOST, worker, self._lost.pop(worker), death, at_ns)
             return ()
 
-        self._workers.defer(worker, tell, DEATH_S if has_nanny else GONE_S)
+        self._workers.defer(worker, tell, DaskLimits.nanny_wait_s if has_nanny else GONE_S)
 
     def _late_requests(self) -> Iterable[Event]:
         """Results that were asked for again after their task had ended."""
@@ -328,14 +321,10 @@ def _on_loop_of(client: Any) -> bool:
 async def _tried(step: Awaitable[Any]) -> Any:
     """What a step gives; None where it fails or takes too long: the cluster may be gone, or going."""
     try:
-        return await asyncio.wait_for(step, STEP_S)
+        return await asyncio.wait_for(step, DaskLimits.end_step_timeout_s)
     except Exception as error:  # noqa: BLE001 - whatever the cluster answers, the other steps are taken
         log.debug("the Dask cluster did not answer: %r", error)
         return None
-
-
-MAX_COUNTED = 100_000
-MAX_LEFT = 1_000
 
 
 class ClientHooks:
@@ -364,7 +353,7 @@ class ClientHooks:
 
     def left(self) -> Iterable[tuple[str, int]]:
         """Keys that were asked for after `requests` had been, and how often."""
-        return [(key, number) for key, number in list(self._again.items())[:MAX_LEFT]]
+        return [(key, number) for key, number in list(self._again.items())[: DaskLimits.max_reported_keys]]
 
     def remove(self) -> None:
         """Leave the client as it was."""
@@ -375,7 +364,7 @@ class ClientHooks:
                     del self._client.__dict__[name]
 
     def _counted(self, key: Any) -> Any:
-        if key in self._client.refcount and len(self._again) < MAX_COUNTED:
+        if key in self._client.refcount and len(self._again) < DaskLimits.max_counted_keys:
             text = text_of_key(key)
             self._again[text] = self._again.get(text, 0) + 1
         assert self._inc_ref is not None

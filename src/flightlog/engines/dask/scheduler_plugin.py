@@ -18,21 +18,9 @@ from distributed.metrics import time
 
 from flightlog.engines.dask import messages as m
 from flightlog.engines.dask.messages import ChunkGate, heard_topic, topics, watch_name
+from flightlog.engines.limits import DaskLimits
 from flightlog.store.liveness import this_host
 
-CAPACITY = 50_000
-"""Messages that wait at most: some 30 MB."""
-PER_TASK = 4
-"""Messages that wait at most for each task that the scheduler knows, where it knows many: a part of what Dask
-keeps."""
-PARCEL = 2_000
-"""Messages in a parcel at most."""
-TASKS = 20
-"""Submitted tasks in a message at most."""
-WINDOW = 32
-"""Parcels on their way that the client has not yet said to have."""
-FLUSH_S = 0.1
-SAMPLE_S = 1.0
 _WORKERS_CLIENT = "Client-worker-"
 """How Dask names the clients that tasks use to submit more tasks."""
 OWN_PREFIX = "flightlog-"
@@ -48,7 +36,7 @@ class SchedulerWatch(SchedulerPlugin):
     and nannies report, `down` the one the client listens on.
     """
 
-    def __init__(self, name: str, client: str, *, capacity: int = CAPACITY) -> None:
+    def __init__(self, name: str, client: str, *, capacity: int = DaskLimits.max_waiting_messages) -> None:
         self.name = name
         self.up, self.down, self.parcels = topics(name)
         self._client = client
@@ -115,8 +103,9 @@ class SchedulerWatch(SchedulerPlugin):
             depends_on = [m.text_of_key(other.key) for other in task.dependencies] or None
             new.append((m.text_of_key(key), depends_on, arguments.of(task.run_spec)))
         by = stimulus_id.rpartition("-by-")[2] if "-by-" in stimulus_id else None
-        for first in range(0, len(new), TASKS):  # a large graph is many messages, so that parcels stay small
-            self._put((m.SUBMITTED, now, by, new[first : first + TASKS]))
+        count = DaskLimits.max_tasks_per_message  # a large graph is many messages, so that parcels stay small
+        for first in range(0, len(new), count):
+            self._put((m.SUBMITTED, now, by, new[first : first + count]))
 
     def transition(
         self, key: Any, start: str, finish: str, *_args: Any, stimulus_id: str = "", **facts: Any
@@ -206,7 +195,7 @@ class SchedulerWatch(SchedulerPlugin):
         """A graph of many tasks comes at once: a few messages for each task that Dask itself holds are always
         kept.
         """
-        self._limit = max(self._capacity, PER_TASK * len(self._scheduler.tasks))
+        self._limit = max(self._capacity, DaskLimits.waiting_messages_per_task * len(self._scheduler.tasks))
         while len(self._ring) >= self._limit:
             self._ring.popleft()
             self._dropped += 1
@@ -214,22 +203,22 @@ class SchedulerWatch(SchedulerPlugin):
     async def _flush_forever(self) -> None:
         sampled = 0.0
         while True:
-            await asyncio.sleep(FLUSH_S)
+            await asyncio.sleep(DaskLimits.parcel_interval_s)
             now = time()
-            if now - sampled >= SAMPLE_S:
+            if now - sampled >= DaskLimits.scheduler_sample_interval_s:
                 sampled = now
                 self._sample()
             self._flush()
 
     def _flush(self) -> None:
-        while self._ring and self.sent - self._acknowledged < WINDOW:
+        while self._ring and self.sent - self._acknowledged < DaskLimits.max_unacknowledged_parcels:
             parcel = self._parcel()
             self.sent += 1
             self._send(self.down, parcel)
 
     def _parcel(self) -> bytes:
         ring = self._ring
-        messages = [ring.popleft() for _ in range(min(PARCEL, len(ring)))]
+        messages = [ring.popleft() for _ in range(min(DaskLimits.max_messages_per_parcel, len(ring)))]
         if self._dropped:
             messages.insert(0, (m.DROPPED, time(), self._dropped))
             self._dropped = 0
@@ -300,8 +289,6 @@ def _plain(message: tuple[Any, ...]) -> tuple[Any, ...]:
     return message
 
 
-MAX_TEXT = 200
-MAX_ARGUMENTS = 20
 _PLAIN: frozenset[Any] = frozenset({int, float, bool, str, type(None)})
 _BIG = 1 << 63
 
@@ -323,9 +310,9 @@ class Arguments:
             return None
         names = self._parameters(getattr(spec, "func", None))
         found: dict[str, Any] = {}
-        for number, value in enumerate(args[:MAX_ARGUMENTS]):
+        for number, value in enumerate(args[: DaskLimits.max_arguments]):
             found[names[number] if number < len(names) else str(number)] = _glimpse(value)
-        for name, value in list(kwargs.items())[:MAX_ARGUMENTS]:
+        for name, value in list(kwargs.items())[: DaskLimits.max_arguments]:
             found[str(name)] = _glimpse(value)
         return found
 
@@ -345,11 +332,11 @@ class Arguments:
 def _glimpse(value: Any) -> Any:
     kind = type(value)
     if kind.__name__ in ("Alias", "TaskRef"):  # the result of another task, by its key
-        return str(getattr(value, "target", value.key))[:MAX_TEXT]
+        return str(getattr(value, "target", value.key))[: DaskLimits.max_argument_characters]
     if kind not in _PLAIN:
         return f"<{kind.__name__}>"
-    if kind is str and len(value) > MAX_TEXT:
-        return value[:MAX_TEXT] + "…"
+    if kind is str and len(value) > DaskLimits.max_argument_characters:
+        return value[: DaskLimits.max_argument_characters] + "…"
     return str(value) if kind is int and not -_BIG <= value < _BIG else value
 
 

@@ -18,6 +18,7 @@ from msgspec import Struct
 from flightlog.core.redaction import redact_text
 from flightlog.engines.dask import messages as m
 from flightlog.engines.dask.worker_plugin import span_id
+from flightlog.engines.limits import DaskLimits
 from flightlog.engines.processes import ExitReason
 from flightlog.events import (
     Event,
@@ -36,9 +37,6 @@ from flightlog.record.values import bounded, clean
 
 if TYPE_CHECKING:
     from flightlog.engines.dask.watched_workers import Workers
-
-MAX_REMEMBERED = 100_000
-"""Ended keys whose number of lives is remembered, and failures that wait for their end."""
 
 
 class Lives:
@@ -306,12 +304,12 @@ class Lives:
 
     def _failed(self, message: m.Message) -> Iterable[Event]:
         self._failures[message[3]] = message
-        bound(self._failures, MAX_REMEMBERED)
+        bound(self._failures, DaskLimits.max_remembered_keys)
         return ()
 
     def _worker_gone(self, message: m.Message) -> Iterable[Event]:
         self._removals.setdefault(message[3], set()).add(message[2])
-        bound(self._removals, MAX_REMEMBERED)
+        bound(self._removals, DaskLimits.max_remembered_keys)
         return ()
 
     # --- what they are made of
@@ -334,13 +332,13 @@ class Lives:
             life.attempt = attempt
         number, _ = self._ended.pop(key, (0, None))
         self._ended[key] = number + 1, life.parent
-        bound(self._ended, MAX_REMEMBERED)
+        bound(self._ended, DaskLimits.max_remembered_keys)
         return life
 
     def _adopt(self, worker: str | None, run_id: int, fetched: Iterable[float]) -> None:
         for start in fetched:
             self._parents[worker or "", start] = span_id(self._token, run_id)
-        bound(self._parents, MAX_REMEMBERED)
+        bound(self._parents, DaskLimits.max_remembered_keys)
 
     def _ids(self, life: Life) -> dict[str, Any]:
         return {

@@ -20,6 +20,7 @@ from flightlog.core.units import format_bytes
 from flightlog.engines.dask import messages as m
 from flightlog.engines.dask.watched_tasks import bound, plain_stimulus
 from flightlog.engines.execute import Started
+from flightlog.engines.limits import DaskLimits
 from flightlog.engines.processes import ExitReason
 from flightlog.events import (
     Event,
@@ -32,10 +33,6 @@ from flightlog.events import (
     WorkerReady,
     WorkerRemoved,
 )
-
-PATIENCE_S = 2.0
-"""How long a worker's end, or a transfer, waits for what others have to say of it."""
-MAX_DEATHS = 10_000
 
 OnDeath = Callable[["WorkerDeath"], Iterable[Event]]
 
@@ -125,18 +122,18 @@ class Workers:
                 return self._removed(message)
             case m.MEMORY_RESTART:
                 self._over_limit[message[2]] = message[3]
-                bound(self._over_limit, MAX_DEATHS)
+                bound(self._over_limit, DaskLimits.max_remembered_workers)
             case m.DEATH:
                 began = {serial: Started(*start) for serial, start in message[6]}
                 _, _, address, reason, exit_code, signal, _ = message
                 self._nannies[address] = WorkerDeath(reason, exit_code, signal, began)
-                bound(self._nannies, MAX_DEATHS)
+                bound(self._nannies, DaskLimits.max_remembered_workers)
             case m.METRICS:
                 return self._metrics(message)
             case m.NODE:
                 return self._node(message)
             case m.TRANSFER:
-                self._transfers.append((self._clock() + PATIENCE_S, message))
+                self._transfers.append((self._clock() + DaskLimits.explanation_wait_s, message))
         return []
 
     def due(self, *, all_of_it: bool = False) -> list[Event]:
@@ -153,7 +150,7 @@ class Workers:
         self._transfers = self._transfers[len(ready) :]
         return events + [self._transfer(one) for one in ready]
 
-    def defer(self, worker: str, make: OnDeath, patience_s: float = PATIENCE_S) -> None:
+    def defer(self, worker: str, make: OnDeath, patience_s: float = DaskLimits.explanation_wait_s) -> None:
         """Emit what `make` gives for a worker's end, when that is known."""
         self._deferred.append((self._clock() + patience_s, worker, make))
 
@@ -233,7 +230,7 @@ class Workers:
         plain = plain_stimulus(stimulus)
         meaning = next((text for start, text in _STIMULI.items() if plain.startswith(start)), None)
         self._gone[address] = f"Dask: {plain}" + (f" ({meaning})" if meaning else "")
-        bound(self._gone, MAX_DEATHS)
+        bound(self._gone, DaskLimits.max_remembered_workers)
         self._speaker = {host: who for host, who in self._speaker.items() if who != address}
         who = {"timestamp": self.iso(at), **worker.who}
         if expected:
@@ -251,7 +248,7 @@ class Workers:
     def _metrics(self, message: m.Message) -> list[Event]:
         _, at, address, found = message
         worker = self._workers.get(address)
-        if worker is None or (worker.pid is None and at - worker.since < PATIENCE_S):
+        if worker is None or (worker.pid is None and at - worker.since < DaskLimits.explanation_wait_s):
             return []
         interval_s = None if worker.sampled is None else at - worker.sampled
         worker.sampled = at

@@ -22,6 +22,7 @@ from flightlog.core.redaction import redact_text
 from flightlog.engines.dask import messages as m
 from flightlog.engines.dask.attempt import read_began
 from flightlog.engines.dask.messages import hand_over, topics, watch_name
+from flightlog.engines.limits import DaskLimits
 from flightlog.engines.processes import describe_exit
 from flightlog.engines.relay.recording import UNSAMPLED, WorkerRecording
 from flightlog.events import UserEvent
@@ -36,14 +37,6 @@ from flightlog.samplers.cgroup import OomKills
 from flightlog.store.liveness import this_host
 
 log = logging.getLogger("flightlog")
-
-BEAT_S = 0.25
-"""A task that executes for longer than this is known to do so while it does."""
-SAMPLE_BEATS = 4
-LEAVE_S = 5.0
-"""How long what was recorded elsewhere than in the run directory may take to be sent home."""
-MAX_WAITING = 10_000
-"""Reports kept while the scheduler cannot be reached; then the oldest are dropped, and counted."""
 
 
 class WorkerWatch(WorkerPlugin):
@@ -109,7 +102,7 @@ class WorkerWatch(WorkerPlugin):
             log.debug("the last beat of the watch on this worker failed", exc_info=True)
         self._say_what_is_lost(run)
         if run is not None and not run.owned:
-            await asyncio.to_thread(self._recording.leave, LEAVE_S)
+            await asyncio.to_thread(self._recording.leave, DaskLimits.leave_timeout_s)
 
     def _say_what_is_lost(self, run: LiveRun | None) -> None:
         """The scheduler was not to be reached to the last: what it was to be told is counted in the run
@@ -169,12 +162,12 @@ class WorkerWatch(WorkerPlugin):
             try:
                 self._beat()
                 beats += 1
-                if beats % SAMPLE_BEATS == 0 and self._sampled_host != this_host():
+                if beats % DaskLimits.reports_per_sample == 0 and self._sampled_host != this_host():
                     for sample in await asyncio.to_thread(self._sample):
                         self._say(sample)
             except Exception:
                 log.debug("a beat of the watch on this worker failed", exc_info=True)
-            await asyncio.sleep(BEAT_S)
+            await asyncio.sleep(DaskLimits.worker_report_interval_s)
 
     def _beat(self) -> None:
         """Say which tasks execute, and what was fetched from other workers."""
@@ -227,7 +220,7 @@ class WorkerWatch(WorkerPlugin):
         return time.time() + float(self._worker.scheduler_delay)
 
     def _say(self, message: m.Message) -> None:
-        if len(self._waiting) >= MAX_WAITING:
+        if len(self._waiting) >= DaskLimits.max_waiting_reports:
             self._waiting.popleft()
             self._dropped += 1
         self._waiting.append(message)

@@ -22,6 +22,7 @@ from flightlog.engines.attempts import Attempt
 from flightlog.engines.contract import PooledEngine, check_counts
 from flightlog.engines.dispatcher import Backend, DispatchedWorker, Dispatcher
 from flightlog.engines.execute import Started, execute
+from flightlog.engines.limits import EngineLimits
 from flightlog.engines.processes import descendants, end_all
 from flightlog.engines.program import add_paths, main_program, refuse_while_main_is_imported, with_main
 from flightlog.engines.relay.chunks import ChunkReceiver
@@ -41,18 +42,7 @@ from flightlog.store.liveness import this_host
 INSIDE = "DRAGON_MY_PUID"
 """The variable that Dragon sets in every process it runs."""
 
-
 log = logging.getLogger("flightlog")
-START_S = STOP_S = 30.0
-"""How long a worker may take to be ready, or to end when it was asked to, before it is made to end when the
-engine closes.
-
-It speaks with Dragon's runtime in both. Locks that a process of Dragon's holds when it is killed stay locked,
-and if they are the runtime's, nothing in it ever moves again: force is for those that do not get on at all.
-"""
-ASK_S = 0.1
-"""How often Dragon is asked which processes have ended, up to 50 of them; less often the more there are."""
-
 
 dumps = partial(program.dumps, main_is_there=True)
 """Pickles calls for workers, and results for the program."""
@@ -188,7 +178,8 @@ class DragonBackend(Backend):
         """All workers are gone."""
         self._over.set()
         if self._joiner.ident is not None:
-            self._joiner.join(STUCK_S)  # what the program asks of Dragon next, it asks alone
+            # What the program asks of Dragon next, it asks alone.
+            self._joiner.join(EngineLimits.dragon_request_s)
         if self.receiver is not None:
             self.receiver.close()
 
@@ -213,7 +204,7 @@ class DragonBackend(Backend):
 
     def _join(self) -> None:
         """Ask Dragon again and again which processes have ended, until the engine has."""
-        while not self._over.wait(ASK_S * max(1.0, len(self.workers) / 50)):
+        while not self._over.wait(EngineLimits.dragon_poll_interval_s * max(1.0, len(self.workers) / 50)):
             try:
                 puids = [puid for puid in list(self.workers) if puid not in self._told]
                 if puids:
@@ -235,12 +226,6 @@ class DragonBackend(Backend):
                 worker.ended(exit_code)
 
 
-DRAIN_S = 2.0
-"""A process that has ended has been read to its end when nothing more came for this long."""
-
-
-STUCK_S = 2.0
-"""A request without an answer for this long may have lost it."""
 _turn = threading.RLock()
 CHUNK, GONE = b"P", b"G"
 
@@ -252,7 +237,7 @@ class DragonProcess(DispatchedWorker):
     queues of its own: one that died in the middle of a message leaves those of the others alone.
     """
 
-    start_s, stop_s = START_S, STOP_S
+    start_s, stop_s = EngineLimits.dragon_start_timeout_s, EngineLimits.dragon_stop_timeout_s
 
     def __init__(self, backend: DragonBackend, node: int) -> None:
         from dragon.infrastructure.policy import Policy
@@ -327,7 +312,7 @@ class DragonProcess(DispatchedWorker):
         before = -1
         while self._reader.is_alive() and self._messages != before:
             before = self._messages
-            self._reader.join(DRAIN_S)
+            self._reader.join(EngineLimits.dragon_drain_s)
         # It died with the queue in its hands: nothing more is to be read from it.
         if not self._read_to_the_end:
             self._backend.post(self, Frame(GONE, 0, b"", b""))
@@ -337,7 +322,7 @@ class DragonProcess(DispatchedWorker):
         or not.
         """
         with suppress(Exception):
-            self._answers.put(frame(GONE), timeout=DRAIN_S)
+            self._answers.put(frame(GONE), timeout=EngineLimits.dragon_drain_s)
 
     def removed(self) -> None:
         """Give its queues back to Dragon, unless it died while it spoke with Dragon rather than worked.
@@ -358,7 +343,7 @@ class DragonProcess(DispatchedWorker):
 
 
 @contextmanager
-def one_at_a_time(patience_s: float = STUCK_S) -> Iterator[None]:
+def one_at_a_time(patience_s: float = EngineLimits.dragon_request_s) -> Iterator[None]:
     """Whatever makes Dragon ask its global services: a queue or a process made, ended, destroyed, looked
     for.
     """
@@ -370,7 +355,9 @@ def one_at_a_time(patience_s: float = STUCK_S) -> Iterator[None]:
             _turn.release()
 
 
-def wake_who_waits(ask: Callable[[], object] | None = None, patience_s: float = STUCK_S) -> None:
+def wake_who_waits(
+    ask: Callable[[], object] | None = None, patience_s: float = EngineLimits.dragon_request_s
+) -> None:
     """Ask Dragon anything if a question of someone else has been waiting for its answer for long; else do
     nothing.
 

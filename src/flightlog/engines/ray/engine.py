@@ -23,6 +23,7 @@ from flightlog.core.units import format_bytes
 from flightlog.engines.attempts import CLOSED, NOWHERE, Attempt
 from flightlog.engines.contract import Outcome, PooledEngine, Resources, WorkerView, check_counts
 from flightlog.engines.dispatcher import ClusterBackend, Dispatcher
+from flightlog.engines.limits import RayLimits
 from flightlog.engines.processes import (
     ExitReason,
     WatchedProcess,
@@ -248,20 +249,6 @@ def no_notices(ray: Any) -> Iterator[None]:
         inside.GcsErrorSubscriber = subscriber
 
 
-LEAST_AHEAD = 64
-"""Attempts that Ray is handed at least: it can plan ahead, and a cluster that grows sees why it should."""
-REVIEW_S = 5.0
-"""How often to ask Ray which nodes there are, and after workers that cannot be watched from here."""
-GONE_S = 20.0
-"""A cluster whose head was unreachable for this long is gone; Ray itself ends the whole program after 60."""
-LOOK_S, LOOKS = 0.02, 100
-"""How often, and how many times, to ask the kernel how a process ended that is over."""
-FORCE_S = 10.0
-"""An end that neither Ray nor the kernel has reported this long after it was due is reported without them."""
-NAMES = 1000
-"""How many different task names are passed on to Ray; later ones are not."""
-
-
 _REFUSALS = ("RuntimeEnvSetupError", "TaskUnschedulableError", "TaskPlacementGroupRemoved", "OutOfDiskError")
 _SAYS_NOTHING = ("WorkerCrashedError", "TaskCancelledError")
 """Errors whose text is the same whatever happened."""
@@ -291,7 +278,7 @@ class RayCluster(ClusterBackend):
     ) -> None:
         super().__init__()
         self._ray, self._max_workers, self._grace_s = ray, max_workers, grace_s
-        self.slots = max_workers or LEAST_AHEAD
+        self.slots = max_workers or RayLimits.min_attempts_ahead
         self._options = options
         self._remotes: dict[tuple[str, str | None], Any] = {}
         self._waiting_for: set[str] = set()
@@ -372,14 +359,14 @@ class RayCluster(ClusterBackend):
         # Ray's connection may be gone; the attempt ends all the same.
         except Exception as error:  # noqa: BLE001
             log.warning("Ray could not be told to end %s: %s", attempt.work.task, error)
-        self._loop.later(FORCE_S, partial(self._write_off, attempt))
+        self._loop.later(RayLimits.forced_end_s, partial(self._write_off, attempt))
 
     def _remote(self, task: str, component: str | None) -> Any:
         """The function Ray runs, under the task's own name and with what its component asks for."""
         remote = self._remotes.get((task, component))
         if remote is None:
             remote = self._ray.remote(**self._options.of(component))(run_attempt)
-            if len(self._remotes) < NAMES:
+            if len(self._remotes) < RayLimits.max_task_names:
                 remote = self._remotes[task, component] = remote.options(name=task)
         return remote
 
@@ -462,7 +449,7 @@ class RayCluster(ClusterBackend):
             worker.said = worker.said or words_of(error)
             if worker.watched is None:
                 worker.over = True
-            self._loop.later(FORCE_S, partial(self._bury, worker))
+            self._loop.later(RayLimits.forced_end_s, partial(self._bury, worker))
             self._bury_if_known(worker)
             self._dispatcher.review(self)
 
@@ -477,11 +464,11 @@ class RayCluster(ClusterBackend):
                 worker.close()
                 return
         worker.exit_code = worker.watched.exit_code()
-        if worker.exit_code is None and looks < LOOKS:
-            self._loop.later(LOOK_S, partial(self._gone, worker, looks + 1))
+        if worker.exit_code is None and looks < RayLimits.max_exit_polls:
+            self._loop.later(RayLimits.exit_poll_interval_s, partial(self._gone, worker, looks + 1))
             return
         worker.over = True
-        self._loop.later(FORCE_S, partial(self._bury, worker))
+        self._loop.later(RayLimits.forced_end_s, partial(self._bury, worker))
         self._bury_if_known(worker)
 
     def _bury_if_known(self, worker: RayWorker) -> None:
@@ -527,10 +514,11 @@ class RayCluster(ClusterBackend):
 
     def _review_nodes(self) -> None:
         """Ask how large the cluster is, and see whether it is there at all."""
-        if self._nodes.missing_s() > GONE_S:
-            self._lose_all(f"nobody has listened where Ray's head was for {GONE_S:g} s: the cluster is gone")
+        if self._nodes.missing_s() > RayLimits.cluster_gone_s:
+            silence = f"nobody has listened where Ray's head was for {RayLimits.cluster_gone_s:g} s"
+            self._lose_all(f"{silence}: the cluster is gone")
         self._nodes.ask()
-        self._loop.later(REVIEW_S, self._review_nodes)
+        self._loop.later(RayLimits.review_interval_s, self._review_nodes)
 
     def _see(self, nodes: list[dict[str, Any]]) -> None:
         """How large the cluster is, and who has gone unseen."""
@@ -538,7 +526,7 @@ class RayCluster(ClusterBackend):
             self._home.reach_far()
         if self._max_workers is None:
             cpus = sum(node["Resources"].get("CPU", 0.0) for node in nodes)
-            self.slots = max(LEAST_AHEAD, int(2 * cpus))
+            self.slots = max(RayLimits.min_attempts_ahead, int(2 * cpus))
         self._warn_of_unmet([node["Resources"] for node in nodes])
         for worker in list(self._workers.values()):
             unseen = worker.watched is None and not worker.running
@@ -716,7 +704,6 @@ def _unix(milliseconds: int) -> float | None:
     return milliseconds / 1000 if 0 < milliseconds < 1 << 62 else None
 
 
-PATIENCE_S = 5.0
 START_ONE = (
     "start one there with `ray start --head`, or leave `address` out to have one for this session alone"
 )
@@ -735,7 +722,7 @@ def check_form(address: str) -> None:
 
 
 def check_answer(address: str) -> None:
-    """A `UsageError`, after at most `PATIENCE_S`, unless somebody listens there, or where `auto` leads.
+    """A `UsageError`, after at most `probe_timeout_s`, unless somebody listens there, or where `auto` leads.
 
     What listens may yet be something else than Ray.
     """
@@ -747,7 +734,7 @@ def check_answer(address: str) -> None:
         raise UsageError(f"no Ray answers at {where} ({error}): {START_ONE}") from None
 
 
-def probe(address: str, patience_s: float = PATIENCE_S) -> None:
+def probe(address: str, patience_s: float = RayLimits.probe_timeout_s) -> None:
     """`OSError`, after at most `patience_s`, unless somebody listens at `host:port`."""
     host, _, port = address.rpartition(":")
     socket.create_connection((host.strip("[]"), int(port)), timeout=patience_s).close()

@@ -30,6 +30,7 @@ from flightlog.core.descriptors import Descriptor
 from flightlog.engines import program
 from flightlog.engines.contract import Outcome, Work
 from flightlog.engines.execute import Started, execute
+from flightlog.engines.limits import RayLimits
 from flightlog.engines.processes import start_of
 from flightlog.engines.program import main_program, with_main
 from flightlog.engines.relay.chunks import ChunkReceiver
@@ -353,9 +354,6 @@ class ChannelClient:
 
 log = logging.getLogger("flightlog")
 
-LEAVE_S = 5.0
-"""How long workers may take to leave the run."""
-
 
 class RayHome:
     """Takes what workers tell: starts of attempts, and chunks of what they recorded for the run.
@@ -431,13 +429,14 @@ class RayHome:
 
     def dismiss(self) -> None:
         """Have all workers leave the run, and take the last of what they have to say."""
+        wait_s = RayLimits.leave_timeout_s
         if self._channel is not None:
-            self._channel.dismiss(LEAVE_S)
+            self._channel.dismiss(wait_s)
         if self.mailbox is not None:
             with suppress(Exception):  # the cluster may be gone: what came, came
-                self._ray.get(self.mailbox.dismiss.remote(LEAVE_S), timeout=2 * LEAVE_S)
+                self._ray.get(self.mailbox.dismiss.remote(wait_s), timeout=2 * wait_s)
                 self.listen()
-                for kind, text in self._ray.get(self.mailbox.rest.remote(), timeout=LEAVE_S):
+                for kind, text in self._ray.get(self.mailbox.rest.remote(), timeout=wait_s):
                     self._hear(0, kind, text)
         self.listen()
 
@@ -467,17 +466,15 @@ class RayHome:
             self._receiver.take(text)
 
 
-MANY = 256
-"""Messages taken at once."""
-
-
 class Mailbox:
     """An actor on the engine's node: workers post, the engine takes. What was posted outlives the worker that
     did.
     """
 
     def __init__(self) -> None:
-        self._box: asyncio.Queue[tuple[bytes, bytes]] = asyncio.Queue(maxsize=16 * MANY)
+        self._box: asyncio.Queue[tuple[bytes, bytes]] = asyncio.Queue(
+            maxsize=16 * RayLimits.max_messages_taken
+        )
         self._over = asyncio.Event()
         self._attending = 0
         self._changed = asyncio.Event()
@@ -489,7 +486,7 @@ class Mailbox:
     async def take(self) -> list[tuple[bytes, bytes]]:
         """What has been posted, in order; waits for a first one."""
         messages = [await self._box.get()]
-        while not self._box.empty() and len(messages) < MANY:
+        while not self._box.empty() and len(messages) < RayLimits.max_messages_taken:
             messages.append(self._box.get_nowait())
         return messages
 

@@ -23,15 +23,14 @@ from typing import Literal
 import msgspec
 
 from flightlog.core.intervals import length, union
+from flightlog.engines.limits import RelayLimits
 from flightlog.store import layout
 from flightlog.store.documents import decode_document, read_document, replace_bytes, write_document
 from flightlog.store.read.files import folder_parts
 
 log = logging.getLogger("flightlog")
 
-MAX_CHUNK_BYTES = 1 << 20
-"""A chunk as it travels, whole."""
-ROOM_BYTES = MAX_CHUNK_BYTES - (1 << 12)
+ROOM_BYTES = RelayLimits.max_chunk_bytes - (1 << 12)
 """What fits into one; the rest is for names."""
 
 _MARK = b"flp1"
@@ -73,7 +72,7 @@ def pack(chunk: Chunk) -> bytes:
     """A chunk as bytes; `NotAChunk` for one that nobody would take."""
     check_name(chunk)
     body = _encode(chunk)
-    if len(_MARK) + 4 + len(body) > MAX_CHUNK_BYTES:
+    if len(_MARK) + 4 + len(body) > RelayLimits.max_chunk_bytes:
         raise NotAChunk(f"{chunk.name}: {len(chunk.data):,} bytes do not fit into a chunk")
     return _MARK + zlib.crc32(body).to_bytes(4, "big") + body
 
@@ -82,7 +81,7 @@ def unpack(data: bytes) -> Chunk:
     """The chunk that these bytes are; `NotAChunk` where they are none, were damaged, or name a file they may
     not.
     """
-    if len(data) > MAX_CHUNK_BYTES:
+    if len(data) > RelayLimits.max_chunk_bytes:
         raise NotAChunk(f"{len(data):,} bytes are too many for a chunk")
     if data[:4] != _MARK:
         raise NotAChunk("it does not begin as a chunk of this version does")
@@ -127,22 +126,6 @@ def landing_name(chunk: Chunk) -> str:
     return f"{layout.OOM}/{number}-{found['stamp']}/{found['file']}"
 
 
-BACKLOG_BYTES = 64 << 20
-"""Chunks that wait for the disk in memory; what comes while it is full is counted, and lost unless it is
-sent again."""
-LAST_WORDS_S = 1.0
-"""How long a landing that closes waits for writers that have not said that they are done."""
-_RETRY_S = 0.2
-
-
-MAX_HOLES_BYTES = 64 << 20
-"""What may be awaited in the middle of files, in all: whoever names a place far behind that is not
-believed."""
-MAX_FILES = 100_000
-MAX_BUNDLE_BYTES = 256 << 20
-"""What bundles that come in chunks may take together."""
-
-
 class ChunkReceiver:
     """Takes chunks, in any order and however often, and writes them into a run directory.
 
@@ -176,7 +159,7 @@ class ChunkReceiver:
             elif self._closed:
                 self.refused += 1
                 problem = "chunks came after the run was closed: what they hold is not in it"
-            elif self._bytes + len(chunk) > BACKLOG_BYTES:
+            elif self._bytes + len(chunk) > RelayLimits.max_backlog_bytes:
                 self.dropped += 1
                 problem = "chunks of workers come faster than the disk takes them: some are lost"
             else:
@@ -203,7 +186,7 @@ class ChunkReceiver:
         """
         with self._changed:
             self._changed.wait_for(
-                lambda: not self._files.unheard or self._closed, min(LAST_WORDS_S, timeout_s)
+                lambda: not self._files.unheard or self._closed, min(RelayLimits.close_wait_s, timeout_s)
             )
         self.flush(timeout_s)
         with self._changed:
@@ -237,7 +220,7 @@ class ChunkReceiver:
                     self._bytes -= len(chunk)
                     self._changed.notify_all()
             if not written:
-                time.sleep(_RETRY_S)
+                time.sleep(RelayLimits.write_retry_s)
 
     def _write(self, chunk: bytes) -> bool:
         """Write one; False where the disk refuses it for now."""
@@ -316,8 +299,8 @@ class ReceivedFiles:
             folder = layout.writer_folder(self._run, writer)
             if writer == self._owner or any(part.kind == "tail" for part in folder_parts(folder, writer)):
                 raise NotAChunk(f"writer {writer} writes here itself")
-            if len(self._spools) >= MAX_FILES:
-                raise NotAChunk(f"there are more than {MAX_FILES:,} writers")
+            if len(self._spools) >= RelayLimits.max_files:
+                raise NotAChunk(f"there are more than {RelayLimits.max_files:,} writers")
             self._spools[writer] = spool
             self.unheard.add(writer)
         elif known != spool:
@@ -350,13 +333,13 @@ class ReceivedFiles:
         end = start + len(data)
         ranges = self._ranges.get(name)
         if ranges is None:
-            if len(self._ranges) >= MAX_FILES:
-                raise NotAChunk(f"there are more than {MAX_FILES:,} files")
+            if len(self._ranges) >= RelayLimits.max_files:
+                raise NotAChunk(f"there are more than {RelayLimits.max_files:,} files")
             ranges = _Ranges()
         if not data or ranges.has(start, end):
             return
         beyond = max(start - ranges.end, 0)
-        if self._holes + beyond > MAX_HOLES_BYTES:
+        if self._holes + beyond > RelayLimits.max_gap_bytes:
             raise NotAChunk(f"{name} from byte {start:,} on, of which only {ranges.end:,} have come")
         if chunk.kind == "bytes":
             self._make_room(len(data) + beyond)
@@ -385,8 +368,8 @@ class ReceivedFiles:
         self._holes += ranges.holes - before
 
     def _make_room(self, size: int) -> None:
-        if self._bundle_bytes + size > MAX_BUNDLE_BYTES:
-            raise NotAChunk(f"bundles take more than {MAX_BUNDLE_BYTES >> 20} MiB")
+        if self._bundle_bytes + size > RelayLimits.max_bundle_bytes:
+            raise NotAChunk(f"bundles take more than {RelayLimits.max_bundle_bytes >> 20} MiB")
         self._bundle_bytes += size
 
 

@@ -46,6 +46,7 @@ from msgspec import Struct, structs
 from flightlog.core.locks import FileLock, try_lock
 from flightlog.core.settings import parse_traceparent
 from flightlog.engines.contract import Work
+from flightlog.engines.limits import RelayLimits
 from flightlog.engines.processes import ask_psutil
 from flightlog.engines.relay.chunks import ROOM_BYTES, Chunk, pack
 from flightlog.events import ResourceSample
@@ -64,10 +65,6 @@ from flightlog.store.read.writers import read_writer
 from flightlog.store.write import finalize
 
 log = logging.getLogger("flightlog")
-
-SETTLE_S = 30.0
-"""How long what was recorded may take to be home before the end of its task is told without waiting for
-it."""
 
 
 class WorkerRecording:
@@ -115,7 +112,7 @@ class WorkerRecording:
     def settle(self) -> None:
         """Have everything home that was recorded so far, if it has to be carried there."""
         if self._relays:
-            settle(SETTLE_S)
+            settle(RelayLimits.settle_timeout_s)
 
     def leave(self, timeout_s: float = 10.0) -> None:
         """Close what this process records into: the last samples are taken, files closed, chunks sent."""
@@ -220,12 +217,6 @@ class OncePerHost:
         return True
 
 
-ORPHANS_S = 2.0
-"""How often a process looks for what killed ones of the same run have left on its host."""
-EXIT_S = 2.0
-"""How long a process that ends waits for its last chunks to be taken."""
-MAX_KNOWN = 10_000
-
 Send = Callable[[bytes], None]
 _Key = tuple[str, str]
 
@@ -301,7 +292,7 @@ def _look(key: _Key, span_id: str, send: Send, root: Path | None) -> str:
         known = _known.get(key)
         if known is not None:
             return known
-        if len(_known) >= MAX_KNOWN:
+        if len(_known) >= RelayLimits.max_known_runs:
             _known.clear()
         if seen:
             _known[key] = ""
@@ -319,7 +310,7 @@ def _look(key: _Key, span_id: str, send: Send, root: Path | None) -> str:
             nonlocal due
             if time.monotonic() < due:
                 return
-            due = time.monotonic() + ORPHANS_S
+            due = time.monotonic() + RelayLimits.orphan_check_interval_s
             with _lock:
                 for left in take_orphans(home, trace_id, _shippers.keys()):
                     _shippers[left.name] = SpoolSender(left, send, orphaned=True)
@@ -365,7 +356,7 @@ def _end() -> None:
     """Close, and send what is left if it is taken at once; the rest waits in the spool for another
     process.
     """
-    depart(None, EXIT_S, retry=False)
+    depart(None, RelayLimits.exit_timeout_s, retry=False)
 
 
 def _after_fork() -> None:
@@ -378,20 +369,7 @@ def _after_fork() -> None:
 
 os.register_at_fork(after_in_child=_after_fork)
 
-
-SHIP_S = 0.5
-"""Interval at which new lines are sent."""
-MAX_DELAY_S = 15.0
-"""A way home that fails is retried after twice as long each time, and at least this often."""
-RETRY_S = 0.25
-"""The same, while somebody waits for it."""
-
-
-NOTE_S = 5.0
-"""A writer that says nothing new is told to live this often."""
 LOCK = "lock"
-_TRIES = 5
-_ABANDONED_S = 600.0
 
 
 class SpoolSender:
@@ -463,7 +441,8 @@ class SpoolSender:
                 )
                 with self._changed:
                     self._failures += 1
-                    delay = RETRY_S if self._waiting else min(max(2 * delay, SHIP_S), MAX_DELAY_S)
+                    longer = min(max(2 * delay, RelayLimits.send_interval_s), RelayLimits.max_retry_pause_s)
+                    delay = RelayLimits.awaited_retry_pause_s if self._waiting else longer
                     self._changed.notify_all()
                 continue
             if ends:
@@ -471,7 +450,7 @@ class SpoolSender:
                 with _lock:
                     _shippers.pop(self.spool.name, None)
             with self._changed:
-                self._done, self._over, delay = asked, ends, SHIP_S
+                self._done, self._over, delay = asked, ends, RelayLimits.send_interval_s
                 self._changed.notify_all()
             if ends:
                 return
@@ -538,7 +517,9 @@ class SpooledFiles:
     def _is_due(self, writer: str, note: tuple[int, bytes], wanted: bool) -> bool:
         version, when = self._notes.get(writer, (-1, 0.0))
         last_word = b'"closed": true' in note[1]
-        return note[0] != version and (wanted or last_word or version < 0 or self._clock() - when >= NOTE_S)
+        return note[0] != version and (
+            wanted or last_word or version < 0 or self._clock() - when >= RelayLimits.alive_interval_s
+        )
 
     def _ranges(self, name: str, kind: Literal["lines", "bytes"], fd: int) -> Iterator[Chunk]:
         while True:
@@ -686,7 +667,7 @@ def make_spool(root: Path, run_id: str, trace_id: str, span_id: str) -> Spool:
     """A new spool for a run, held by this process; `span_id` stands in for the run's own span. Raises
     OSError.
     """
-    for _ in range(_TRIES):
+    for _ in range(RelayLimits.max_spool_tries):
         home = root / trace_id / os.urandom(8).hex()
         # The last spool there was removed between two steps of ours.
         with contextlib.suppress(FileNotFoundError):
@@ -723,7 +704,7 @@ def take_orphans(root: Path, trace_id: str, own: Collection[str]) -> list[Spool]
         info = read_document(run / layout.RUN, layout.RunInfo).value if run is not None else None
         # It is being made, or was and nobody came back.
         if run is None or info is None or info.trace_id != trace_id:
-            if time.time() - home.stat().st_mtime > _ABANDONED_S:
+            if time.time() - home.stat().st_mtime > RelayLimits.abandoned_spool_age_s:
                 shutil.rmtree(home, ignore_errors=True)
             lock.release()
             continue

@@ -20,6 +20,7 @@ from msgspec import Struct
 from flightlog.core.errors import FlightlogError, UsageError
 from flightlog.core.text import first_line, signal_name
 from flightlog.core.units import format_bytes, format_duration
+from flightlog.engines.limits import EngineLimits
 from flightlog.store.liveness import unix_time
 
 MB = 1 << 20
@@ -317,11 +318,8 @@ def _most(numbers: Iterable[float | None]) -> float | None:
     return max((number for number in numbers if number is not None), default=None)
 
 
-NEAR = 0.9
-"""A job that was seen with this share of the memory it may use may have been ended for it."""
 KILLED_CODES = frozenset({9, 128 + 9})
 """Exit codes behind which SIGKILL may stand; a program may also end with one of its own accord."""
-
 
 _GAVE_WAY = {"PREEMPTED": "was ended for a job of higher priority", "REQUEUED": "was put back into the queue"}
 
@@ -377,7 +375,7 @@ def _hint(job: SlurmJob) -> str:
     """That one that was killed had been near its limit, which may be why: nobody says so, and others kill as
     well.
     """
-    near = (job.max_rss_bytes or 0) >= NEAR * (job.memory_bytes or 1 << 62)
+    near = (job.max_rss_bytes or 0) >= EngineLimits.near_memory_limit * (job.memory_bytes or 1 << 62)
     return f"; {_memory(job)}, which may be why" if near and _was_killed(job) else ""
 
 
@@ -395,13 +393,7 @@ def _memory(job: SlurmJob) -> str:
     return f"it was seen with {format_bytes(job.max_rss_bytes)}{limit}"
 
 
-TIMEOUT_S = 60.0
 _JOB = re.compile(r"[0-9]{1,18}(_[0-9]{1,9})?")
-_POLL_S = 0.5
-WHOLE_S = 10.0
-"""How long the parts of an account that has its end already may take: Slurm sends some of them every 5 s."""
-_FRESH_S = 60.0
-"""What is still missing this long after the end of a job will not come any more."""
 
 Sacct = Callable[[Sequence[str]], bytes]
 """Runs `sacct` with these words and gives its output; raises a `FlightlogError` that says why it could
@@ -435,10 +427,11 @@ def ask(
         jobs = _asked_once(run, job_ids)
         coming = any(_is_coming(job, clock()) for job in jobs)
         over = bool(jobs) and _all_over(jobs, job_ids)
-        if (over and not coming) or waited >= max(patience_s, WHOLE_S if coming else 0.0):
+        wait_s = max(patience_s, EngineLimits.accounting_completion_s if coming else 0.0)
+        if (over and not coming) or waited >= wait_s:
             return jobs
-        sleep(_POLL_S)
-        waited += _POLL_S
+        sleep(EngineLimits.accounting_poll_interval_s)
+        waited += EngineLimits.accounting_poll_interval_s
 
 
 def _all_over(jobs: Sequence[SlurmJob], job_ids: Sequence[str]) -> bool:
@@ -448,7 +441,7 @@ def _all_over(jobs: Sequence[SlurmJob], job_ids: Sequence[str]) -> bool:
 
 
 def _is_coming(job: SlurmJob, now: float) -> bool:
-    fresh = job.end is not None and now - job.end < _FRESH_S
+    fresh = job.end is not None and now - job.end < EngineLimits.accounting_fresh_s
     return job.is_over and fresh and not job.is_whole
 
 
@@ -494,7 +487,7 @@ def run_sacct(words: Sequence[str]) -> bytes:
             ["sacct", *words],
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=TIMEOUT_S,
+            timeout=EngineLimits.sacct_timeout_s,
             check=False,
             env={**plain, "TZ": "UTC", "LC_ALL": "C"},
         )
@@ -504,7 +497,8 @@ def run_sacct(words: Sequence[str]) -> bytes:
             "jobs.json`, and adopt the file: flightlog adopt --slurm-file jobs.json"
         ) from None
     except subprocess.TimeoutExpired:
-        raise FlightlogError(f"sacct gave no answer within {TIMEOUT_S:g} s; try again later") from None
+        within = f"{EngineLimits.sacct_timeout_s:g} s"
+        raise FlightlogError(f"sacct gave no answer within {within}; try again later") from None
     except OSError as error:
         raise FlightlogError(f"sacct cannot be run: {error.strerror or error}") from None
     if done.returncode:

@@ -15,12 +15,10 @@ from flightlog.core.errors import FlightlogError, UsageError
 from flightlog.engines.contract import Reports, Resources
 from flightlog.engines.dask.cluster import Connection, adapt, connect, steady
 from flightlog.engines.dask.engine import DaskEngine
+from flightlog.engines.limits import EngineLimits
 from flightlog.record.context import active_runs
 
 log = logging.getLogger("flightlog")
-
-ACCOUNTING_S = 10.0
-"""How long Slurm's accounting may take to know that the jobs have ended."""
 
 
 class SlurmEngine(DaskEngine):
@@ -169,7 +167,10 @@ class SlurmEngine(DaskEngine):
             return
         try:
             merged = merge_accounting(
-                Path(run_path), list(self._jobs), emit=run.emit, patience_s=ACCOUNTING_S
+                Path(run_path),
+                list(self._jobs),
+                emit=run.emit,
+                patience_s=EngineLimits.accounting_end_timeout_s,
             )
         except FlightlogError as error:
             log.warning(
@@ -181,7 +182,7 @@ class SlurmEngine(DaskEngine):
                 "Slurm's accounting did not have the end of %s within %g s. `flightlog adopt --slurm %s` "
                 "adds it later",
                 "job " + left[0] if len(left) == 1 else f"{len(left)} jobs",
-                ACCOUNTING_S,
+                EngineLimits.accounting_end_timeout_s,
                 ",".join(left),
             )
 
