@@ -8,6 +8,196 @@ from typing import Final
 class AdviceLimits:
     """What `advise` reads of earlier runs, and when a setting is worth a recommendation."""
 
+    # Which runs advice is drawn from
+    min_confidence: Final = 0.5
+    """Lowest share of later attempts that advice can be asked to be enough for."""
+    max_confidence: Final = 0.999
+    """Highest such share."""
+    max_projects_searched: Final = 20
+    """Projects that are searched for a task, those with the newest runs first."""
+    max_runs_searched: Final = 10
+    """Runs of each of these projects that are searched."""
+    max_runs: Final = 20
+    """Most runs whose work is looked at, the newest ones."""
+    max_tasks: Final = 3_000_000
+    """Most tasks of these runs together; `min_runs` runs are read whatever their size."""
+    min_runs: Final = 3
+    """Least runs that are read, however many tasks they have."""
+    max_runs_in_full: Final = 5
+    """Runs of each target read in full; of older ones those where something failed or was cached."""
+
+    # Rounding of requests
+    max_rounding_share: Final = 0.03
+    """A step of memory is at most this share of the amount, so that rounding asks for little more."""
+    cpu_tolerance: Final = 0.05
+    """CPUs in use by this share above a number are that number: clocks are no finer."""
+    max_cpus_of_waiting_task: Final = 0.3
+    """CPUs in use up to which half a CPU is asked for: more may be a task that had to share one."""
+
+    # Caching
+    min_call_s: Final = 0.05
+    """Shorter calls gain little by a lookup, which takes about a millisecond."""
+    min_cache_saving_s: Final = 5.0
+    """Least time that a cache has to save."""
+    min_cache_saving_share: Final = 0.1
+    """Least share of a function's time that a cache has to save."""
+    min_repeated_calls: Final = 3
+    """Least number of repeated calls."""
+    max_written_bytes: Final = 1 << 20
+    """A call that writes more makes files, which a cached result would not."""
+    min_runs_without_hit: Final = 3
+    """Least runs without a hit before a cache is said never to hit."""
+    min_lookups_without_hit: Final = 20
+    """Least lookups without a hit before a cache is said never to hit."""
+
+    # What a task needs
+    min_duration_for_cpus_s: Final = 0.1
+    """Shorter attempts say nothing of CPUs: clocks tick at a hundredth of a second."""
+    max_runs_ahead: Final = 5
+    """How many runs ahead advice on a growing need is for; never more than half of those seen."""
+    min_runs_for_drift: Final = 6
+    """Least runs that show a drift."""
+    min_need_change: Final = 0.05
+    """Smaller changes of a need are not worth leaving out, or correcting, history for."""
+    max_bracket_ratio: Final = 1.1
+    """A value known to lie between two that are no further apart counts as the larger one."""
+    max_bound_ratio: Final = 100.0
+    """No bound is larger than this multiple of what was seen."""
+    max_argument_rows: Final = 5
+    """Values of an argument for which the need is listed."""
+    max_fit_rounds: Final = 6
+    """How often a dependence is fitted anew with the tasks that were killed."""
+    min_log_spread: Final = 0.01
+    """Least deviation of logarithms, whatever a few values look like."""
+    assurance: Final = 0.80
+    """Share of histories of a length in which the bound covers the share that was asked for."""
+    min_values: Final = 5
+    """Least exact values that give a bound."""
+    min_values_for_growth: Final = 15
+    """Least values that show a dependence on an argument."""
+    max_values_for_growth: Final = 1000
+    """Most values that a dependence is fitted to, evenly spread over all."""
+    max_held_out_error: Final = 0.7
+    """Error on held-out values up to which a dependence is believed, as a share of that of their median."""
+    min_rank_correlation: Final = 0.3
+    """Least rank correlation of a need with a numeric argument."""
+    max_arguments: Final = 12
+    """Numeric arguments that are tried, the first by name."""
+    max_argument_products: Final = 5
+    """Of these, the first ones whose products of two are tried as well."""
+    max_argument: Final = 1e30
+    """Larger arguments are no sizes of anything, and the square of their cube would overflow."""
+    max_categories: Final = 8
+    """Most values that an argument may have as a category."""
+
+    # Number of workers
+    max_replay_error: Final = 0.15
+    """How far a replay may be off the measured time, as a share of it."""
+    max_slowdown: Final = 0.05
+    """Share by which the wall time may grow for the sake of fewer workers."""
+    min_wall_s: Final = 10.0
+    """Shorter runs get no advice on workers."""
+    min_worker_saving_share: Final = 0.15
+    """Least share of worker time that fewer workers have to save."""
+    min_local_worker_saving_share: Final = 0.50
+    """The same where workers are processes of one's own machine."""
+    min_wall_for_more_workers_s: Final = 600.0
+    """Wall time from which on more workers of a cluster are advised."""
+    min_busy_share: Final = 0.9
+    """Share of their time for which workers are busy where more of them are advised."""
+    min_speedup_share: Final = 0.25
+    """Least share of wall time that more workers have to save."""
+    usable_share_of_machine: Final = 0.8
+    """Share of a machine's cores and memory that advice may plan with."""
+    min_agreeing_runs: Final = 3
+    """Least runs that have to agree before a number of workers is advised."""
+    max_replayed_jobs: Final = 5_000
+    """Most pieces of work of a run that are replayed; of more tasks, neighbours are put together."""
+    max_batches: Final = 2_000
+    """Runs with more batches of work are not replayed."""
+
+    # Threads and processes
+    min_similar_runs: Final = 2
+    """Least runs of a kind before threads, processes or chunks are advised."""
+    min_threads_at_once: Final = 1.5
+    """Fewer concurrent tasks of a process say nothing of a lock between them."""
+    min_speedup_by_processes: Final = 1.3
+    """Least speed-up of tasks by processes, on the cores that were free."""
+    min_saving_s: Final = 5.0
+    """Less time of a run is not worth a change."""
+    min_startup_share: Final = 0.3
+    """Share of worker time spent on starting processes from which on threads are advised."""
+    max_work_per_startup: Final = 0.5
+    """CPU time of all tasks, as a share of one process start, up to which threads are advised."""
+    min_result_bytes: Final = 1 << 20
+    """Results from which on their transfer is mentioned."""
+
+    # Chunks
+    min_tasks_for_chunks: Final = 200
+    """Least tasks of a name in a run whose dispatch was measured."""
+    min_dispatch_share: Final = 0.1
+    """Least share of the time of tasks and dispatch that dispatch takes."""
+    min_dispatch_s: Final = 1.0
+    """Least dispatch latency in a run, in worker-seconds."""
+    max_dispatch_share_of_chunk: Final = 0.01
+    """Share of a chunk's time that its dispatch may take."""
+    min_chunks_per_worker: Final = 8
+    """Least chunks per worker: few large ones leave workers idle at the end."""
+    max_chunk_s: Final = 10.0
+    """Longest chunk that is advised."""
+
+    # Requests
+    max_unused_share: Final = 0.10
+    """A request is right as it is where less than this share of it could be saved."""
+    max_missing_share: Final = 0.02
+    """A request is right as it is where less than this share of it is missing."""
+    busy_host_percent: Final = 85.0
+    """Percent of the hosts' CPUs in use from which on tasks may have waited for them."""
+    negligible_cpus: Final = 0.05
+    """CPUs in use that are as good as none."""
+
+    # Retries
+    min_vain_retries: Final = 5
+    """Tasks that have to fail again before their retries are called useless."""
+    min_vain_retries_of_transient: Final = 10
+    """The same where the error may pass by itself."""
+    min_rescued_tasks: Final = 3
+    """Retried tasks that have to complete before retries are advised."""
+    min_rescued_share: Final = 0.5
+    """Share of the retried tasks that has to complete."""
+    min_retry_s: Final = 0.1
+    """Least time of a run that further attempts take."""
+    large_retry_s: Final = 1.0
+    """Time of a run that is worth advice whatever its share."""
+    min_retry_share: Final = 0.01
+    """Least share of worker time where further attempts take less than that."""
+    advised_retries: Final = 2
+    """Retries that are advised."""
+
+    # Statistics of a run
+    max_cache_reasons: Final = 5
+    """Reasons of a cache that are kept for each function, the most frequent ones."""
+    max_failure_kinds: Final = 1000
+    """Kinds of failures of a run that are kept, those of most tasks first."""
+
+    # Time limits
+    min_ended_jobs: Final = 5
+    """Least jobs that ended by themselves before a shorter limit is advised."""
+    min_completed_tasks: Final = 20
+    """Least tasks that completed before a shorter timeout is advised."""
+    min_runs_with_limit: Final = 2
+    """Least runs, or tasks, with a limit before it is advised to change it."""
+    far_limit_ratio: Final = 3.0
+    """A limit of this multiple of the longest job is far too long."""
+    near_limit_share: Final = 0.9
+    """A job or task that takes this share of its limit nearly reaches it."""
+    limit_margin: Final = 1.5
+    """An advised limit is this multiple of the longest, rounded up."""
+    max_share_of_completed: Final = 0.5
+    """What ran into a limit hung where all that completed took less than this share of it."""
+    min_walltime_s: Final = 1800
+    """Shorter limits of jobs gain nothing in a batch system's queue."""
+
 
 class ChartLimits:
     """How many bars, lines and points a chart has."""
@@ -89,6 +279,54 @@ class ChartLimits:
 
 class CompareLimits:
     """What is compared, and when a difference counts as one."""
+
+    # What is compared
+    min_span_share: Final = 0.01
+    """Spans that take less of the wall time are left out: a task may hold thousands of them."""
+    max_lost_share: Final = 0.01
+    """Of a stream that lost a larger share of its lines, what they recorded is not compared."""
+    max_elapsed_notes: Final = 5
+    """Task names whose times with waiting are named."""
+    max_argument_examples: Final = 3
+    """Examples of arguments that only one side has."""
+    min_shared_arguments: Final = 0.5
+    """Where both sides share a smaller part of the sets of arguments, tasks did other work."""
+    parallel_runs: Final = 4
+    """Runs whose times are split at once: much of it is sorting, in one thread per run."""
+    max_names_per_share: Final = 3
+    """Names that a share of the wall time's difference mentions."""
+    max_environment_values: Final = 4
+    """Values of one side that are listed; a group of runs may have one each."""
+
+    # When a difference is a change
+    bootstrap_draws: Final = 500
+    """How often the blocks are drawn: the standard error is then good to 3 %, in some 10 ms."""
+    max_names_with_all_draws: Final = 60
+    """Names that have all draws, those that take most time."""
+    fewer_bootstrap_draws: Final = 100
+    """Draws of each other name."""
+    bootstrap_blocks: Final = 40
+    """Blocks of tasks next to each other in time: enough to tell their spread."""
+    min_blocks: Final = 4
+    """Fewer values than this on a side are inconclusive."""
+    min_values_for_p95: Final = 40
+    """Fewer values than this hold no more than two above their p95."""
+    confidence: Final = 0.95
+    """Confidence level of the intervals."""
+    min_runs_for_spread: Final = 4
+    """Runs beyond one per side that are enough to measure how much runs differ."""
+    min_run_deviation: Final = 0.01
+    """Least deviation of the logarithm of a whole run: heat, neighbours, layout."""
+    autocorrelation_errors: Final = 1.0
+    """Standard errors beyond which neighbouring blocks resemble each other."""
+    outlier_reach: Final = 2.0
+    """Deviations from the median that an outlier counts at most."""
+    false_alarm_rate: Final = 0.04
+    """Highest share of noise among what is called a change."""
+    min_change: Final = 0.03
+    """A smaller relative change is called none, however sure it is."""
+    max_inconclusive_ratio: Final = 1.3
+    """An interval that holds 1 and reaches beyond this ratio, or its inverse, is inconclusive."""
 
 
 class CostLimits:
@@ -389,6 +627,60 @@ class FindingLimits:
 class HistoryLimits:
     """Which earlier runs are read, and when their durations have changed."""
 
+    # Earlier runs that are read
+    max_runs: Final = 50
+    """Most earlier runs that are read, the newest ones."""
+    max_attempts: Final = 100_000
+    """Most attempts of them that are read, the newest ones."""
+    max_named_problems: Final = 20
+    """Unreadable runs that are named; the rest is counted."""
+    max_summaries: Final = 20
+    """Completed runs whose summaries tell what tasks usually take, the newest ones."""
+    max_listed_runs: Final = 60
+    """Runs among which completed ones are looked for, the newest ones."""
+    retry_factor_after_kill: Final = 1.5
+    """Multiple of a limit to ask for after an attempt was ended at it: how much it needed is unknown."""
+
+    # Steps in a series of runs
+    false_alarm_rate: Final = 0.03
+    """Highest probability that a series without any change shows a step."""
+    min_values_beside_step: Final = 3
+    """Least values on either side of a step that is found by order; fewer are outliers."""
+    min_values_for_step: Final = 10
+    """Least values that tell a step from noise by their order alone."""
+    min_values_beside_clear_step: Final = 2
+    """Least values on either side of a step that stands out by its size; one alone is an outlier."""
+    min_values_beside_clear_step_of_few: Final = 4
+    """The same in a series of fewer than `min_values_for_step` values."""
+    clear_step_false_alarm_rate: Final = 0.01
+    """Highest probability that noise shows a step that stands out by its size, by simulation."""
+    false_alarm_share_of_whole: Final = 0.75
+    """Share of the false alarm rate that a whole stretch gets; the windows in it get the rest."""
+    shortest_window: Final = 16
+    """Values in the shortest window that is searched for a bump."""
+    min_values_for_autocorrelation: Final = 50
+    """Least values whose differences alone tell whether each resembles the one before."""
+    autocorrelation_errors: Final = 1.0
+    """Standard errors beyond which neighbouring values are called alike."""
+    outlier_clip: Final = 3.0
+    """Deviations from its level to which a value is drawn in when a line is fitted."""
+    max_step_moves: Final = 4
+    """How often steps are moved to where they stand out most."""
+    outlier_deviations: Final = 8.0
+    """Deviations of the middle half from its level that make a value an outlier."""
+    min_values_for_outlier: Final = 8
+    """Least values of a level in which one may be called an outlier."""
+
+    # Trends
+    min_trend_change: Final = 0.01
+    """Least relative change that is called a step, however clear it is."""
+    min_runs_for_interval: Final = 4
+    """Least runs on either side of a step that give its size a confidence interval."""
+    max_runs_beside_step: Final = 200
+    """Runs on either side of a step from which its size is computed."""
+    max_plausible_value: Final = 1e100
+    """Nothing in a run is as large: what claims to be is damage."""
+
 
 class LiveLimits:
     """What is kept and shown of a run while it is followed."""
@@ -396,6 +688,108 @@ class LiveLimits:
 
 class PredictLimits:
     """What estimates are made from."""
+
+    # Intervals by task name
+    confidence: Final = 0.9
+    """Share of later values that an interval holds."""
+    max_recent_attempts: Final = 400
+    """Most attempts of a name that count, the newest."""
+    min_attempts: Final = 5
+    """With fewer attempts of a name there is no estimate."""
+    min_attempts_for_ranks: Final = 20
+    """Attempts from which on ranks alone give an interval; it is wider for fewer."""
+
+    # Time left
+    min_ended_tasks: Final = 3
+    """Of a name of which fewer tasks have ended nothing is said."""
+    max_duration_s: Final = 1e9
+    """Thirty years: what claims to have taken longer did not, and its square may overflow."""
+    pace_deviation: Final = 0.02
+    """Relative deviation of a machine's pace, judged by the run so far."""
+    other_run_deviation: Final = 0.2
+    """Relative deviation of a task of an earlier run from one of this run."""
+    eta_draws: Final = 60
+    """How often the rest of the run is simulated."""
+    eta_draws_outside: Final = 1
+    """Draws at either end that the interval leaves out."""
+    max_eta_names: Final = 20
+    """Names that are drawn anew each time, the largest; of others the mean counts."""
+    max_queued_tasks: Final = 240
+    """Waiting tasks that are placed one by one, the last; of others the sum counts."""
+    max_running_tasks: Final = 400
+    """Running tasks that stand for all of them."""
+    max_ended_tasks: Final = 500
+    """Ended tasks that count, the last of each name."""
+    min_excess_share: Final = 0.02
+    """Share of its length by which the longest duration seen is exceeded, if at all."""
+    min_survival_share: Final = 0.05
+    """Least share of 1 by which what outlasts all that was seen is divided."""
+    changed_deviations: Final = 3.5
+    """Deviations from which on the tasks that began last are of another kind than those before."""
+
+    # Makespan of a plan
+    max_drawn_tasks: Final = 200_000
+    """Tasks that are drawn in all rounds of a simulation together."""
+
+    # Arguments
+    max_argument_depth: Final = 3
+    """Nesting up to which arguments are read."""
+    max_argument_items: Final = 8
+    """Items of each list that are read."""
+    max_argument_values: Final = 40
+    """Values of one call that are read."""
+    max_words: Final = 16
+    """Words of an argument that get a column each, the most frequent ones."""
+    min_word_count: Final = 5
+    """How often a word must be seen to get a column."""
+    max_word_characters: Final = 200
+    """Characters of a text that are read."""
+
+    # Models
+    max_model_bytes: Final = 256 * 2**20
+    """A larger model file is refused."""
+    max_new_tasks_share: Final = 0.2
+    """A model is stale when newer runs hold more than this share of the tasks it learnt from."""
+    max_new_runs: Final = 10
+    """A model is stale when there are so many newer runs."""
+    tested_share: Final = 0.3
+    """Share of the runs, the newest, that predictions are tested on."""
+    test_steps: Final = 3
+    """Steps in which these are taken: a model learns from everything before its step."""
+    min_tested_runs: Final = 3
+    """Least runs that allow a test."""
+
+    # Training
+    learning_rate: Final = 0.1
+    """Learning rate of gradient boosting."""
+    max_examples: Final = 10_000
+    """Most examples that are learnt from, the newest: more add time and little else."""
+    learnt_share: Final = 0.65
+    """Share of the examples, the oldest, that boosting learns from."""
+    min_examples_to_learn: Final = 60
+    """With fewer examples to learn from there is no boosting."""
+    min_examples_to_judge: Final = 20
+    """With fewer examples to judge by there is no boosting."""
+    max_judged_examples: Final = 3_000
+    """Newer examples that the methods are compared on, about, evenly taken."""
+    min_examples_of_name: Final = 10
+    """With fewer to learn from, a name has the baseline."""
+    min_examples_for_own_correction: Final = 30
+    """Examples from which on a name has its own correction; with fewer it has that of all names."""
+    max_loss_ratio: Final = 0.98
+    """Boosting is taken where its loss is at most this share of the baseline's."""
+    min_runs_for_drift: Final = 5
+    """Least runs that show a steady rise or fall."""
+    drift_errors: Final = 4.0
+    """Least slope of a steady rise or fall, in standard errors."""
+    min_error_increase: Final = 0.05
+    """A column matters where shuffling it makes the error larger by at least this share."""
+    error_increase_errors: Final = 3.0
+    """And by so many standard errors."""
+    max_tried_examples: Final = 300
+    """Most examples that columns are tried on, evenly taken."""
+    learnt_share_for_columns: Final = 0.75
+    """Share of the examples that the model learns from which tells which columns matter."""
 
 
 class ReportLimits:

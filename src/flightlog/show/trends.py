@@ -7,8 +7,8 @@ import io
 import math
 from functools import partial
 
-from flightlog.analyze.history.change_points import LEAST
 from flightlog.analyze.history.trends import LevelChange, Trend, TrendPoint, parse_metric
+from flightlog.analyze.limits import HistoryLimits
 from flightlog.core.text import plural
 from flightlog.core.units import format_percent
 from flightlog.show.document import Paragraph, Section, TableBlock, Verbatim, sections_text, table_block
@@ -114,7 +114,9 @@ def _steps(trend: Trend, width: int, ink: Ink) -> list[str]:
     usual = f"{'Typically' if _is_relative(trend) else 'On average'} {show(level.typical)}"
     spread = f"p5 to p95: {show(level.p05)} to {show(level.p95)}" if level.p05 < level.p95 else ""
     if not trend.enough:
-        least = f"Not enough runs to detect a step: {level.runs} of at least {LEAST}."
+        least = (
+            f"Not enough runs to detect a step: {level.runs} of at least {HistoryLimits.min_values_for_step}."
+        )
         return wrap(f"{usual}. {least}", width, first="  ", rest="  ")
     steady = f"{usual}{', ' if spread else ''}{spread}."
     if trend.drift is not None:

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.analyze.advice.needs import ASSURANCE, LEAST, Bound, enough_for, upper_bound
+from flightlog.analyze.advice.needs import Bound, enough_for, upper_bound
+from flightlog.analyze.limits import AdviceLimits
 from flightlog.core.stats import (
     Observation,
     censored_quantile,
@@ -20,7 +21,7 @@ from flightlog.core.stats import (
     tolerance_factor,
 )
 
-VALUES = st.lists(st.floats(0.001, 1e12), min_size=LEAST, max_size=60)
+VALUES = st.lists(st.floats(0.001, 1e12), min_size=AdviceLimits.min_values, max_size=60)
 
 
 def exact(*values: float) -> list[Observation]:
@@ -54,7 +55,7 @@ def test_the_rank_is_the_smallest_with_the_wanted_assurance(n: int, share: float
 
 def test_factors_agree_with_the_tables_of_one_sided_normal_tolerance_bounds() -> None:
     assert [round(tolerance_factor(n, 0.95, 0.95), 1) for n in (5, 10, 20, 50)] == [4.2, 2.9, 2.4, 2.1]
-    assert tolerance_factor(1e6, 0.95, ASSURANCE) == pytest.approx(1.645, abs=0.01)
+    assert tolerance_factor(1e6, 0.95, AdviceLimits.assurance) == pytest.approx(1.645, abs=0.01)
 
 
 def test_without_values_known_in_part_the_quantile_is_that_of_the_values() -> None:

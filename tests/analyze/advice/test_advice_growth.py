@@ -11,14 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.analyze.advice.needs import (
-    LEAST_FOR_GROWTH,
-    Growth,
-    Recent,
-    argument_of,
-    find_growth,
-    what_is_recent,
-)
+from flightlog.analyze.advice.needs import Growth, Recent, argument_of, find_growth, what_is_recent
+from flightlog.analyze.limits import AdviceLimits
 
 Args = dict[str, Any]
 
@@ -73,8 +67,8 @@ def test_what_depends_on_nothing_is_not_explained(noise: float) -> None:
 
 
 def test_too_few_values_explain_nothing() -> None:
-    assert drawn(lambda args: 1e6 * args["n"], count=LEAST_FOR_GROWTH - 1) is None
-    assert drawn(lambda args: 1e6 * args["n"], count=LEAST_FOR_GROWTH) is not None
+    assert drawn(lambda args: 1e6 * args["n"], count=AdviceLimits.min_values_for_growth - 1) is None
+    assert drawn(lambda args: 1e6 * args["n"], count=AdviceLimits.min_values_for_growth) is not None
 
 
 def test_a_need_that_falls_with_an_argument_is_no_growth() -> None:

@@ -11,14 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flightlog.analyze.history import change_points as module
-from flightlog.analyze.history.change_points import (
-    CLEAR_SIDE_OF_FEW,
-    LEAST,
-    ChangePoints,
-    chance_of,
-    change_points,
-    outliers,
-)
+from flightlog.analyze.history.change_points import ChangePoints, chance_of, change_points, outliers
+from flightlog.analyze.limits import HistoryLimits
 
 HISTORIES = 300
 FIFTH = math.log(1.2)
@@ -154,13 +148,16 @@ def test_a_step_without_noise_is_found_where_it_is():
     assert step.chance < 1e-6
 
 
-@pytest.mark.parametrize("count", range(LEAST))
+@pytest.mark.parametrize("count", range(HistoryLimits.min_values_for_step))
 def test_too_few_values_show_no_step(count):
-    values = [float(number >= min(count // 2, CLEAR_SIDE_OF_FEW - 1)) for number in range(count)]
+    values = [
+        float(number >= min(count // 2, HistoryLimits.min_values_beside_clear_step_of_few - 1))
+        for number in range(count)
+    ]
     assert change_points(values) == ChangePoints(steps=[], drift=None)
 
 
-runs = st.integers(CLEAR_SIDE_OF_FEW, 40)
+runs = st.integers(HistoryLimits.min_values_beside_clear_step_of_few, 40)
 
 
 @given(
@@ -242,7 +239,7 @@ def test_any_values_give_steps_in_order_within_the_series(values):
     assert at == sorted(set(at))
     for step in found.steps:
         assert 0 < step.earliest <= step.at <= step.latest < len(values)
-        assert 0 <= step.chance <= module.LEVEL
+        assert 0 <= step.chance <= HistoryLimits.false_alarm_rate
 
 
 def largest_statistic(values: list[float]) -> float:

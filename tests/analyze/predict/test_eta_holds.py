@@ -12,11 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from flightlog.analyze.limits import PredictLimits
 from flightlog.analyze.predict import eta as eta_module
 from flightlog.analyze.predict.eta import (
-    DRAWS,
-    FLYING,
-    SEEN,
     Eta,
     KnownDurations,
     from_durations,
@@ -140,7 +138,12 @@ def test_more_tasks_never_end_sooner(
 
 
 def test_many_that_run_are_stood_for_by_some_and_many_names_by_their_means() -> None:
-    eta = told(20 * FLYING, steady(6.0), [0.0] * (2 * FLYING), 2 * FLYING)
+    eta = told(
+        20 * PredictLimits.max_running_tasks,
+        steady(6.0),
+        [0.0] * (2 * PredictLimits.max_running_tasks),
+        2 * PredictLimits.max_running_tasks,
+    )
     assert eta.expected == pytest.approx(60.0, rel=0.05)
     names = {f"name {n}": 10 for n in range(100)}
     eta_of_names = remaining(names, {name: of_mean(6.0) for name in names}, {}, 10)
@@ -161,7 +164,7 @@ def test_the_work_of_an_answer_is_bounded_by_a_number_of_things_and_not_by_names
     monkeypatch.setattr(eta_module, "Guess", Counting)
     names = {f"name {n}": 1_000 for n in range(100)}
     assert remaining(names, {name: steady(6.0, 400) for name in names}, {}, 10) is not None
-    assert sum(heard) <= DRAWS * SEEN
+    assert sum(heard) <= PredictLimits.eta_draws * PredictLimits.max_ended_tasks
 
 
 # --- what is said, held against what comes

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flightlog.analyze.predict.baseline import ENOUGH, LEAST, RECENT, Estimate, Logs, baseline
+from flightlog.analyze.limits import PredictLimits
+from flightlog.analyze.predict.baseline import Estimate, Logs, baseline
 from flightlog.analyze.predict.eta import mean_of, simulate
-from flightlog.analyze.predict.features import KEYS, Column, Example, flatten, make_columns, row
+from flightlog.analyze.predict.features import Column, Example, flatten, make_columns, row
 from flightlog.analyze.predict.training import (
     LEAF,
     Correction,
@@ -75,7 +76,7 @@ def test_arguments_become_numbers_sizes_and_words():
 @given(st.dictionaries(st.text(max_size=8), JSON, max_size=60))
 def test_whatever_was_recorded_gives_finite_numbers_and_words(args):
     found = flatten(args)
-    assert len(found) <= KEYS + 8
+    assert len(found) <= PredictLimits.max_argument_values + 8
     assert all(
         isinstance(value, str) or (type(value) is float and math.isfinite(value)) for value in found.values()
     )
@@ -97,20 +98,20 @@ def test_only_what_differs_becomes_a_column_and_rare_words_get_none():
 
 
 def test_too_few_values_have_no_baseline():
-    assert baseline([0.0] * (LEAST - 1)) is None
+    assert baseline([0.0] * (PredictLimits.min_attempts - 1)) is None
 
 
-@given(st.lists(FINITE, min_size=LEAST, max_size=60))
+@given(st.lists(FINITE, min_size=PredictLimits.min_attempts, max_size=60))
 def test_a_baseline_is_in_order_and_a_small_one_holds_all_that_was_seen(logs):
     low, mid, high = baseline(logs)
     assert low <= mid <= high
-    if len(logs) < ENOUGH:
+    if len(logs) < PredictLimits.min_attempts_for_ranks:
         assert low <= min(logs)
         assert high >= max(logs)
 
 
 def test_only_the_newest_values_count():
-    assert baseline([100.0] * 50 + [1.0] * RECENT) == Logs(1.0, 1.0, 1.0)
+    assert baseline([100.0] * 50 + [1.0] * PredictLimits.max_recent_attempts) == Logs(1.0, 1.0, 1.0)
 
 
 @pytest.mark.parametrize("size", [8, 15, 20, 50, 200])
@@ -120,7 +121,7 @@ def test_the_next_value_lies_in_the_baseline_in_nine_of_ten_cases(size):
     for _ in range(2000):
         made = baseline([dice.gauss(0, 1) for _ in range(size)])
         inside += made.low <= dice.gauss(0, 1) <= made.high
-    assert 0.88 <= inside / 2000 <= (0.96 if size < ENOUGH else 0.93)
+    assert 0.88 <= inside / 2000 <= (0.96 if size < PredictLimits.min_attempts_for_ranks else 0.93)
 
 
 # --- trees

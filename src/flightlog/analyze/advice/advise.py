@@ -28,6 +28,7 @@ from flightlog.analyze.advice.retries import TRANSIENT, advise_retries, is_trans
 from flightlog.analyze.advice.statistics import Outcome, RunStatistics, gather, is_uneventful, uneventful
 from flightlog.analyze.advice.walltime import advise_walltime
 from flightlog.analyze.history.attempts import ProjectHistory, read_past, unreadable
+from flightlog.analyze.limits import AdviceLimits
 from flightlog.analyze.tallies import grouped
 from flightlog.core.errors import RunNotFound, UsageError
 from flightlog.core.text import base_name, first_line
@@ -39,11 +40,6 @@ from flightlog.store.runs_folder import place
 
 if TYPE_CHECKING:
     from flightlog.store.run import Run
-
-LOWEST, HIGHEST = 0.5, 0.999
-PROJECTS = 20
-PROBED = 10
-"""How many projects are looked through for a task, those with the newest runs; and how many runs of each."""
 
 
 class Advised(Struct, frozen=True, kw_only=True):
@@ -107,10 +103,10 @@ def advise(
 
 def check_confidence(confidence: float) -> None:
     """A `UsageError` unless it is a share between a half and nearly all."""
-    if not LOWEST <= confidence <= HIGHEST:
+    if not AdviceLimits.min_confidence <= confidence <= AdviceLimits.max_confidence:
         raise UsageError(
             f"a confidence of {confidence:g} makes no sense: give the share of attempts that shall have "
-            f"enough, from {LOWEST} to {HIGHEST}, such as 0.95"
+            f"enough, from {AdviceLimits.min_confidence} to {AdviceLimits.max_confidence}, such as 0.95"
         )
 
 
@@ -200,9 +196,15 @@ def _of_another_project(
     none has.
     """
     names = dict.fromkeys(entry.project for entry in list_runs(runs_dir, observer=observer))
-    for name in [name for name in names if name != past.project][:PROJECTS]:
+    for name in [name for name in names if name != past.project][: AdviceLimits.max_projects_searched]:
         some = read_past(
-            runs_dir, project=name, target=target, task=task, runs=PROBED, attempts=1, observer=observer
+            runs_dir,
+            project=name,
+            target=target,
+            task=task,
+            runs=AdviceLimits.max_runs_searched,
+            attempts=1,
+            observer=observer,
         )
         if some.attempts:
             return read_past(runs_dir, project=name, target=target, task=task, observer=observer)
@@ -237,15 +239,6 @@ def _no_attempts(past: ProjectHistory, runs_dir: Path, task: str | None, observe
     return f"no attempt of {task!r} in {many}{hint}"
 
 
-RUNS = 20
-"""Most runs that are read, the newest ones."""
-TASKS = 3_000_000
-"""And no more of them, where they have more tasks than these together; but `FEWEST` at least."""
-FEWEST = 3
-WHOLE = 5
-"""Runs of each target that are read in full; of older ones only those in which something failed, was
-kept in a cache, or ran in a batch job: the rest of them is as the newer ones are, and counts as a run without
-any of this."""
 OF_TASKS = frozenset({"chunks", "cache", "retries", "walltime"})
 """Kinds of advice that may be about a task."""
 
@@ -324,13 +317,19 @@ def read_statistics(runs: Sequence[Run], problems: list[str]) -> tuple[list[Run]
     tasks = 0
     whole: dict[str | None, int] = {}
     for run in runs:
-        if len(shapes) == RUNS or (len(shapes) >= FEWEST and tasks + run.info.tasks_submitted > TASKS):
+        if len(shapes) == AdviceLimits.max_runs or (
+            len(shapes) >= AdviceLimits.min_runs and tasks + run.info.tasks_submitted > AdviceLimits.max_tasks
+        ):
             break
         try:
             if run.status == "running" or any(run.run_id == other.run_id for other in read):
                 continue  # a copy counts once
             many = whole.get(run.info.target, 0)
-            shapes.append(uneventful(run) if many >= WHOLE and is_uneventful(run) else gather(run))
+            shapes.append(
+                uneventful(run)
+                if many >= AdviceLimits.max_runs_in_full and is_uneventful(run)
+                else gather(run)
+            )
             whole[run.info.target] = many + 1
         except unreadable() as error:
             problems.append(f"{run.run_id} cannot be read: {first_line(str(error))}")

@@ -9,14 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
-_FINE = 0.03
-"""A step of memory is at most this share of the amount, so that rounding asks for little more."""
-_MEASURED = 0.05
-"""CPUs in use by this share above a number are that number: clocks are no finer, and less CPU is slower, not
-dead."""
-
-_WAITING = 0.3
-"""CPUs in use up to which half a one is asked for: more may be a task that needs one and had to share it."""
+from flightlog.analyze.limits import AdviceLimits
 
 
 def is_binary(amount: int | None) -> bool:
@@ -31,7 +24,7 @@ def round_memory(needed: float, *, binary: bool = False) -> int:
     step = 2**20 if binary else 10**6
     while True:
         wider = step * 2 if binary else _wider(step)
-        if wider > needed * _FINE:
+        if wider > needed * AdviceLimits.max_rounding_share:
             return math.ceil(needed / step) * step
         step = wider
 
@@ -43,7 +36,11 @@ def _wider(step: int) -> int:
 
 def round_cpus(needed: float) -> float:
     """CPUs: whole ones, or a half for tasks that mostly wait."""
-    return 0.5 if needed <= _WAITING else float(math.ceil(needed / (1.0 + _MEASURED)))
+    return (
+        0.5
+        if needed <= AdviceLimits.max_cpus_of_waiting_task
+        else float(math.ceil(needed / (1.0 + AdviceLimits.cpu_tolerance)))
+    )
 
 
 def memory_text(amount: int) -> str:

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from flightlog.analyze.advice.base import Advice, manifest_duration, round_duration, worker_time
 from flightlog.analyze.advice.statistics import Outcome, RunStatistics
+from flightlog.analyze.limits import AdviceLimits
 from flightlog.core.units import format_bytes, format_duration, format_percent
 from flightlog.store import layout
 from flightlog.store.documents import read_document
@@ -27,16 +28,6 @@ if TYPE_CHECKING:
     from flightlog.store.run import Run
     from flightlog.store.tables.run_tables import RunTables
 
-LEAST_CALL_S = 0.05
-"""Shorter calls gain little by a lookup, which takes a millisecond or so."""
-LEAST_SAVED_S, LEAST_SAVED = 5.0, 0.1
-"""So much time, and such a share of a function's, has to be saved."""
-LEAST_REPEATED = 3
-"""Least number of repeated calls."""
-WRITES_BYTES = 1 << 20
-"""A call that writes so much makes files, which a result out of the cache would not."""
-LEAST_RUNS, LEAST_LOOKUPS = 3, 20
-"""Least runs and lookups without a hit before a cache is said never to hit."""
 
 ALONE = "its result depends on its arguments alone"
 LASTS = "its results stay right for that long"
@@ -58,7 +49,7 @@ def advise_caching(shapes: Sequence[RunStatistics], repeats: Sequence[DuplicateC
         reason = _why_not(one, shapes)
         if reason is None:
             advice.append(_worth(one, shapes))
-        elif one.repeated_s >= LEAST_SAVED_S:
+        elif one.repeated_s >= AdviceLimits.min_cache_saving_s:
             why.append(f"{one.name}: {reason}")
     for name in sorted({name for shape in shapes for name in shape.cache}):
         found = _never_hits(name, shapes)
@@ -72,15 +63,19 @@ def _why_not(one: DuplicateCalls, shapes: Sequence[RunStatistics]) -> str | None
     """Why nothing is advised of a function that computes the same again; None where it is worth caching."""
     again = one.calls - one.different
     planned = [shape.planned.task(one.name) for shape in shapes]
-    if one.repeated_s < LEAST_SAVED_S or again < LEAST_REPEATED or one.repeated_s < LEAST_SAVED * one.total_s:
+    if (
+        one.repeated_s < AdviceLimits.min_cache_saving_s
+        or again < AdviceLimits.min_repeated_calls
+        or one.repeated_s < AdviceLimits.min_cache_saving_share * one.total_s
+    ):
         return "too little of it is repeated"
-    if one.total_s < LEAST_CALL_S * one.calls:
+    if one.total_s < AdviceLimits.min_call_s * one.calls:
         return "its calls are too short to gain by a lookup"
     if one.unlike:
         return f"{one.unlike} calls gave another result for the same arguments"
     if any(task.cache is not None for task in planned):
         return "the manifest says how it is cached"
-    if any(task.outputs for task in planned) or one.write_bytes >= WRITES_BYTES:
+    if any(task.outputs for task in planned) or one.write_bytes >= AdviceLimits.max_written_bytes:
         return "it makes files, which a cached result would not"
     return None
 
@@ -118,7 +113,11 @@ def _never_hits(name: str, shapes: Sequence[RunStatistics]) -> Advice | None:
     used = [(shape, shape.cache[name]) for shape in shapes if name in shape.cache]
     uses = [use for _, use in used]
     lookups = sum(use.hits + use.misses + use.bypassed for use in uses)
-    if len(used) < LEAST_RUNS or lookups < LEAST_LOOKUPS or any(use.hits for use in uses):
+    if (
+        len(used) < AdviceLimits.min_runs_without_hit
+        or lookups < AdviceLimits.min_lookups_without_hit
+        or any(use.hits for use in uses)
+    ):
         return None
     counted = sum((Counter(use.reasons) for use in uses), Counter[str]())
     reasons = dict(sorted(counted.items(), key=lambda one: (-one[1], one[0])))

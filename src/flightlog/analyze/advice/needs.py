@@ -1,11 +1,11 @@
 """How much of one resource a task needs: the bound, its evidence, and the arguments that it depends on.
 
 The bound is a one-sided tolerance bound: the share of later values that it covers is at least the wanted one
-in `ASSURANCE` of all histories of this length. With enough values it is one of them (Wilks: no assumption on
-their distribution); with fewer it is that of a lognormal distribution, which widens the fewer there are;
-below `LEAST` there is none. Values that are only known to be larger than something (an attempt that was
-killed) are censored (Kaplan and Meier); where too many of the largest are, the lognormal distribution that
-fits them all gives the bound.
+in a share `assurance` of all histories of this length. With enough values it is one of them (Wilks: no
+assumption on their distribution); with fewer it is that of a lognormal distribution, which widens the fewer
+there are; below `min_values` there is none. Values that are only known to be larger than something (an
+attempt that was killed) are censored (Kaplan and Meier); where too many of the largest are, the lognormal
+distribution that fits them all gives the bound.
 
 A dependence on an argument is accepted only where it explains values that it was not fitted to: it is fitted
 to every other value and has to come clearly closer to the rest than their median does, and the ranks must
@@ -33,7 +33,8 @@ from msgspec.structs import replace
 
 from flightlog.analyze.advice.base import round_cpus
 from flightlog.analyze.history.attempts import PastAttempt
-from flightlog.analyze.history.change_points import CLEAR_SIDE_OF_FEW, change_points
+from flightlog.analyze.history.change_points import change_points
+from flightlog.analyze.limits import AdviceLimits, HistoryLimits
 from flightlog.analyze.tallies import grouped
 from flightlog.core.stats import (
     Observation,
@@ -47,12 +48,12 @@ from flightlog.core.stats import (
     theil_sen,
     tolerance_factor,
 )
+from flightlog.core.text import plural
 
 Resource = Literal["cpus", "memory", "gpu_memory", "walltime"]
 RESOURCES: tuple[Resource, ...] = ("cpus", "memory", "gpu_memory", "walltime")
 
-_LONG_ENOUGH_S = 0.1
-"""Attempts that are shorter say nothing of CPUs: clocks tick at a hundredth of a second."""
+
 _PLAUSIBLE: dict[Resource, tuple[float, float]] = {
     "cpus": (1e-6, 1e6),
     "memory": (1.0, 2.0**60),
@@ -115,7 +116,7 @@ def uses(attempts: Iterable[PastAttempt], resource: Resource) -> list[ObservedUs
 def _cpus(attempt: PastAttempt, _: Peaks) -> ObservedUse | None:
     """Cores kept busy on average; those of an attempt that failed count as well."""
     took, cpu_s = attempt.duration_s, attempt.cpu_s
-    if took is None or cpu_s is None or took < _LONG_ENOUGH_S or cpu_s <= 0:
+    if took is None or cpu_s is None or took < AdviceLimits.min_duration_for_cpus_s or cpu_s <= 0:
         return None
     return _made(attempt, cpu_s / took, exact=True)
 
@@ -195,13 +196,7 @@ _USES: dict[Resource, Callable[[PastAttempt, Peaks], ObservedUse | None]] = {
     "walltime": _walltime,
 }
 
-AHEAD = 5
-"""Of a need that grows from run to run, how many runs ahead the advice is for; never more than half as many
-as were seen."""
-LEAST_RUNS = 6
-"""Runs that it takes to see a drift."""
-_LEAST_CHANGE = 0.05
-"""Changes of the level by less are not worth leaving out, or changing, history for."""
+
 _CHANCE = 0.5 * math.erfc(2.6 / math.sqrt(2.0))
 """How often a random order of the runs may look like a drift: 2.6 standard deviations, so that six runs that
 all go one way are enough."""
@@ -222,7 +217,7 @@ class Recent(Struct, frozen=True, kw_only=True):
         """By what a value of this run is to be multiplied to be one of the runs to come."""
         if self.drift is None:
             return 1.0
-        ahead = min(AHEAD, self.runs // 2) if self.drift > 0 else 0
+        ahead = min(AdviceLimits.max_runs_ahead, self.runs // 2) if self.drift > 0 else 0
         return float((1.0 + self.drift) ** (self.runs - 1 - run + ahead))
 
 
@@ -234,7 +229,9 @@ def what_is_recent(runs: Sequence[Sequence[float]], *, least: int) -> Recent:
     """
     there = [number for number, values in enumerate(runs) if values]
     levels = [math.log(median(runs[number])) for number in there]
-    steps = change_points(levels, clear_side=CLEAR_SIDE_OF_FEW).steps  # two runs are too few to ask for less
+    steps = change_points(
+        levels, clear_side=HistoryLimits.min_values_beside_clear_step_of_few
+    ).steps  # two runs are too few to ask for less
     if steps:
         before = steps[-2].at if len(steps) > 1 else 0
         return _since(runs, there, levels, (before, steps[-1].at), least)
@@ -259,7 +256,7 @@ def _since(
     before, at = between
     change = math.exp(median(levels[at:]) - median(levels[before:at])) - 1.0
     since = there[at]
-    if abs(change) < _LEAST_CHANGE or sum(map(len, runs[since:])) < least:
+    if abs(change) < AdviceLimits.min_need_change or sum(map(len, runs[since:])) < least:
         return Recent(runs=len(runs))
     return Recent(runs=len(runs), since=since, change=change)
 
@@ -268,12 +265,12 @@ def _drift(there: Sequence[int], levels: Sequence[float]) -> float | None:
     """By how much the logarithm moves from run to run; None where that may be chance, or is hardly
     anything.
     """
-    if len(levels) < LEAST_RUNS:
+    if len(levels) < AdviceLimits.min_runs_for_drift:
         return None
     each = theil_sen(levels, there)
     chance = min(rising_chance(levels), rising_chance([-level for level in levels]))
     moved = abs(each) * (there[-1] - there[0])
-    return each if chance <= _CHANCE and moved >= math.log1p(_LEAST_CHANGE) else None
+    return each if chance <= _CHANCE and moved >= math.log1p(AdviceLimits.min_need_change) else None
 
 
 def _split(levels: Sequence[float]) -> int:
@@ -285,13 +282,6 @@ def _off(values: Sequence[float]) -> float:
     """How far values lie from their median, all together."""
     middle = median(values)
     return math.fsum(abs(value - middle) for value in values)
-
-
-_CLOSE = 1.1
-"""A value that lies between two that are no further apart is known well enough: the larger one counts."""
-_FARTHEST = 100.0
-"""No bound is larger than this multiple of what was seen."""
-_ROWS = 5
 
 
 class AtArgument(Struct, frozen=True, kw_only=True):
@@ -359,7 +349,7 @@ def find_need(resource: Resource, found: Sequence[ObservedUse], share: float, ru
     alike = grouped((use.run_id, math.log(seen.value)) for use, seen in counted if seen.exact or use.killed)
     worth = effective_count(list(alike.values())) if counted else None
     bound = upper_bound(values, share, effective=worth)
-    most = _FARTHEST * max((use.value for use, _ in counted), default=0.0)
+    most = AdviceLimits.max_bound_ratio * max((use.value for use, _ in counted), default=0.0)
     limits = [use.killed_at for use, _ in counted if use.killed_at is not None]
     killed_at = max(limits, default=None)
     exact = [seen.value for seen in values if seen.exact]
@@ -400,10 +390,11 @@ def _problem(exact: int, there: int, share: float) -> str:
         return "nothing was measured"
     if not exact:
         return (
-            f"none of {there} attempt{'s' * (there != 1)} was measured to the end: {LEAST} are needed to "
-            f"say anything, {enough_for(share)} for a bound without assumptions"
+            f"none of {plural(there, 'attempt')} was measured to the end: {AdviceLimits.min_values} are "
+            f"needed to say anything, {enough_for(share)} for a bound without assumptions"
         )
-    more = f"{LEAST - exact} more {'is' if LEAST - exact == 1 else 'are'} needed to say anything"
+    missing = AdviceLimits.min_values - exact
+    more = f"{plural(missing, 'more is', 'more are')} needed to say anything"
     part = "" if exact == there else f", of {there} that say at least something,"
     known = (
         f"only {exact} attempt{'s' * (exact != 1)}{part} {'was' if exact == 1 else 'were'} measured to the "
@@ -431,7 +422,7 @@ def _with_killed(
 
 
 def _is_close(use: ObservedUse) -> bool:
-    return use.most is not None and use.most <= use.value * _CLOSE
+    return use.most is not None and use.most <= use.value * AdviceLimits.max_bracket_ratio
 
 
 def _settled(use: ObservedUse, growth: Growth | None) -> Observation:
@@ -489,14 +480,14 @@ def _table(
 def _spread(growth: Growth, counted: Sequence[tuple[ObservedUse, Observation]]) -> list[float]:
     """A few of the values that the argument had, evenly among them, the smallest and the largest included."""
     found = sorted({x for use, _ in counted if (x := argument_of(use.args, growth.argument)) is not None})
-    if len(found) <= _ROWS:
+    if len(found) <= AdviceLimits.max_argument_rows:
         return found
-    return [found[round(n * (len(found) - 1) / (_ROWS - 1))] for n in range(_ROWS)]
+    return [
+        found[round(n * (len(found) - 1) / (AdviceLimits.max_argument_rows - 1))]
+        for n in range(AdviceLimits.max_argument_rows)
+    ]
 
 
-_ROUNDS = 6
-_LEAST_SPREAD = 0.01
-"""Of logarithms: nothing measured is closer together than a hundredth, whatever a few values look like."""
 _NORMAL = NormalDist()
 
 
@@ -510,7 +501,7 @@ def fit_with_killed(
     chance and the same for the same tasks. Ones whose arguments say nothing get their limit.
     """
     growth = first
-    for _ in range(_ROUNDS):
+    for _ in range(AdviceLimits.max_fit_rounds):
         spread = _residual_spread(known, growth)
         guesses = [_middle(use, growth, spread) for use in killed]
         again = find_growth(
@@ -530,7 +521,7 @@ def fit_with_killed(
 
 def _residual_spread(known: Sequence[ObservedUse], growth: Growth) -> float:
     off = [math.log(use.value / middle) for use in known if (middle := growth.at(use.args)) is not None]
-    return max(_LEAST_SPREAD, pstdev(off)) if len(off) > 1 else _LEAST_SPREAD
+    return max(AdviceLimits.min_log_spread, pstdev(off)) if len(off) > 1 else AdviceLimits.min_log_spread
 
 
 def _middle(use: ObservedUse, growth: Growth, spread: float) -> float:
@@ -552,10 +543,6 @@ def _drawn(use: ObservedUse, growth: Growth, spread: float, share: float) -> flo
     return max(use.value, math.exp(min(math.log(expected) + spread * _NORMAL.inv_cdf(at), LARGEST_LOG)))
 
 
-ASSURANCE = 0.80
-"""In how many histories of a length the bound covers at least the share that was asked for."""
-LEAST = 5
-"""Values that it takes to say anything."""
 LARGEST_LOG = 700.0
 """Largest logarithm of a result: beyond, floats overflow."""
 
@@ -569,7 +556,7 @@ class Bound(NamedTuple):
     method: Method
 
 
-def enough_for(share: float, assurance: float = ASSURANCE) -> int:
+def enough_for(share: float, assurance: float = AdviceLimits.assurance) -> int:
     """How many values it takes for one of them to be the bound."""
     return math.ceil(math.log(1.0 - assurance) / math.log(share))
 
@@ -577,47 +564,38 @@ def enough_for(share: float, assurance: float = ASSURANCE) -> int:
 def upper_bound(
     values: Sequence[Observation], share: float, *, effective: float | None = None
 ) -> Bound | None:
-    """The bound on this share of later values; None where fewer than `LEAST` values are exact.
+    """The bound on this share of later values; None where fewer than `min_values` values are exact.
 
     `effective` is what the values are worth where they resemble each other in groups, at most their number.
     """
     exact = [one.value for one in values if one.exact]
-    if len(exact) < LEAST:
+    if len(exact) < AdviceLimits.min_values:
         return None
     largest, middle = max(exact), median(exact)
     telling = len(exact) + sum(
         not one.exact and one.value > middle for one in values
     )  # "more than little" is no news
     worth = min(effective or math.inf, float(telling))
-    rank = order_rank(math.floor(worth), share, ASSURANCE)
+    rank = order_rank(math.floor(worth), share, AdviceLimits.assurance)
     if rank is not None:
         found = censored_quantile(values, rank / math.floor(worth) - 1e-9)
         if found is not None:
             return Bound(found, "order statistic")
     mean, spread = fit_lognormal(values)
-    factor = tolerance_factor(max(worth, 2.0), share, ASSURANCE)
-    value = math.exp(min(mean + factor * max(spread, _LEAST_SPREAD), LARGEST_LOG))
+    factor = tolerance_factor(max(worth, 2.0), share, AdviceLimits.assurance)
+    value = math.exp(min(mean + factor * max(spread, AdviceLimits.min_log_spread), LARGEST_LOG))
     unseen = max((one.value for one in values if not one.exact), default=0.0)
     if unseen >= largest:
         return Bound(max(value, unseen), "censored lognormal")
-    return Bound(min(max(value, largest), largest * (1.0 + LEAST / max(worth, LEAST))), "lognormal")
+    return Bound(
+        min(
+            max(value, largest),
+            largest * (1.0 + AdviceLimits.min_values / max(worth, AdviceLimits.min_values)),
+        ),
+        "lognormal",
+    )
 
 
-LEAST_FOR_GROWTH = 15
-"""Values that it takes to see a dependence."""
-LOOKED_AT = 1000
-"""Most values that are used, evenly spread over all."""
-_BETTER = 0.7
-"""How far from held-out values a dependence may be at most, as a share of how far their median is."""
-_ALONG = 0.3
-"""The rank correlation that a numeric argument must have at least."""
-_ARGUMENTS = 12
-"""Numeric arguments that are tried, the first by name; of the first few, products of two as well."""
-_PRODUCTS = 5
-_LARGEST = 1e30
-"""Arguments beyond are no sizes of anything, and the square of their cube would be no number."""
-_CATEGORIES = 8
-"""Values that a category may have at most."""
 _SHAPES: dict[str, Callable[[float], float]] = {
     "linear": lambda x: x,
     "squared": lambda x: x * x,
@@ -677,7 +655,7 @@ def argument_of(args: Mapping[str, Any], name: str) -> float | None:
             product *= float(value)
         except OverflowError:
             return None
-    return product if abs(product) <= _LARGEST else None
+    return product if abs(product) <= AdviceLimits.max_argument else None
 
 
 def find_growth(values: Sequence[float], args: Sequence[Mapping[str, Any]]) -> Growth | None:
@@ -686,14 +664,14 @@ def find_growth(values: Sequence[float], args: Sequence[Mapping[str, Any]]) -> G
     Of several arguments the one that explains held-out values best; a product of two has to be clearly
     better.
     """
-    step = max(1, math.ceil(len(values) / LOOKED_AT))
+    step = max(1, math.ceil(len(values) / AdviceLimits.max_values_for_growth))
     values, args = values[::step], args[::step]
-    if len(values) < LEAST_FOR_GROWTH or max(values) <= min(values) * 1.02:
+    if len(values) < AdviceLimits.min_values_for_growth or max(values) <= min(values) * 1.02:
         return None
     best: Growth | None = None
     order = ranks(values)
     for name in _numeric(args):
-        if _along(order, [argument_of(one, name) for one in args]) < _ALONG:
+        if _along(order, [argument_of(one, name) for one in args]) < AdviceLimits.min_rank_correlation:
             continue
         for shape in _SHAPES:
             best = _better(best, _fit_numeric(values, args, name, shape))
@@ -707,7 +685,7 @@ def _along(order: Sequence[float], xs: Sequence[float | None]) -> float:
     passed over.
     """
     pairs = [(rank, x) for rank, x in zip(order, xs, strict=True) if x is not None]
-    if len(pairs) < LEAST_FOR_GROWTH:
+    if len(pairs) < AdviceLimits.min_values_for_growth:
         return 0.0
     try:
         return correlation([rank for rank, _ in pairs], ranks([x for _, x in pairs]))
@@ -730,8 +708,8 @@ def _numeric(args: Sequence[Mapping[str, Any]]) -> list[str]:
         numbers = [x for one in args if (x := argument_of({name: one.get(name)}, name)) is not None]
         if len(numbers) >= 0.9 * len(args) and len(set(numbers)) >= 3 and min(numbers) >= 0:
             found.append(name)
-    found = found[:_ARGUMENTS]
-    return found + [f"{a} * {b}" for a, b in combinations(found[:_PRODUCTS], 2)]
+    found = found[: AdviceLimits.max_arguments]
+    return found + [f"{a} * {b}" for a, b in combinations(found[: AdviceLimits.max_argument_products], 2)]
 
 
 def _categories(args: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -740,7 +718,7 @@ def _categories(args: Sequence[Mapping[str, Any]]) -> list[str]:
         texts = [one.get(name) for one in args]
         kinds = {str(text) for text in texts if isinstance(text, str | bool)}
         known = sum(isinstance(text, str | bool) for text in texts)
-        if known == len(args) and 2 <= len(kinds) <= _CATEGORIES:
+        if known == len(args) and 2 <= len(kinds) <= AdviceLimits.max_categories:
             found.append(name)
     return found
 
@@ -753,7 +731,7 @@ def _fit_numeric(
     values: Sequence[float], args: Sequence[Mapping[str, Any]], name: str, shape: str
 ) -> Growth | None:
     pairs = [(x, v) for one, v in zip(args, values, strict=True) if (x := argument_of(one, name)) is not None]
-    if len(pairs) < LEAST_FOR_GROWTH:
+    if len(pairs) < AdviceLimits.min_values_for_growth:
         return None
     found = _fit(pairs, lambda some: _line(some, name, shape))
     return found if found is not None and found.slope > 0 else None
@@ -784,7 +762,7 @@ def _fit(pairs: Pairs, fit: Callable[[Pairs], Growth | None]) -> Growth | None:
                 return None
             ours += abs(math.log(v) - math.log(guess))
             plain += abs(math.log(v) - middle)
-    whole = None if plain <= 0 or ours > _BETTER * plain else fit(pairs)
+    whole = None if plain <= 0 or ours > AdviceLimits.max_held_out_error * plain else fit(pairs)
     return None if whole is None else replace(whole, held_out=1.0 - ours / plain)
 
 

@@ -15,29 +15,12 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from flightlog.analyze.advice.base import Advice, round_count, worker_time
-from flightlog.analyze.advice.statistics import LEAST_RUNS, Outcome, RunStatistics, TaskStatistics
+from flightlog.analyze.advice.statistics import Outcome, RunStatistics, TaskStatistics
+from flightlog.analyze.limits import AdviceLimits
 from flightlog.analyze.report.time_shares import TimeSplit
 from flightlog.analyze.tallies import grouped
 from flightlog.core.text import plural
 from flightlog.core.units import format_bytes, format_duration, format_percent
-
-AGREES = 0.15
-"""How far the replay may be off the measured time, as a share of it."""
-WITHIN = 0.05
-"""By so much the wall time may grow for the sake of fewer workers."""
-LEAST_WALL_S = 10.0
-"""Shorter runs are not worth the thought."""
-LEAST_SAVED, LEAST_SAVED_LOCALLY = 0.15, 0.50
-"""The share of worker time that fewer workers have to save; more where workers are processes of one's own
-machine."""
-LONG_S = 600.0
-"""Wall time from which on more workers of a cluster are worth a word."""
-BUSY = 0.9
-"""Workers are all busy, where they are so for this share of their time."""
-LEAST_FASTER = 0.25
-"""The share of wall time that more workers have to save."""
-ROOM = 0.8
-"""The share of a machine's cores and memory that may be planned with."""
 
 _COUNTS = {
     "local": "max_workers",
@@ -94,16 +77,18 @@ def advise_workers(shapes: Sequence[RunStatistics]) -> Outcome:
         for s in known
         if (s.target, s.provider, s.workers) == (newest.target, newest.provider, newest.workers)
     ]
-    if len(alike) < LEAST_RUNS:
+    if len(alike) < AdviceLimits.min_agreeing_runs:
         where = f" on target {newest.target}" if newest.target else ""
         completed = plural(len(alike), "completed run")
-        return f"{completed} with {newest.workers} workers{where}; {LEAST_RUNS} are needed"
-    if median(shape.wall_s or 0.0 for shape in alike) < LEAST_WALL_S:
-        return f"runs are shorter than {format_duration(LEAST_WALL_S)}"
+        return (
+            f"{completed} with {newest.workers} workers{where}; {AdviceLimits.min_agreeing_runs} are needed"
+        )
+    if median(shape.wall_s or 0.0 for shape in alike) < AdviceLimits.min_wall_s:
+        return f"runs are shorter than {format_duration(AdviceLimits.min_wall_s)}"
     runs = [run for run in map(_replayable, alike) if run is not None]
     if not any(shape.waves for shape in alike):
         return "too many tasks depend on each other, or come one at a time"
-    if len(runs) < max(LEAST_RUNS, math.ceil(len(alike) / 2)):
+    if len(runs) < max(AdviceLimits.min_agreeing_runs, math.ceil(len(alike) / 2)):
         return (
             "how long the work takes on other numbers of workers cannot be told: replayed on"
             f" {newest.workers} workers it does not take as long as it did"
@@ -126,7 +111,11 @@ def _replayable(shape: RunStatistics) -> Replayed | None:
     held = shape.side_by_side.held_s if shape.side_by_side is not None else 0.0
     run = Replayed(shape=shape, time=shape.time, at_once=threads)
     off = abs(run.wall_s(shape.workers) - run.measured_s)
-    return run if held <= 1.05 * threads * run.time.busy_s and off <= AGREES * run.measured_s else None
+    return (
+        run
+        if held <= 1.05 * threads * run.time.busy_s and off <= AdviceLimits.max_replay_error * run.measured_s
+        else None
+    )
 
 
 def _fewer(runs: Sequence[Replayed]) -> Advice | None:
@@ -145,7 +134,9 @@ def _fewer(runs: Sequence[Replayed]) -> Advice | None:
         median(1 - a / b for b, a in zip(before, after, strict=True)),
     )
     local = runs[0].shape.provider == "local"
-    if share < (LEAST_SAVED_LOCALLY if local else LEAST_SAVED):
+    if share < (
+        AdviceLimits.min_local_worker_saving_share if local else AdviceLimits.min_worker_saving_share
+    ):
         return None
     idle = median(_share(run.time.idle_s, run.time.total_s) for run in runs)
     slower = max(0.0, *walls)
@@ -179,26 +170,28 @@ def _enough(run: Replayed, workers: int) -> int:
     """The fewest workers on which a run would take hardly longer."""
     base = run.wall_s(workers)
     # On one's own machine idle workers cost little: there the work itself may hardly take longer.
-    limit = base + WITHIN * (base if run.shape.provider == "local" else run.lived_s)
+    limit = base + AdviceLimits.max_slowdown * (base if run.shape.provider == "local" else run.lived_s)
     return _fewest(run, 1, workers, limit)
 
 
 def _more(runs: Sequence[Replayed]) -> Advice | None:
     shape = runs[0].shape
     workers = shape.workers
-    if any(run.time.busy_s < BUSY * run.time.uptime_s for run in runs):
+    if any(run.time.busy_s < AdviceLimits.min_busy_share * run.time.uptime_s for run in runs):
         return None
     if any(task.on_gpu for run in runs for task in run.shape.tasks.values()):
         return None  # they may share the devices that there are
     local = shape.provider in {"local", None}
-    if not local and median(run.lived_s for run in runs) < LONG_S:
+    if not local and median(run.lived_s for run in runs) < AdviceLimits.min_wall_for_more_workers_s:
         return None
     most = min(2 * workers, min(_room(run.shape, workers) for run in runs) if local else 2 * workers)
     if most <= workers:
         return None
-    wanted = max(_fewest(run, workers + 1, most, run.wall_s(most) * (1 + WITHIN)) for run in runs)
+    wanted = max(
+        _fewest(run, workers + 1, most, run.wall_s(most) * (1 + AdviceLimits.max_slowdown)) for run in runs
+    )
     faster = [(run.wall_s(workers) - run.wall_s(wanted)) / run.lived_s for run in runs]
-    if min(faster) < LEAST_FASTER:
+    if min(faster) < AdviceLimits.min_speedup_share:
         return None
     walls = median(run.lived_s for run in runs)
     after = median(run.lived_s * (1 - share) for run, share in zip(runs, faster, strict=True))
@@ -251,10 +244,12 @@ def _room(shape: RunStatistics, workers: int) -> int:
     each = shared.cpu_s / shared.held_s if shared.held_s else 1.0
     if shared.processes == 1 and workers > 1 and shared.cpu_s > 0.5 * shared.covered_s:
         return workers  # threads of one process: more of them may wait for the same lock
-    idle = max(0.0, ROOM - machine.cpu_percent / 100) * machine.cpus
+    idle = max(0.0, AdviceLimits.usable_share_of_machine - machine.cpu_percent / 100) * machine.cpus
     by_cores = workers + int(idle / max(each, 0.05))
     used = machine.memory_peak_bytes or machine.memory_total_bytes
-    by_memory = int(workers * ROOM * machine.memory_total_bytes / max(1, used))
+    by_memory = int(
+        workers * AdviceLimits.usable_share_of_machine * machine.memory_total_bytes / max(1, used)
+    )
     return max(workers, min(by_cores, by_memory))
 
 
@@ -276,21 +271,8 @@ def _share(part: float, of: float) -> float:
     return part / of if of else 0.0
 
 
-LEAST_SIMILAR_RUNS = 2
-LEAST_AT_ONCE = 1.5
-"""Fewer tasks of a process at once say nothing of a lock between them."""
 ONE_CORE = (0.8, 1.1)
 """Threads that take turns at one lock keep one core busy together, whatever their number."""
-LEAST_TIMES = 1.3
-"""Least speed-up of tasks by processes, on the cores that were free."""
-LEAST_S = 5.0
-"""Less time of a run is not worth a change."""
-LEAST_STARTUP = 0.3
-"""The share of worker time that went to starting processes, where threads are worth it."""
-BOUND = 0.5
-"""The CPU time of all tasks together is less than this share of what a process takes to start."""
-LARGE_BYTES = 1 << 20
-"""Results from which on their travel is worth a word."""
 
 
 def advise_threads(shapes: Sequence[RunStatistics]) -> Outcome:
@@ -310,8 +292,8 @@ def advise_threads(shapes: Sequence[RunStatistics]) -> Outcome:
         return "no completed run of the engines that have both threads and processes"
     newest = known[0]
     alike = [s for s in known if (s.target, _threaded(s)) == (newest.target, _threaded(newest))]
-    if len(alike) < LEAST_SIMILAR_RUNS:
-        return f"1 completed run of this kind; {LEAST_SIMILAR_RUNS} are needed"
+    if len(alike) < AdviceLimits.min_similar_runs:
+        return f"1 completed run of this kind; {AdviceLimits.min_similar_runs} are needed"
     advice = _processes(alike) if _threaded(newest) else _threads(alike)
     if advice is None:
         kind = "threads" if _threaded(newest) else "processes"
@@ -322,7 +304,7 @@ def advise_threads(shapes: Sequence[RunStatistics]) -> Outcome:
 def _threaded(shape: RunStatistics) -> bool:
     """Whether attempts ran side by side in one process."""
     shared = shape.side_by_side
-    return shared is not None and shared.held_s >= LEAST_AT_ONCE * shared.covered_s > 0
+    return shared is not None and shared.held_s >= AdviceLimits.min_threads_at_once * shared.covered_s > 0
 
 
 def _processes(shapes: Sequence[RunStatistics]) -> Advice | None:
@@ -391,7 +373,11 @@ def _locked(shape: RunStatistics) -> _Locked | None:
     shared, machine = shape.side_by_side, shape.machine
     if shared is None or shared.cpu_s is None or machine is None or machine.hosts != 1:
         return None
-    if machine.cpus is None or machine.cpu_percent is None or shared.held_s - shared.cpu_s < LEAST_S:
+    if (
+        machine.cpus is None
+        or machine.cpu_percent is None
+        or shared.held_s - shared.cpu_s < AdviceLimits.min_saving_s
+    ):
         return None
     low, high = ONE_CORE
     cores = shared.cpu_s / shared.covered_s  # what processes cover adds up, so that this is of one of them
@@ -399,7 +385,11 @@ def _locked(shape: RunStatistics) -> _Locked | None:
         return None
     at_once, free = shared.held_s / shared.covered_s, machine.cpus * (1 - machine.cpu_percent / 100)
     times = min(at_once, cores + free / shared.processes) / cores
-    return _Locked(cores, at_once, times, shared.held_s * (1 - 1 / times)) if times >= LEAST_TIMES else None
+    return (
+        _Locked(cores, at_once, times, shared.held_s * (1 - 1 / times))
+        if times >= AdviceLimits.min_speedup_by_processes
+        else None
+    )
 
 
 def _threads(shapes: Sequence[RunStatistics]) -> Advice | None:
@@ -413,9 +403,9 @@ def _threads(shapes: Sequence[RunStatistics]) -> Advice | None:
         shared, time = shape.side_by_side, shape.time
         if shape.provider != "local" or shared is None or shared.cpu_s is None or time is None:
             return None
-        if time.startup_s < max(LEAST_S, LEAST_STARTUP * time.total_s):
+        if time.startup_s < max(AdviceLimits.min_saving_s, AdviceLimits.min_startup_share * time.total_s):
             return None
-        if shared.cpu_s > BOUND * time.startup_s / shape.workers:
+        if shared.cpu_s > AdviceLimits.max_work_per_startup * time.startup_s / shape.workers:
             return None
         started.append(time.startup_s)
         worked.append(shared.cpu_s)
@@ -423,7 +413,11 @@ def _threads(shapes: Sequence[RunStatistics]) -> Advice | None:
         shares.append(time.startup_s / time.total_s)
     name, changes = _changed_options(shapes[0], {"processes": "false"})
     moved = median(_result_bytes(shape) for shape in shapes)
-    travel = f", and results of {format_bytes(moved)} need not travel" if moved >= LARGE_BYTES else ""
+    travel = (
+        f", and results of {format_bytes(moved)} need not travel"
+        if moved >= AdviceLimits.min_result_bytes
+        else ""
+    )
     each = median(shape.time.startup_s / shape.workers for shape in shapes if shape.time is not None)
     return Advice(
         kind="threads",
@@ -465,46 +459,42 @@ def _changed_options(shape: RunStatistics, options: dict[str, str]) -> tuple[str
     return shape.target, {f"targets.{shape.target}.{name}": value for name, value in options.items()}
 
 
-LEAST_TASKS = 200
-"""Tasks of a name in a run, and handovers that were measured: fewer are no matter for chunks."""
-LEAST_SHARE = 0.1
-"""Handing over takes at least this share of the time that tasks and handovers take together."""
-LEAST_HANDOVER_S = 1.0
-"""Least dispatch latency in a run, in worker-seconds."""
-AIM = 0.01
-"""The share of a chunk's time that handing it over may take."""
-CHUNKS_A_WORKER = 8
-"""Least number of chunks per worker: few large ones leave workers idle at the end."""
-LONGEST_CHUNK_S = 10.0
-
-
 def advise_chunks(shapes: Sequence[RunStatistics]) -> Outcome:
     """Names whose tasks are worth putting together, in the newest runs that have enough of them."""
     names = grouped(
         (name, (shape, task))
         for shape in shapes
         for name, task in shape.tasks.items()
-        if task.handovers >= LEAST_TASKS and shape.workers
+        if task.handovers >= AdviceLimits.min_tasks_for_chunks and shape.workers
     )
     if not names:
-        return f"no task has {LEAST_TASKS} or more handovers in a run whose workers are known"
+        least = AdviceLimits.min_tasks_for_chunks
+        return f"no task has {least} or more handovers in a run whose workers are known"
     advice = [one for name in sorted(names) if (one := _chunk(name, names[name])) is not None]
-    if not advice and all(len(found) < LEAST_SIMILAR_RUNS for found in names.values()):
-        return f"1 run has tasks enough to tell; {LEAST_SIMILAR_RUNS} are needed"
+    if not advice and all(len(found) < AdviceLimits.min_similar_runs for found in names.values()):
+        return f"1 run has tasks enough to tell; {AdviceLimits.min_similar_runs} are needed"
     return advice or "dispatch latency is small"
 
 
 def _chunk(name: str, found: Sequence[tuple[RunStatistics, TaskStatistics]]) -> Advice | None:
-    if len(found) < LEAST_SIMILAR_RUNS:
+    if len(found) < AdviceLimits.min_similar_runs:
         return None
     each, lost, lengths, sizes, counts = [], [], [], [], []
     for shape, task in found:
         handover, length = task.handover_s or 0.0, task.total_s / task.completed if task.completed else 0.0
         held = task.attempts * handover
-        if held < LEAST_HANDOVER_S or held < LEAST_SHARE * (held + task.total_s) or length <= 0:
+        if (
+            held < AdviceLimits.min_dispatch_s
+            or held < AdviceLimits.min_dispatch_share * (held + task.total_s)
+            or length <= 0
+        ):
             return None
-        fair = task.attempts / (CHUNKS_A_WORKER * shape.workers)
-        size = min(fair, LONGEST_CHUNK_S / length, round_count(handover / (AIM * length)))
+        fair = task.attempts / (AdviceLimits.min_chunks_per_worker * shape.workers)
+        size = min(
+            fair,
+            AdviceLimits.max_chunk_s / length,
+            round_count(handover / (AdviceLimits.max_dispatch_share_of_chunk * length)),
+        )
         each.append(handover)
         lengths.append(length)
         sizes.append(size)

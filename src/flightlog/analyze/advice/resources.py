@@ -20,27 +20,15 @@ from flightlog.analyze.advice.base import (
     round_cpus,
     round_memory,
 )
-from flightlog.analyze.advice.needs import (
-    AHEAD,
-    ASSURANCE,
-    RESOURCES,
-    Need,
-    enough_for,
-    find_need,
-    memory_had,
-    uses,
-)
+from flightlog.analyze.advice.needs import RESOURCES, Need, enough_for, find_need, memory_had, uses
 from flightlog.analyze.history.attempts import PastAttempt, Requested
+from flightlog.analyze.limits import AdviceLimits
 from flightlog.analyze.tallies import grouped
 from flightlog.core.text import plural
 from flightlog.core.units import format_duration, format_percent
 
-LESS, MORE = 0.10, 0.02
-"""A request is right as it is where less than these shares of it could be saved, or are missing."""
 THREAD = "thread"
 """The scope of CPU time where several tasks shared a process."""
-_BUSY = 85.0
-"""Percent of the hosts' CPUs in use from which on tasks may have waited for them."""
 
 
 class Saving(Struct, frozen=True, kw_only=True):
@@ -115,7 +103,10 @@ class Recommendation(Struct, frozen=True, kw_only=True):
 
 def is_same(old: float | None, new: float) -> bool:
     """Whether a request is right as it is."""
-    return old is not None and -LESS * old <= new - old <= MORE * old
+    return (
+        old is not None
+        and -AdviceLimits.max_unused_share * old <= new - old <= AdviceLimits.max_missing_share * old
+    )
 
 
 def recommend(
@@ -147,7 +138,7 @@ def recommend(
             "what other threads used for it is not in there"
         )
     busy = {one.run_id: one.node_cpu_percent for one in attempts if one.node_cpu_percent is not None}
-    if busy and median(busy.values()) >= _BUSY and "cpus" not in problems:
+    if busy and median(busy.values()) >= AdviceLimits.busy_host_percent and "cpus" not in problems:
         problems["cpus"] = (
             f"the hosts' CPUs were busy ({median(busy.values()):.0f} % on average), so that tasks used what "
             "they got and not what they could have used"
@@ -305,9 +296,6 @@ def _wanted(
 
 _NAMES = {"cpus": "CPUs", "memory": "memory", "gpu_memory": "GPU memory", "walltime": "run time"}
 
-_LITTLE = 0.05
-"""CPUs in use that are as good as none."""
-
 
 def request_text(request: Requested) -> str:
     """`4 CPUs, 16GB memory`; empty where nothing is asked for."""
@@ -320,7 +308,11 @@ def request_text(request: Requested) -> str:
 def amount(need: Need, value: float, *, binary: bool) -> str:
     """An amount of the resource of a need, in its units."""
     if need.resource == "cpus":
-        return f"under {_LITTLE:g} CPUs" if value < _LITTLE else cpus_text(float(f"{value:.2g}"))
+        return (
+            f"under {AdviceLimits.negligible_cpus:g} CPUs"
+            if value < AdviceLimits.negligible_cpus
+            else cpus_text(float(f"{value:.2g}"))
+        )
     return format_duration(value) if need.resource == "walltime" else amount_text(value, binary=binary)
 
 
@@ -490,7 +482,7 @@ def _notes(found: Recommendation, need: Need) -> list[str]:
         said.append(f"{name}: since {need.since} it takes {how}; older runs do not count.")
     if need.drift is not None:
         how = f"{'grows' if need.drift > 0 else 'falls'} by {format_percent(abs(need.drift))} from run to run"
-        ahead = f"; the advice is for the next {AHEAD}" if need.drift > 0 else ""
+        ahead = f"; the advice is for the next {AdviceLimits.max_runs_ahead}" if need.drift > 0 else ""
         said.append(f"{name} {how}: older runs count as if they were new{ahead}.")
     if need.method == "censored lognormal":
         said.append(
@@ -562,7 +554,7 @@ def evidence(found: Recommendation) -> dict[str, Any]:
         if need.killed:
             shown[f"{what}_killed"] = need.killed
     shown["share"] = next((need.share for need in found.needs.values()), None)
-    shown["assurance"] = ASSURANCE
+    shown["assurance"] = AdviceLimits.assurance
     return shown
 
 

@@ -9,19 +9,10 @@ from msgspec import Struct
 from flightlog.analyze.advice.base import Advice, worker_time
 from flightlog.analyze.advice.caching import Mended
 from flightlog.analyze.advice.statistics import Outcome, RunStatistics
-from flightlog.core.text import words
+from flightlog.analyze.limits import AdviceLimits
+from flightlog.core.text import plural, words
 from flightlog.core.units import format_percent
 
-LEAST_RETRIED, LEAST_UNSURE = 5, 10
-"""So many tasks have to fail again before their retries are called useless; more where the error may pass by
-itself."""
-LEAST_RESCUED = 3
-"""Least number of retried tasks that completed before retries are advised."""
-OFTEN = 0.5
-"""The share of them that has to run through."""
-LEAST_S, MUCH_S, LEAST_SHARE = 0.1, 1.0, 0.01
-"""Further attempts take at least so much of a run; and either much of it, or more than this share."""
-RETRIES = 2
 TWICE = "it may be run twice"
 """What has to hold for a retry: half of what a failed attempt did may be there already."""
 
@@ -94,13 +85,15 @@ def _useless(
     kind = error.rpartition(".")[2]
     if kind in TRANSIENT or kind in _OTHERS or not error:
         return None
-    least = LEAST_RETRIED if kind in LASTING else LEAST_UNSURE
+    least = AdviceLimits.min_vain_retries if kind in LASTING else AdviceLimits.min_vain_retries_of_transient
     if total.tried_again < least or total.rescued or total.same_again < total.tried_again:
         return None
     runs = len(shapes)
     spent = sum(shape.time.total_s for shape in shapes if shape.time is not None)
     each_s = total.again_s / total.runs
-    if each_s < LEAST_S or (each_s < MUCH_S and total.again_s < LEAST_SHARE * spent):
+    if each_s < AdviceLimits.min_retry_s or (
+        each_s < AdviceLimits.large_retry_s and total.again_s < AdviceLimits.min_retry_share * spent
+    ):
         return None
     helped = sorted(other for (task, other), it in totals.items() if task == name and it.rescued)
     planned = _planned(name, shapes)
@@ -153,13 +146,20 @@ def _worth(
     if planned or not given_up:
         return None
     evidence = {"runs": len(shapes), "error_type": error, "failed_for_good": given_up, "retries": planned}
-    if total.tried_again >= LEAST_RESCUED and total.rescued >= OFTEN * total.tried_again:
+    if (
+        total.tried_again >= AdviceLimits.min_rescued_tasks
+        and total.rescued >= AdviceLimits.min_rescued_share * total.tried_again
+    ):
         share = total.rescued / total.tried_again
         why = f"{total.rescued:,} of {total.tried_again:,} tasks that were retried after it completed"
         evidence |= {"tried_again": total.tried_again, "rescued": total.rescued}
     else:
         again = next((m for m in mended if (m.name, m.error_type) == (name, error)), None)
-        if again is None or again.completed < LEAST_RESCUED or again.completed < OFTEN * again.calls:
+        if (
+            again is None
+            or again.completed < AdviceLimits.min_rescued_tasks
+            or again.completed < AdviceLimits.min_rescued_share * again.calls
+        ):
             return None
         share = again.completed / again.calls
         why = (
@@ -171,12 +171,14 @@ def _worth(
         kind="retries",
         about=name,
         sentence=(
-            f"Retry {name} up to {RETRIES} times: {given_up:,} task{'s' * (given_up != 1)} failed for good "
-            f"of {kind} in {total.runs} of {len(shapes)} runs, and {why}. Only if {TWICE}."
+            f"Retry {name} up to {AdviceLimits.advised_retries} times: {plural(given_up, 'task')} failed "
+            f"for good of {kind} in {total.runs} of {len(shapes)} runs, and {why}. Only if {TWICE}."
         ),
         evidence=evidence,
         gain=f"about {format_percent(share)} of these failures",
         gain_s=None,
-        changes={f"tasks.{name}.retries": str(RETRIES)} if shapes[0].planned.target is not None else {},
+        changes={f"tasks.{name}.retries": str(AdviceLimits.advised_retries)}
+        if shapes[0].planned.target is not None
+        else {},
         only_if=TWICE,
     )

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from flightlog.analyze.advice.base import Advice
 from flightlog.analyze.history.attempts import Planned, read_plan, timed_out, timeout_of
+from flightlog.analyze.limits import AdviceLimits
 from flightlog.analyze.predict.eta import replay
 from flightlog.analyze.report.time_shares import TimeSplit, shares
 from flightlog.analyze.tallies import grouped
@@ -29,10 +30,6 @@ if TYPE_CHECKING:
     from flightlog.store.run import Run
     from flightlog.store.tables.run_tables import RunTables
 
-LEAST_RUNS = 3
-"""Least number of runs that have to agree before a number of workers is advised."""
-REASONS = 5
-"""How many reasons of a cache are kept for each function, the most frequent ones."""
 
 _EVENTFUL = frozenset({"cache", "failures", "jobs"})
 
@@ -157,9 +154,14 @@ def gather(run: Run) -> RunStatistics:
             machine=Machine(**machine) if machine["hosts"] else None,
             side_by_side=ProcessSharing(**sharing) if sharing["processes"] else None,
             tasks=tasks,
-            cache={row.pop("task"): CacheUse(**row) for row in tables.records(_CACHE, {"few": REASONS})},
+            cache={
+                row.pop("task"): CacheUse(**row)
+                for row in tables.records(_CACHE, {"few": AdviceLimits.max_cache_reasons})
+            },
             cached_tasks=frozenset(name for (name,) in tables.rows(_CACHED)),
-            retried=[Retried(**row) for row in tables.records(_RETRIED, {"kinds": KINDS})]
+            retried=[
+                Retried(**row) for row in tables.records(_RETRIED, {"kinds": AdviceLimits.max_failure_kinds})
+            ]
             if troubled
             else [],
             timed_out=timed_out_attempts(tables) if troubled else [],
@@ -278,10 +280,6 @@ def _jobs(run: Run) -> list[Job]:
     ]
 
 
-KINDS = 1000
-"""How many kinds of failures of a run are kept, those of most tasks first."""
-
-
 class Retried(Struct, frozen=True, kw_only=True):
     """Tasks of one name whose first attempt failed of one kind of error."""
 
@@ -340,7 +338,9 @@ def timed_out_attempts(tables: RunTables) -> list[TimedOut]:
     """Attempts ended at their timeout; a TimeoutError of the program's own is none."""
     found = grouped(
         (name, (number, timeout_of(said)))
-        for name, error_type, said, number in tables.rows(_MESSAGES, {"kinds": KINDS})
+        for name, error_type, said, number in tables.rows(
+            _MESSAGES, {"kinds": AdviceLimits.max_failure_kinds}
+        )
         if timed_out(error_type, said, None)
     )
     return [
@@ -351,11 +351,6 @@ def timed_out_attempts(tables: RunTables) -> list[TimedOut]:
         )
         for name, ends in sorted(found.items())
     ]
-
-
-MOST_JOBS = 5_000
-"""Most pieces of work of a run that are replayed; where there are more tasks, neighbours are put together."""
-MOST_WAVES = 2_000
 
 
 class WorkBatch(Struct, frozen=True, kw_only=True):
@@ -425,8 +420,8 @@ def waves(tables: RunTables, handover_s: float) -> list[WorkBatch] | None:
         "SELECT count(DISTINCT wave), count(*), count(needed) FROM jobs"
     )
     lives = list(tables.rows("SELECT since, until FROM uptimes ORDER BY since"))
-    together = max(1, -(-jobs // max(MOST_JOBS, 50 * len(lives))))
-    if number > MOST_WAVES or (dependent and together > 1):
+    together = max(1, -(-jobs // max(AdviceLimits.max_replayed_jobs, 50 * len(lives))))
+    if number > AdviceLimits.max_batches or (dependent and together > 1):
         return None
     parameters = {"handover": round(handover_s * SECOND), "together": together}
     return [

@@ -9,24 +9,9 @@ from statistics import median
 
 from flightlog.analyze.advice.base import Advice, manifest_duration, round_duration, worker_time
 from flightlog.analyze.advice.statistics import Outcome, RunStatistics
+from flightlog.analyze.limits import AdviceLimits
 from flightlog.core.text import plural
 from flightlog.core.units import format_duration, format_percent
-
-LEAST_JOBS = 5
-LEAST_TASKS = 20
-"""Least number of jobs, and of tasks, that ended by themselves before a shorter limit is advised."""
-LEAST_RUNS = 2
-FAR = 3.0
-"""A limit is far too long from this multiple of the longest on."""
-NEAR = 0.9
-"""A job or task that takes this share of its limit nearly reaches it."""
-MARGIN = 1.5
-"""What is advised is so much longer than the longest, and then rounded up."""
-HUNG = 0.5
-"""Where all that completed took less than this share of the limit, what reached it did not just need a little
-more."""
-LEAST_WALLTIME_S = 1800
-"""Shorter limits gain nothing in a batch system's queue."""
 
 
 def advise_walltime(shapes: Sequence[RunStatistics]) -> Outcome:
@@ -54,19 +39,27 @@ def _jobs(shapes: Sequence[RunStatistics]) -> list[Advice]:
     over = [job for job in jobs if job.state == "TIMEOUT"]
     longest = max(job.elapsed_s for job in jobs)
     runs = f"{plural(len(jobs), 'job')} of {plural(len(alike), 'run')}"
-    needed = MARGIN * longest
+    needed = AdviceLimits.limit_margin * longest
     if over:
         needed = 2 * limit
         why = f"{len(over)} of {runs} ran into it, and what they would have needed is not known"
         cut_short = sum(job.elapsed_s for job in over) / len(alike)
         gain = f"{worker_time(cut_short)} a run of work cut short"
-    elif longest >= NEAR * limit:
+    elif longest >= AdviceLimits.near_limit_share * limit:
         share = format_percent(longest / limit)
         why = f"the longest of {runs} took {format_duration(longest)}, {share} of it"
         gain = "jobs that are not cut short"
     else:
-        far = limit >= FAR * longest and limit >= LEAST_WALLTIME_S and round_duration(needed) <= limit / 2
-        if not far or len(jobs) < LEAST_JOBS or len(alike) < LEAST_RUNS:
+        far = (
+            limit >= AdviceLimits.far_limit_ratio * longest
+            and limit >= AdviceLimits.min_walltime_s
+            and round_duration(needed) <= limit / 2
+        )
+        if (
+            not far
+            or len(jobs) < AdviceLimits.min_ended_jobs
+            or len(alike) < AdviceLimits.min_runs_with_limit
+        ):
             return []
         why = (
             f"the longest of {runs} took {format_duration(longest)}, and a batch system fits short jobs in "
@@ -138,7 +131,12 @@ def _timeout(name: str, shapes: Sequence[RunStatistics]) -> Advice | None:
     hit = f"{over} attempt{'s' * (over != 1)} ran into it"
     took = None if longest is None else format_duration(longest)
     saved = None
-    if over and longest is not None and completed >= LEAST_TASKS and longest < HUNG * limit:
+    if (
+        over
+        and longest is not None
+        and completed >= AdviceLimits.min_completed_tasks
+        and longest < AdviceLimits.max_share_of_completed * limit
+    ):
         wanted = round_duration(2 * longest)
         if wanted > limit / 2:
             return None
@@ -149,8 +147,12 @@ def _timeout(name: str, shapes: Sequence[RunStatistics]) -> Advice | None:
         wanted = round_duration(2 * limit)
         why = f"{hit}, beside {many}" + ("" if took is None else f" of which the longest took {took}")
         gain = "attempts that are not cut short"
-    elif longest is not None and longest >= NEAR * limit and completed >= LEAST_RUNS:
-        wanted = round_duration(MARGIN * longest)
+    elif (
+        longest is not None
+        and longest >= AdviceLimits.near_limit_share * limit
+        and completed >= AdviceLimits.min_runs_with_limit
+    ):
+        wanted = round_duration(AdviceLimits.limit_margin * longest)
         why = f"the longest of {many} took {took}, {format_percent(longest / limit)} of it"
         gain = "attempts that are not cut short"
     else:

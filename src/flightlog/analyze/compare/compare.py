@@ -39,6 +39,7 @@ from flightlog.analyze.compare.runs import (
     read_figures,
 )
 from flightlog.analyze.compare.thresholds import ThresholdOutcome
+from flightlog.analyze.limits import CompareLimits
 from flightlog.analyze.tallies import grouped
 from flightlog.core.text import plural
 from flightlog.core.units import format_count, format_duration
@@ -50,10 +51,6 @@ from flightlog.store.tables.run_tables import open_tables, read_again
 if TYPE_CHECKING:
     from flightlog.store.run import Run
     from flightlog.store.tables.run_tables import RunTables
-
-
-SMALL = 0.01
-"""Spans that take less of the wall time than this are left out: a task may hold thousands of them."""
 
 
 def compare(
@@ -205,7 +202,9 @@ def _worth_telling(
 
     def large(found: Matched) -> bool:
         totals = [spread.total_s if spread is not None else 0.0 for spread in (found.before, found.after)]
-        return any(total >= SMALL * wall for total, wall in zip(totals, walls, strict=True))
+        return any(
+            total >= CompareLimits.min_span_share * wall for total, wall in zip(totals, walls, strict=True)
+        )
 
     return {key: found for key, found in matched.items() if key.kind == "task" or large(found)}
 
@@ -307,10 +306,6 @@ def _currencies(old: Sequence[ComparedRunFigures], new: Sequence[ComparedRunFigu
     return {run.currency for run in (*old, *new) if run.cost is not None and run.currency is not None}
 
 
-MUCH_LOST = 0.01
-"""Of a stream that lost a larger share of its lines, what they recorded is not compared."""
-
-
 def _lost(run: Run) -> dict[str, int]:
     """Lines that could not be written, and those of files that are missing, by stream."""
     lost: Counter[str] = Counter()
@@ -331,12 +326,11 @@ def _much_lost(group: RunGroup) -> dict[str, int]:
         for writer in run.writers():
             recorded.update(writer.lines)
         for stream, number in _lost(run).items():
-            if stream in {"tasks", "spans"} and number > MUCH_LOST * recorded[stream]:
+            if stream in {"tasks", "spans"} and number > CompareLimits.max_lost_share * recorded[stream]:
                 found[stream] += number
     return dict(found)
 
 
-NAMED = 5
 _ELAPSED = f"""
 WITH times AS (
     SELECT run_id, task, TRY_CAST(json_extract_string(metrics, '$.{ELAPSED}') AS DOUBLE) AS elapsed_s
@@ -356,13 +350,14 @@ def elapsed_notes(tables: RunTables, runs: Sequence[Run]) -> list[str]:
     if not any(isinstance(run.info.adopted, Adopted) for run in runs):
         return []
     rows = tables.execute(_ELAPSED).fetchall()
+    shown = CompareLimits.max_elapsed_notes
     notes = [
         f"{task} took {format_duration(before)} → {format_duration(after)} on average with waiting; how "
         "long it executed is not recorded"
-        for task, before, after in rows[:NAMED]
+        for task, before, after in rows[:shown]
     ]
-    if len(rows) > NAMED:
-        notes.append(f"of {format_count(len(rows) - NAMED)} more names only times with waiting are recorded")
+    if len(rows) > shown:
+        notes.append(f"of {format_count(len(rows) - shown)} more names only times with waiting are recorded")
     return notes
 
 

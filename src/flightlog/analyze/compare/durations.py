@@ -10,7 +10,7 @@ stuck tasks do not decide), `mean` (which they may) and `p95`. The intervals com
 blocks of tasks next to each other in time rather than single tasks: a busy minute slows all tasks in it, and
 counts as one accident. Where neighbouring blocks resemble each other, as in busy spells longer than a block,
 the intervals are wider by as much. What differs from run to run is added: as measured where a side has
-several runs, and never less than `RUN_TO_RUN`.
+several runs, and never less than `min_run_deviation`.
 """
 
 from __future__ import annotations
@@ -26,26 +26,12 @@ import msgspec
 from msgspec import Struct
 
 from flightlog.analyze.compare.results import ArgumentSets, DurationChange, Interval, Spread, Verdict
+from flightlog.analyze.limits import CompareLimits
 from flightlog.core.stats import stand_out, student_quantile, student_tail
 
 if TYPE_CHECKING:
     from flightlog.store.tables.run_tables import RunTables
 
-DRAWS = 500
-"""How often the blocks are drawn. The standard error is then good to 3 %, and 40 blocks take some 10 ms."""
-LEAST_BLOCKS = 4
-"""Fewer values than this on a side are inconclusive."""
-LEAST_FOR_P95 = 40
-"""Fewer values than this hold no more than two above their p95."""
-CONFIDENCE = 0.95
-ENOUGH_RUNS = 4
-"""Runs beyond one per side that are enough to measure how much runs differ."""
-RUN_TO_RUN = 0.01
-"""How far a whole run is off its twin at least, as a standard deviation of the logarithm: heat, neighbours,
-layout."""
-
-LIKENESS = 1.0
-"""Standard errors of the correlation beyond which neighbouring blocks resemble each other."""
 
 _CERTAIN = 1e6
 """Degrees of freedom of what is taken as known."""
@@ -89,7 +75,7 @@ class Estimates(Struct, frozen=True, kw_only=True):
     p95: Interval | None
 
 
-def estimate(sample: Sample, *, draws: int = DRAWS) -> Estimates:
+def estimate(sample: Sample, *, draws: int = CompareLimits.bootstrap_draws) -> Estimates:
     """The ratios of a sample. The same sample gives the same result: the draws are the same for all."""
     before, after = _total(sample.before), _total(sample.after)
     typical = after.log_sum / after.tasks - before.log_sum / before.tasks
@@ -97,7 +83,7 @@ def estimate(sample: Sample, *, draws: int = DRAWS) -> Estimates:
     p95 = None
     if sample.p95_before and sample.p95_after and sample.p95_slopes is not None:
         p95 = math.log(sample.p95_after / sample.p95_before)
-    if min(len(sample.before), len(sample.after)) < LEAST_BLOCKS:
+    if min(len(sample.before), len(sample.after)) < CompareLimits.min_blocks:
         return Estimates(
             typical=Interval(ratio=_exp(typical)),
             mean=Interval(ratio=_exp(mean)),
@@ -126,8 +112,8 @@ def ratio_of_runs(before: Sequence[float], after: Sequence[float]) -> Interval |
         return Interval(ratio=math.exp(point))
     within = sum(_variance(values) * (len(values) - 1) for values in logs if len(values) > 1) / df
     sizes = 1 / len(before) + 1 / len(after)
-    if within <= RUN_TO_RUN**2:
-        return _interval(point, _LogSpread(RUN_TO_RUN**2 * sizes, _CERTAIN))
+    if within <= CompareLimits.min_run_deviation**2:
+        return _interval(point, _LogSpread(CompareLimits.min_run_deviation**2 * sizes, _CERTAIN))
     return _interval(point, _LogSpread(within * sizes, df))
 
 
@@ -141,17 +127,17 @@ class _LogSpread(NamedTuple):
 def _with_runs(sample: Sample, tasks: Sequence[_LogSpread]) -> list[_LogSpread]:
     """The spreads of the three ratios with what differs from run to run.
 
-    Where runs of one side differ by more than their tasks and `RUN_TO_RUN` explain, or there are enough of
-    them, the spread is that between runs, known as well as so few runs can tell it.
+    Where runs of one side differ by more than their tasks and `min_run_deviation` explain, or there are
+    enough of them, the spread is that between runs, known as well as so few runs can tell it.
     """
     sizes = math.fsum(1 / count for count in sample.runs)
-    assumed = _LogSpread(RUN_TO_RUN**2 * sizes, _CERTAIN)
+    assumed = _LogSpread(CompareLimits.min_run_deviation**2 * sizes, _CERTAIN)
     several = [offsets for offsets in sample.run_offsets if len(offsets) > 1]
     df = sum(len(offsets) - 1 for offsets in several)
     if df:
         between = math.fsum(_variance(offsets) * (len(offsets) - 1) for offsets in several) / df * sizes
         more = between - tasks[0].variance
-        if more > assumed.variance or df >= ENOUGH_RUNS:
+        if more > assumed.variance or df >= CompareLimits.min_runs_for_spread:
             return [_LogSpread(spread.variance + max(more, assumed.variance), df) for spread in tasks]
     return [_sum_of([spread, assumed]) for spread in tasks]
 
@@ -197,7 +183,7 @@ def _waves(sample: Sample) -> list[float]:
     for residuals in zip(*(_residuals(blocks) for blocks in _series(sample)), strict=True):
         square = math.fsum(value * value for values in residuals for value in values)
         count = sum(map(len, residuals))
-        if not square or count < 2 * LEAST_BLOCKS:
+        if not square or count < 2 * CompareLimits.min_blocks:
             found.append(1.0)
             continue
 
@@ -208,7 +194,7 @@ def _waves(sample: Sample) -> list[float]:
             )
 
         total, lag = 1.0 + alike(1), 2
-        if total - 1.0 <= LIKENESS / math.sqrt(count):
+        if total - 1.0 <= CompareLimits.autocorrelation_errors / math.sqrt(count):
             found.append(1.0)
             continue
         farthest = min(map(len, residuals)) // 2
@@ -273,7 +259,7 @@ def _sum_of(parts: Sequence[_LogSpread]) -> _LogSpread:
 
 def _interval(point: float, whole: _LogSpread) -> Interval:
     error = math.sqrt(whole.variance)
-    reach = error * student_quantile(0.5 + CONFIDENCE / 2, whole.df)
+    reach = error * student_quantile(0.5 + CompareLimits.confidence / 2, whole.df)
     return Interval(
         ratio=_exp(point),
         low=_exp(point - reach),
@@ -295,11 +281,6 @@ def _exp(value: float) -> float:
     return math.exp(min(700.0, value))
 
 
-BLOCKS = 40
-"""Blocks of tasks next to each other in time: enough to tell their spread, and the same work for any number
-of tasks."""
-REACH = 2.0
-"""How many standard deviations from the median an outlier may count, by the quartiles of the logarithms."""
 _AROUND_P95 = (0.92, 0.95, 0.98)
 
 
@@ -428,10 +409,12 @@ SELECT key, side, run, began, id, log9, CASE side WHEN 0 THEN ns END, CASE side 
 FROM found JOIN pairing USING (key) WHERE NOT paired
 """
 
+_FENCE = CompareLimits.outlier_reach / 1.349
+"""By how many quartile ranges the bounds lie from the median: 1.349 deviations are one."""
 _FENCES = f"""
 CREATE OR REPLACE TEMP TABLE fences AS
-SELECT key, part, min(lows[2] - {REACH / 1.349} * (lows[3] - lows[1])) OVER of_both AS low,
-    max(lows[2] + {REACH / 1.349} * (lows[3] - lows[1])) OVER of_both AS high, q0, q1, count
+SELECT key, part, min(lows[2] - {_FENCE} * (lows[3] - lows[1])) OVER of_both AS low,
+    max(lows[2] + {_FENCE} * (lows[3] - lows[1])) OVER of_both AS high, q0, q1, count
 FROM (
     SELECT key, part, quantile_cont(log9, [0.25, 0.5, 0.75]) AS lows, count(*) AS count,
         quantile_cont(ns0, {list(_AROUND_P95)}) AS q0, quantile_cont(ns1, {list(_AROUND_P95)}) AS q1
@@ -450,7 +433,7 @@ SELECT key, part, block, count(*), sum({_CLIPPED.format(value="log9")}) / 1e9,
     coalesce(sum(ns0), 0) / 1e9, coalesce(sum(ns1), 0) / 1e9,
     count(*) FILTER (ns0 <= q0[2]), count(*) FILTER (ns1 <= q1[2])
 FROM (
-    SELECT key, part, log9, ns0, ns1, ntile({BLOCKS}) OVER (PARTITION BY key, part
+    SELECT key, part, log9, ns0, ns1, ntile({CompareLimits.bootstrap_blocks}) OVER (PARTITION BY key, part
         ORDER BY run, began, id) AS block
     FROM units
 ) JOIN fences USING (key, part) GROUP BY key, part, block ORDER BY key, part, block
@@ -530,7 +513,7 @@ def _sample(
     after = [Block(n, y, s1, b1) for n, y, _, s1, _, b1 in parts[new]]
     quantiles = (tails[old][0], tails[new][1])
     fewest = min(tails[old][2], tails[new][2])
-    known = fewest >= LEAST_FOR_P95 and all(values[0] > 0 for values in quantiles)
+    known = fewest >= CompareLimits.min_values_for_p95 and all(values[0] > 0 for values in quantiles)
     return Sample(
         paired=paired,
         before=before,
@@ -542,8 +525,6 @@ def _sample(
         p95_slopes=(log_slope(quantiles[0]), log_slope(quantiles[1])) if known else None,
     )
 
-
-EXAMPLES = 3
 
 _SETS = """
 CREATE OR REPLACE TEMP TABLE argument_sets AS
@@ -572,7 +553,7 @@ def compare_arguments(tables: RunTables) -> list[ArgumentSets]:
     differ = [row for row in tables.execute(_IN_BOTH).fetchall() if row[2] or row[3]]
     if not differ:
         return []
-    few = {"few": EXAMPLES, "names": [name for name, *_ in differ]}
+    few = {"few": CompareLimits.max_argument_examples, "names": [name for name, *_ in differ]}
     refs = {(name, side): found for name, side, found in tables.execute(_ONE_SIDED, few).fetchall()}
     wanted = sorted({ref.partition("\0")[2] for found in refs.values() for ref in found})
     args = {
@@ -599,21 +580,13 @@ def compare_arguments(tables: RunTables) -> list[ArgumentSets]:
     return found
 
 
-FALSE_ALARMS = 0.04
-"""Among the changes that are called one, at most so many are noise; where nothing changed, so many
-comparisons at most call anything a change."""
-LEAST_CHANGE = 0.03
-"""A smaller change is called none, however sure it is."""
-WIDEST = 1.3
-"""An interval that reaches beyond this ratio, or its inverse, and holds 1, tells nothing: too few."""
-DRAWN = 60
-FEWER_DRAWS = 100
-"""Names that have all draws, those that take most time; and the draws of each of the others."""
 _WEIGHTS = (0.9, 0.1)
 """How the chance of a false alarm is spent on the typical ratio and on the mean's."""
 
 
-def judge(matched: dict[MatchKey, Matched], *, draws: int = DRAWS) -> list[DurationChange]:
+def judge(
+    matched: dict[MatchKey, Matched], *, draws: int = CompareLimits.bootstrap_draws
+) -> list[DurationChange]:
     """The verdict on every name that both sides have: changes that stand out first, then by the time they
     take.
     """
@@ -623,7 +596,9 @@ def judge(matched: dict[MatchKey, Matched], *, draws: int = DRAWS) -> list[Durat
     for number, key in enumerate(both):
         sample = matched[key].sample
         assert sample is not None
-        enough = draws if number < DRAWN else FEWER_DRAWS
+        enough = (
+            draws if number < CompareLimits.max_names_with_all_draws else CompareLimits.fewer_bootstrap_draws
+        )
         estimates[key] = estimate(sample, draws=enough)
     known = {key: found for key, found in estimates.items() if found.typical.p is not None}
     called = _out_of_noise({key: _p_value(found) for key, found in known.items()})
@@ -636,7 +611,7 @@ def judge(matched: dict[MatchKey, Matched], *, draws: int = DRAWS) -> list[Durat
 
 
 def _out_of_noise(p_values: dict[MatchKey, float]) -> set[MatchKey]:
-    out = stand_out(p_values.values(), FALSE_ALARMS)
+    out = stand_out(p_values.values(), CompareLimits.false_alarm_rate)
     return {key for key, stands_out in zip(p_values, out, strict=True) if stands_out}
 
 
@@ -668,7 +643,10 @@ def _duration(
         deciding = typical if by_typical else mean
         if called and _is_large(deciding):
             verdict, by = "slower" if deciding.ratio > 1 else "faster", "typical" if by_typical else "mean"
-        elif None not in (typical.low, typical.high) and max(1 / typical.low, typical.high) <= WIDEST:
+        elif (
+            None not in (typical.low, typical.high)
+            and max(1 / typical.low, typical.high) <= CompareLimits.max_inconclusive_ratio
+        ):
             verdict = "no change"
     return DurationChange(
         kind="span" if key.kind == "span" else "task",
@@ -689,4 +667,4 @@ def _duration(
 
 def _is_large(interval: Interval) -> bool:
     """Whether a change is worth being called one."""
-    return abs(math.log(interval.ratio)) >= math.log1p(LEAST_CHANGE)
+    return abs(math.log(interval.ratio)) >= math.log1p(CompareLimits.min_change)

@@ -10,11 +10,9 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from flightlog.analyze.limits import CompareLimits
 from flightlog.core.displayed import Displayed
 
-FEW_SHARED = 0.5
-"""Where both sides have fewer than half of all sets of arguments, tasks are compared with others than
-themselves."""
 Verdict = Literal["slower", "faster", "no change", "inconclusive"]
 
 
@@ -108,7 +106,11 @@ class DurationChange(Struct, frozen=True, kw_only=True):
         """Whether it was called with other arguments, mostly: then a ratio may tell of other work, not of
         speed.
         """
-        return self.pairs is None and self.shared_arguments is not None and self.shared_arguments < FEW_SHARED
+        return (
+            self.pairs is None
+            and self.shared_arguments is not None
+            and self.shared_arguments < CompareLimits.min_shared_arguments
+        )
 
 
 class NameCount(Struct, frozen=True, kw_only=True):

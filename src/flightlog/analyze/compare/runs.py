@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from flightlog.analyze.compare.results import EnvironmentChange, Share, WallExplained
 from flightlog.analyze.cost.cost import run_cost
+from flightlog.analyze.limits import CompareLimits
 from flightlog.analyze.report.time_shares import TRANSFER, Shares, TimeSplit, shares
 from flightlog.core.time import SECOND, moment
 from flightlog.core.units import format_bytes, format_count, format_duration
@@ -26,9 +27,6 @@ from flightlog.store.tables.workers import make_workers
 if TYPE_CHECKING:
     from flightlog.store.run import Run
     from flightlog.store.tables.run_tables import RunTables
-
-SIDE_BY_SIDE = 4
-"""Runs that are read at once: much of it is sorting, which one run does in one thread."""
 
 
 class WorkByName(Struct, frozen=True):
@@ -179,7 +177,7 @@ def read_figures(tables: RunTables, runs: Sequence[Run]) -> dict[str, ComparedRu
     for run_id, name, *numbers in tables.execute(_WORK if counts else _SPAN_WORK).fetchall():
         work.setdefault(run_id, {})[name] = WorkByName(*numbers)
     walls = {run.run_id: run.ending().duration_s for run in runs}
-    with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
+    with ThreadPoolExecutor(CompareLimits.parallel_runs) as pool:
         times = list(pool.map(lambda run: _time(tables, run, walls[run.run_id]), runs))
     found: dict[str, ComparedRunFigures] = {}
     for run, time in zip(runs, times, strict=True):
@@ -233,9 +231,6 @@ def _time(whole: RunTables, run: Run, wall_s: float | None) -> Shares | None:
     finally:
         tables.close()
 
-
-NAMED = 3
-"""How many names a share names."""
 
 _PARTS = {
     "retries": ("failed_s", "attempts that failed or were retried"),
@@ -360,7 +355,9 @@ def _split(old: WorkByName, new: WorkByName) -> tuple[float, float]:
 
 
 def _named(what: str, seconds: dict[str, float], each: float, details: dict[str, str]) -> Share:
-    largest = sorted(seconds, key=lambda name: (-abs(seconds[name]), name))[:NAMED]
+    largest = sorted(seconds, key=lambda name: (-abs(seconds[name]), name))[
+        : CompareLimits.max_names_per_share
+    ]
     told = [f"{name}: {details[name]}" for name in largest if abs(seconds[name] * each) > 1e-9]
     return Share(what=what, seconds=math.fsum(seconds.values()) * each, detail="; ".join(told))
 
@@ -391,8 +388,7 @@ _MACHINE = {
     "kernel": "kernel",
     "machine": "architecture",
 }
-_SHOWN = 4
-"""How many values of one side are named; a group of runs may have one each."""
+
 
 Facts = dict[tuple[str, str], str]
 """What a run was made of, by kind and name. What is unknown is not there."""
@@ -433,8 +429,8 @@ def _absent(what: str, facts: Facts) -> str | None:
 def _shown(values: list[str]) -> str | None:
     if values == [_NONE]:
         return None
-    more = f", … ({len(values)} values)" if len(values) > _SHOWN else ""
-    return ", ".join(values[:_SHOWN]) + more
+    more = f", … ({len(values)} values)" if len(values) > CompareLimits.max_environment_values else ""
+    return ", ".join(values[: CompareLimits.max_environment_values]) + more
 
 
 def environment_of(run: Run) -> Facts:

@@ -16,8 +16,7 @@ from flightlog.analyze.diagnosis.read import RunContext
 from flightlog.analyze.diagnosis.results import Cause, CauseExample, Evidence, Explained
 from flightlog.analyze.diagnosis.rules.functions import DEVICE
 from flightlog.analyze.diagnosis.score import GroupCase, weigh, without_own_frames
-from flightlog.analyze.history.attempts import MORE_THAN_KILLED
-from flightlog.analyze.limits import DiagnosisLimits
+from flightlog.analyze.limits import DiagnosisLimits, HistoryLimits
 from flightlog.analyze.tallies import copied
 from flightlog.core.text import cut, first_line, last_line, plural
 from flightlog.core.units import format_bytes, format_count, format_duration
@@ -389,7 +388,7 @@ def _more_memory(found: GroupCase) -> list[str]:
     far = own is not None and own < 0.5 * (limit or 0) and facts.job_state != "OUT_OF_MEMORY"
     met = _largest(in_cgroup, None if far else limit, own)
     needed = _largest(
-        met and int(met * MORE_THAN_KILLED),
+        met and int(met * HistoryLimits.retry_factor_after_kill),
         int(peaks[0] * DiagnosisLimits.needed_memory_ratio) if peaks else None,
     )
     said: list[str] = []
@@ -466,7 +465,12 @@ def _more_time(found: GroupCase, what: str, limit_s: float | None) -> list[str]:
         )
     else:
         parts.append("none succeeded in that time")
-    target = time_text(max(limit_s * MORE_THAN_KILLED, (success.longest_s or 0.0) * 2 if success else 0.0))
+    target = time_text(
+        max(
+            limit_s * HistoryLimits.retry_factor_after_kill,
+            (success.longest_s or 0.0) * 2 if success else 0.0,
+        )
+    )
     component, asked_s = found.facts.component, record.requested(group).walltime_s
     if what == "timeout" and group.task in record.plan.tasks:
         do = f"set `tasks.{group.task}.timeout: {target}` in {_manifest(found)}"

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 from msgspec import Struct
 
+from flightlog.analyze.limits import HistoryLimits
 from flightlog.analyze.tallies import grouped, json_object
 from flightlog.core.errors import FlightlogError
 from flightlog.core.stats import Distribution
@@ -34,12 +35,6 @@ from flightlog.store.runs_folder import fetch_documents
 if TYPE_CHECKING:
     from flightlog.store.headline import Headline
     from flightlog.store.tables.run_tables import RunTables
-
-RUNS = 50
-ATTEMPTS = 100_000
-"""Most runs and attempts that are read, the newest ones."""
-NAMED = 20
-"""How many unreadable runs are named, at most; the rest is counted."""
 
 
 class Requested(Sizes, frozen=True, kw_only=True):
@@ -110,8 +105,8 @@ def read_past(
     project: str | None,
     target: str | None = None,
     task: str | None = None,
-    runs: int = RUNS,
-    attempts: int = ATTEMPTS,
+    runs: int = HistoryLimits.max_runs,
+    attempts: int = HistoryLimits.max_attempts,
     before: str | None = None,
     observer: Observer | None = None,
 ) -> ProjectHistory:
@@ -143,8 +138,11 @@ def read_past(
             problems.append(f"{entry.run_id}: {error}")
     opened = _each_id_once(opened, problems)
     readable, found = _read(opened, task, attempts, problems)
-    if len(problems) > NAMED:
-        problems = [*problems[:NAMED], f"and {len(problems) - NAMED} more like these"]
+    if len(problems) > HistoryLimits.max_named_problems:
+        problems = [
+            *problems[: HistoryLimits.max_named_problems],
+            f"and {len(problems) - HistoryLimits.max_named_problems} more like these",
+        ]
     return ProjectHistory(
         project=project,
         runs=readable,
@@ -354,8 +352,6 @@ ORDER BY place
 """
 
 
-MORE_THAN_KILLED = 1.5
-"""What was ended at a limit needed more, nobody knows how much: so many times the limit is asked for."""
 _HOST_MEMORY = frozenset({"MemoryError", "ArrayMemoryError", "_ArrayMemoryError", "OUT_OF_MEMORY"})
 _DEVICE_LIBRARIES = ("torch.", "tensorflow.", "jax.", "jaxlib.", "cupy.", "cupy_backends.")
 _SAYS_MEMORY = re.compile(
@@ -452,10 +448,6 @@ def read_plan(run: Path) -> Planned:
     return read_document(run / layout.PLAN, Planned).value or Planned()
 
 
-SUMMARIES = 20
-"""So many earlier runs tell what is usual, the latest of those that completed."""
-LOOKED_AT = 60
-"""So many are looked at for them."""
 SECOND = len("run-20260520T035200Z")
 """What of a run's name says when it began."""
 
@@ -470,10 +462,10 @@ class EarlierRun(NamedTuple):
 class EarlierRuns(Mapping[str, Distribution]):
     """Durations of completed tasks in earlier runs of a run's project, in its own folder, by name.
 
-    Nothing is read before somebody asks; then the summaries of `SUMMARIES` runs at most, through the index of
-    the folder. Runs without a summary count for nothing, as do those whose name tells neither project nor
-    start. Of several runs `count` is the sum, `p50` the median of the runs' medians, and `p95` and `max` are
-    the largest: what is far beyond these was usual in none of them. Other figures are unknown.
+    Nothing is read before somebody asks; then the summaries of `max_summaries` runs at most, through the
+    index of the folder. Runs without a summary count for nothing, as do those whose name tells neither
+    project nor start. Of several runs `count` is the sum, `p50` the median of the runs' medians, and `p95`
+    and `max` are the largest: what is far beyond these was usual in none of them. Other figures are unknown.
     """
 
     def __init__(self, run: Run) -> None:
@@ -524,7 +516,7 @@ def _earlier_runs(run: Run) -> list[EarlierRun]:
     second, project = name[:SECOND], project_of(name)
     before = [path for path in paths if path.name[:SECOND] <= second and project_of(path.name) == project]
     with RunIndex(folder, paths) as index:
-        latest = sorted(before, key=lambda path: path.name, reverse=True)[:LOOKED_AT]
+        latest = sorted(before, key=lambda path: path.name, reverse=True)[: HistoryLimits.max_listed_runs]
         known = zip(latest, index.infos(latest), strict=True)
         found = {
             read.value.run_id: (path, read.value)
@@ -535,7 +527,7 @@ def _earlier_runs(run: Run) -> list[EarlierRun]:
             and (read.value.start_time, path.name) < (run.info.start_time, name)
         }
         chosen = sorted(found.values(), key=lambda one: (one[1].start_time, one[0].name), reverse=True)
-        chosen = chosen[:SUMMARIES]
+        chosen = chosen[: HistoryLimits.max_summaries]
         paths = [path for path, _ in chosen]
         fetch_documents(paths, layout.SUMMARY)
         headlines = index.headlines(paths)

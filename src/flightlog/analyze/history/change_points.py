@@ -29,32 +29,14 @@ from statistics import NormalDist, fmean, median
 from msgspec import Struct
 from msgspec.structs import replace
 
-LEVEL = 0.03
-"""How likely a series without any change may show a step, at most."""
-LEAST_SIDE = 3
-"""Values on either side of a step, at least: fewer are outliers."""
-LEAST = 10
-"""Values that it takes to tell a step from noise by their order alone: no order of fewer is unlikely
-enough."""
-CLEAR_SIDE = 2
-CLEAR_SIDE_OF_FEW = 4
-"""Values on either side of a step that stands out by its size, at least: a single one is an outlier; and in
-fewer than `LEAST` values."""
-_CLEAR_CHANCE = 0.01
-"""How likely noise shows a step that stands out by its size, at most, by simulation."""
-_WHOLE = 0.75
-"""The share of the level that goes to a whole stretch; the windows in it get the rest."""
-_SHORTEST = 16
-_TELLING = 50
-"""Values that it takes to tell by their differences alone whether each resembles the one before."""
-_CHANCE = 1.0
-"""How many standard errors of chance it takes to call values alike."""
+from flightlog.analyze.limits import HistoryLimits
+
 _TAKEN = 1.5
 """What two levels take of the likeness of the values around them, in values; by simulation."""
 _LOCATION = 7.35
 """How far the squared statistic may fall from its peak where the step may be as well, at 95 % confidence."""
-_CLIP = 3.0
-_MOVES = 4
+
+
 _GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 _NORMAL = NormalDist()
 
@@ -79,7 +61,11 @@ class ChangePoints(Struct, frozen=True, kw_only=True):
 
 
 def change_points(
-    values: Sequence[float], level: float = LEVEL, *, least_gap: float = 0.0, clear_side: int = CLEAR_SIDE
+    values: Sequence[float],
+    level: float = HistoryLimits.false_alarm_rate,
+    *,
+    least_gap: float = 0.0,
+    clear_side: int = HistoryLimits.min_values_beside_clear_step,
 ) -> ChangePoints:
     """The steps in a series of finite values, the oldest first. Give logarithms where ratios count.
 
@@ -91,7 +77,14 @@ def change_points(
     steps: list[LevelStep] = []
     for low, high in pairwise([0, *clear, len(values)]):
         if low:
-            steps.append(LevelStep(at=low, earliest=low, latest=low, chance=min(clear[low], _CLEAR_CHANCE)))
+            steps.append(
+                LevelStep(
+                    at=low,
+                    earliest=low,
+                    latest=low,
+                    chance=min(clear[low], HistoryLimits.clear_step_false_alarm_rate),
+                )
+            )
         steps += [
             replace(step, at=low + step.at, earliest=low + step.earliest, latest=low + step.latest)
             for step in _by_order(values[low:high], level * (high - low) / len(values)).steps
@@ -103,7 +96,7 @@ def _by_order(values: Sequence[float], level: float) -> ChangePoints:
     """The steps that the order of the values shows; equal ones are put in an order that has no step
     anywhere.
     """
-    if len(values) < LEAST:
+    if len(values) < HistoryLimits.min_values_for_step:
         return ChangePoints(steps=[], drift=None)
     series = _Series(values, [i * _GOLDEN % 1.0 for i in range(len(values))])
     found = sorted(_search(series, level))
@@ -145,15 +138,17 @@ class _Series:
         return scored
 
     def peak(self, start: int, end: int) -> _Peak:
-        """The best split of a stretch of at least twice `LEAST_SIDE` values."""
+        """The best split of a stretch of at least twice `min_values_beside_step` values."""
         n = end - start
-        sums = list(accumulate(self.scores(start, end)))[LEAST_SIDE - 1 : n - LEAST_SIDE]
+        sums = list(accumulate(self.scores(start, end)))[
+            HistoryLimits.min_values_beside_step - 1 : n - HistoryLimits.min_values_beside_step
+        ]
         explained = [weight * total * total for weight, total in zip(_weights(n), sums, strict=True)]
         best = max(explained)
         statistic = self.worth * _deviate(best, n)
         floor = statistic * statistic - _LOCATION
         near = [at for at, share in enumerate(explained) if (self.worth * _deviate(share, n)) ** 2 >= floor]
-        first = start + LEAST_SIDE
+        first = start + HistoryLimits.min_values_beside_step
         return _Peak(first + explained.index(best), statistic, (first + near[0], first + near[-1]))
 
 
@@ -163,14 +158,18 @@ def _worth(scores: Sequence[float]) -> float:
     How values differ from the next and from the one after tells, and hardly minds steps.
     """
     n = len(scores)
-    if n < _TELLING:
+    if n < HistoryLimits.min_values_for_autocorrelation:
         likeness = _around_levels(scores)
     else:
         next_one = math.fsum((b - a) ** 2 for a, b in pairwise(scores)) / (n - 1)
         one_after = math.fsum((b - a) ** 2 for a, b in zip(scores, scores[2:], strict=False)) / (n - 2)
         likeness = one_after / next_one - 1.0 if next_one else 0.0
     likeness = min(likeness, 0.9)
-    return math.sqrt((1.0 - likeness) / (1.0 + likeness)) if likeness > _CHANCE / math.sqrt(n) else 1.0
+    return (
+        math.sqrt((1.0 - likeness) / (1.0 + likeness))
+        if likeness > HistoryLimits.autocorrelation_errors / math.sqrt(n)
+        else 1.0
+    )
 
 
 def _around_levels(scores: Sequence[float]) -> float:
@@ -181,7 +180,7 @@ def _around_levels(scores: Sequence[float]) -> float:
     """
     n = len(scores)
     at = max(
-        range(LEAST_SIDE, n - LEAST_SIDE + 1),
+        range(HistoryLimits.min_values_beside_step, n - HistoryLimits.min_values_beside_step + 1),
         key=lambda k: math.fsum(scores[:k]) ** 2 / k + math.fsum(scores[k:]) ** 2 / (n - k),
     )
     left, right = fmean(scores[:at]), fmean(scores[at:])
@@ -202,7 +201,10 @@ def _weights(n: int) -> list[float]:
     explains.
     """
     variance = math.fsum(score * score for score in _scores(n)) / n
-    return [1.0 / (variance * k * (n - k)) for k in range(LEAST_SIDE, n - LEAST_SIDE + 1)]
+    return [
+        1.0 / (variance * k * (n - k))
+        for k in range(HistoryLimits.min_values_beside_step, n - HistoryLimits.min_values_beside_step + 1)
+    ]
 
 
 def _deviate(explained: float, n: int) -> float:
@@ -221,7 +223,10 @@ def chance_of(statistic: float, n: int) -> float:
     """
     if statistic < 1.0:
         return 1.0
-    edge, points = math.log((n - LEAST_SIDE) / LEAST_SIDE), 48
+    edge, points = (
+        math.log((n - HistoryLimits.min_values_beside_step) / HistoryLimits.min_values_beside_step),
+        48,
+    )
     total = 0.0
     for number in range(points):
         share = 1.0 / (1.0 + math.exp(-edge * (2 * number + 1 - points) / points))
@@ -257,16 +262,22 @@ def _search(series: _Series, level: float) -> list[int]:
 
 
 def _best_split(series: _Series, start: int, end: int, level: float) -> int | None:
-    if end - start < LEAST:
+    if end - start < HistoryLimits.min_values_for_step:
         return None
     peak = series.peak(start, end)
-    if peak.statistic > _threshold(end - start, level * _WHOLE):
+    if peak.statistic > _threshold(end - start, level * HistoryLimits.false_alarm_share_of_whole):
         return peak.at
-    lengths = [_SHORTEST << power for power in range(32) if _SHORTEST << power < end - start]
+    lengths = [
+        HistoryLimits.shortest_window << power
+        for power in range(32)
+        if HistoryLimits.shortest_window << power < end - start
+    ]
     best, most = None, 0.0
     for length in lengths:
         starts = [*range(start, end - length, length // 2), end - length]
-        needed = _threshold(length, level * (1.0 - _WHOLE) / len(lengths) / len(starts))
+        needed = _threshold(
+            length, level * (1.0 - HistoryLimits.false_alarm_share_of_whole) / len(lengths) / len(starts)
+        )
         if needed > math.sqrt(length):  # no order of so few values gets there
             continue
         for first in starts:
@@ -309,7 +320,7 @@ class _Fit:
         for low, high in pairwise([0, *splits, self.size]):
             levels += [median(values[low:high])] * (high - low)
         rest = [value - level for value, level in zip(values, levels, strict=True)]
-        limit = _CLIP * 1.4826 * median(map(abs, rest)) or math.inf
+        limit = HistoryLimits.outlier_clip * 1.4826 * median(map(abs, rest)) or math.inf
         rest = [max(-limit, min(limit, value)) for value in rest]
         self._variance = math.fsum(value * value for value in rest) / self.size or 1e-300
         base = median(values)
@@ -346,7 +357,7 @@ class _Fit:
 
 def _confirmed(series: _Series, splits: Sequence[int], fit: _Fit, level: float) -> list[LevelStep]:
     """The splits that stand out between their neighbours, each moved to where it does most."""
-    kept, moves = list(splits), _MOVES
+    kept, moves = list(splits), HistoryLimits.max_step_moves
     while True:
         steps: list[LevelStep] = []
         for number, at in enumerate(kept):
@@ -375,9 +386,6 @@ def _between(series: _Series, low: int, at: int, high: int, fit: _Fit) -> LevelS
     )
 
 
-OUTLIER, OUTLIER_AMONG = 8.0, 8
-"""An outlier is so many standard deviations away from its level, of at least so many values; the deviation is
-that of the middle half, which outliers do not move."""
 _OUTLIER_LEAST = math.log(1.2)
 
 
@@ -387,8 +395,8 @@ def outliers(logs: Sequence[float], steps: Sequence[LevelStep]) -> list[int]:
     for low, high in pairwise([0, *(step.at for step in steps), len(logs)]):
         level = median(logs[low:high]) if high > low else 0.0
         deviation = 1.4826 * median([abs(value - level) for value in logs[low:high]] or [0.0])
-        limit = max(_OUTLIER_LEAST, OUTLIER * deviation)
-        if high - low >= OUTLIER_AMONG:
+        limit = max(_OUTLIER_LEAST, HistoryLimits.outlier_deviations * deviation)
+        if high - low >= HistoryLimits.min_values_for_outlier:
             found += [at for at in range(low, high) if abs(logs[at] - level) > limit]
     return found
 
@@ -402,7 +410,9 @@ _EQUAL = 1e-9
 """Values that differ by less than this share of the largest are the same, reckoned in another order."""
 
 
-def clear_steps(values: Sequence[float], least_gap: float = 0.0, side: int = CLEAR_SIDE) -> dict[int, float]:
+def clear_steps(
+    values: Sequence[float], least_gap: float = 0.0, side: int = HistoryLimits.min_values_beside_clear_step
+) -> dict[int, float]:
     """The numbers of the values from which on the level is another one, in order, and how likely noise shows
     as much.
 
@@ -426,7 +436,9 @@ def _chance_of_order(n: int, at: int) -> float:
     No more than that: that there is a gap as well is less likely still, by how much depends on the noise.
     """
     ways = [math.lgamma(k + 1) + math.lgamma(n - k + 1) - math.lgamma(n + 1) for k in range(n + 1)]
-    sides = range(CLEAR_SIDE, n - CLEAR_SIDE + 1)
+    sides = range(
+        HistoryLimits.min_values_beside_clear_step, n - HistoryLimits.min_values_beside_clear_step + 1
+    )
     return math.fsum(2.0 * math.exp(ways[k]) for k in sides if ways[k] <= ways[at] + 1e-9)
 
 
@@ -438,7 +450,9 @@ def _clear_split(values: Sequence[float], least_gap: float, side: int) -> int | 
     highs_after = list(accumulate(reversed(values), max))[::-1]
     best, most = None, 0.0
     least = max(least_gap, _EQUAL * max(map(abs, values), default=0.0))
-    shortest = side if n >= LEAST else CLEAR_SIDE_OF_FEW
+    shortest = (
+        side if n >= HistoryLimits.min_values_for_step else HistoryLimits.min_values_beside_clear_step_of_few
+    )
     for at in range(shortest, n - shortest + 1):
         gap = max(lows_after[at] - highs[at - 1], lows[at - 1] - highs_after[at])
         spread = max(highs[at - 1] - lows[at - 1], highs_after[at] - lows_after[at])

@@ -21,7 +21,8 @@ from msgspec import Struct
 
 from flightlog.analyze.cost.cost import run_cost
 from flightlog.analyze.history.attempts import runs_of
-from flightlog.analyze.history.change_points import LEAST, LevelStep, change_points, outliers
+from flightlog.analyze.history.change_points import LevelStep, change_points, outliers
+from flightlog.analyze.limits import HistoryLimits
 from flightlog.analyze.report.summary import open_context
 from flightlog.core.displayed import Displayed
 from flightlog.core.errors import RunNotFound, UsageError
@@ -33,13 +34,6 @@ from flightlog.store.liveness import Observer, unix_time
 from flightlog.store.run import Run
 from flightlog.store.runs_folder import folder_of_runs, place
 from flightlog.store.tables.run_tables import read_again
-
-LEAST_CHANGE = 0.01
-"""A change by less than this part is no step, however clear."""
-_LEAST_SIDE = 4
-"""Runs on either side that it takes to give an interval."""
-_SIDE = 200
-"""Runs on either side of a step that its size is reckoned from."""
 
 
 class RunOrigin(Struct, frozen=True, kw_only=True):
@@ -217,7 +211,7 @@ def trend_of(project: str, metric: RunMetric, past: Sequence[PastRun], *, last: 
     values = [value for _, value in taken]
     relative = metric.relative and all(value > 0 for value in values)
     scale = [math.log(value) for value in values] if relative else values
-    found = change_points(scale, least_gap=LEAST_CHANGE if relative else 0.0)
+    found = change_points(scale, least_gap=HistoryLimits.min_trend_change if relative else 0.0)
     bounds = [0, *(step.at for step in found.steps), len(values)]
     levels = [_level(metric, values, *pair) for pair in pairwise(bounds)] if values else []
     number = [n for n, level in enumerate(levels) for _ in range(level.runs)]
@@ -242,7 +236,7 @@ def trend_of(project: str, metric: RunMetric, past: Sequence[PastRun], *, last: 
         levels=levels,
         changes=changes,
         drift=drift,
-        enough=len(values) >= LEAST or bool(changes),
+        enough=len(values) >= HistoryLimits.min_values_for_step or bool(changes),
         left_out=dict(left_out),
     )
 
@@ -279,13 +273,13 @@ def _change(
     run, previous = taken[step.at][0], taken[step.at - 1][0]
     values = [value for _, value in taken] if logs is None else logs
     sides = (
-        values[max(before.first, step.at - _SIDE) : step.at],
-        values[step.at : step.at + min(after.runs, _SIDE)],
+        values[max(before.first, step.at - HistoryLimits.max_runs_beside_step) : step.at],
+        values[step.at : step.at + min(after.runs, HistoryLimits.max_runs_beside_step)],
     )
     low: float | None
     high: float | None
     change: float | None
-    few = min(before.runs, after.runs) < _LEAST_SIDE
+    few = min(before.runs, after.runs) < HistoryLimits.min_runs_for_interval
     if not metric.relative:
         change = after.typical - before.typical
         low, high = (
@@ -342,8 +336,6 @@ _UNITS: dict[Kind, Unit] = {
 _OF_TASKS = ("duration", "p95", "memory")
 FORMS = "wall, duration:TASK, p95:TASK, memory:TASK, memory, hits, cost or failures"
 
-_LARGEST = 1e100
-"""Nothing in a run is as large: what claims to be is damage."""
 
 Found = tuple[float | None, str]
 """A value, or None and why there is none."""
@@ -384,7 +376,7 @@ class RunMetric(Struct, frozen=True, kw_only=True):
         number, reason = self._value(run, currency)
         if number is None:
             return None, reason
-        if not 0 <= number < _LARGEST:
+        if not 0 <= number < HistoryLimits.max_plausible_value:
             return None, "with a value that cannot be"
         return float(number), ""
 
@@ -410,7 +402,7 @@ class RunMetric(Struct, frozen=True, kw_only=True):
             return process.peak_rss_bytes if process else None, "without samples of memory"
         if self.kind == "hits":
             hits, lookups = headline.cache.hits, headline.cache.lookups
-            if hits is None or not lookups or not 0 <= hits <= lookups < _LARGEST:
+            if hits is None or not lookups or not 0 <= hits <= lookups < HistoryLimits.max_plausible_value:
                 return None, "without lookups in a cache"
             return hits / lookups, ""
         cost = headline.cost or CostHeadline()

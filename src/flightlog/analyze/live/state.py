@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from flightlog.analyze.charts.results import Chart, ChartSeries, MetricPoints
 from flightlog.analyze.cost.cost import CostSummary, CostTally, Used, run_cost
-from flightlog.analyze.limits import ReportLimits
+from flightlog.analyze.limits import PredictLimits, ReportLimits
 from flightlog.analyze.live.recent import LiveFailures, LiveLog
 from flightlog.analyze.live.results import (
     NAME,
@@ -26,7 +26,6 @@ from flightlog.analyze.live.results import (
 )
 from flightlog.analyze.live.tasks import DONE, TASK_COUNTS, Attempt, DurationSketch, LiveTasks, RecentKeys
 from flightlog.analyze.live.workers import LiveMachines, LiveWorkers, Window
-from flightlog.analyze.predict.eta import NAMES as NAMES_ESTIMATED
 from flightlog.analyze.predict.eta import Eta, KnownDurations, from_earlier, remaining
 from flightlog.analyze.tallies import grouped
 from flightlog.core.text import cut
@@ -151,7 +150,7 @@ class LiveTotals:
         known: dict[str, KnownDurations] = {}
         for place, one in enumerate(going):
             earlier = self._history.get(one.name)
-            found = one.known(until) if place < NAMES_ESTIMATED else one.known_roughly()
+            found = one.known(until) if place < PredictLimits.max_eta_names else one.known_roughly()
             found = found or (None if earlier is None else from_earlier(earlier))
             if found is not None:
                 known[one.name] = found

@@ -14,9 +14,10 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from flightlog.analyze.limits import PredictLimits
 from flightlog.analyze.live.levels import Level
 from flightlog.analyze.live.results import NAME, LiveTaskName
-from flightlog.analyze.predict.eta import ENOUGH, KnownDurations, from_durations, of_mean
+from flightlog.analyze.predict.eta import KnownDurations, from_durations, of_mean
 from flightlog.analyze.tallies import Least, Newest
 from flightlog.core.stats import mean_of, place_of, quantile
 from flightlog.core.text import cut
@@ -368,7 +369,7 @@ class NameTally:
     def known_roughly(self) -> KnownDurations | None:
         """What their mean says, for a name that is one of very many."""
         mean = self.durations.mean
-        return None if mean is None or self.durations.count < ENOUGH else of_mean(mean)
+        return None if mean is None or self.durations.count < PredictLimits.min_ended_tasks else of_mean(mean)
 
     @property
     def size(self) -> int:

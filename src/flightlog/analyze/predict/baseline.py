@@ -9,8 +9,8 @@ from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
 
-CONFIDENCE = 0.9
-"""The share of later values that an interval holds."""
+from flightlog.analyze.limits import PredictLimits
+
 LOW, MID, HIGH = 0.05, 0.5, 0.95
 """The quantiles that are learnt."""
 Z90 = 1.6449
@@ -59,12 +59,6 @@ class Prediction(Struct, frozen=True, kw_only=True):
     """What to keep in mind: little history, arguments beyond those seen, attempts that were left out."""
 
 
-RECENT = 400
-"""Most attempts of a name that count, the newest."""
-LEAST = 5
-"""With fewer than these there is no telling."""
-ENOUGH = 20
-"""From here on ranks alone give an interval of 90 %."""
 _T95 = (
     *(6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833),
     *(1.812, 1.796, 1.782, 1.771, 1.761, 1.753, 1.746, 1.740, 1.734),
@@ -84,17 +78,17 @@ def baseline(logs: Sequence[float]) -> Logs | None:
     """The interval and median of what follows these values, given as logarithms, the oldest first; None of
     too few.
 
-    From `ENOUGH` values on, ranks such that the next value of the same kind lies within in 90 of 100 cases,
-    whatever the distribution. Of fewer, all that were seen, widened to what a normal distribution of the
-    logarithms would give.
+    From `min_attempts_for_ranks` values on, ranks such that the next value of the same kind lies within in 90
+    of 100 cases, whatever the distribution. Of fewer, all that were seen, widened to what a normal
+    distribution of the logarithms would give.
     """
-    recent = sorted(logs[-RECENT:])
+    recent = sorted(logs[-PredictLimits.max_recent_attempts :])
     n = len(recent)
-    if n < LEAST:
+    if n < PredictLimits.min_attempts:
         return None
     mid = (recent[(n - 1) // 2] + recent[n // 2]) / 2
-    if n >= ENOUGH:
-        outside = (n + 1) * (1 - CONFIDENCE) / 2
+    if n >= PredictLimits.min_attempts_for_ranks:
+        outside = (n + 1) * (1 - PredictLimits.confidence) / 2
         low, high = _rank(recent, outside), _rank(recent, n + 1 - outside)
     else:
         half = _T95[n - 2] * stdev(recent) * math.sqrt(1 + 1 / n)

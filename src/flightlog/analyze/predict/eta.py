@@ -17,27 +17,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
-from flightlog.analyze.predict.baseline import CONFIDENCE, Z90, Estimate
+from flightlog.analyze.limits import PredictLimits
+from flightlog.analyze.predict.baseline import Z90, Estimate
 
 if TYPE_CHECKING:
     from flightlog.core.stats import Distribution
 
-ENOUGH = 3
-"""Of a name of which fewer have ended nothing is said."""
-LONGEST_S = 1e9
-"""Thirty years: what is said to have taken longer did not, and its square may be no number."""
-PACE = 0.02
-"""By how much a machine's pace may differ, by how the run has gone so far."""
-OTHER_DAY = 0.2
-"""By how much a task of an earlier run may differ from today's."""
-DRAWS = 60
-"""The rest of the run is played through so often; the interval leaves out one of them at either end."""
-OUT = 1
-NAMES, QUEUED, FLYING, SEEN = 20, 240, 400, 500
-"""So many names are guessed at anew each time, the largest; so many tasks that wait are placed one by one,
-the last; so many that run stand for all of them; and so many that were seen are heard, the last of each name.
-They bound the work.
-"""
+
 _QUANTILES = 20
 
 
@@ -64,7 +50,7 @@ class KnownDurations(Struct, frozen=True, kw_only=True):
     """Whether these are all that ended, and not the newest of them alone."""
     spread: tuple[float, ...] = ()
     """As many durations as stand for all of the run, where there were more."""
-    scaled: float = PACE
+    scaled: float = PredictLimits.pace_deviation
 
 
 def from_durations(
@@ -75,29 +61,34 @@ def from_durations(
 
     `whole` says whether these are all that ended; else they are the last to end.
     """
-    ends = [(max(0.0, ago), max(0.0, took)) for ago, took in seen if took <= LONGEST_S]
-    if len(ends) < ENOUGH:
+    ends = [(max(0.0, ago), max(0.0, took)) for ago, took in seen if took <= PredictLimits.max_duration_s]
+    if len(ends) < PredictLimits.min_ended_tasks:
         return None
     things = sorted((Lifetime(ago + took, took, True) for ago, took in ends), reverse=True)
-    usual = tuple(took for took in spread if took <= LONGEST_S)
+    usual = tuple(took for took in spread if took <= PredictLimits.max_duration_s)
     return KnownDurations(seen=tuple(things), whole=whole, spread=usual)
 
 
 def of_mean(mean: float) -> KnownDurations:
     """Tasks that take so long, as far as is known."""
-    return KnownDurations(seen=(Lifetime(math.inf, min(max(0.0, mean), LONGEST_S), True),) * ENOUGH)
+    return KnownDurations(
+        seen=(Lifetime(math.inf, min(max(0.0, mean), PredictLimits.max_duration_s), True),)
+        * PredictLimits.min_ended_tasks
+    )
 
 
 def from_earlier(before: Distribution) -> KnownDurations | None:
     """What earlier runs say, less surely: another day, another load. None where they say too little."""
-    if before.p50 is None or before.p95 is None or before.count < ENOUGH:
+    if before.p50 is None or before.p95 is None or before.count < PredictLimits.min_ended_tasks:
         return None
     middle, long = max(before.p50, 1e-9), max(before.p95, before.p50, 1e-9)
-    if not long <= LONGEST_S:  # nor where it is no number
+    if not long <= PredictLimits.max_duration_s:  # nor where it is no number
         return None
     spread = math.log(long / middle) / Z90
     took = [middle * math.exp(spread * off) for off in _deviations(_QUANTILES)]
-    return KnownDurations(seen=tuple(Lifetime(math.inf, each, True) for each in took), scaled=OTHER_DAY)
+    return KnownDurations(
+        seen=tuple(Lifetime(math.inf, each, True) for each in took), scaled=PredictLimits.other_run_deviation
+    )
 
 
 @cache
@@ -137,15 +128,23 @@ def remaining(
     if running <= 0 or not names:
         return None
     flying = sum(len(since.get(name, ())) for name in names)
-    part = min(1.0, FLYING / flying) if flying else 1.0
-    heard = SEEN // min(NAMES, len(names))
-    told = [_left(left[name], known[name], since.get(name, []), part, heard) for name in names[:NAMES]]
+    part = min(1.0, PredictLimits.max_running_tasks / flying) if flying else 1.0
+    heard = PredictLimits.max_ended_tasks // min(PredictLimits.max_eta_names, len(names))
+    told = [
+        _left(left[name], known[name], since.get(name, []), part, heard)
+        for name in names[: PredictLimits.max_eta_names]
+    ]
     beside = 0.0
-    for name in names[NAMES:]:
+    for name in names[PredictLimits.max_eta_names :]:
         took = [each.lasted for each in known[name].seen]
         beside += part * left[name] * math.fsum(took) / len(took)
-    ends = sorted(_played(told, beside, running * part, draw) for draw in range(DRAWS))
-    return Eta(expected=ends[DRAWS // 2], low=ends[OUT], high=ends[-1 - OUT], at_least=at_least)
+    ends = sorted(_played(told, beside, running * part, draw) for draw in range(PredictLimits.eta_draws))
+    return Eta(
+        expected=ends[PredictLimits.eta_draws // 2],
+        low=ends[PredictLimits.eta_draws_outside],
+        high=ends[-1 - PredictLimits.eta_draws_outside],
+        at_least=at_least,
+    )
 
 
 def _left(count: int, known: KnownDurations, since: list[float], part: float, heard: int) -> _Left:
@@ -160,7 +159,7 @@ def _left(count: int, known: KnownDurations, since: list[float], part: float, he
     things = sorted([*known.seen, *(Lifetime(age, age, False) for age in ages)], reverse=True)
     if not known.whole:
         things = _all_since(max(each.ago - each.lasted for each in known.seen), things)
-    things = things[-max(heard, ENOUGH + len(ages)) :]
+    things = things[-max(heard, PredictLimits.min_ended_tasks + len(ages)) :]
     recent = of_late(things)
     spread = None
     if known.spread and len(recent) == len(things):
@@ -186,13 +185,13 @@ def _played(told: list[_Left], beside: float, running: float, draw: int) -> floa
     flying = sum(len(one.ages) for one in told)
     at_once = running + dice.random() * max(0.0, flying - running)
     slots = max(1, math.floor(at_once) + (dice.random() < at_once % 1))
-    most = max(1, QUEUED // len(told))
+    most = max(1, PredictLimits.max_queued_tasks // len(told))
     rests: list[float] = []
     queue: list[float] = []
     for place, one in enumerate(told):
-        own = Random(draw * NAMES + place)
-        off = _deviations(DRAWS)[
-            (37 * draw + 23 * place) % DRAWS
+        own = Random(draw * PredictLimits.max_eta_names + place)
+        off = _deviations(PredictLimits.eta_draws)[
+            (37 * draw + 23 * place) % PredictLimits.eta_draws
         ]  # each once, in another order for each name
         guess = Guess(one.spread if one.spread is not None and draw % 2 else one.recent, own, off)
         rests += [guess.rest(age, own) for age in one.ages]
@@ -219,16 +218,11 @@ def _poured(free: list[float], work: float) -> list[float]:
     return free
 
 
-MARGIN = 0.02
-"""By so much of its length the longest that was seen is thought to be passed at least, where one is longer
-still."""
-FEWEST = 0.05
-"""What lasts beyond all that was seen goes on for its measure over a share of 1, this one at the smallest."""
-_INVERSE = -math.log(FEWEST) / (1 - FEWEST)
-_SQUARED = (1 / FEWEST - 1) / (1 - FEWEST) - 2 * _INVERSE + 1
+_INVERSE = -math.log(PredictLimits.min_survival_share) / (1 - PredictLimits.min_survival_share)
+_SQUARED = (
+    (1 / PredictLimits.min_survival_share - 1) / (1 - PredictLimits.min_survival_share) - 2 * _INVERSE + 1
+)
 WINDOWS = (8, 11, 15, 20, 27, 36, 48, 64)
-CHANGED = 3.5
-"""Deviations from which on those that began last are of another kind than those before."""
 
 
 class Lifetime(NamedTuple):
@@ -271,7 +265,9 @@ class Guess:
         self._longest = factor * ended[-1] if ended else oldest
         reach = factor * (ended[-1] - ended[len(ended) // 2]) if ended else oldest
         few = 4 / max(1, len(ended))
-        self._beyond = max(reach * (0.5 + math.sqrt(few)), max(MARGIN, few) * self._longest)
+        self._beyond = max(
+            reach * (0.5 + math.sqrt(few)), max(PredictLimits.min_excess_share, few) * self._longest
+        )
         self._late = max(0.0, oldest - self._longest)
         weights = [dice.expovariate(1.0) for _ in marks]
         longer = dice.expovariate(1.0) * (dice.random() < 0.5)
@@ -306,7 +302,10 @@ class Guess:
     def _drawn(self, chance: float, dice: Random, age: float = 0.0) -> float:
         place = bisect_left(self._below, chance)
         # Drawn always, so that the next draws stay what they are.
-        share, beyond = FEWEST + (1 - FEWEST) * dice.random(), dice.expovariate(1.0)
+        share, beyond = (
+            PredictLimits.min_survival_share + (1 - PredictLimits.min_survival_share) * dice.random(),
+            dice.expovariate(1.0),
+        )
         if place < len(self._times) and self._times[place] > age:
             return self._times[place]
         late = max(0.0, age - self._longest) if age else self._late
@@ -336,7 +335,7 @@ def of_late(things: Sequence[Lifetime]) -> Sequence[Lifetime]:
     kind.
     """
     every = [(each.lasted, int(each.ended)) for each in things]
-    most, kept = CHANGED, things
+    most, kept = PredictLimits.changed_deviations, things
     for size in WINDOWS:
         if len(every) - size < WINDOWS[0]:
             break
@@ -370,7 +369,6 @@ def _log_rank(late: Sequence[tuple[float, int]], early: Sequence[tuple[float, in
     return (found - expected) / math.sqrt(variance) if variance > 0 else 0.0
 
 
-WORK = 200_000
 ROUNDS = 20, 400
 """Tasks drawn in all rounds together, and the fewest and most rounds."""
 _GRID = 40
@@ -397,12 +395,12 @@ def simulate(
     least, most = ROUNDS
     totals = sorted(
         _round(curves, workers, after, dice.gauss(0.0, between_runs), handover_s, dice)
-        for _ in range(min(max(WORK // max(1, len(tasks)), least), most))
+        for _ in range(min(max(PredictLimits.max_drawn_tasks // max(1, len(tasks)), least), most))
     )
     return ScheduleSpread(
         expected=quantile_of(totals, 0.5),
-        low=quantile_of(totals, (1 - CONFIDENCE) / 2),
-        high=quantile_of(totals, (1 + CONFIDENCE) / 2),
+        low=quantile_of(totals, (1 - PredictLimits.confidence) / 2),
+        high=quantile_of(totals, (1 + PredictLimits.confidence) / 2),
     )
 
 

@@ -20,22 +20,17 @@ from typing import Any
 from msgspec import Struct
 
 from flightlog.analyze.history.attempts import PastAttempt, ProjectHistory
+from flightlog.analyze.limits import PredictLimits
 from flightlog.analyze.predict.baseline import Quantity
 from flightlog.analyze.tallies import grouped
 
 Value = float | str
 """A number, or a word."""
 
-DEPTH = 3
-ITEMS = 8
-KEYS = 40
-"""Limits of what is read of a call: depth, items of each list, and values in all."""
-WORDS = 16
-SEEN = 5
-"""Most words of an argument that get a column, the most frequent ones, and how often each must be seen."""
+
 OF_ALL = ("task", "component", "host")
 """Keys of what every task may have; no argument is called so: theirs begin with `args.`."""
-_LONGEST = 200
+
 _SHAPE = re.compile(r"<\w[\w.]*(?: \w+)? \(([\d, ]*)\)>")
 _LENGTH = re.compile(r"<[\w.]+, (\d+) (?:items?|bytes)\b")
 _CUT = re.compile(r"… \[\+(\d+) items?\]")
@@ -66,7 +61,7 @@ def flatten(args: Mapping[str, Any]) -> dict[str, Value]:
 
 
 def _flatten(key: str, value: object, found: dict[str, Value], depth: int) -> None:
-    if len(found) >= KEYS:
+    if len(found) >= PredictLimits.max_argument_values:
         return
     if isinstance(value, bool | int | float):
         number = _finite(value)
@@ -74,30 +69,30 @@ def _flatten(key: str, value: object, found: dict[str, Value], depth: int) -> No
             found[key] = number
     elif isinstance(value, str):
         _text(key, value, found)
-    elif isinstance(value, Mapping) and depth < DEPTH:
+    elif isinstance(value, Mapping) and depth < PredictLimits.max_argument_depth:
         for name, inner in value.items():
             _flatten(f"{key}.{name}", inner, found, depth + 1)
     elif isinstance(value, list):
         cut = _CUT.fullmatch(value[-1]) if value and isinstance(value[-1], str) else None
         found[f"{key}.length"] = float(len(value) - 1 + int(cut[1]) if cut else len(value))
-        if depth < DEPTH:
-            for number_of, inner in enumerate(value[:ITEMS]):
+        if depth < PredictLimits.max_argument_depth:
+            for number_of, inner in enumerate(value[: PredictLimits.max_argument_items]):
                 _flatten(f"{key}.{number_of}", inner, found, depth + 1)
 
 
 def _text(key: str, text: str, found: dict[str, Value]) -> None:
-    if shape := _SHAPE.fullmatch(text[:_LONGEST]):
+    if shape := _SHAPE.fullmatch(text[: PredictLimits.max_word_characters]):
         sizes = [int(size) for size in shape[1].replace(",", " ").split()]
         found[f"{key}.size"] = float(math.prod(sizes)) if sizes else 1.0
         return
-    if length := _LENGTH.match(text[:_LONGEST]):
+    if length := _LENGTH.match(text[: PredictLimits.max_word_characters]):
         found[f"{key}.length"] = float(length[1])
         return
     try:
         number = _finite(float(text)) if len(text) <= 40 and text.isascii() and "_" not in text else None
     except ValueError:
         number = None
-    found[key] = text[:_LONGEST] if number is None else number
+    found[key] = text[: PredictLimits.max_word_characters] if number is None else number
 
 
 def _finite(value: float) -> float | None:
@@ -123,10 +118,11 @@ def make_columns(examples: Sequence[Example]) -> list[Column]:
     columns = [Column(key) for key, seen in sorted(numbers.items()) if len(seen) > 1]
     for key, counts in sorted(words.items()):
         often = sorted(
-            (word for word, count in counts.items() if count >= SEEN), key=lambda w: (-counts[w], w)
+            (word for word, count in counts.items() if count >= PredictLimits.min_word_count),
+            key=lambda w: (-counts[w], w),
         )
         if len(counts) > 1:
-            columns += [Column(key, word) for word in often[:WORDS]]
+            columns += [Column(key, word) for word in often[: PredictLimits.max_words]]
     return columns
 
 
@@ -152,14 +148,14 @@ def ranges(examples: Iterable[Example]) -> dict[str, Range]:
 
 
 def words(examples: Iterable[Example]) -> dict[str, list[str]]:
-    """What was seen of each argument that is a text, in order; nothing of one with more than `WORDS` of
+    """What was seen of each argument that is a text, in order; nothing of one with more than `max_words` of
     them.
     """
     found = grouped(
         (key, value) for one in examples for key, value in one.values.items() if isinstance(value, str)
     )
     seen = {key: sorted(set(values)) for key, values in found.items()}
-    return {key: values if len(values) <= WORDS else [] for key, values in seen.items()}
+    return {key: values if len(values) <= PredictLimits.max_words else [] for key, values in seen.items()}
 
 
 def _all_values(example: Example) -> Iterable[tuple[str, Value]]:

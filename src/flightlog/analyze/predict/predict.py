@@ -25,20 +25,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from flightlog.analyze.history.attempts import ProjectHistory, read_past
-from flightlog.analyze.predict.baseline import (
-    CONFIDENCE,
-    ENOUGH,
-    LEAST,
-    QUANTITIES,
-    Estimate,
-    Logs,
-    Method,
-    Prediction,
-    Quantity,
-)
+from flightlog.analyze.limits import PredictLimits
+from flightlog.analyze.predict.baseline import QUANTITIES, Estimate, Logs, Method, Prediction, Quantity
 from flightlog.analyze.predict.features import Example, Examples, Value, examples_of, flatten, gaps
 from flightlog.analyze.predict.training import (
-    TO_JUDGE,
     Boosting,
     BoostingFailed,
     Fit,
@@ -189,7 +179,7 @@ def _over_hosts(model: QuantityModel, of: OfName, example: Example) -> Logs | No
 
 
 def _reason(model: QuantityModel, of: OfName) -> str:
-    later = "later tasks" if of.judged >= TO_JUDGE else "later tasks of all names"
+    later = "later tasks" if of.judged >= PredictLimits.min_examples_to_judge else "later tasks of all names"
     if of.method == "boosting":
         better = 1 - (of.loss or 0.0) / (of.plain_loss or math.inf)
         return (
@@ -206,11 +196,6 @@ def _reason(model: QuantityModel, of: OfName) -> str:
     return (
         f"quantiles by name: {model.why_plain or 'too few examples of that name to learn from its arguments'}"
     )
-
-
-LARGEST = 256 * 2**20
-NEW_SHARE, NEW_RUNS = 0.2, 10
-"""A model is stale when newer runs hold more than this share of the tasks it learnt from, or are so many."""
 
 
 class _Head(Struct):
@@ -255,7 +240,7 @@ def load_model(
             about = os.fstat(source.fileno())
             if hasattr(os, "geteuid") and about.st_uid != os.geteuid():
                 return f"{file.name} belongs to another user"
-            if about.st_size > LARGEST:
+            if about.st_size > PredictLimits.max_model_bytes:
                 return f"{file.name} is larger than any model"
             data = source.read()
     except FileNotFoundError:
@@ -283,7 +268,7 @@ def staleness(model: Model, entries: list[RunEntry]) -> str | None:
         if entry.project == model.project and entry.status != "running":
             new.append(entry)
     tasks = sum(entry.tasks_completed or 0 for entry in new)
-    if len(new) >= NEW_RUNS or tasks > NEW_SHARE * model.attempts:
+    if len(new) >= PredictLimits.max_new_runs or tasks > PredictLimits.max_new_tasks_share * model.attempts:
         return f"{len(new):,} newer run{'s' * (len(new) != 1)} with {tasks:,} completed tasks"
     return None
 
@@ -423,7 +408,7 @@ def predict_with(
         args=given,
         project=model.project,
         host=host,
-        confidence=CONFIDENCE,
+        confidence=PredictLimits.confidence,
         duration_s=found["duration_s"],
         peak_memory_bytes=found["peak_memory_bytes"],
         trained_at=model.trained_at,
@@ -453,10 +438,11 @@ def _notes(
         return [f"{word}: nobody measured it for {name}"]
     if found is None:
         return [
-            f"{word}: too little history, {of.examples} completed attempts of {name}; {LEAST} are the least"
+            f"{word}: too little history, {of.examples} completed attempts of {name}; "
+            f"{PredictLimits.min_attempts} are the least"
         ]
     notes: list[str] = []
-    if of.examples < ENOUGH:
+    if of.examples < PredictLimits.min_attempts_for_ranks:
         notes.append(f"{word}: only {of.examples} completed attempts of {name}, so the interval is wide")
     boosted = model.quantity(quantity).boosted
     if found.method == "boosting" and boosted is not None:
@@ -505,14 +491,6 @@ def _arguments(of: OfName, looked_at: set[str], values: Mapping[str, Value]) -> 
     if missing:
         notes.append(f"not given, though it matters: {', '.join(missing[:5])}")
     return notes
-
-
-TESTED = 0.3
-"""Share of the runs, the newest, that predictions are held against."""
-STEPS = 3
-"""They are taken in so many steps: a model learns from everything before its step, as it does when it is
-stale."""
-LEAST_RUNS = 3
 
 
 class Score(Struct, frozen=True, kw_only=True):
@@ -576,11 +554,11 @@ def evaluate(past: ProjectHistory, *, find: Callable[[], Boosting] = find_boosti
     notes = gaps(past)
     _, fit = _found(find, notes)
     runs = len(past.runs)
-    tested = max(1, round(TESTED * runs)) if runs >= LEAST_RUNS else 0
+    tested = max(1, round(PredictLimits.tested_share * runs)) if runs >= PredictLimits.min_tested_runs else 0
     if not tested:
         notes.append(
             f"{runs} run{'s are' if runs != 1 else ' is'} too few to hold later ones against earlier ones: "
-            f"{LEAST_RUNS} are the least"
+            f"{PredictLimits.min_tested_runs} are the least"
         )
     scores = []
     for examples in (examples_of(past, quantity) for quantity in QUANTITIES):
@@ -603,7 +581,14 @@ def _scores(examples: Examples, runs: int, tested: int, fit: Fit | None) -> Quan
     outcomes: list[PredictionOutcome] = []
     unpredicted = 0
     edges = (
-        sorted({runs - tested + round(tested * step / STEPS) for step in range(STEPS + 1)}) if tested else []
+        sorted(
+            {
+                runs - tested + round(tested * step / PredictLimits.test_steps)
+                for step in range(PredictLimits.test_steps + 1)
+            }
+        )
+        if tested
+        else []
     )
     for since, until in pairwise(edges):
         before = [example for example in examples.found if example.run < since]

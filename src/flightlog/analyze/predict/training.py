@@ -21,18 +21,8 @@ from typing import Any, NamedTuple, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from flightlog.analyze.predict.baseline import (
-    CONFIDENCE,
-    HIGH,
-    LEAST,
-    LOW,
-    MID,
-    RECENT,
-    Logs,
-    Method,
-    Quantity,
-    baseline,
-)
+from flightlog.analyze.limits import PredictLimits
+from flightlog.analyze.predict.baseline import HIGH, LOW, MID, Logs, Method, Quantity, baseline
 from flightlog.analyze.predict.features import (
     OF_ALL,
     Column,
@@ -109,9 +99,6 @@ class Trees(Struct, frozen=True):
 
 
 INSTALL = "pip install 'flightlog[ml]'"
-RATE = 0.1
-MOST = 10_000
-"""Most examples that are learnt from, the newest: more add time and little else."""
 
 
 class BoostingFailed(FlightlogError):  # noqa: N818 - reads as what happened
@@ -172,7 +159,7 @@ def fit_quantile(
         loss="quantile",
         quantile=q,
         max_iter=shape.rounds,
-        learning_rate=RATE,
+        learning_rate=PredictLimits.learning_rate,
         max_leaf_nodes=shape.leaves,
         min_samples_leaf=shape.least,
         early_stopping=False,
@@ -221,10 +208,6 @@ def _tree(nodes: Any) -> Tree:
     )
 
 
-LINE_RUNS, LINE_T = 5, 4.0
-"""Least runs, and least slope in standard errors, of a steady rise or fall."""
-
-
 class JudgedPrediction(Struct, frozen=True):
     """A prediction, and what came of it; all as logarithms."""
 
@@ -265,7 +248,7 @@ def correction(seen: Sequence[JudgedPrediction], learnt: Sequence[JudgedPredicti
     whole = [each for each in seen if not each.above]
     if not whole:
         return Correction()
-    few = len({each.run for each in whole}) < LINE_RUNS
+    few = len({each.run for each in whole}) < PredictLimits.min_runs_for_drift
     telling = [*(each for each in learnt if not each.above), *whole] if few else whole
     slope = drift([(each.run, each.actual - each.predicted.mid) for each in telling])
     following = max(each.run for each in seen) + 1
@@ -284,23 +267,23 @@ def correction(seen: Sequence[JudgedPrediction], learnt: Sequence[JudgedPredicti
             scores.append((max(each.predicted.low + offset - each.actual, over), weight))
         elif over > 0:  # surely outside; of one whose limit lies inside nothing is known
             scores.append((over, weight))
-    enough = CONFIDENCE * (sum(weight for _, weight in scores) + 1.0)
+    enough = PredictLimits.confidence * (sum(weight for _, weight in scores) + 1.0)
     # A model is used for some runs before it is made anew: what drifts will have gone on.
     return Correction(shift, weighted_quantile(scores, enough) + abs(slope), len(scores))
 
 
 def drift(off: Sequence[tuple[int, float]]) -> float:
-    """The slope of (run, how far off) a run: 0 unless `LINE_RUNS` runs and `LINE_T` standard errors speak for
-    one.
+    """The slope of (run, how far off) per run: 0 unless `min_runs_for_drift` runs and `drift_errors`
+    standard errors speak for one.
     """
     by_run = grouped(off)
-    if len(by_run) < LINE_RUNS:
+    if len(by_run) < PredictLimits.min_runs_for_drift:
         return 0.0
     points = [(float(run), median(values)) for run, values in by_run.items()]
     slope, intercept = linear_regression([x for x, _ in points], [y for _, y in points])
     left = sum((y - intercept - slope * x) ** 2 for x, y in points) / (len(points) - 2)
     spread = sum((x - fmean(x for x, _ in points)) ** 2 for x, _ in points)
-    return slope if abs(slope) > LINE_T * (left / spread) ** 0.5 else 0.0
+    return slope if abs(slope) > PredictLimits.drift_errors * (left / spread) ** 0.5 else 0.0
 
 
 def recency(runs: Sequence[int]) -> list[float]:
@@ -333,19 +316,6 @@ def pinball(predicted: Logs, actual: float) -> float:
         total += max(q * over, (q - 1) * over)
     return total / 3
 
-
-LEARNT = 0.65
-"""Share of the examples, the oldest, that boosting learns from."""
-TO_LEARN, TO_JUDGE = 60, 20
-"""With fewer examples to learn from, or to judge by, there is no boosting."""
-JUDGED = 3_000
-"""Newer examples that the methods are compared on, about, evenly taken."""
-OF_A_NAME = 10
-"""With fewer to learn from, a name has the baseline."""
-ALONE = 30
-"""Examples from which on a name has its own correction; with fewer it has that of all names together."""
-BETTER = 0.98
-"""Boosting is taken where its loss is at most so much of the baseline's."""
 
 T = TypeVar("T", Example, JudgedPrediction)
 
@@ -434,18 +404,24 @@ class QuantityModel(Struct, frozen=True, kw_only=True):
 def train_quantity(examples: Examples, *, fit: Fit | None = fit_quantile) -> QuantityModel:
     """The model of a quantity; without `fit`, the baseline alone. Raises what `fit` raises."""
     found = examples.found
-    cut = round(len(found) * LEARNT)
-    older, newer = found[max(0, cut - MOST) : cut], found[cut :: max(1, (len(found) - cut) // JUDGED)]
+    cut = round(len(found) * PredictLimits.learnt_share)
+    older, newer = (
+        found[max(0, cut - PredictLimits.max_examples) : cut],
+        found[cut :: max(1, (len(found) - cut) // PredictLimits.max_judged_examples)],
+    )
     whole = [example for example in older if not example.above]
     centers = {
         name: median(example.log for example in mine)
         for name, mine in _by_name(whole).items()
-        if len(mine) >= OF_A_NAME
+        if len(mine) >= PredictLimits.min_examples_of_name
     }
     boosted, why_plain = None, None
     if fit is None:
         why_plain = "there is no library to learn from the arguments with"
-    elif len(whole) < TO_LEARN or sum(not example.above for example in newer) < TO_JUDGE:
+    elif (
+        len(whole) < PredictLimits.min_examples_to_learn
+        or sum(not example.above for example in newer) < PredictLimits.min_examples_to_judge
+    ):
         why_plain = "too few examples to learn from the arguments"
     else:
         boosted = _boost(older, centers, fit)
@@ -464,7 +440,7 @@ def train_quantity(examples: Examples, *, fit: Fit | None = fit_quantile) -> Qua
         if boosted is not None:
             seen["boosting"].append(_judged(example, boosted.logs(example, centers[example.name])))
     learnt: list[JudgedPrediction] = []
-    if boosted is not None and len({example.run for example in newer}) < LINE_RUNS:
+    if boosted is not None and len({example.run for example in newer}) < PredictLimits.min_runs_for_drift:
         known = [each for each in older if each.name in centers]
         learnt = [_judged(each, boosted.logs(each, centers[each.name])) for each in known]
     overall = _compare(seen["boosting"], seen["baseline"])
@@ -554,22 +530,32 @@ def _of_name(
     `looked_at`: a name that has none of them is not for it.
     """
     whole = [example for example in mine if not example.above]
-    recent = mine[-RECENT:]
+    recent = mine[-PredictLimits.max_recent_attempts :]
     losses = _compare(judged["boosting"], judged["baseline"])
-    deciding = losses if losses is not None and len(judged["boosting"]) >= TO_JUDGE else overall
+    deciding = (
+        losses
+        if losses is not None and len(judged["boosting"]) >= PredictLimits.min_examples_to_judge
+        else overall
+    )
     numbers, texts = ranges(whole), words(whole)
     if looked_at.isdisjoint({*numbers, *texts, *OF_ALL}):
         center = None
     learnt = center is not None
-    better = learnt and deciding is not None and deciding[0] <= BETTER * deciding[1]
-    telling = judged["boosting"] if len(judged["boosting"]) >= ALONE else of_all
+    better = learnt and deciding is not None and deciding[0] <= PredictLimits.max_loss_ratio * deciding[1]
+    telling = (
+        judged["boosting"]
+        if len(judged["boosting"]) >= PredictLimits.min_examples_for_own_correction
+        else of_all
+    )
     if telling is not of_all:
         before = [each for each in before if each.name == mine[0].name]
     limits = [example.log for example in mine if example.above]
     return OfName(
         examples=len(whole),
         runs=len({example.run for example in whole}),
-        plain=baseline([example.log for example in recent]) if len(whole) >= LEAST else None,
+        plain=baseline([example.log for example in recent])
+        if len(whole) >= PredictLimits.min_attempts
+        else None,
         method="boosting" if better else "baseline",
         center=center,
         correction=correction(telling, before) if better else Correction(),
@@ -619,14 +605,8 @@ def _by_name(items: Iterable[T]) -> dict[str, list[T]]:
     return grouped((item.name, item) for item in items)
 
 
-WORSE, SURE = 0.05, 3.0
-"""A column matters where shuffling it makes the error larger by so much of it, and by so many standard
-errors."""
 TURNS = (0.25, 0.5, 0.75)
 """How the shuffles differ."""
-LOOKED_AT = 300
-"""Most examples that are tried, evenly taken."""
-LEARNT_FOR_RELEVANCE = 0.75
 
 
 def relevant(
@@ -641,9 +621,9 @@ def relevant(
     among the tasks that have it: that others have none tells tasks of one name from those of another, and
     nothing of the argument.
     """
-    cut = round(LEARNT_FOR_RELEVANCE * len(rows))
+    cut = round(PredictLimits.learnt_share_for_columns * len(rows))
     trees = fit(rows[:cut], values[:cut])
-    step = max(1, (len(rows) - cut) // LOOKED_AT)
+    step = max(1, (len(rows) - cut) // PredictLimits.max_tried_examples)
     tried, actual = [list(each) for each in rows[cut::step]], values[cut::step]
     errors = _errors(trees, tried, actual)
     kept: list[Column] = []
@@ -651,8 +631,10 @@ def relevant(
         places = [place for place, column in enumerate(columns) if column.key == key]
         moved = [_errors(trees, _moved(tried, places, turn), actual) for turn in TURNS]
         worse = [fmean(each) - before for before, *each in zip(errors, *moved, strict=True)]
-        sure = len(worse) > 1 and fmean(worse) > SURE * stdev(worse) / math.sqrt(len(worse))
-        if sure and fmean(worse) > WORSE * fmean(errors):
+        sure = len(worse) > 1 and fmean(worse) > PredictLimits.error_increase_errors * stdev(
+            worse
+        ) / math.sqrt(len(worse))
+        if sure and fmean(worse) > PredictLimits.min_error_increase * fmean(errors):
             kept += [columns[place] for place in places]
     return kept
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from flightlog.analyze.limits import AdviceLimits
 from flightlog.core.errors import RunNotFound
 
 if TYPE_CHECKING:
@@ -49,11 +50,11 @@ class ResourceAdvisor:
         confidence: float = 0.95,
     ) -> ResourceRecommendation:
         """Recommended resources of tasks of this name; `sim[3]` means `sim`. `input_features` are ignored."""
-        from flightlog.analyze.advice.advise import HIGHEST, LOWEST, advise
+        from flightlog.analyze.advice.advise import advise
         from flightlog.core.text import base_name
 
         del input_features
-        share = min(max(float(confidence), LOWEST), HIGHEST)
+        share = min(max(float(confidence), AdviceLimits.min_confidence), AdviceLimits.max_confidence)
         name = base_name(task)
         try:
             found = advise(self._runs_dir, task=name, target=target, confidence=share).recommendations

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator
 
 from flightlog.analyze.diagnosis.base import CRASHES, Case, RunFacts, Source
 from flightlog.analyze.diagnosis.text import exit_codes, signals
-from flightlog.analyze.history.attempts import MORE_THAN_KILLED
-from flightlog.analyze.limits import DiagnosisLimits
+from flightlog.analyze.limits import DiagnosisLimits, HistoryLimits
 from flightlog.core.units import format_bytes, format_duration
 
 Found = Iterator[tuple[Source, float, str]]
@@ -236,7 +235,7 @@ def memory_to_request(case: Case) -> list[str]:
     if facts is None or not limit:
         return ["Ask for more memory, or lower the concurrency on a host."]
     most = max((*facts.success_peaks_bytes, facts.peak_rss_bytes or 0, limit))
-    enough = format_bytes(int(most * MORE_THAN_KILLED))
+    enough = format_bytes(int(most * HistoryLimits.retry_factor_after_kill))
     return [f"Ask for more memory: {format_bytes(limit)} was the limit; try {enough}."]
 
 
