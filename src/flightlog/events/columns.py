@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
@@ -52,14 +53,15 @@ def columns(stream: str) -> dict[str, str]:
     return found
 
 
-def projection(stream: str) -> str:
-    """The select list that gives what `columns` reads as the events hold it.
+def projection(stream: str, names: Iterable[str] | None = None) -> str:
+    """The select list that gives what `columns` reads as the events hold it; of all columns, or of `names`.
 
     Fields that have their default are left out of the line; here they get it back, for the kinds that declare
     it. A null that may itself have been written stays null. So do the fields all events have: without them a
     line does not say who wrote it, nor when.
     """
-    return ", ".join(_filled(name, kind, _defaults(stream, name)) for name, kind in columns(stream).items())
+    known = columns(stream)
+    return ", ".join(_filled(name, known[name], _defaults(stream, name)) for name in names or known)
 
 
 def column_type(of: inspect.Type) -> str:

@@ -269,10 +269,10 @@ class Following:
     are given only by the last look, when nothing moves any more.
     """
 
-    def __init__(self, run: Path, stream: str) -> None:
+    def __init__(self, run: Path, stream: str, scan: Scan | None = None) -> None:
         self.stream = stream
         self._run = run
-        self.scan = Scan(run, stream)
+        self.scan = Scan(run, stream) if scan is None else scan
         """What was read, with its counts; lines that stand in tails are found again each time, and
         `doubled`."""
         self.torn = 0

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,25 +25,35 @@ CREATE MACRO in_ns(s) AS
 """
 """Moments and durations in nanoseconds, as `core.time` reads them."""
 
-_ATTEMPTS = f"""
+_MEASURED = ("component", "depends_on", *USED, "result_bytes", "metrics")
+"""Columns of attempts that live views do without."""
+
+
+def intervals_of(attempts: str, until: str, beside: Sequence[str] = _MEASURED) -> str:
+    """The statement of `attempt_intervals`, from one that gives the attempts; `until` is an expression.
+
+    Without what stands `beside` when an attempt ran, fewer columns of attempts are needed.
+    """
+    more = "".join(f", {name}" for name in beside)
+    return f"""
 WITH moments AS (
-    SELECT task, task_id, attempt, component, worker, state, retried, span_id, depends_on,
+    SELECT task, task_id, attempt, worker, state, retried, span_id,
         depends_on IS NOT NULL AS was_submitted, -- submissions alone have it, if only as an empty list
         at_ns(submitted_at) AS submitted, at_ns(queued_at) AS queued, at_ns(started_at) AS started,
-        at_ns(ended_at) AS ended, in_ns(queue_s) AS queued_for,
-        queue_s, duration_s, {", ".join(USED)}, result_bytes, metrics, error_type, args
-    FROM ({{attempts}})
+        at_ns(ended_at) AS ended, in_ns(queue_s) AS queued_for, queue_s, duration_s, error_type, args{more}
+    FROM ({attempts})
 )
 SELECT * EXCLUDE (queued_for),
     CASE WHEN ended IS NOT NULL AND duration_s IS NOT NULL THEN ended - in_ns(duration_s)
          WHEN ended IS NOT NULL OR state = 'running' THEN started END AS began,
     CASE WHEN ended IS NOT NULL AND (duration_s IS NOT NULL
         OR started IS NOT NULL) THEN greatest(began, ended)
-         WHEN state = 'running' AND started IS NOT NULL THEN greatest(started, $until) END AS stopped,
+         WHEN state = 'running' AND started IS NOT NULL THEN greatest(started, {until}) END AS stopped,
     coalesce(queued, CASE WHEN queued_for IS NOT NULL THEN began - queued_for END,
              CASE WHEN attempt = 1 THEN submitted END) AS waits,
 FROM moments
-"""  # noqa: S608 - constants
+"""  # noqa: S608 - constants, and a statement of ours
+
 
 _DEPENDENTS = """
 WITH needs AS (
@@ -102,7 +113,7 @@ def make_attempt_intervals(
     With `file` the rows are kept there, as Parquet, and not in memory: for attempts none of which depends on
     another or was superseded before it began.
     """
-    keep_rows(tables, "attempt_intervals", _ATTEMPTS.format(attempts=attempts), file, {"until": until})
+    keep_rows(tables, "attempt_intervals", intervals_of(attempts, "$until"), file, {"until": until})
     if file is None:
         tables.execute(_DEPENDENTS)
         tables.execute(_SUPERSEDED)

@@ -2,15 +2,16 @@
 
 A run that closed in good order has one file per stream, written by the recorder itself: nothing in it is
 duplicated, torn or foreign, and it is read as it is. Every other run (running, killed, half-copied, changed
-since) is normalized first, by `_Sift`. DuckDB's tolerance differs from the reader's: it takes a number for a
-text, `NaN` for a number, and the first of two equal names, and drops lines with NUL bytes of a power cut
-around them. So the reader goes through the lines once. A file in which every line is an event as declared is
-handed over as it is; of any other file the events are written anew, as the reader understands them.
+since) is normalized first, by `NormalizedLines`. DuckDB's tolerance differs from the reader's: it takes a
+number for a text, `NaN` for a number, and the first of two equal names, and drops lines with NUL bytes of a
+power cut around them. So the reader goes through the lines once. A file in which every line is an event as
+declared is handed over as it is; of any other file the events are written anew, as the reader understands
+them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -131,7 +132,7 @@ class Sources:
             learn_definitions(self._run.path, stream)
             self._learned = True
         listed = parts if self._settled else None
-        files, misfits = _Sift(self._run.path, stream, self._scratch, listed).files(self._settled)
+        files, misfits = NormalizedLines(self._run.path, stream, self._scratch, listed).files(self._settled)
         return StreamSource(tuple(map(self._plain.file, files)), misfits=misfits)
 
     def is_sealed(self, stream: str) -> bool:
@@ -199,7 +200,7 @@ class _Lines:
         return (self._path,)
 
 
-class _Sift(Scan):
+class NormalizedLines(Scan):
     """A `Scan` that keeps the lines; new files are made in `scratch`. What users defined has been learnt."""
 
     def __init__(self, run: Path, stream: str, scratch: Path, listed: Sequence[Part] | None) -> None:
@@ -208,6 +209,17 @@ class _Sift(Scan):
         self._of_users = not is_built_in(stream)
         self._scratch = scratch
         self._misfits = _Lines(scratch)
+        self.line = b""
+        """Of the event that was given last, as DuckDB is to read it."""
+
+    def events_and_pauses(self) -> Iterator[AnyEvent | None]:
+        """Every event once, each with its `line`, and null after each stretch that was read."""
+        for batch, whole in self._batches():
+            for line in batch:
+                event, _, self.line = self._normalize(line, whole)
+                if event is not None:
+                    yield event
+            yield None
 
     def files(self, settled: bool) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
         """Files whose lines are the events `Scan` gives of a stream, each once; apart those of events that no
@@ -226,7 +238,7 @@ class _Sift(Scan):
     def _copy_all(self, out: _Lines) -> tuple[Path, ...]:
         for batch, _whole in self._batches():
             for line in batch:
-                out.write(self._sifted(line)[1])
+                out.write(self._normalize(line)[2])
         return ()
 
     def _kept_files(self, out: _Lines) -> tuple[Path, ...]:
@@ -248,10 +260,10 @@ class _Sift(Scan):
         for part in parts:
             if part.kind == "tail":
                 for line in self._read_tail(part).split(b"\n"):
-                    out.write(self._sifted(line)[1])
+                    out.write(self._normalize(line)[2])
         forget_place()
         for path, rest in rests:
-            plain, taken = self._sifted(rest)
+            _, plain, taken = self._normalize(rest)
             if path is None:
                 out.write(taken)
             elif not plain and (taken or not _is_torn(rest)):
@@ -269,43 +281,41 @@ class _Sift(Scan):
         size = part.path.stat().st_size
         for batch in lines.batches():
             note_place(self.stream, lines.offset, size)
-            found = [self._sifted(line) for line in batch if line]
-            if as_it_is and not (not lines.long and all(plain for plain, _ in found)):
+            found = [self._normalize(line) for line in batch if line]
+            if as_it_is and not (not lines.long and all(plain for _, plain, _ in found)):
                 as_it_is = False
                 _copy_bytes(part.path, begun, out)
             if not as_it_is:
-                out.write(b"".join(taken for _, taken in found))
+                out.write(b"".join(taken for _, _, taken in found))
             begun = lines.offset
         if as_it_is and lines.long:
             as_it_is = False
             _copy_bytes(part.path, begun, out)
         return as_it_is
 
-    def _sifted(self, line: bytes) -> tuple[bool, bytes]:
-        """Whether DuckDB reads the line as the reader does; and the line of the event, empty if it is not
-        taken.
+    def _normalize(self, line: bytes, whole: bool = True) -> tuple[AnyEvent | None, bool, bytes]:
+        """The event, null if it is not taken; whether DuckDB reads the line as the reader does; and the line
+        of the event, empty where there is none.
         """
         event: AnyEvent | None
         given = line
         try:
             event = self._decode(line)
         except NotAnEvent:
-            event = self._mend(line, True, self._decode)
+            event = self._mend(line, whole, self._decode)
             if event is None:
-                return False, b""
+                return None, False, b""
             line = line.strip(b"\0 \t\r\xef\xbb\xbf")
         if not self._take(event):
-            return False, b""
+            return None, False, b""
         if isinstance(event, Event) and self._is_plain(line, event):
-            return (
-                line == given,
-                line + b"\n",
-            )  # blanks around a line the reader passes over, and DuckDB does not
+            # Blanks around a line the reader passes over, and DuckDB does not.
+            return event, line == given, line + b"\n"
         try:
             written = self._rewrite(decode_line(line))
-            return False, written if len(written) <= StoreLimits.max_line_bytes else line + b"\n"
+            return event, False, written if len(written) <= StoreLimits.max_line_bytes else line + b"\n"
         except NotAnEvent:  # not text, in a field that the event does not know: the reader skips it
-            return False, encode_line(event) if isinstance(event, Event) else b""
+            return event, False, encode_line(event) if isinstance(event, Event) else b""
 
     def _is_plain(self, line: bytes, event: Event) -> bool:
         """Whether the line is made as the recorder makes them, so that there is one way to read it."""

@@ -8,6 +8,8 @@ the greatest is taken.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from flightlog.events import Usage
 from flightlog.store.tables.connection import text
 
@@ -159,7 +161,6 @@ _TEXTS = (
     *("metrics", "tags", "error_type", "error_message"),
     *("exit_code", "fingerprint", "reason", "depends_on"),
 )
-_LATEST = ", ".join(f"arg_max({name}, moment) AS {name}" for name in (*VALUES, *_TEXTS))
 COLUMNS = (
     *("task", "task_id", "attempt", "component", "state", "retried", "worker"),
     *("submitted_at", "queued_at", "started_at", "ended_at", "queue_s"),
@@ -170,73 +171,70 @@ COLUMNS = (
 """The columns of `attempts`, after `run_id`."""
 
 
-def _attempts(run: str, keys: str, events: str = "hidden.for_attempts") -> str:
-    return f"""
-SELECT
-    run_id,
-    task,
-    task_id,
-    attempt,
-    component,
-    CASE
+_OF_ATTEMPT = {
+    "state": """CASE
         WHEN ended_as = 5 THEN 'completed'
         WHEN ended_as = 6 THEN 'failed'
         WHEN ended_as = 7 THEN 'cancelled'
         WHEN kinds & 16 > 0 THEN 'failed'
         WHEN kinds & 8 > 0 THEN 'running'
         ELSE 'pending'
-    END AS state,
-    kinds & 16 > 0 AS retried,
-    coalesce(worker_at_end, worker_at_start) AS worker,
-    submitted_at,
-    queued_at,
-    started_at,
-    CASE WHEN ended_as IS NULL THEN retried_at ELSE ended_at END AS ended_at,
-    coalesce(queue_at_end, queue_at_start) AS queue_s,
-    {", ".join(VALUES)},
-    coalesce(args_at_end, args_before) AS args,
-    coalesce(digest_at_end, digest_before) AS args_digest,
-    metrics,
-    CASE
+    END""",
+    "retried": "kinds & 16 > 0",
+    "worker": "coalesce(worker_at_end, worker_at_start)",
+    "ended_at": "CASE WHEN ended_as IS NULL THEN retried_at ELSE ended_at END",
+    "queue_s": "coalesce(queue_at_end, queue_at_start)",
+    "args": "coalesce(args_at_end, args_before)",
+    "args_digest": "coalesce(digest_at_end, digest_before)",
+    "error_type": """CASE
         WHEN ended_as IS NULL AND kinds & 16 > 0
         THEN nullif(regexp_extract(reason, '^((?:[A-Za-z0-9_]+[.])*[A-Z][A-Za-z0-9_]*)(?:: |$)', 1), '')
         ELSE error_type
-    END AS error_type,
-    CASE WHEN ended_as IS NULL AND kinds & 16 > 0 THEN reason ELSE error_message END AS error_message,
-    exit_code,
-    fingerprint,
-    coalesce(span_at_end, span_at_start, span_before) AS span_id,
-    parent_id,
-    depends_on,
-    tags,
-    reason
+    END""",
+    "error_message": "CASE WHEN ended_as IS NULL AND kinds & 16 > 0 THEN reason ELSE error_message END",
+    "span_id": "coalesce(span_at_end, span_at_start, span_before)",
+}
+"""Columns of attempts that are not what their lines say last, from what `_OF_LINES` gives."""
+_OF_LINES = {
+    "task": "max(task) AS task",
+    "component": "max(component) AS component",
+    "worker": f"""arg_max(worker, moment) FILTER (WHERE {_STARTED}) AS worker_at_start,
+        arg_max(worker, moment) FILTER (WHERE {_ENDED}) AS worker_at_end""",
+    "submitted_at": f"max(timestamp) FILTER (WHERE {_SUBMITTED}) AS submitted_at",
+    "queued_at": f"max(timestamp) FILTER (WHERE {_QUEUED}) AS queued_at",
+    "started_at": f"max(timestamp) FILTER (WHERE {_STARTED}) AS started_at",
+    "ended_at": f"""max(timestamp) FILTER (WHERE {_RETRIED}) AS retried_at,
+        max(timestamp) FILTER (WHERE {_ENDED}) AS ended_at""",
+    "queue_s": f"""arg_max(queue_s, moment) FILTER (WHERE {_STARTED}) AS queue_at_start,
+        arg_max(queue_s, moment) FILTER (WHERE {_ENDED}) AS queue_at_end""",
+    "args": f"""arg_max(args, moment) FILTER (WHERE {_ENDED}) AS args_at_end,
+        arg_max(args, moment) AS args_before""",
+    "args_digest": f"""arg_max(args_digest, moment) FILTER (WHERE {_ENDED}) AS digest_at_end,
+        arg_max(args_digest, moment) AS digest_before""",
+    "span_id": f"""arg_max(span_id, moment) FILTER (WHERE {_ENDED}) AS span_at_end,
+        arg_max(span_id, moment) FILTER (WHERE {_STARTED}) AS span_at_start,
+        arg_max(span_id, moment) AS span_before""",
+    "parent_id": "max(parent_id) AS parent_id",
+    **{name: f"arg_max({name}, moment) AS {name}" for name in (*VALUES, *_TEXTS)},
+}
+"""What the lines of an attempt say of each column."""
+
+
+def _attempts(
+    run: str, keys: str, events: str = "hidden.for_attempts", columns: Sequence[str] = COLUMNS
+) -> str:
+    of_attempt = ", ".join(f"{_OF_ATTEMPT.get(name, name)} AS {name}" for name in columns)
+    of_lines = ", ".join(_OF_LINES[name] for name in columns if name in _OF_LINES)
+    return f"""
+SELECT run_id, {of_attempt}
 FROM (
     SELECT
         {run} AS run_id,
         task_id,
         attempt,
-        max(task) AS task,
-        max(component) AS component,
         arg_max(kind, moment) FILTER (WHERE {_ENDED}) AS ended_as,
         bit_or(1 << kind) AS kinds,
-        max(timestamp) FILTER (WHERE {_SUBMITTED}) AS submitted_at,
-        max(timestamp) FILTER (WHERE {_QUEUED}) AS queued_at,
-        max(timestamp) FILTER (WHERE {_STARTED}) AS started_at,
-        max(timestamp) FILTER (WHERE {_RETRIED}) AS retried_at,
-        max(timestamp) FILTER (WHERE {_ENDED}) AS ended_at,
-        arg_max(worker, moment) FILTER (WHERE {_STARTED}) AS worker_at_start,
-        arg_max(worker, moment) FILTER (WHERE {_ENDED}) AS worker_at_end,
-        arg_max(queue_s, moment) FILTER (WHERE {_STARTED}) AS queue_at_start,
-        arg_max(queue_s, moment) FILTER (WHERE {_ENDED}) AS queue_at_end,
-        {_LATEST},
-        arg_max(args, moment) FILTER (WHERE {_ENDED}) AS args_at_end,
-        arg_max(args, moment) AS args_before,
-        arg_max(args_digest, moment) FILTER (WHERE {_ENDED}) AS digest_at_end,
-        arg_max(args_digest, moment) AS digest_before,
-        arg_max(span_id, moment) FILTER (WHERE {_ENDED}) AS span_at_end,
-        arg_max(span_id, moment) FILTER (WHERE {_STARTED}) AS span_at_start,
-        arg_max(span_id, moment) AS span_before,
-        max(parent_id) AS parent_id
+        {of_lines}
     FROM (
         SELECT *, {KIND} AS kind, {MOMENT} AS moment
         FROM {events}
@@ -256,9 +254,14 @@ that the retry names; `duration_s` is what was measured, so that such an attempt
 """
 
 
-def attempts_of_one(run_id: str, events: str = "hidden.for_attempts") -> str:
-    """As `ATTEMPTS`, of the events of one run alone, which need not be told apart by it."""
-    return _attempts(f"CAST({text(run_id)} AS VARCHAR)", "task_id, attempt", events)
+def attempts_of_one(
+    run_id: str, events: str = "hidden.for_attempts", columns: Sequence[str] = COLUMNS
+) -> str:
+    """As `ATTEMPTS`, of the events of one run alone, which need not be told apart by it.
+
+    Of fewer `columns`, events need those alone; `error_type` and `error_message` need `reason`.
+    """
+    return _attempts(f"CAST({text(run_id)} AS VARCHAR)", "task_id, attempt", events, columns)
 
 
 TASKS = """
