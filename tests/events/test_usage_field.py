@@ -1,5 +1,5 @@
 """A measured field is declared in one place: what `Usage` declares comes from the meter into every end, into
-SQL and into Parquet.
+the relation of attempts and into Parquet.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def test_a_field_that_is_added_to_usage_is_in_the_line_the_table_and_the_parquet
         return done.stdout
 
     run("-c", PROGRAM, str(tmp_path))
-    query = "SELECT task, page_faults FROM task_events WHERE event = 'task_completed' ORDER BY task"
+    query = "SELECT task, page_faults FROM attempts ORDER BY task"
     asked = run("-m", "flightlog", "sql", query, "--all", "--runs-dir", str(tmp_path), "--format", "csv")
     assert asked.splitlines() == ["task,page_faults", "abs,7", "simulate,7"]
     run("-m", "flightlog", "compact", "--all", "--runs-dir", str(tmp_path))

@@ -33,13 +33,22 @@ def write_node(
     disks: str = "",
     net: str = "",
     load: str = "0.50 0.10 0.00 1/99 4242\n",
+    pressure: tuple[int, int, int] | None = None,
 ) -> None:
-    """The node's files under a fake `/proc`."""
+    """The node's files under a fake `/proc`; pressure on CPU, memory and I/O in microseconds so far."""
+    for name, total in zip(("cpu", "memory", "io"), pressure or (), strict=False):
+        write(proc / "pressure" / name, pressure_text(total))
     write(proc / "stat", f"cpu  {cpu}\ncpu0 1 2 3 4\ncpu1 1 2 3 4\nintr 5 6\nctxt 7\n")
     write(proc / "meminfo", memory)
     write(proc / "loadavg", load)
     write(proc / "diskstats", disks)
     write(proc / "net" / "dev", "Inter-|   Receive  |  Transmit\n face |bytes packets\n" + net)
+
+
+def pressure_text(total_us: int) -> str:
+    """The kernel's pressure stall information of one resource."""
+    full = f"full avg10=0.00 avg60=0.00 avg300=0.00 total={total_us // 2}\n"
+    return f"some avg10=0.42 avg60=0.10 avg300=0.02 total={total_us}\n{full}"
 
 
 def write_energy(

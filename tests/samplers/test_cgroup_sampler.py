@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from fake_machine import FakeClock, write, write_cgroup
+from fake_machine import FakeClock, pressure_text, write, write_cgroup
 
 from flightlog.events import ResourceSample
 from flightlog.samplers.cgroup import CgroupLimits, CgroupSampler, cgroup_limits
@@ -34,6 +34,9 @@ def _job(folder: Path, *, usage: int, periods: int, throttled: int, held_usec: i
         cpu_max="max 100000\n",
         cpu_stat=f"usage_usec {usage}\nuser_usec 1\nsystem_usec 1\nnr_periods {periods}\n"
         f"nr_throttled {throttled}\nthrottled_usec {held_usec}\n",
+        cpu_pressure=pressure_text(3_000_000),
+        memory_pressure=pressure_text(1_500_000),
+        io_pressure="some avg10=0.00\n",
     )
 
 
@@ -55,6 +58,8 @@ def test_a_job_is_sampled_with_exact_rates_and_its_ancestors_limits(root: Path, 
         "swap_used_bytes": 16,
         "oom_events": 3,
         "oom_kills": 2,
+        "cpu_pressure_s": 3.0,
+        "memory_pressure_s": 1.5,
     }
     assert first == [
         ResourceSample(scope="cgroup", host="node-1", cpu_percent=None, cpu_s=1.0, throttled_s=0.5, **levels)

@@ -7,10 +7,11 @@ from fake_machine import FakeClock, disk, interface, write_node
 
 from flightlog.events import ResourceSample
 from flightlog.samplers.host import HostSampler
+from flightlog.samplers.procfs import CLOCK_TICKS
 
 
 def test_the_first_sample_has_levels_but_no_rates(tmp_path: Path) -> None:
-    write_node(tmp_path, disks=disk("sda", 10, 20), net=interface("eth0", 1, 2))
+    write_node(tmp_path, disks=disk("sda", 10, 20), net=interface("eth0", 1, 2), pressure=(2_500_000, 0, 7))
     assert HostSampler(tmp_path, FakeClock(), "node-1", tmp_path).sample() == [
         ResourceSample(
             scope="node",
@@ -21,6 +22,10 @@ def test_the_first_sample_has_levels_but_no_rates(tmp_path: Path) -> None:
             memory_used_bytes=2000 * 1024,
             memory_total_bytes=8000 * 1024,
             swap_used_bytes=60 * 1024,
+            steal_s=0.0,
+            cpu_pressure_s=2.5,
+            memory_pressure_s=0.0,
+            io_pressure_s=7e-6,
         )
     ]
 
@@ -50,6 +55,7 @@ def test_the_second_sample_has_exact_rates(tmp_path: Path) -> None:
             memory_used_bytes=2000 * 1024,
             memory_total_bytes=8000 * 1024,
             swap_used_bytes=60 * 1024,
+            steal_s=10 / CLOCK_TICKS,
             disk_read_bytes_per_s=4 * 512 / 2,
             disk_write_bytes_per_s=20 * 512 / 2,
             net_recv_bytes_per_s=250.0,

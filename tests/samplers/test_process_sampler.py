@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from fake_machine import MIB, PAGE, FakeClock, remove_process, write_node, write_process
+from fake_machine import write as write_text
 
 from flightlog.events import ResourceSample
 from flightlog.samplers.process import ProcessSampler, usable_cpus
@@ -48,6 +49,34 @@ def test_the_first_sample_sums_the_tree_and_has_no_rates(tmp_path: Path) -> None
             write_bytes=222,
         )
     ]
+
+
+def test_a_worker_process_of_the_tree_has_a_sample_under_its_own_name(tmp_path: Path) -> None:
+    def write(cpu: int, pages: int) -> None:
+        write_process(tmp_path, 100, cpu=50, pages=10, children="101 103 ")
+        write_process(tmp_path, 101, 100, cpu=cpu, pages=pages, read=10, written=20, children="102 ")
+        write_process(tmp_path, 102, 101, cpu=100, pages=30, read=100, written=200)
+        write_process(tmp_path, 103, 100, cpu=7, pages=1)
+        write_text(tmp_path / "101" / "schedstat", "900 2500000000 3\n")
+
+    clock, names = FakeClock(), {100: "itself", 101: "w-1", 999: "gone"}
+    write(cpu=100, pages=20)
+    sampler = ProcessSampler(100, proc=tmp_path, clock=clock, host="node-1", workers=lambda: names)
+    cpus = usable_cpus(100)
+    part = {"host": "node-1", "worker": "w-1", "pid": 101, "cpus": cpus, "processes": 2, "threads": 2}
+    part |= {"cpu_wait_s": 2.5, "read_bytes": 110, "write_bytes": 220, "peak_rss_bytes": 50 * PAGE}
+    whole, *parts = sampler.sample()
+    assert (whole.scope, whole.processes) == ("worker", 4)
+    assert parts == [
+        ResourceSample(scope="worker_process", cpu_percent=None, cpu_s=2.0, rss_bytes=50 * PAGE, **part)
+    ]
+    clock.now += 2.0
+    write(cpu=400, pages=5)
+    _, later = sampler.sample()
+    part |= {"interval_s": 2.0, "cpu_cores": 1.5, "cpu_percent": 150.0 / (cpus or 1)}
+    assert later == ResourceSample(scope="worker_process", cpu_s=5.0, rss_bytes=35 * PAGE, **part)
+    names.clear()
+    assert len(sampler.sample()) == 1
 
 
 def test_the_second_sample_has_exact_rates(tmp_path: Path) -> None:

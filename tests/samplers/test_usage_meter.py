@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 import threading
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 from fake_machine import MIB, write
 
-from flightlog.samplers.usage import Usage, UsageMeter
+from flightlog.samplers.usage import Usage, UsageMeter, max_rss_bytes
 
 
 def _burn(seconds: float) -> None:
@@ -47,12 +48,23 @@ def test_what_a_thread_did_is_on_a_cpu_waiting_for_one_or_blocked() -> None:
         assert 0 <= usage.cpu_wait_s <= took - usage.thread_cpu_s
 
 
+@pytest.mark.skipif(not hasattr(resource, "RUSAGE_THREAD"), reason="only Linux counts by thread")
+def test_a_thread_that_waits_gives_its_cpu_up() -> None:
+    meter = _started()
+    for _ in range(5):
+        time.sleep(0.001)
+    usage = meter.stop()
+    assert usage.voluntary_switches is not None
+    assert usage.voluntary_switches >= 5
+    assert None not in (usage.involuntary_switches, usage.major_faults)
+
+
 def test_of_tasks_on_one_thread_nobody_can_tell_whose_its_time_was() -> None:
     outer = _started()
     inner = _started()
     _burn(0.01)
     usages = [inner.stop(), outer.stop()]
-    assert [(one.thread_cpu_s, one.cpu_wait_s) for one in usages] == [(None, None)] * 2
+    assert [(one.thread_cpu_s, one.cpu_wait_s, one.major_faults) for one in usages] == [(None,) * 3] * 2
     assert _started().stop().thread_cpu_s is not None
 
 
@@ -96,6 +108,19 @@ def test_the_children_a_lone_task_waits_for_are_its_own() -> None:
     assert usage.cpu_scope == "tree"
     assert usage.cpu_s is not None
     assert usage.cpu_s >= 0.1
+
+
+def test_the_memory_of_a_larger_child_is_its_own() -> None:
+    meter = _started()
+    size = max(max_rss_bytes(), max_rss_bytes(resource.getrusage(resource.RUSAGE_CHILDREN))) + 32 * MIB
+    subprocess.run([sys.executable, "-S", "-c", f"bytearray({size})"], check=True)
+    usage = meter.stop()
+    assert usage.rss_scope == "tree_at_least"
+    assert usage.peak_rss_bytes is not None
+    assert usage.peak_rss_bytes >= size
+    meter = _started()
+    subprocess.run([sys.executable, "-S", "-c", ""], check=True)
+    assert meter.stop().rss_scope in ("process", "process_at_least")
 
 
 def test_tasks_that_run_at_once_have_the_cpu_of_their_threads() -> None:

@@ -19,6 +19,7 @@ from flightlog.events import (
     ArtifactRecorded,
     CostEstimate,
     ResourceRequest,
+    ResourceSample,
     TaskCancelled,
     TaskCompleted,
     TaskQueued,
@@ -40,6 +41,23 @@ def test_a_session_is_recorded_as_a_run_of_its_target(tmp_path):
     assert (info.tasks_submitted, info.tasks_completed, info.tasks_failed) == (8, 8, 0)
     assert info.manifest_hash == session.manifest.sha256
     assert (session.run_id, session.path) == (info.run_id, tmp_path / "runs" / info.run_id)
+
+
+def test_each_worker_process_is_sampled_under_its_own_name(tmp_path):
+    release = tmp_path / "release"
+
+    def sampled():
+        found = events_of(session, "resources", ResourceSample)
+        return {(one.worker, one.pid) for one in found if one.scope == "worker_process"}
+
+    with session_in(tmp_path, sample_interval_s=0.1) as session:
+        waiting = session.client.map(work.wait_for, [str(release)] * 2)
+        until = time.monotonic() + 60
+        while len(sampled()) < 2 and time.monotonic() < until:
+            time.sleep(0.05)
+        release.touch()
+        session.client.gather(waiting)
+    assert sampled() == {(one.worker, one.pid) for one in events_of(session, "workers", WorkerLaunched)}
 
 
 def test_each_task_has_one_line_for_each_step_of_its_life(tmp_path):

@@ -200,18 +200,26 @@ class JobAccounted(JobEvent, kw_only=True, tag="job_accounted"):
 
 @register
 class ResourceSample(Event, kw_only=True, tag="resource_sample"):
-    """A measurement of a node, a cgroup, a worker's process tree, a task or a GPU, at one moment.
+    """A measurement of a node, a cgroup, a process tree, a worker process, a task or a GPU, at one moment.
+
+    In scope `worker` stands the whole tree of a process that records, the run's own with every process below
+    it; in scope `worker_process` a part of that tree, one worker process of an engine under the worker's own
+    name.
 
     Rates cover `interval_s`, the time since the sampler's previous sample; the first sample has none.
     """
 
     stream: ClassVar[str] = "resources"
 
-    scope: Annotated[Literal["node", "cgroup", "worker", "task", "gpu"], doc("what was measured")]
+    scope: Annotated[
+        Literal["node", "cgroup", "worker", "worker_process", "task", "gpu"], doc("what was measured")
+    ]
     host: Annotated[str | None, doc("where")]
     cpu_percent: Annotated[Percent | None, doc("share of the `cpus` in use over the interval, 0 to 100")]
-    worker: Annotated[str | None, doc("worker, in scope `worker`")] = None
-    pid: Annotated[int | None, doc("root of the process tree, in scope `worker` and `task`")] = None
+    worker: Annotated[str | None, doc("worker, in scope `worker` and `worker_process`")] = None
+    pid: Annotated[
+        int | None, doc("root of the process tree, in scope `worker`, `worker_process` and `task`")
+    ] = None
     task_id: Annotated[str | None, doc("task, in scope `task`")] = None
     interval_s: Annotated[Seconds | None, doc("time the rates cover; null in a first sample")] = None
     final: Annotated[bool, doc("the last sample of this sampler")] = False
@@ -222,6 +230,13 @@ class ResourceSample(Event, kw_only=True, tag="resource_sample"):
         doc("cores there are to use: of the node, of the processes' affinity, of the cgroup's quota"),
     ] = None
     load_1m: Annotated[float | None, doc("load average over one minute")] = None
+    cpu_wait_s: Annotated[
+        Seconds | None,
+        doc(
+            "time that the main thread of the process at the root was ready to run and waited for a CPU, "
+            "so far, in scope `worker` and `worker_process`"
+        ),
+    ] = None
     interpreter_wait_s: Annotated[
         Seconds | None,
         doc("how long a thread of the process that was ready to run waited for Python's interpreter lock"),
@@ -258,6 +273,21 @@ class ResourceSample(Event, kw_only=True, tag="resource_sample"):
         None
     )
     throttled_percent: Annotated[Percent | None, doc("share of CPU periods throttled in the interval")] = None
+    steal_s: Annotated[
+        Seconds | None, doc("CPU time that the hypervisor gave to other machines, over all cores, so far")
+    ] = None
+    cpu_pressure_s: Annotated[
+        Seconds | None,
+        doc("time that at least one thread of the node or cgroup was ready and waited for a CPU, so far"),
+    ] = None
+    memory_pressure_s: Annotated[
+        Seconds | None,
+        doc("time that at least one thread of the node or cgroup waited for memory to be freed, so far"),
+    ] = None
+    io_pressure_s: Annotated[
+        Seconds | None,
+        doc("time that at least one thread of the node or cgroup waited for storage, so far"),
+    ] = None
     oom_events: Annotated[int | None, doc("times the cgroup hit its memory limit, so far")] = None
     oom_kills: Annotated[int | None, doc("processes of the cgroup killed for memory, so far")] = None
     gpu_index: Annotated[int | None, doc("index of the GPU on its host")] = None
@@ -340,6 +370,15 @@ class Usage(msgspec.Struct, kw_only=True):
         Seconds | None,
         doc("time that the executing thread was ready to run and waited for a CPU; null where unknown"),
     ] = None
+    voluntary_switches: Annotated[
+        int | None, doc("times the executing thread gave its CPU up to wait for something")
+    ] = None
+    involuntary_switches: Annotated[
+        int | None, doc("times the executing thread lost its CPU to another although it could have gone on")
+    ] = None
+    major_faults: Annotated[
+        int | None, doc("pages of memory the executing thread had to wait for: swapped out, or of a file")
+    ] = None
     rss_before_bytes: Annotated[
         Bytes | None, doc("resident memory of the process when it began: what earlier tasks left there")
     ] = None
@@ -349,8 +388,11 @@ class Usage(msgspec.Struct, kw_only=True):
     ] = None
     peak_rss_bytes: Annotated[Bytes | None, doc("largest resident memory seen while it ran")] = None
     rss_scope: Annotated[
-        Literal["process", "process_at_least", "tree"] | None,
-        doc("whose memory; `process_at_least` is a lower bound: the process had peaked higher before"),
+        Literal["process", "process_at_least", "tree", "tree_at_least"] | None,
+        doc(
+            "whose memory; `process_at_least` is a lower bound: the process had peaked higher before; so is "
+            "`tree_at_least`: the largest process that it started, alone"
+        ),
     ] = None
     read_bytes: Annotated[Bytes | None, doc("read from storage")] = None
     write_bytes: Annotated[Bytes | None, doc("written to storage")] = None

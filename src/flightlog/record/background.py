@@ -238,7 +238,8 @@ def make_samplers(run: LiveRun, chosen: Sequence[Sampler] | None) -> Sequence[Sa
         try:
             if kind is ProcessSampler:
                 worker = lane_name(run.recorder.host, os.getpid(), main=True)
-                made.append(ProcessSampler(worker=worker, besides=partial(follower_pids, run.path)))
+                besides, workers = partial(follower_pids, run.path), run.recorder.worker_processes.copy
+                made.append(ProcessSampler(worker=worker, besides=besides, workers=workers))
             else:
                 made.append(kind())
         except Exception as error:  # noqa: BLE001 - a sampler of somebody else's

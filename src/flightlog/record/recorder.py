@@ -61,6 +61,8 @@ class Recorder:
         self.open: dict[str, Span] = {}
         self.counts: dict[str, int] = {}
         self.problems: list[str] = []
+        self.worker_processes: dict[int, str] = {}
+        """The names of worker processes of engines on this host, by process id, while they live."""
         self.closed = False
         self.on_open: Callable[[], None] = lambda: None
         self._announced: set[str] = set()

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from flightlog.events.declarations import ResourceSample
 from flightlog.samplers.limits import SamplerLimits
-from flightlog.samplers.procfs import PROC, growth, keyed_value, percent, rate, read_once
+from flightlog.samplers.procfs import PROC, growth, keyed_value, parse_pressure_s, percent, rate, read_once
 
 CGROUPS = Path("/sys/fs/cgroup")
 
@@ -134,6 +134,9 @@ class CgroupSampler:
                     growth(cpu.get(b"nr_throttled"), before.get(b"nr_throttled")),
                     growth(cpu.get(b"nr_periods"), before.get(b"nr_periods")),
                 ),
+                cpu_pressure_s=_pressure_s(folder / "cpu.pressure"),
+                memory_pressure_s=_pressure_s(folder / "memory.pressure"),
+                io_pressure_s=_pressure_s(folder / "io.pressure"),
                 oom_events=events.get(b"oom"),
                 oom_kills=events.get(b"oom_kill"),
             )
@@ -217,6 +220,13 @@ def _numbers(text: str | None) -> list[int]:
 
 def _number(path: Path) -> int | None:
     return next(iter(_numbers(_text(path))), None)
+
+
+def _pressure_s(path: Path) -> float | None:
+    try:
+        return parse_pressure_s(read_once(str(path), 256))
+    except (OSError, ValueError):
+        return None
 
 
 def _seconds(microseconds: int | None) -> float | None:

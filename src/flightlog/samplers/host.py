@@ -17,6 +17,7 @@ from flightlog.core.descriptors import folder_names
 from flightlog.core.text import words
 from flightlog.events.declarations import ResourceSample
 from flightlog.samplers.procfs import (
+    CLOCK_TICKS,
     PROC,
     OpenFile,
     growth,
@@ -25,6 +26,7 @@ from flightlog.samplers.procfs import (
     parse_diskstats,
     parse_net_dev,
     parse_node_stat,
+    parse_pressure_s,
     percent,
     rate_over,
     read_once,
@@ -42,7 +44,11 @@ _COUNTED = ("package", "dram")
 more."""
 
 
-_SAME = words("cpus load_1m memory_used_bytes memory_total_bytes swap_used_bytes")
+_PRESSURES = ("cpu", "memory", "io")
+_SAME = words(
+    "cpus load_1m memory_used_bytes memory_total_bytes swap_used_bytes"
+    " steal_s cpu_pressure_s memory_pressure_s io_pressure_s"
+)
 """What a sample holds as it was read."""
 T = TypeVar("T")
 ByDevice = Mapping[str, int]
@@ -211,6 +217,10 @@ class NodeReading(Struct, frozen=True, kw_only=True):
     memory_used_bytes: int | None = None
     memory_total_bytes: int | None = None
     swap_used_bytes: int | None = None
+    steal_s: float | None = None
+    cpu_pressure_s: float | None = None
+    memory_pressure_s: float | None = None
+    io_pressure_s: float | None = None
     disk_read: ByDevice | None = None
     disk_written: ByDevice | None = None
     net_received: ByDevice | None = None
@@ -218,7 +228,7 @@ class NodeReading(Struct, frozen=True, kw_only=True):
 
 
 class ProcCounters:
-    """The node's counters from `/proc`, through five kept descriptors."""
+    """The node's counters from `/proc`, through eight kept descriptors at most."""
 
     def __init__(self, proc: Path) -> None:
         self._stat = OpenFile(proc / "stat", size=16384)
@@ -226,6 +236,7 @@ class ProcCounters:
         self._loadavg = OpenFile(proc / "loadavg", size=256)
         self._diskstats = OpenFile(proc / "diskstats", records=True)
         self._net = OpenFile(proc / "net" / "dev", records=True)
+        self._pressures = [OpenFile(proc / "pressure" / name, size=256) for name in _PRESSURES]
 
     def read(self) -> NodeReading:
         """All counters; one that cannot be read or understood is None."""
@@ -235,6 +246,7 @@ class ProcCounters:
         network = _parsed(self._net, parse_net_dev)
         total, available = memory.get(b"MemTotal"), memory.get(b"MemAvailable")
         swap, swap_free = memory.get(b"SwapTotal"), memory.get(b"SwapFree")
+        on_cpu, on_memory, on_io = (_parsed(one, parse_pressure_s) for one in self._pressures)
         return NodeReading(
             cpu_busy=cpu.busy if cpu else None,
             cpu_total=cpu.total if cpu else None,
@@ -243,6 +255,10 @@ class ProcCounters:
             memory_used_bytes=None if total is None or available is None else max(0, total - available),
             memory_total_bytes=total,
             swap_used_bytes=None if swap is None or swap_free is None else max(0, swap - swap_free),
+            steal_s=cpu.stolen / CLOCK_TICKS if cpu and cpu.stolen is not None else None,
+            cpu_pressure_s=on_cpu,
+            memory_pressure_s=on_memory,
+            io_pressure_s=on_io,
             disk_read=disks[0] if disks else None,
             disk_written=disks[1] if disks else None,
             net_received=network[0] if network else None,
@@ -250,8 +266,15 @@ class ProcCounters:
         )
 
     def close(self) -> None:
-        """Let all five go."""
-        for kept in (self._stat, self._meminfo, self._loadavg, self._diskstats, self._net):
+        """Let all of them go."""
+        for kept in (
+            self._stat,
+            self._meminfo,
+            self._loadavg,
+            self._diskstats,
+            self._net,
+            *self._pressures,
+        ):
             kept.close()
 
 

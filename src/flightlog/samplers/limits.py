@@ -39,6 +39,8 @@ class SamplerLimits:
     # process.py
     max_walked_threads: Final = 256
     """A tree with more threads costs more to walk, thread by thread, than listing all processes does."""
+    max_sampled_workers: Final = 64
+    """Worker processes of a tree that have a sample of their own each; of further ones there is none."""
     interpreter_probes: Final = 3
     """Sleeps by which one sample measures how long threads wait for the interpreter."""
     interpreter_probe_s: Final = 0.0005

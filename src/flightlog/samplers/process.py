@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -25,6 +26,7 @@ from flightlog.samplers.procfs import (
     parse_process_io,
     parse_process_stat,
     parse_statm_rss,
+    parse_waited_s,
     percent,
     rate,
     read_once,
@@ -202,6 +204,13 @@ class ProcTable:
         except (OSError, ValueError):
             return None
 
+    def cpu_wait_s(self, pid: int) -> float | None:
+        """How long the main thread of one process was ready to run and waited for a CPU, so far."""
+        try:
+            return parse_waited_s(read_once(f"{self._proc}/{pid}/schedstat", 128))
+        except (OSError, ValueError):
+            return None
+
     def forget(self, pid: int) -> None:
         """The process left: let its descriptors go."""
         for kept in self._files.pop(pid, ()):
@@ -239,6 +248,9 @@ class ProcessSampler:
     children of a member: what was started beside the run becomes a child of the program that is process 1 of
     its container.
 
+    `workers` names worker processes by pid: of each that is in the tree follows a sample in scope
+    `worker_process`, of it and the living processes below it, which is a part of the first sample.
+
     At most `max_descriptors` are kept open, and never more than an eighth of the process's limit. Where there
     is no `/proc`, psutil is asked. One thread at a time; after a fork the child starts afresh.
     """
@@ -253,10 +265,11 @@ class ProcessSampler:
         host: str | None = None,
         max_descriptors: int = 128,
         besides: Callable[[], Collection[int]] = tuple,
+        workers: Callable[[], Mapping[int, str]] = dict,
     ) -> None:
         self._given_pid, self._worker, self._proc, self._clock = pid, worker, proc, clock
         self._host = host if host is not None else os.uname().nodename
-        self._max_descriptors, self._besides = max_descriptors, besides
+        self._max_descriptors, self._besides, self._workers = max_descriptors, besides, workers
         self._start_afresh()
 
     def _start_afresh(self) -> None:
@@ -268,6 +281,7 @@ class ProcessSampler:
         self._departed = (Departed(), Departed(), Departed())
         self._peak_rss_bytes = 0
         self._before: tuple[int, int | None, int | None] | None = None
+        self._workers_before: dict[int, ResourceSample] = {}
         self._at: float | None = None
 
     def sample(self) -> Sequence[ResourceSample]:
@@ -311,6 +325,7 @@ class ProcessSampler:
                 cpu_cores=cores,
                 cpus=self._cpus,
                 cpu_s=cpu / table.cpu_units_per_s,
+                cpu_wait_s=table.cpu_wait_s(self._root),
                 interpreter_wait_s=waited_s,
                 rss_bytes=rss,
                 peak_rss_bytes=self._peak_rss_bytes or None,
@@ -320,8 +335,49 @@ class ProcessSampler:
                 write_bytes=written,
                 disk_read_bytes_per_s=rate(read, read_before, interval),
                 disk_write_bytes_per_s=rate(written, written_before, interval),
-            )
+            ),
+            *self._worker_samples(table, interval),
         ]
+
+    def _worker_samples(self, table: ProcessTable, interval: float | None) -> Iterator[ResourceSample]:
+        """Each worker process of the tree with the processes below it, some of them where there are many."""
+        names = dict(islice(self._workers().items(), SamplerLimits.max_sampled_workers))
+        if not names:
+            return
+        home: dict[int, int] = {}
+        parts: dict[int, list[ProcessReading]] = {}
+        for pid, one in self._members.items():  # parents stand before children
+            worker = pid if pid in names and pid != self._root else home.get(one.ppid)
+            if worker is not None:
+                home[pid] = worker
+                parts.setdefault(worker, []).append(one)
+        before, self._workers_before = self._workers_before, {}
+        for pid, members in parts.items():
+            last = before.get(pid)
+            living = [one for one in members if one.threads > 0]
+            cpu_s = sum(one.own_cpu + one.waited_cpu for one in members) / table.cpu_units_per_s
+            cores = rate(cpu_s, last.cpu_s, long_enough(interval)) if last is not None else None
+            rss = sum(one.rss_bytes for one in living) if living else None
+            peak = max(rss or 0, (last.peak_rss_bytes or 0) if last is not None else 0)
+            self._workers_before[pid] = sample = ResourceSample(
+                scope="worker_process",
+                host=self._host,
+                worker=names[pid],
+                pid=pid,
+                interval_s=interval if last is not None else None,
+                cpu_percent=percent(cores, self._cpus),
+                cpu_cores=cores,
+                cpus=self._cpus,
+                cpu_s=cpu_s,
+                cpu_wait_s=table.cpu_wait_s(pid),
+                rss_bytes=rss,
+                peak_rss_bytes=peak or None,
+                processes=len(living),
+                threads=sum(one.threads for one in members),
+                read_bytes=_sum([one.read_bytes for one in members], 0),
+                write_bytes=_sum([one.write_bytes for one in members], 0),
+            )
+            yield sample
 
     def _open(self) -> ProcessTable:
         if (self._proc / "stat").exists() or (self._proc / str(self._root)).exists():

@@ -211,6 +211,14 @@ def keyed_value(data: bytes, name: bytes) -> int | None:
     return None
 
 
+def parse_pressure_s(data: bytes) -> float:
+    """How long at least one thread waited so far, from a file of the kernel's pressure stall information."""
+    some, found, total = data.partition(b"\n")[0].partition(b" total=")
+    if not some.startswith(b"some ") or not found:
+        raise ValueError(f"no pressure: {data[:80]!r}")
+    return int(total) / 1e6
+
+
 class CpuTimes(NamedTuple):
     """The node's CPU time so far, over all cores, in clock ticks."""
 
@@ -218,6 +226,8 @@ class CpuTimes(NamedTuple):
     """Everything but idle and waiting for I/O; time stolen by the hypervisor was not there to use either."""
     total: int
     cpus: int
+    stolen: int | None
+    """Part of `busy` that the hypervisor gave to others; None where the kernel does not know it."""
 
 
 def parse_node_stat(data: bytes) -> CpuTimes:
@@ -228,7 +238,8 @@ def parse_node_stat(data: bytes) -> CpuTimes:
     if len(ticks) < 4:
         raise ValueError(f"no node CPU times: {data[:80]!r}")
     total = sum(ticks)
-    return CpuTimes(total - ticks[3] - sum(ticks[4:5]), total, data.count(b"\ncpu"))
+    stolen = ticks[7] if len(ticks) > 7 else None
+    return CpuTimes(total - ticks[3] - sum(ticks[4:5]), total, data.count(b"\ncpu"), stolen)
 
 
 def parse_diskstats(data: bytes) -> tuple[dict[str, int], dict[str, int]]:

@@ -19,6 +19,7 @@ from flightlog.samplers.gpu.task import TaskWatch, begin
 from flightlog.samplers.limits import SamplerLimits
 from flightlog.samplers.procfs import PROC, keyed_value, parse_process_io, parse_waited_s
 
+_THREAD: int | None = getattr(resource, "RUSAGE_THREAD", None)
 _MAX_RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 
 _MEMORY = re.compile(rb"\nVmHWM:\s+(\d+) kB\nVmRSS:\s+(\d+) kB\n")
@@ -34,11 +35,13 @@ class UsageMeter:
 
     `thread_cpu_s` and `cpu_wait_s` (ready to run, and waiting for a CPU) are those of the executing thread,
     whatever else runs; what they leave of the duration it was blocked: asleep, or waiting for data, locks or
-    the interpreter. They are None where another meter ran on that thread meanwhile, inside of this one or
-    beside it: nobody can tell then whose time it was.
+    the interpreter. So are its switches and faults. They are None where another meter ran on that thread
+    meanwhile, inside of this one or beside it: nobody can tell then whose time it was.
 
     The peak is exact (`process`) if the process's high-water mark rose meanwhile; else the larger of the
-    resident sizes at both ends (`process_at_least`).
+    resident sizes at both ends (`process_at_least`). It is that of the largest child that was waited for
+    meanwhile, alone (`tree_at_least`), where that had more than this process and all earlier children ever
+    did: of a smaller one the kernel does not tell.
 
     GPUs are measured where there are any: `gpu` begins that, and gives None, at no cost, where there are
     none.
@@ -51,6 +54,7 @@ class UsageMeter:
         "__weakref__",
         "_alone",
         "_begin_gpu",
+        "_children_peak",
         "_children_s",
         "_gpu",
         "_high",
@@ -60,6 +64,7 @@ class UsageMeter:
         "_process_s",
         "_rss",
         "_shared",
+        "_switches",
         "_thread",
         "_thread_s",
         "_waited_s",
@@ -85,15 +90,17 @@ class UsageMeter:
         self._io = None if self._shared else files.io()
         children = resource.getrusage(resource.RUSAGE_CHILDREN)
         self._children_s = children.ru_utime + children.ru_stime
+        self._children_peak = max_rss_bytes(children)
         process = resource.getrusage(resource.RUSAGE_SELF)
         self._process_s = process.ru_utime + process.ru_stime
         self._waited_s = files.waited_s()
+        self._switches = _thread_counts()
         self._thread_s = time.thread_time()
         self._pid = os.getpid()  # last: a start that an exception of a signal handler ends is none
 
     def stop(self) -> Usage:
         """The task is over: what it used."""
-        thread_s = time.thread_time()
+        thread_s, switches = time.thread_time(), _thread_counts()
         pid, self._pid = self._pid, -1
         if pid != os.getpid():
             if id(self) in _running:
@@ -111,6 +118,9 @@ class UsageMeter:
         usage = Usage(rss_before_bytes=self._rss)
         if same:
             usage.thread_cpu_s = thread_s - self._thread_s
+            if switches is not None and self._switches is not None:
+                grown = [now - before for now, before in zip(switches, self._switches, strict=True)]
+                usage.voluntary_switches, usage.involuntary_switches, usage.major_faults = grown
         if same and waited_s is not None and self._waited_s is not None:
             usage.cpu_wait_s = waited_s - self._waited_s
         if not shared:
@@ -126,6 +136,9 @@ class UsageMeter:
             usage.peak_rss_bytes, usage.rss_scope = high, "process"
         elif sizes := [size for size in (self._rss, rss) if size is not None]:
             usage.peak_rss_bytes, usage.rss_scope = max(sizes), "process_at_least"
+        child = max_rss_bytes(children)
+        if not shared and high is not None and child > max(high, self._children_peak):
+            usage.peak_rss_bytes, usage.rss_scope = child, "tree_at_least"
         if self._gpu is not None:
             gpu = self._gpu.stop(shared)
             usage.gpu_peak_bytes, usage.gpu_memory_scope = gpu.peak_bytes, gpu.memory_scope
@@ -142,6 +155,14 @@ class UsageMeter:
         # A meter dropped without a stop must not make every later one share.
         if id(self) in _running:
             self._leave()
+
+
+def _thread_counts() -> tuple[int, int, int] | None:
+    """Voluntary and involuntary switches and major faults of this thread; None where nobody tells."""
+    if _THREAD is None:
+        return None
+    counted = resource.getrusage(_THREAD)
+    return counted.ru_nvcsw, counted.ru_nivcsw, counted.ru_majflt
 
 
 def max_rss_bytes(usage: resource.struct_rusage | None = None) -> int:

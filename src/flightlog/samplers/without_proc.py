@@ -117,6 +117,10 @@ class PsutilTable:
 
         return max_rss_bytes()
 
+    def cpu_wait_s(self, pid: int) -> float | None:  # noqa: ARG002 - as `ProcTable` has it
+        """Nobody tells."""
+        return None
+
     def forget(self, pid: int) -> None:
         """The process left."""
         self._processes.pop(pid, None)

@@ -38,6 +38,8 @@ from flightlog.events import (
     TaskRetried,
     TaskSubmitted,
     WorkerEvent,
+    WorkerLost,
+    WorkerRemoved,
     usage_of,
 )
 from flightlog.record.failure import describe
@@ -393,9 +395,20 @@ class Tracker:
     def worker(self, event: WorkerEvent) -> None:
         """Something happened to a worker."""
         if self._recorder is not None:
+            self._note_process(self._recorder, event)
             self._recorder.emit(event)
             for estimate in self._costs.add(event):
                 self._recorder.emit(estimate)
+
+    def _note_process(self, recorder: Recorder, event: WorkerEvent) -> None:
+        """Have worker processes of this host sampled under their own names, while they live."""
+        pid = event.pid
+        if pid is None or pid == os.getpid() or event.host != recorder.host:
+            return
+        if isinstance(event, WorkerLost | WorkerRemoved):
+            recorder.worker_processes.pop(pid, None)
+        elif recorder.worker_processes.setdefault(pid, event.worker) != event.worker:
+            recorder.worker_processes[pid] = f"{event.host}:{pid}"  # several workers are threads of it
 
     # --- the end of it all
 

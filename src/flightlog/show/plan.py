@@ -124,7 +124,7 @@ def _history(plan: Plan) -> Section:
         "key Task, tasks Tasks, p50_s p50, p95_s p95, p95_cpus p95 CPUs, memory p95 memory",
         p95_cpus=lambda item: known(item[1].p95_cpus, "{:.2g}".format),
         memory=lambda item: (
-            ("≥ " if "process_at_least" in item[1].rss_scopes else "")
+            ("≥ " if any(scope.endswith("_at_least") for scope in item[1].rss_scopes) else "")
             + known(item[1].p95_peak_rss_bytes, format_bytes)
         ),
     )

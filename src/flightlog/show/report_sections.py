@@ -88,7 +88,7 @@ def names_table(summary: Summary, rows: int | None = None) -> TableBlock:
 
 
 def _peak_rss(task: TaskName) -> str:
-    at_least = "≥ " if "process_at_least" in task.rss_scopes else ""
+    at_least = "≥ " if any(scope.endswith("_at_least") for scope in task.rss_scopes) else ""
     return known(task.peak_rss_bytes, lambda peak: f"{at_least}{format_bytes(peak)}")
 
 

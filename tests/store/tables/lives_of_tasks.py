@@ -25,6 +25,7 @@ from flightlog.events import (
     TaskRetried,
     TaskStarted,
     TaskSubmitted,
+    Usage,
 )
 
 ENDS = {TaskCompleted: "completed", TaskFailed: "failed", TaskCancelled: "cancelled"}
@@ -87,21 +88,7 @@ def _attempt(run_id: str, task_id: str, number: int, group: list[TaskEvent]) -> 
     }
     for name in (
         "duration_s",
-        "cpu_s",
-        "cpu_scope",
-        "thread_cpu_s",
-        "cpu_wait_s",
-        "rss_before_bytes",
-        "call_bytes",
-        "serialize_s",
-        "peak_rss_bytes",
-        "rss_scope",
-        "read_bytes",
-        "write_bytes",
-        "gpu_peak_bytes",
-        "gpu_memory_scope",
-        "gpu_s",
-        "gpu_scope",
+        *Usage.__struct_fields__,
         "scheduler_s",
         "transfer_s",
         "spill_s",

@@ -126,7 +126,7 @@ def _memory(attempt: PastAttempt, peaks: Peaks) -> ObservedUse | None:
         had = memory_had(attempt)
         return None if had is None else _made(attempt, had, exact=False, killed=True)
     peak = attempt.peak_rss_bytes
-    if attempt.state == "completed" and attempt.rss_scope == "process_at_least":
+    if attempt.state == "completed" and (attempt.rss_scope or "").endswith("_at_least"):
         most = peaks.get((attempt.run_id, attempt.task_id, attempt.attempt))
         return _made(attempt, peak, exact=False, most=most)
     return _made(attempt, peak, exact=attempt.state == "completed")

@@ -286,7 +286,10 @@ def read_context(
     return found
 
 
-_NEAREST_FIRST = (("task", True), ("worker", True), ("worker", False), ("cgroup", False), ("node", False))
+_NEAREST_FIRST = (
+    *(("task", True), ("worker_process", True), ("worker", True), ("worker", False)),
+    *(("cgroup", False), ("node", False)),
+)
 """Whose memory tells most of a failure: scope of the sample, and whether it is of that very worker."""
 
 
@@ -296,7 +299,7 @@ def _read_curve(around: FailureContext, samples: list[_Sample], at: float) -> No
         curve = [one for one in before if one.scope == scope and one.exact == exact and one.used is not None]
         if curve:
             first, last = curve[0], curve[-1]
-            around.memory_scope, around.samples = scope, len(curve)
+            around.memory_scope, around.samples = scope.removesuffix("_process"), len(curve)
             around.first_bytes, around.last_bytes = first.used, last.used
             around.last_time = last.time
             around.slope_bytes_per_s = _slope(curve[-DiagnosisLimits.max_slope_samples :])
@@ -330,13 +333,15 @@ _PLACES = {
 
 _SAMPLES = """
 SELECT number, epoch("timestamp") AS sampled, scope,
-    coalesce(scope = 'task' OR (scope = 'worker' AND resources.worker = places.worker), false),
-    CASE WHEN scope IN ('task', 'worker') THEN rss_bytes ELSE memory_used_bytes END, memory_total_bytes,
+    coalesce(scope = 'task' OR (scope LIKE 'worker%' AND resources.worker = places.worker), false),
+    CASE WHEN scope = 'task' OR scope LIKE 'worker%' THEN rss_bytes ELSE memory_used_bytes END,
+        memory_total_bytes,
         oom_kills,
     gpu_memory_used_bytes, gpu_memory_total_bytes, strftime("timestamp", '%Y-%m-%dT%H:%M:%S.%fZ')
 FROM resources JOIN places
     ON epoch("timestamp") BETWEEN gone_at - $before AND gone_at + $after
     AND CASE scope WHEN 'task' THEN resources.task_id = places.task_id
+        WHEN 'worker_process' THEN resources.worker = places.worker
         ELSE coalesce(resources.host = places.host, true) AND
             (scope <> 'worker' OR resources.worker IS NULL OR resources.worker = places.worker
              OR places.worker IS NULL OR resources.worker NOT IN (SELECT worker FROM lives_on)) END

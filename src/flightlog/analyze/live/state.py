@@ -106,7 +106,8 @@ class LiveTotals:
             self.failures.failed(event)
 
     def _sample(self, event: ResourceSample) -> None:
-        (self.workers.sampled if event.scope == "worker" else self.machines.add)(event)
+        of_worker = event.scope in {"worker", "worker_process"}
+        (self.workers.sampled if of_worker else self.machines.add)(event)
 
     def _lookup(self, event: CacheLookup) -> None:
         self.lookups[event.result] += 1

@@ -241,7 +241,7 @@ def examples_of(past: ProjectHistory, quantity: Quantity) -> Examples:
                 run=order.get(attempt.run_id, 0),
                 log=math.log(amount),
                 above=above,
-                rough=quantity == "peak_memory_bytes" and attempt.rss_scope == "process_at_least",
+                rough=quantity == "peak_memory_bytes" and (attempt.rss_scope or "").endswith("_at_least"),
             )
         )
     return Examples(quantity, found, dict(sorted(left_out.items())))
