@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from flightlog.core.errors import ManifestError
 from flightlog.events import CostRates, Event, TaskCompleted, TaskFailed
+from flightlog.session.limits import SessionLimits
 from flightlog.session.manifest import parse_manifest
 from flightlog.session.plan import (
     ExpectedCost,
@@ -211,7 +212,7 @@ def done(number: int, duration_s: float | None, **more: object) -> Event:
     return TaskCompleted(timestamp=at(number), task_id=f"t{number}", duration_s=duration_s, **fields)
 
 
-def test_history_pools_the_last_runs_of_the_project(tmp_path: Path) -> None:
+def test_history_pools_the_last_runs_of_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     events = [done(n, float(n), cpu_s=n / 2, cpu_scope="thread", peak_rss_bytes=n * 100) for n in range(1, 5)]
     make_run(tmp_path, events, token="aaaaaaaa", start_time=at(1), duration_s=10.0, tasks_completed=4)
     more = [
@@ -259,8 +260,10 @@ def test_history_pools_the_last_runs_of_the_project(tmp_path: Path) -> None:
             ),
         },
     )
-    assert read_history(tmp_path, "demo", runs=1).runs == found.runs[:1]
-    assert read_history(tmp_path, "demo", tasks=2).tasks["sim"].tasks == 3
+    monkeypatch.setattr(SessionLimits, "max_planned_tasks_per_run", 2)
+    assert read_history(tmp_path, "demo").tasks["sim"].tasks == 3
+    monkeypatch.setattr(SessionLimits, "max_planned_tasks", 2)
+    assert read_history(tmp_path, "demo").runs == found.runs[:1]
 
 
 def test_no_runs_are_no_history(tmp_path: Path) -> None:

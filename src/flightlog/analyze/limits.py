@@ -15,8 +15,6 @@ class AdviceLimits:
     """Highest such share."""
     max_projects_searched: Final = 20
     """Projects that are searched for a task, those with the newest runs first."""
-    max_runs_searched: Final = 10
-    """Runs of each of these projects that are searched."""
     max_runs: Final = 20
     """Most runs whose work is looked at, the newest ones."""
     max_tasks: Final = 3_000_000
@@ -627,17 +625,11 @@ class FindingLimits:
 class HistoryLimits:
     """Which earlier runs are read, and when their durations have changed."""
 
-    # Earlier runs that are read
-    max_runs: Final = 50
-    """Most earlier runs that are read, the newest ones."""
+    # Attempts of earlier runs
     max_attempts: Final = 100_000
-    """Most attempts of them that are read, the newest ones."""
+    """Most attempts of earlier runs that are read, the newest ones."""
     max_named_problems: Final = 20
     """Unreadable runs that are named; the rest is counted."""
-    max_summaries: Final = 20
-    """Completed runs whose summaries tell what tasks usually take, the newest ones."""
-    max_listed_runs: Final = 60
-    """Runs among which completed ones are looked for, the newest ones."""
     retry_factor_after_kill: Final = 1.5
     """Multiple of a limit to ask for after an attempt was ended at it: how much it needed is unknown."""
 

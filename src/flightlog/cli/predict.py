@@ -185,12 +185,11 @@ def _evaluated(folder: Path, project: str | None) -> Any:
 def _last_calls(folder: Path, project: str) -> Workload:
     """The calls of the newest run of a project that has any."""
     from flightlog.session.forecast import calls_of_run
-    from flightlog.store.catalogue import list_runs
+    from flightlog.store.earlier_runs import select_runs
     from flightlog.store.run import Run
 
-    ended = [each for each in list_runs(folder) if each.project == project and each.status != "running"]
-    for entry in ended[:20]:
-        work = calls_of_run(Run(entry.path))
+    for one in select_runs(folder, project=project).ended:
+        work = calls_of_run(Run(one.entry.path))
         if work.calls:
             return work
     raise UsageError(

@@ -160,7 +160,7 @@ def report(
     if output is not None:
         check_file(output)
 
-    from flightlog.analyze.history.attempts import EarlierRuns
+    from flightlog.store.earlier_runs import EarlierRuns
     from flightlog.store.read.snapshot import held_still
 
     opened = open_named(*named, runs_dir=runs_dir)
@@ -185,11 +185,11 @@ def _report_in(
 ) -> str:
     """The report as text, JSON or Markdown; `whole` is not cut to the terminal's width, nor painted."""
     from flightlog.analyze.charts.report_with_charts import overview_of
-    from flightlog.analyze.history.attempts import EarlierRuns
     from flightlog.analyze.report.report import report_and, report_bytes, report_on
     from flightlog.show.bounded import bounded
     from flightlog.show.plot import report_plots
     from flightlog.show.report import report_markdown, report_text
+    from flightlog.store.earlier_runs import EarlierRuns
 
     history, wide, drawn = EarlierRuns(run), TextLimits.default_width if whole else width(), list[str]()
     if plots and format_ == "text" and not parts:

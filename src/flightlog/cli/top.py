@@ -86,8 +86,8 @@ def _why_no_view() -> str | None:
 
 
 def _followed(path: Path) -> FollowedRun:
-    from flightlog.analyze.history.attempts import EarlierRuns
     from flightlog.analyze.live.follow import FollowedRun
+    from flightlog.store.earlier_runs import EarlierRuns
     from flightlog.store.run import Run
 
     return FollowedRun(path, history=EarlierRuns(Run(path)))

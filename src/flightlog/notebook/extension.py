@@ -319,9 +319,9 @@ class Magic:
         return MagicAnswer(f"{plural(cells, 'cell')} recorded in {path}")
 
     def _report(self, rest: list[str]) -> object:
-        from flightlog.analyze.history.attempts import EarlierRuns
         from flightlog.analyze.report.report import report_on
         from flightlog.store.completing import open_run
+        from flightlog.store.earlier_runs import EarlierRuns
 
         run = open_run(rest[0] if rest else self._cells.path or "latest")
         return report_on(run, history=EarlierRuns(run))

@@ -73,8 +73,8 @@ def read_run(
     # What was opened an hour ago may have ended since.
     run = Opened(run.path, observer=run.observer if isinstance(run, Opened) else None)
     if run.size_bytes() <= large_bytes:
-        from flightlog.analyze.history.attempts import EarlierRuns
         from flightlog.analyze.report.report import report_on
+        from flightlog.store.earlier_runs import EarlierRuns
 
         return report_on(run, history=EarlierRuns(run))
     kept = cached_summary(run)

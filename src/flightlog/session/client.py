@@ -42,8 +42,8 @@ from flightlog.session.task_options import TaskDefaults, TaskOptions, TaskReques
 from flightlog.session.tracking import Task, Tracker
 
 if TYPE_CHECKING:
-    from flightlog.analyze.history.attempts import EarlierRuns
     from flightlog.analyze.predict.eta import Eta
+    from flightlog.store.earlier_runs import EarlierRuns
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
 _known: WeakKeyDictionary[Any, Parameters] = WeakKeyDictionary()
@@ -217,7 +217,7 @@ class Client:
         """
         try:
             if self._earlier is None and self._run is not None:
-                from flightlog.analyze.history.attempts import EarlierRuns
+                from flightlog.store.earlier_runs import EarlierRuns
                 from flightlog.store.run import Run
 
                 self._earlier = EarlierRuns(Run(self._run.path))

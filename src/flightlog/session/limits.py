@@ -44,6 +44,8 @@ class SessionLimits:
     """The same after an error or Ctrl-C."""
     max_planned_tasks_per_run: Final = 2000
     """How many tasks of each earlier run the plan of a new one reads: a session has other things to do."""
+    max_planned_tasks: Final = 10_000
+    """How many tasks of all earlier runs together it reads, those of the newest runs first."""
 
     # tracking.py
     max_named_failures: Final = 10

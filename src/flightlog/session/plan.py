@@ -24,21 +24,16 @@ from flightlog.events import CostRates, TaskCompleted
 from flightlog.events.rates import Sizes, hourly, names_time, number
 from flightlog.session.charges import charges_of
 from flightlog.session.expansion import has_variables, variables
+from flightlog.session.limits import SessionLimits
 from flightlog.session.manifest import LOCAL, Manifest
 from flightlog.session.schema import Component, Task
 from flightlog.session.secrets import secret_kind
 from flightlog.session.yaml_tree import OverlayChange
-from flightlog.store.catalogue import RunEntry, list_runs
+from flightlog.store.catalogue import RunEntry
 from flightlog.store.run import Run
 
-RUNS = 20
-ATTEMPTS = 20_000
-"""How much of the past a plan looks at, the newest; `flightlog advise` looks at more."""
 CONFIDENCE = 0.95
 """The share of later attempts that a suggestion is meant to be enough for."""
-HISTORY_RUNS = 5
-TASKS = 100_000
-"""How many runs are looked at, and how many completed tasks of each."""
 
 
 class PlannedComponent(Component, frozen=True, kw_only=True):
@@ -213,10 +208,10 @@ def read_suggestions(runs_dir: Path, project: str, target: str | None = None) ->
     from flightlog.analyze.history.attempts import read_past
 
     try:
-        past = read_past(runs_dir, project=project, target=target, runs=RUNS, attempts=ATTEMPTS)
+        past = read_past(runs_dir, project=project, target=target)
         elsewhere = target is not None and not past.attempts
         if elsewhere:
-            past = read_past(runs_dir, project=project, runs=RUNS, attempts=ATTEMPTS)
+            past = read_past(runs_dir, project=project)
         advised = advise_on(past, confidence=CONFIDENCE, shape=False)
     except (FlightlogError, OSError):
         return {}
@@ -311,26 +306,29 @@ class History(Struct, frozen=True, kw_only=True):
     tasks: dict[str, TaskHistory]
 
 
-def read_history(
-    runs_dir: Path, project: str, *, runs: int = HISTORY_RUNS, tasks: int = TASKS
-) -> History | None:
-    """What the last `runs` ended runs of a project say; None where there are none.
+def read_history(runs_dir: Path, project: str) -> History | None:
+    """What the earlier runs of a project that have ended say; None where there are none.
 
-    Reads at most `tasks` completed tasks of each run. A run that cannot be read counts as none.
+    Reads at most `max_planned_tasks_per_run` completed tasks of each run, and runs until they have
+    `max_planned_tasks` together. A run that cannot be read counts as none.
     """
+    from flightlog.store.earlier_runs import select_runs
+
     tallies: dict[str, _Tally] = {}
     seen: list[RunEntry] = []
     workers: list[int] = []
-    for entry in list_runs(runs_dir):
-        if len(seen) == runs:
+    read = 0
+    for entry in (run.entry for run in select_runs(runs_dir, project=project).ended):
+        if read >= SessionLimits.max_planned_tasks:
             break
-        if entry.project != project or entry.status == "running" or entry.tasks_completed == 0:
+        if entry.tasks_completed == 0:
             continue
         names: set[str | None] = set()
         completed = (event for event in Run(entry.path).events("tasks") if isinstance(event, TaskCompleted))
-        for event in islice(completed, tasks):
+        for event in islice(completed, SessionLimits.max_planned_tasks_per_run):
             tallies.setdefault(event.task, _Tally()).add(event, len(seen))
             names.add(event.worker)
+            read += 1
         if names:
             seen.append(entry)
             workers += [len(names - {None})] if names - {None} else []

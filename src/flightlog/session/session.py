@@ -381,9 +381,7 @@ class RunDocuments:
         self._guarded("plan", self._add_history)
 
     def _add_history(self) -> None:
-        history = read_history(
-            self._run.path.parent, self._contents.project.name, tasks=SessionLimits.max_planned_tasks_per_run
-        )
+        history = read_history(self._run.path.parent, self._contents.project.name)
         if history is not None:
             self._write_plan(history)
 

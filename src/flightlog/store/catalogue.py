@@ -90,6 +90,7 @@ def list_runs(
 def past_runs(
     runs_dir: Path,
     *,
+    narrow: Callable[[list[Path]], list[Path]] | None = None,
     choose: Callable[[list[RunEntry]], list[RunEntry]] = lambda entries: entries,
     headlines: bool = True,
     sizes: bool = False,
@@ -102,14 +103,16 @@ def past_runs(
     """The runs of a folder, each with its headline numbers if `headlines` are wanted, from one look at all of
     them.
 
-    `choose` is given all entries, the newest first, and gives those that are wanted; it may raise. `task` is
+    `narrow` is given the paths of all runs and gives those to look at. `choose` is given the entries of
+    these, the newest first, and gives those that are wanted; it may raise. `task` is
     the name of a task whose numbers are wanted whatever the number of names in a run. `count` gives the
     headline of a run that ended and has no summary, `cost_of` the cost of one that ended, where that is
     wanted. Summaries of runs that are not chosen are not opened. `progress` is told how many runs were looked
     at, and of how many: of all for their documents, then of those chosen for their headlines.
     """
-    observer, paths = observer or here(), run_paths(runs_dir)
-    with RunIndex(runs_dir, paths) as index:
+    observer, every = observer or here(), run_paths(runs_dir)
+    paths = every if narrow is None else narrow(every)
+    with RunIndex(runs_dir, every) as index:
         reads = dict(zip(paths, index.infos(_watched(paths, progress)), strict=True))
         entries = (_entry(path, read, sizes, observer, index.lines_lost) for path, read in reads.items())
         newest = sorted(entries, key=lambda one: (unix_time(one.start_time) or 0.0, one.run_id), reverse=True)

@@ -78,6 +78,8 @@ class StoreLimits:
     asked for."""
     min_indexed_runs: Final = 50
     """Folders with fewer runs get no index for their documents alone."""
+    max_selected_runs: Final = 50
+    """Earlier runs of a project that plans, time left, advice and prediction look at, the newest ones."""
     file_settled_ns: Final = 3_000_000_000
     """A file that changed more recently may change again without its times telling: longer than the coarsest
     step in which a file system counts time (two seconds, on FAT)."""

@@ -360,8 +360,8 @@ async def _health(_: Request) -> Response:
 
 
 def _report(run: Run, ways: Mapping[str, str]) -> bytes:
-    from flightlog.analyze.history.attempts import EarlierRuns
     from flightlog.show.html.report_page import report_html
+    from flightlog.store.earlier_runs import EarlierRuns
     from flightlog.store.read.snapshot import held_still
 
     with held_still(run, note=log.warning) as still:

@@ -9,14 +9,14 @@ import pytest
 from builders.runs import at, make_run
 from builders.task_events import completed, started, submitted
 
-from flightlog.analyze.history.attempts import EarlierRuns
-from flightlog.analyze.limits import HistoryLimits
 from flightlog.analyze.report.report import report_on
 from flightlog.analyze.report.tasks import UsualDuration
 from flightlog.cli.main import main
 from flightlog.core.stats import Distribution
 from flightlog.store import layout
+from flightlog.store.earlier_runs import EarlierRuns
 from flightlog.store.headline import headline_bytes, headline_of
+from flightlog.store.limits import StoreLimits
 from flightlog.store.run import Run
 
 
@@ -93,10 +93,10 @@ def test_nothing_is_read_where_nothing_is_in_flight(tmp_path: Path) -> None:
 
 def test_so_many_runs_are_asked_the_latest(tmp_path: Path) -> None:
     earlier(tmp_path, "0100", [50.0] * 5)
-    for number in range(HistoryLimits.max_summaries):
+    for number in range(StoreLimits.max_selected_runs):
         earlier(tmp_path, f"02{number:02}", [1.0])
     assert EarlierRuns(Run(live(tmp_path)))["sim"] == Distribution(
-        count=HistoryLimits.max_summaries, p50=1.0, p95=1.0, max=1.0
+        count=StoreLimits.max_selected_runs, p50=1.0, p95=1.0, max=1.0
     )
 
 

@@ -12,11 +12,11 @@ import pytest
 from builders.runs import at, make_run
 from builders.task_events import completed, started, submitted
 
-from flightlog.analyze.history.attempts import EarlierRuns
 from flightlog.analyze.report.report import report_on
 from flightlog.events import Event, TaskRetried
 from flightlog.show.report import wall_time_text
 from flightlog.store import layout
+from flightlog.store.earlier_runs import EarlierRuns
 from flightlog.store.headline import headline_bytes, headline_of
 from flightlog.store.run import Run
 

@@ -33,13 +33,13 @@ from flightlog.analyze.tallies import grouped
 from flightlog.core.errors import RunNotFound, UsageError
 from flightlog.core.text import base_name, first_line
 from flightlog.events import CostRates
-from flightlog.store.catalogue import list_runs
+from flightlog.store.earlier_runs import select_runs
 from flightlog.store.liveness import Observer
 from flightlog.store.run import Run
 from flightlog.store.runs_folder import place
 
 if TYPE_CHECKING:
-    from flightlog.store.run import Run
+    from flightlog.store.headline import Headline
 
 
 class Advised(Struct, frozen=True, kw_only=True):
@@ -195,20 +195,21 @@ def _of_another_project(
     """The past of the project whose newest runs have such a task, that of the newest run first; None where
     none has.
     """
-    names = dict.fromkeys(entry.project for entry in list_runs(runs_dir, observer=observer))
-    for name in [name for name in names if name != past.project][: AdviceLimits.max_projects_searched]:
-        some = read_past(
-            runs_dir,
-            project=name,
-            target=target,
-            task=task,
-            runs=AdviceLimits.max_runs_searched,
-            attempts=1,
-            observer=observer,
-        )
-        if some.attempts:
-            return read_past(runs_dir, project=name, target=target, task=task, observer=observer)
+    others = [name for name in past.projects if name != past.project]
+    for name in others[: AdviceLimits.max_projects_searched]:
+        runs = select_runs(runs_dir, project=name, headlines=True, observer=observer).runs
+        if any(_may_have(run.headline, task) for run in runs):
+            found = read_past(runs_dir, project=name, target=target, task=task, observer=observer)
+            if found.attempts:
+                return found
     return None
+
+
+def _may_have(headline: Headline | None, task: str) -> bool:
+    """Whether a run may have a task of that name; one without a summary may."""
+    if headline is None or not headline.is_whole:
+        return True
+    return any(base_name(name) == task for name in headline.tasks.by_name)
 
 
 def _no_runs(runs_dir: Path, past: ProjectHistory, target: str | None) -> str:
@@ -221,7 +222,7 @@ def _no_runs(runs_dir: Path, past: ProjectHistory, target: str | None) -> str:
         return f"no run of {past.project!r} in {place(runs_dir)} can be read: {past.problems[0]}"
     if target is not None:
         return f"no run of {past.project!r} in {place(runs_dir)} was on target {target!r}"
-    known = sorted({entry.project for entry in list_runs(runs_dir)})
+    known = sorted(past.projects)
     there = f"; there are runs of {', '.join(known[:10])}{', …' * (len(known) > 10)}" if known else ""
     return f"no run in {place(runs_dir)} is of project {past.project!r}{there}"
 
@@ -233,7 +234,7 @@ def _no_attempts(past: ProjectHistory, runs_dir: Path, task: str | None, observe
             f"{many} {'have' if len(past.runs) != 1 else 'has'} no task that began: there is nothing to "
             "learn from"
         )
-    there = read_past(runs_dir, project=past.project, runs=5, attempts=10_000, observer=observer)
+    there = read_past(runs_dir, project=past.project, observer=observer)
     names = sorted({one.name for one in there.attempts})
     hint = f"; there are {', '.join(names[:10])}{', …' * (len(names) > 10)}" if names else ""
     return f"no attempt of {task!r} in {many}{hint}"

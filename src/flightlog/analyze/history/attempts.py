@@ -1,39 +1,32 @@
 """The attempts of a project's newest runs: what each used, what it had requested, and how it ended.
 
 What advice and prediction learn from. Runs that are damaged give what can be read of them; those of which
-nothing can are named in `problems`. `EarlierRuns` has what tasks usually took, from summaries alone.
+nothing can are named in `problems`.
 """
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Sequence
 from pathlib import Path
-from statistics import median_low
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
 
 from flightlog.analyze.limits import HistoryLimits
-from flightlog.analyze.tallies import grouped, json_object
+from flightlog.analyze.tallies import json_object
 from flightlog.core.errors import FlightlogError
-from flightlog.core.stats import Distribution
 from flightlog.core.text import first_line
 from flightlog.events.rates import Sizes
 from flightlog.store import layout
-from flightlog.store.catalogue import RunEntry, list_runs, project_of, run_paths
 from flightlog.store.completing import open_run
 from flightlog.store.documents import read_document
-from flightlog.store.index import RunIndex
-from flightlog.store.liveness import Observer, unix_time
+from flightlog.store.earlier_runs import select_runs
+from flightlog.store.liveness import Observer
 from flightlog.store.run import Run
-from flightlog.store.runs_folder import fetch_documents
 
 if TYPE_CHECKING:
-    from flightlog.store.headline import Headline
     from flightlog.store.tables.run_tables import RunTables
 
 
@@ -97,6 +90,8 @@ class ProjectHistory(Struct, frozen=True, kw_only=True):
     """Sentences on what could not be read."""
     older_runs: int = 0
     """Runs of the project that are there and were not looked at."""
+    projects: list[str] = []
+    """All projects that there are runs of, those with the newest runs first."""
 
 
 def read_past(
@@ -105,81 +100,35 @@ def read_past(
     project: str | None,
     target: str | None = None,
     task: str | None = None,
-    runs: int = HistoryLimits.max_runs,
-    attempts: int = HistoryLimits.max_attempts,
-    before: str | None = None,
     observer: Observer | None = None,
 ) -> ProjectHistory:
     """The past of a project, or of the latest run's where it is None; running runs with what they have so
     far.
 
-    `target` keeps runs on that target, `task` attempts of that name (`sim` means `sim[3]`, too), `before`
-    runs that started before that run, or that time. At most `runs` runs and `attempts` attempts, the newest.
-    An empty past where there is nothing; never raises for what stands in the folder.
+    `target` keeps runs on that target, `task` attempts of that name (`sim` means `sim[3]`, too). At most
+    `max_selected_runs` runs and `max_attempts` attempts, the newest. An empty past where there is nothing;
+    never raises for what stands in the folder.
     """
-    entries = list_runs(runs_dir, observer=observer)
-    if project is None and entries:
-        project = entries[0].project
-    named = next((entry for entry in entries if entry.run_id == before), None)
-    limit = unix_time(before if named is None else named.start_time)
-    chosen = [entry for entry in runs_of(entries, project, before=limit) if entry is not named]
-    problems: list[str] = []
+    selected = select_runs(runs_dir, project=project, target=target, observer=observer)
+    problems = list(selected.problems)
     opened: list[Run] = []
-    looked_at = 0
-    for entry in chosen:
-        if len(opened) == runs:
-            break
-        looked_at += 1
+    for one in selected.runs:
         try:
-            run = open_run(entry.path, observer=observer)
-            if target is None or run.info.target == target:
-                opened.append(run)
+            opened.append(open_run(one.entry.path, observer=observer))
         except (FlightlogError, OSError) as error:
-            problems.append(f"{entry.run_id}: {error}")
-    opened = _each_id_once(opened, problems)
-    readable, found = _read(opened, task, attempts, problems)
-    if len(problems) > HistoryLimits.max_named_problems:
-        problems = [
-            *problems[: HistoryLimits.max_named_problems],
-            f"and {len(problems) - HistoryLimits.max_named_problems} more like these",
-        ]
+            problems.append(f"{one.entry.run_id}: {error}")
+    readable, found = _read(opened, task, HistoryLimits.max_attempts, problems)
+    named = HistoryLimits.max_named_problems
+    if len(problems) > named:
+        problems = [*problems[:named], f"and {len(problems) - named} more like these"]
     return ProjectHistory(
-        project=project,
+        project=selected.project,
         runs=readable,
         attempts=found,
         problems=problems,
-        older_runs=len(chosen) - looked_at,
+        older_runs=selected.older_runs,
+        projects=selected.projects,
     )
-
-
-def runs_of(
-    entries: Iterable[RunEntry],
-    project: str | None,
-    *,
-    since: float | None = None,
-    before: float | None = None,
-) -> list[RunEntry]:
-    """The runs of a project in a list of runs, in its order: those that started since one time, and before
-    another (Unix seconds). A run whose start is unknown is the oldest.
-    """
-    first, end = -math.inf if since is None else since, math.inf if before is None else before
-    return [
-        entry
-        for entry in entries
-        if entry.project == project and first <= (unix_time(entry.start_time) or 0.0) < end
-    ]
-
-
-def _each_id_once(runs: list[Run], problems: list[str]) -> list[Run]:
-    """The runs without copies; the one whose folder bears its id is no copy."""
-    once: dict[str, Run] = {}
-    for run in runs:
-        known = once.setdefault(run.run_id, run)
-        if known is not run:
-            copy = run if known.path.name == run.run_id else known
-            once[run.run_id] = known if copy is run else run
-            problems.append(f"{copy.path.name}: is a copy of {run.run_id}, which counts once")
-    return list(once.values())
 
 
 def _read(
@@ -446,89 +395,3 @@ class Planned(Struct, frozen=True):
 def read_plan(run: Path) -> Planned:
     """The plan in a run's folder; fields of another type than expected are passed over."""
     return read_document(run / layout.PLAN, Planned).value or Planned()
-
-
-SECOND = len("run-20260520T035200Z")
-"""What of a run's name says when it began."""
-
-
-class EarlierRun(NamedTuple):
-    """A completed run, by its documents."""
-
-    info: layout.RunInfo
-    headline: Headline | None
-
-
-class EarlierRuns(Mapping[str, Distribution]):
-    """Durations of completed tasks in earlier runs of a run's project, in its own folder, by name.
-
-    Nothing is read before somebody asks; then the summaries of `max_summaries` runs at most, through the
-    index of the folder. Runs without a summary count for nothing, as do those whose name tells neither
-    project nor start. Of several runs `count` is the sum, `p50` the median of the runs' medians, and `p95`
-    and `max` are the largest: what is far beyond these was usual in none of them. Other figures are unknown.
-    """
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
-
-    @cached_property
-    def runs(self) -> list[EarlierRun]:
-        """The completed runs before this one, the newest first."""
-        return _earlier_runs(self._run)
-
-    @cached_property
-    def _found(self) -> dict[str, Distribution]:
-        return pooled(one.headline for one in self.runs if one.headline is not None)
-
-    def __getitem__(self, name: str) -> Distribution:
-        return self._found[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._found)
-
-    def __len__(self) -> int:
-        return len(self._found)
-
-
-def pooled(headlines: Iterable[Headline]) -> dict[str, Distribution]:
-    """The durations of each task name over several runs, as `EarlierRuns` has them."""
-    named = (pair for one in headlines for pair in one.tasks.by_name.items())
-    by_name = grouped((name, task) for name, task in named if task.completed)
-    found = {}
-    for name, tasks in by_name.items():
-        p50, p95, most = (
-            [value for task in tasks if (value := getattr(task.duration_s, field)) is not None]
-            for field in ("p50", "p95", "max")
-        )
-        if p50 and p95 and most:
-            found[name] = Distribution(
-                count=sum(task.completed for task in tasks), p50=median_low(p50), p95=max(p95), max=max(most)
-            )
-    return found
-
-
-def _earlier_runs(run: Run) -> list[EarlierRun]:
-    """The latest runs before this one that completed."""
-    folder, name = run.home.parent, run.home.name
-    if not layout.is_run_id(name):
-        return []
-    paths = run_paths(folder)
-    second, project = name[:SECOND], project_of(name)
-    before = [path for path in paths if path.name[:SECOND] <= second and project_of(path.name) == project]
-    with RunIndex(folder, paths) as index:
-        latest = sorted(before, key=lambda path: path.name, reverse=True)[: HistoryLimits.max_listed_runs]
-        known = zip(latest, index.infos(latest), strict=True)
-        found = {
-            read.value.run_id: (path, read.value)
-            for path, read in known
-            if read.value is not None
-            and read.value.status == "completed"
-            and read.value.project == run.info.project
-            and (read.value.start_time, path.name) < (run.info.start_time, name)
-        }
-        chosen = sorted(found.values(), key=lambda one: (one[1].start_time, one[0].name), reverse=True)
-        chosen = chosen[: HistoryLimits.max_summaries]
-        paths = [path for path, _ in chosen]
-        fetch_documents(paths, layout.SUMMARY)
-        headlines = index.headlines(paths)
-    return [EarlierRun(info, headline) for (_, info), headline in zip(chosen, headlines, strict=True)]

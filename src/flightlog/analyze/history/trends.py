@@ -20,19 +20,19 @@ import msgspec
 from msgspec import Struct
 
 from flightlog.analyze.cost.cost import run_cost
-from flightlog.analyze.history.attempts import runs_of
 from flightlog.analyze.history.change_points import LevelStep, change_points, outliers
 from flightlog.analyze.limits import HistoryLimits
 from flightlog.analyze.report.summary import open_context
 from flightlog.core.displayed import Displayed
-from flightlog.core.errors import RunNotFound, UsageError
+from flightlog.core.errors import UsageError
 from flightlog.core.stats import mean_interval, quantile, shift_interval
 from flightlog.store import layout
 from flightlog.store.catalogue import PastRun, Progress, RunEntry, past_runs
+from flightlog.store.earlier_runs import check_project, of_project
 from flightlog.store.headline import CostHeadline, Headline
 from flightlog.store.liveness import Observer, unix_time
 from flightlog.store.run import Run
-from flightlog.store.runs_folder import folder_of_runs, place
+from flightlog.store.runs_folder import folder_of_runs
 from flightlog.store.tables.run_tables import read_again
 
 
@@ -139,8 +139,9 @@ def trends(
 
     def of_the_project(entries: list[RunEntry]) -> list[RunEntry]:
         nonlocal name
-        name = _project(project, entries, folder)
-        found = runs_of(entries, name, since=begin)
+        projects = list(dict.fromkeys(entry.project for entry in entries))
+        name = check_project(project, projects, folder)
+        found = of_project(entries, name, since=begin)
         compared.update([entry.path for entry in found if entry.status == "completed"][:last])
         return found
 
@@ -170,17 +171,6 @@ def trend_schema() -> dict[str, Any]:
     """The JSON Schema of the JSON of `flightlog trends`."""
     schema = msgspec.json.schema(Trend)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Flightlog trend", **schema}
-
-
-def _project(asked: str | None, entries: Sequence[RunEntry], folder: Path) -> str:
-    if not entries:
-        raise RunNotFound(f"there are no runs in {place(folder)}; record one, or name another folder of runs")
-    name = entries[0].project if asked is None else asked
-    projects = {entry.project for entry in entries}
-    if name not in projects:
-        known = ", ".join(sorted(projects)[:10]) + (", …" if len(projects) > 10 else "")
-        raise RunNotFound(f"no run in {place(folder)} is of project {name!r}; there are runs of {known}")
-    return name
 
 
 def _moment(since: str | None) -> float | None:

@@ -45,8 +45,9 @@ from flightlog.core.errors import MissingExtra, UsageError
 from flightlog.core.plugins import did_you_mean
 from flightlog.core.text import base_name
 from flightlog.core.units import format_bytes, format_duration
-from flightlog.store.catalogue import RunEntry, list_runs
+from flightlog.store.catalogue import RunEntry
 from flightlog.store.documents import replace_bytes
+from flightlog.store.earlier_runs import select_runs
 from flightlog.store.index import index_file
 from flightlog.store.runs_folder import folder_of_runs, place
 from flightlog.version import __version__
@@ -346,16 +347,15 @@ def open_model(runs_dir: Path, project: str | None = None, *, train_anew: bool =
 
     A `UsageError` where there are no runs to learn from.
     """
-    entries = list_runs(runs_dir)
-    if not entries:
+    selected = select_runs(runs_dir, project=project)
+    if not selected.projects:
         raise UsageError(
             f"there are no runs in {place(runs_dir)} to learn from: record some with `flightlog run`, "
             "`flightlog.record` or a session, then ask again"
         )
-    if project is None:
-        project = entries[0].project
-    elif all(entry.project != project for entry in entries):
-        known = ", ".join(sorted({entry.project for entry in entries})[:10])
+    project = selected.project
+    if not selected.runs:
+        known = ", ".join(sorted(selected.projects)[:10])
         raise UsageError(
             f"there are no runs of project {project!r} in {place(runs_dir)}; there are runs of {known}"
         )
@@ -364,7 +364,7 @@ def open_model(runs_dir: Path, project: str | None = None, *, train_anew: bool =
         kept = load_model(runs_dir, project)
         if isinstance(kept, str):
             why = kept
-        elif (old := staleness(kept, entries)) is None:
+        elif (old := staleness(kept, [run.entry for run in selected.runs])) is None:
             return Opened(kept, False, None, list(kept.notes))
         else:
             why = f"there are {old}"

@@ -15,10 +15,10 @@ from flightlog.core.text import cut, plural
 from flightlog.core.units import format_duration
 
 if TYPE_CHECKING:
-    from flightlog.analyze.history.attempts import EarlierRun
     from flightlog.analyze.report.cache import CacheSummary
     from flightlog.analyze.report.summary import Summary
     from flightlog.analyze.report.tasks import TaskName
+    from flightlog.store.earlier_runs import EarlierRun
     from flightlog.store.headline import CacheHeadline, NameHeadline
 
 

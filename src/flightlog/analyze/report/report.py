@@ -15,7 +15,6 @@ from flightlog.analyze.cost.cost import CostSplit, CostTally, split_cost, used_b
 from flightlog.analyze.failures import FailureCause, failure_groups
 from flightlog.analyze.findings import Finding, FindingFacts, find
 from flightlog.analyze.findings.base import behind
-from flightlog.analyze.history.attempts import EarlierRuns
 from flightlog.analyze.limits import ReportLimits
 from flightlog.analyze.report.critical_path import CriticalPath, critical_path, critical_spans
 from flightlog.analyze.report.past import slower_than_before
@@ -31,6 +30,7 @@ from flightlog.core.stats import Distribution
 from flightlog.events import CostRates
 from flightlog.events.devices import DeviceMemory
 from flightlog.store import layout
+from flightlog.store.earlier_runs import EarlierRuns
 from flightlog.store.layout import Adopted
 from flightlog.store.tables.run_tables import read_again
 
