@@ -66,6 +66,11 @@ def test_what_depends_on_nothing_is_not_explained(noise: float) -> None:
     assert drawn(lambda args: 5e8, noise=noise) is None
 
 
+def test_a_need_that_hardly_grows_is_no_growth() -> None:
+    assert drawn(lambda args: 62e6 + 400.0 * args["n"], noise=0.001) is None
+    assert drawn(lambda args: 62e6 if args["method"] == "rk4" else 64e6, noise=0.001) is None
+
+
 def test_too_few_values_explain_nothing() -> None:
     assert drawn(lambda args: 1e6 * args["n"], count=AdviceLimits.min_values_for_growth - 1) is None
     assert drawn(lambda args: 1e6 * args["n"], count=AdviceLimits.min_values_for_growth) is not None

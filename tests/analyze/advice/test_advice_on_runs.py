@@ -12,7 +12,15 @@ from builders.project_history import GB, completed, killed, request, run_id, wri
 from builders.runs import make_run
 
 from flightlog.analyze.advice.advise import Advised, advice_schema, advise, advise_on, advised_json
-from flightlog.analyze.advice.resources import component_needs, gain, notes, reason, sentence, unadvised
+from flightlog.analyze.advice.resources import (
+    Headroom,
+    component_needs,
+    gain,
+    notes,
+    reason,
+    sentence,
+    unadvised,
+)
 from flightlog.analyze.history.attempts import Requested, read_past
 from flightlog.core.errors import RunNotFound, UsageError
 from flightlog.events import CostRates, Event, ResourceSample
@@ -105,6 +113,32 @@ def test_killed_attempts_without_any_figure_are_a_warning(tmp_path: Path) -> Non
         "2 attempts were killed for memory, and nobody knows with how much: the advice on memory may be "
         "too low."
     )
+
+
+def test_a_memory_error_is_no_kill_and_keeps_no_advice_back(tmp_path: Path) -> None:
+    history(tmp_path)
+    refused = killed(99, error_type="MemoryError", error_message="", peak_rss_bytes=47 * 2**20)
+    write_run(tmp_path, 5, [request(), refused])
+    (one,) = found(tmp_path).recommendations
+    assert one.recommended.memory_bytes == round(6.3 * GB)
+    assert (one.killed, one.killed_unseen) == (0, 0)
+    assert not any("killed" in note for note in notes(one))
+
+
+def test_tasks_that_would_not_have_fitted_are_counted_with_what_room_for_all_costs(tmp_path: Path) -> None:
+    large = [completed(n, gb=7.9, duration_s=3600.0) for n in (30, 60, 90)]
+    small = [completed(n, gb=6.0, duration_s=3600.0) for n in range(200) if n not in (30, 60, 90)]
+    write_run(tmp_path, 0, [request(), *small, *large])
+    (one,) = found(tmp_path).recommendations
+    assert one.recommended.memory_bytes == 6 * GB
+    assert one.headroom == Headroom(tasks=3, of=200, memory_bytes=8 * GB, gb_hours=400.0)
+    assert (
+        "3 of 200 past tasks needed more than 6GB; room for all of them is 8GB, 33% more memory "
+        "(400 GB-hours a run)." in notes(one)
+    )
+    write_run(tmp_path, 1, [request(), *(completed(n, gb=6.0) for n in range(9))], project="steady")
+    (one,) = advise_on(read_past(tmp_path, project="steady"), shape=False).recommendations
+    assert one.headroom is None
 
 
 def test_memory_that_grows_with_an_argument_is_said_with_what_each_size_takes(tmp_path: Path) -> None:

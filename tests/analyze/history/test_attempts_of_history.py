@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from builders.project_history import GB, KILLED, completed, killed, request, run_id, write_run
-from builders.runs import make_run
+from builders.runs import at, make_run
 
 from flightlog.analyze.history.attempts import (
     PastAttempt,
@@ -151,7 +151,7 @@ def test_attempts_that_failed_say_what_of(tmp_path: Path) -> None:
         "b": ("failed", False, True),
         "c": ("failed", False, False),
         "d": ("failed", True, False),
-        "e": ("failed", True, False),
+        "e": ("failed", False, False),
         "f": ("cancelled", False, False),
         "g": ("running", False, False),
     }
@@ -161,8 +161,8 @@ def test_attempts_that_failed_say_what_of(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("error_type", "message", "signal", "said"),
     [
-        ("MemoryError", None, None, True),
-        ("numpy._core._exceptions._ArrayMemoryError", "Unable to allocate 8. GiB", None, True),
+        ("MemoryError", None, None, False),
+        ("numpy._core._exceptions._ArrayMemoryError", "Unable to allocate 8. GiB", None, False),
         (
             "ray.exceptions.OutOfMemoryError",
             "Task was killed due to the node running low on memory",
@@ -313,3 +313,42 @@ def test_a_file_in_place_of_a_folder_spoils_no_other_run(tmp_path: Path) -> None
     (odd / "resources.jsonl").mkdir()
     past = read_past(tmp_path, project="demo")
     assert {one.run_id for one in past.attempts} >= {run_id(0)}
+
+
+def test_memory_of_an_attempt_includes_the_processes_that_it_started(tmp_path: Path) -> None:
+    def sampled(second: float, worker: str, gb: float, processes: int = 2) -> ResourceSample:
+        return ResourceSample(
+            timestamp=at(second),
+            scope="worker",
+            host="node-1",
+            cpu_percent=None,
+            worker=worker,
+            pid=7,
+            rss_bytes=round(gb * GB),
+            processes=processes,
+        )
+
+    process = {"gb": 0.2, "rss_scope": "process"}
+    lives = [
+        event
+        for number, (worker, began) in enumerate((("w1", 0), ("w1", 20), ("w2", 0), ("w3", 0)))
+        for event in (
+            TaskStarted(timestamp=at(began), task="sim", task_id=f"sim-{number}", worker=worker, queue_s=0.0),
+            completed(number, worker=worker, timestamp=at(began + 10), **process),
+        )
+    ]
+    samples = [
+        sampled(5, "w1", 0.6),
+        sampled(15, "w1", 9.0),  # between two attempts
+        sampled(25, "w1", 0.1),  # less than the process alone had
+        sampled(5, "w2", 0.7, processes=1),  # no other process
+        sampled(5, "main", 9.0),  # no worker
+    ]
+    write_run(tmp_path, 0, [*lives, *samples])
+    found = {one.task_id: one for one in read_past(tmp_path, project="demo").attempts}
+    assert {name: (one.peak_rss_bytes, one.rss_scope) for name, one in sorted(found.items())} == {
+        "sim-0": (600_000_000, "tree"),
+        "sim-1": (200_000_000, "process"),
+        "sim-2": (200_000_000, "process"),
+        "sim-3": (200_000_000, "process"),
+    }

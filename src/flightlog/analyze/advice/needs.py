@@ -666,7 +666,8 @@ def find_growth(values: Sequence[float], args: Sequence[Mapping[str, Any]]) -> G
     """
     step = max(1, math.ceil(len(values) / AdviceLimits.max_values_for_growth))
     values, args = values[::step], args[::step]
-    if len(values) < AdviceLimits.min_values_for_growth or max(values) <= min(values) * 1.02:
+    few = len(values) < AdviceLimits.min_values_for_growth
+    if few or max(values) < min(values) * (1 + AdviceLimits.min_need_change):
         return None
     best: Growth | None = None
     order = ranks(values)
@@ -744,7 +745,7 @@ def _fit_category(values: Sequence[float], args: Sequence[Mapping[str, Any]], na
 
 def _fit(pairs: Pairs, fit: Callable[[Pairs], Growth | None]) -> Growth | None:
     """The fit to all, with how much closer a fit to one half comes to the other, both ways; None where it is
-    not clearly closer.
+    not clearly closer, or the need hardly grows from the least to the most.
 
     Halves alternate in the order of the argument, so that both hold all of its range.
     """
@@ -763,7 +764,12 @@ def _fit(pairs: Pairs, fit: Callable[[Pairs], Growth | None]) -> Growth | None:
             ours += abs(math.log(v) - math.log(guess))
             plain += abs(math.log(v) - middle)
     whole = None if plain <= 0 or ours > AdviceLimits.max_held_out_error * plain else fit(pairs)
-    return None if whole is None else replace(whole, held_out=1.0 - ours / plain)
+    ends = [need for x, _ in (ordered[0], ordered[-1]) if whole and (need := whole.at_value(x)) is not None]
+    if whole is not None and whole.shape == "category":
+        ends = [min(whole.levels.values()), max(whole.levels.values())]
+    if whole is None or len(ends) < 2 or ends[1] < ends[0] * (1 + AdviceLimits.min_need_change):
+        return None
+    return replace(whole, held_out=1.0 - ours / plain)
 
 
 def _levels(pairs: Pairs, name: str) -> Growth:

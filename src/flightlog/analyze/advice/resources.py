@@ -56,6 +56,19 @@ class Prices(Struct, frozen=True, kw_only=True):
     per_gb_hour: float | None = None
 
 
+class Headroom(Struct, frozen=True, kw_only=True):
+    """Enough memory for every task so far, beyond what is recommended."""
+
+    tasks: int
+    """Those that needed more than what is recommended."""
+    of: int
+    """All whose need is known."""
+    memory_bytes: int
+    """What would have been enough for all of them."""
+    gb_hours: float | None
+    """What that takes in a run beyond the recommendation; None where durations are unknown."""
+
+
 class Recommendation(Struct, frozen=True, kw_only=True):
     """What tasks of one name should ask for."""
 
@@ -79,6 +92,8 @@ class Recommendation(Struct, frozen=True, kw_only=True):
     saving: Saving | None = None
     worker_s: float | None = None
     """Time of its attempts in a run, all together: the median of the runs."""
+    headroom: Headroom | None = None
+    """What it takes to have enough memory for all; None where the recommendation is that already."""
 
     @property
     def binary(self) -> bool:
@@ -123,10 +138,9 @@ def recommend(
     """
     current = _current(attempts)
     scopes = sorted({one.cpu_scope for one in attempts if one.cpu_scope is not None})
+    observed = {resource: uses(attempts, resource) for resource in RESOURCES}
     needs: dict[str, Need] = {
-        resource: find_need(resource, found, share, runs)
-        for resource in RESOURCES
-        if (found := uses(attempts, resource))
+        resource: find_need(resource, found, share, runs) for resource, found in observed.items() if found
     }
     problems: dict[str, str] = {
         what: need.problem for what, need in needs.items() if need.problem is not None
@@ -152,6 +166,8 @@ def recommend(
         gpus=current.gpus,
     )
     by_run = _seconds_by_run(attempts)
+    since = set(runs[runs.index(memory.since) :] if memory and memory.since else runs)
+    measured = [use.value for use in observed["memory"] if use.run_id in since]
     return Recommendation(
         task=name,
         component=attempts[0].component,
@@ -166,6 +182,22 @@ def recommend(
         cpu_scopes=scopes,
         saving=_saving(current, recommended, by_run, prices),
         worker_s=median(by_run) if by_run else None,
+        headroom=_headroom(recommended.memory_bytes, measured, by_run, is_binary(current.memory_bytes)),
+    )
+
+
+def _headroom(
+    recommended: int | None, measured: Sequence[float], by_run: Sequence[float], binary: bool
+) -> Headroom | None:
+    over = sum(value > recommended for value in measured) if recommended is not None else 0
+    if recommended is None or not over:
+        return None
+    wanted = round_memory(max(measured), binary=binary)
+    return Headroom(
+        tasks=over,
+        of=len(measured),
+        memory_bytes=wanted,
+        gb_hours=(wanted - recommended) / 1e9 * median(by_run) / 3600 if by_run else None,
     )
 
 
@@ -475,6 +507,8 @@ def _notes(found: Recommendation, need: Need) -> list[str]:
         at = amount(need, need.killed_at, binary=binary)
         they = "it counts" if need.killed == 1 else "they count"
         said.append(f"{many} killed with {at}: {they} as needing more, and the advice is not below that.")
+    if need.resource == "memory" and found.headroom is not None:
+        said.append(_headroom_text(found, found.headroom))
     if need.growth is not None and need.table:
         said.append(_growth(found, need, name))
     if need.change is not None and need.since is not None:
@@ -505,6 +539,18 @@ def _notes(found: Recommendation, need: Need) -> list[str]:
             "was seen."
         )
     return said
+
+
+def _headroom_text(found: Recommendation, headroom: Headroom) -> str:
+    """How many tasks would not have fitted, and what it costs to have room for all."""
+    asked = found.recommended.memory_bytes or headroom.memory_bytes
+    more = f"{format_percent(headroom.memory_bytes / asked - 1)} more memory"
+    hours = headroom.gb_hours
+    cost = f" ({hours:,.3g} GB-hours a run)" if hours is not None and hours >= 0.05 else ""
+    return (
+        f"{headroom.tasks:,} of {plural(headroom.of, 'past task')} needed more than {memory_text(asked)}; "
+        f"room for all of them is {memory_text(headroom.memory_bytes)}, {more}{cost}."
+    )
 
 
 def _growth(found: Recommendation, need: Need, name: str) -> str:

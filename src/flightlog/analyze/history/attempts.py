@@ -56,12 +56,13 @@ class PastAttempt(Struct, frozen=True, kw_only=True):
     cpu_s: float | None
     cpu_scope: str | None
     peak_rss_bytes: int | None
+    """With the processes that it started, where its worker's tree was sampled meanwhile and had more."""
     rss_scope: str | None
     gpu_peak_bytes: int | None
     gpu_memory_scope: str | None
     memory_killed: bool | None
-    """Ended for the host's memory, as kernel, cgroup, engine, batch system or MemoryError say; None: killed,
-    why is unknown."""
+    """Killed for the host's memory, as kernel, cgroup, engine or batch system say; None: killed, why is
+    unknown."""
     gpu_memory_killed: bool
     """Ended because a device had no memory left."""
     timed_out: bool
@@ -280,15 +281,26 @@ WITH launched AS (
 ), busy AS (
     SELECT run_id, avg(cpu_percent) AS busy FROM resources
     WHERE scope = 'node' AND cpu_percent IS NOT NULL GROUP BY ALL
+), trees AS ( -- of a worker's samples, those while an attempt ran, the last that began before
+    SELECT chosen.place, max(sampled.rss_bytes) AS tree_bytes
+    FROM (
+        SELECT run_id, worker, "timestamp", rss_bytes FROM resources
+        WHERE scope IN ('worker', 'worker_process') AND processes > 1 AND worker IS NOT NULL
+    ) AS sampled ASOF JOIN chosen ON sampled.run_id = chosen.run_id AND sampled.worker = chosen.worker
+        AND sampled."timestamp" >= chosen.started_at
+    WHERE sampled."timestamp" <= chosen.ended_at GROUP BY chosen.place
 ), spared AS (
     SELECT run_id, task_id, sum(saved_s) AS saved_s FROM cache
     WHERE result = 'hit' AND task_id IS NOT NULL AND saved_s > 0 GROUP BY ALL
 )
 SELECT chosen.run_id, chosen.name, chosen.task_id, chosen.attempt, component, chosen.worker, args, state,
-    epoch(ended_at) AS ended, duration_s, cpu_s, cpu_scope, peak_rss_bytes, rss_scope, gpu_peak_bytes,
+    epoch(ended_at) AS ended, duration_s, cpu_s, cpu_scope,
+    greatest(peak_rss_bytes, tree_bytes) AS peak_rss_bytes, gpu_peak_bytes,
+    CASE WHEN tree_bytes > coalesce(peak_rss_bytes, 0) THEN 'tree' ELSE rss_scope END AS rss_scope,
     gpu_memory_scope, error_type, error_message AS message, signal, lost, requested, timeout_s, saved_s,
     coalesce(launched.host, run_hosts.host) AS host, room AS node_memory_bytes, busy AS node_cpu_percent
-FROM chosen JOIN requested USING (place) JOIN run_hosts ON run_hosts.run_id = chosen.run_id
+FROM chosen JOIN requested USING (place) LEFT JOIN trees USING (place)
+JOIN run_hosts ON run_hosts.run_id = chosen.run_id
 LEFT JOIN launched ON launched.run_id = chosen.run_id AND launched.worker = chosen.worker
 LEFT JOIN hosts ON hosts.run_id = chosen.run_id
     AND hosts.host IS NOT DISTINCT FROM coalesce(launched.host, run_hosts.host)
@@ -301,7 +313,6 @@ ORDER BY place
 """
 
 
-_HOST_MEMORY = frozenset({"MemoryError", "ArrayMemoryError", "_ArrayMemoryError", "OUT_OF_MEMORY"})
 _DEVICE_LIBRARIES = ("torch.", "tensorflow.", "jax.", "jaxlib.", "cupy.", "cupy_backends.")
 _SAYS_MEMORY = re.compile(
     r"kernel's OOM killer|oom_kill of its cgroup|ended (?:it )?for (?:its )?memory|OUT_OF_MEMORY",
@@ -320,14 +331,14 @@ _WORDLESS = frozenset({"WorkerLost", "SIGKILL", "KilledWorker", "RayActorError",
 def memory_killed(
     error_type: str | None, message: str | None, signal: str | None, lost_reason: str | None
 ) -> bool | None:
-    """Whether the host's memory ended a failed attempt: by MemoryError, kernel, cgroup, engine or batch
-    system.
+    """Whether the host's memory ended a failed attempt: by kernel, cgroup, engine or batch system.
 
-    None where something killed it and nobody says why. Memory of a device is another matter: False.
+    None where something killed it and nobody says why. Memory of a device is another matter: False. So is a
+    MemoryError: an allocation was refused, however much memory there was.
     """
     said = f"{message or ''}\n{lost_reason or ''}"
     kind = (error_type or "").rpartition(".")[2]
-    if kind in _HOST_MEMORY or _SAYS_MEMORY.search(said):
+    if kind == "OUT_OF_MEMORY" or _SAYS_MEMORY.search(said):
         return True
     if kind == "OutOfMemoryError" and not gpu_memory_killed(error_type, message):
         return True
