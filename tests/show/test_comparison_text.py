@@ -135,6 +135,35 @@ def test_what_goes_against_the_wall_time_is_not_told_as_its_reason(tmp_path):
     )
 
 
+def test_effects_that_make_up_for_each_other_are_both_named(tmp_path):
+    def sweep(token, workers, each):
+        events = [event for name in workers for event in worker(name, 20.0)]
+        for n in range(40):
+            place = n // len(workers)
+            of = {"queue_s": place * each, "worker": workers[n % len(workers)]}
+            events += task_events("trial", n, place * each, each * (1 - n % 3 / 99), **of)
+        closed_run(tmp_path, events, token=token, duration_s=20.0, end_time=at(20.0))
+
+    sweep("aaaaaaaa", ["w1"], 0.49)
+    sweep("bbbbbbbb", ["w1", "w2"], 0.98)
+    assert answer(compare("aaaaaaaa", "bbbbbbbb", runs_dir=tmp_path)) == (
+        "B took about as long as A (20.0s → 20.0s): -15.0s by workers (1 → 2 workers on average); "
+        "but `trial` is 2.00x slower (1.95 to 2.06)."
+    )
+
+
+def test_long_command_lines_are_shown_from_where_they_differ(tmp_path):
+    common = "python train.py --epochs 100 --model resnet50 --batch-size 256"
+    for token, rate in (("aaaaaaaa", "0.1"), ("bbbbbbbb", "0.3")):
+        run(tmp_path, token, 1.0, command=[*common.split(), "--lr", rate, "--seed", "1"])
+    [row] = [
+        line
+        for line in comparison_text(compare("aaaaaaaa", "bbbbbbbb", runs_dir=tmp_path)).splitlines()
+        if line.strip().startswith("command")
+    ]
+    assert row.split("  ") == ["", "command", "… 0.1 --seed 1", "… 0.3 --seed 1"]
+
+
 def test_a_run_that_did_not_complete_is_called_so_in_the_answer(tmp_path):
     run(tmp_path, "aaaaaaaa", 1.0)
     run(tmp_path, "bbbbbbbb", 1.0, wall=10.0, status="failed")

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         Change,
         Comparison,
         DurationChange,
+        EnvironmentChange,
         Interval,
         ResourceChange,
         Share,
@@ -298,10 +299,21 @@ def _environment(comparison: Comparison) -> Section:
         if len(found) > 2 * TextLimits.max_compared_rows
         else "",
         what=lambda one: f"{one.what} {one.name}".strip(),
-        before=lambda one: fit(clean(one.before or "none"), TextLimits.max_context_width),
-        after=lambda one: fit(clean(one.after or "none"), TextLimits.max_context_width),
+        before=lambda one: _apart(one)[0],
+        after=lambda one: _apart(one)[1],
     )
     return Section("Environment", "" if found else "nothing known to differ", [table])
+
+
+def _apart(change: EnvironmentChange) -> tuple[str, str]:
+    """Both values, cut to a cell; long ones from the word on in which they begin to differ."""
+    values = [clean(change.before or "none"), clean(change.after or "none")]
+    if max(map(width_of, values)) > TextLimits.max_context_width:
+        same = next((n for n, (a, b) in enumerate(zip(*values, strict=False)) if a != b), None)
+        start = values[0].rfind(" ", 0, same) + 1
+        values = [f"… {value[start:]}" if start else value for value in values]
+    before, after = (fit(value, TextLimits.max_context_width) for value in values)
+    return before, after
 
 
 def _remarks(comparison: Comparison) -> Section:
@@ -417,32 +429,26 @@ def _named(side: Side) -> str:
 
 
 def _parts(comparison: Comparison) -> tuple[list[str], list[str]]:
-    """What goes with the change of the wall time, and what goes against it or is news of its own."""
+    """What goes with the change of the wall time, and what goes against it or is news of its own.
+
+    Where the wall time hardly changed, what saved time and what cost as much.
+    """
     changed = [change for change in comparison.durations if change.verdict in {"slower", "faster"}]
     if any(change.kind == "task" for change in comparison.durations):
         changed = [change for change in changed if change.kind == "task"]  # spans are what tasks consist of
-    against = {opposite(comparison.wall_s)}
-    parts = [
-        _said(change)
-        for change in changed[: TextLimits.max_changes_in_answer]
-        if change.verdict not in against
-    ]
-    others = [
-        _said(change) for change in changed[: TextLimits.max_changes_in_answer] if change.verdict in against
-    ]
-    reason = _reason(comparison)
-    if reason:
-        parts.append(reason)
+    told, named = _told_shares(comparison), TextLimits.max_changes_in_answer
+    effects = [(change.verdict, _said(change)) for change in changed[:named]]
+    effects += [("slower" if share.seconds > 0 else "faster", _share_text(share)) for share in told]
+    verdicts = {verdict for verdict, _ in effects}
+    against = opposite(comparison.wall_s) or ("slower" if told and len(verdicts) == 2 else None)
+    parts = [said for verdict, said in effects if verdict != against]
+    others = [said for verdict, said in effects if verdict == against]
     last = others or parts
-    if len(changed) > TextLimits.max_changes_in_answer:
-        last.append(f"{plural(len(changed) - TextLimits.max_changes_in_answer, 'more name')} changed")
+    if len(changed) > named:
+        last.append(f"{plural(len(changed) - named, 'more name')} changed")
     new = [change for change in comparison.failures if change.state == "appeared"]
     if new:
-        kinds = ", ".join(
-            dict.fromkeys(
-                change.error_type or "unknown error" for change in new[: TextLimits.max_changes_in_answer]
-            )
-        )
+        kinds = ", ".join(dict.fromkeys(change.error_type or "unknown error" for change in new[:named]))
         last.append(f"{plural(sum(change.after for change in new), 'new failure')} ({kinds})")
     return parts, others
 
@@ -463,22 +469,30 @@ def _said(change: DurationChange) -> str:
     return f"`{name}` is {speed_text(interval)}{average}{other}"
 
 
-def _reason(comparison: Comparison) -> str:
-    """The largest share of the wall time difference that task durations do not explain, if it is large."""
+def _told_shares(comparison: Comparison) -> list[Share]:
+    """What else changed the wall time much, besides the durations that are told by name: the largest share
+    that goes with the difference, and one against it that is larger still. Where the wall time hardly
+    changed, what saved time and what cost about as much.
+    """
     found, wall = comparison.explained, comparison.wall_s
-    if (
-        found is None
-        or not wall.before
-        or abs(found.difference_s) < TextLimits.equal_wall_time * wall.before
-        or _is_noise(wall)
-    ):
-        return ""
-    for share in found.shares:
-        helps = share.seconds * found.difference_s > 0 and abs(share.seconds) >= abs(found.difference_s) / 3
-        if helps and not share.what.startswith("duration"):
-            sign = "+" if share.seconds > 0 else ""
-            return f"{sign}{format_duration(share.seconds)} by {share.what} ({share.detail})"
-    return ""
+    if found is None or not wall.before:
+        return []
+    large = TextLimits.min_opposing_share * wall.before
+    if opposite(wall) is None:
+        pair = [next((one for one in found.shares if sign * one.seconds >= large), None) for sign in (-1, 1)]
+        told = [] if None in pair else pair
+    else:
+        difference, sign = abs(found.difference_s), math.copysign(1.0, found.difference_s)
+        unnamed = [one for one in found.shares if not one.what.startswith("duration")]
+        told = [
+            next((one for one in unnamed if way * one.seconds >= least), None)
+            for way, least in ((sign, difference / 3), (-sign, max(difference, large)))
+        ]
+    return [one for one in told if one is not None and not one.what.startswith("duration")]
+
+
+def _share_text(share: Share) -> str:
+    return f"{signed_duration(share.seconds)} by {share.what} ({share.detail})"
 
 
 def speed_text(interval: Interval) -> str:

@@ -75,6 +75,8 @@ class TextLimits:
     """Relative change from which the use of a resource is shown."""
     equal_wall_time: Final = 0.02
     """Relative difference below which wall times are as good as equal."""
+    min_opposing_share: Final = 0.1
+    """Share of the wall time from which an effect is named though another one makes up for it."""
     max_changes_in_answer: Final = 3
     """Changed names and new kinds of errors that the answer names."""
 

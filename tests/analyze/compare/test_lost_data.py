@@ -54,3 +54,12 @@ def test_runs_that_lost_nothing_are_compared_in_full(runs: tuple[Path, Path]) ->
     assert found.lost == ({}, {})
     assert "lost" not in answer_text(found)
     assert {one.kind for one in found.durations} == {"task", "span"}
+
+
+def test_tasks_that_run_json_counted_and_nobody_wrote_are_lost(tmp_path: Path) -> None:
+    before = make_run(tmp_path, events(), token="aaaaaaaa")
+    after = make_run(tmp_path, events(), token="bbbbbbbb", tasks_submitted=8, recorder=False)
+    (after / "tasks.jsonl").unlink()
+    found = compare(before, after)
+    assert found.lost == ({}, {"tasks": 8})
+    assert answer_text(found).endswith("; B lost 8 lines of tasks, so what changed in them is unknown.")

@@ -307,12 +307,17 @@ def _currencies(old: Sequence[ComparedRunFigures], new: Sequence[ComparedRunFigu
 
 
 def _lost(run: Run) -> dict[str, int]:
-    """Lines that could not be written, and those of files that are missing, by stream."""
+    """Lines that could not be written, and those of files that are missing, by stream.
+
+    Of missing tasks each has one line at least, where no writer says how many it wrote.
+    """
     lost: Counter[str] = Counter()
     there = run.streams()
     for writer in run.writers():
         lost.update(writer.lost)
         lost.update({stream: n for stream, n in writer.lines.items() if stream not in there})
+    if "tasks" not in there and not lost["tasks"]:
+        lost["tasks"] = run.info.tasks_submitted
     return {stream: number for stream, number in sorted(lost.items()) if number}
 
 
