@@ -14,15 +14,42 @@ from flightlog.samplers.procfs import (
     OpenFile,
     ProcessStat,
     keyed_value,
+    parse_blocked,
     parse_diskstats,
     parse_net_dev,
     parse_node_stat,
+    parse_pressure_s,
     parse_process_io,
     parse_process_stat,
     parse_statm_rss,
+    parse_waited_s,
 )
 
 COUNT = st.integers(0, 2**64 - 1)
+
+
+@pytest.mark.parametrize(
+    ("machine", "line", "kind"),
+    [
+        ("x86_64", "running\n", None),
+        ("x86_64", "230 0x1 0x1 0x7f27 0x0 0x0 0x0 0x7f27 0x7f27\n", "sleep"),
+        ("x86_64", "23 0x0 0x0 0x0 0x0 0x7ffd 0x0 0x7ffd 0x7ffd\n", "sleep"),
+        ("x86_64", "23 0x4 0x7ffd 0x0 0x0 0x7ffd 0x0 0x7ffd 0x7ffd\n", "io"),
+        ("x86_64", "202 0x55f2 0x189 0x0 0x0 0x0 0xffffffff 0x7f27 0x7f27\n", "lock"),
+        ("aarch64", "98 0x55f2 0x189 0x0 0x0 0x0 0xffffffff 0x7f27 0x7f27\n", "lock"),
+        ("x86_64", "0 0x3 0x7ffd 0x1000 0x0 0x0 0x0 0x7ffd 0x7ffd\n", "io"),
+        ("x86_64", "-1 0x7ffd 0x7f27\n", "io"),
+    ],
+)
+def test_a_thread_runs_sleeps_or_waits_for_a_lock_or_for_data(
+    machine: str, line: str, kind: str | None
+) -> None:
+    assert parse_blocked(line.encode(), machine) == kind
+
+
+def test_of_a_machine_whose_calls_are_not_known_nothing_is_told() -> None:
+    with pytest.raises(ValueError, match="no blocked call"):
+        parse_blocked(b"230 0x1\n", "riscv64")
 
 
 @given(
@@ -54,6 +81,9 @@ def test_a_program_may_be_called_anything(name: bytes, numbers: tuple[int, ...])
         lambda data: keyed_value(data, b"cpu"),
         parse_diskstats,
         parse_net_dev,
+        parse_blocked,
+        parse_pressure_s,
+        parse_waited_s,
     ],
 )
 @given(

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from fake_machine import MIB, write
 
-from flightlog.samplers.usage import Usage, UsageMeter, max_rss_bytes
+from flightlog.samplers.usage import Usage, UsageMeter, look_at_meters, max_rss_bytes
 
 
 def _burn(seconds: float) -> None:
@@ -57,6 +57,30 @@ def test_a_thread_that_waits_gives_its_cpu_up() -> None:
     assert usage.voluntary_switches is not None
     assert usage.voluntary_switches >= 5
     assert None not in (usage.involuntary_switches, usage.major_faults)
+
+
+@pytest.mark.skipif(not Path("/proc/self/syscall").exists(), reason="this kernel does not tell")
+def test_blocked_time_is_split_by_what_the_thread_was_seen_to_wait_for() -> None:
+    release, found, meters = threading.Event(), list[Usage](), list[UsageMeter]()
+
+    def wait() -> None:
+        meters.append(_started())
+        release.wait(60)
+        found.append(meters[0].stop())
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    until = time.monotonic() + 60
+    while not (meters and meters[0]._blocked) and time.monotonic() < until:
+        look_at_meters()
+    release.set()
+    thread.join()
+    (usage,) = found
+    assert usage.lock_wait_s is not None
+    assert usage.lock_wait_s > 0
+    assert (usage.sleep_s, usage.io_wait_s) == (0.0, 0.0)
+    unseen = _started().stop()
+    assert (unseen.sleep_s, unseen.lock_wait_s, unseen.io_wait_s) == (None, None, None)
 
 
 def test_of_tasks_on_one_thread_nobody_can_tell_whose_its_time_was() -> None:

@@ -68,6 +68,7 @@ def test_each_task_has_one_line_for_each_step_of_its_life(tmp_path):
         assert len({e.task_id for e in found}) == len(found) == 20
     ends = events_of(session, "tasks", TaskCompleted)
     assert all(e.queue_s >= 0 and e.duration_s >= 0 and e.result_bytes > 0 for e in ends)
+    assert all(e.call_bytes > 0 and e.serialize_s > 0 and e.session_serialize_s > 0 for e in ends)
     ready = {e.worker: e.pid for e in events_of(session, "workers", WorkerReady)}
     assert {e.worker for e in ends} <= set(ready)
     assert os.getpid() not in ready.values()

@@ -370,6 +370,20 @@ class Usage(msgspec.Struct, kw_only=True):
         Seconds | None,
         doc("time that the executing thread was ready to run and waited for a CPU; null where unknown"),
     ] = None
+    sleep_s: Annotated[
+        Seconds | None,
+        doc(
+            "part of its blocked time that the executing thread slept; this and the next two are shares by "
+            "samples every 0.4 s, and null where there was none"
+        ),
+    ] = None
+    lock_wait_s: Annotated[
+        Seconds | None,
+        doc("part that it waited for a lock, the interpreter's included, or for other threads"),
+    ] = None
+    io_wait_s: Annotated[
+        Seconds | None, doc("part that it waited for files, sockets, pipes, memory or other processes")
+    ] = None
     voluntary_switches: Annotated[
         int | None, doc("times the executing thread gave its CPU up to wait for something")
     ] = None
@@ -385,6 +399,9 @@ class Usage(msgspec.Struct, kw_only=True):
     call_bytes: Annotated[Bytes | None, doc("size of the serialized call: its function and arguments")] = None
     serialize_s: Annotated[
         Seconds | None, doc("time its worker took to read the serialized call and to serialize the result")
+    ] = None
+    session_serialize_s: Annotated[
+        Seconds | None, doc("time the session took to serialize the call and to read the serialized result")
     ] = None
     peak_rss_bytes: Annotated[Bytes | None, doc("largest resident memory seen while it ran")] = None
     rss_scope: Annotated[

@@ -23,6 +23,7 @@ from flightlog.record.limits import RecordLimits
 from flightlog.record.recorder import Recorder, measure_cost
 from flightlog.record.run import LiveRun
 from flightlog.record.span import RootSpan, current
+from flightlog.samplers.usage import look_at_meters
 from flightlog.store import layout
 from flightlog.store.documents import read_document
 from flightlog.store.liveness import this_host
@@ -150,6 +151,7 @@ def follow(run: LiveRun, on_beat: Callable[[], None] = lambda: None) -> None:
 
     def beat() -> None:
         on_beat()
+        look_at_meters()
         run.recorder.announce_open()
         run.recorder.files.flush()
         with saving:

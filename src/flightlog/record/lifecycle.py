@@ -61,6 +61,7 @@ from flightlog.record.span import Span, current
 from flightlog.record.task import is_cancellation
 from flightlog.record.values import ask, clean, represent, text_of
 from flightlog.samplers import Sampler
+from flightlog.samplers.usage import look_at_meters
 from flightlog.store import layout
 from flightlog.store.documents import read_document, write_document
 from flightlog.store.liveness import here, process_start, this_host, unix_time
@@ -247,6 +248,7 @@ class OwnedRun:
 
     def _beat(self) -> None:
         run = self.run
+        look_at_meters()
         run.recorder.announce_open()
         run.recorder.files.flush()
         self._beats += 1

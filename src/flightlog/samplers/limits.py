@@ -56,4 +56,4 @@ class SamplerLimits:
     max_metered_threads: Final = 64
     """Threads whose accounts by the scheduler are kept open."""
     max_meters_searched: Final = 16
-    """Running meters among which those that were cut off are searched for."""
+    """Running meters among which those that were cut off are searched for, and whose threads are sampled."""

@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from flightlog.core.descriptors import Descriptor
 from flightlog.samplers.limits import SamplerLimits
@@ -209,6 +209,35 @@ def keyed_value(data: bytes, name: bytes) -> int | None:
             return int(number) * (1024 if unit == [b"kB"] else 1) if number.isdigit() else None
         at = data.find(b"\n" + name, at) + 1 or -1
     return None
+
+
+Blocked = Literal["sleep", "lock", "io"]
+_WAITS: dict[str, dict[int, Blocked]] = {
+    "x86_64": {35: "sleep", 230: "sleep", 202: "lock", 449: "lock"},
+    "aarch64": {101: "sleep", 115: "sleep", 98: "lock", 449: "lock"},
+}
+"""Calls of the kernel by which a thread sleeps (`nanosleep`, `clock_nanosleep`) or waits for others
+(`futex`, `futex_waitv`), by machine."""
+_SELECTS = {"x86_64": (23, 270), "aarch64": (72,)}
+"""Calls that only sleep where they are given no descriptor: `select` and `pselect6`."""
+_MACHINE = os.uname().machine
+
+
+def parse_blocked(data: bytes, machine: str = _MACHINE) -> Blocked | None:
+    """What a thread waits for, from its `syscall` file; None where it runs.
+
+    Whatever is neither sleep nor a lock is taken for input or output: so is a page of memory that has to be
+    fetched, which is no call at all.
+    """
+    if data.startswith(b"running"):
+        return None
+    fields, known = data.split(None, 2), _WAITS.get(machine)
+    if known is None or not fields:
+        raise ValueError(f"no blocked call: {data[:80]!r}")
+    number = int(fields[0])
+    if number in _SELECTS[machine] and fields[1:2] == [b"0x0"]:
+        return "sleep"
+    return known.get(number, "io")
 
 
 def parse_pressure_s(data: bytes) -> float:

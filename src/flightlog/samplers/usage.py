@@ -8,6 +8,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from threading import get_native_id
 from weakref import ref
@@ -17,7 +18,15 @@ from flightlog.core.descriptors import Descriptor
 from flightlog.events import Usage
 from flightlog.samplers.gpu.task import TaskWatch, begin
 from flightlog.samplers.limits import SamplerLimits
-from flightlog.samplers.procfs import PROC, keyed_value, parse_process_io, parse_waited_s
+from flightlog.samplers.procfs import (
+    PROC,
+    Blocked,
+    keyed_value,
+    parse_blocked,
+    parse_process_io,
+    parse_waited_s,
+    read_once,
+)
 
 _THREAD: int | None = getattr(resource, "RUSAGE_THREAD", None)
 _MAX_RSS_UNIT = 1 if sys.platform == "darwin" else 1024
@@ -43,6 +52,8 @@ class UsageMeter:
     meanwhile, alone (`tree_at_least`), where that had more than this process and all earlier children ever
     did: of a smaller one the kernel does not tell.
 
+    What the blocked time was spent on is told by samples, one at each `look_at_meters`.
+
     GPUs are measured where there are any: `gpu` begins that, and gives None, at no cost, where there are
     none.
 
@@ -53,12 +64,15 @@ class UsageMeter:
     __slots__ = (
         "__weakref__",
         "_alone",
+        "_began",
         "_begin_gpu",
+        "_blocked",
         "_children_peak",
         "_children_s",
         "_gpu",
         "_high",
         "_io",
+        "_native",
         "_pid",
         "_proc",
         "_process_s",
@@ -70,6 +84,8 @@ class UsageMeter:
         "_waited_s",
     )
 
+    _blocked: dict[Blocked, int] | None
+
     def __init__(self, proc: Path = PROC, gpu: Callable[[], TaskWatch | None] = begin) -> None:
         self._proc, self._begin_gpu = proc, gpu
         self._pid = -1
@@ -80,7 +96,7 @@ class UsageMeter:
             # Of two or more running meters each knows already that it is not alone.
             self._shared = _others_of(_running, "_shared", True)
             _running[id(self)] = ref(self)
-            self._thread = threads.get_ident()
+            self._thread, self._native, self._blocked = threads.get_ident(), get_native_id(), None
             here = _on_thread.setdefault(self._thread, {})
             self._alone = not _others_of(here, "_alone", False)
             here[id(self)] = ref(self)
@@ -95,12 +111,12 @@ class UsageMeter:
         self._process_s = process.ru_utime + process.ru_stime
         self._waited_s = files.waited_s()
         self._switches = _thread_counts()
-        self._thread_s = time.thread_time()
+        self._thread_s, self._began = time.thread_time(), time.perf_counter()
         self._pid = os.getpid()  # last: a start that an exception of a signal handler ends is none
 
     def stop(self) -> Usage:
         """The task is over: what it used."""
-        thread_s, switches = time.thread_time(), _thread_counts()
+        thread_s, ended, switches = time.thread_time(), time.perf_counter(), _thread_counts()
         pid, self._pid = self._pid, -1
         if pid != os.getpid():
             if id(self) in _running:
@@ -123,6 +139,8 @@ class UsageMeter:
                 usage.voluntary_switches, usage.involuntary_switches, usage.major_faults = grown
         if same and waited_s is not None and self._waited_s is not None:
             usage.cpu_wait_s = waited_s - self._waited_s
+        if same and self._blocked is not None:
+            self._split_blocked(usage, ended - self._began)
         if not shared:
             children_s = children.ru_utime + children.ru_stime - self._children_s
             usage.cpu_s = process.ru_utime + process.ru_stime - self._process_s + children_s
@@ -145,6 +163,25 @@ class UsageMeter:
             usage.gpu_s, usage.gpu_scope = gpu.busy_s, gpu.scope
         return usage
 
+    def look(self) -> None:
+        """Take a sample of what the executing thread waits for; from another thread, at any time."""
+        if self._pid != os.getpid() or not self._alone:
+            return
+        try:
+            kind = parse_blocked(read_once(f"{self._proc}/self/task/{self._native}/syscall", 256))
+        except (OSError, ValueError):
+            return
+        if kind is not None:
+            self._blocked = self._blocked or {"sleep": 0, "lock": 0, "io": 0}
+            self._blocked[kind] += 1
+
+    def _split_blocked(self, usage: Usage, duration_s: float) -> None:
+        blocked_s = max(0.0, duration_s - (usage.thread_cpu_s or 0.0) - (usage.cpu_wait_s or 0.0))
+        seen = self._blocked or {}
+        share_s = {kind: blocked_s * count / sum(seen.values()) for kind, count in seen.items()}
+        usage.sleep_s, usage.lock_wait_s = share_s["sleep"], share_s["lock"]
+        usage.io_wait_s = share_s["io"]
+
     def _leave(self) -> None:
         _running.pop(id(self), None)
         here = _on_thread.get(self._thread)
@@ -155,6 +192,15 @@ class UsageMeter:
         # A meter dropped without a stop must not make every later one share.
         if id(self) in _running:
             self._leave()
+
+
+def look_at_meters() -> None:
+    """Take a sample of what the executing thread of each running meter waits for, some where there are many;
+    never raises.
+    """
+    for meter in [other() for other in islice(tuple(_running.values()), SamplerLimits.max_meters_searched)]:
+        if meter is not None:
+            meter.look()
 
 
 def _thread_counts() -> tuple[int, int, int] | None:

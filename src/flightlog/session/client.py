@@ -250,7 +250,10 @@ class Client:
         call: tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any]] = function, args, kwargs
         if options.around:
             call = call_around, (options.around, *call), {}
+        packing = time.perf_counter()
         packed = pack(*call, of=function, dumps=self._dumps)
+        sent = packed.call if packed.awaited else as_sent(packed.call, options.preparation)
+        packing = time.perf_counter() - packing
         shown_args = recorded(arguments if arguments is not None else named_arguments(function, args, kwargs))
         args_digest = digest(shown_args)
         span_id = self._next_id()
@@ -260,7 +263,7 @@ class Client:
             task_id=task_id,
             task=options.task,
             attempt=1,
-            call=packed.call if packed.awaited else as_sent(packed.call, options.preparation),
+            call=sent,
             args=shown_args,
             args_bytes=len(packed.call),
             submitted=time.time(),
@@ -279,6 +282,7 @@ class Client:
             depends_on=[one.task_id for one in packed.futures],
             waits_for=tuple(packed.awaited),
             preparation=options.preparation,
+            serialize_s=packing,
         )
 
     def _all_made(self, tasks: Iterator[Task]) -> Iterator[Task]:

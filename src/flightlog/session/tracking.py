@@ -65,6 +65,8 @@ class Task(Struct, kw_only=True, eq=False):
     depends_on: list[str]
     waits_for: tuple[TaskFuture, ...]
     preparation: Preparation | None
+    serialize_s: float = 0.0
+    """How long this process took to pickle its call and to read its result, so far."""
     met: int = 0
     """How many of `waits_for` have completed."""
     waiting: bool = True
@@ -232,6 +234,7 @@ def ended_event(task: Task, outcome: Outcome) -> TaskEnded:
         "duration_s": outcome.duration_s,
         "queue_s": outcome.queue_s,
         **usage_of(outcome),
+        "session_serialize_s": task.serialize_s,
         "tags": outcome.tags,
         "metrics": outcome.metrics,
         "nonfinite": outcome.nonfinite,
@@ -490,8 +493,10 @@ class Tracker:
             self._end_with_dependency(task, future)
             return
         try:
+            began = time.perf_counter()
             results = {one.task_id: self._dumps(one.result(0)) for one in task.waits_for}
             call = as_sent(task.work.call, task.preparation, results)
+            task.serialize_s += time.perf_counter() - began
             task.work = replace(task.work, call=call, args_bytes=len(call))
             task.waits_for = ()
         except Exception as error:  # noqa: BLE001 - the user's own `__reduce__` runs here
@@ -548,7 +553,9 @@ class Tracker:
             return
         value: Any = None
         if error is None:
+            began = time.perf_counter()
             value, outcome, error = value_of(task.work, outcome)
+            task.serialize_s += time.perf_counter() - began
             outcome = as_recorded(outcome, error)
         if self._recorder is not None:
             self._recorder.emit(ended_event(task, outcome))
