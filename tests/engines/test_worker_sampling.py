@@ -14,7 +14,10 @@ from flightlog.engines.relay.recording import (
     sampled_from_here,
 )
 from flightlog.events import ResourceSample
+from flightlog.record.background import InterpreterSampling
 from flightlog.record.recording import record
+from flightlog.samplers.procfs import thread_waited_s
+from flightlog.samplers.usage import UsageMeter
 from flightlog.store.liveness import this_host
 from flightlog.store.run import Run
 
@@ -52,6 +55,24 @@ def test_one_process_of_a_host_samples_it_and_another_takes_over(tmp_path):
     assert [len(second.sample()), len(first.sample())] == [1, 0]
     second.close()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_process_of_several_tasks_at_once_samples_how_long_threads_wait_for_the_interpreter(tmp_path):
+    def sampled(interval_s, tasks):
+        with record("sampling", runs_dir=tmp_path, sample_interval_s=None) as run:
+            run.info.sample_interval_s = interval_s
+            interpreter, meters = InterpreterSampling(run), [UsageMeter() for _ in range(tasks)]
+            for meter in meters:
+                meter.start()
+            interpreter.sample()
+            interpreter.sample()
+            for meter in meters:
+                meter.stop()
+        return [(one.scope, one.pid, one.worker) for one in Run(run.path).events("resources")]
+
+    expected = [] if thread_waited_s() is None else [("worker_process", os.getpid(), None)]
+    assert sampled(3600.0, 2) == expected
+    assert sampled(3600.0, 1) == sampled(None, 2) == []
 
 
 def test_nothing_is_sampled_where_the_run_samples_nothing(run):

@@ -204,7 +204,7 @@ class ResourceSample(Event, kw_only=True, tag="resource_sample"):
 
     In scope `worker` stands the whole tree of a process that records, the run's own with every process below
     it; in scope `worker_process` a part of that tree, one worker process of an engine under the worker's own
-    name.
+    name, or without a name where it samples itself.
 
     Rates cover `interval_s`, the time since the sampler's previous sample; the first sample has none.
     """

@@ -8,7 +8,9 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import inf
 from pathlib import Path
+from typing import Any
 
 from flightlog.core import threads
 from flightlog.core.interruption import pass_interruption
@@ -22,7 +24,8 @@ from flightlog.record.run import LiveRun
 from flightlog.record.task import lane_name
 from flightlog.record.values import class_name, error_text
 from flightlog.samplers import Sampler, installed_samplers
-from flightlog.samplers.process import ProcessSampler
+from flightlog.samplers.process import ProcessSampler, interpreter_wait_s
+from flightlog.samplers.usage import running_meters
 from flightlog.store import layout
 from flightlog.store.documents import read_document, write_document
 
@@ -180,6 +183,27 @@ class Sampling:
                 self._trouble(
                     f"sampler {name}", f"sampler {name} failed and is left out: {error_text(error)}"
                 )
+
+
+class InterpreterSampling:
+    """Samples how long threads wait for the interpreter in a process that joined a run, while it executes
+    several tasks at once; as often as the run samples, at most. One thread.
+    """
+
+    def __init__(self, run: LiveRun) -> None:
+        self._run = run
+        self._due = -inf
+
+    def sample(self) -> None:
+        """Take a sample if it is time for one; takes some milliseconds."""
+        interval_s, now = self._run.info.sample_interval_s, time.monotonic()
+        if interval_s is None or now < self._due or running_meters() < 2:
+            return
+        self._due = now + interval_s
+        waited_s = interpreter_wait_s()
+        if waited_s is not None:
+            facts: dict[str, Any] = {"host": self._run.recorder.host, "pid": os.getpid(), "cpu_percent": None}
+            self._run.emit(ResourceSample(scope="worker_process", interpreter_wait_s=waited_s, **facts))
 
 
 def save_heartbeat(run: LiveRun, cpu_s: float) -> None:

@@ -15,7 +15,7 @@ from flightlog.core import threads
 from flightlog.core.settings import Settings, asks_for_device_memory, parse_traceparent, read_settings
 from flightlog.core.threads import quick_handovers
 from flightlog.record import span as spans
-from flightlog.record.background import Ticker, is_over, save_heartbeat
+from flightlog.record.background import InterpreterSampling, Ticker, is_over, save_heartbeat
 from flightlog.record.closing import close_writer, is_alone, leave_completing
 from flightlog.record.context import activate, active_runs, deactivate, has_ended, install
 from flightlog.record.failure import is_clean_exit
@@ -145,6 +145,7 @@ def follow(run: LiveRun, on_beat: Callable[[], None] = lambda: None) -> None:
     pid = os.getpid()
     saving = threads.RLock()
     idle, lines = 0, 0
+    interpreter = InterpreterSampling(run)
 
     def cpu_s() -> float:
         return pulses[0].cpu_s if pulses else 0.0
@@ -152,6 +153,7 @@ def follow(run: LiveRun, on_beat: Callable[[], None] = lambda: None) -> None:
     def beat() -> None:
         on_beat()
         look_at_meters()
+        interpreter.sample()
         run.recorder.announce_open()
         run.recorder.files.flush()
         with saving:

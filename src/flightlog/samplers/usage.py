@@ -194,6 +194,11 @@ class UsageMeter:
             self._leave()
 
 
+def running_meters() -> int:
+    """How many tasks are being measured in this process."""
+    return len(_running)
+
+
 def look_at_meters() -> None:
     """Take a sample of what the executing thread of each running meter waits for, some where there are many;
     never raises.
