@@ -5,15 +5,26 @@ from __future__ import annotations
 
 import ast
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import flightlog
+from flightlog.analyze.charts.report_with_charts import report_with_charts
+from flightlog.analyze.compare.compare import compare
+from flightlog.analyze.diagnosis.diagnose import diagnose
+from flightlog.show.comparison import comparison_markdown, comparison_text
+from flightlog.show.diagnosis import diagnosis_text
+from flightlog.show.html.report_page import report_page
+from flightlog.show.report import PARTS, report_markdown, report_text
+from flightlog.store.run import Run
 
 SOURCE = Path(flightlog.__file__).parent
 PROJECT = Path(__file__).parent.parent
+GOLDEN = PROJECT / "tests" / "golden"
+RUNS = [*sorted((GOLDEN / "run-v1").iterdir()), GOLDEN / "killed-for-memory"]
 INSTEAD = {
     "tried again": "retried",
     "19 of 20": "p95",
@@ -27,6 +38,7 @@ INSTEAD = {
     "handing tasks over": "dispatch latency",
     "running but not on a processor": "waiting for CPU",
     "too much at once": "CPU oversubscription",
+    "tasks at once": "concurrency",
     "saves if instant": "max. saving",
     "waited for nothing on record": "unknown dependency",
     "too few to tell": "inconclusive",
@@ -85,6 +97,27 @@ def test_no_document_has_such_a_phrase() -> None:
     assert [
         f"{page.relative_to(PROJECT)} {said}" for page in pages for said in found_in(page.read_text("utf-8"))
     ] == []
+
+
+@pytest.mark.parametrize("golden", RUNS, ids=lambda path: path.name)
+def test_no_golden_report_has_such_a_phrase(golden: Path, tmp_path: Path) -> None:
+    run = Run(shutil.copytree(golden, tmp_path / golden.name))
+    drawn = report_with_charts(run)
+    diagnosis = diagnose(run)
+    texts = {
+        "text": report_text(drawn.report),
+        "full text": report_text(drawn.report, parts=PARTS),
+        "Markdown": report_markdown(drawn.report),
+        "page": report_page(drawn, diagnosis=diagnosis, plotly_js="0"),
+        "diagnosis": diagnosis_text(diagnosis),
+    }
+    assert [f"{kind}: {said}" for kind, text in texts.items() for said in found_in(text)] == []
+
+
+def test_no_golden_comparison_has_such_a_phrase(tmp_path: Path) -> None:
+    before, after = (shutil.copytree(golden, tmp_path / golden.name) for golden in RUNS[:2])
+    found = compare(before, after)
+    assert found_in(comparison_text(found)) + found_in(comparison_markdown(found)) == []
 
 
 def test_the_search_finds_a_phrase_across_lines() -> None:

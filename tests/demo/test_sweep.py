@@ -123,8 +123,7 @@ def test_the_demo_shows_the_report_of_its_second_run(tmp_path):
     )
     assert f"Run Report: {second.run_id}" in done.stdout
     assert (
-        f"flightlog: this is the second run, which found in the cache what {first.run_id} had computed"
-        in done.stderr
+        f"flightlog: this is the second run; it took results of {first.run_id} from the cache" in done.stderr
     )
     assert str(tmp_path / "sir-demo" / "flightlog.yaml") in done.stderr
     assert subprocess.run([*FLIGHTLOG, "verify"], env=environ, capture_output=True).returncode == 0

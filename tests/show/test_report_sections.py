@@ -126,7 +126,7 @@ def test_all_failures_tell_when_where_of_what_and_at_which_attempt(report: Repor
         '      File "a.py", line 1, in run\n'
         '      File "b.py", line 7, in step\n'
         "      fingerprint f1\n"
-        "  - flightlog diagnose run-20260520T035200Z-demo-a1b2c3d4 says why"
+        "  - To find out why: flightlog diagnose run-20260520T035200Z-demo-a1b2c3d4"
     )
 
 

@@ -325,7 +325,7 @@ Failures: 3, 1 cause
   3x ValueError: bad seed
       sim(seed=0) on w1, 2026-05-20 03:52:01 UTC
       File "model.py", line 7, in step
-  - flightlog diagnose run-20260520T035200Z-demo-a1b2c3d4 says why
+  - To find out why: flightlog diagnose run-20260520T035200Z-demo-a1b2c3d4
 
 By task:
   Name   Done  Failed

@@ -551,7 +551,7 @@ class FindingLimits:
     min_chained_tasks: Final = 3
     """Tasks that a chain must have to be called one."""
     max_running_beside_chain: Final = 1.5
-    """Tasks at once, on average, beyond which something else ran beside the chain."""
+    """Concurrency, on average, beyond which something else ran beside the chain."""
     max_queued_beside_chain: Final = 0.2
     """Queued tasks, on average, beyond which something else could have run beside the chain."""
 

@@ -1,11 +1,11 @@
-"""Adopts what other tools recorded: makes a run of it, or merges it into the runs it belongs to.
+"""Imports what other tools recorded: makes it a run, or merges it into the runs it belongs to.
 
     flightlog adopt path/to/recording
     flightlog adopt trace.txt --project rnaseq
     flightlog adopt lines.jsonl --mapping mapping.yaml
     flightlog adopt --slurm 1234
 
-The kind of a recording is recognized; `--kind` says it where that fails:
+The kind of a recording is recognized from its content; `--kind` names it where that fails:
 
 | kind | what it is |
 |---|---|
@@ -19,16 +19,15 @@ The kind of a recording is recognized; `--kind` says it where that fails:
 | `jsonl` | lines of JSON of any program, with a mapping file |
 | `slurm` | Slurm's accounting, saved with `sacct --json` |
 
-The result is an ordinary run that every command takes. What was kept, what became something else and what was
-dropped is said, and so is what to know before trusting a figure: a tool whose durations include waiting does
-not get them called execution times: they are the metric `elapsed_s` of its tasks, reports and comparisons
-show them as times with waiting, and `duration_s` stays unknown. All of it stands in the run too, and
-`flightlog report` shows the notes. The recording is never changed. Adopting it again finds the run that was
-made of it and changes nothing. Torn and foreign lines are skipped and counted. Of a folder of recordings, one
-that cannot be adopted is said at the end and does not keep the others.
+The result is an ordinary run that every command can read. The output lists what was kept, what was converted
+and what was dropped, and warns about figures to be careful with. For example, where a tool's durations
+include waiting, they are not called execution times: they become the metric `elapsed_s` of the tasks, reports
+and comparisons show them as times with waiting, and `duration_s` stays unknown. The run records all of this,
+and `flightlog report` shows the notes. The recording is never changed. Adopting it again finds the existing
+run and changes nothing. Torn and foreign lines are skipped and counted. In a folder of recordings, one that
+cannot be adopted is reported at the end; the others are adopted.
 
-**Lines of JSON** are adopted by a mapping file. It says which field is what; the fields it does not name
-become tags:
+**Lines of JSON** need a mapping file, which says what each field means. Fields it does not name become tags:
 
 ```yaml
 kind: task              # what a line is: task, span, metric or event
@@ -62,16 +61,16 @@ json.dump(client.get_task_stream(), open("stream.json", "w"), default=str)
 ```
 
 **Slurm's accounting** (`--slurm`, asked of `sacct`) knows what a program inside a job cannot: that it was
-ended for its memory or at its time limit, that it was preempted, that a node failed; and of every job its
-elapsed time, CPU time, largest memory, exit code and time in the queue. Where runs were recorded inside the
-job (`flightlog run` or `flightlog.record` in its script, a session's workers) all this is merged into them;
-jobs without one become a run of their own, with a task and a worker per job or element of an array. The
-number of an array stands for all its elements.
+killed for its memory or at its time limit, that it was preempted, that a node failed; and for every job its
+elapsed time, CPU time, peak memory, exit code and time in the queue. Where runs were recorded inside the job
+(`flightlog run` or `flightlog.record` in its script, a session's workers), all this is merged into them;
+other jobs become a run of their own, with a task and a worker per job or array element. The number of an
+array stands for all its elements.
 
 Tasks and workers that were in flight when the job ended get their end, with the reason. Ends that are
 recorded stay as they are, and so does everything else: adopting adds lines, and adopting again adds none. A
-run that nobody could close any more is closed when all its jobs have ended. What the accounting says as a
-whole stands in the table `jobs`:
+run that was never closed is closed when all its jobs have ended. The complete accounting is in the table
+`jobs`:
 
     flightlog sql "SELECT job_id, state, elapsed_s, max_rss_bytes FROM jobs WHERE event = 'job_accounted'"
 
@@ -80,8 +79,8 @@ Accounting from another machine goes through a file, saved there with
     sacct --json --duplicates --jobs 1234 > jobs.json
 
 Slurm 21.08 and later can write it. Slurm 22.05 leaves exit codes out of it; `--slurm` asks for them by other
-means, and from a file they are unknown. Jobs that have not ended are left for later, and said. Memory is what
-Slurm sampled: of jobs shorter than its interval it is unknown, and never 0.
+means, and from a file they are unknown. Jobs that have not ended are skipped and named. Memory is what Slurm
+sampled: for jobs shorter than its interval it is unknown, never 0.
 """
 
 from __future__ import annotations

@@ -1,30 +1,28 @@
-"""Says what to ask for next time, from what every attempt of the past really used.
+"""Recommends resources for the next run, from what earlier attempts really used.
 
     flightlog advise
     flightlog advise --task run_simulation
     flightlog advise --target cluster --confidence 0.99
     flightlog advise --apply                # writes flightlog.advised.yaml, never the manifest
 
-For each task of the latest run's project, or of the one that has `--task`: what it asks for now, what would
-be enough, why, and what that saves. `sim[3]` counts as `sim`. Attempts that failed count as well: one that
-was killed at 8 GB needed more than 8 GB. Memory that grows with an argument is seen, and said with what each
-size takes. The answer gets wider the less history there is; with fewer than five measured attempts there is
-none, and the text says how many are missing. Below the requests stands other advice: on workers, threads,
-chunks, caches, retries and time limits, each with its evidence.
+For each task of the latest run's project, or of the project that has `--task`: what it requests now, what is
+recommended, why, and what that saves. `sim[3]` counts as `sim`. Failed attempts count, too: one that was
+killed at 8 GB needed more than 8 GB. Memory that grows with an argument is detected, and shown by size. The
+less history there is, the more headroom is added; with fewer than five measured attempts there is no
+recommendation, and the text says how many are missing. Further advice follows: on workers, threads, chunks,
+caches, retries and time limits, each with its evidence.
 
-What is recommended is meant to be enough for 95 of 100 later attempts, or for another share that
-`--confidence` names. The newest 50 runs of the project count. Where the need changed in a lasting way, only
-runs since then do.
+A recommendation should be enough for 95 % of later attempts; `--confidence` sets another share. The newest 50
+runs of the project count; after a lasting change, only the runs since then.
 
-`--apply` writes what is to be set into an overlay beside the manifest. A cache and retries stand in it as
-comments: whether a function may be cached or run twice is yours to say. Nothing uses the file until you pick
-it:
+`--apply` writes the settings to an overlay beside the manifest. Caching and retries are written as comments:
+only you know whether a function may be cached or run twice. Nothing uses the file until you choose it:
 
     flightlog plan --overlay flightlog.advised.yaml
     FLIGHTLOG_OVERLAY=flightlog.advised.yaml python sweep.py
 
-How the numbers come about, and how well they hold on histories with known truth, stands in
-[advice](../advice.md).
+[Advice](../advice.md) explains how the numbers are computed, and how accurate they are on histories with
+known needs.
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
-"""Shows, explains and prunes the results that `@cacheable` functions have kept.
+"""Shows, explains and prunes the cached results of `@cacheable` functions.
 
     flightlog cache stats
     flightlog cache explain simulate
     flightlog cache prune --older-than 30d --max-bytes 10GB --dry-run
 
-`stats` counts results and bytes by function, what the results took to make, and how often the runs recorded
-here used them. `explain` shows what is kept of a function (by its name, in full or its last parts) or of a
-key (six hex digits or more), and why the last result was missing: `never seen`, `code changed`, `arguments
-changed` (and which), `expired`, `damaged` or `recompute asked for`.
+`stats` shows the number and size of results by function, how long they took to compute, and how often the
+runs recorded here used them. `explain` shows what is cached for a function (its full name, or the last parts
+of it) or for a key (six hex digits or more), and why the last lookup missed: `never seen`, `code changed`,
+`arguments changed` (and which), `expired`, `damaged` or `recompute asked for`.
 
-`prune` removes results that were not used for as long as `--older-than` says, then the longest unused until
-the rest takes no more than `--max-bytes`; damaged and unfinished files go in any case. `--function` looks at
-one function alone. A result that was removed is made again when it is asked for. A file that could not be
-removed is named on standard error, and the exit code is 1 then.
+`prune` removes results that were not used for `--older-than`, then the least recently used ones until the
+rest takes no more than `--max-bytes`; damaged and unfinished files are always removed. `--function` prunes
+one function only. A removed result is computed again when it is needed. A file that could not be removed is
+named on standard error, and the exit code is 1.
 
 Results are pickles, and reading one can run code: a folder that other users can write to is refused, with
 exit code 2.

@@ -1,36 +1,37 @@
-"""Makes Parquet of runs: beside their lines, and, with `--history`, into a history that any tool reads.
+"""Converts runs to Parquet: beside their lines or, with `--history`, in a history folder that any tool can
+read.
 
     flightlog compact latest
     flightlog compact --all
     flightlog compact --all --history /data/flightlog-history
 
-A compacted run has a folder `parquet` with one file a stream, and `parquet/views` with `attempts` and
-`spans`. All that reads runs takes these instead of the lines where they are current: where no line was added
-or changed since. Beside those of a large run stands its summary, which a report starts from while no file of
-the run has changed. The lines stay what counts, and are never touched. Compacting again makes only what is
+A compacted run has a folder `parquet` with one file per stream, and `parquet/views` with `attempts` and
+`spans`. Every command reads these instead of the lines while they are current: while no line was added or
+changed. For a large run its summary is kept, too, and reports start from it while no file of the run has
+changed. The lines remain the source of truth, and are never changed. Compacting again makes only what is
 missing, out of date or damaged. Where `FLIGHTLOG_TELEMETRY_PARQUET=1` is set, a run gets these files when it
 has ended: from a process beside the program, or from the first command that reads it.
 
 `parquet/snapshot.json` holds the SHA-256 of each file, and a file is checked before it is read. A file that
 is damaged, missing or unreadable is not read: the answer comes from the lines, and a message says so.
-`flightlog verify` names such files, and `flightlog compact` makes them again. Files that an earlier version
-made without a checksum are not read either, and are made again as well. Nothing is written through a link: if
+`flightlog verify` names such files, and `flightlog compact` makes them again. Files of earlier versions
+without a checksum are not read either, and are made again, too. Nothing is written through a link: if
 `parquet` or `parquet/views` is one, compacting is refused.
 
-A history has one folder a table, and in it one file a run:
+A history has one folder per table, with one file per run:
 
     /data/history/attempts/project=sir-demo/date=2026-05-20/run-20260520T035200Z-sir-demo-a1b2c3d4.parquet
 
 The tables are those of `flightlog sql` (`runs`, `attempts`, `tasks`, `spans`, `task_events`, `workers`, …).
-`project` and `date`, the UTC date of the start, are columns to every reader that knows Hive's partitions.
-Files appear whole, a run that did not change is left alone, one that did, or whose files in the history are
-damaged, is written anew, and runs that were removed from the folder of runs stay:
+`project` and `date`, the UTC date of the start, are columns for every reader that knows Hive partitions.
+Files appear whole. A run that did not change is skipped; one that changed, or whose files in the history are
+damaged, is written again. Runs that were removed from the folder of runs stay in the history:
 
     SELECT project, date, count(*) AS attempts, avg(duration_s) AS mean_s
     FROM read_parquet('/data/flightlog-history/attempts/**', hive_partitioning=true, union_by_name=true)
     GROUP BY ALL ORDER BY date;
 
-Runs that are running are passed over, with a word.
+Runs that are still running are skipped, with a message.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Says what changed between two runs, or two groups of runs, and whether it is more than noise.
+"""Shows what changed between two runs, or two groups of runs, and whether it is more than noise.
 
     flightlog compare                                        # the last two runs of the latest run's project
     flightlog compare a1b2c3d4 latest
@@ -10,34 +10,34 @@
 
 A is before, B is after. Each is a run (`latest`, an id, a unique prefix of one, a path), `PROJECT:latest`,
 `PROJECT:last5`, or several of these with commas. The last five of a project before B's runs do not include
-B's own. With B left out, it is the latest run of A's project: `flightlog compare demo:last5` holds it against
-the five before it.
+B's own. Without B, it is the latest run of A's project: `flightlog compare demo:last5` compares it with the
+five runs before it.
 
 ## What is compared
 
 Completed tasks are matched by name and, where at least half of them have a partner with the same arguments on
 the other side, by arguments: the spread between arguments then drops out. Tasks that found all their results
-in a cache are compared among themselves, and stand apart as `(cached)`. A task that was called with other
-arguments (fewer than half of the sets are on both sides) is compared by its name alone, and the comparison
-says so wherever it tells its ratio: it may have had other work to do. Three ratios, B to A: `typical` (the
-mean of logarithms, with outliers beyond two standard deviations drawn in), `mean`, and `p95` (of 40 tasks and
-more). Spans are compared by name, those of 1% of the wall time and more.
+in a cache are compared among themselves, and listed separately as `(cached)`. A task that was called with
+other arguments (fewer than half of the sets are on both sides) is compared by its name alone, and the
+comparison says so wherever it shows its ratio: it may have had other work to do. Three ratios, B to A:
+`typical` (the mean of logarithms, with outliers beyond two standard deviations drawn in), `mean`, and `p95`
+(of 40 tasks and more). Spans are compared by name, those of 1% of the wall time and more.
 
-The intervals are 95 % CIs. They come from a bootstrap over blocks of tasks next to each
-other in time, so that a busy minute counts as one accident, however many tasks it slowed. What whole runs
-differ by is added: as measured where a side has several runs, and at least 1%. A name is called `slower` or
-`faster` if its change is 3% at least and stands out among all names (Benjamini and Hochberg, 4%): where
-nothing changed, one comparison in twenty at most calls anything a change. `inconclusive` means that the
-interval reaches beyond a factor of 1.3. The same runs give the same answer.
+The intervals are 95 % CIs. They come from a bootstrap over blocks of tasks next to each other in time, so
+that a busy minute counts as one event, however many tasks it slowed. Variation between whole runs is added:
+as measured where a side has several runs, and at least 1%. A name is called `slower` or `faster` if its
+change is 3% at least and stands out among all names (Benjamini and Hochberg, 4%): where nothing changed, one
+comparison in twenty at most calls anything a change. `inconclusive` means that the interval reaches beyond a
+factor of 1.3. The same runs give the same answer.
 
-Why the wall time differs is told in shares that add up: wall time is worker time over the workers there were,
-and each part of worker time (tasks by number and by duration, what caches spared, retries, scheduling
-overhead, idle, starting) counts by the mean number of workers of both sides. Figures of a group are
-means over its runs, peaks the highest.
+The difference of the wall times is explained by shares that add up: wall time is worker time over the workers
+there were, and each part of worker time (tasks by number and by duration, what caches spared, retries,
+scheduling overhead, idle, starting) counts by the mean number of workers of both sides. Figures of a group
+are means over its runs, peaks the highest.
 
 ## Conditions
 
-`--fail-on` makes the exit code 1 if a condition holds, and says which:
+With `--fail-on`, the exit code is 1 if a condition holds, and a message names the condition:
 
 | condition | fails if |
 |---|---|
@@ -50,8 +50,8 @@ means over its runs, peaks the highest.
 
 With `%` a limit is a share of A, else a difference: `30s`, `1m 30s`, `500MB`, `3`. A condition on durations
 fails only if the change stands out from noise and exceeds the limit; one on figures that a run has once
-(wall, cost) takes noise into account where the sides have four runs together. `--strict` takes every change
-at its face value. What is unknown neither fails nor passes, and is said.
+(wall, cost) takes noise into account where the sides have four runs together. With `--strict` every change
+counts. A condition on an unknown figure neither fails nor passes, and a message says so.
 
 `--format html` makes one page with both timelines on one scale, the changes with their intervals, and all
 tables. Without `--output` it goes into a pipe; in a terminal it is written to `flightlog-comparison.html` in

@@ -4,12 +4,12 @@ epidemics.
     flightlog demo
     flightlog demo --scenarios 400 --runs-dir /tmp/runs
 
-It takes some ten seconds and needs nothing but Flightlog. A manifest, which it leaves in the folder
+It takes about ten seconds and needs nothing but Flightlog. A manifest, which it leaves in the folder
 `sir-demo` beside the runs, says that the tasks run on local processes and are retried. Each scenario is a
-task that stages its parameters (some meet a file system that is not there at the first try), simulates the
+task that stages its parameters (for some, the file system is unavailable at the first attempt), simulates the
 epidemic event by event and compares it with the deterministic solution; one fails on purpose. The second run
-has a quarter more scenarios and takes what the first one computed from the cache. The results are the same
-each time and stand as CSV in the run's folder, under `artifacts`.
+has a quarter more scenarios, and takes the results of the first one from the cache. The results are the same
+each time; they are in the run's folder as CSV, under `artifacts`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def demo(
     if code := main(["report", str(run.path)]):
         raise typer.Exit(code)
     where = f" --runs-dir {shlex.quote(str(runs_dir))}" if runs_dir else ""
-    note(f"this is the second run, which found in the cache what {first.run_id} had computed")
-    note(f"both ran by the manifest {demo_folder(folder) / 'flightlog.yaml'}")
+    note(f"this is the second run; it took results of {first.run_id} from the cache")
+    note(f"both runs used the manifest {demo_folder(folder) / 'flightlog.yaml'}")
     note(f"the run is plain JSON lines in {run.path}; as data: flightlog report{where} --format json")
     note("record your own: flightlog run -- COMMAND, or `with flightlog.record('name') as run:` in Python")

@@ -10,27 +10,27 @@ A run has device memory if it was recorded with `flightlog.track_device_memory()
 --device-memory`. Anything else that is named must be a file or a folder of device telemetry (schema v2, v3 or
 v4, or older).
 
-**Peaks** are the highest values of what the framework's allocator handed out (*allocated*), of what it held
-(*reserved*), and of what everyone used on the device (*in use*), each with its own moment. *Unused* is the
-share of reserved memory that was not handed out when most was reserved. *Not ours* is device use less what
-the allocators of this run held: contexts, libraries, other processes. It is known only where a driver
-counted the device's use. What is unknown is called unknown, and is never 0.
+**Peaks** are the highest values of the memory that the framework's allocator handed out (*allocated*), held
+(*reserved*), and that all processes used on the device (*in use*), each with its own time. *Unused* is the
+share of reserved memory that was not allocated at the peak of reserved memory. *Not ours* is the use of the
+device minus what the allocators of this run held: contexts, libraries, other processes. It is known only
+where the driver reports the use of the device. Unknown values are shown as unknown, never as 0.
 
-**Phases** are what the code said it was doing: the innermost open span. Numbers at the end of a name are
-left open, so that `step 1` and `step 2` are one phase, `step #`. *Times* counts the repetitions that an
-event was seen in. Every event counts for the time up to the next one, and a change of memory for the phase
-in which it was first seen, so that times and growths add up to the session's.
+**Phases** are what the code was doing: the innermost open span. Numbers at the end of a name are ignored, so
+that `step 1` and `step 2` are one phase, `step #`. *Times* counts the repetitions with at least one event.
+Every event counts for the time up to the next one, and a change of memory for the phase in which it was first
+seen, so that times and growth add up to those of the session.
 
 A **leak** is suspected where one phase was seen eight times or more, and both the level at the end of each
 repetition and the lowest level within it grew steadily: warm-up, single steps, levelling off and saw teeth
-are none. The table has how often levels in a random order would show the same. Memory outside of any phase is
-not judged.
+are no leaks. The table shows how often levels in a random order would look the same. Memory outside of phases
+is not judged.
 
-**Out of memory**: what was asked for, what was there, what explains it, and which rank rose first, and how
-long before.
+**Out of memory**: what was requested, what was available, what explains it, which rank's memory rose first,
+and how long before.
 
-**Ranks** are put on one time line by clock offsets where they were measured, else by the clocks of their
-hosts, and never by their first samples. With three ranks or more, those are named that begin a phase late,
+**Ranks** are aligned in time by clock offsets where they were measured, else by the clocks of their hosts,
+and never by their first samples. With three ranks or more, the report names those that start a phase late,
 take long in it or hold far more memory than the median.
 
 The JSON holds all of it, with memory over time in up to 256 steps.

@@ -1,5 +1,5 @@
-"""Says why a run, or tasks in it, failed: root causes first, each with its evidence, what to do and how to
-check it.
+"""Explains why a run, or tasks in it, failed: root causes first, each with its evidence, what to do and how
+to check it.
 
     flightlog diagnose                                            # the run that started last
     flightlog diagnose run-20260520T035200Z-demo-a1b2c3d4
@@ -8,18 +8,18 @@ check it.
     python train.py 2>&1 | flightlog diagnose --text -
 
 Any run can be diagnosed: one that failed, crashed or was killed, one that is running, damaged or half-copied,
-and one that completed with failures on the way. Failures with one cause are one; what follows from another
-stands under it: tasks that were lost with a worker, a host or a job, tasks that depend on one that failed,
-and what ended at the moment a disk was full or a job's time was up.
+and one that completed although tasks failed. Failures with one cause are grouped, and consequences are listed
+under their cause: tasks that were lost with a worker, a host or a job, tasks that depend on one that failed,
+and what ended when a disk was full or a job's time was up.
 
-Every cause has a class and a confidence from 0 to 1: how likely the class is right. Kernel, cgroup, batch
-system, exit code, signal, exception and the curve of memory before the end count before words do. Each line
-of evidence names the file, the event and the time it stands at in the run. Where the record does not tell,
-the cause is `unknown`, and the answer says what to record, or whom to ask, next time. The commands under
-*check* show the evidence itself.
+Every cause has a class and a confidence from 0 to 1: how likely the class is right. What kernel, cgroup,
+batch system, exit code, signal, exception type and memory use show counts more than the text of messages.
+Each line of evidence names the file, the event and the time in the run. Where the evidence is not enough, the
+cause is `unknown`, and the answer says what to record, or whom to ask, next time. The commands under *check*
+show the evidence itself.
 
-With `--text` a text alone is read: the end of a log, a traceback, an error message.
-[How to read a diagnosis](../diagnose.md) lists the classes, and shows how a site adds rules of its own.
+With `--text`, only a text is read: the end of a log, a traceback, an error message.
+[How to read a diagnosis](../diagnose.md) lists the classes, and shows how to add rules of your own.
 """
 
 from __future__ import annotations

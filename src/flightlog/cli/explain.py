@@ -1,4 +1,4 @@
-"""Says in words what a manifest means: what would run where, what an overlay changes, and where each value
+"""Explains a manifest in words: what would run where, what an overlay changes, and where each value
 comes from.
 
     flightlog explain

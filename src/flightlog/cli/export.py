@@ -1,4 +1,4 @@
-"""Gives a run to other programs: as a trace, as tables, as a crate, or to a server.
+"""Converts a run for other programs: to a trace, tables or an RO-Crate, or sends it to a server.
 
     flightlog export --to perfetto                            # the run that started last, for Perfetto
     flightlog export latest --to csv                          # a folder with one file per table
@@ -6,10 +6,10 @@
     flightlog export latest --to parquet --table attempts --table spans --output tables
     flightlog export latest --to otlp --endpoint http://localhost:4318 --follow
 
-| `--to` | gives |
+| `--to` | result |
 |---|---|
 | `perfetto` | a trace for ui.perfetto.dev: workers, tasks, spans, counters, dependencies |
-| `csv`, `parquet` | one file a table of `flightlog sql`, in a folder; with one `--table`, that file |
+| `csv`, `parquet` | one file per table of `flightlog sql`, in a folder; with one `--table`, that file |
 | `json` | one document with the tables as lists of objects |
 | `otlp` | traces, metrics and logs, sent to an OpenTelemetry collector; extra `otel` |
 | `otlp-json` | the same in a file |
@@ -22,11 +22,11 @@ installed.
 
 Without `--output`, a file or folder named after the run is written into the working directory; where
 `--output` is a folder that exists, a single file goes into it. Nothing is replaced without `--force`, and
-then only files of the same name. What is written appears whole or not at all. `-o -` is standard output, for
-what is one file.
+then only files of the same name. Files appear whole or not at all. `-o -` is standard output, for formats
+that are one file.
 
-Any run can be exported: running, closed, killed or half-copied. What is missing is said. The run is never
-changed.
+Any run can be exported: running, closed, killed or half-copied. A message says what is missing. The run is
+never changed.
 """
 
 from __future__ import annotations

@@ -3,15 +3,15 @@
     flightlog gc --older-than 30d --dry-run
     flightlog gc --older-than 30d --max-bytes 10GB
 
-First go all runs that ended longer ago than `--older-than` says, then the oldest ones until the rest takes no
+Runs that ended longer ago than `--older-than` are removed first, then the oldest ones until the rest takes no
 more than `--max-bytes`. Ages are written as `45s`, `90m`, `12h`, `30d` or `1w`; sizes as bytes, or with a
 unit: `10GB` counts in 1000s, `10GiB` and `10G` in 1024s.
 
-A run that was to be copied elsewhere (`flightlog sync`) and stands nowhere whole yet stays, unless `--force`
-says that it may go all the same.
+A run that should be copied elsewhere (`flightlog sync`) and has no complete copy yet is kept, unless
+`--force` is given.
 
-`--dry-run` says what would go and removes nothing. A run that could not be removed, or stays for its copy, is
-named on standard error, and the exit code is 1 then.
+`--dry-run` shows what would be removed, and removes nothing. A run that could not be removed, or is kept for
+its copy, is named on standard error, and the exit code is 1.
 """
 
 from __future__ import annotations

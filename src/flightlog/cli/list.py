@@ -4,16 +4,16 @@
     flightlog list --project demo --status failed
     flightlog list --format json
 
-`completed, 3,121 lost` says that so many lines of the record are lost, as on a full disk: the number that
-`flightlog verify` finds. `flightlog report` says why.
+`completed, 3,121 lost` means that so many lines of the recording are lost, for example on a full disk: the
+number that `flightlog verify` finds. `flightlog report` says why.
 
-A run that claims to be running, and whose process is gone, is listed as `crashed`, with the time it took and
-the tasks it had at least, as of its last heartbeat: `≥ 35 of ≥ 131`. A report, which reads its events, knows
-of all. So are the tasks of a run of another user that has ended and that its user has not read yet. In a
-narrow terminal columns are left out, then run ids cut in their middle, so that a run is one line; the last
-eight digits of an id name the run, too. In a pipe everything stands in full. A run whose `run.json` cannot be
-read is listed with what its folder's name and its processes tell, and the reason below; `unknown` is the
-status of one that left nothing else, as where the disk was full when it began.
+A run that is marked as running but whose process is gone is listed as `crashed`. Its duration and its tasks
+are lower bounds, as of its last heartbeat: `≥ 35 of ≥ 131`. A report reads the events, and has the exact
+numbers. The tasks of another user's run that ended, and that its user has not read yet, are lower bounds,
+too. In a narrow terminal columns are left out, then run ids are cut in the middle, so that a run is one line;
+the last eight digits of an id identify the run, too. In a pipe nothing is cut. A run whose `run.json` cannot
+be read is listed with what its folder's name and its processes tell, and the reason below; its status is
+`unknown` if it left nothing else, for example where the disk was full when it started.
 
 The JSON is a list of objects with `run_id`, `project`, `status`, `start_time`, `end_time`, `duration_s`,
 `tasks_submitted`, `tasks_completed`, `tasks_failed`, `lines_lost`, `path` and `problem`; unknown values are

@@ -7,22 +7,21 @@
     flightlog plan --check a1b2c3d4       # from this run
 
 The plan holds the engine's options, the resources of each component, how each task is run, what the last five
-runs of the project say of its tasks (durations, CPUs, memory), and the expected cost: the target's rates by
-the workers by the median duration of those runs, or the reason why it is unknown. Beside each component
-stands what the attempts of the past on this target suggest to ask for, or those elsewhere where there are
-none; the manifest's own value is the one that counts. `flightlog advise` says more.
+runs of the project say about its tasks (durations, CPUs, memory), and the expected cost: the target's rates
+times the workers times the median duration of those runs, or the reason why it is unknown. Beside each
+component is the resource request that earlier attempts on this target suggest, or those elsewhere where there
+are none; the value of the manifest is the one that is used. `flightlog advise` has details.
 
-`--overlay` lays an overlay over the manifest: one of its own by name, or a file such as `flightlog advise
---apply` writes.
+`--overlay` applies an overlay to the manifest: one of its own by name, or a file such as the one that
+`flightlog advise --apply` writes.
 
-A plan can be kept and shared: texts that come from variables stand in it as `${NAME}`, and secrets that were
-written out are redacted. Variables that are not set are noted; where a number or a name needs one, there is
-no plan.
+A plan can be kept and shared: values of variables appear as `${NAME}`, and secrets in the manifest are
+redacted. Variables that are not set are noted; where a number or a name needs one, there is no plan.
 
 A session keeps a lock with each run: hashes of the manifest and of the task functions' sources, versions of
-Python and packages, the git commit, image digests. `--check` holds it against now and lists what differs;
-functions are looked up in their files and nothing is imported. The exit code is then 0 if nothing differs and
-1 if something does.
+Python and packages, the git commit, image digests. `--check` compares it with the present state and lists
+what differs; functions are looked up in their files, and nothing is imported. The exit code is then 0 if
+nothing differs, and 1 otherwise.
 """
 
 from __future__ import annotations

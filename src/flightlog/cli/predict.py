@@ -1,33 +1,35 @@
-"""Says how long a task will take and how much memory it will need, from the runs recorded so far.
+"""Predicts how long a task will take and how much memory it will need, from the runs recorded so far.
 
     flightlog predict simulate n=2000 method=rk4
     flightlog predict simulate n=2000 --host node-7 --format json
     flightlog predict --plan --target cluster      # wall time, cost and memory of a plan, before it runs
     flightlog predict --plan --calls calls.jsonl --workers 64
     flightlog predict --evaluate                   # how good the predictions were on later runs
-    flightlog predict --train                      # learn anew now, and say what was learnt
+    flightlog predict --train                      # train the model now, and show what it learnt
 
-Each answer is an expected value (half of such tasks stay below) and an interval that holds 9 of 10. It names
+Each prediction is an expected value (the median) and an interval (p5 to p95). It names
 the attempts that it comes from, the method, and what to keep in mind: little history, arguments beyond those
 seen, attempts that were left out. Arguments are given as `name=value`; numbers and JSON are read as such,
 everything else as text.
 
-Two methods compete for each task, on runs that neither has seen, and the better one answers. The plain one
+Two methods compete for each task, on runs that neither has seen, and the better one is used. The plain one
 takes the quantiles of the name's recent attempts. The other is gradient boosting of quantiles over the
 arguments, the sizes of inputs, host and component, with intervals that are moved and widened by what the
 newest runs show (conformal prediction); it needs scikit-learn (`pip install 'flightlog[ml]'`). Without it the
-plain one answers, and says so.
+plain one is used, and a note says so.
 
 The newest 50 runs of the project count, and 100,000 attempts of them. Attempts that were killed at their
 memory limit or ended at their time limit count as more than that limit; those that failed or were cancelled
 do not count.
 
-The model is kept beside the runs, as a hidden JSON file that nothing executes. It is trained anew when newer
-runs hold more than a fifth of its tasks, or are ten, and when it is damaged or was made by another version.
+The model is kept beside the runs, as a hidden JSON file that nothing executes. It is trained again when newer
+runs hold more than a fifth of its tasks, when there are ten of them, and when it is damaged or was made by
+another version.
 
 `--plan` takes the manifest's target and the calls of the project's last run, or those of a file with one JSON
-object per line (`{"task": "simulate", "args": {"n": 100}}`), and lets them run on the plan's workers, some
-hundred times, with durations drawn from their predictions. What that run took around its tasks is added.
+object per line (`{"task": "simulate", "args": {"n": 100}}`), and simulates them on the plan's workers a few
+hundred times, with durations drawn from their predictions. The time of that run outside of its tasks is
+added.
 
 `--evaluate` trains on earlier runs and tests on the newest three tenths. `Error` is the median of how far the
 expected value was off, `Loss` the pinball loss of low, expected and high in logarithms, `In interval` should

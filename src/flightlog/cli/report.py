@@ -12,19 +12,19 @@ cost, time, failures and resources.
     flightlog report --format html --output report.html
     flightlog report --rates rates.yaml                           # what it cost, at these rates
 
-Any run can be reported: one that is running, closed, killed or half-copied. A running one is reported as of
-one moment, from a copy among temporary files that is removed at once, so that its figures agree; where that
-would take more than a quarter of the free space, from its files as they grow, and that is said. What was in
-flight is listed with the time since when, beside how long such things usually take in this run: one that has
-taken longer than all that ended, and than three times their 95th percentile, may be stuck. A task of which
-fewer than five have ended in this run is held against the summaries of the last 20 completed runs of the
-project in the same folder. The last section says how complete the recording is and what it cost.
+Any run can be reported: one that is running, closed, killed or half-copied. The report of a running one is a
+snapshot, made from a temporary copy so that its figures agree; where the copy would take more than a quarter
+of the free space, the files are read as they grow, and a message says so. What is in flight is listed with
+its start and the usual duration in this run: a task that has taken longer than all that ended, and than three
+times their p95, may be stuck. Where fewer than five of a name have ended in this run, the last 20 completed
+runs of the project in the same folder are used instead. The last section says how complete the recording is
+and what it cost.
 
-The report is always computed from the events, never taken from `summary.json`, so it is right for a run that
-was changed, too; `flightlog verify` says whether `summary.json` is what its lines give. Of a large run that
-was compacted, the counting was done by `flightlog compact`, and is done again once a file of the run has
-changed. The JSON holds all that the text says, and more; `summary.json` has some of its numbers under the
-same names. `flightlog schema report` is its JSON Schema.
+The report is always computed from the events, never taken from `summary.json`, so it is also right for a run
+that was changed; `flightlog verify` checks `summary.json` against the lines. For a large compacted run, the
+report computed by `flightlog compact` is used until a file of the run changes. The JSON holds all that the
+text says, and more; `summary.json` has some of its numbers under the same names. `flightlog schema report` is
+its JSON Schema.
 
 `--format html` makes one page with the verdict, the timeline and all figures, which needs no network and can
 be mailed; see [the HTML report](../html-report.md). Without `--output` it goes into a pipe like every other
@@ -37,36 +37,36 @@ well, `--no-plots` nowhere.
 
 **Where the time went** splits the time of all workers, from launch to removal, so that every moment of
 every worker counts once. *Completed work*, *failed work* (failed, retried and cancelled attempts) and *in
-flight* are time a worker was held by such attempts; where several run side by side on one worker, the first
-of these that applies counts. *Transfer* is time in spans named `transfer`, `serialize` or `deserialize`
+flight* are time in which a worker executed such attempts; where several run side by side on one worker, the
+first of these that applies counts. *Transfer* is time in spans named `transfer`, `serialize` or `deserialize`
 directly inside a task, and unknown where there are none. *Scheduling overhead* is time a worker was free
 while a task that it could have run was queued. *Worker start-up* is from launch to ready. *Idle* is the
-rest: nothing was queued. Without workers the run's wall time is split. Utilization is the time workers were
-held by tasks, failed ones included, over the time they were up, start-up left out. Efficiency is the
-execution time of completed tasks over the same. Durations are execution alone; queueing is apart. Quantiles
+rest: nothing was queued. Without workers the run's wall time is split. Utilization is the time workers
+executed tasks, failed ones included, over the time they were up, without start-up. Efficiency is the
+execution time of completed tasks over the same. Durations are execution alone, without queueing. Quantiles
 interpolate linearly, as pandas does.
 
-**Estimated cost** is the rates of the manifest by the time that workers lived, and what that time was paid
-for: *useful* work, attempts that were *retried* or *failed*, *idle* workers and *worker start-up*. `--rates
-FILE` charges other rates, for a run that has none or to see what another price would come to; nothing is
-written into the run. See [cost](../cost.md).
+**Estimated cost** is the rates of the manifest times the lifetime of the workers, and what that time was
+spent on: *useful* work, attempts that were *retried* or *failed*, *idle* workers and *worker start-up*.
+`--rates FILE` charges other rates, for a run that has none or to see what another price would come to;
+nothing is written into the run. See [cost](../cost.md).
 
 The **critical path** is the chain from the run's start to its end in which each segment waited for the one
 before: for the tasks it depends on, for its worker to be free or started, or for the program to submit it.
 Its *max. saving* is an upper bound: the run is replayed on the same workers with that task name
-taking no time, and another chain then sets the wall time. That is worked out for runs of up to 50,000
+taking no time, and another chain then sets the wall time. It is computed for runs of up to 50,000
 attempts. **What set the wall time** begins with the verdict:
-what failed, then what limited the run most, how much of the time that is, and what to try. Below 10 % of the
-time nothing is said to limit it. The same words stand in the text, in Markdown and at the top of the page;
+what failed, then what limited the run most, how much of the time that is, and what to try. Below 10 % of
+the time it names no limit. The text, Markdown and the page have the same words;
 `verdict` in the JSON has them in parts.
 
-What the verdict can tell apart, because it is measured: each task's time on a CPU, waiting for one, and
+What the verdict can distinguish, because it is measured: each task's time on a CPU, waiting for one, and
 blocked (`thread_cpu_s`, `cpu_wait_s`, the rest of `duration_s`); what other programs used of the machine;
 how long a thread waits for Python's interpreter lock (`interpreter_wait_s`); what memory a worker has before
 each task (`rss_before_bytes`); and which task needs which. Where the kernel hides one of these, nothing is
 concluded from it.
 
-A finding is told from 3 % of the worker time on, and always where memory ran out, of a host or of a device;
+A finding is reported from 3 % of the worker time on, and always where memory of a host or a device ran out;
 its numbers are in the JSON. Findings may overlap, and do not add up.
 """
 

@@ -38,8 +38,8 @@ loaders' workers are left out. Of programs in other languages only the driver's 
 as a whole, in the samples of the machine.
 
 **In a Slurm job** the run also records the job: its id, partition, account, nodes, CPUs, memory and time
-limit. The elements of an array (`sbatch --array`) are one run with a task an element, if all of them see
-the folder of runs: the first makes it, the last to end ends it. `flightlog adopt --slurm JOBID` adds what
+limit. The elements of an array (`sbatch --array`) are one run with one task per element, if all of them see
+the folder of runs: the first creates it, the last one closes it. `flightlog adopt --slurm JOBID` adds what
 Slurm's accounting knows afterwards: why a job was ended from outside, and what it used.
 
 **What it costs** is recorded with `--rates FILE`, as `flightlog report --rates` takes it: the command's

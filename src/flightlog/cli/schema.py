@@ -10,9 +10,9 @@
     flightlog schema device-report    # the JSON of flightlog devices; devices is the stream
     flightlog schema manifest     # flightlog.yaml, for editors
 
-The schemas are made from the declarations that the recorder writes by, in the dialect 2020-12. Fields beyond
-the declared ones are valid: newer versions may add some. Not so in a manifest, where an unknown key is a
-mistake.
+The schemas are generated from the declarations of the events, in the dialect 2020-12. Fields beyond
+the declared ones are valid: newer versions may add some. In a manifest an unknown key is an
+error.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Takes secrets out of runs that were recorded earlier.
+"""Removes secrets from runs that were recorded earlier.
 
     flightlog scrub latest --dry-run
     flightlog scrub latest
@@ -7,22 +7,22 @@
 Every text file of a run that has ended is rewritten with the redactor that new runs go through: lines,
 documents, the manifest, bundles of out-of-memory errors, logs of followers. Lines keep their number and their
 order. The summary, the snapshots, the checksums and the index of runs are made again, so that `flightlog
-verify` finds the run as it should be. It says how many texts in which files were cleaned, and of which kinds,
-and never what they said. A run that is running is refused.
+verify` finds nothing wrong. The output names the files, the number of texts and the kinds of secrets, never
+the secrets. A run that is still running is refused.
 
-Each file is replaced in one step: whoever kills the command leaves every file old or new, and running it
-again goes on.
+Each file is replaced in one step: if the command is killed, every file is either old or new, and running the
+command again continues.
 
-`--pattern`, once or more, gives regular expressions of your own in addition to those in `FLIGHTLOG_REDACT`:
-with a group, its text alone is a secret.
+`--pattern` adds regular expressions to those in `FLIGHTLOG_REDACT`; it may be given several times. In a
+pattern with a group, only the text of the group is a secret.
 
 `--remote` sends the cleaned run again to every place that it was copied to from here (`flightlog sync`), and
-removes the objects that the copy no longer needs. What a place keeps beyond that (versions of objects,
-backups), copies that other hosts sent, local copies of remote runs (`FLIGHTLOG_REMOTE_CACHE`), a history
-(`flightlog compact --history`) and exports are yours to remove.
+removes the objects that the copy no longer needs. Remove the rest yourself: versions of objects and backups
+that the storage keeps, copies that other hosts sent, local copies of remote runs (`FLIGHTLOG_REMOTE_CACHE`),
+a history (`flightlog compact --history`) and exports.
 
-A secret in the name of the folder, which comes from the project's, is said; the folder is not renamed. Files
-that hold no text, such as an allocator's snapshot, are not looked into, and named.
+If the name of the folder, which comes from the project, holds a secret, a message says so; the folder is not
+renamed. Files that hold no text, such as an allocator's snapshot, are not searched, but named.
 """
 
 from __future__ import annotations

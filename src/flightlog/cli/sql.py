@@ -1,4 +1,4 @@
-"""Answers questions in SQL: one table a stream, and `attempts`, `tasks`, `spans`, `concurrency` and `runs`.
+"""Queries runs with SQL: one table per stream, and `attempts`, `tasks`, `spans`, `concurrency` and `runs`.
 
     flightlog sql "SELECT task, count(*) AS n, avg(duration_s) AS mean_s FROM attempts GROUP BY ALL"
     flightlog sql "SELECT worker, sum(duration_s) FROM attempts GROUP BY worker" --run latest --format csv
@@ -6,9 +6,9 @@
     flightlog sql "DESCRIBE attempts"
     flightlog sql "FROM attempts WHERE state = 'failed'" --format parquet --output failed.parquet
 
-The SQL is DuckDB's. Without `--run` it is asked of the run that started last, with `--all` of every run in
-the folder; `run_id` is the first column of every table. Any run can be asked: running, closed, killed or
-half-copied. Of a run that is not closed, the answer is of the lines it had when the command began.
+The SQL is DuckDB's. Without `--run` it queries the run that started last, with `--all` every run in the
+folder; `run_id` is the first column of every table. Any run can be queried: running, closed, killed or
+half-copied. For a run that is not closed, the result is that of the lines it had when the command started.
 
 | table | holds |
 |---|---|

@@ -1,4 +1,4 @@
-"""Copies runs to a remote place: S3, Azure Blob Storage, Google Cloud Storage, a folder, or any address
+"""Copies runs to remote storage: S3, Azure Blob Storage, Google Cloud Storage, a folder, or any address
 fsspec knows.
 
     flightlog sync latest --to s3://bucket/runs
@@ -6,18 +6,19 @@ fsspec knows.
     flightlog sync --status
 
 Without `--to` the address is that of `FLIGHTLOG_RUNS_DIR_REMOTE`; where that is set, every run is copied
-while it runs, by a process of its own beside it. Only what is new is sent. What was sent is checked by size
-and checksum, or read back where the place gives none. A copy can be read at every moment, also one whose
-making was cut off, and the next call goes on from there. Of a run that has ended the files stand at the
-address as they are here: `s3://bucket/runs/<run>/tasks.jsonl`.
+while it runs, by a separate process. Only what is new is sent. Every upload is checked by size and checksum,
+or read back where the storage has no checksums. A copy can be read at any time, even an interrupted one, and
+the next call continues it. After the run has ended, its files are at the address as they are here:
+`s3://bucket/runs/<run>/tasks.jsonl`.
 
-`--follow` stays until the run has ended and all of it is there. `--verify` reads the copy again, every byte
-of it, and sends again what is missing or damaged; the exit code is 1 if that does not mend it. `--status`
-asks nobody, and says what this place knows of its copies: `complete`, `behind`, `copying` or `never`.
+`--follow` waits until the run has ended and is copied completely. `--verify` reads every byte of the copy,
+and sends again what is missing or damaged; the exit code is 1 if that does not repair it. `--status` needs no
+network, and shows the state of the copies that were made from here: `complete`, `behind`, `copying` or
+`never`.
 
-Credentials come from the provider's own variables, files and roles, never from the address. A place that does
-not answer is retried for a minute, or beside a run until five minutes after its end; then the exit code
-is 1, and nothing is lost: the run is here.
+Credentials come from the provider's own variables, files and roles, never from the address. If the storage
+does not answer, uploads are retried for a minute, or, while a run is recorded, until five minutes after its
+end; then the exit code is 1. Nothing is lost: the run is still here.
 """
 
 from __future__ import annotations

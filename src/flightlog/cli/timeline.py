@@ -5,9 +5,9 @@
     flightlog timeline latest --svg timeline.svg --width 1600
     flightlog timeline --perfetto                   # every task, span and counter, in Perfetto's UI
 
-In the terminal, a column is a stretch of time, its colour the task name that held the worker longest in it,
-and its shade how busy the worker was. In a pipe, and where there is no colour, names are letters: capital
-where the worker was busy for half of the stretch at least. Failures, retries and lost workers are marked.
+In the terminal, a column is a time step, its colour the task name that took most of it, and its shade how
+busy the worker was. In a pipe, and where there is no colour, names are letters: capital
+where the worker was busy for at least half of the step. Failures, retries and lost workers are marked.
 
 `--png` and `--svg` need the extra `picture`; both may be named at once. The picture is the timeline of the
 HTML report (`flightlog report --format html`). Runs with many tasks are drawn by how busy each worker was,

@@ -1,4 +1,4 @@
-"""Shows how one figure of a project's runs moved over time, and in which run it stepped.
+"""Shows how a metric of a project's runs developed over time, and at which run it changed.
 
     flightlog trends
     flightlog trends --metric p95:run_simulation --last 200
@@ -19,27 +19,28 @@ The metrics:
 | `failures` | tasks that failed for good; 1 where the run itself failed and no task did |
 
 A step is a lasting change of the level: at least three runs, and more than noise shows in 97 of 100 histories
-without any change. Ranks decide, so that a few odd runs do not matter; a slow drift is called a drift and not
-a step. For each step the text has the run and the commit where it began, its size with an interval of
-confidence, and what differs from the run before. Fewer than ten runs are shown without a verdict, unless four
+without any change. The test uses ranks, so that a few outliers do not matter; a slow drift is called a drift
+and not a step. For each step the text names the run and the commit where it began, its size with a confidence
+interval, and what differs from the run before. Fewer than ten runs are shown without a verdict, unless four
 or more on each side lie far apart.
 
-Two things look like a step and cannot always be told from one. A drift over fewer than about 150 runs, or one
+Two things can look like a step. A drift over fewer than about 150 runs, or one
 that is small beside the noise, is often called a step. And where each run resembles the one before, as on a
-machine with long busy spells, a step counts for less, by as much as that shows; of fewer than about 40 runs
-it hardly shows, and one history in ten then has a step that is none. Look at the plot, and at what differs
+machine with long busy spells, steps are judged more strictly, as far as that shows; with fewer than about 40
+runs it hardly shows, and one history in ten then has a false step. Look at the plot, and at what differs
 from the run before.
 
 Only runs that completed count, since others are as short as they happened to be; `failures` counts all that
-ended. A commit with a plus had files changed since. Figures of tasks are those in each run's `summary.json`;
-of a run that was too large for one when it closed they are counted from its events, once. So are costs.
+ended. A plus after a commit means that files had uncommitted changes. Figures of tasks are those in each
+run's `summary.json`; for a run that was too large for one when it closed, they are counted from its events,
+once. So are costs.
 
 Runs that have not changed are not read again: an index knows them, a hidden file in the folder of runs, or in
-the user's cache where that cannot be written. It may be removed at any time. The first look at a long
-history, or at very large runs, takes a while; a terminal is told how far it has come.
+the user's cache where that cannot be written. It may be removed at any time. The first time, a long
+history or very large runs take a while; a terminal shows the progress.
 
 The JSON holds the points, the levels between steps, and the steps (`flightlog schema trends` is its JSON
-Schema); the CSV a row a run.
+Schema); the CSV has one row per run.
 """
 
 from __future__ import annotations

@@ -1,19 +1,19 @@
-"""Checks a manifest and says everything that is wrong with it, each with its line.
+"""Checks a manifest, and lists everything that is wrong with it, with line numbers.
 
     flightlog validate
     flightlog validate experiments/flightlog.yaml --target cluster
 
 Unknown keys, wrong types, bad sizes and durations, unknown components, overlays and providers are found, in
-overlays too, with the nearest right name. A provider whose engine is not installed is fine.
+overlays too, with the most similar valid name. A provider whose engine is not installed is fine.
 
 Without `--target` all targets are checked, each with its overlay; variables that are not set are then only
 noted, for the manifest may be meant for another machine. With `--target` they are problems.
 
-Secrets that are written out, in values, keys or comments, are warned of on standard error, by line and kind
-and never by what they say: a manifest is shared, and `${NAME}` takes a secret from a variable. What a run
-keeps of its manifest is redacted, unless `FLIGHTLOG_MANIFEST_AS_WRITTEN=1` is set.
+Secrets in values, keys or comments cause a warning on standard error that names the line and the kind, never
+the secret: a manifest is shared, and `${NAME}` takes a secret from a variable. What a run keeps of its
+manifest is redacted, unless `FLIGHTLOG_MANIFEST_AS_WRITTEN=1` is set.
 
-The exit code is 0 if all is well, 1 if something is wrong, 2 if there is no manifest. `flightlog schema
+The exit code is 0 if nothing is wrong, 1 if something is, 2 if there is no manifest. `flightlog schema
 manifest` prints the JSON Schema for editors.
 """
 

@@ -1,4 +1,4 @@
-"""Checks that a run is as it was recorded, and says what is lost.
+"""Checks that a run is complete and unchanged, and shows what is lost.
 
     flightlog verify latest
     flightlog verify run-20260520T035200Z-demo-a1b2c3d4
@@ -9,12 +9,12 @@ in `summary.json` again and names those that differ (`tasks.completed is 4, coun
 numbers that every writer gave its lines, and compares the Parquet files of a compacted run with the checksums
 that were noted when they were written. The exit code is 1 if anything is wrong: a file that changed, a line
 that is lost, torn or foreign, a damaged Parquet file, a run that was killed before it closed. Lost lines are
-told with their number and the reason: `1,200 of 60,973 read, 59,773 lost: no space left on device`. "None
-lost" is said only where that is known; where a process left no count of its lines, it is unknown. Of a run
+shown with their number and the reason: `1,200 of 60,973 read, 59,773 lost: no space left on device`. "None
+lost" is shown only where that is known; where a process left no count of its lines, it is unknown. For a run
 that is still running, the lines so far are checked.
 
-`--repair` first makes again what can be made from the lines: `summary.json`, damaged Parquet files and the
-summary kept beside them; a run that ended without being closed is closed. It says what it did. The lines
+`--repair` first rebuilds what can be rebuilt from the lines: `summary.json`, damaged Parquet files and the
+summary kept beside them; a run that ended without being closed is closed. It lists what it did. The lines
 themselves are never changed: a line that is lost or a file of lines that changed cannot be repaired, and is
 named. The index of a folder of runs needs no repair: one that is damaged is not used, and replaced by the
 next `flightlog list`.

@@ -12,7 +12,7 @@ class CompatLimits:
     max_batch_events: Final = 500
     """Events that are dispatched in one go."""
     batch_wait_s: Final = 0.005
-    """Seconds to wait for more events: each time that the dispatching thread wakes up, it delays the others."""
+    """Seconds to wait for more events: each wake-up of the dispatching thread delays the others."""
     events_between_yields: Final = 4
     """Events after which the user's threads may run: else each waits for Python's switch interval, 5 ms."""
     subscriber_timeout_s: Final = 30.0

@@ -167,9 +167,7 @@ def run_simulation(scenario_id: int, r0: float, seed: int) -> ScenarioResult:
     help.
     """
     if not r0 > 0:
-        raise ValueError(
-            f"scenario {scenario_id} asks for an R0 of {r0}: nothing spreads less than not at all"
-        )
+        raise ValueError(f"scenario {scenario_id} has an R0 of {r0}: it must be positive")
     with flightlog.span("simulation.setup", r0=r0):
         stage(scenario_id, r0, seed)
         expected = solve(r0)
@@ -208,7 +206,7 @@ def stage(scenario_id: int, r0: float, seed: int) -> None:
     if scenario_id % UNSTAGED_EVERY == UNSTAGED_EVERY // 2 and not tried.exists():
         tried.parent.mkdir(exist_ok=True)
         tried.touch()
-        raise OSError(errno.EIO, "simulated: the shared file system was not there", file.name)
+        raise OSError(errno.EIO, "simulated: the shared file system is not available", file.name)
     file.parent.mkdir(exist_ok=True)
     file.write_bytes(msgspec.json.encode({"scenario_id": scenario_id, "r0": r0, "seed": seed}))
 

@@ -35,8 +35,8 @@ class LocalEngine(PooledEngine):
     """Runs attempts on this machine; the contract of `Engine`, and thread-safe as that says.
 
     `max_workers` is how many workers there are at most (default: usable CPUs over `threads_per_worker`); they
-    are launched as there is work. With `processes` each is a process that executes `threads_per_worker` tasks
-    at once, else there are that many threads of this process for each. `start_method` is that of
+    are launched as there is work. With `processes` each is a process of `threads_per_worker` threads, else
+    there are that many threads of this process for each. `start_method` is that of
     `multiprocessing`.
 
     A task over its timeout, or cancelled while it runs, is ended with its process and the processes below it:

@@ -313,7 +313,7 @@ class RayOptions(Struct, frozen=True, kw_only=True):
     include_dashboard: Annotated[bool | None, doc("whether a cluster that is started has its dashboard")] = (
         None
     )
-    max_workers: Annotated[Count | None, doc("most tasks at once")] = None
+    max_workers: Annotated[Count | None, doc("maximum concurrency")] = None
     cpus_per_task: Annotated[Positive | None, doc("CPUs that a task asks for; 1 if unset")] = None
     gpus_per_task: Annotated[float | None, doc("GPUs that a task asks for; none if unset")] = None
     env_vars: Annotated[dict[str, Text], doc("variables of the workers' environment")] = {}

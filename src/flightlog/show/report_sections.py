@@ -242,7 +242,7 @@ def all_failures(report: Report) -> list[Section]:
 
 def why(report: Summary) -> Remarks:
     """The command that explains the failures."""
-    return Remarks([f"flightlog diagnose {report.run.run_id} says why"])
+    return Remarks([f"To find out why: flightlog diagnose {report.run.run_id}"])
 
 
 def _counts(word: str, found: dict[str, int]) -> str:

@@ -466,7 +466,7 @@ def test_threads_that_wait_for_the_interpreter_are_held_up_by_its_lock(tmp_path:
     events = [*cpu_tasks(4, 2.0, 0.0, cpu_scope="thread"), *sampled(1.1, 1.0, wait_s=0.015)]
     finding = one(tmp_path, "interpreter_lock", events)
     assert finding.seconds == 24.0
-    assert "4.0 tasks at once used 1.0 of 4 cores" in finding.sentence
+    assert "4.0 concurrent tasks used 1.0 of 4 cores" in finding.sentence
     assert "try processes in place of threads" in finding.sentence
 
 

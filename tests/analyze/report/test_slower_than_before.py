@@ -74,7 +74,9 @@ def test_time_outside_of_tasks_is_not_blamed_on_them(tmp_path):
     usual(tmp_path)
     past = slower(run_of(tmp_path, 50, [1.0, 2.1, 1.0, 2.0], after=12.0))
     assert past is not None
-    assert past.endswith(", though its tasks took as long as usual: 0.3 ran at once on average, usually 1.0.")
+    assert past.endswith(
+        ", though its tasks took as long as usual: concurrency was 0.3 on average, usually 1.0."
+    )
 
 
 def test_a_second_and_a_third_slow_run_are_slow_too_and_then_that_is_usual(tmp_path):

@@ -34,8 +34,8 @@ def dependency_chain(facts: FindingFacts) -> Iterable[Finding]:
         None,
         f"{format_duration(chained.seconds)}, {format_percent(share)} of the wall time, went to a chain of "
         f"{plural(chained.tasks, 'task')} each of which needs one before it, because nothing else could run: "
-        f"{chained.running:.1f} ran at once{had}; try fewer steps in the chain or shorter ones; more workers "
-        "would not help.",
+        f"concurrency was {chained.running:.1f}{had}; try fewer steps in the chain or shorter ones; more "
+        "workers would not help.",
         {"tasks": chained.tasks, "chain_s": chained.seconds, "running": chained.running, "workers": workers},
         limits=share,
     )

@@ -181,7 +181,7 @@ def interpreter_lock(facts: FindingFacts) -> Iterable[Finding]:
         "interpreter_lock",
         blocked,
         f"{cost_text(facts, blocked)} went to threads waiting for each other, because Python runs one at a "
-        f"time (the GIL): {at_once:.1f} tasks at once used {cores:.1f}{many} cores, and a thread waited "
+        f"time (the GIL): {at_once:.1f} concurrent tasks used {cores:.1f}{many} cores, and a thread waited "
         f"{format_duration(median)} for its turn; try processes in place of threads.",
         {"blocked_s": blocked, "tasks_at_once": at_once, "cores": cores, "interpreter_wait_s": median},
     )

@@ -186,7 +186,7 @@ def _reason(
         return f", because its tasks took {busy_s / usually_s:.1f} times as long{retries}", None
     at_once, usually_at_once = busy_s / wall_s, usually_s / usual_s
     return (
-        f", though its tasks took {_about(busy_s / usually_s)}: {at_once:.1f} ran at once on average, "
+        f", though its tasks took {_about(busy_s / usually_s)}: concurrency was {at_once:.1f} on average, "
         f"usually {usually_at_once:.1f}{retries}",
         None,
     )

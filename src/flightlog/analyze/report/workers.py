@@ -40,7 +40,7 @@ class WorkerSummary(Struct, frozen=True, kw_only=True):
     the end of the run. One that only task events name is up from its first start to its last end.
     `utilization` is the time workers were held by attempts, failed ones included, over their time up: 1 at
     most. `efficiency` is the execution time of completed tasks over the workers' time up; workers that
-    execute several tasks at once may pass 1. Both are null where no worker is known.
+    execute several tasks concurrently may pass 1. Both are null where no worker is known.
     """
 
     count: int

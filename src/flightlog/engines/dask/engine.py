@@ -58,7 +58,7 @@ class DaskEngine(PooledEngine):
 
     The cluster is that of a `client` (synchronous or asynchronous, which stays the caller's alone: the engine
     opens one of its own), that at an `address` or of a `scheduler_file`; else one is started on this machine,
-    with `n_workers` workers (default: usable CPUs over threads) of `threads_per_worker` tasks at once
+    with `n_workers` workers (default: usable CPUs over threads) of `threads_per_worker` threads each
     (default: 1), each a process unless `processes` is false. With `min_workers` or `max_workers` it grows and
     shrinks with the work.
 

@@ -24,7 +24,7 @@ log = logging.getLogger("flightlog")
 class SlurmEngine(DaskEngine):
     """Runs attempts on Dask workers in Slurm jobs; the contract of `DaskEngine` on a cluster of its own.
 
-    A job holds `processes` worker processes (default: 1) of `threads_per_worker` tasks at once (default: 1)
+    A job holds `processes` worker processes (default: 1) of `threads_per_worker` threads each (default: 1)
     each. The scheduler runs in this process, so nodes must be able to reach this machine, by `interface`
     where there are several.
 

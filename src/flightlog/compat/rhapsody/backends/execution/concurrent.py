@@ -23,7 +23,7 @@ from flightlog.compat.rhapsody.backends.constants import BackendMainStates
 
 
 class ConcurrentExecutionBackend(StandardBackend):
-    """Runs as many tasks at once as the executor has workers, commands and functions together.
+    """Runs tasks with the concurrency of the executor's workers, commands and functions together.
 
     The default executor has `num_workers` threads; awaiting the backend is optional. A task is RUNNING when
     it runs, and not while it waits; in a process pool, when a worker is free for it. A cancelled command is
