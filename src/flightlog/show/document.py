@@ -14,6 +14,7 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, NamedTuple
 
+from flightlog.core.text import plural
 from flightlog.show.limits import TextLimits
 from flightlog.show.phrases import figure_text
 from flightlog.show.terminal import Ink, brief, clean, cut_middle, fit, pad, width_of, wrap
@@ -23,6 +24,11 @@ class FactsBlock(NamedTuple):
     """Labels and values; the values are clean, and may be painted."""
 
     pairs: Sequence[tuple[str, str]]
+
+
+def facts_block(pairs: Iterable[tuple[str, str]]) -> FactsBlock:
+    """The pairs that have a value."""
+    return FactsBlock([(label, value) for label, value in pairs if value])
 
 
 class Labelled(NamedTuple):
@@ -49,6 +55,9 @@ def table_block(
     *,
     left: Collection[str] = (),
     more: str = "",
+    rest: str = "",
+    limit: int | None = None,
+    of: int | None = None,
     dispensable: Sequence[str] = (),
     **computed: Callable[[Any], str],
 ) -> TableBlock:
@@ -58,14 +67,24 @@ def table_block(
     stands after a colon: `p50:_s p50`. What is None is left blank, and called unknown with `!` at the end;
     with `?`, 0 is left blank, too. Where items are pairs of a key and a value, such as those of a mapping,
     `key` is the key, and all other paths are those of the value. Names in `computed` are not fields: these
-    are given the item.
+    are given the item. At most `limit` items are shown; `rest` is what the others are called, of which there
+    are `of` in all, by default as many as items.
     """
+    found = list(items)
+    shown = found[:limit]
+    if rest:
+        more = rest_text((len(found) if of is None else of) - len(shown), rest)
     fields, titles = zip(*(column.split(" ", 1) for column in columns.split(", ")), strict=True)
     rows = [
         tuple(computed[field](item) if field in computed else _field_text(field, item) for field in fields)
-        for item in items
+        for item in shown
     ]
     return TableBlock(titles, rows, left, more, dispensable)
+
+
+def rest_text(number: int, what: str) -> str:
+    """`and 3 more names`, or nothing."""
+    return f"and {plural(number, what)}" if number > 0 else ""
 
 
 def _field_text(field: str, item: Any) -> str:
@@ -163,7 +182,7 @@ class Section(NamedTuple):
     @property
     def shown(self) -> list[Block]:
         """The blocks that are not of nothing."""
-        return [one for one in self.blocks if (one.rows if isinstance(one, TableBlock) else one[0])]
+        return [one for one in self.blocks if one[1 if isinstance(one, TableBlock) else 0]]
 
     def says_something(self) -> bool:
         """Whether there is anything to show."""

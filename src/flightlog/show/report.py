@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING
 from flightlog.core.text import last_line, plural
 from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
 from flightlog.show.document import (
-    FactsBlock,
     Item,
     Items,
     Remarks,
     Section,
     TableBlock,
     facts,
+    facts_block,
     markdown_text,
+    rest_text,
     sections_text,
     table_block,
 )
@@ -29,6 +30,8 @@ from flightlog.show.phrases import (
     capitalized,
     error_text,
     innermost,
+    known,
+    known_duration,
     moment_text,
 )
 from flightlog.show.report_sections import (
@@ -40,7 +43,6 @@ from flightlog.show.report_sections import (
     all_workers,
     calibration_sections,
     cost_section,
-    few,
     link_name,
     names_table,
     slowest_table,
@@ -53,7 +55,7 @@ from flightlog.show.terminal import Ink, clean, fit, width_of
 if TYPE_CHECKING:
     from flightlog.analyze.report.critical_path import PathPart
     from flightlog.analyze.report.report import Report
-    from flightlog.analyze.report.resources import GpuDeviceUse, GpuUse
+    from flightlog.analyze.report.resources import GpuDeviceUse, GpuUse, Load
     from flightlog.analyze.report.summary import Summary
     from flightlog.analyze.report.tasks import InFlight
     from flightlog.analyze.report.workers import JobSummary
@@ -80,7 +82,12 @@ def report_text(
     ink = Ink(color)
     title = fit(f"Run Report: {clean(report.run.run_id)}", width)
     rule = ink("quiet", "═" * max(width_of(title), 47))
-    head = [rule, ink("title", title), rule, *facts(_head(report, width, ink), ink=ink, indent="")]
+    head = [
+        rule,
+        ink("title", title),
+        rule,
+        *facts(facts_block(_head(report, width, ink)).pairs, ink=ink, indent=""),
+    ]
     sections = _sections(report, width, ink, parts)
     texts = sections_text(sections, width=width, ink=ink)
     if plots and not parts:
@@ -97,7 +104,7 @@ def report_markdown(report: Report, *, parts: Collection[str] = ()) -> str:
 def report_sections(report: Report, *, parts: Collection[str] = ()) -> list[Section]:
     """The same sections without colours, the head first, for a page that lays them out itself."""
     ink = Ink(False)
-    head = Section("Run", "", [FactsBlock(_head(report, TextLimits.default_width, ink))])
+    head = Section("Run", "", [facts_block(_head(report, TextLimits.default_width, ink))])
     return [head, *_sections(report, TextLimits.default_width, ink, parts)]
 
 
@@ -110,12 +117,8 @@ def _sections(report: Report, width: int, ink: Ink, parts: Collection[str]) -> l
             "failures": lambda: all_failures(report),
         }
         return [section for part in PARTS if part in parts for section in whole[part]()]
-    line = wall_time_text(report)
-    slowest = (
-        report.tasks.slowest[: TextLimits.max_slowest_tasks]
-        if report.tasks.completed > TextLimits.max_slowest_tasks
-        else []
-    )
+    line, few = wall_time_text(report), TextLimits.max_slowest_tasks
+    slowest = report.tasks.slowest[:few] if report.tasks.completed > few else []
     return [
         _adopted(report),
         Section(TITLE, "", [Remarks([line] if line else [])]),
@@ -158,28 +161,26 @@ def not_recorded(report: Report) -> str:
 
 
 def _head(summary: Report, width: int, ink: Ink) -> list[tuple[str, str]]:
-    run = summary.run
+    run, found, adopted = summary.run, summary.completeness, summary.adopted
+    room = max(20, width - 11)
     where = clean(run.target or run.host or "unknown")
     if run.provider:
         where += f" (provider: {clean(run.provider)})"
     elif run.target is None and run.host:
         where += " (host)"
-    pairs = [
+    lost = f"{format_count(found.lost_lines)} of {format_count(found.lines + found.lost_lines)} lines"
+    lost = ink("bad", f"incomplete: {lost} are lost, and no figure below has them")
+    error = run.error if run.error and run.error not in _remarks(summary) else ""
+    whence = f"from {clean(adopted.title)} ({clean(Path(adopted.source).name)})" if adopted else ""
+    return [
         ("Target", where),
         ("Started", moment_text(run.start_time)),
         ("Duration", format_duration(run.duration_s)),
         ("Status", _status(summary, ink)),
+        ("Record", lost if found.lost_lines else ""),
+        ("Error", ink("bad", fit(clean(error), room))),
+        ("Adopted", fit(whence, room)),
     ]
-    found = summary.completeness
-    if found.lost_lines:
-        of = f"{format_count(found.lost_lines)} of {format_count(found.lines + found.lost_lines)} lines"
-        pairs.append(("Record", ink("bad", f"incomplete: {of} are lost, and no figure below has them")))
-    if run.error and run.error not in _remarks(summary):
-        pairs.append(("Error", ink("bad", fit(clean(run.error), max(20, width - 11)))))
-    if summary.adopted is not None:
-        whence = f"{clean(summary.adopted.title)} ({clean(Path(summary.adopted.source).name)})"
-        pairs.append(("Adopted", fit(f"from {whence}", max(20, width - 11))))
-    return pairs
 
 
 def _adopted(report: Report) -> Section:
@@ -240,19 +241,18 @@ def _tasks(summary: Report, width: int, ink: Ink) -> Section:
         slowest = tasks.slowest[0]
         inside = ", ".join(part for part in (clean(slowest.task), args_text(slowest.args, width)) if part)
         longest = fit(f"{format_duration(slowest.duration_s)} ({inside})", max(30, width - 17))
-        pairs += [("Avg duration", format_duration(tasks.duration_s.mean)), ("Max duration", longest)]
-        if tasks.queue_s.max:
-            waited = (
-                f"{format_duration(tasks.queue_s.mean)} on average, "
-                f"{format_duration(tasks.queue_s.max)} at most"
-            )
-            pairs.append(("Queued", waited))
+        mean, most = format_duration(tasks.queue_s.mean), format_duration(tasks.queue_s.max)
+        pairs += [
+            ("Avg duration", format_duration(tasks.duration_s.mean)),
+            ("Max duration", longest),
+            ("Queued", f"{mean} on average, {most} at most" if tasks.queue_s.max else ""),
+        ]
     elif (elapsed := all_elapsed(summary)) is not None:
         pairs += [
             ("Avg elapsed", f"{format_duration(elapsed.mean)}, waiting included"),
             ("Max elapsed", format_duration(elapsed.max)),
         ]
-    return Section("Tasks", "", [FactsBlock(pairs)])
+    return Section("Tasks", "", [facts_block(pairs)])
 
 
 def _workers(summary: Summary, ink: Ink) -> Section:
@@ -263,29 +263,30 @@ def _workers(summary: Summary, ink: Ink) -> Section:
         ("Peak", format_count(workers.peak)),
         ("Avg utilization", format_percent(workers.utilization)),
         ("Efficiency", format_percent(workers.efficiency)),
+        ("Lost", ink("bad", format_count(workers.lost)) if workers.lost else ""),
     ]
-    if workers.lost:
-        pairs.append(("Lost", ink("bad", format_count(workers.lost))))
-    return Section("Workers", "", [FactsBlock(pairs)])
+    return Section("Workers", "", [facts_block(pairs)])
 
 
 def _cache(summary: Summary) -> Section:
     cache = summary.cache
-    off = f"{format_count(cache.bypassed)} (the cache was off)"
+    off = f"{format_count(cache.bypassed)} (the cache was off)" if cache.bypassed else ""
     if not cache.lookups:
-        return Section("Cache", f"bypassed {off}" if cache.bypassed else "")
+        return Section("Cache", f"bypassed {off}" if off else "")
     hits = f"{format_count(cache.hits)} ({format_percent(cache.hit_rate)})"
-    if not cache.hits and len(cache.miss_reasons) == 1:
-        [(reason, number)] = cache.miss_reasons.items()
-        if number == cache.misses:
-            hits += f" — {clean(reason)}"
-    pairs = [("Lookups", format_count(cache.lookups)), ("Hits", hits), ("Misses", format_count(cache.misses))]
-    if cache.bypassed:
-        pairs.append(("Bypassed", off))
-    if cache.saved_s is not None:
-        more = f"none: lookups took {format_duration(-cache.saved_s)} more than they saved"
-        pairs.append(("Time saved", more if cache.saved_s < 0 else format_duration(cache.saved_s)))
-    return Section("Cache", "", [FactsBlock(pairs)])
+    if not cache.hits and list(cache.miss_reasons.values()) == [cache.misses]:
+        hits += f" — {clean(next(iter(cache.miss_reasons)))}"
+    saved = known_duration(cache.saved_s)
+    if cache.saved_s is not None and cache.saved_s < 0:
+        saved = f"none: lookups took {format_duration(-cache.saved_s)} more than they saved"
+    pairs = [
+        ("Lookups", format_count(cache.lookups)),
+        ("Hits", hits),
+        ("Misses", format_count(cache.misses)),
+        ("Bypassed", off),
+        ("Time saved", saved),
+    ]
+    return Section("Cache", "", [facts_block(pairs)])
 
 
 def findings_section(report: Report) -> Section:
@@ -322,9 +323,8 @@ def wall_time_text(report: Report) -> str | None:
     first = clean(" ".join(one for one in (*before, limit, advice) if one))
     if path is None or not parts:
         return None if report.run.duration_s is None and not verdict.failed else first
-    told = [
-        part for part in parts[: TextLimits.max_path_parts] if part.share >= TextLimits.min_path_part_share
-    ]
+    least = TextLimits.min_path_part_share
+    told = [part for part in parts[: TextLimits.max_path_parts] if part.share >= least]
     so_far = " so far" if report.run.status == "running" else ""
     took = path.wall_s if report.run.duration_s is None else report.run.duration_s
     whole = f" of the {format_duration(took)}{so_far} was"
@@ -402,19 +402,20 @@ def failures_section(report: Summary, shown: int = TextLimits.max_report_rows) -
         below = (f"{who}{where}, {moment_text(example.timestamp)}", place)
         items.append(Item(cause, below, mark=f"{format_count(group.count)}x ", style="bad"))
     note = f"{format_count(failures.count)}, {plural(failures.groups, 'cause')}"
-    return Section("Failures", note, [Items(items, few(failures.groups - len(items), "cause")), why(report)])
+    more = rest_text(failures.groups - len(items), "more cause")
+    return Section("Failures", note, [Items(items, more), why(report)])
 
 
 def _spans(report: Report) -> Section:
     spans = report.spans
-    names = sorted(spans.by_name.items(), key=lambda item: (-item[1].self_s, item[0]))[
-        : TextLimits.max_report_rows
-    ]
+    names = sorted(spans.by_name.items(), key=lambda item: (-item[1].self_s, item[0]))
     table = table_block(
         names,
         "key Name, count Count, errors? Errors, self_s Self, total_s Total, wall_s Wall, p50:_s p50, "
         "p95:_s p95",
-        more=few(spans.names - len(names), "name"),
+        limit=TextLimits.max_report_rows,
+        of=spans.names,
+        rest="more name",
     )
     return Section("Spans", spans_note(report) if names else "", [table])
 
@@ -427,48 +428,48 @@ def metrics_section(report: Report, shown: int = TextLimits.max_report_rows) -> 
         for name, stats in list(metrics.items())[:shown]
     ]
     head = ("Name", "Last", "Min", "Max", "Values")
-    return Section("Metrics", "", [TableBlock(head, rows, more=few(len(metrics) - len(rows), "metric"))])
+    more = rest_text(len(metrics) - len(rows), "more metric")
+    return Section("Metrics", "", [TableBlock(head, rows, more=more)])
 
 
 def _resources(summary: Summary, ink: Ink) -> Section:
     use = summary.resources
     pairs: list[tuple[str, str]] = []
-    if use.process is not None:
-        tree = use.process
-        if tree.cpu_cores.mean is not None and tree.cpu_cores.max is not None:
-            cores = f"{tree.cpu_cores.mean:.2f} cores mean, {tree.cpu_cores.max:.2f} max"
-            pairs.append(("Process CPU", cores))
-        if tree.peak_rss_bytes is not None:
-            pairs.append(("Process memory", f"{format_bytes(tree.peak_rss_bytes)} peak"))
-        if tree.read_bytes or tree.write_bytes:
-            traffic = f"{format_bytes(tree.read_bytes)} read, {format_bytes(tree.write_bytes)} written"
-            pairs.append(("Storage", traffic))
-    if use.node is not None:
-        node = use.node
-        if node.cpu_percent.mean is not None and node.cpu_percent.max is not None:
-            cores = f" of {format_count(node.cpus)} cores" if node.cpus is not None else ""
-            load = f"{node.cpu_percent.mean:.0f}% mean, {node.cpu_percent.max:.0f}% max{cores}"
-            pairs.append(("Node CPU", load))
-        if node.memory_peak_bytes is not None:
-            of = f" of {format_bytes(node.memory_total_bytes)}" if node.memory_total_bytes is not None else ""
-            pairs.append(("Node memory", f"{format_bytes(node.memory_peak_bytes)} peak{of}"))
+    if (tree := use.process) is not None:
+        traffic = f"{format_bytes(tree.read_bytes)} read, {format_bytes(tree.write_bytes)} written"
+        pairs += [
+            ("Process CPU", _load(tree.cpu_cores, ".2f", " cores", "")),
+            ("Process memory", known(tree.peak_rss_bytes, lambda peak: f"{format_bytes(peak)} peak")),
+            ("Storage", traffic if tree.read_bytes or tree.write_bytes else ""),
+        ]
+    if (node := use.node) is not None:
+        cores = known(node.cpus, lambda cpus: f" of {format_count(cpus)} cores")
+        load = _load(node.cpu_percent, ".0f", "%", "%")
+        of = known(node.memory_total_bytes, lambda total: f" of {format_bytes(total)}")
+        pairs += [
+            ("Node CPU", f"{load}{cores}" if load else ""),
+            ("Node memory", known(node.memory_peak_bytes, lambda peak: f"{format_bytes(peak)} peak{of}")),
+        ]
     if use.gpu is not None:
         pairs += gpu_facts(use.gpu, ink)
     if use.cgroup is not None:
-        if use.cgroup.throttled_s:
-            held = f"{format_duration(use.cgroup.throttled_s)} by the CPU quota"
-            pairs.append(("Throttled", ink("warn", held)))
-        if use.cgroup.oom_kills:
-            pairs.append(("Out of memory", ink("bad", f"{plural(use.cgroup.oom_kills, 'process')} killed")))
-    if use.energy is not None:
-        by_host = use.energy.by_host.values()
-        counted = [one.processors_j for one in by_host if one.processors_j is not None]
-        if counted:
-            where = f" of {plural(len(counted), 'host')}" if len(counted) > 1 else ""
-            pairs.append(
-                ("Node energy", f"{energy_text(sum(counted))} by the processors{where}, for everyone")
-            )
-    return Section("Resources", "", [FactsBlock(pairs)])
+        throttled, kills = use.cgroup.throttled_s, use.cgroup.oom_kills
+        pairs += [
+            ("Throttled", ink("warn", f"{format_duration(throttled)} by the CPU quota") if throttled else ""),
+            ("Out of memory", ink("bad", f"{plural(kills, 'process')} killed") if kills else ""),
+        ]
+    by_host = use.energy.by_host.values() if use.energy is not None else ()
+    counted = [one.processors_j for one in by_host if one.processors_j is not None]
+    where = f" of {plural(len(counted), 'host')}" if len(counted) > 1 else ""
+    energy = f"{energy_text(sum(counted))} by the processors{where}, for everyone" if counted else ""
+    return Section("Resources", "", [facts_block([*pairs, ("Node energy", energy)])])
+
+
+def _load(use: Load, digits: str, unit: str, again: str) -> str:
+    """`1.24 cores mean, 2.00 max`; empty where it is unknown."""
+    if use.mean is None or use.max is None:
+        return ""
+    return f"{use.mean:{digits}}{unit} mean, {use.max:{digits}}{again} max"
 
 
 def _artifacts(summary: Summary) -> Section:
@@ -477,48 +478,47 @@ def _artifacts(summary: Summary) -> Section:
         return Section("Artifacts")
     shown = artifacts.listed[-TextLimits.max_report_rows :]
     size = f", {format_bytes(artifacts.size_bytes)}" if artifacts.size_bytes is not None else ""
-    more = few(artifacts.count - len(shown), "artifact")
-    table = table_block(shown, "name Name, kind Kind, size_bytes Size", left=("Kind",), more=more)
+    columns = "name Name, kind Kind, size_bytes Size"
+    table = table_block(shown, columns, left=("Kind",), of=artifacts.count, rest="more artifact")
     return Section("Artifacts", f"{format_count(artifacts.count)}{size}", [table])
 
 
 def _recording(summary: Report, ink: Ink) -> Section:
-    run, found, cost = summary.run, summary.completeness, summary.overhead
-    whole = found.lines + found.lost_lines
-    never_closed = run.end_time is None and run.status != "running"
+    run, found = summary.run, summary.completeness
+    whole = format_count(found.lines + found.lost_lines)
+    lines, never_closed = plural(found.lines, "line"), run.end_time is None and run.status != "running"
     if found.lost_lines:
-        state = f"{format_count(found.lines)} of {format_count(whole)} lines, {ink('bad', found.lost_text)}"
+        state = f"{format_count(found.lines)} of {whole} lines, {ink('bad', found.lost_text)}"
         state += "; the run was not closed" if never_closed else ""
     elif never_closed:
-        state = f"{plural(found.lines, 'line')} read; the run was not closed"
+        state = f"{lines} read; the run was not closed"
     elif not found.loss_known:
-        state = f"{plural(found.lines, 'line')}; {found.lost_text}"
+        state = f"{lines}; {found.lost_text}"
     elif found.problems:
-        state = f"{plural(found.lines, 'line')}, none known to be lost"
+        state = f"{lines}, none known to be lost"
     else:
-        state = f"complete: {format_count(found.lines)} of {format_count(whole)} lines"
-    pairs = [("Completeness", state)]
-    if cost.writers and cost.background_cpu_s is None and summary.adopted is None:
-        pairs.append(("Overhead", "unknown: not every process noted what it cost"))
-    elif cost.background_cpu_s is not None and summary.adopted is None:  # adopting cost the run nothing
-        # A share of next to no time says nothing.
-        lasted = cost.percent is not None and run.duration_s is not None and run.duration_s >= 1
-        share = f" ({format_percent((cost.percent or 0) / 100)} of one core)" if lasted else ""
-        spent = f"{format_duration(cost.background_cpu_s)} of CPU in the background"
-        if cost.foreground_s is not None:
-            spent = f"about {format_duration(cost.foreground_s)} in the program's threads, {spent}"
-        pairs.append(("Overhead", f"{spent}{share}; {format_bytes(cost.bytes)} written"))
-    said = (*found.problems, *found.notes)
-    return Section(
-        "Recording",
-        "",
-        [
-            FactsBlock(pairs),
-            Remarks(
-                said[: TextLimits.max_report_rows], few(len(said) - TextLimits.max_report_rows, "remark")
-            ),
-        ],
-    )
+        state = f"complete: {format_count(found.lines)} of {whole} lines"
+    said, most = (*found.problems, *found.notes), TextLimits.max_report_rows
+    pairs = [("Completeness", state), ("Overhead", _overhead(summary))]
+    remarks = Remarks(said[:most], rest_text(len(said) - most, "more remark"))
+    return Section("Recording", "", [facts_block(pairs), remarks])
+
+
+def _overhead(report: Report) -> str:
+    """What recording cost; empty where it cost nothing, as adopting does."""
+    cost, lasted = report.overhead, report.run.duration_s
+    if not cost.writers or report.adopted is not None:
+        return ""
+    if cost.background_cpu_s is None:
+        return "unknown: not every process noted what it cost"
+    spent = f"{format_duration(cost.background_cpu_s)} of CPU in the background"
+    if cost.foreground_s is not None:
+        spent = f"about {format_duration(cost.foreground_s)} in the program's threads, {spent}"
+    if (
+        cost.percent is not None and lasted is not None and lasted >= 1
+    ):  # a share of next to no time says nothing
+        spent += f" ({format_percent(cost.percent / 100)} of one core)"
+    return f"{spent}; {format_bytes(cost.bytes)} written"
 
 
 def jobs_section(jobs: JobSummary | None, *, running: bool = False) -> Section:
@@ -527,15 +527,15 @@ def jobs_section(jobs: JobSummary | None, *, running: bool = False) -> Section:
     """
     if jobs is None:
         return Section("Jobs")
-    name = "Slurm" if jobs.scheduler == "slurm" else clean(jobs.scheduler)
+    name, most = "Slurm" if jobs.scheduler == "slurm" else clean(jobs.scheduler), TextLimits.max_batch_jobs
     note = plural(jobs.count, f"{name} job")
     if jobs.states:
         note += ": " + ", ".join(f"{format_count(n)} {clean(state)}" for state, n in jobs.states.items())
     if jobs.queue_s.max:
         note += f"; {format_duration(jobs.queue_s.max)} in the queue at most"
-    left = sum(jobs.states.values()) - len(jobs.jobs[: TextLimits.max_batch_jobs])
+    left = sum(jobs.states.values()) - len(jobs.jobs[:most])
     table = table_block(
-        jobs.jobs[: TextLimits.max_batch_jobs],
+        jobs.jobs[:most],
         "job Job, state State, queue_s Queued, elapsed_s Elapsed, walltime_s Limit, cpu_s CPU time, "
         "cpus CPUs, max_rss_bytes Peak RSS, memory_bytes Memory",
         left=("State",),
@@ -544,8 +544,8 @@ def jobs_section(jobs: JobSummary | None, *, running: bool = False) -> Section:
     )
     remarks = []
     if jobs.unaccounted and not running:
-        shown = ",".join(map(clean, jobs.unaccounted[: TextLimits.max_batch_jobs])) + (
-            ",…" if len(jobs.unaccounted) > TextLimits.max_batch_jobs else ""
+        shown = ",".join(
+            [*map(clean, jobs.unaccounted[:most]), *(["…"] if len(jobs.unaccounted) > most else [])]
         )
         remarks.append(f"what Slurm's accounting knows is not here yet: flightlog adopt --slurm {shown}")
     return Section("Jobs", note, [table, Remarks(remarks)])
@@ -563,41 +563,33 @@ _REASONS = {
 
 
 def gpu_facts(use: GpuUse, ink: Ink) -> list[tuple[str, str]]:
-    """The resources of a report; unknown ones are left out."""
-    pairs: list[tuple[str, str]] = []
-    what = _what(use)
-    load = use.gpu_percent
+    """The resources of a report; unknown ones are empty."""
+    load, busiest, busy = use.gpu_percent, use.each[0], ""
     if load.mean is not None and load.max is not None:
-        busy = f"busy {load.mean:.0f}% of the time, {load.max:.0f}% max"
-        busiest = use.each[0]
+        busy = f"; busy {load.mean:.0f}% of the time, {load.max:.0f}% max"
         if use.devices > 1 and busiest.gpu_percent.mean is not None:
             busy += f"; the busiest is {_label(busiest)}: {busiest.gpu_percent.mean:.0f}%"
-        pairs.append(("GPU", f"{what}; {busy}"))
-    else:
-        pairs.append(("GPU", what))
-    if use.memory_peak_bytes is not None:
-        of = f" of {format_bytes(use.memory_total_bytes)}" if use.memory_total_bytes is not None else ""
-        by_run = ""
-        if use.process_memory_peak_bytes is not None:
-            by_run = f"; by this run {format_bytes(use.process_memory_peak_bytes)}"
-        pairs.append(("GPU memory", f"{format_bytes(use.memory_peak_bytes)}{of} peak on one device{by_run}"))
-    power = []
-    if use.power_max_w is not None:
-        power.append(f"{use.power_max_w:.0f} W max on one device")
-    if use.energy_j is not None:
-        power.append(f"{energy_text(use.energy_j)} in all")
-    if use.temperature_max_c is not None:
-        power.append(f"{use.temperature_max_c:.0f} °C max")
-    if power:
-        pairs.append(("GPU power", ", ".join(power)))
-    held = [f"{_label(one)} {text}" for one in use.each if (text := _held_back(one))]
-    if held:
-        pairs.append(("GPU throttled", ink("warn", "; ".join(held))))
-    broken = [one for one in use.each if one.ecc_uncorrected]
-    if broken:
-        errors = "; ".join(f"{_label(one)} {plural(one.ecc_uncorrected or 0, 'error')}" for one in broken)
-        pairs.append(("GPU memory errors", ink("bad", f"{errors} that could not be corrected")))
-    return pairs
+    of = known(use.memory_total_bytes, lambda total: f" of {format_bytes(total)}")
+    by_run = known(use.process_memory_peak_bytes, lambda peak: f"; by this run {format_bytes(peak)}")
+    power = (
+        known(use.power_max_w, lambda watts: f"{watts:.0f} W max on one device"),
+        known(use.energy_j, lambda joules: f"{energy_text(joules)} in all"),
+        known(use.temperature_max_c, lambda degrees: f"{degrees:.0f} °C max"),
+    )
+    throttled = "; ".join(f"{_label(one)} {text}" for one in use.each if (text := _held_back(one)))
+    errors = "; ".join(
+        f"{_label(one)} {plural(one.ecc_uncorrected, 'error')}" for one in use.each if one.ecc_uncorrected
+    )
+    return [
+        ("GPU", f"{_what(use)}{busy}"),
+        (
+            "GPU memory",
+            known(use.memory_peak_bytes, lambda peak: f"{format_bytes(peak)}{of} peak on one device{by_run}"),
+        ),
+        ("GPU power", ", ".join(filter(None, power))),
+        ("GPU throttled", ink("warn", throttled)),
+        ("GPU memory errors", ink("bad", f"{errors} that could not be corrected") if errors else ""),
+    ]
 
 
 def _what(use: GpuUse) -> str:

@@ -8,14 +8,23 @@ import math
 from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flightlog.analyze.cost.prices import is_old
 from flightlog.analyze.report.critical_path import Kind
 from flightlog.analyze.report.metrics import MetricStats, metric_stats
 from flightlog.core.text import plural
 from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
-from flightlog.show.document import FactsBlock, Item, Items, Remarks, Section, TableBlock, table_block
+from flightlog.show.document import (
+    Item,
+    Items,
+    Remarks,
+    Section,
+    TableBlock,
+    facts_block,
+    rest_text,
+    table_block,
+)
 from flightlog.show.limits import TextLimits
 from flightlog.show.phrases import call_text, error_text, known, known_duration, moment_text, money_text
 from flightlog.show.plot import levels_line
@@ -30,11 +39,6 @@ if TYPE_CHECKING:
     from flightlog.analyze.report.summary import Summary
     from flightlog.analyze.report.tasks import TaskName, TaskRow
     from flightlog.analyze.report.time_shares import Shares, TimeSplit
-
-
-def few(number: int, what: str) -> str:
-    """`… and 3 more names`, or nothing."""
-    return f"and {plural(number, f'more {what}')}" if number > 0 else ""
 
 
 def elapsed_of(task: TaskName, report: Summary) -> MetricStats | None:
@@ -66,9 +70,8 @@ def names_table(summary: Summary, rows: int | None = None) -> TableBlock:
         other = elapsed[item[0]]
         return -item[1].duration_s.total, 0.0 if other is None else -other.sum, item[0]
 
-    names = sorted(summary.tasks.by_name.items(), key=most)[:rows]
     return table_block(
-        names,
+        sorted(summary.tasks.by_name.items(), key=most),
         "key Name, completed Done, failed? Failed, duration_s.mean Mean, duration_s.p50 p50, "
         "duration_s.p95 p95, duration_s.p99 p99, duration_s.max Max, total Total, cpu_s CPU, "
         "peak_rss Peak RSS, "
@@ -76,7 +79,9 @@ def names_table(summary: Summary, rows: int | None = None) -> TableBlock:
         "elapsed_mean Mean with waiting, elapsed_max Max with waiting, elapsed_sum Total with waiting, "
         # Of tasks that know it.
         "gpu_time GPU time, gpu_peak Peak GPU",
-        more=few(summary.tasks.names - len(names), "name"),
+        limit=rows,
+        of=summary.tasks.names,
+        rest="more name",
         total=lambda item: known_duration(item[1].duration_s.total if item[1].duration_s.count else None),
         peak_rss=lambda item: _peak_rss(item[1]),
         elapsed_mean=lambda item: known(elapsed[item[0]], lambda of: format_duration(of.mean)),
@@ -165,7 +170,7 @@ def all_spans(report: Report) -> list[Section]:
             )
         )
     head = ("Name", "Count", "Open", "Errors", "Wall", "Self", "Busy", "Total")
-    more = few(tree.paths - len(tree.nodes), "path")
+    more = rest_text(tree.paths - len(tree.nodes), "more path")
     if tree.unplaced:
         more = f"{more}{'; ' if more else 'and '}{plural(tree.unplaced, 'span')} without an outermost one"
     table = TableBlock(head, rows, more=more)
@@ -177,21 +182,17 @@ def all_workers(report: Report, width: int) -> list[Section]:
     time = report.time
     if time is None or time.basis != "workers":
         return [*time_sections(report, width, links=20), Section("Workers", "none known")]
+    shares: dict[str, Any] = {f"{part}_s": partial(_part, f"{part}_s") for part in TIME_PARTS}
     lost = {name: worker.lost or "" for name, worker in report.workers.by_worker.items()}
     table = table_block(
         time.by_worker.items(),
         "key Worker, attempts Tasks, total_s Time, run_s Done, failed_s Failed, unfinished_s In flight, "
         "transfer_s Transfer, scheduler_s Scheduling, startup_s Start-up, idle_s Idle, lost Lost",
         left=("Lost",),
-        more=few(time.workers - len(time.by_worker), "worker"),
+        of=time.workers,
+        rest="more worker",
         lost=lambda item: lost.get(item[0], ""),
-        run_s=partial(_part, "run_s"),
-        failed_s=partial(_part, "failed_s"),
-        unfinished_s=partial(_part, "unfinished_s"),
-        transfer_s=partial(_part, "transfer_s"),
-        scheduler_s=partial(_part, "scheduler_s"),
-        startup_s=partial(_part, "startup_s"),
-        idle_s=partial(_part, "idle_s"),
+        **shares,
     )
     note = (
         f"peak {format_count(report.workers.peak)}, {format_percent(report.workers.utilization)} "
@@ -235,9 +236,8 @@ def all_failures(report: Report) -> list[Section]:
         items.append(Item(text, below, mark=f"{format_count(cause.count)}x ", style="bad"))
     failures = report.failures
     note = f"{format_count(failures.count)}, {plural(failures.groups, 'cause')}"
-    return [
-        Section("Failures", note, [Items(items, few(failures.groups - len(items), "cause")), why(report)])
-    ]
+    more = rest_text(failures.groups - len(items), "more cause")
+    return [Section("Failures", note, [Items(items, more), why(report)])]
 
 
 def why(report: Summary) -> Remarks:
@@ -247,15 +247,9 @@ def why(report: Summary) -> Remarks:
 
 def _counts(word: str, found: dict[str, int]) -> str:
     """`on w1 (6), w2 (5)`, the first few; nothing where there is none."""
-    shown = ", ".join(
-        f"{name} ({format_count(number)})"
-        for name, number in list(found.items())[: TextLimits.max_names_per_cause]
-    )
-    rest = (
-        f" and {len(found) - TextLimits.max_names_per_cause} more"
-        if len(found) > TextLimits.max_names_per_cause
-        else ""
-    )
+    most = TextLimits.max_names_per_cause
+    shown = ", ".join(f"{name} ({format_count(number)})" for name, number in list(found.items())[:most])
+    rest = f" and {len(found) - most} more" if len(found) > most else ""
     return f"{word} {shown}{rest}" if shown else ""
 
 
@@ -286,7 +280,7 @@ def _loop(loop: CalibrationLoop, rows: int) -> Section:
         loss=lambda turn: known(turn.min_loss, "{:.6g}".format),
         best=lambda turn: known(turn.best_loss, "{:.6g}".format),
     )
-    return Section(title, note, [FactsBlock([("Time", spent)]), table])
+    return Section(title, note, [facts_block([("Time", spent)]), table])
 
 
 TIME_PARTS = {
@@ -320,28 +314,23 @@ def _split(time: Shares, report: Report, width: int) -> Section:
     of = f"{worker_time(whole.total_s)} of {plural(time.workers, 'worker')}"
     if time.basis == "wall":
         of = f"{format_duration(whole.total_s)} of wall time: no worker is known"
-    pairs = []
-    if report.concurrency is not None:
-        at_once = report.concurrency
-        most = f"peak {format_count(at_once.peak)}, mean {at_once.mean:.1f}"
-        pairs.append(
-            (
-                "Concurrency",
-                f"{sparkline(at_once.running, min(TextLimits.concurrency_line_width, width - 52))} {most}",
-            )
-        )
-    if time.without_worker:
-        pairs.append(("Not counted", f"{plural(time.without_worker, 'attempt')} on unknown workers"))
+    concurrency = ""
+    if (running := report.concurrency) is not None:
+        line = sparkline(running.running, min(TextLimits.concurrency_line_width, width - 52))
+        concurrency = f"{line} peak {format_count(running.peak)}, mean {running.mean:.1f}"
+    unknown = f"{plural(time.without_worker, 'attempt')} on unknown workers" if time.without_worker else ""
+    pairs = [("Concurrency", concurrency), ("Not counted", unknown)]
     table = TableBlock(("Part", "Share", "Time", ""), rows, left=("",))
-    return Section("Where the time went", of, [table, FactsBlock(pairs)])
+    return Section("Where the time went", of, [table, facts_block(pairs)])
 
 
 def critical_section(path: CriticalPath, rows: int) -> Section:
     """The critical path by name: its longest parts, at most this many."""
     table = table_block(
-        path.parts[:rows],
+        path.parts,
         "name What, links Segments, seconds:_s Time, share Share, saving Max. saving",
-        more=f"and {plural(len(path.parts) - rows, 'shorter part')}" if len(path.parts) > rows else "",
+        limit=rows,
+        rest="shorter part",
         name=lambda part: link_name(part.kind, part.name),
         saving=lambda part: known(part.saves_s, lambda saved: f"≤ {format_duration(saved)}"),
     )
@@ -396,7 +385,7 @@ def cost_section(report: Report) -> Section:
     """The cost of a run; one line without a split."""
     cost, split = report.cost, report.cost_split
     table = [_table(split)] if split is not None and 0 < split.total < math.inf else []
-    return Section(TITLE, _note(report), [*table, FactsBlock(_facts(report, cost))])
+    return Section(TITLE, _note(report), [*table, facts_block(_facts(report, cost))])
 
 
 def _note(summary: Summary) -> str:
@@ -418,12 +407,9 @@ def _note(summary: Summary) -> str:
         remarks.append(f"{clean(provider)} provider")
     lacking = [clean(item) for item, found in cost.by_item.items() if found.amount is None]
     if lacking:
-        more = (
-            f" and {len(lacking) - TextLimits.max_unpriced_items} more"
-            if len(lacking) > TextLimits.max_unpriced_items
-            else ""
-        )
-        remarks.append(f"without {', '.join(lacking[: TextLimits.max_unpriced_items])}{more}")
+        most = TextLimits.max_unpriced_items
+        more = f" and {len(lacking) - most} more" if len(lacking) > most else ""
+        remarks.append(f"without {', '.join(lacking[:most])}{more}")
     return text + (f" ({', '.join(remarks)})" if remarks else "")
 
 
@@ -445,21 +431,22 @@ def _table(split: CostSplit) -> TableBlock:
 
 
 def _facts(summary: Summary, cost: CostSummary) -> list[tuple[str, str]]:
-    pairs: list[tuple[str, str]] = []
-    for item, found in cost.by_item.items():
-        if found.amount is None or (item in _ITEMS and found.amount):
-            pairs.append((_ITEMS.get(item, clean(item)), _item(found)))
+    paid = ""
     if cost.workers_total is not None and cost.workers_total != cost.total:
         lived = f", {worker_time(cost.workers_s)}" if cost.workers_s is not None else ""
         paid = f"{money_text(cost.workers_total, cost.currency)}{lived}"
-        pairs.insert(0, ("Workers" if cost.basis == "workers" else "Machine", paid))
-    if cost.saved is not None and cost.saved > 0:
-        pairs.append(("Saved by cache", f"{money_text(cost.saved, cost.currency)}, not in the sum"))
-    if is_old(cost.prices_of, summary.run.start_time):
-        pairs.append(
-            ("Price", f"of {clean(cost.prices_of or '')}, more than a year before the run: check it")
-        )
-    return pairs
+    saved = f"{money_text(cost.saved, cost.currency)}, not in the sum" if (cost.saved or 0) > 0 else ""
+    date = f"of {clean(cost.prices_of or '')}, more than a year before the run: check it"
+    return [
+        ("Workers" if cost.basis == "workers" else "Machine", paid),
+        *(
+            (_ITEMS.get(item, clean(item)), _item(found))
+            for item, found in cost.by_item.items()
+            if found.amount is None or (item in _ITEMS and found.amount)
+        ),
+        ("Saved by cache", saved),
+        ("Price", date if is_old(cost.prices_of, summary.run.start_time) else ""),
+    ]
 
 
 def _item(item: CostItem) -> str:

@@ -67,12 +67,8 @@ def block_of(block: Block, limits: Limits = PAGE) -> Iterable[Element]:
         case Bar():
             yield from _bar(block)
         case Verbatim(text):
-            yield tag(
-                "pre",
-                text
-                if len(text) <= HtmlLimits.max_verbatim_text
-                else f"{text[: HtmlLimits.max_verbatim_text]}\n… cut",
-            )
+            most = HtmlLimits.max_verbatim_text
+            yield tag("pre", text if len(text) <= most else f"{text[:most]}\n… cut")
         case Folded(title, sections):
             yield tag("details", tag("summary", title), sections_of(sections, limits))
         case FactsBlock(pairs):

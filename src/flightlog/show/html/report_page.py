@@ -18,7 +18,7 @@ from flightlog.core.text import plural
 from flightlog.core.units import format_count, format_duration, format_percent
 from flightlog.show.bounded import bounded
 from flightlog.show.diagnosis import cause_parts, cause_title
-from flightlog.show.document import FactsBlock, Labelled, Section, TableBlock
+from flightlog.show.document import Labelled, Section, TableBlock, facts_block
 from flightlog.show.figures import lines, rows, style
 from flightlog.show.figures.lines import limit_note
 from flightlog.show.figures.timeline import OUTSIDE, span_names, timeline_figure, timeline_notes
@@ -393,7 +393,7 @@ def environment_part(report: Report, around: EnvironmentFacts | None) -> PagePar
     ]
     if ("git", "branch") in around:
         pairs.append(("Git branch", around["git", "branch"]))
-    content = [*block_of(FactsBlock([(label, value) for label, value in pairs if value]))]
+    content = [*block_of(facts_block(pairs))]
     for what, title in _LISTS.items():
         content += _list(title, [(name, value) for (kind, name), value in around.items() if kind == what])
     return PagePart("environment", "Environment", content)
@@ -470,7 +470,7 @@ def _group(cause: FailureCause) -> Element:
     return tag(
         "details",
         tag("summary", tag("span", f"{format_count(cause.count)}x {said(message, 300)}", class_="bad")),
-        block_of(FactsBlock([(label, text) for label, text in pairs if text])),
+        block_of(facts_block(pairs)),
         traceback or tag("p", "No traceback was recorded.", class_="note"),
     )
 
