@@ -18,7 +18,7 @@ from builders.runs import make_run
 from flightlog.adopt.run_maker import AdoptOptions, SourceRecording, make_runs
 from flightlog.cli import output
 from flightlog.cli import progress as module
-from flightlog.cli.progress import ProgressLine, hand_over, progress, working
+from flightlog.cli.progress import ProgressLine, end_progress, progress, working
 from flightlog.core.errors import UsageError
 from flightlog.store.catalogue import list_runs
 
@@ -176,7 +176,7 @@ def test_what_is_no_terminal_gets_no_line_and_no_thread(stderr, monkeypatch) -> 
     with working("reading"), progress("counting") as tell:
         tell(1, 2)
         assert sys.stderr is stderr
-        hand_over()
+        end_progress()
         assert threading.active_count() == before
         assert module._line is None
 

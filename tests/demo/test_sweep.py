@@ -50,14 +50,14 @@ def test_a_scenario_that_makes_no_sense_fails_without_a_second_try(run):
     assert (failed.args["scenario_id"], failed.error_type, failed.attempt) == (SCENARIOS, "ValueError", 1)
 
 
-def test_a_scenario_whose_staging_area_is_not_there_is_tried_again(runs):
+def test_a_scenario_whose_staging_area_is_not_available_is_retried(runs):
     for run in runs:
         [retried] = [e for e in run.events("tasks") if isinstance(e, TaskRetried)]
         [end] = [
             e for e in run.events("tasks") if isinstance(e, TaskCompleted) and e.task_id == retried.task_id
         ]
         assert (retried.attempt, end.attempt, end.args["scenario_id"]) == (1, 2, 11)
-        assert "was not there" in retried.reason
+        assert "is not available" in retried.reason
 
 
 def test_spans_lie_inside_the_attempts_they_belong_to(run):

@@ -9,7 +9,7 @@ from builders.html_pages import Page
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.show.html.elements import coded, data, html_text, lines_said, said, script, style, tag, way
+from flightlog.show.html.elements import bounded_lines, coded, data, html_text, said, script, style, tag, way
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\0"), max_size=60)
 
@@ -82,10 +82,10 @@ def test_a_long_text_is_cut_and_the_rest_counted():
 
 def test_of_many_lines_the_last_stand():
     text = "".join(f"line {n}\n" for n in range(100))
-    assert lines_said(text, 2) == "… (98 earlier lines)\nline 98\nline 99"
-    assert lines_said("one\ntwo") == "one\ntwo"
-    assert lines_said(f"{'x' * 5_000_000}\nend", 2).endswith("\nend")
-    assert len(lines_said("x" * 5_000_000)) < 2000
+    assert bounded_lines(text, 2) == "… (98 earlier lines)\nline 98\nline 99"
+    assert bounded_lines("one\ntwo") == "one\ntwo"
+    assert bounded_lines(f"{'x' * 5_000_000}\nend", 2).endswith("\nend")
+    assert len(bounded_lines("x" * 5_000_000)) < 2000
 
 
 def test_names_in_backticks_are_code():

@@ -14,7 +14,7 @@ import pytest
 from flightlog.core.errors import MissingExtra, UsageError
 from flightlog.show.figures import style
 from flightlog.show.figures.timeline import timeline_figure
-from flightlog.show.picture import Lettering, apart, picture, plan
+from flightlog.show.picture import Lettering, picture, plan, ticks_with_room
 
 FIGURES = values.every_figure()
 
@@ -141,8 +141,8 @@ def test_a_narrow_picture_is_higher_as_its_texts_wrap():
 
 def test_texts_of_ticks_that_would_lie_over_each_other_are_left_out():
     dates = [f"2026-05-{day:02d}" for day in range(1, 9)]
-    assert apart(list(range(8)), dates, 0, 7, 1000) == (list(range(8)), dates)
-    assert apart(list(range(8)), dates, 0, 7, 300) == ([0, 2, 4, 6], dates[::2])
+    assert ticks_with_room(list(range(8)), dates, 0, 7, 1000) == (list(range(8)), dates)
+    assert ticks_with_room(list(range(8)), dates, 0, 7, 300) == ([0, 2, 4, 6], dates[::2])
 
 
 def test_names_of_the_legend_are_cut_to_the_width_of_the_picture():

@@ -6,7 +6,7 @@ from decimal import Decimal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.show.document import cell_text, plain, rows_text
+from flightlog.show.document import cell_text, json_value, rows_text
 from flightlog.show.terminal import width_of
 
 
@@ -75,7 +75,7 @@ def test_values_of_every_kind_are_one_line():
 
 def test_values_for_other_programs_are_as_events_write_them():
     assert [
-        plain(value)
+        json_value(value)
         for value in (
             None,
             float("nan"),

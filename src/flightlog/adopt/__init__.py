@@ -76,12 +76,12 @@ def _unknown(path: Path, known: dict[str, Adopter]) -> str:
         return f"{path} is a run of Flightlog already: flightlog report {path}"
     kinds = "; ".join(f"{name}: {one.title}" for name, one in known.items())
     return (
-        f"{path} is nothing that can be recognized: {_glimpse(path)}. "
+        f"{path} is nothing that can be recognized: {_content_text(path)}. "
         f"The kinds are {kinds}. Say which with --kind"
     )
 
 
-def _glimpse(path: Path) -> str:
+def _content_text(path: Path) -> str:
     """What a path holds, in a few words."""
     if path.is_dir():
         try:

@@ -26,8 +26,8 @@ from typing import Annotated
 
 import typer
 
-from flightlog.cli.options import AnyFormat, RunsDir, flag, option, runs_folder, what_may_go
-from flightlog.cli.output import json_text, note, put, put_result, screen
+from flightlog.cli.options import AnyFormat, RunsDir, flag, option, removal_limits, runs_folder
+from flightlog.cli.output import json_text, note, put, put_result, text_options
 from flightlog.core.errors import ManifestError, UsageError
 from flightlog.core.settings import cache_folder
 from flightlog.session.cache.store import DEFAULT_FOLDER, CacheFolder
@@ -80,7 +80,7 @@ def prune(
     from flightlog.session.cache import contents
     from flightlog.show.terminal import clean
 
-    age_s, limit = what_may_go(older_than, max_bytes)
+    age_s, limit = removal_limits(older_than, max_bytes)
     opened, now = _opened(cache_dir), time.time()
     entries = list(contents.stored(opened))
     chosen = contents.plan_prune(entries, older_than_s=age_s, max_bytes=limit, function=function, now=now)
@@ -123,7 +123,7 @@ def explain(
     from flightlog.show.outcomes import explained_text
 
     found = explain_what(_opened(cache_dir), what)
-    shown = (explained_text(one, **screen()) for one in found)
+    shown = (explained_text(one, **text_options()) for one in found)
     put(json_text(found) if format_ == "json" else "\n".join(shown))
 
 

@@ -78,7 +78,7 @@ from flightlog.cli.options import (
     readable_runs_folder,
     run_argument,
 )
-from flightlog.cli.output import OpenPage, check_file, note, put_or_write, put_page, screen
+from flightlog.cli.output import OpenPage, check_file, note, put_or_write, put_page, text_options
 from flightlog.core.errors import UsageError
 
 DOING = "comparing runs"
@@ -140,7 +140,7 @@ def compare(
         elif format_ == "md":
             text = comparison_markdown(comparison, outcomes)
         else:
-            text = comparison_text(comparison, outcomes, **screen(output))
+            text = comparison_text(comparison, outcomes, **text_options(output))
         put_or_write(text, output)
     for outcome in outcomes:
         if outcome.state != "passed":

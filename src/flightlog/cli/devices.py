@@ -44,7 +44,7 @@ from typing import Literal
 import typer
 
 from flightlog.cli.options import OutputFile, RunsDir, open_named, option, run_argument
-from flightlog.cli.output import check_file, draws_braille, json_text, put_or_write, screen
+from flightlog.cli.output import check_file, draws_braille, json_text, put_or_write, text_options
 from flightlog.core.errors import UsageError
 from flightlog.core.settings import expanded
 
@@ -88,7 +88,7 @@ def devices(
         text = devices_markdown(found)
     else:
         plain = {"ascii_only": not draws_braille()} if output is None else {}
-        text = devices_text(found, **screen(output), **plain)
+        text = devices_text(found, **text_options(output), **plain)
     put_or_write(text, output)
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 
 from flightlog.cli.options import ManifestFile, TargetName, note_unset, problems_noted
-from flightlog.cli.output import put, screen
+from flightlog.cli.output import put, text_options
 
 
 def explain(manifest: ManifestFile = None, target: TargetName = None) -> None:
@@ -32,4 +32,4 @@ def explain(manifest: ManifestFile = None, target: TargetName = None) -> None:
         plan = make_plan(found, chosen, os.environ)
     note_unset(found, chosen)
     why = explained(found, chosen, os.environ)
-    put(explanation_text(plan, why, **screen()))
+    put(explanation_text(plan, why, **text_options()))

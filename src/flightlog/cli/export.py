@@ -38,7 +38,7 @@ import typer
 
 from flightlog.cli.options import AnyFormat, RunId, RunRef, RunsDir, flag, open_named, option
 from flightlog.cli.output import check_file, note, put
-from flightlog.cli.progress import hand_over, progress
+from flightlog.cli.progress import end_progress, progress
 from flightlog.core.errors import FlightlogError, UsageError
 from flightlog.core.settings import expanded
 from flightlog.export.base import ExportOptions, ending_of, exporter_names, extras_of, find_exporter
@@ -173,7 +173,7 @@ def _to_standard_output(exporter: Exporter, run: Run, ending: str | None, option
     with TemporaryDirectory(prefix="flightlog-") as folder:
         made = Path(folder) / f"out{ending}"
         exported = _export(exporter, run, made, options)
-        hand_over()
+        end_progress()
         with made.open("rb") as source:
             shutil.copyfileobj(source, sys.stdout.buffer, 1 << 20)
         sys.stdout.flush()

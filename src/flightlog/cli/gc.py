@@ -21,7 +21,7 @@ from pathlib import Path
 
 import typer
 
-from flightlog.cli.options import RunsDir, changeable_runs_folder, flag, option, what_may_go
+from flightlog.cli.options import RunsDir, changeable_runs_folder, flag, option, removal_limits
 from flightlog.cli.output import note, put
 from flightlog.cli.progress import progress
 from flightlog.core.errors import FlightlogError, UsageError
@@ -45,7 +45,7 @@ def gc(
     from flightlog.show.terminal import clean
     from flightlog.store.catalogue import finish_removals, list_runs, plan_gc, remove_run
 
-    age_s, limit = what_may_go(older_than, max_bytes)
+    age_s, limit = removal_limits(older_than, max_bytes)
     folder = changeable_runs_folder(runs_dir)
     if not folder.exists():
         raise UsageError(f"there is no folder {folder}")
@@ -82,7 +82,7 @@ def gc(
 
 def _kept_for(run: Path) -> str | None:
     """Why a run should stay for a copy of it; None where it may go."""
-    from flightlog.show.outcomes import lacking_text
+    from flightlog.show.outcomes import incomplete_copy_text
     from flightlog.store.remote.state import unfinished_copies
 
-    return next(map(lacking_text, unfinished_copies(run)), None)
+    return next(map(incomplete_copy_text, unfinished_copies(run)), None)

@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args == ["--version"]:  # loading Typer would take longer than all the rest
         print(f"{PROGRAM} {__version__}")
         return 0
-    from flightlog.cli.output import BROKEN_PIPE, hush, note
+    from flightlog.cli.output import BROKEN_PIPE, discard_output, note
 
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        hush()
+        discard_output()
         return BROKEN_PIPE
     except OSError as error:
         note(str(error))
@@ -133,12 +133,12 @@ def make_app(names: Iterable[str]) -> typer.Typer:
         doing = getattr(module, "DOING", None)
         if isinstance(found, typer.Typer):
             for one in found.registered_commands:
-                one.callback = _saying(doing, one.callback)
+                one.callback = _with_progress(doing, one.callback)
             app.add_typer(found, name=name)
         else:
             settings = getattr(module, "CONTEXT_SETTINGS", None)
             kind = getattr(module, "COMMAND_CLASS", None)
-            app.command(name, cls=kind, context_settings=settings)(_saying(doing, found))
+            app.command(name, cls=kind, context_settings=settings)(_with_progress(doing, found))
     return app
 
 
@@ -158,7 +158,7 @@ def _grouped_help() -> type[typer.core.TyperGroup]:
     return GroupedHelp
 
 
-def _saying(doing: str | None, command: Callable[..., Any] | None) -> Callable[..., Any]:
+def _with_progress(doing: str | None, command: Callable[..., Any] | None) -> Callable[..., Any]:
     """The command, with a line on the terminal that says what it does; the same to Typer, which reads its
     signature.
     """

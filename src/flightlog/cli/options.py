@@ -174,7 +174,7 @@ def open_named(*names: str | None, runs_dir: str | None) -> Run:
     return open_run(named[0] if named else "latest", runs_dir=runs_dir, note=note)
 
 
-def what_may_go(older_than: str | None, max_bytes: str | None) -> tuple[float | None, int | None]:
+def removal_limits(older_than: str | None, max_bytes: str | None) -> tuple[float | None, int | None]:
     """Seconds and bytes of `--older-than` and `--max-bytes`; a `UsageError` where neither is given."""
     if older_than is None and max_bytes is None:
         raise UsageError("say what may go: --older-than AGE, --max-bytes SIZE, or both")

@@ -36,7 +36,7 @@ def put(text: str) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
     except BrokenPipeError:
-        hush()
+        discard_output()
         raise SystemExit(BROKEN_PIPE) from None
 
 
@@ -59,7 +59,7 @@ def note(message: str) -> None:
             print(f"flightlog: {clean(message)}", file=sys.stderr, flush=True)
 
 
-def hush() -> None:
+def discard_output() -> None:
     """Let what is still in standard output's buffer go nowhere, so that the interpreter's exit says
     nothing.
     """
@@ -122,7 +122,7 @@ def write_file(path: Path, text: str) -> None:
         raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
 
 
-def screen(output: Path | None = None) -> dict[str, Any]:
+def text_options(output: Path | None = None) -> dict[str, Any]:
     """How wide a text is made, and whether it is painted: for this terminal, but not where it goes to a
     file.
     """
@@ -141,7 +141,7 @@ def put_result(
     if format_ == "json":
         put(json_text(value) if encode is None else encode(value).decode())
     else:
-        put(text(value, **screen(), **options))
+        put(text(value, **text_options(), **options))
 
 
 def put_or_write(text: str, output: Path | None) -> None:

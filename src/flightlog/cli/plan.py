@@ -45,7 +45,7 @@ from flightlog.cli.options import (
     run_argument,
     runs_folder,
 )
-from flightlog.cli.output import json_text, put_or_write, screen, wants_color
+from flightlog.cli.output import json_text, put_or_write, text_options, wants_color
 from flightlog.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def plan(
     elif check:
         text = differences_text(name, differences, color=wants_color())
     else:
-        text = plan_text(made, **screen(output))
+        text = plan_text(made, **text_options(output))
     put_or_write(text, None if dry_run else output)
     if differences:
         raise typer.Exit(1)

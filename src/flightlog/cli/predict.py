@@ -57,7 +57,7 @@ from flightlog.cli.options import (
     problems_noted,
     readable_runs_folder,
 )
-from flightlog.cli.output import json_text, put, put_result, screen
+from flightlog.cli.output import json_text, put, put_result, text_options
 from flightlog.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def _trained(folder: Path, project: str | None, format_: Format) -> str:
             for quantity in ("duration_s", "peak_memory_bytes")
         }
         return json_text({**about, "methods": methods, "notes": opened.notes})
-    return model_text(model, opened.why, **screen())
+    return model_text(model, opened.why, **text_options())
 
 
 def _evaluated(folder: Path, project: str | None) -> Any:

@@ -208,7 +208,7 @@ def progress(doing: str) -> Iterator[Tell]:
         yield tell
 
 
-def hand_over() -> None:
+def end_progress() -> None:
     """No line from now on: the command goes on, but there is nothing to wait for."""
     if _line is not None:
         _line.close()

@@ -209,8 +209,8 @@ def _report_in(
 
 def _note_copies(run: Path) -> None:
     """Say where the run should have been copied to and was not, at least not wholly."""
-    from flightlog.show.outcomes import lacking_text
+    from flightlog.show.outcomes import incomplete_copy_text
     from flightlog.store.remote.state import unfinished_copies
 
     for copy in unfinished_copies(run):
-        note(lacking_text(copy))
+        note(incomplete_copy_text(copy))

@@ -22,7 +22,7 @@ import re
 
 from flightlog.cli.options import RunsDir, option, readable_runs_folder
 from flightlog.cli.output import note
-from flightlog.cli.progress import hand_over
+from flightlog.cli.progress import end_progress
 from flightlog.core.errors import UsageError
 
 DOING = "reading the runs"
@@ -57,5 +57,5 @@ def serve_metrics(
     with MetricsServer(host, port, page, names=allow_host or ()) as server:
         page.answer()  # the first look reads the runs whole, which may take longer than a scrape waits
         note(f"serving metrics of the runs in {place(folder)} at {server.address}; Ctrl-C ends it")
-        hand_over()
+        end_progress()
         server.serve_forever(poll_interval=0.2)

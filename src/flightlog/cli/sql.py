@@ -153,7 +153,7 @@ def _csv(answer: Answer) -> Iterator[str]:
     import io
     import json
 
-    from flightlog.show.document import plain
+    from flightlog.show.document import json_value
 
     def text(rows: list[Any]) -> str:
         out = io.StringIO()
@@ -161,7 +161,7 @@ def _csv(answer: Answer) -> Iterator[str]:
         return out.getvalue()
 
     def cell(value: Any) -> Any:
-        found = plain(value)
+        found = json_value(value)
         return json.dumps(found) if isinstance(found, list | dict | bool) else found
 
     yield text([answer.columns])
@@ -172,7 +172,7 @@ def _csv(answer: Answer) -> Iterator[str]:
 def _json(answer: Answer) -> Iterator[str]:
     import msgspec
 
-    from flightlog.show.document import plain
+    from flightlog.show.document import json_value
 
     names = answer.columns
     texts = [kind == "JSON" for kind in answer.types]
@@ -180,7 +180,7 @@ def _json(answer: Answer) -> Iterator[str]:
     for rows in answer.batches():
         for row in rows:
             values = (
-                msgspec.Raw(value.encode()) if is_json and isinstance(value, str) else plain(value)
+                msgspec.Raw(value.encode()) if is_json and isinstance(value, str) else json_value(value)
                 for value, is_json in zip(row, texts, strict=True)
             )
             yield lead + "  " + msgspec.json.encode(dict(zip(names, values, strict=True))).decode()

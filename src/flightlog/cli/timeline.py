@@ -33,8 +33,8 @@ from typing import TYPE_CHECKING, Literal
 
 from flightlog.cli.limits import CliLimits
 from flightlog.cli.options import RunId, RunRef, RunsDir, flag, open_named, option
-from flightlog.cli.output import check_file, draws_braille, note, put, screen
-from flightlog.cli.progress import hand_over, progress
+from flightlog.cli.output import check_file, draws_braille, note, put, text_options
+from flightlog.cli.progress import end_progress, progress
 from flightlog.core.errors import UsageError
 from flightlog.export.perfetto.exporter import PORT, UI, ServedTrace, exporter
 from flightlog.show.limits import FigureLimits
@@ -100,7 +100,7 @@ def timeline(
     if png is None and svg is None:
         from flightlog.show.plot import timeline_text
 
-        put(timeline_text(found, **screen(), ascii_only=not draws_braille()))
+        put(timeline_text(found, **text_options(), ascii_only=not draws_braille()))
         return
     from flightlog.export.base import whole_file
     from flightlog.show.figures.style import with_theme
@@ -150,7 +150,7 @@ def _in_perfetto(
                     "a browser on another machine needs a way here: "
                     f"ssh -L {served.port}:127.0.0.1:{served.port} {socket.gethostname()}"
                 )
-            hand_over()
+            end_progress()
             if not served.wait(wait_s):
                 raise UsageError(
                     f"nothing fetched the trace within {wait_s / 60:.0f} minutes; "

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flightlog.cli.options import RunsDir, flag, option, readable_runs_folder, run_argument
-from flightlog.cli.output import draws_braille, is_terminal, note, put, screen
-from flightlog.cli.progress import hand_over
+from flightlog.cli.output import draws_braille, is_terminal, note, put, text_options
+from flightlog.cli.progress import end_progress
 from flightlog.core.errors import MissingExtra, RunNotFound
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def top(
     if once:
         from flightlog.show.live import live_text
 
-        put(live_text(_followed(path).update(), **screen(), ascii_only=not draws_braille()))
+        put(live_text(_followed(path).update(), **text_options(), ascii_only=not draws_braille()))
         return
     try:
         from flightlog.tui.app import TopApp
@@ -66,7 +66,7 @@ def top(
         ) from error
     from flightlog.store.catalogue import list_runs
 
-    hand_over()  # the terminal is the view's now
+    end_progress()  # the terminal is the view's now
     TopApp(
         path,
         open_live=_followed,

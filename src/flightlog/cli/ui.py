@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from flightlog.cli.options import RunsDir, flag, option, readable_runs_folder
 from flightlog.cli.output import note
-from flightlog.cli.progress import hand_over
+from flightlog.cli.progress import end_progress
 
 if TYPE_CHECKING:
     from flightlog.web.serving import ServerAddress
@@ -71,7 +71,7 @@ def ui(
     place = ServerAddress(host=host, port=listening.getsockname()[1], token=asked.value)
 
     def ready() -> None:
-        hand_over()
+        end_progress()
         note(f"dashboard of the runs in {name_of(folder)} at {place.address} (Ctrl-C ends it)")
         if asked.note is not None:
             note(asked.note)

@@ -402,7 +402,7 @@ def _blocks(heads: Sequence[str], cells: Sequence[Sequence[str]], width: int, in
     return "".join(f"{line}\n" for line in lines)
 
 
-def plain(value: Any) -> Any:
+def json_value(value: Any) -> Any:
     """A value as JSON and CSV have it: times as events write them, numbers as numbers, NaN as null."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
@@ -419,9 +419,9 @@ def plain(value: Any) -> Any:
     if isinstance(value, timedelta):
         return value.total_seconds()
     if isinstance(value, list):
-        return [plain(item) for item in value]
+        return [json_value(item) for item in value]
     if isinstance(value, dict):
-        return {str(name): plain(item) for name, item in value.items()}
+        return {str(name): json_value(item) for name, item in value.items()}
     if value is None or isinstance(value, str | int):
         return value
     return str(value)

@@ -68,7 +68,7 @@ def copies_text(copies: Sequence[CopyStatus], *, color: bool = False) -> str:
     return "\n".join(lines) + "\n"
 
 
-def lacking_text(copy: CopyStatus) -> str:
+def incomplete_copy_text(copy: CopyStatus) -> str:
     """A sentence on a copy that is not whole, and what to do."""
     if copy.state == "copying":
         return clean(f"it is being copied to {copy.address}, {_unsent(copy)} are left")

@@ -575,7 +575,7 @@ def _draw_axis(axes: Any, side: str, axis: dict[str, Any], lettering: Lettering,
         places = [categories.index(value) for value in values] if categories else list(values)
         if side == "x":
             across = [math.log10(place) for place in places] if axis.get("type") == "log" else places
-            kept, texts = apart(across, texts, ends[0], ends[1], room_px)
+            kept, texts = ticks_with_room(across, texts, ends[0], ends[1], room_px)
             places = [places[across.index(place)] for place in kept]
         both.set_major_locator(FixedLocator(places))
         both.set_major_formatter(FixedFormatter(texts))
@@ -597,7 +597,7 @@ def _draw_axis(axes: Any, side: str, axis: dict[str, Any], lettering: Lettering,
         both.set_label_text(lettering.text(title), **lettering.style(13))
 
 
-def apart(
+def ticks_with_room(
     places: list[float], texts: list[str], low: float, high: float, room_px: float
 ) -> tuple[list[float], list[str]]:
     """The ticks whose texts do not overlap, on an axis of this length from `low` to `high`."""

@@ -376,7 +376,7 @@ def report_plots(report: Report, glance: Overview, *, width: int, ascii_only: bo
     each = half(width)
     return side_by_side(
         [
-            _at_once(report, each, ascii_only),
+            _concurrency_plot(report, each, ascii_only),
             _durations(glance.durations, each, ascii_only),
             _cpu(report, glance.cpu, each, ascii_only),
             _memory(report, glance.memory, each, ascii_only),
@@ -385,14 +385,14 @@ def report_plots(report: Report, glance: Overview, *, width: int, ascii_only: bo
     )
 
 
-def _at_once(report: Report, width: int, ascii_only: bool) -> list[str]:
+def _concurrency_plot(report: Report, width: int, ascii_only: bool) -> list[str]:
     found = report.concurrency
     if found is None:
         return []
     figures = f"mean {found.mean:.1f}, peak {format_count(found.peak)}"
     highest = max(found.running, default=0.0)
     return plot_over_time(
-        _fitting(width, f"Concurrency: {figures}", f"Running: {figures}"),
+        _first_that_fits(width, f"Concurrency: {figures}", f"Running: {figures}"),
         found.running,
         top=math.ceil(highest) if highest > 1 else None,
         length_s=found.bucket_s * len(found.running),
@@ -404,11 +404,11 @@ def _at_once(report: Report, width: int, ascii_only: bool) -> list[str]:
 
 def _cpu(report: Report, chart: Chart | None, width: int, ascii_only: bool) -> list[str]:
     node = report.resources.node
-    if chart is None or node is None or not _worth(chart):
+    if chart is None or node is None or not _has_enough_points(chart):
         return []
     mean, most = (percent_text(value) for value in (node.cpu_percent.mean, node.cpu_percent.max))
     figures = f"mean {mean}, peak {most}"
-    title = _fitting(width, f"CPU{_of(chart)}: {figures}", f"CPU: {figures}")
+    title = _first_that_fits(width, f"CPU{_of_machines(chart)}: {figures}", f"CPU: {figures}")
     return _machines(title, chart, summed(chart, 2 * width), 100.0, width, ascii_only)
 
 
@@ -417,7 +417,7 @@ def _memory(report: Report, chart: Chart | None, width: int, ascii_only: bool) -
     plot.
     """
     node = report.resources.node
-    if chart is None or node is None or not _worth(chart):
+    if chart is None or node is None or not _has_enough_points(chart):
         return []
     values = summed(chart, 2 * width)
     top = max(value for value in values if value is not None)
@@ -425,23 +425,23 @@ def _memory(report: Report, chart: Chart | None, width: int, ascii_only: bool) -
         of = f" of {format_bytes(node.memory_total_bytes)}" if node.memory_total_bytes else ""
         top = max(top, node.memory_peak_bytes or 0)
         peak = f"Memory: peak {format_bytes(node.memory_peak_bytes)}"
-        title = _fitting(width, f"{peak}{of}", peak)
+        title = _first_that_fits(width, f"{peak}{of}", peak)
     else:
         peak = f"peak {format_bytes(top)} in all"
-        title = _fitting(width, f"Memory{_of(chart)}: {peak}", f"Memory: {peak}")
+        title = _first_that_fits(width, f"Memory{_of_machines(chart)}: {peak}", f"Memory: {peak}")
     return _machines(title, chart, values, top, width, ascii_only)
 
 
-def _fitting(width: int, *titles: str) -> str:
+def _first_that_fits(width: int, *titles: str) -> str:
     """The first title there is room for, or the last one cut."""
     return next((title for title in titles if width_of(title) <= width), fit(titles[-1], width))
 
 
-def _worth(chart: Chart) -> bool:
+def _has_enough_points(chart: Chart) -> bool:
     return max(len(series.at_s) for series in chart.series) >= TextLimits.min_plot_points
 
 
-def _of(chart: Chart) -> str:
+def _of_machines(chart: Chart) -> str:
     return f" of {plural(len(chart.series), 'machine')}" if len(chart.series) > 1 else ""
 
 
@@ -476,7 +476,7 @@ def _durations(durations: OverviewDurations | None, width: int, ascii_only: bool
     dash = "-" if ascii_only else "─"
     floor = dash * max(1, columns - width_of(low) - width_of(high) - 2)
     axis = f"{' ' * margin} {low} {floor} {high}"
-    title = _fitting(width, "How long tasks took (logarithmic)", "How long tasks took")
+    title = _first_that_fits(width, "How long tasks took (logarithmic)", "How long tasks took")
     return [title, *(fit(line, width) for line in [*lines, axis])]
 
 
@@ -529,7 +529,7 @@ def timeline_text(
         lines += ["", *(line for one in why for line in wrap(one, width, first="  ", rest="  "))]
         return "\n".join(lines) + "\n"
     drawn = timeline.lanes[:lanes]
-    labels = [named(name, TextLimits.lane_label_width) + more for name, more in map(lane_parts, drawn)]
+    labels = [lane_name(name, TextLimits.lane_label_width) + more for name, more in map(lane_parts, drawn)]
     margin = max(map(width_of, labels))
     columns = max(10, width - margin - 4)
     grid = _LaneGrid(timeline, len(drawn), columns, color, ascii_only)
@@ -553,7 +553,7 @@ def timeline_text(
     return text.replace("·", "-").replace("…", "...") if ascii_only else text
 
 
-def named(text: str, limit: int = 60) -> str:
+def lane_name(text: str, limit: int = 60) -> str:
     """A name of the run, on one line; `(no name)` for one of blanks."""
     found = brief(text, limit)
     return found if found.strip() else NAMELESS
@@ -709,7 +709,7 @@ def _step(length_s: float, columns: int) -> float:
 
 def _legend(timeline: Timeline, grid: _LaneGrid, width: int) -> list[str]:
     entries = [
-        (grid.key(name), fit(named(timeline.names[name]), 40) if name < len(timeline.names) else OTHERS)
+        (grid.key(name), fit(lane_name(timeline.names[name]), 40) if name < len(timeline.names) else OTHERS)
         for name in sorted(grid.names)
     ]
     entries += [(grid.mark(kind), MARKS[kind].name) for kind in _PRECEDENCE if kind in grid.kinds]

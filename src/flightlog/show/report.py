@@ -43,12 +43,12 @@ from flightlog.show.report_sections import (
     all_workers,
     calibration_sections,
     cost_section,
+    diagnose_hint,
     link_name,
     names_table,
     slowest_table,
     spans_note,
     time_sections,
-    why,
 )
 from flightlog.show.terminal import Ink, clean, fit, width_of
 
@@ -361,7 +361,7 @@ def _in_flight(report: Report) -> Section:
         more=f"and {format_count(left)} more" if left > 0 else "",
         call=lambda one: call_text(one.name, one.args if one.kind == "task" else one.args or None),
         since=lambda one: moment_text(one.since),
-        usually=_usually,
+        usually=_usual_duration,
         verdict=_verdict,
     )
     return Section(
@@ -369,7 +369,7 @@ def _in_flight(report: Report) -> Section:
     )
 
 
-def _usually(one: InFlight) -> str:
+def _usual_duration(one: InFlight) -> str:
     """The median duration of such tasks in this run, else in earlier ones."""
     if one.usual is None:
         return ""
@@ -403,7 +403,7 @@ def failures_section(report: Summary, shown: int = TextLimits.max_report_rows) -
         items.append(Item(cause, below, mark=f"{format_count(group.count)}x ", style="bad"))
     note = f"{format_count(failures.count)}, {plural(failures.groups, 'cause')}"
     more = rest_text(failures.groups - len(items), "more cause")
-    return Section("Failures", note, [Items(items, more), why(report)])
+    return Section("Failures", note, [Items(items, more), diagnose_hint(report)])
 
 
 def _spans(report: Report) -> Section:
@@ -576,12 +576,12 @@ def gpu_facts(use: GpuUse, ink: Ink) -> list[tuple[str, str]]:
         known(use.energy_j, lambda joules: f"{energy_text(joules)} in all"),
         known(use.temperature_max_c, lambda degrees: f"{degrees:.0f} °C max"),
     )
-    throttled = "; ".join(f"{_label(one)} {text}" for one in use.each if (text := _held_back(one)))
+    throttled = "; ".join(f"{_label(one)} {text}" for one in use.each if (text := _throttling_text(one)))
     errors = "; ".join(
         f"{_label(one)} {plural(one.ecc_uncorrected, 'error')}" for one in use.each if one.ecc_uncorrected
     )
     return [
-        ("GPU", f"{_what(use)}{busy}"),
+        ("GPU", f"{_device_names(use)}{busy}"),
         (
             "GPU memory",
             known(use.memory_peak_bytes, lambda peak: f"{format_bytes(peak)}{of} peak on one device{by_run}"),
@@ -592,7 +592,7 @@ def gpu_facts(use: GpuUse, ink: Ink) -> list[tuple[str, str]]:
     ]
 
 
-def _what(use: GpuUse) -> str:
+def _device_names(use: GpuUse) -> str:
     names = dict.fromkeys(clean(one.name) for one in use.each if one.name)
     named = ", ".join(names)
     if use.devices == 1:
@@ -610,7 +610,7 @@ def gpu_place(index: int | None, mig: str | None) -> str:
     return place if mig is None else f"{place}/{clean(mig)[:12]}"
 
 
-def _held_back(one: GpuDeviceUse) -> str:
+def _throttling_text(one: GpuDeviceUse) -> str:
     """`by its power limit in 40% of samples`."""
     causes: dict[str, float] = {}
     for reason, share in one.throttled_percent.items():

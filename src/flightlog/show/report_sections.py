@@ -237,10 +237,10 @@ def all_failures(report: Report) -> list[Section]:
     failures = report.failures
     note = f"{format_count(failures.count)}, {plural(failures.groups, 'cause')}"
     more = rest_text(failures.groups - len(items), "more cause")
-    return [Section("Failures", note, [Items(items, more), why(report)])]
+    return [Section("Failures", note, [Items(items, more), diagnose_hint(report)])]
 
 
-def why(report: Summary) -> Remarks:
+def diagnose_hint(report: Summary) -> Remarks:
     """The command that explains the failures."""
     return Remarks([f"To find out why: flightlog diagnose {report.run.run_id}"])
 

@@ -117,7 +117,7 @@ def _line(series: ChartSeries, number: int, chart: Chart, time: Scale, scale: Sc
     values = [
         value * scale.factor if value is not None and math.isfinite(value) else None for value in series.value
     ]
-    dots = alone(values)
+    dots = without_neighbours(values)
     marked = {"marker": {"color": color, "size": [DOT_PX if dot else 0 for dot in dots]}} if any(dots) else {}
     style = {"color": color, "width": 1.8, "dash": dash, "shape": "hv" if chart.unit == "count" else "linear"}
     unit = scale.suffix or (" cores" if chart.unit == "cores" else "")
@@ -133,7 +133,7 @@ def _line(series: ChartSeries, number: int, chart: Chart, time: Scale, scale: Sc
     )
 
 
-def alone(values: Sequence[float | None]) -> list[bool]:
+def without_neighbours(values: Sequence[float | None]) -> list[bool]:
     """Which values have no neighbour: they are drawn as dots."""
     known = [False, *(value is not None for value in values), False]
     return [known[n] and not known[n - 1] and not known[n + 1] for n in range(1, len(values) + 1)]
@@ -185,7 +185,7 @@ def curve_figure(
     if curve.least:
         traces.append(_band(at, curve))
     few = len(curve.at) <= FigureLimits.max_dotted_points
-    dots = [few or one for one in alone(curve.value)]
+    dots = [few or one for one in without_neighbours(curve.value)]
     marked = {"marker": {"color": CURVE, "size": [5 if dot else 0 for dot in dots]}} if any(dots) else {}
     traces.append(
         line(

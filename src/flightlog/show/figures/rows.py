@@ -20,7 +20,6 @@ from flightlog.show.figures.style import (
     WARN,
     Scale,
     amount_axis,
-    apart,
     bars,
     colors_of,
     duration_axis,
@@ -33,6 +32,7 @@ from flightlog.show.figures.style import (
     plain,
     rows_axis,
     time_scale,
+    unique_labels,
 )
 from flightlog.show.limits import FigureLimits
 from flightlog.show.phrases import money_text
@@ -86,7 +86,7 @@ def _rows_figure(
     nticks: int = 8,
 ) -> Figure:
     """A bar in each row, on an axis of amounts from one end to the other."""
-    labels = apart([row.label for row in rows])
+    labels = unique_labels([row.label for row in rows])
     return make_figure(
         [
             bars(
@@ -164,7 +164,7 @@ def shares_figure(shares: Shares) -> Figure | None:
     rows = [(label, split) for label, split in rows if split.total_s > 0]
     if not rows:
         return None
-    labels = apart([label for label, _ in rows])
+    labels = unique_labels([label for label, _ in rows])
     traces = []
     for part_of, title in TIME_PARTS.items():
         name, seconds = title.lower(), [getattr(split, f"{part_of}_s") or 0.0 for _, split in rows]
@@ -241,7 +241,9 @@ def ratios_figure(comparison: Comparison) -> Figure | None:
     ][: FigureLimits.max_compared_names]
     if not rows:
         return None
-    labels = apart([name_text(change.name, 36) + (" (cached)" if change.cached else "") for change in rows])
+    labels = unique_labels(
+        [name_text(change.name, 36) + (" (cached)" if change.cached else "") for change in rows]
+    )
     traces: list[dict[str, Any]] = []
     ends = [1.0]
     for verdict in ("slower", "faster", ""):

@@ -290,7 +290,7 @@ def amount_axis(title: str, scale: Scale, ends: Sequence[float], **more: Any) ->
 
 def rows_axis(labels: Sequence[str]) -> dict[str, Any]:
     """An axis of rows, the first at the top."""
-    names = apart(labels)
+    names = unique_labels(labels)
     return {
         "type": "category",
         "categoryorder": "array",
@@ -359,7 +359,7 @@ def name_text(text: str, limit: int = FigureLimits.max_name_width) -> str:
     return plain(text, limit) if text[: limit * _READ_AHEAD].strip() else NAMELESS
 
 
-def apart(labels: Sequence[str]) -> list[str]:
+def unique_labels(labels: Sequence[str]) -> list[str]:
     """The same labels, each different from all before: an axis tells rows apart by them."""
     found: dict[str, None] = {}
     for label in labels:

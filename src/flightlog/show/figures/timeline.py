@@ -13,7 +13,6 @@ from flightlog.show.figures.style import (
     QUIET,
     WARN,
     Scale,
-    apart,
     bars,
     clock_text,
     colors_of,
@@ -26,6 +25,7 @@ from flightlog.show.figures.style import (
     plain,
     rows_axis,
     time_axis,
+    unique_labels,
 )
 from flightlog.show.limits import FigureLimits
 
@@ -89,7 +89,7 @@ def timeline_figure(
     colors = colors_of(timeline.names) if colors is None else colors
     scale, axis = time_axis(max(timeline.length_s, length_s or 0.0), timeline.since)
     lanes = [*(lane_parts(lane) for lane in timeline.lanes), (OUTSIDE, "")]
-    labels = apart([name_text(name, 24) + more for name, more in lanes])
+    labels = unique_labels([name_text(name, 24) + more for name, more in lanes])
     name_apart = labels.pop()
     rows = _rows(labels, timeline.nested)
     traces: list[dict[str, Any]] = []

@@ -34,9 +34,9 @@ from flightlog.show.html.page import (
     number,
     other_parts,
     page_html,
-    placed,
     plot,
     plotly_script,
+    take_section,
     tile,
     verdict_section,
 )
@@ -97,12 +97,12 @@ def compare_page(
         rows.comparison_figure(comparison),
         "From the wall time of A to that of B, one step per reason; the steps add up.",
     )
-    changed = [*ratios, *placed(named, "Durations")]
+    changed = [*ratios, *take_section(named, "Durations")]
     parts = [
-        PagePart("conditions", "Conditions", placed(named, "Conditions")),
+        PagePart("conditions", "Conditions", take_section(named, "Conditions")),
         _timelines(comparison, bounded(before), bounded(after)),
         PagePart("changes", "What got slower or faster", changed, "No task or span is in both."),
-        PagePart("why", WHY, [*steps, *placed(named, WHY)], "Nothing was recorded to explain it with."),
+        PagePart("why", WHY, [*steps, *take_section(named, WHY)], "Nothing was recorded to explain it with."),
         *other_parts(named),
     ]
     sides = [_name(side) for side in (comparison.before, comparison.after)]

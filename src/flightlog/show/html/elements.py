@@ -1,6 +1,6 @@
 """HTML elements: the one place where text becomes markup and is escaped.
 
-A text is always a text: markup cannot be passed in. Recorded texts are bounded by `said` and `lines_said`
+A text is always a text: markup cannot be passed in. Recorded texts are bounded by `said` and `bounded_lines`
 first, so that no long name makes a page that cannot be opened.
 """
 
@@ -132,7 +132,7 @@ def said(text: str, limit: int = HtmlLimits.max_text) -> str:
     return clean(cut(text, limit))
 
 
-def lines_said(text: str, lines: int = HtmlLimits.max_text_lines) -> str:
+def bounded_lines(text: str, lines: int = HtmlLimits.max_text_lines) -> str:
     """The same of several lines: the last ones, each cut where it is long."""
     found = text[-lines * HtmlLimits.max_line_length * 4 :].splitlines()
     kept = [said(line, HtmlLimits.max_line_length) for line in found[-lines:]]

@@ -38,7 +38,7 @@ class PagePart(NamedTuple):
     """The sentence at the end of the page where there is no content; a part without content is left out."""
 
 
-def placed(named: dict[str, Section], title: str) -> list[Element]:
+def take_section(named: dict[str, Section], title: str) -> list[Element]:
     """What a section says, for a part of its own; it is taken out of `named`."""
     section = named.pop(title, None)
     return [] if section is None else blocks_of(section)
@@ -180,7 +180,7 @@ _SIGNS = {
 
 def verdict_section(style: str, headline: str, *content: Child) -> Element:
     """The first part of a page: the answer with an icon, and what belongs to it."""
-    head = tag("div", sign(style), tag("h1", headline), class_="headline")
+    head = tag("div", status_icon(style), tag("h1", headline), class_="headline")
     return tag("section", head, *content, id="verdict", class_=f"verdict is-{style}")
 
 
@@ -194,7 +194,7 @@ def tile(label: str, value: Child, below: str) -> Element:
     return tag("div", tag("dt", label), tag("dd", value, tag("small", below) if below else None))
 
 
-def sign(style: str) -> Element:
+def status_icon(style: str) -> Element:
     """An icon for a status, which is never shown by colour alone."""
     circle, path = tag("circle", **_CIRCLE), tag("path", d=_SIGNS[style])
     return tag("svg", circle, path, viewBox="0 0 24 24", aria_hidden="true", focusable="false")

@@ -23,7 +23,7 @@ from flightlog.show.figures import lines, rows, style
 from flightlog.show.figures.lines import limit_note
 from flightlog.show.figures.timeline import OUTSIDE, span_names, timeline_figure, timeline_notes
 from flightlog.show.html.blocks import PAGE, block_of, blocks_of, table_of
-from flightlog.show.html.elements import Child, Element, coded, lines_said, said, tag
+from flightlog.show.html.elements import Child, Element, bounded_lines, coded, said, tag
 from flightlog.show.html.page import (
     AdviceRow,
     PagePart,
@@ -33,10 +33,10 @@ from flightlog.show.html.page import (
     number,
     other_parts,
     page_html,
-    placed,
     plot,
     plotly_script,
     spread_numbers,
+    take_section,
     tile,
     verdict_section,
     wait_numbers,
@@ -135,22 +135,26 @@ def report_page(
         ),
         _metrics(report, drawn.metrics),
         _concurrency(drawn, named),
-        PagePart("time", "Where the time went", [*_shares(report), *placed(named, "Where the time went")]),
-        PagePart("load", "CPU and memory", [*_charts(drawn, _LOAD), *placed(named, "Resources")]),
+        PagePart(
+            "time", "Where the time went", [*_shares(report), *take_section(named, "Where the time went")]
+        ),
+        PagePart("load", "CPU and memory", [*_charts(drawn, _LOAD), *take_section(named, "Resources")]),
         PagePart("devices", "GPU memory", _charts(drawn, _DEVICES)),
         _durations(report, drawn, named, colors),
         PagePart("waits-part", "Queueing against running", _waits(report, drawn, colors)),
         PagePart(
-            "critical-part", "Critical path", [*_critical(report, colors), *placed(named, "Critical path")]
+            "critical-part",
+            "Critical path",
+            [*_critical(report, colors), *take_section(named, "Critical path")],
         ),
         PagePart("spans-part", "Spans", _spans(report, colors)),
-        PagePart("cache-part", "Cache", [*_charts(drawn, _CACHE), *placed(named, "Cache")]),
+        PagePart("cache-part", "Cache", [*_charts(drawn, _CACHE), *take_section(named, "Cache")]),
         failures_part(report, diagnosis),
-        PagePart("cost-part", "Cost", [*paid, *placed(named, COST)]),
+        PagePart("cost-part", "Cost", [*paid, *take_section(named, COST)]),
     ]
     last = [
         environment_part(report, environment),
-        PagePart("recording", "Completeness", placed(named, "Recording")),
+        PagePart("recording", "Completeness", take_section(named, "Recording")),
         PagePart("absent", "", [], absent=not_recorded(report)),
     ]
     run = report.run
@@ -182,7 +186,7 @@ def _names(report: Report, drawn: RunCharts) -> list[str]:
 
 def _titled(named: dict[str, Section], title: str) -> list[Element]:
     """A section under its own small heading; nothing for an empty one."""
-    content = placed(named, title)
+    content = take_section(named, title)
     return [tag("h3", said(title, 80)), *content] if content else []
 
 
@@ -466,7 +470,7 @@ def _group(cause: FailureCause) -> Element:
         ),
         ("Fingerprint", cause.fingerprint or ""),
     ]
-    traceback = tag("pre", lines_said(cause.traceback), tabindex="0") if cause.traceback else None
+    traceback = tag("pre", bounded_lines(cause.traceback), tabindex="0") if cause.traceback else None
     return tag(
         "details",
         tag("summary", tag("span", f"{format_count(cause.count)}x {said(message, 300)}", class_="bad")),

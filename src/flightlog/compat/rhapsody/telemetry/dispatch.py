@@ -132,7 +132,7 @@ class Dispatch:
     def __init__(
         self,
         queue: SimpleQueue[QueuedEvent | None],
-        counts: TaskCounts,
+        counts: SessionCounts,
         subscribers: Subscribers,
         file: CheckpointFile | None,
         interval_s: float | None,
@@ -388,7 +388,7 @@ def task_span(span: Any) -> dict[str, Any]:
     return shown
 
 
-class TaskCounts:
+class SessionCounts:
     """Counts of tasks and the latest samples of nodes. Thread-safe.
 
     A task counts once as running, from its start to its end, so that the gauge is never below 0. Memory grows

@@ -28,8 +28,8 @@ from flightlog.compat.rhapsody.telemetry.dispatch import (
     CheckpointFile,
     Dispatch,
     QueuedEvent,
+    SessionCounts,
     Subscribers,
-    TaskCounts,
     TaskRecord,
     on_own_thread,
     task_span,
@@ -92,7 +92,7 @@ class TelemetryManager:
         self._running = False
         self._start_time = self._duration = 0.0
         self._queue: SimpleQueue[QueuedEvent | None] = SimpleQueue()
-        self._counts = TaskCounts()
+        self._counts = SessionCounts()
         self._tasks: dict[str, TaskRecord] = {}
         self._ended_tasks: OrderedDict[str, TaskRecord] = OrderedDict()
         self._backends: dict[str, Any] = {}

@@ -22,7 +22,7 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.id_generator import IdGenerator
 
 from flightlog.compat.limits import CompatLimits
-from flightlog.compat.rhapsody.telemetry.dispatch import COUNTED, TaskCounts, TaskRecord
+from flightlog.compat.rhapsody.telemetry.dispatch import COUNTED, SessionCounts, TaskRecord
 from flightlog.compat.rhapsody.telemetry.events import BaseEvent, duration_of, time_of
 from flightlog.export.otlp.model import OtlpEvent, OtlpSpan, json_form
 from flightlog.export.otlp.model import Resource as OtlpResource
@@ -49,7 +49,7 @@ class Providers:
         session_id: str,
         started_at: float,
         run: LiveRun | None,
-        counts: TaskCounts,
+        counts: SessionCounts,
         enrichers: list[Callable[[BaseEvent], dict[str, Any]]],
         span_ended: Callable[[Any], None],
         span_processors: Sequence[Any] = (),
@@ -240,7 +240,7 @@ class EndedSpans(SpanProcessor):
         return tuple(self._spans.copy())
 
 
-def instrument(meter: Any, counts: TaskCounts) -> None:
+def instrument(meter: Any, counts: SessionCounts) -> None:
     """Create the session's instruments, which read the counts. No label grows with the number of tasks."""
 
     def ask(what: str) -> Callable[[Any], Iterable[Any]]:
