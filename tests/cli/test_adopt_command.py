@@ -85,8 +85,8 @@ def test_accounting_given_as_a_path_is_merged_as_ever(runs: Path, capsys: Captur
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ([], "say what to adopt: a PATH, --slurm JOBID, or --slurm-file F"),
-        (["x.json", "--slurm", "1"], "say what to adopt"),
+        ([], "name what to adopt: a PATH, --slurm JOBID, or --slurm-file F"),
+        (["x.json", "--slurm", "1"], "name what to adopt"),
         (["nothing-here"], "there is no file or folder nothing-here"),
         ([str(PEERS / "scalable"), "--into", "latest"], "--into is for Slurm's accounting"),
         ([str(PEERS / "scalable"), "--kind", "poem"], "there is no kind 'poem'"),

@@ -190,7 +190,7 @@ def test_what_is_left_to_the_user_is_said_where_nothing_else_is_to_set(
     (folder / "flightlog.yaml").write_text(MANIFEST)
     assert main(["advise", "--apply"]) == 0
     assert capsys.readouterr().err == (
-        "flightlog: tasks.load.cache: true is left to you: only if its result depends on its arguments "
+        "flightlog: tasks.load.cache: true is your decision: only if its result depends on its arguments "
         "alone\n"
         "flightlog: there is nothing else to set in the manifest: no overlay was written\n"
     )

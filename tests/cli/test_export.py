@@ -99,13 +99,13 @@ def refused(capsys: Captured, *arguments: str) -> str:
 def test_nothing_is_replaced_unless_that_is_asked_for(runs: Path, tmp_path: Path, capsys: Captured) -> None:
     (tmp_path / "mine.json").write_text("mine")
     said = refused(capsys, "--to", "json", "-o", "mine.json")
-    assert said == "mine.json is there already: name another with --output, or replace it with --force"
+    assert said == "mine.json already exists: name another with --output, or replace it with --force"
     assert (tmp_path / "mine.json").read_text() == "mine"
     assert main(["export", "--to", "json", "-o", "mine.json", "--force"]) == 0
     assert json.loads((tmp_path / "mine.json").read_text())["run_id"] == RUN
     assert main(["export", "--to", "csv"]) == 0
     capsys.readouterr()
-    assert refused(capsys, "--to", "csv").startswith(f"{RUN}-csv is there already")
+    assert refused(capsys, "--to", "csv").startswith(f"{RUN}-csv already exists")
     assert main(["export", "--to", "csv", "--force"]) == 0
 
 
@@ -120,7 +120,7 @@ def test_the_run_itself_is_never_written_into(runs: Path, capsys: Captured) -> N
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "say what to make of the run: --to csv or json or "),
+        ([], "name the format: --to csv or json or "),
         (["--to", "xlsx"], "there is no exporter 'xlsx'."),
         (["--to", "csv", "--table", "task"], "there is no table 'task'. Did you mean tasks?"),
         (["--to", "csv", "--follow"], "--follow does not go with --to csv: leave it out"),

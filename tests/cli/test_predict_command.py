@@ -120,7 +120,7 @@ def test_without_any_runs_there_is_one_message(folder: Path, capsys: Captured, w
         (["sim", "--workers", "3"], "--workers goes with --plan"),
         (["--plan", "--project", "demo"], "--project goes without --plan: the manifest names the project"),
         (["--evaluate", "--host", "node-1"], "--host goes with a TASK"),
-        (["sim", "300"], "'300' is no argument: write name=value, as in n=2000"),
+        (["sim", "300"], "'300' is not an argument: write name=value, as in n=2000"),
         (["sim", "n=3", "n=4"], "n is given twice, the second time as 'n=4'"),
     ],
 )

@@ -101,7 +101,7 @@ def test_a_scrubbed_run_holds_no_secret_keeps_its_lines_and_verifies(run: Path, 
     assert (run / ".followers" / "sync.log").read_text() == "trouble with [redacted]\n"
     assert list((run / "parquet").glob("*.parquet")) != []
     said = capsys.readouterr()
-    assert "oom/1-now/snapshot.pickle holds no text, and was not looked into" in said.err
+    assert "oom/1-now/snapshot.pickle holds no text, and was not searched" in said.err
     assert main(["verify", str(run)]) == 0
     capsys.readouterr()
     assert main(["scrub", str(run)]) == 0

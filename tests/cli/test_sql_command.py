@@ -101,7 +101,7 @@ def test_json_is_a_list_of_objects_in_which_arguments_are_objects(runs: Path, ca
 def test_parquet_goes_into_a_file_and_nowhere_else(runs: Path, tmp_path: Path, capsys: Captured) -> None:
     some_run(runs)
     assert main(["sql", "FROM attempts", "--format", "parquet"]) == 2
-    assert capsys.readouterr().err == "flightlog: Parquet is not for the screen: name a file with --output\n"
+    assert capsys.readouterr().err == "flightlog: Parquet cannot be printed: name a file with --output\n"
     assert (
         main(["sql", "SELECT task, duration_s FROM attempts", "--format", "parquet", "-o", "it's.parquet"])
         == 0
@@ -195,7 +195,7 @@ def test_compact_adds_every_run_to_a_history_and_passes_over_the_running_ones(
     assert capsys.readouterr() == (
         f"run-20260520T035200Z-demo-00000001: 10 rows in 4 tables in {history}\n"
         f"run-20260520T035200Z-demo-00000002: 2 rows in 2 tables in {history}\n",
-        "flightlog: run-20260520T035200Z-demo-00000003 is running, and was passed over\n",
+        "flightlog: run-20260520T035200Z-demo-00000003 is running, and was skipped\n",
     )
     with duckdb.connect() as connection:
         query = (
@@ -206,4 +206,4 @@ def test_compact_adds_every_run_to_a_history_and_passes_over_the_running_ones(
     assert main(["compact", live.name, "--history", str(history)]) == 2
     assert "is running: it goes into a history when it has ended" in capsys.readouterr().err
     assert main(["compact", live.name, "--all"]) == 2
-    assert capsys.readouterr().err == "flightlog: --all is every run: leave it out, or the runs\n"
+    assert capsys.readouterr().err == "flightlog: give either --all or runs, not both\n"

@@ -117,14 +117,17 @@ def test_a_copy_elsewhere_is_read_by_the_other_commands(runs: Path, tmp_path: Pa
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["sync"], "say where to: --to ADDRESS, or FLIGHTLOG_RUNS_DIR_REMOTE; for example s3://bucket/runs"),
-        (["sync", "latest", "--all"], "--all is every run: leave it out, or the runs"),
+        (
+            ["sync"],
+            "name the destination: --to ADDRESS, or FLIGHTLOG_RUNS_DIR_REMOTE; for example s3://bucket/runs",
+        ),
+        (["sync", "latest", "--all"], "give either --all or runs, not both"),
         (["sync", "--follow", "--verify"], "--follow, --verify and --status exclude each other"),
         (["sync", "--to", "s3://me:hidden@bucket"], "the address s3://…@bucket holds a password"),
         (["sync", "--to", "gs://bucket/runs"], "pip install 'flightlog[gcs]'"),
         (
             ["sync", "s3://bucket/runs"],
-            "a run that is copied stands in a folder here; `--to` names where it goes",
+            "runs are copied from a local folder: name a run, and the address with --to",
         ),
         (["sync", "nothing-like-it", "--to", "x"], "no run 'nothing-like-it'"),
     ],
@@ -143,7 +146,7 @@ def test_what_makes_no_sense_is_one_message(
 def test_runs_are_not_copied_to_where_they_are(runs: Path, capsys: Captured) -> None:
     made(runs)
     assert main(["sync", "--to", str(runs)]) == 2
-    assert capsys.readouterr().err == f"flightlog: {runs} is where the runs are already\n"
+    assert capsys.readouterr().err == f"flightlog: {runs} already contains these runs\n"
 
 
 def test_a_run_that_another_process_copies_is_left_to_it(
@@ -154,7 +157,7 @@ def test_a_run_that_another_process_copies_is_left_to_it(
         assert main(["sync", "--to", str(tmp_path / "there")]) == 0
     out, err = capsys.readouterr()
     assert out == ""
-    assert err.startswith(f"flightlog: {RUN_ID} is being copied by process {os.getpid()} on ")
+    assert err.startswith(f"flightlog: {RUN_ID} is already being copied by process {os.getpid()} on ")
 
 
 def test_a_place_that_refuses_is_one_sentence_and_exit_code_1(

@@ -110,7 +110,7 @@ def test_the_browser_is_started_with_a_link_from_which_it_gets_the_trace(run: Pa
         timeout=60,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stderr.splitlines()[-1] == "flightlog: Perfetto has the trace"
+    assert done.stderr.splitlines()[-1] == "flightlog: Perfetto has loaded the trace"
     names = [event.get("name") for event in json.loads(gzip.decompress(got.read_bytes()))["traceEvents"]]
     assert names.count("simulate") == 4
 

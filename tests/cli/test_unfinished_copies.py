@@ -56,8 +56,8 @@ def test_gc_keeps_a_run_that_stands_nowhere_whole_until_it_is_forced(runs: Path,
     assert main(["gc", "--older-than", "1s"]) == 1
     out, err = capsys.readouterr()
     assert out.splitlines()[-1].startswith("Removed 2 runs, ")
-    assert err.startswith(f"flightlog: {name(TOKENS[1])} stays: {begin}")
-    assert err.endswith(f"{end}; --force removes it all the same\n")
+    assert err.startswith(f"flightlog: {name(TOKENS[1])} is kept: {begin}")
+    assert err.endswith(f"{end}; --force removes it anyway\n")
     assert [run.name for run in runs.glob("run-*")] == [name(TOKENS[1])]
     assert main(["gc", "--older-than", "1s", "--force"]) == 0
     assert list(runs.glob("run-*")) == []
@@ -67,7 +67,7 @@ def test_gc_keeps_a_run_that_is_being_copied(runs: Path, capsys: Captured) -> No
     with sole_uploader(runs / name(TOKENS[1])):
         capsys.readouterr()
         assert main(["gc", "--older-than", "1s", "--dry-run"]) == 1
-    assert f"{name(TOKENS[1])} stays: it is being copied to file://" in capsys.readouterr().err
+    assert f"{name(TOKENS[1])} is kept: it is being copied to file://" in capsys.readouterr().err
 
 
 def test_a_list_counts_them(runs: Path, capsys: Captured) -> None:
@@ -125,6 +125,5 @@ def test_a_folder_with_odd_characters_is_taken_as_it_is_written(
     capsys.readouterr()
     assert main(["sync", TOKENS[2], "--to", str(runs / name(TOKENS[2]) / "inside")]) == 2
     assert (
-        capsys.readouterr().err
-        == f"flightlog: {runs / name(TOKENS[2])}/inside is where the runs are already\n"
+        capsys.readouterr().err == f"flightlog: {runs / name(TOKENS[2])}/inside already contains these runs\n"
     )

@@ -202,5 +202,5 @@ def test_the_command_shows_sections_and_formats(
     assert capsys.readouterr().err == "flightlog: the JSON holds all sections: leave out --spans\n"
     assert main(["report", str(path), "--compare", "a", "b"]) == 2
     assert capsys.readouterr().err == (
-        "flightlog: --compare names both runs, and goes with no other run or section\n"
+        "flightlog: --compare names both runs: leave out other runs and sections\n"
     )

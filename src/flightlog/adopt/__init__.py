@@ -75,10 +75,7 @@ def _unknown(path: Path, known: dict[str, Adopter]) -> str:
     if path.is_dir() and "flightlog_version" in document(path / layout.RUN):
         return f"{path} is a run of Flightlog already: flightlog report {path}"
     kinds = "; ".join(f"{name}: {one.title}" for name, one in known.items())
-    return (
-        f"{path} is nothing that can be recognized: {_content_text(path)}. "
-        f"The kinds are {kinds}. Say which with --kind"
-    )
+    return f"{path} is not recognized: {_content_text(path)}. The kinds are {kinds}. Say which with --kind"
 
 
 def _content_text(path: Path) -> str:

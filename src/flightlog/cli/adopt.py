@@ -120,7 +120,7 @@ def adopt(
     Example: flightlog adopt path/to/recording
     """
     if sum(one is not None for one in (path, slurm, slurm_file)) != 1:
-        raise UsageError("say what to adopt: a PATH, --slurm JOBID, or --slurm-file F")
+        raise UsageError("name what to adopt: a PATH, --slurm JOBID, or --slurm-file F")
     from flightlog.adopt import adopt_path, kind_of_path
     from flightlog.adopt.run_maker import AdoptOptions
     from flightlog.adopt.slurm import SLURM, adopt_slurm, adopt_slurm_file
@@ -158,6 +158,6 @@ def adopt(
     else:
         job_ids = [word.strip() for word in (slurm or "").split(",") if word.strip()]
         if not job_ids:
-            raise UsageError("--slurm names no job; say for example --slurm 1234")
+            raise UsageError("--slurm names no job; for example: --slurm 1234")
         merged = adopt_slurm(job_ids, folder, into=target)
     put(json_text(merged) if output == "json" else adoption_text(merged))

@@ -113,7 +113,7 @@ def _apply(found: Advised, manifest: Manifest) -> None:
     for problem in written.left_out:
         note(problem)
     for path, condition in written.commented.items():
-        note(f"{path}: {found.changes[path]} is left to you: only if {condition}")
+        note(f"{path}: {found.changes[path]} is your decision: only if {condition}")
     if written.path is None:
         note(
             f"there is nothing {'else ' * bool(written.commented)}to set in the manifest: no overlay was "

@@ -67,7 +67,7 @@ def compact(
     from flightlog.store.runs_folder import is_copy, place
 
     if every and runs:
-        raise UsageError("--all is every run: leave it out, or the runs")
+        raise UsageError("give either --all or runs, not both")
     if every:
         folder = readable_runs_folder(runs_dir)
         chosen = [Run(path.absolute(), note=note) for path in sorted(run_paths(folder))]
@@ -81,7 +81,7 @@ def compact(
                 f"{run.run_id} is at an address, and runs there are only read: add --history DIR"
             )
         if run.status == "running" and len(chosen) > 1:
-            note(f"{run.run_id} is running, and was passed over")
+            note(f"{run.run_id} is running, and was skipped")
             continue
         with progress("making tables of run") as tell:
             tell(number, len(chosen))

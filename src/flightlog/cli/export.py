@@ -107,7 +107,7 @@ def export(
     Example: flightlog export latest --to perfetto
     """
     if to is None:
-        raise UsageError(f"say what to make of the run: --to {' or '.join(exporter_names())}")
+        raise UsageError(f"name the format: --to {' or '.join(exporter_names())}")
     exporter = find_exporter(to)
     opened = open_named(run, run_id, runs_dir=runs_dir)
     options = ExportOptions(tables=tuple(table or ()), endpoint=endpoint, follow=follow, again=again)
@@ -155,7 +155,7 @@ def _target(
         is_, wanted = ("a folder", "a file") if ending else ("a file", "a folder")
         raise UsageError(f"{target} is {is_}, and --to {exporter.name} writes {wanted}: name another place")
     if not force and (any(target.iterdir()) if target.is_dir() else target.exists()):
-        raise UsageError(f"{target} is there already: name another with --output, or replace it with --force")
+        raise UsageError(f"{target} already exists: name another with --output, or replace it with --force")
     return target
 
 
@@ -169,7 +169,7 @@ def _to_standard_output(exporter: Exporter, run: Run, ending: str | None, option
         hint = "; name one --table" if ending == "" and exporter.name in {"csv", "parquet"} else ""
         raise UsageError(f"--to {exporter.name} is no single file, and does not go to standard output{hint}")
     if sys.stdout.isatty() and ending.endswith((".gz", ".parquet")):
-        raise UsageError(f"{ending} is not for the screen: name a file with --output")
+        raise UsageError(f"{ending} cannot be printed: name a file with --output")
     with TemporaryDirectory(prefix="flightlog-") as folder:
         made = Path(folder) / f"out{ending}"
         exported = _export(exporter, run, made, options)

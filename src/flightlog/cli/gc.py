@@ -59,7 +59,7 @@ def gc(
         for number, entry in enumerate(going, 1):
             tell(number, len(going))
             if not force and (why := _kept_for(entry.path)):
-                note(f"{clean(entry.run_id)} stays: {why}; --force removes it all the same")
+                note(f"{clean(entry.run_id)} is kept: {why}; --force removes it anyway")
                 failed = True
                 continue
             if not dry_run:

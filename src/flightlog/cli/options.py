@@ -177,7 +177,7 @@ def open_named(*names: str | None, runs_dir: str | None) -> Run:
 def removal_limits(older_than: str | None, max_bytes: str | None) -> tuple[float | None, int | None]:
     """Seconds and bytes of `--older-than` and `--max-bytes`; a `UsageError` where neither is given."""
     if older_than is None and max_bytes is None:
-        raise UsageError("say what may go: --older-than AGE, --max-bytes SIZE, or both")
+        raise UsageError("name what to remove: --older-than AGE, --max-bytes SIZE, or both")
     age_s = None if older_than is None else parse_age(older_than)
     return age_s, None if max_bytes is None else parse_size(max_bytes)
 

@@ -144,7 +144,7 @@ def read_arguments(words: list[str]) -> dict[str, Any]:
     for word in words:
         name, equals, text = word.partition("=")
         if not equals or not name:
-            raise UsageError(f"{word!r} is no argument: write name=value, as in n=2000")
+            raise UsageError(f"{word!r} is not an argument: write name=value, as in n=2000")
         if name in found:
             raise UsageError(f"{name} is given twice, the second time as {word!r}")
         try:

@@ -145,7 +145,7 @@ def report(
         raise UsageError("--open shows a page: add --format html")
     if compare is not None:
         if any(named) or parts:
-            raise UsageError("--compare names both runs, and goes with no other run or section")
+            raise UsageError("--compare names both runs: leave out other runs and sections")
         if rates is not None:
             raise UsageError("--rates goes with the report of one run: leave out --compare")
         from flightlog.cli.compare import compare as compare_runs

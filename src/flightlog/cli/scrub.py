@@ -93,7 +93,7 @@ def _say(found: Scrubbed, dry_run: bool) -> None:
         f"{clean(found.run_id)}: {what} {'would be' if dry_run else 'was' if texts < 2 else 'were'} cleaned\n"
     )
     for name in found.unread:
-        note(f"{clean(name)} holds no text, and was not looked into")
+        note(f"{clean(name)} holds no text, and was not searched")
     if found.folder_kind is not None:
         note(
             f"the folder's name holds a secret ({found.folder_kind}): rename it, and what names it elsewhere"

@@ -84,7 +84,7 @@ def sql(
     Example: flightlog sql "SELECT task, max(duration_s) FROM attempts GROUP BY task"
     """
     if format_ == "parquet" and output is None:
-        raise UsageError("Parquet is not for the screen: name a file with --output")
+        raise UsageError("Parquet cannot be printed: name a file with --output")
     if output is not None:
         check_file(output)
     runs = _open_runs(run or [], every, runs_dir)
@@ -119,7 +119,7 @@ def _open_runs(named: list[str], every: bool, runs_dir: str | None) -> list[Run]
         return [open_named(name, runs_dir=runs_dir) for name in named or ["latest"]]
     if set(named) - {"all"}:
         raise UsageError(
-            f"--all is every run: leave it out, or --run {', '.join(sorted(set(named) - {'all'}))}"
+            f"give either --all or runs, not both: leave out --run {', '.join(sorted(set(named) - {'all'}))}"
         )
     folder = readable_runs_folder(runs_dir)
     paths = sorted(run_paths(folder))

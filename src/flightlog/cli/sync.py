@@ -67,7 +67,7 @@ def sync(
     Example: flightlog sync latest --to s3://bucket/runs
     """
     if every and runs:
-        raise UsageError("--all is every run: leave it out, or the runs")
+        raise UsageError("give either --all or runs, not both")
     if sum((follow, verify, status)) > 1:
         raise UsageError("--follow, --verify and --status exclude each other")
     paths = _chosen(runs, every or (status and not runs), runs_dir)
@@ -87,7 +87,7 @@ def _chosen(runs: list[str] | None, every: bool, runs_dir: str | None) -> list[P
     from flightlog.store.run import find_run
 
     if any(is_address(name) for name in runs or ()):
-        raise UsageError("a run that is copied stands in a folder here; `--to` names where it goes")
+        raise UsageError("runs are copied from a local folder: name a run, and the address with --to")
     if every:
         folder = changeable_runs_folder(runs_dir)
         paths = [path.absolute() for path in sorted(run_paths(folder))]
@@ -107,14 +107,14 @@ def _open(to: str | None, paths: list[Path]) -> RemoteCopies:
     address = to or read_settings().remote
     if address is None:
         raise UsageError(
-            "say where to: --to ADDRESS, or FLIGHTLOG_RUNS_DIR_REMOTE; for example s3://bucket/runs"
+            "name the destination: --to ADDRESS, or FLIGHTLOG_RUNS_DIR_REMOTE; for example s3://bucket/runs"
         )
     remote = RemoteCopies.open(address)
     if protocol_of(remote.address) == "file":
         to_folder = Path(remote.address.removeprefix("file://")).resolve()
         for path in paths:
             if to_folder == path.parent.resolve() or to_folder.is_relative_to(path.resolve()):
-                raise UsageError(f"{to_folder} is where the runs are already")
+                raise UsageError(f"{to_folder} already contains these runs")
     return remote
 
 
@@ -130,7 +130,7 @@ def _copy(paths: list[Path], remote: RemoteCopies, follow: bool, format_: Format
         try:
             with sole_uploader(path) as other:
                 if other is not None:
-                    note(f"{path.name} is being copied by {other}, which goes on")
+                    note(f"{path.name} is already being copied by {other}")
                     continue
                 if not follow:
                     complete_ended(path)

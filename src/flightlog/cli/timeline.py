@@ -82,7 +82,7 @@ def timeline(
     }
     if png is None and svg is None and any(of_picture.values()):
         extra = next(name for name, given in of_picture.items() if given)
-        raise UsageError(f"{extra} is of a picture: add --png F or --svg F")
+        raise UsageError(f"{extra} is for a picture: add --png F or --svg F")
     of_trace = {"--open": open_ is not None, "--port": port != PORT, "--perfetto-ui": perfetto_ui != UI}
     if not perfetto and any(of_trace.values()):
         extra = next(name for name, given in of_trace.items() if given)
@@ -147,7 +147,7 @@ def _in_perfetto(
             else:
                 note(f"open this in a browser, within {wait_s / 60:.0f} minutes ({size}): {served.link}")
                 note(
-                    "a browser on another machine needs a way here: "
+                    "to use a browser on another machine: "
                     f"ssh -L {served.port}:127.0.0.1:{served.port} {socket.gethostname()}"
                 )
             end_progress()
@@ -156,7 +156,7 @@ def _in_perfetto(
                     f"nothing fetched the trace within {wait_s / 60:.0f} minutes; "
                     "`flightlog export --to perfetto` writes it to a file that Perfetto's UI can open"
                 )
-            note("Perfetto has the trace")
+            note("Perfetto has loaded the trace")
 
 
 def has_display(environ: Mapping[str, str], platform: str = sys.platform) -> bool:
