@@ -53,6 +53,10 @@ INSTEAD = {
     "ask nobody": "without network access",
 }
 """What must not be said, and what to say."""
+_UNITS = "row|line|file|table|folder|task|bar|step|series|sentence|command|event|column|point"
+_WHOLES = "run|stream|task|attempt|worker|table|function|name|check|node|host|job|part|reason|file|problem"
+_DISTRIBUTIVE = re.compile(rf"\b(?:one|a) (?:{_UNITS}) an? (?:{_WHOLES})\b(?! \w+s\b)", re.IGNORECASE)
+"""`one row a task`, which is `one row per task`."""
 _PHRASES = re.compile("|".join(rf"\b{re.escape(phrase)}\b" for phrase in INSTEAD), re.IGNORECASE)
 
 
@@ -68,8 +72,10 @@ def texts_of(module: Path) -> Iterator[tuple[int, str]]:
 
 def found_in(text: str) -> list[str]:
     """The phrases in a text, whatever its line breaks."""
+    line = re.sub(r"\s+", " ", text)
     return [
-        f"{found!r}: say {INSTEAD[found.lower()]!r}" for found in _PHRASES.findall(re.sub(r"\s+", " ", text))
+        *(f"{found!r}: say {INSTEAD[found.lower()]!r}" for found in _PHRASES.findall(line)),
+        *(f"{found!r}: say 'per'" for found in _DISTRIBUTIVE.findall(line)),
     ]
 
 
@@ -122,3 +128,4 @@ def test_no_golden_comparison_has_such_a_phrase(tmp_path: Path) -> None:
 
 def test_the_search_finds_a_phrase_across_lines() -> None:
     assert found_in("It was Tried\n  again.") == ["'Tried again': say 'retried'"]
+    assert found_in("It writes one file\n  a stream.") == ["'one file a stream': say 'per'"]

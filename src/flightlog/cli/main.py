@@ -1,4 +1,4 @@
-"""The command line: one command a file, and only the file that is asked for is loaded."""
+"""The command line: one command per file, and only the file of the command is loaded."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class DamagedSnapshot(FlightlogError):  # noqa: N818 - reads as what happened
 
 
 class ManifestError(FlightlogError):
-    """A manifest is wrong; one line a problem, each with file, line, what was found and what was meant."""
+    """A manifest is wrong; one line per problem, each with file, line, what was found and what was meant."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__(tuple(problems))

@@ -87,7 +87,7 @@ def reference_page() -> str:
 
 <!-- Made from the declarations by `make docs`; changes made here are lost. -->
 
-A run directory holds one file a stream. Each line is one flat JSON object in UTF-8, and
+A run directory holds one file per stream. Each line is one flat JSON object in UTF-8, and
 `flightlog schema STREAM` prints its JSON Schema (this is event schema {SCHEMA_VERSION}). \
 Unknown is `null`, never 0.
 Fields that are not always written are left out while they have the value given here. Readers pass \

@@ -122,7 +122,7 @@ _WORDS = {True: ("ok", "good"), False: ("wrong", "bad"), None: ("-", "quiet")}
 
 
 def verification_text(result: Verification, *, color: bool = False) -> str:
-    """One line a check, its findings below it; ends in a newline."""
+    """One line per check, its findings below it; ends in a newline."""
     ink = Ink(color)
     lines = [f"{ink('title', clean(result.run_id))}: {clean(result.status)}"]
     longest = max((len(check.name) for check in result.checks), default=0)
@@ -234,7 +234,7 @@ def _labelled(label: str, rows: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def stats_text(stats: CacheStats, *, width: int = 100, color: bool = False) -> str:
-    """Totals, then a row a function; ends in a newline."""
+    """Totals, then one row per function; ends in a newline."""
     ink = Ink(color)
     pairs = [("Results", f"{format_count(stats.entries)}, {format_bytes(stats.bytes)}")]
     if stats.cost_s is not None:

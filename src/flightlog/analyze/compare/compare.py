@@ -348,7 +348,7 @@ HAVING before IS NOT NULL AND after IS NOT NULL ORDER BY sum(elapsed_s) DESC, ta
 
 
 def elapsed_notes(tables: RunTables, runs: Sequence[Run]) -> list[str]:
-    """How such times changed, a sentence a task name, the longest in all first; `sides` must be there.
+    """How such times changed, one sentence per task name, the longest in all first; `sides` must be there.
 
     They are not judged: waiting depends on how many tasks there are. None where no run was adopted.
     """

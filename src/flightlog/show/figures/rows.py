@@ -134,7 +134,7 @@ def critical_figure(path: CriticalPath, *, colors: Mapping[str, str] | None = No
 
 
 def cost_figure(split: CostSplit) -> Figure | None:
-    """What the workers' time was paid for, a bar a part; None where it cost nothing."""
+    """What the workers' time was paid for, one bar per part; None where it cost nothing."""
     rows = []
     for part, name in PAID_FOR.items():
         amount, label = getattr(split, part), name.lower()
@@ -201,7 +201,7 @@ _SHAPES = {"slower": "triangle-right", "faster": "triangle-left"}
 
 
 def comparison_figure(comparison: Comparison) -> Figure | None:
-    """From the wall time before to the one after, a step a reason; None where one of them is unknown."""
+    """From the wall time before to the one after, one step per reason; None where one of them is unknown."""
     before, after = comparison.wall_s.before, comparison.wall_s.after
     if before is None or after is None:
         return None
