@@ -48,7 +48,7 @@ def test_what_was_kept_mapped_and_dropped_is_said(runs: Path, capsys: Captured) 
         "            1 manifest.lock (its hash stands in run.json)\n"
         "            1 summary.json (recomputed)\n"
         "           24 resource lines in which every figure is null\n"
-        "  to know: - Scalable's task durations count from submission, so they include waiting: 24 of them,\n"
+        "  notes:   - Scalable's task durations count from submission, so they include waiting: 24 of them,\n"
         "             254 ms on average, 439 ms at most, 6.1s in all. They are recorded as the tasks' "
         "metric\n"
         "             elapsed_s; how long tasks executed, and on which worker, is not recorded.\n"

@@ -105,13 +105,13 @@ def test_results_are_counted_by_function(cache: CacheFolder, capsys: Captured) -
     fits, predictions = size_of(cache, 1, 2), size_of(cache, 3)
     assert capsys.readouterr().out == (
         f"Cache: {cache.folder}\n"
-        f"  Results:     3, {size_of(cache, 1, 2, 3, 4)}\n"
-        "  Would save:  6.0s, each used once\n"
-        "  Damage:      1 damaged file, 0 unfinished files: flightlog cache prune removes them\n"
+        f"  Results:       3, {size_of(cache, 1, 2, 3, 4)}\n"
+        "  Compute time:  6.0s for all results\n"
+        "  Damage:        1 damaged file, 0 unfinished files: flightlog cache prune removes them\n"
         "\n"
-        "  Function       Results     Size  Would save  Codes\n"
-        f"  model.predict        1  {predictions}        3.0s      1\n"
-        f"  model.fit            2  {fits}        3.0s      2\n"
+        "  Function       Results     Size  Compute time  Versions\n"
+        f"  model.predict        1  {predictions}          3.0s         1\n"
+        f"  model.fit            2  {fits}          3.0s         2\n"
     )
 
 
@@ -204,7 +204,7 @@ def test_a_function_is_explained_with_why_its_last_result_was_missing(
         assert main(["cache", "explain", name]) == 0
         assert capsys.readouterr().out == (
             "model.fit\n"
-            "  Kept:        1 result, made with 1 version of its code\n"
+            "  Cached:      1 result, made with 1 version of its code\n"
             "  Last miss:   arguments changed (x), 2026-05-20 03:52:00 UTC\n"
             "    its key:   090909090909\n"
             "    its code:  cccccccccccc\n"

@@ -122,9 +122,10 @@ def test_a_disk_that_stays_full_is_named_by_every_command_and_the_run_is_complet
     report = report_text(report_on(run))
     assert f"{lost:,} lost: no space left on device" in report
     assert (
-        f"\nRecord:    incomplete: {lost:,} of 4,500 lines are lost, and no figure below has them\n" in report
+        f"\nRecord:    incomplete: {lost:,} of 4,500 lines are lost, and missing from all numbers below\n"
+        in report
     )
-    assert "  Overhead:      unknown: not every process noted what it cost\n" in report
+    assert "  Overhead:      unknown: not every process recorded its overhead\n" in report
     said = diagnose(run)
     assert said.answer == "The run completed; the record is incomplete, and no failure is in it."
     assert (said.status, said.causes) == ("completed", [])

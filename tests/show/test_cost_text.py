@@ -81,7 +81,7 @@ Estimated Cost: $1.04 (slurm provider, without energy)
   Workers:         $1.00, 10.0 worker-seconds
   Energy:          unknown: no energy counter could be read
   Storage:         $0.04, 2 GB-month
-  Saved by cache:  $2.50, not in the sum"""
+  Saved by cache:  $2.50, not included in the total"""
     )
 
 

@@ -38,8 +38,8 @@ def test_names_are_letters_and_marks_are_signs_where_there_is_no_colour(report: 
         "       0:00                            1:00",
         "",
         "  A simulate  B collect  ✕ failed",
-        "  Small letters, and + for *: busy for less than half of the",
-        "  stretch.",
+        "  Lower-case letters, and + for *: busy for less than half",
+        "  of the time step.",
     ]
 
 
@@ -117,7 +117,7 @@ def test_no_line_of_the_lanes_is_wider_than_the_terminal(report: Report, width: 
 def test_a_run_in_which_nothing_ran_says_so(report: Report):
     assert (
         timeline_text(look(None, report)).splitlines()[-1]
-        == "  Nothing ran that was recorded: there is no timeline."
+        == "  No task or span was recorded: there is no timeline."
     )
 
 

@@ -38,7 +38,7 @@ def synced_text(synced: Synced) -> str:
         what = f"{sent}; {there} in {synced.address}"
     lines = [f"{synced.run_id}: {what}"]
     if not synced.complete:
-        lines.append("  it has not ended: run the same again later, or use --follow, for the rest")
+        lines.append("  the run has not ended: repeat the command later, or use --follow")
     lines += [f"  {note}" for note in synced.notes]
     return "".join(f"{clean(line)}\n" for line in lines)
 
@@ -216,7 +216,7 @@ def _adopted(one: Adoption) -> str:
         rows = [(f"{number:>{broad},} ", clean(what)) for what, number in counts.items()] or [("", "nothing")]
         lines += _labelled(f"{label}:", rows)
     if one.notes:
-        lines += _labelled("to know:", [("- ", clean(note)) for note in one.notes])
+        lines += _labelled("notes:", [("- ", clean(note)) for note in one.notes])
     if one.problems:
         lines += _labelled("skipped:", [("- ", clean(problem)) for problem in one.problems])
     return "\n".join([*lines, f"  flightlog report {clean(one.run_id)}"]) + "\n"
@@ -238,7 +238,7 @@ def stats_text(stats: CacheStats, *, width: int = 100, color: bool = False) -> s
     ink = Ink(color)
     pairs = [("Results", f"{format_count(stats.entries)}, {format_bytes(stats.bytes)}")]
     if stats.cost_s is not None:
-        pairs.append(("Would save", f"{format_duration(stats.cost_s)}, each used once"))
+        pairs.append(("Compute time", f"{format_duration(stats.cost_s)} for all results"))
     if stats.hits is not None:
         pairs.append(("Hits", f"{format_count(stats.hits)} in the runs recorded here"))
     if stats.damaged or stats.leftovers:
@@ -246,7 +246,7 @@ def stats_text(stats: CacheStats, *, width: int = 100, color: bool = False) -> s
         pairs.append(("Damage", ink("warn", f"{bad}: flightlog cache prune removes them")))
     table = table_block(
         stats.functions,
-        "name Function, entries Results, bytes:_bytes Size, hits Hits, cost_s Would save, codes Codes",
+        "name Function, entries Results, bytes:_bytes Size, hits Hits, cost_s Compute time, codes Versions",
         name=lambda one: one.function or "(unnamed)",
     )
     sections = [
@@ -262,10 +262,10 @@ def explained_text(explained: CacheExplanation, *, width: int = 100, color: bool
     entries = explained.entries
     codes = {header.about.code for header in entries if header.about is not None}
     made = f", made with {plural(len(codes), 'version')} of its code" if codes else ""
-    pairs = [("Kept", f"{plural(len(entries), 'result')}{made}")]
+    pairs = [("Cached", f"{plural(len(entries), 'result')}{made}")]
     miss = explained.last_miss
     if miss is None:
-        pairs.append(("Last miss", "none is known"))
+        pairs.append(("Last miss", "none recorded"))
     else:
         what = f" ({', '.join(explained.changed)})" if explained.changed else ""
         pairs.append(("Last miss", f"{ink('warn', clean(miss.reason + what))}, {moment_text(miss.when)}"))

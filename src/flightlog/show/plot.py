@@ -523,7 +523,7 @@ def timeline_text(
         f"Spans{'' if look.summary.tasks.by_name else ' inside of these'} are drawn with --png or --svg only."
     )
     if timeline is None or not timeline.lanes or timeline.length_s <= 0:
-        why = ["Nothing ran that was recorded: there is no timeline."]
+        why = ["No task or span was recorded: there is no timeline."]
         if timeline is not None and timeline.outside is not None:
             why = ["No task is drawn.", *timeline.notes, spans]
         lines += ["", *(line for one in why for line in wrap(one, width, first="  ", rest="  "))]
@@ -655,7 +655,7 @@ class _LaneGrid:
         """What fainter signs mean."""
         if self._color and not self._ascii:
             return f"{_SHADES}: from mostly idle to always busy."
-        return "Small letters, and + for *: busy for less than half of the stretch."
+        return "Lower-case letters, and + for *: busy for less than half of the time step."
 
     def paint(self, name: int) -> str:
         """Its colour."""

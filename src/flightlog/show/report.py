@@ -169,7 +169,7 @@ def _head(summary: Report, width: int, ink: Ink) -> list[tuple[str, str]]:
     elif run.target is None and run.host:
         where += " (host)"
     lost = f"{format_count(found.lost_lines)} of {format_count(found.lines + found.lost_lines)} lines"
-    lost = ink("bad", f"incomplete: {lost} are lost, and no figure below has them")
+    lost = ink("bad", f"incomplete: {lost} are lost, and missing from all numbers below")
     error = run.error if run.error and run.error not in _remarks(summary) else ""
     whence = f"from {clean(adopted.title)} ({clean(Path(adopted.source).name)})" if adopted else ""
     return [
@@ -461,7 +461,7 @@ def _resources(summary: Summary, ink: Ink) -> Section:
     by_host = use.energy.by_host.values() if use.energy is not None else ()
     counted = [one.processors_j for one in by_host if one.processors_j is not None]
     where = f" of {plural(len(counted), 'host')}" if len(counted) > 1 else ""
-    energy = f"{energy_text(sum(counted))} by the processors{where}, for everyone" if counted else ""
+    energy = f"{energy_text(sum(counted))} by the processors{where}, all programs included" if counted else ""
     return Section("Resources", "", [facts_block([*pairs, ("Node energy", energy)])])
 
 
@@ -510,7 +510,7 @@ def _overhead(report: Report) -> str:
     if not cost.writers or report.adopted is not None:
         return ""
     if cost.background_cpu_s is None:
-        return "unknown: not every process noted what it cost"
+        return "unknown: not every process recorded its overhead"
     spent = f"{format_duration(cost.background_cpu_s)} of CPU in the background"
     if cost.foreground_s is not None:
         spent = f"about {format_duration(cost.foreground_s)} in the program's threads, {spent}"
@@ -547,7 +547,7 @@ def jobs_section(jobs: JobSummary | None, *, running: bool = False) -> Section:
         shown = ",".join(
             [*map(clean, jobs.unaccounted[:most]), *(["…"] if len(jobs.unaccounted) > most else [])]
         )
-        remarks.append(f"what Slurm's accounting knows is not here yet: flightlog adopt --slurm {shown}")
+        remarks.append(f"Slurm's accounting is not imported yet: flightlog adopt --slurm {shown}")
     return Section("Jobs", note, [table, Remarks(remarks)])
 
 

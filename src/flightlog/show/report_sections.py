@@ -435,7 +435,9 @@ def _facts(summary: Summary, cost: CostSummary) -> list[tuple[str, str]]:
     if cost.workers_total is not None and cost.workers_total != cost.total:
         lived = f", {worker_time(cost.workers_s)}" if cost.workers_s is not None else ""
         paid = f"{money_text(cost.workers_total, cost.currency)}{lived}"
-    saved = f"{money_text(cost.saved, cost.currency)}, not in the sum" if (cost.saved or 0) > 0 else ""
+    saved = (
+        f"{money_text(cost.saved, cost.currency)}, not included in the total" if (cost.saved or 0) > 0 else ""
+    )
     date = f"of {clean(cost.prices_of or '')}, more than a year before the run: check it"
     return [
         ("Workers" if cost.basis == "workers" else "Machine", paid),

@@ -97,5 +97,5 @@ def test_the_report_says_how_jobs_ended_and_what_they_used(tmp_path: Path):
 def test_the_report_says_how_to_get_what_slurm_knows(tmp_path: Path):
     assert section(tmp_path, element(0)) == [
         "Jobs: 1 Slurm job",
-        "  - what Slurm's accounting knows is not here yet: flightlog adopt --slurm 6",
+        "  - Slurm's accounting is not imported yet: flightlog adopt --slurm 6",
     ]

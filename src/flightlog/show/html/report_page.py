@@ -438,7 +438,7 @@ def failures_part(report: Report, diagnosis: RunDiagnosis | None) -> PagePart:
             content.append(tag("p", f"… and {plural(left, 'rarer cause')}", class_="more"))
     else:
         command = tag("code", said(f"flightlog diagnose {report.run.run_id}", 2000), class_="command")
-        content.append(tag("p", "What may have caused them: ", command))
+        content.append(tag("p", "To find out why: ", command))
     if causes:
         content += [tag("h3", "What failed"), *map(_group, causes[: HtmlLimits.max_failures])]
         left = failures.groups - min(len(causes), HtmlLimits.max_failures)
