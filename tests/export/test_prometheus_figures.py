@@ -34,11 +34,9 @@ from flightlog.events import (
 from flightlog.export.limits import PrometheusLimits
 from flightlog.export.prometheus.run_metrics import (
     BUCKETS_S,
-    BoundedCounts,
-    Histograms,
-    HistogramTally,
     RunMetrics,
     RunWatch,
+    StableLabels,
     families,
     label,
 )
@@ -120,60 +118,58 @@ def test_tasks_are_where_the_summary_says_they_are(events: list[Event]) -> None:
     assert of(found, "tasks_submitted", "tasks_retried") == (summary.submitted, summary.retried)
 
 
-@given(st.lists(st.floats(0, 1e6)))
+@settings(max_examples=10)
+@given(st.lists(st.floats(0, 1e6), max_size=20))
 def test_a_histogram_counts_each_duration_once(values: list[float]) -> None:
-    tally = HistogramTally()
-    for value in values:
-        tally.add(value)
-    *at_most, count = tally.at_most()
-    assert at_most == [sum(value <= bound for value in values) for bound in BUCKETS_S]
-    assert (count, tally.sum_s) == (len(values), pytest.approx(sum(values)))
+    events = [ended("completed", f"t{number}", duration_s=value) for number, value in enumerate(values)]
+    with TemporaryDirectory(prefix="flightlog-test-") as folder:
+        found = RunWatch(make_run(Path(folder), events)).look(NOW).durations
+    assert list(found) == ["simulate"] * bool(values)
+    for histogram in found.values():
+        *at_most, count = histogram.at_most
+        assert at_most == [sum(value <= bound for value in values) for bound in BUCKETS_S]
+        assert (count, histogram.sum_s) == (len(values), pytest.approx(sum(values)))
 
 
-def test_what_is_no_time_is_in_no_bucket() -> None:
-    tally = HistogramTally()
-    tally.add(float("nan"))
-    tally.add(-1.0)
-    assert (tally.at_most(), tally.sum_s) == ([0] * (len(BUCKETS_S) + 1), 0.0)
+def test_what_is_no_time_is_in_no_bucket(tmp_path: Path) -> None:
+    events = [ended("completed", "a", duration_s=None), ended("completed", "b", duration_s=-1.0)]
+    assert RunWatch(make_run(tmp_path, events)).look(NOW).durations == {}
 
 
-def test_the_most_frequent_names_have_a_label_and_keep_it() -> None:
-    found = Histograms(2)
-    for name, number in (("rare", 1), ("often", 3), ("sometimes", 2)):
-        for _ in range(number):
-            found.add(name, 1.0)
-    assert {name: one.count for name, one in found.choose().items()} == {
-        "often": 3,
-        "sometimes": 2,
-        "other": 1,
-    }
-    for _ in range(9):
-        found.add("rare", 1.0)
-        found.add("new", 1.0)
-    assert {name: one.count for name, one in found.choose().items()} == {
-        "often": 3,
-        "sometimes": 2,
-        "other": 19,
-    }
+def test_an_attempt_that_is_told_twice_counts_once(tmp_path: Path) -> None:
+    told = [submitted("1"), started("1"), ended("completed", "1"), ended("completed", "1")]
+    found = RunWatch(make_run(tmp_path, told)).look(NOW)
+    assert of(found, "tasks_submitted", "tasks_started", "tasks_completed") == (1, 1, 1)
+    assert found.durations["simulate"].at_most[-1] == 1
 
 
-@given(st.lists(st.sampled_from("abcdefgh"), max_size=60), st.integers(0, 60))
-def test_a_histogram_under_a_label_never_loses_a_count(names: list[str], looked_after: int) -> None:
-    found, before = Histograms(3), dict[str, int]()
-    for number, name in enumerate(names):
-        found.add(name, 1.0)
-        if number >= looked_after:
-            now = {label: one.count for label, one in found.choose().items()}
-            assert all(now.get(label, 0) >= count for label, count in before.items())
-            assert len(now) <= 4
-            before = now
+@given(st.lists(st.lists(st.sampled_from("abcdefgh"), unique=True), max_size=9))
+def test_a_label_is_kept_by_whom_it_was_given_to(looks: list[list[str]]) -> None:
+    found, before = StableLabels(3), list[str]()
+    seen: list[str] = []
+    for keys in looks:
+        seen += [key for key in keys if key not in seen]
+        now = list(found.choose(keys))
+        assert now[: len(before)] == before
+        assert now == seen[:3]
+        before = now
 
 
-def test_counts_have_a_bounded_number_of_keys() -> None:
-    found = BoundedCounts(2, "other")
-    for key in ["a", "b", "c", "d", "a"]:
-        found.add(key)
-    assert found.counts == {"a": 2, "b": 1, "other": 2}
+def test_the_most_frequent_names_have_a_label_and_keep_it(tmp_path: Path) -> None:
+    most = PrometheusLimits.max_task_names
+    with flightlog.record("demo", runs_dir=tmp_path, sample_interval_s=None) as run:
+        for number in range(most + 1):
+            for _ in range(1 if number == 0 else 2):
+                with run.task(f"task {number}"):
+                    pass
+        watch = RunWatch(run.path)
+        before = watch.look(here()).durations
+        assert ("task 0" in before, before["other"].at_most[-1], len(before)) == (False, 1, most + 1)
+        for _ in range(9):
+            with run.task("task 0"):
+                pass
+        after = watch.look(here()).durations
+        assert (list(after), after["other"].at_most[-1]) == (list(before), 10)
 
 
 def test_a_label_is_bounded_and_is_text() -> None:
@@ -226,7 +222,7 @@ def test_a_run_is_counted_as_its_report_counts_it(tmp_path: Path) -> None:
         "failed": tasks.failed,
         "cancelled": tasks.cancelled,
     }
-    assert found.durations["simulate"].count == tasks.duration_s.count
+    assert found.durations["simulate"].at_most[-1] == tasks.duration_s.count
     assert found.durations["simulate"].sum_s == pytest.approx(2.55)
     assert of(found, "workers_seen", "workers_lost", "workers") == (summary.workers.count, 1, 0)
     assert by_label(found, "cache_lookups") == {"hit": 1, "miss": 1, "bypass": 1}
@@ -258,10 +254,10 @@ def test_a_look_reads_only_what_is_new(tmp_path: Path) -> None:
                 pass
             found = watch.look(here())
             assert (by_label(found, "tasks")["completed"], *of(found, "workers")) == (number + 1, 1)
-        following = watch._streams._following.values()
-        taken = [one.scan.read for one in following]
+        assert watch._reader is not None
+        taken = watch._reader.count
         watch.look(here())
-        assert [one.scan.read for one in following] == taken
+        assert watch._reader.count == taken
         with run.task("simulate"):
             inside = watch.look(here())
             assert (by_label(inside, "tasks")["running"], inside.status) == (1, "running")
@@ -328,7 +324,7 @@ def test_whatever_a_run_holds_its_labels_are_bounded(tmp_path: Path) -> None:
         PrometheusLimits.max_failure_kinds + 1,
         PrometheusLimits.max_machines,
     )
-    assert sum(one.count for one in found.durations.values()) == 200
+    assert sum(one.at_most[-1] for one in found.durations.values()) == 200
     assert sum(found.values["failures"].values()) == 200
 
 

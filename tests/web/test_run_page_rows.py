@@ -7,8 +7,8 @@ from pathlib import Path
 
 from builders.runs import at, make_run
 
+from flightlog.analyze.limits import LiveLimits
 from flightlog.analyze.live.follow import FollowedRun
-from flightlog.analyze.live.tasks import LISTED, NAMES
 from flightlog.events import ResourceSample, SpanOpened, TaskFailed, TaskSubmitted, WorkerReady
 from flightlog.web.run_page import RunParts
 
@@ -46,16 +46,15 @@ def test_rows_of_long_names_that_begin_alike_are_told_apart(tmp_path: Path) -> N
         assert (len(rows), len({row["id"] for row in rows})) == (3, 3)
 
 
-def test_names_beyond_those_that_are_told_apart_are_said(tmp_path: Path) -> None:
+def test_names_beyond_those_that_are_listed_are_counted(tmp_path: Path) -> None:
     def note(count: int) -> str:
         names = [TaskSubmitted(task=f"n{n}", task_id=f"t{n}", args={}, timestamp=at(1)) for n in range(count)]
         state = FollowedRun(make_run(tmp_path / str(count), names)).update()
         return str(json.loads(RunParts()(state).parts["tasks"])["note"])
 
-    assert note(LISTED) == ""
-    assert note(LISTED + 1) == "the 200 with most tasks of 201"
-    assert note(NAMES) == "the 200 with most tasks of 2,000"
-    assert note(NAMES + 1) == "the 200 with most tasks of more than 2,000"
+    assert note(LiveLimits.max_listed_names) == ""
+    assert note(LiveLimits.max_listed_names + 1) == "the 200 with most tasks of 201"
+    assert note(3_000) == "the 200 with most tasks of 3,000"
 
 
 def test_a_run_that_goes_on_has_not_failed_though_tasks_have(tmp_path: Path) -> None:

@@ -257,16 +257,17 @@ def failure_summary(tables: RunTables) -> FailureSummary:
 def _group(tables: RunTables) -> None:
     """Make `rooted` and `top`, unless they are there."""
     if not tables.scalar("SELECT count(*) FROM duckdb_tables() WHERE table_name = 'top'"):
-        collect_failures(tables, _ENDS)
+        collect_failures(tables, FAILED_ENDS)
         find_roots(tables)
         list_roots(tables, DiagnosisLimits.max_listed_causes)
 
 
-_ENDS = """
+FAILED_ENDS = """
 SELECT 1 AS rank, task, task_id, attempt, worker, error_type, left(error_message, 500) AS words, exit_code,
     fingerprint, "timestamp" AS moment
 FROM task_lines WHERE kind = 6
 """
+"""The lines that end a failed attempt, for `collect_failures`."""
 
 _GROUPS = """
 WITH arguments AS (

@@ -675,7 +675,95 @@ class HistoryLimits:
 
 
 class LiveLimits:
-    """What is kept and shown of a run while it is followed."""
+    """What is shown of a run while it is followed, and what following it may cost."""
+
+    # Texts
+    max_name_chars: Final = 200
+    """Characters of names, ids and hosts; longer ones are cut."""
+    max_args_chars: Final = 200
+    """Characters of the arguments of a task, or of the tags of a span."""
+    max_line_chars: Final = 300
+    """Characters of a line of the log, and of a problem."""
+    max_message_chars: Final = 2_000
+    """Characters of the message of a failure."""
+    max_traceback_chars: Final = 8_000
+    """Characters of a traceback, from its end."""
+
+    # Lists; counts beside them are of all
+    max_listed_names: Final = 200
+    """Names of tasks that are listed, the largest."""
+    max_listed_workers: Final = 200
+    """Workers that are listed, busy ones first."""
+    max_listed_machines: Final = 64
+    """Hosts, and devices, that are listed."""
+    max_listed_failures: Final = 50
+    """Failures that are listed, the newest."""
+    max_log_lines: Final = 200
+    """Lines of the log, the newest."""
+    max_recent_tasks: Final = 50
+    """Attempts that ended that are listed, the newest."""
+    max_slowest_tasks: Final = 20
+    """Completed tasks that are listed, the slowest."""
+    max_listed_spans: Final = 100
+    """Names of spans that are listed, those that took most of the time."""
+    max_listed_metrics: Final = 50
+    """Metrics that are listed, in order of their names."""
+    max_listed_problems: Final = 20
+    """Problems of the recording that are listed."""
+    max_listed_tags: Final = 50
+    """Tags of the run that are listed."""
+
+    # Charts
+    chart_window_s: Final = 600
+    """Charts are of so many seconds, the last ones."""
+    max_chart_points: Final = 300
+    """Points of a line."""
+    max_chart_series: Final = 16
+    """Lines of a chart."""
+    max_chart_gap_s: Final = 15
+    """A line of samples is interrupted where there are none for longer than this."""
+    max_metric_curves: Final = 6
+    """Metrics that are drawn, those with the most values."""
+    max_metric_points: Final = 200
+    """Points of the curve of a metric."""
+    max_timeline_bars: Final = 500
+    """Attempts that ended that are drawn one by one, the newest."""
+    max_timeline_running: Final = 200
+    """Attempts that run that are drawn, the longest."""
+    max_timeline_rows: Final = 60
+    """Rows of the timeline; attempts of further workers are not drawn."""
+    max_timeline_names: Final = 10
+    """Names with a colour of their own, those that took most of the time."""
+
+    # Rates and states
+    rate_window_s: Final = 60
+    """Tasks per second are those of so many seconds, the last ones."""
+    concurrency_window_s: Final = 10
+    """Concurrency, for the time left, is averaged over this time: at a single moment a worker may have no
+    task, between one and the next, or two, where the end of the one is not written yet."""
+    min_attempts_of_worker: Final = 3
+    """Attempts that show whether a worker executes several at once."""
+
+    # Reading
+    update_interval_s: Final = 1.0
+    """A state is computed no more often than this."""
+    max_cpu_share: Final = 0.2
+    """The part of a core that following a run may take: where a state costs more, it is computed less
+    often."""
+    forget_after_s: Final = 60.0
+    """A run that nobody asked for in this time is no longer followed."""
+    read_slice_s: Final = 0.4
+    """How long one run is read before the next has its turn."""
+    max_events_per_turn: Final = 1_000
+    """Events that are taken from one stream before the next has its turn."""
+    max_bytes_at_once: Final = 8 << 20
+    """A run that is over and has no more bytes of lines is read before anything is shown of it."""
+    max_buffered_lines: Final = 20_000
+    """Lines of one stream that are read before they are added to their table."""
+    remote_interval_s: Final = 5.0
+    """Shortest time between two requests to a remote."""
+    reader_niceness: Final = 10
+    """By how much the priority of the thread that reads is lowered."""
 
 
 class PredictLimits:

@@ -156,7 +156,7 @@ class LiveTable(Struct, frozen=True, kw_only=True):
                 )
             ),
             empty=self.empty,
-            note=_note(len(rows), count, self.which, at_least=self.name == "tasks" and state.names_at_least),
+            note=_note(len(rows), count, self.which),
             one=self.one,
             count=count,
         )
@@ -194,10 +194,8 @@ def _unlike(keys: Sequence[str]) -> list[str]:
     return found
 
 
-def _note(shown: int, count: int, which: str, *, at_least: bool) -> str:
-    if count <= shown:
-        return ""
-    return f"the {format_count(shown)} {which} of {'more than ' if at_least else ''}{format_count(count)}"
+def _note(shown: int, count: int, which: str) -> str:
+    return f"the {format_count(shown)} {which} of {format_count(count)}" if count > shown else ""
 
 
 def clock_text(timestamp: str) -> str:

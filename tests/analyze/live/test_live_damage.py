@@ -9,7 +9,8 @@ import pytest
 from builders.runs import START, at, make_run
 from builders.task_events import completed, submitted
 
-from flightlog.analyze.live.follow import PROBLEMS, FollowedRun
+from flightlog.analyze.limits import LiveLimits
+from flightlog.analyze.live.follow import FollowedRun
 from flightlog.core.time import SECOND, moment
 from flightlog.events import Event
 from flightlog.show.live import head_lines
@@ -141,10 +142,10 @@ def test_a_run_that_was_killed_says_what_its_report_says(tmp_path: Path) -> None
 
 
 def test_of_very_many_problems_the_number_is_told(running: Path) -> None:
-    for number in range(PROBLEMS + 5):
+    for number in range(LiveLimits.max_listed_problems + 5):
         append(layout.stream_file(running, f"user.s{number}"), b"garbage\n")
     problems = FollowedRun(running, now=now).update().problems
-    assert (len(problems), problems[-1]) == (PROBLEMS + 1, "… and 5 more problems")
+    assert (len(problems), problems[-1]) == (LiveLimits.max_listed_problems + 1, "… and 5 more problems")
 
 
 def test_the_live_view_shows_three_problems_and_how_many_more_there_are(running: Path) -> None:

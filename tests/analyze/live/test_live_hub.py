@@ -25,7 +25,7 @@ class Counted(FollowedRun):
         self.updates += 1
         if self.fails:
             raise OSError("the disk is gone")
-        return super().update(limit_s)
+        return super().update()  # whole, however slow the machine is
 
 
 class Clock:
@@ -37,15 +37,19 @@ class Clock:
 
 
 class Hub:
-    """A hub that reads when it is told to."""
+    """A hub that reads when it is told to; each reading costs `cost_s` seconds of CPU time."""
 
     def __init__(self) -> None:
         self.clock, self.opened = Clock(), list[Counted]()
-        self.runs = FollowedRuns(clock=self.clock, open_run=self._open, background=False)
+        self.cost_s = 0.0
+        self.runs = FollowedRuns(clock=self.clock, cpu=self._cpu, open_run=self._open, background=False)
 
     def _open(self, path: Path) -> Counted:
         self.opened.append(Counted(path))
         return self.opened[-1]
+
+    def _cpu(self) -> float:
+        return self.cost_s * sum(one.updates for one in self.opened)
 
     def turn(self, seconds: float = 0.0) -> None:
         self.clock.now += seconds
@@ -66,6 +70,15 @@ def test_a_state_is_worked_out_once_however_many_ask(run: Path) -> None:
     assert (len(states), [one.updates for one in hub.opened]) == (1, [1])
     hub.turn(0.5)
     assert [one.updates for one in hub.opened] == [2]
+
+
+def test_a_state_that_costs_much_is_computed_less_often(run: Path) -> None:
+    hub = Hub()
+    hub.cost_s = 0.6
+    for _ in range(12):
+        hub.runs.state(run)
+        hub.turn(1.0)
+    assert [one.updates for one in hub.opened] == [4]  # at most a fifth of a core: once in three seconds
 
 
 def test_what_nobody_asks_for_is_not_read_and_forgotten_after_a_minute(run: Path) -> None:
@@ -105,13 +118,20 @@ def test_a_run_that_cannot_be_read_keeps_its_last_state_and_says_why(run: Path) 
 
 def test_one_thread_reads_for_all_and_ends_with_the_hub(run: Path) -> None:
     runs = FollowedRuns()
-    found: list[LiveState | None] = []
-    asking = [threading.Thread(target=lambda: found.append(runs.state(run, wait_s=60.0))) for _ in range(5)]
+    found: list[LiveState] = []
+
+    def ask() -> None:
+        state = runs.state(run, wait_s=60.0)
+        while state is None or state.reading is not None:
+            state = runs.state(run)
+        found.append(state)
+
+    asking = [threading.Thread(target=ask) for _ in range(5)]
     for thread in asking:
         thread.start()
     for thread in asking:
         thread.join()
-    assert [state.progress.submitted for state in found if state is not None] == [1] * 5
+    assert [state.progress.submitted for state in found] == [1] * 5
     assert sum(thread.name == "flightlog-live" for thread in threading.enumerate()) == 1
     runs.close()
     assert not any(thread.name == "flightlog-live" for thread in threading.enumerate())

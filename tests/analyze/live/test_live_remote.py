@@ -11,7 +11,8 @@ from builders.counted_remote import ADDRESS, CountedMemory, empty_place, sync
 from builders.runs import START, at, make_run
 from builders.task_events import completed, submitted
 
-from flightlog.analyze.live.follow import REMOTE_S, FollowedRun
+from flightlog.analyze.limits import LiveLimits
+from flightlog.analyze.live.follow import FollowedRun
 from flightlog.core.time import SECOND, moment
 from flightlog.store import layout
 from flightlog.store.runs_folder import folder_of_runs
@@ -47,6 +48,6 @@ def test_a_remote_run_is_asked_for_what_is_new_now_and_then(tmp_path: Path, ther
     sync(run)
     asked = there.calls.total()
     assert (live.update().progress.completed, there.calls.total()) == (0, asked)
-    ticks[0] += REMOTE_S
+    ticks[0] += LiveLimits.remote_interval_s
     state = live.update()
     assert (state.progress.completed, state.status, state.problems) == (1, "running", [])

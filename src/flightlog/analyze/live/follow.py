@@ -1,7 +1,7 @@
 """Following a run: reads what is new in its streams, and gives its state; one reader serves many viewers.
 
-Where the run is over, its `summary.json` gives the right counts at once, while its events are still being
-read.
+A run that goes on is followed in tables that grow with it. One that is over is read as a report reads it,
+from Parquet where that is current, and its `summary.json` gives the right counts at once.
 """
 
 from __future__ import annotations
@@ -9,18 +9,18 @@ from __future__ import annotations
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
-from flightlog.analyze.live.levels import WINDOW
-from flightlog.analyze.live.recent import live_timeline
-from flightlog.analyze.live.results import LINE, NAME, LiveState, LogLine, Progress, args_text
-from flightlog.analyze.live.state import LiveTotals
+from flightlog.analyze.limits import LiveLimits
+from flightlog.analyze.live.results import LiveState, LogLine, Progress, args_text
+from flightlog.analyze.live.state import LiveEvents, LiveQuestions, RunTime, counts_so_far
 from flightlog.analyze.live.tasks import TASK_COUNTS
 from flightlog.core.errors import FlightlogError
 from flightlog.core.text import cut, first_line
@@ -41,30 +41,48 @@ from flightlog.store.read.completeness import (
     skipped_sentences,
     unclosed_sentence,
 )
-from flightlog.store.read.events import Following
-from flightlog.store.read.files import Part, find_parts
-from flightlog.store.read.lines import AnyEvent
+from flightlog.store.read.events import Following, RunReading
+from flightlog.store.read.files import Part, find_parts, size_at
+from flightlog.store.read.lines import AnyEvent, Scan
 from flightlog.store.run import Run
 from flightlog.store.runs_folder import is_copy, refresh_run
+from flightlog.store.tables.followed import FOLLOWED, follow_tables
+from flightlog.store.tables.run_tables import open_tables, read_again
+from flightlog.store.tables.sources import NormalizedLines, is_settled
 
 if TYPE_CHECKING:
     from flightlog.core.stats import Distribution
     from flightlog.store.layout import RunInfo
+    from flightlog.store.tables.run_tables import RunTables
 
-PROBLEMS = 20
-REMOTE_S = 5.0
-"""Shortest time between two requests to a remote."""
+T = TypeVar("T")
 GONE = "the folder of the run is no longer there: this is what was read of it before"
-_AHEAD = 60 * SECOND
-"""How far the clock of another host may be ahead."""
+
+
+class ReadRun(NamedTuple):
+    """What was read of a run: fields of its state, when it ended, or its last sign of life if it is over, and
+    what is wrong with its recording.
+    """
+
+    fields: Mapping[str, Any]
+    ended: str | None
+    problems: list[str]
+
+
+NOTHING_READ = ReadRun(
+    {"progress": Progress(submitted=0, completed=0, failed=0, running=0, waiting=0)}, None, []
+)
 
 
 class FollowedRun:
     """A run in any state, local or the copy of a remote one. Reads files only, each line once. Not
     thread-safe.
 
+    A run that goes on is followed: its new lines are added to tables. One that is over, and that nobody
+    writes into any more, is read as a whole. Once everything is read only its state is kept.
+
     `now()` gives seconds since 1970; `history` has durations of earlier runs by name of task, for what this
-    run does not know yet. Memory: tasks that wait or run, failures without a retry, and bounded tallies.
+    run does not know yet.
     """
 
     def __init__(
@@ -76,14 +94,14 @@ class FollowedRun:
         history: Mapping[str, Distribution] | None = None,
     ) -> None:
         self.path = path
-        self._now, self._clock = now, clock
-        self._streams = Streams(path)
-        self._gathered = LiveTotals(path, history)
+        self._now, self._clock, self._history = now, clock, history
         self._changed = 0
-        self._told: tuple[object, ...] = ()
+        self._noted: tuple[object, ...] = ()
         self._asked: float | None = None
         self._remarks: list[str] = []
         self._run: tuple[Run, tuple[int, int, int] | None] | None = None
+        self._following: FollowingReader | None = None
+        self._whole: WholeReader | None = None
 
     def update(self, limit_s: float | None = None) -> LiveState:
         """Read what is new, for `limit_s` seconds or a little more at most, and say how things stand.
@@ -93,17 +111,37 @@ class FollowedRun:
         in the run's files; a folder that has gone leaves what was read.
         """
         now = self._now()
+        there = self.path.is_dir()
         run = self._open(now)
-        status = run.status
-        deadline = None if limit_s is None else self._clock() + limit_s
-        self._gathered.set_limit(round(now * SECOND) + _AHEAD)
-        self._changed += self._streams.new(
-            self._gathered.taker,
-            over=status != "running",
-            until=None if deadline is None else lambda: self._clock() >= deadline,
-        )
-        state = self._state(run, status, now)
+        reader = self._reader(run, there=there)
+        if there:
+            deadline = None if limit_s is None else self._clock() + limit_s
+            due = None if deadline is None else lambda: self._clock() >= deadline
+            self._changed += reader.read(run, due)
+        state = self._state(run, reader, round(now * SECOND), there=there)
         return with_headline(state, self.path) if state.over and state.reading is not None else state
+
+    def _reader(self, run: Run, *, there: bool) -> FollowingReader | WholeReader:
+        """Who reads the run; a run that was followed is read no more where nothing has changed since."""
+        following, whole = self._following, self._whole
+        goes_on = run.status == "running" or self._may_go_on(run)
+        if there and not goes_on and (following is None or following.at_end is not None):
+            signature = signature_of(find_parts(self.path))
+            if following is not None and following.at_end == signature:
+                whole = WholeReader(signature, self._history, following.result, done=True)
+            elif whole is None or whole.signature != signature:
+                known = None if whole is None else whole.result
+                whole = WholeReader(signature, self._history, known) if is_settled(run) else None
+            if whole is not None:
+                self._following, self._whole = None, whole
+                return whole
+        if there and goes_on:
+            self._whole = None
+        if self._whole is not None:
+            return self._whole
+        if following is None:
+            following = self._following = FollowingReader(self.path, run.run_id, self._history)
+        return following
 
     def _open(self, now: float) -> Run:
         """The run's documents as they are now; those of a run that is over are read again only where they
@@ -130,7 +168,9 @@ class FollowedRun:
     def _ask_remote(self) -> None:
         """Have the copy of a remote run brought up to date, from time to time."""
         now = self._clock()
-        if not is_copy(self.path) or (self._asked is not None and now - self._asked < REMOTE_S):
+        if not is_copy(self.path) or (
+            self._asked is not None and now - self._asked < LiveLimits.remote_interval_s
+        ):
             return
         self._remarks = []
         try:
@@ -139,110 +179,275 @@ class FollowedRun:
             self._remarks.append(str(error))
         self._asked = self._clock()
 
-    def _state(self, run: Run, status: str, now: float) -> LiveState:
-        info, found = run.info, self._gathered
+    def _state(self, run: Run, reader: FollowingReader | WholeReader, now: int, *, there: bool) -> LiveState:
+        info, status = run.info, run.status
         over = status != "running"
-        beats = [info.heartbeat, *(writer.heartbeat for writer in run.writers())]
-        ended = info.end_time or (latest(self._streams.last, *beats) if over else None)
-        now_ns = round(now * SECOND)
-        started, until = moment(info.start_time), moment(ended) if over else now_ns
-        heard = moment(latest(*beats))
-        window = _window(started, until if until is not None else now_ns)
-        partly = not self._streams.caught_up
-        running = [] if partly else list(found.tasks.running.values())
-        cost = found.cost.summary(found.workers, info.provider, started, until, over=over)
-        reading = self._streams.read
-        self._note_change(status, info.end_time, info.error, reading)
+        found, reading = reader.state(run, now) if there else reader.result, reader.reading
+        started, until = moment(info.start_time), moment(found.ended) if over else now
+        heard = moment(latest(*_beats(run)))
+        heard_s = None if over or heard is None else max(0.0, (now - heard) / SECOND)
+        facts = (status, info.end_time, info.error, reading)
+        if facts != self._noted:
+            self._noted = facts
+            self._changed += 1
         return LiveState(
-            run_id=cut(run.run_id, NAME),
-            project=cut(info.project, NAME),
+            run_id=cut(run.run_id, LiveLimits.max_name_chars),
+            project=cut(info.project, LiveLimits.max_name_chars),
             status=status,
             start_time=info.start_time,
-            end_time=ended,
+            end_time=found.ended,
             elapsed_s=_elapsed(info.duration_s if info.end_time is not None else None, started, until),
-            host=cut(info.host, NAME),
-            target=None if info.target is None else cut(info.target, NAME),
-            error=None if info.error is None else cut(info.error, 4 * LINE),
-            as_of=timestamp_of(now_ns),
-            progress=found.progress(started, until, over=over, partly=partly),
-            names=found.tasks.names.results(),
-            workers=[]
-            if partly and not over
-            else found.workers.results(running, found.tasks.last.items(), until, over=over),
-            workers_all=len(found.workers),
-            hosts=found.machines.hosts(until),
-            devices=found.machines.devices(until),
-            doing=[] if partly else found.doing(until),
-            failures=found.failures.results(found.tasks),
-            slowest=found.slowest(),
-            recent=found.recent(),
-            timeline=live_timeline(
-                found.tasks,
-                running,
-                until=until if until is not None else now_ns,
-                workers=len(found.workers),
-            ),
-            concurrency=found.concurrency(window),
-            cpu=found.machines.cpu(window),
-            memory=found.machines.memory(window),
-            device_memory=found.machines.device_memory(window),
-            cache_hits=found.lookups["hit"] if any(found.lookups.values()) else None,
-            cache_lookups=found.lookups["hit"] + found.lookups["miss"]
-            if any(found.lookups.values())
-            else None,
-            cost=cost.total,
-            currency=cost.currency,
-            log=found.log.lines(_life(info, status, ended)),
-            problems=self._problems(run, None if over or heard is None else (now_ns - heard) / SECOND),
+            host=cut(info.host, LiveLimits.max_name_chars),
+            target=None if info.target is None else cut(info.target, LiveLimits.max_name_chars),
+            error=None if info.error is None else cut(info.error, 4 * LiveLimits.max_line_chars),
+            as_of=timestamp_of(now),
+            problems=self._problems(found.problems, reading, heard_s, there=there),
             changed=self._changed,
             reading=reading,
-            failures_all=found.failures.count,
-            names_all=len(found.tasks.names),
-            names_at_least=found.tasks.names.has_others,
-            spans=found.spans.names(),
-            spans_all=found.spans.ended,
-            open_spans=[] if partly else found.spans.open(until),
-            metrics=found.metrics.results(),
             tags={
-                cut(name, NAME): args_text({"": value})[1:] for name, value in list(info.tags.items())[:50]
+                cut(name, LiveLimits.max_name_chars): args_text({"": value})[1:]
+                for name, value in list(info.tags.items())[: LiveLimits.max_listed_tags]
             },
-            command=cut(" ".join(info.command), 4 * LINE),
-            heard_s=None if over or heard is None else max(0.0, (now_ns - heard) / SECOND),
+            command=cut(" ".join(info.command), 4 * LiveLimits.max_line_chars),
+            heard_s=heard_s,
+            **found.fields,
         )
 
-    def _note_change(self, *facts: object) -> None:
-        if facts != self._told:
-            self._told = facts
-            self._changed += 1
-
-    def _problems(self, run: Run, heard_s: float | None) -> list[str]:
+    def _problems(
+        self, said: list[str], reading: float | None, heard_s: float | None, *, there: bool
+    ) -> list[str]:
         found: list[str] = []
-        reading = self._streams.read
         if reading is not None:
             found.append(f"still reading: {reading:.0%}")
         if heard_s is not None and heard_s > StoreLimits.heartbeat_timeout_s / 2:
             found.append(f"no heartbeat of the run for {heard_s:.0f} s")
-        found += self._remarks
-        if self.path.is_dir():
-            found += run.problems
-            found += self._streams.problems(run.writers(), over=run.status != "running")
+        found += [*self._remarks, *([] if there else [GONE]), *said]
+        most = LiveLimits.max_listed_problems
+        shown = [cut(problem, LiveLimits.max_line_chars) for problem in found[:most]]
+        return shown if len(found) <= most else [*shown, f"… and {len(found) - most:,} more problems"]
+
+
+def _beats(run: Run) -> list[str | None]:
+    return [run.info.heartbeat, *(writer.heartbeat for writer in run.writers())]
+
+
+def _time_of(run: Run, last: str | None, now: int) -> tuple[str | None, RunTime]:
+    """When a run that is over ended, or its last sign of life, and until when it is shown; `last` is its last
+    event.
+    """
+    over = run.status != "running"
+    ended = run.info.end_time or (latest(last, *_beats(run)) if over else None)
+    until = moment(ended) if over else now
+    return ended, RunTime(moment(run.info.start_time), until, over)
+
+
+class LiveReader:
+    """Reads what is new of a run into tables that grow with it, and takes in the events of other streams.
+
+    `only` are the streams to read; None means all. Not thread-safe.
+    """
+
+    def __init__(self, path: Path, run_id: str, only: Collection[str] | None = None) -> None:
+        stack = ExitStack()
+        self.tables = stack.enter_context(follow_tables(run_id, StoreLimits.large_run_memory))
+        weakref.finalize(self, stack.close)
+        self.events = LiveEvents(path)
+        self._streams = Streams(path, self.tables.scratch, only)
+        self._lines: dict[str, list[bytes]] = {stream: [] for stream in FOLLOWED}
+        self.count = 0
+        """Events that were read so far."""
+        self.at_end: Signature | None = None
+        """The files of a run that is over, once they were read to their end."""
+
+    @property
+    def reading(self) -> float | None:
+        """How much of the files was read, 0 to 1, while a reading is under way."""
+        return self._streams.read
+
+    @property
+    def skipped(self) -> int:
+        """Lines passed over so far because they hold no event."""
+        return self._streams.skipped
+
+    def read(self, run: Run, due: Callable[[], bool] | None = None) -> int:
+        """Read what is new, until `due` says so, and say how much that was; tables are up to date if all
+        was.
+        """
+        over = run.status != "running"
+        new = self._streams.new(self._taker, over=over, until=due)
+        for stream in FOLLOWED:
+            self._add(stream)
+        self.count += new
+        self.at_end = self._streams.read_to_end if over and self.reading is None else None
+        if self._streams.caught_up:
+            self._update(run, over=over)
+        return new
+
+    def _taker(self, stream: str) -> Callable[[AnyEvent], None]:
+        if stream not in FOLLOWED:
+            return self.events.taker(stream)
+        scan, lines = self._streams.scan(stream), self._lines[stream]
+        assert isinstance(scan, NormalizedLines)
+
+        def take(_: AnyEvent) -> None:
+            lines.append(scan.line)
+            if len(lines) >= LiveLimits.max_buffered_lines:
+                self._add(stream)
+
+        return take
+
+    def _add(self, stream: str) -> None:
+        self.tables.add(stream, self._lines[stream])
+        self._lines[stream].clear()
+
+    def _update(self, run: Run, *, over: bool) -> None:
+        """What is open lasts until now; if its process is gone, or the run over, to the last sign of life."""
+        signs = {
+            one.writer: one.heartbeat
+            for one in run.writers()
+            if one.heartbeat and (over or not run.observer.writer_alive(one))
+        }
+        ended, _ = _time_of(run, self._streams.last, 0)
+        self.tables.update(ended if over else timestamp_of(round(run.observer.now * SECOND)), signs)
+
+
+class FollowingReader(LiveReader):
+    """Asks the tables of a run that goes on for its state."""
+
+    def __init__(self, path: Path, run_id: str, history: Mapping[str, Distribution] | None) -> None:
+        super().__init__(path, run_id)
+        self._questions = LiveQuestions(self.events, history)
+        self.result = NOTHING_READ
+
+    def state(self, run: Run, now: int) -> ReadRun:
+        """What is known."""
+        ended, time = _time_of(run, self._streams.last, now)
+        problems = [*run.problems, *self._streams.problems(run.writers(), over=time.over)]
+        if not self._streams.caught_up:
+            fields = counts_so_far(self.tables)
         else:
-            found += [GONE, *self._streams.said]
-        if self._gathered.machines.left_out:
-            found.append("more hosts or devices were measured than are listed")
-        shown = [cut(problem, LINE) for problem in found[:PROBLEMS]]
-        return shown if len(found) <= PROBLEMS else [*shown, f"… and {len(found) - PROBLEMS:,} more problems"]
+            fields = self._questions.ask(
+                self.tables,
+                time,
+                now,
+                changed=self.count,
+                provider=run.info.provider,
+                log=_life(run.info, run.status, ended),
+            )
+        self.result = ReadRun(fields, ended, problems)
+        return self.result
+
+
+@read_again
+def read_ended_run(run: Run, ask: Callable[[RunTables, LiveEvents, RunReading], T]) -> T:
+    """The answer to a question about a run that is over, of its tables as a report has them, of the events
+    that are in no table, and of the reading that counts on the way what is missing.
+    """
+    events = LiveEvents(run.path)
+    with open_tables([run]) as tables:
+        for stream in run.streams():
+            if stream not in FOLLOWED:
+                take = events.taker(stream)
+                for event in tables.reading.events(stream):
+                    take(event)
+        return ask(tables, events, tables.reading)
+
+
+class WholeReader:
+    """Reads a run that is over from its files at once, as a report does, in a thread of its own where time is
+    limited. `known` is what was read before; with `done` it is all there is.
+    """
+
+    def __init__(
+        self,
+        signature: Signature,
+        history: Mapping[str, Distribution] | None,
+        known: ReadRun | None = None,
+        *,
+        done: bool = False,
+    ) -> None:
+        self.signature, self._history = signature, history
+        self.result = known or NOTHING_READ
+        self._done = done
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+        self._tables: RunTables | None = None
+
+    @property
+    def reading(self) -> float | None:
+        """How far the reading is, 0 to 1, as far as that can be told; null when it is done."""
+        if self._done:
+            return None
+        found = -1.0
+        with suppress(Exception):  # closed meanwhile: there is nothing to tell
+            found = -1.0 if self._tables is None else self._tables.query_progress()
+        return min(max(found / 100, 0.01), 0.99)
+
+    def read(self, run: Run, due: Callable[[], bool] | None) -> int:
+        """Read the run, or go on reading until `due` says so; gives 1 when it is done, and once only.
+
+        A small run is read at once: that takes less time than to say how far the reading is.
+        """
+        if self._done:
+            return 0
+        small = sum(size for _, size, _ in self.signature) <= LiveLimits.max_bytes_at_once
+        if self._thread is None and (due is None or small):
+            self._read(run)
+        else:
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._read, args=(run,), name="flightlog-whole-run", daemon=True
+                )
+                self._thread.start()
+            while self._thread.is_alive() and (due is None or not due()):
+                self._thread.join(0.02)
+            if self._thread.is_alive():
+                return 0
+            self._thread = None
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+        self._done = True
+        return 1
+
+    def _read(self, run: Run) -> None:
+        try:
+            self.result = self._ask(run)
+        except BaseException as error:  # noqa: BLE001 - raised to whoever waits
+            self._error = error
+        finally:
+            self._tables = None
+
+    def _ask(self, run: Run) -> ReadRun:
+        def ask(tables: RunTables, events: LiveEvents, reading: RunReading) -> ReadRun:
+            self._tables = tables
+            ended, time = _time_of(run, reading.span()[1], 0)
+            fields = LiveQuestions(events, self._history).ask(
+                tables,
+                time,
+                time.until or 0,
+                changed=None,
+                provider=run.info.provider,
+                log=_life(run.info, run.status, ended),
+            )
+            return ReadRun(fields, ended, list(reading.completeness().problems))
+
+        return read_ended_run(run, ask)
+
+    def state(self, run: Run, now: int) -> ReadRun:  # noqa: ARG002 - as `FollowingReader`
+        """What is known: it does not change any more."""
+        return self.result
 
 
 def _life(info: RunInfo, status: str, ended: str | None) -> list[LogLine]:
     """The beginning of the run, and its end, as lines of the log."""
-    command = cut(" ".join(info.command), LINE)
+    command = cut(" ".join(info.command), LiveLimits.max_line_chars)
     lines: list[LogLine] = []
     if info.start_time:
         began = f"the run began{f': {command}' if command else ''}"
         lines.append(LogLine(at=info.start_time, kind="run", text=began, level="info"))
     if status != "running" and ended is not None:
-        why = f": {first_line(info.error, LINE)}" if info.error else ""
+        why = f": {first_line(info.error, LiveLimits.max_line_chars)}" if info.error else ""
         level: Literal["info", "error"] = "info" if status == "completed" else "error"
         lines.append(
             LogLine(at=ended, kind="run", text=f"{_ENDS.get(status, 'the run is over')}{why}", level=level)
@@ -256,11 +461,6 @@ _ENDS = {
     "interrupted": "the run was interrupted",
     "crashed": "the last heartbeat of the run, which exited unexpectedly",
 }
-
-
-def _window(started: int | None, until: int) -> tuple[str, int, int]:
-    since = until - WINDOW if started is None else min(max(started, until - WINDOW), until)
-    return timestamp_of(since), since, until
 
 
 def _elapsed(known: float | None, started: int | None, until: int | None) -> float | None:
@@ -291,23 +491,24 @@ def with_headline(state: LiveState, run: Path) -> LiveState:
     )
 
 
-CHUNK = 1_000
-"""Number of events that are taken from one stream before the next has its turn."""
 Signature = frozenset[tuple[str, int, int]]
+"""Files with their sizes and times."""
 
 
 class Streams:
     """Gives every event once. A reading that is cut short goes on at the next call. Not thread-safe.
 
-    `only` are the streams to read; None means all.
+    `only` are the streams to read; None means all. `scratch` is a folder for what is needed to
+    normalize the lines that become rows of tables.
     """
 
-    def __init__(self, run: Path, only: Collection[str] | None = None) -> None:
-        self._run, self._only = run, only
+    def __init__(self, run: Path, scratch: Path, only: Collection[str] | None = None) -> None:
+        self._run, self._scratch, self._only = run, scratch, only
         self._following: dict[str, Following] = {}
         self._under_way: dict[str, Iterator[AnyEvent | None]] = {}
         self._done: set[str] = set()
-        self._read_to_end: Signature | None = None
+        self.read_to_end: Signature | None = None
+        """The files of a run that is over, when they were last read to their end."""
         self._whole = 0
         self.caught_up = False
         """Whether everything there was has been read once."""
@@ -333,6 +534,10 @@ class Streams:
     def skipped(self) -> int:
         """Lines passed over so far because they hold no event."""
         return sum(following.skipped for following in self._following.values())
+
+    def scan(self, stream: str) -> Scan:
+        """What reads a stream, from when its first line is given on."""
+        return self._following[stream].scan
 
     def problems(self, writers: Iterable[WriterInfo], *, over: bool) -> list[str]:
         """What could not be read or is lost, in sentences, in the words of the report.
@@ -387,14 +592,14 @@ class Streams:
         while self._under_way:
             for stream in list(self._under_way):
                 take, chunk = taker(stream), 0
-                for event in islice(self._under_way[stream], CHUNK):
+                for event in islice(self._under_way[stream], LiveLimits.max_events_per_turn):
                     chunk += 1
                     if event is not None:
                         take(event)
                         taken += 1
                     elif until is not None and until():
                         return taken
-                if chunk < CHUNK:
+                if chunk < LiveLimits.max_events_per_turn:
                     del self._under_way[stream]
                 if self._under_way and until is not None and until():
                     return taken
@@ -407,23 +612,24 @@ class Streams:
             for stream, files in find_parts(self._run).items()
             if self._only is None or stream in self._only
         }
-        stats = _stats(parts)
-        signature = None
-        if over:
-            signature = frozenset((str(one.path), st.st_size, st.st_mtime_ns) for one, st in stats.items())
-            if signature == self._read_to_end:
-                return False
-        self._whole = sum(stat.st_size for part, stat in stats.items() if part.kind != "tail")
+        signature = signature_of(parts) if over else None
+        if over and signature == self.read_to_end:
+            return False
+        self._whole = sum(
+            size_at(part.path) for files in parts.values() for part in files if part.kind != "tail"
+        )
         for stream in parts:
             following = self._following.get(stream)
             if following is None:
-                following = self._following[stream] = Following(self._run, stream)
+                tables = stream in FOLLOWED
+                scan = NormalizedLines(self._run, stream, self._scratch, None) if tables else None
+                following = self._following[stream] = Following(self._run, stream, scan)
             # Lines without a number are given by the last look alone, which there is one of.
             last = over and stream not in self._done
             if over:
                 self._done.add(stream)
             self._under_way[stream] = following.new_and_pauses(last=last)
-        self._read_to_end = signature
+        self.read_to_end = signature
         return bool(self._under_way)
 
 
@@ -442,20 +648,14 @@ def _reached(
     }
 
 
-def _stats(parts: dict[str, list[Part]]) -> dict[Part, os.stat_result]:
-    """What the file system says of the files that are there."""
-    found = {}
+def signature_of(parts: Mapping[str, list[Part]]) -> Signature:
+    """The files that are there, by name, with sizes and times: it changes when they do."""
+    found = set()
     for part in (part for files in parts.values() for part in files):
         with suppress(OSError):
-            found[part] = part.path.stat()
-    return found
-
-
-EVERY_S = 1.0
-FORGET_S = 60.0
-SLICE_S = 0.4
-"""Seconds for which one run is read before the next has its turn."""
-_NICE = 10
+            stat = part.path.stat()
+            found.add((str(part.path), stat.st_size, stat.st_mtime_ns))
+    return frozenset(found)
 
 
 class _ReadState:
@@ -463,6 +663,7 @@ class _ReadState:
         self.run = run
         self.asked = asked
         self.worked_out = -1e300
+        self.interval_s = 0.0
         self.state: LiveState | None = None
         self.problem: str | None = None
 
@@ -471,22 +672,26 @@ class FollowedRuns:
     """The states of runs, by their folders. Thread-safe; one thread reads, at low priority, and only while
     somebody asks.
 
-    A state is worked out once in `every_s` at most. A run that nobody asked for in `forget_s` is forgotten,
-    and read anew when somebody does. Without anybody to ask the thread sleeps.
+    A state is computed once in `every_s` at most, and less often where that would take more than a fifth of a
+    core. A run that nobody asked for in `forget_s` is forgotten, and read anew when somebody does. Without
+    anybody to ask the thread sleeps.
     """
 
     def __init__(
         self,
         *,
-        every_s: float = EVERY_S,
-        forget_s: float = FORGET_S,
+        every_s: float = LiveLimits.update_interval_s,
+        forget_s: float = LiveLimits.forget_after_s,
         clock: Callable[[], float] = time.monotonic,
+        cpu: Callable[[], float] = time.thread_time,
         open_run: Callable[[Path], FollowedRun] = FollowedRun,
         background: bool = True,
     ) -> None:
-        """Without `background` there is no thread: whoever calls `turn` reads."""
+        """Without `background` there is no thread: whoever calls `turn` reads. `cpu` is the CPU time of the
+        thread that does.
+        """
         self._every_s, self._forget_s = every_s, forget_s
-        self._clock, self._open, self._background = clock, open_run, background
+        self._clock, self._cpu, self._open, self._background = clock, cpu, open_run, background
         self._runs: dict[Path, _ReadState] = {}
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -540,15 +745,18 @@ class FollowedRuns:
             if due is None:
                 return False
             looked = self._runs[due]
-        state, problem = looked.state, None
+        state, problem, begun = looked.state, None, self._cpu()
         try:
-            state = looked.run.update(limit_s=SLICE_S)
+            state = looked.run.update(limit_s=LiveLimits.read_slice_s)
         except Exception as error:  # noqa: BLE001 - the reader serves all runs; the next look may go well
             problem = f"{type(error).__name__}: {error}"
         with self._changed:
             looked.state, looked.problem = state, problem
             reading = state is not None and state.reading is not None and problem is None
-            looked.worked_out = self._clock() - (self._every_s if reading else 0.0)
+            costly_s = (self._cpu() - begun) / LiveLimits.max_cpu_share
+            looked.worked_out, looked.interval_s = self._clock(), max(self._every_s, costly_s)
+            if reading:
+                looked.interval_s = 0.0
             self._changed.notify_all()
         return True
 
@@ -573,12 +781,14 @@ class FollowedRuns:
 
     def _is_due(self, one: _ReadState, now: float) -> bool:
         """A state that was not requested since it was made need not be renewed."""
-        return now - one.worked_out >= self._every_s and one.asked >= one.worked_out
+        return now - one.worked_out >= one.interval_s and one.asked >= one.worked_out
 
     def _pause_s(self) -> float | None:
         now = self._clock()
         waits = [
-            one.worked_out + self._every_s - now for one in self._runs.values() if one.asked >= one.worked_out
+            one.worked_out + one.interval_s - now
+            for one in self._runs.values()
+            if one.asked >= one.worked_out
         ]
         if waits:
             return max(0.01, min(waits))
@@ -589,4 +799,4 @@ def _lower_priority() -> None:
     """On Linux a thread has a priority of its own; elsewhere that of the process is left alone."""
     if hasattr(os, "setpriority") and os.uname().sysname == "Linux":
         with suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LiveLimits.reader_niceness)

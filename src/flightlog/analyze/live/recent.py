@@ -1,332 +1,215 @@
-"""The latest of a run: lines of its log, failures, and attempts as a timeline."""
+"""The latest of a run: lines of its log, and failures."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Literal
 
-from flightlog.analyze.charts.layout import pack
-from flightlog.analyze.charts.results import Bars, Timeline, TimelineMark, TimelineRow
-from flightlog.analyze.failures import cause_of
-from flightlog.analyze.live.results import LINE, NAME, TRACEBACK, Failed, LogLine, args_text
-from flightlog.analyze.live.tasks import Attempt, LiveTasks
-from flightlog.analyze.tallies import Newest
+from flightlog.analyze.failures import FAILED_ENDS, collect_failures
+from flightlog.analyze.limits import LiveLimits
+from flightlog.analyze.live.results import Failed, LogLine, args_text
+from flightlog.analyze.tallies import Newest, json_object
 from flightlog.core.text import cut, cut_end, first_line
-from flightlog.core.time import SECOND, timestamp_of
 from flightlog.core.units import format_bytes, format_duration
-from flightlog.events import (
-    ArtifactRecorded,
-    Event,
-    Failure,
-    JobAccounted,
-    JobStarted,
-    TaskCancelled,
-    TaskFailed,
-    TaskRetried,
-    UserEvent,
-    WorkerLaunched,
-    WorkerLost,
-    WorkerReady,
-    WorkerRemoved,
-    kind_of,
-)
-from flightlog.events.devices import DeviceMemory
-from flightlog.store.read.lines import AnyEvent
+from flightlog.events import Event, kind_of
 
-LINES = 200
+if TYPE_CHECKING:
+    from flightlog.store.read.lines import AnyEvent
+    from flightlog.store.tables.run_tables import RunTables
+
 Level = Literal["info", "warning", "error"]
-_ALERTS: dict[str, Level] = {"warning": "warning", "critical": "error", "error": "error"}
+Said = tuple[str, Level]
+STAMP = "strftime({}, '%Y-%m-%dT%H:%M:%S.%fZ')"
+_LOGGED = {
+    "tasks": """
+        SELECT ['task_retried', 'task_completed', 'task_failed', 'task_cancelled'][kind - 3] AS kind, task,
+            task_id, attempt, error_type, error_message, reason, delay_s, "timestamp", writer, seq
+        FROM task_lines WHERE kind IN (4, 6, 7)
+    """,
+    "failures": """
+        SELECT 'failure' AS kind, scope, error_type, message, "timestamp", writer, seq
+        FROM failures WHERE event = 'failure' AND scope <> 'task' AND task_id IS NULL
+    """,
+    "devices": """
+        SELECT 'alert' AS kind, event_type, host, rank, device_id, device_used_bytes, device_total_bytes,
+            context, "timestamp", writer, seq
+        FROM devices WHERE event_type IN ('warning', 'critical', 'error')
+    """,
+}
+"""Events that are logged, of the streams that are tables; all others are logged as they are read."""
+_NEWEST_OF = """
+SELECT *, {stamp} AS at FROM ({rows}) ORDER BY "timestamp" DESC, writer DESC, seq DESC LIMIT {few}
+"""
 
 
 class LiveLog:
-    """The last lines of all streams together. Takes events in any order; a line is made only where it is
-    kept.
-    """
+    """The last lines of all streams together. Takes events in any order, but for those of tables."""
 
     def __init__(self) -> None:
-        self._lines: Newest[LogLine] = Newest(LINES)
+        self._lines: Newest[LogLine] = Newest(LiveLimits.max_log_lines)
 
     def add(self, event: AnyEvent) -> None:
-        """Take one event; kinds that are not logged are ignored."""
-        if not self._lines.would_keep(event.timestamp) or not isinstance(event, Event):
-            return
-        said = line_of(event)
-        if said is not None:
-            text, level = said
-            kind = "alert" if isinstance(event, DeviceMemory) else kind_of(event)
-            key = (event.timestamp, f"{type(event).stream} {event.writer}", event.seq, text)
-            self._lines.add(
-                key, LogLine(at=event.timestamp, kind=cut(kind, NAME), text=cut(text, LINE), level=level)
-            )
+        """Take one event; kinds that are not logged are ignored, and a line is made only where it is kept."""
+        if isinstance(event, Event) and self._lines.would_keep(event.timestamp):
+            made = _WORDS.get(kind_of(event)) or (_of_user if type(event).of_user else None)
+            if made is not None:
+                line = _line(kind_of(event), event.timestamp, made(event))
+                key = (event.timestamp, f"{type(event).stream} {event.writer}", event.seq, line.text)
+                self._lines.add(key, line)
 
-    def lines(self, more: Sequence[LogLine] = ()) -> list[LogLine]:
+    def lines(self, tables: RunTables, more: Sequence[LogLine] = ()) -> list[LogLine]:
         """The newest first; `more` are lines that come from no event."""
-        return sorted([*more[::-1], *self._lines.items()], key=lambda line: line.at, reverse=True)[:LINES]
+        found = [*more[::-1], *self._lines.items()]
+        for stream, rows in _LOGGED.items():
+            if stream in tables.streams:
+                few, stamp = LiveLimits.max_log_lines, STAMP.format('"timestamp"')
+                for row in tables.records(_NEWEST_OF.format(rows=rows, few=few, stamp=stamp)):
+                    made = _WORDS[row["kind"]](SimpleNamespace(**row))
+                    found.append(_line(row["kind"], row["at"] or "", made))
+        return sorted(found, key=lambda line: line.at, reverse=True)[: LiveLimits.max_log_lines]
 
 
-def line_of(event: Event) -> tuple[str, Level] | None:
-    """An event in words; None where it is not logged."""
-    match event:
-        case TaskFailed():
-            return f"{_task(event)} failed: {_error(event.error_type, event.error_message)}", "error"
-        case TaskRetried():
-            after = f" in {format_duration(event.delay_s)}" if event.delay_s else ""
-            why = f": {first_line(event.reason, LINE)}" if event.reason else ""
-            return f"{_task(event)} is retried{after}{why}", "warning"
-        case TaskCancelled():
-            return f"{_task(event)} was cancelled{_because(event.reason)}", "warning"
-        case Failure():
-            if event.scope == "task" or event.task_id is not None:
-                return None  # its task says so
-            return f"{event.scope} failed: {_error(event.error_type, event.message)}", "error"
-        case WorkerLaunched():
-            return f"worker {cut(event.worker, NAME)} was launched{_on(event.host)}", "info"
-        case WorkerReady():
-            after = f" after {format_duration(event.launch_s)}" if event.launch_s is not None else ""
-            return f"worker {cut(event.worker, NAME)} is ready{after}", "info"
-        case WorkerLost():
-            return (
-                f"worker {cut(event.worker, NAME)} was lost{_because(event.reason or event.signal)}",
-                "error",
-            )
-        case WorkerRemoved():
-            return f"worker {cut(event.worker, NAME)} was removed{_because(event.reason)}", "info"
-        case ArtifactRecorded():
-            size = f", {format_bytes(event.size_bytes)}" if event.size_bytes is not None else ""
-            return f"artifact {cut(event.name, NAME)}{size}", "info"
-        case JobStarted():
-            return (
-                f"runs in {event.scheduler} job {cut(event.job_id, NAME)}{_on(event.nodes or event.host)}",
-                "info",
-            )
-        case JobAccounted():
-            level: Level = "info" if event.state == "COMPLETED" else "warning"
-            return f"job {cut(event.job_id, NAME)} is {cut(event.state, NAME)}{_because(event.reason)}", level
-        case UserEvent():
-            return _said(event.name, args_text(event.fields)), "info"
-        case DeviceMemory():
-            return _alert(event)
-        case _ if type(event).of_user:
-            fields = {name: getattr(event, name) for name in event.__struct_fields__ if name not in _COMMON}
-            return _said(kind_of(event), args_text(fields)), "info"
-        case _:
-            return None
+def _line(kind: str, at: str, said: Said) -> LogLine:
+    text, level = said
+    return LogLine(
+        at=at,
+        kind=cut(kind, LiveLimits.max_name_chars),
+        text=cut(text, LiveLimits.max_line_chars),
+        level=level,
+    )
 
 
-_COMMON = frozenset(Event.__struct_fields__)
+def _name(text: str) -> str:
+    return cut(text, LiveLimits.max_name_chars)
 
 
-def _task(event: TaskFailed | TaskRetried | TaskCancelled) -> str:
+def _task(event: Any) -> str:
     again = f" (attempt {event.attempt})" if event.attempt > 1 else ""
-    return f"{cut(event.task, NAME)} {cut(event.task_id, NAME)}{again}"
+    return f"{_name(event.task)} {_name(event.task_id)}{again}"
 
 
 def _error(kind: str | None, message: str | None) -> str:
-    return (
-        ": ".join(part for part in (cut(kind or "", NAME), first_line(message, LINE)) if part)
-        or "no error was given"
-    )
+    parts = (_name(kind or ""), first_line(message, LiveLimits.max_line_chars))
+    return ": ".join(part for part in parts if part) or "no error was given"
 
 
 def _because(reason: str | None) -> str:
-    return f": {first_line(reason, LINE)}" if reason else ""
+    return f": {first_line(reason, LiveLimits.max_line_chars)}" if reason else ""
 
 
 def _on(host: str | None) -> str:
-    return f" on {cut(host, NAME)}" if host else ""
+    return f" on {_name(host)}" if host else ""
 
 
-def _said(name: str, fields: str) -> str:
-    return f"{cut(name, NAME)}: {fields}" if fields else cut(name, NAME)
+def _retried(event: Any) -> Said:
+    after = f" in {format_duration(event.delay_s)}" if event.delay_s else ""
+    return f"{_task(event)} is retried{after}{_because(event.reason)}", "warning"
 
 
-def _alert(event: DeviceMemory) -> tuple[str, Level] | None:
-    level = _ALERTS.get(event.event_type)
-    if level is None:
-        return None
+def _ready(event: Any) -> Said:
+    after = f" after {format_duration(event.launch_s)}" if event.launch_s is not None else ""
+    return f"worker {_name(event.worker)} is ready{after}", "info"
+
+
+def _artifact(event: Any) -> Said:
+    size = f", {format_bytes(event.size_bytes)}" if event.size_bytes is not None else ""
+    return f"artifact {_name(event.name)}{size}", "info"
+
+
+def _job_started(event: Any) -> Said:
+    return f"runs in {event.scheduler} job {_name(event.job_id)}{_on(event.nodes or event.host)}", "info"
+
+
+def _job_accounted(event: Any) -> Said:
+    level: Level = "info" if event.state == "COMPLETED" else "warning"
+    return f"job {_name(event.job_id)} is {_name(event.state)}{_because(event.reason)}", level
+
+
+def _alert(event: Any) -> Said:
     used = f"{format_bytes(event.device_used_bytes)} of {format_bytes(event.device_total_bytes)} in use"
-    told = f": {first_line(event.context, LINE)}" if event.context else ""
+    where = f"memory of device {event.device_id} on {_name(event.host)}, rank {event.rank}"
     return (
-        f"memory of device {event.device_id} on {cut(event.host, NAME)}, rank {event.rank}: {used}{told}",
-        level,
+        f"{where}: {used}{_because(event.context)}",
+        "warning" if event.event_type == "warning" else "error",
     )
 
 
-LISTED = 50
-_MESSAGE = 2_000
+def _with_fields(name: str, fields: Mapping[str, Any]) -> Said:
+    said = args_text(fields)
+    return f"{_name(name)}: {said}" if said else _name(name), "info"
 
 
-class LiveFailures:
-    """Takes the failures of two streams in any order; a failed task stands in both, and counts once.
+def _of_user(event: Event) -> Said:
+    fields = {name: getattr(event, name) for name in event.__struct_fields__ if name not in _COMMON}
+    return _with_fields(kind_of(event), fields)
 
-    Memory grows with the causes there are, by four numbers each.
-    """
 
-    def __init__(self) -> None:
-        self._causes: dict[int, list[int]] = {}
-        self._told: Newest[Failure] = Newest(2 * LISTED)
-        self._tasks: Newest[TaskFailed] = Newest(2 * LISTED)
+_COMMON = frozenset(Event.__struct_fields__)
+_WORDS: dict[str, Callable[[Any], Said]] = {
+    "task_failed": lambda one: (f"{_task(one)} failed: {_error(one.error_type, one.error_message)}", "error"),
+    "task_retried": _retried,
+    "task_cancelled": lambda one: (f"{_task(one)} was cancelled{_because(one.reason)}", "warning"),
+    "failure": lambda one: (f"{one.scope} failed: {_error(one.error_type, one.message)}", "error"),
+    "worker_launched": lambda one: (f"worker {_name(one.worker)} was launched{_on(one.host)}", "info"),
+    "worker_ready": _ready,
+    "worker_lost": lambda one: (
+        f"worker {_name(one.worker)} was lost{_because(one.reason or one.signal)}",
+        "error",
+    ),
+    "worker_removed": lambda one: (f"worker {_name(one.worker)} was removed{_because(one.reason)}", "info"),
+    "artifact_recorded": _artifact,
+    "job_started": _job_started,
+    "job_accounted": _job_accounted,
+    "user_event": lambda one: _with_fields(one.name, one.fields),
+    "alert": _alert,
+}
+"""Kinds of events that are logged, in words."""
 
-    def add(self, event: Failure) -> None:
-        """One with its traceback."""
-        counts = self._of(event.fingerprint, event.error_type, event.message)
-        counts[1 if event.task_id is not None else 2 if event.scope != "run" else 3] += 1
-        self._told.add((event.timestamp, event.writer, event.seq, event.task_id or ""), event)
+_LISTED = f"""
+SELECT failure_records.*, {STAMP.format("failure_records.moment")} AS at, retried, args
+FROM failure_records LEFT JOIN attempt_intervals USING (task_id, attempt)
+ORDER BY failure_records.moment DESC NULLS LAST, task_id, attempt LIMIT $few
+"""  # noqa: S608 - constants
+_TEXTS = f"""
+SELECT task_id, coalesce(attempt, 1), {STAMP.format('"timestamp"')}, message, coalesce(traceback, output_tail)
+FROM failures WHERE task_id IN (SELECT unnest($ids)) OR task_id IS NULL
+ORDER BY "timestamp" DESC LIMIT $few
+"""  # noqa: S608 - constants
 
-    def failed(self, event: TaskFailed) -> None:
-        """A task that failed."""
-        self._of(event.fingerprint, event.error_type, event.error_message)[0] += 1
-        self._tasks.add((event.timestamp, event.writer, event.seq, event.task_id), event)
 
-    def _of(self, fingerprint: str | None, error_type: str | None, message: str | None) -> list[int]:
-        return self._causes.setdefault(hash(cause_of(fingerprint, error_type, message)), [0, 0, 0, 0])
-
-    @property
-    def count(self) -> int:
-        """All, as the summary counts them."""
-        return sum(
-            max(failed, told) + elsewhere or of_run
-            for failed, told, elsewhere, of_run in self._causes.values()
+def failures_of(tables: RunTables) -> tuple[int, list[Failed]]:
+    """How many failures there are, as the report counts them, and the newest ones."""
+    collect_failures(tables, FAILED_ENDS)
+    few = LiveLimits.max_listed_failures
+    rows = tables.records(_LISTED, {"few": few})
+    texts: dict[tuple[str, Any], tuple[str | None, str | None]] = {}
+    ids = [row["task_id"] for row in rows if row["task_id"] is not None]
+    for task_id, attempt, at, *said in tables.execute(_TEXTS, {"ids": ids, "few": 4 * few}).fetchall():
+        texts.setdefault((task_id or "", attempt if task_id else at), (said[0], said[1]))
+    found = []
+    for row in rows:
+        task_id = row["task_id"]
+        key = (task_id or "", row["attempt"] if task_id else row["at"])
+        message, traceback = texts.get(key, (None, None))
+        scope = "the run" if row["scope"] == "run" else f"a {row['scope']}"
+        found.append(
+            Failed(
+                at=row["at"] or "",
+                task=_name(row["task"]) if row["task"] else scope,
+                task_id=_short(task_id),
+                attempt=row["attempt"] or 1,
+                args=args_text(json_object(row["args"])),
+                worker=_short(row["worker"]),
+                error_type=_short(row["error_type"]),
+                message=cut(message or row["words"] or "", LiveLimits.max_message_chars),
+                traceback=cut_end(traceback, LiveLimits.max_traceback_chars),
+                retried=bool(row["retried"]),
+                fingerprint=_short(row["fingerprint"] or None),
+            )
         )
-
-    def results(self, tasks: LiveTasks) -> list[Failed]:
-        """The newest first; `tasks` knows which were retried, and the arguments of attempts."""
-        told = {(event.task_id, event.attempt or 1): event for event in reversed(self._told.items())}
-        failed = {(task.task_id, task.attempt): task for task in reversed(self._tasks.items())}
-        causes = {cause_of(one.fingerprint, one.error_type, one.error_message) for one in failed.values()}
-        found = [_of_task(task, told.get(same), tasks.find(*same)) for same, task in reversed(failed.items())]
-        for event in self._told.items():
-            cause = cause_of(event.fingerprint, event.error_type, event.message)
-            in_task = (event.task_id, event.attempt or 1) in failed
-            if not in_task and (event.scope != "run" or cause not in causes):  # which a task's may be, too
-                found.append(_of_failure(event, tasks))
-        return sorted(found, key=lambda one: one.at, reverse=True)[:LISTED]
-
-
-def _failed(event: TaskFailed | Failure, told: Failure | None, known: Attempt | None, **about: Any) -> Failed:
-    """A failure, with the traceback that `told` has of it, and its attempt, where that is known."""
-    message = event.message if isinstance(event, Failure) else event.error_message
-    return Failed(
-        at=event.timestamp,
-        attempt=event.attempt or 1,
-        worker=_short(event.worker),
-        error_type=_short(event.error_type),
-        message=cut(message or "", _MESSAGE),
-        traceback=None if told is None else cut_end(told.traceback or told.output_tail, TRACEBACK),
-        retried=known is not None and known.retried,
-        fingerprint=_short(event.fingerprint),
-        **about,
-    )
-
-
-def _of_task(task: TaskFailed, told: Failure | None, known: Attempt | None) -> Failed:
-    named, task_id = cut(task.task, NAME), cut(task.task_id, NAME)
-    return _failed(task, told, known, task=named, task_id=task_id, args=args_text(task.args))
-
-
-def _of_failure(event: Failure, tasks: LiveTasks) -> Failed:
-    known = tasks.find(event.task_id or "", event.attempt or 1)
-    args = args_text(tasks.args_of(known)) if known is not None and known.retried else ""
-    of_scope = "the run" if event.scope == "run" else f"a {event.scope}"
-    named = cut(event.task, NAME) if event.task else of_scope
-    return _failed(event, event, known, task=named, task_id=_short(event.task_id), args=args)
+    return tables.scalar("SELECT count(*) FROM failure_records"), found
 
 
 def _short(text: str | None) -> str | None:
-    return None if text is None else cut(text, LINE)
-
-
-LANES = 60
-ONGOING = 200
-COLOURS = 10
-NOWHERE = "no worker"
-
-
-class _Bar(NamedTuple):
-    begin: int
-    end: int
-    one: Attempt
-
-
-def live_timeline(
-    tasks: LiveTasks, running: Iterable[Attempt], *, until: int, workers: int
-) -> Timeline | None:
-    """The last attempts in rows of their workers, by name; null where nothing ran whose time is known."""
-    last, names = tasks.last.items(), tasks.names.busiest(COLOURS)
-    bars = [_Bar(*one.ran, one) for one in last if one.ran is not None]
-    going = sorted(
-        (_Bar(since, max(since, until), one) for one in running if (since := one.since) is not None),
-        key=lambda bar: (bar.begin, bar.one.order),
-    )
-    bars += going[:ONGOING]
-    if not bars:
-        return None
-    lanes, placed, left_out = _in_lanes(bars)
-    began = [bar.begin for bar, _ in placed if bar.one.state != "running"] or [bar.begin for bar, _ in placed]
-    since = min(began)
-    length = max(0, max(until, *(bar.end for bar, _ in placed)) - since)
-    index = {name: place for place, name in enumerate(names)}
-    counts = tasks.names.totals()
-    notes = []
-    if left_out:
-        notes.append(f"{left_out:,} attempts on workers beyond {LANES} rows are not drawn")
-    if tasks.ended > len(last):
-        notes.append(f"the last {len(last):,} of {tasks.ended:,} attempts that ended")
-    return Timeline(
-        since=timestamp_of(since),
-        length_s=length / SECOND,
-        names=[cut(name, NAME) for name in names],
-        lanes=lanes,
-        bars=Bars(
-            lane=[lane for _, lane in placed],
-            start_s=[_s(max(bar.begin, since) - since) for bar, _ in placed],
-            length_s=[_s(bar.end - max(bar.begin, since)) for bar, _ in placed],
-            name=[index.get(bar.one.last.task, -1) for bar, _ in placed],
-            state=[bar.one.outcome for bar, _ in placed],
-            task_id=[cut(bar.one.last.task_id, NAME) for bar, _ in placed],
-            attempt=[bar.one.last.attempt for bar, _ in placed],
-        ),
-        cells=None,
-        marks=[
-            _mark(bar, lane, since) for bar, lane in placed if bar.one.state not in {"completed", "running"}
-        ],
-        attempts=tasks.ended + len(going),
-        workers=workers,
-        failures=counts["failed"] + counts["retries"],
-        notes=notes,
-    )
-
-
-def _s(duration: int) -> float:
-    return round(max(0, duration) / SECOND, 6)
-
-
-def _mark(bar: _Bar, lane: int, since: int) -> TimelineMark:
-    one = bar.one
-    kind: Literal["failed", "retried", "cancelled"] = one.outcome  # type: ignore[assignment]
-    if isinstance(one.end, TaskFailed):
-        said = (one.end.error_type, first_line(one.end.error_message, LINE))
-        text = ": ".join(part for part in said if part)
-    else:
-        text = first_line(getattr(one.end or one.retry, "reason", None), LINE)
-    return TimelineMark(
-        lane=lane,
-        at_s=_s(bar.end - since),
-        kind=kind,
-        task=cut(one.last.task, NAME),
-        task_id=cut(one.last.task_id, NAME),
-        text=text,
-    )
-
-
-def _in_lanes(bars: list[_Bar]) -> tuple[list[TimelineRow], list[tuple[_Bar, int]], int]:
-    """Rows of the workers, several for one that executes side by side, the bars with their rows, and how many
-    have none.
-    """
-    workers = sorted({bar.one.worker for bar in bars if bar.one.worker is not None})
-    place: dict[str | None, int] = {worker: number for number, worker in enumerate(workers)}
-    bars = sorted(bars, key=lambda bar: (bar.one.worker or "", bar.begin, bar.end, bar.one.order[1:]))
-    pieces = [(place.get(bar.one.worker, -1), bar.begin, bar.end) for bar in bars]
-    packed = pack(pieces, workers, {}, NOWHERE, idle=False)
-    placed = [(bar, lane) for bar, lane in zip(bars, packed.lane, strict=True) if lane < LANES]
-    return packed.lanes[:LANES], placed, len(bars) - len(placed)
+    return None if text is None else cut(text, LiveLimits.max_line_chars)

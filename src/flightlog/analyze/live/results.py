@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from flightlog.analyze.charts.results import Chart, MetricPoints, Timeline
+from flightlog.analyze.limits import LiveLimits
 from flightlog.core.text import cut
 
 
@@ -50,7 +51,6 @@ class LiveTaskName(LiveCounts, frozen=True, kw_only=True):
     """Of completed ones, as `max_s` and `p95_s`."""
     max_s: float | None
     p95_s: float | None = None
-    """Exact for up to 10,000 completed ones, beyond that within 1 %."""
     total_s: float | None = None
 
 
@@ -203,38 +203,38 @@ class LiveState(Struct, frozen=True, kw_only=True):
     as_of: str
     """When this was read."""
     progress: Progress
-    names: list[LiveTaskName]
-    workers: list[WorkerNow]
+    names: list[LiveTaskName] = []
+    workers: list[WorkerNow] = []
     """Busy workers first; `workers_all` counts all."""
-    workers_all: int
-    hosts: list[HostNow]
-    devices: list[DeviceNow]
-    doing: list[Doing]
+    workers_all: int = 0
+    hosts: list[HostNow] = []
+    devices: list[DeviceNow] = []
+    doing: list[Doing] = []
     """Running tasks, those that may be stuck first, then the longest; `progress.running` counts all."""
-    failures: list[Failed]
+    failures: list[Failed] = []
     """The newest first."""
-    slowest: list[EndedTask]
-    recent: list[EndedTask]
-    timeline: Timeline | None
+    slowest: list[EndedTask] = []
+    recent: list[EndedTask] = []
+    timeline: Timeline | None = None
     """The last attempts, one by one, and what runs."""
-    concurrency: Chart | None
+    concurrency: Chart | None = None
     """Tasks that run, tasks that wait and workers that are up, on average over each stretch of time.
 
     This chart and the others are of the last ten minutes, or of the whole run where it is shorter.
     """
-    cpu: Chart | None
-    memory: Chart | None
-    device_memory: Chart | None
-    cache_hits: int | None
-    cache_lookups: int | None
-    cost: float | None
-    currency: str | None
-    log: list[LogLine]
+    cpu: Chart | None = None
+    memory: Chart | None = None
+    device_memory: Chart | None = None
+    cache_hits: int | None = None
+    cache_lookups: int | None = None
+    cost: float | None = None
+    currency: str | None = None
+    log: list[LogLine] = []
     """The newest first: lifecycle, failures, retries, workers that come and go, alerts and the user's own
     events."""
-    problems: list[str]
+    problems: list[str] = []
     """What is wrong with the recording, in sentences."""
-    changed: int
+    changed: int = 0
     """Grows when something new was read; the same number means the same content, clocks aside."""
     reading: float | None = None
     """How much of the files was read so far, 0 to 1, while a reading goes on; null when all was.
@@ -245,8 +245,6 @@ class LiveState(Struct, frozen=True, kw_only=True):
     failures_all: int = 0
     """As `flightlog report` counts them: each once, wherever it was found."""
     names_all: int = 0
-    names_at_least: bool = False
-    """There are names beyond these, which are counted together."""
     spans: list[SpanNow] = []
     """Names that took most of the time first."""
     spans_all: int = 0
@@ -265,13 +263,7 @@ class LiveState(Struct, frozen=True, kw_only=True):
         return self.status != "running"
 
 
-NAME = 200
-ARGS = 200
-LINE = 300
-TRACEBACK = 8_000
-
-
-def args_text(args: Mapping[str, Any] | None, limit: int = ARGS) -> str:
+def args_text(args: Mapping[str, Any] | None, limit: int = LiveLimits.max_args_chars) -> str:
     """`scenario_id=47, name=base`; nothing for no arguments."""
     if not args:
         return ""
@@ -279,7 +271,7 @@ def args_text(args: Mapping[str, Any] | None, limit: int = ARGS) -> str:
     left = limit
     for name, value in args.items():
         said = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-        part = cut(f"{cut(name, NAME)}={said[: limit + 1]}", limit + 1)
+        part = cut(f"{cut(name, LiveLimits.max_name_chars)}={said[: limit + 1]}", limit + 1)
         parts.append(part)
         left -= len(part)
         if left < 0:

@@ -1,522 +1,406 @@
-"""Where the tasks of a run are now, by name and in all, from events that come in any order.
-
-One tally serves the live views and the metrics for Prometheus. It counts attempts as the relation `attempts`
-of a finished run has them (`store.tables.views`).
+"""The tasks of a run as they are now, from the table `attempt_intervals`: counts by name, what runs, what
+ended last, how much is left, and the last minutes as a timeline and as lines.
 """
 
 from __future__ import annotations
 
-import hashlib
-import math
-from collections import Counter
-from collections.abc import Callable
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from msgspec import Struct
-
-from flightlog.analyze.limits import PredictLimits
-from flightlog.analyze.live.levels import Level
-from flightlog.analyze.live.results import NAME, LiveTaskName
-from flightlog.analyze.predict.eta import KnownDurations, from_durations, of_mean
-from flightlog.analyze.tallies import Least, Newest
-from flightlog.core.stats import mean_of, place_of, quantile
-from flightlog.core.text import cut
-from flightlog.core.time import SECOND, moment, nanoseconds
-from flightlog.events import (
-    TaskCancelled,
-    TaskCompleted,
-    TaskEnded,
-    TaskEvent,
-    TaskFailed,
-    TaskRetried,
-    TaskStarted,
-    TaskSubmitted,
+from flightlog.analyze.charts.layout import TimeWindow, pack
+from flightlog.analyze.charts.results import Bars, Timeline, TimelineMark, TimelineRow
+from flightlog.analyze.limits import LiveLimits, PredictLimits, ReportLimits
+from flightlog.analyze.live.results import Doing, EndedTask, LiveTaskName, Progress, args_text
+from flightlog.analyze.predict.eta import (
+    Eta,
+    KnownDurations,
+    from_durations,
+    from_earlier,
+    of_mean,
+    remaining,
 )
-from flightlog.events.base import Json
-from flightlog.store.read.lines import AnyEvent
+from flightlog.analyze.report.metrics import distribution_from, distribution_sql
+from flightlog.analyze.report.tasks import COUNTS_SQL, PENDING, tasks_in_flight, work_until
+from flightlog.analyze.tallies import grouped, json_object
+from flightlog.core.stats import Distribution
+from flightlog.core.text import cut, first_line
+from flightlog.core.time import SECOND, timestamp_of
 
-SLOWEST = 20
-BARS = 500
-"""Number of the latest attempts that are kept one by one."""
-DONE = 10_000
-"""Number of attempts whose lines are known to be all there, so that one more is one too many."""
-ARGS_KEPT = 50_000
-"""Number of waiting tasks whose arguments are kept until they start."""
-State = Literal["pending", "running", "completed", "failed", "cancelled"]
-_ENDS: dict[type[TaskEvent], State] = {
-    TaskCompleted: "completed",
-    TaskFailed: "failed",
-    TaskCancelled: "cancelled",
-}
-_OPEN = frozenset({"pending", "running"})
-_FINAL = frozenset({"completed", "cancelled"})
+if TYPE_CHECKING:
+    from flightlog.store.tables.run_tables import RunTables
 
+Row = dict[str, Any]
+TASK_COUNTS = ("submitted", "completed", "failed", "cancelled", "running", "retried")
+_STOPPED = "CASE WHEN state = 'running' THEN $until ELSE stopped END"
+"""When an attempt ended; one that runs lasts until now."""
 
-class RecentKeys:
-    """The keys that were added last: `limit` of them at least, and twice as many at most."""
-
-    __slots__ = ("_limit", "_newer", "_older")
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._newer, self._older = set[str](), set[str]()
-
-    def add(self, key: str) -> None:
-        """Remember a key."""
-        self._newer.add(key)
-        if len(self._newer) > self._limit:
-            self._newer, self._older = set(), self._newer
-
-    def __contains__(self, key: str) -> bool:
-        return key in self._newer or key in self._older
-
-
-class Attempt(Struct, gc=False):
-    """What the lines of one attempt say; of several of one kind the latest counts."""
-
-    tally: NameTally
-    submitted: bool = False
-    waits: bool = False
-    """Whether its task was never seen to start."""
-    state: State = "pending"
-    retried: bool = False
-    started: bool = False
-    ended: bool = False
-    args: Json | None = None
-    start: TaskStarted | None = None
-    end: TaskEnded | None = None
-    retry: TaskRetried | None = None
-    since: int | None = None
-    until: int | None = None
-    """When it started, and when it ended or was retried without an end of its own."""
-    ran: tuple[int, int] | None = None
-    """When it began and ended, once it is over and both are known."""
-    whole: bool = True
-    """Whether its lines are kept: as long as it is among the latest."""
-
-    @property
-    def outcome(self) -> str:
-        """Its state; `retried` where it failed and was retried."""
-        return "retried" if self.retried and self.state == "failed" else self.state
-
-    @property
-    def last(self) -> TaskEnded | TaskStarted | TaskRetried:
-        """The line that says most of it; there must be one beside that of its submission."""
-        found = self.end or self.start or self.retry
-        assert found is not None
-        return found
-
-    @property
-    def order(self) -> tuple[str, str, int]:
-        """Orders attempts of one time."""
-        return self.last.task, self.last.task_id, self.last.attempt
-
-    @property
-    def worker(self) -> str | None:
-        """Where it is or was executed."""
-        at_end = self.end.worker if self.end is not None else None
-        return at_end if at_end is not None or self.start is None else self.start.worker
-
-    @property
-    def queue_s(self) -> float | None:
-        """How long it waited."""
-        at_end = self.end.queue_s if self.end is not None else None
-        return at_end if at_end is not None or self.start is None else self.start.queue_s
-
-    @property
-    def at(self) -> str:
-        """When it ended, or was retried without an end of its own; else when it began."""
-        return (self.end or self.retry or self.last).timestamp
-
-    def interval(self) -> tuple[int, int] | None:
-        """When it began and ended, as `attempt_intervals` has it; None where one of them is unknown."""
-        if self.until is None:
-            return None
-        took = self.end.duration_s if self.end is not None else None
-        began = self.since if took is None else self.until - nanoseconds(took)
-        return None if began is None else (began, max(began, self.until))
-
-    def compact(self) -> None:
-        """Keep what lines that are still to come need to be counted."""
-        self.args = _args(self) if self.retried else None
-        self.start = self.end = self.retry = None
-        self.whole = False
+_BY_NAME = f"""
+SELECT task, {COUNTS_SQL}, count(*) FILTER (state NOT IN ('pending', 'running')) AS ended,
+    min(started) AS first, {distribution_sql("duration_s", "state = 'completed'", "durations")}
+FROM attempt_intervals GROUP BY task
+"""  # noqa: S608 - constants
+_SHOWN = "task, task_id, attempt, worker, state, retried, began, stopped, ended, queue_s, duration_s, args"
+_LAST = f"""
+SELECT {_SHOWN} FROM attempt_intervals WHERE state NOT IN ('pending', 'running')
+ORDER BY ended DESC NULLS LAST, task_id DESC, attempt DESC LIMIT $few
+"""  # noqa: S608 - constants
+_SLOWEST = f"""
+SELECT {_SHOWN} FROM attempt_intervals WHERE state = 'completed' AND duration_s IS NOT NULL
+ORDER BY duration_s DESC, task, task_id, attempt LIMIT $few
+"""  # noqa: S608 - constants
+_RUNNING = """
+SELECT task, task_id, attempt, worker, state, retried, started FROM attempt_intervals WHERE state = 'running'
+ORDER BY started NULLS FIRST, task, task_id, attempt
+"""
+_LATELY = f"""
+SELECT count(*) FILTER (ended > $rate_since AND ended <= $until),
+    coalesce(sum(least(stop, $until) - greatest(began, $since)) FILTER (began < $until AND stop > $since), 0)
+FROM (SELECT began, ended, {_STOPPED} AS stop FROM attempt_intervals WHERE began IS NOT NULL)
+"""  # noqa: S608 - constants
+_SPREAD = f"""
+SELECT task, approx_quantile(duration_s, {[round((2 * rank + 1) / 40, 3) for rank in range(20)]})
+FROM attempt_intervals
+WHERE state = 'completed' AND duration_s IS NOT NULL AND task IN (SELECT unnest($names)) GROUP BY task
+"""  # noqa: S608 - numbers
+_SAID = """
+SELECT task_id, attempt, arg_max(error_type, kind), arg_max(error_message, kind), arg_max(reason, kind)
+FROM task_lines WHERE kind IN (4, 6, 7) AND task_id IN (SELECT unnest($ids)) GROUP BY ALL
+"""
 
 
-class LiveTasks:
-    """Puts the lines of each attempt together, and counts where attempts are.
+class LiveName(NamedTuple):
+    """All attempts of one name."""
 
-    Memory: tasks that wait or run, attempts that failed, were retried or lack a line that others have, a few
-    numbers a name, and the latest attempts. A line that says again what another said is not counted twice
-    while its attempt is one of these.
-    """
-
-    def __init__(
-        self,
-        on_start: Callable[[TaskStarted, int | None], None],
-        on_end: Callable[[Attempt], None],
-        on_trouble: Callable[[TaskFailed | TaskRetried | TaskCancelled], None],
-    ) -> None:
-        """Who else is to know: of starts with their moments, of ends, and of what did not go well."""
-        self.names = TaskNames()
-        self.ended = 0
-        """Attempts that are over."""
-        self.first: int | None = None
-        """When the first attempt began, as far as is known."""
-        self.running_level, self.waiting_level, self.ended_level = Level(), Level(), Level()
-        self.slowest: Least[TaskEnded] = Least(SLOWEST)
-        self.last: Newest[Attempt] = Newest(BARS, Attempt.compact)
-        self.running: dict[str, Attempt] = {}
-        self._on_start, self._on_end, self._on_trouble = on_start, on_end, on_trouble
-        self._attempts: dict[str, Attempt] = {}
-        self._done = RecentKeys(DONE)
-        """Attempts all of whose lines were read."""
-        self.waiting = 0
-        """Tasks that were submitted and never seen to start or end."""
-        self._several: set[str] = set()
-        """Tasks of which a later attempt than the first was seen."""
-        self._takes: dict[type[AnyEvent], Callable[[str, Attempt, Any, int | None], None]] = {
-            TaskSubmitted: self._submitted,
-            TaskStarted: self._started,
-            TaskRetried: self._retried,
-            **dict.fromkeys(_ENDS, self._ended),
-        }
-
-    def running_since(self) -> list[int]:
-        """When the attempts that run began, as far as is known."""
-        return [since for one in self.running.values() if (since := one.since) is not None]
-
-    def find(self, task_id: str, attempt: int) -> Attempt | None:
-        """An attempt, while it is kept."""
-        return self._attempts.get(_key(task_id, attempt))
-
-    def args_of(self, one: Attempt) -> Json | None:
-        """The arguments of an attempt, as far as they are known: those of the first say them, too."""
-        own = _args(one)
-        first = self._attempts.get(one.last.task_id) if own is None else None
-        return own if first is None else _args(first)
-
-    def add(self, event: AnyEvent) -> None:
-        """Take one event; other kinds are ignored."""
-        take = self._takes.get(type(event))
-        if take is None or not isinstance(event, TaskEvent):
-            return
-        key = event.task_id if event.attempt == 1 else _key(event.task_id, event.attempt)
-        one = self._attempts.get(key)
-        if one is None:
-            if key in self._done:
-                return
-            one = self._attempts[key] = Attempt(self.names.of(event.task))
-        take(key, one, event, moment(event.timestamp))
-        if one.state in _OPEN:
-            return
-        if one.started and one.outcome in _FINAL and (one.submitted or event.attempt > 1):
-            del self._attempts[key]
-            self._done.add(key)
-        elif not one.whole:
-            one.compact()
-
-    def _submitted(self, _: str, one: Attempt, event: TaskSubmitted, at: int | None) -> None:
-        if one.submitted:
-            return
-        one.submitted = True
-        one.tally.counts["submitted"] += 1
-        self.waiting_level.add(at, 1)
-        if one.state == "pending" and event.task_id not in self._several:
-            one.waits = True
-            self.waiting += 1
-        else:
-            began = one.ran[0] if one.ran is not None else one.since
-            self.waiting_level.add(at if began is None else began, -1)
-        if one.end is None and self.waiting < ARGS_KEPT:
-            one.args = event.args
-
-    def _started(self, key: str, one: Attempt, event: TaskStarted, at: int | None) -> None:
-        if at is not None and (self.first is None or at < self.first):
-            self.first = at
-        self._on_start(event, at)
-        one.started = True
-        if one.start is None or _order(event) > _order(one.start):
-            one.start, one.since = event, at
-        if one.state == "pending":
-            self._begin(one, event, at)
-            one.state = "running"
-            one.tally.counts["running"] += 1
-            self.running[key] = one
-        elif one.whole or one.ran is None:
-            self._draw(one)
-
-    def _retried(self, key: str, one: Attempt, event: TaskRetried, at: int | None) -> None:
-        if one.retried:
-            return
-        self._on_trouble(event)
-        one.tally.counts["retries"] += 1
-        one.retry, one.retried = event, True
-        if one.state in _OPEN:
-            self._end(key, one, event, at, "failed")
-        elif one.state == "failed":
-            one.tally.counts["failed"] -= 1
-            one.tally.counts["retried"] += 1
-
-    def _ended(self, key: str, one: Attempt, event: TaskEnded, at: int | None) -> None:
-        known, state = one.end, _ENDS[type(event)]
-        if one.ended and (known is None or one.state == state or _order(event) < _order(known)):
-            return
-        if isinstance(event, TaskFailed | TaskCancelled):
-            self._on_trouble(event)
-        elif (took := event.duration_s) is not None and one.state != state:
-            one.tally.took(event, took)
-            self.slowest.add((-took, event.task, event.task_id, event.attempt), event)
-        one.end, one.ended, one.args = event, True, None
-        self._end(key, one, event, at, state)
-
-    def _begin(self, one: Attempt | None, event: TaskEvent, at: int | None) -> None:
-        """The first sign of life of an attempt: its task waits no more."""
-        if event.attempt > 1:
-            self._several.add(event.task_id)
-            one = self._attempts.get(event.task_id)
-        if one is not None and one.waits:
-            one.waits = False
-            self.waiting -= 1
-            self.waiting_level.add(at, -1)
-
-    def _end(
-        self, key: str, one: Attempt, event: TaskEnded | TaskRetried, at: int | None, state: State
-    ) -> None:
-        before, counts = one.outcome, one.tally.counts
-        one.state, one.until = state, at
-        counts[one.outcome] += 1
-        self._draw(one)
-        if before != "pending":
-            counts[before] -= 1
-        if before not in _OPEN:
-            return
-        if before == "running":
-            del self.running[key]
-        else:
-            self._begin(one, event, at if one.ran is None else one.ran[0])
-        self.ended += 1
-        self.ended_level.add(at, 1)
-        self._on_end(one)
-        self.last.add((event.timestamp, event.writer, event.seq, key), one)  # which may keep little of it
-
-    def _draw(self, one: Attempt) -> None:
-        """Put the time that an attempt took into the count of those that run, in place of what was known."""
-        ran = one.interval()
-        if ran is None or ran == one.ran:
-            return
-        if one.ran is not None:
-            self.running_level.add(one.ran[0], -1)
-            self.running_level.add(one.ran[1], 1)
-        self.running_level.add(ran[0], 1)
-        self.running_level.add(ran[1], -1)
-        one.ran = ran
-
-
-def _key(task_id: str, attempt: int) -> str:
-    return task_id if attempt == 1 else f"{task_id}\0{attempt}"
-
-
-def _args(one: Attempt) -> Json | None:
-    return one.args if one.end is None else one.end.args
-
-
-def _order(event: TaskEvent) -> tuple[str, int, str]:
-    return event.timestamp, event.seq, event.writer
-
-
-NAMES = 2_000
-"""Number of names that are counted separately; all others count together."""
-LISTED = 200
-OTHERS = "(other names)"
-LONG = 400
-RECENT = 100
-"""Number of the latest completed tasks of each name that are kept with their times."""
-TASK_COUNTS = ("submitted", "completed", "failed", "cancelled", "running")
-COUNTS = (*TASK_COUNTS, "retried", "retries")
-"""What is counted of a name: attempts by their outcome, submissions, and attempts that were retried."""
-
-
-class NameTally:
-    """Tasks of one name."""
-
-    __slots__ = ("counts", "durations", "name", "recent")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.counts = dict.fromkeys(COUNTS, 0)
-        self.durations = DurationSketch()
-        self.recent: Newest[tuple[str, float]] = Newest(RECENT)
-        """When a task completed, and how long it took."""
-
-    def took(self, event: TaskEnded, duration_s: float) -> None:
-        """A task completed after this duration."""
-        self.durations.add(duration_s)
-        at = event.timestamp
-        if self.recent.would_keep(at):
-            self.recent.add((at, event.writer, event.seq, event.task_id), (at, duration_s))
-
-    def known(self, until: int) -> KnownDurations | None:
-        """What is known about the duration of the next one; null where too few have completed."""
-        ends = [
-            ((until - at) / SECOND, took)
-            for when, took in self.recent.items()
-            if (at := moment(when)) is not None
-        ]
-        whole = self.durations.count <= len(ends)
-        return from_durations(ends, whole=whole, spread=() if whole else self.durations.sample())
-
-    def known_roughly(self) -> KnownDurations | None:
-        """What their mean says, for a name that is one of very many."""
-        mean = self.durations.mean
-        return None if mean is None or self.durations.count < PredictLimits.min_ended_tasks else of_mean(mean)
-
-    @property
-    def size(self) -> int:
-        """Number of tasks, as the summary counts them."""
-        return max(self.counts["submitted"], self.ended + self.counts["running"])
+    name: str
+    row: Row
+    durations: Distribution
+    """Of completed tasks."""
 
     @property
     def ended(self) -> int:
         """Tasks that are over."""
-        return self.counts["completed"] + self.counts["failed"] + self.counts["cancelled"]
-
-    def result(self) -> LiveTaskName:
-        """The counts, and how long it takes."""
-        spread, counts = self.durations, self.counts
-        return LiveTaskName(
-            name=cut(self.name, NAME),
-            **{name: counts[name] for name in TASK_COUNTS},
-            retried=counts["retries"],
-            mean_s=spread.mean,
-            max_s=spread.max if spread.count else None,
-            p95_s=spread.quantile(0.95),
-            total_s=spread.total if spread.count else None,
-        )
-
-
-class TaskNames:
-    """All names."""
-
-    def __init__(self) -> None:
-        self.tallies: dict[str, NameTally] = {}
-        self._others = NameTally(OTHERS)
-
-    def of(self, name: str) -> NameTally:
-        """The tally of a name; a very long one is known by its beginning and a digest."""
-        found = self.tallies.get(name)
-        if found is not None:
-            return found
-        if len(name) > LONG:
-            digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:12]
-            return self.of(f"{name[: LONG - 20]} {digest}")
-        if len(self.tallies) >= NAMES:
-            return self._others
-        found = self.tallies[name] = NameTally(name)
-        return found
-
-    def __len__(self) -> int:
-        return len(self.tallies)
+        return int(self.row["completed"] + self.row["failed"] + self.row["cancelled"])
 
     @property
-    def has_others(self) -> bool:
-        """Whether there are more names than are counted separately."""
-        return self._others.size > 0
+    def size(self) -> int:
+        """Number of tasks, as the summary counts them."""
+        return int(max(self.row["submitted"], self.ended + self.row["running"]))
 
-    def all(self) -> list[NameTally]:
-        """Every tally, that of all further names last."""
-        return [*self.tallies.values(), *([self._others] if self.has_others else [])]
 
-    def totals(self) -> dict[str, int]:
-        """The counts of all names together."""
-        return {count: sum(one.counts[count] for one in self.all()) for count in COUNTS}
+class LiveTasks:
+    """The tasks as of `until`, when the run ended or now, in nanoseconds since 1970. Each question is asked
+    once.
+
+    `history` has durations of earlier runs by name of task, for what this run does not know yet.
+    """
+
+    def __init__(
+        self, tables: RunTables, until: int | None, history: Mapping[str, Distribution] | None = None
+    ) -> None:
+        self._tables, self._until, self._history = tables, until, history or {}
+
+    @cached_property
+    def names(self) -> list[LiveName]:
+        """The largest first."""
+        rows = self._tables.records(_BY_NAME)
+        found = [LiveName(row["task"], row, distribution_from(row, "durations")) for row in rows]
+        return sorted(found, key=lambda one: (-one.size, one.name))
+
+    @cached_property
+    def last(self) -> list[Row]:
+        """The attempts that ended last, the newest first."""
+        return self._tables.records(_LAST, {"few": LiveLimits.max_timeline_bars})
+
+    @cached_property
+    def running(self) -> list[Row]:
+        """The attempts that run, the longest first."""
+        return self._tables.records(_RUNNING) if self.count("running") else []
+
+    def count(self, what: str) -> int:
+        """One of the counts, of all names together."""
+        return sum(one.row[what] for one in self.names)
+
+    @cached_property
+    def waiting(self) -> int:
+        """Tasks that were submitted and never seen to start."""
+        return int(self._tables.scalar(PENDING)) if self.count("not_begun") else 0
 
     def results(self) -> list[LiveTaskName]:
-        """The largest first."""
-        most = sorted(self.all(), key=lambda one: (one is self._others, -one.size, one.name))[:LISTED]
-        return [one.result() for one in most]
-
-    def busiest(self, limit: int) -> list[str]:
-        """The names that took most of the time, in order of the alphabet, so that colours stay what they
-        are.
-        """
-        most = sorted(self.tallies.values(), key=lambda one: (-one.durations.total, -one.size, one.name))[
-            :limit
+        """The names, the largest first."""
+        return [
+            LiveTaskName(
+                name=cut(one.name, LiveLimits.max_name_chars),
+                **{name: one.row[name] for name in TASK_COUNTS},
+                mean_s=one.durations.mean,
+                max_s=one.durations.max,
+                p95_s=one.durations.p95,
+                total_s=one.durations.total if one.durations.count else None,
+            )
+            for one in self.names[: LiveLimits.max_listed_names]
         ]
-        return sorted(one.name for one in most)
 
+    def progress(self, started: int | None, *, over: bool) -> Progress:
+        """Task counts; while the run goes on, also the rate and the estimated time left."""
+        ended = sum(one.ended for one in self.names)
+        all_known = max(self.count("submitted"), ended + self.count("running"))
+        per_s, at_once = (None, 0.0) if over else self._lately(started)
+        eta = None if over else self._eta(at_once)
+        return Progress(
+            **{name: self.count(name) for name in TASK_COUNTS},
+            waiting=self.waiting,
+            done=ended / all_known if all_known else None,
+            per_s=per_s,
+            left_s=None if eta is None else eta.expected,
+            left_low_s=None if eta is None else eta.low,
+            left_high_s=None if eta is None else eta.high,
+            left_at_least=eta is not None and eta.at_least,
+        )
 
-EXACT = 10_000
-"""Up to this many values are kept exactly; beyond, as counts in bins that grow by 1 %."""
-SAMPLE = 100
-_STEP = math.log(1.01)
-_NOTHING = -(1 << 30)
-"""The bin of values that have no logarithm."""
+    def _lately(self, started: int | None) -> tuple[float | None, float]:
+        """Tasks that ended in each of the last seconds, and how many ran at once, on average."""
+        until = self._until
+        first = min((one.row["first"] for one in self.names if one.row["first"] is not None), default=None)
+        if until is None or not self.names:
+            return None, 0.0
+        rate_since = until - LiveLimits.rate_window_s * SECOND
+        rate_since = rate_since if started is None else max(rate_since, started)
+        since = max(first or 0, until - LiveLimits.concurrency_window_s * SECOND)
+        [(ended, work)] = self._tables.execute(
+            _LATELY, {"until": until, "rate_since": rate_since, "since": since}
+        ).fetchall()
+        known = self.count("ended") and until - rate_since >= SECOND
+        per_s = ended * SECOND / (until - rate_since) if known else None
+        return per_s, int(work) / (until - since) if first is not None and since < until else 0.0
 
-
-class DurationSketch:
-    """Durations of things of one name, in seconds."""
-
-    __slots__ = ("_bins", "_ns", "_values", "count", "max", "min")
-
-    def __init__(self) -> None:
-        self.count = self._ns = 0
-        self.min, self.max = math.inf, -math.inf
-        self._values: list[float] = []
-        self._bins: Counter[int] = Counter()
-
-    def add(self, value: float) -> None:
-        """Put a value in."""
-        self.count += 1
-        self._ns += nanoseconds(value)
-        self.min, self.max = min(self.min, value), max(self.max, value)
-        if self.count <= EXACT:
-            self._values.append(value)
-            return
-        if self._values:
-            self._bins, self._values = Counter(map(_bin, self._values)), []
-        self._bins[_bin(value)] += 1
-
-    @property
-    def total(self) -> float:
-        """Their sum, the same in any order."""
-        return self._ns / SECOND
-
-    @property
-    def mean(self) -> float | None:
-        """Null where there is none."""
-        return mean_of(self.count, self.total, self.min, self.max) if self.count else None
-
-    def quantile(self, q: float) -> float | None:
-        """Interpolated as everywhere; within 1 % where there are more than `EXACT` values, null where there
-        is none.
-        """
-        if not self.count:
+    def _eta(self, at_once: float) -> Eta | None:
+        until = self._until
+        going = [one for one in self.names if one.size > one.ended]
+        if until is None or not going:
             return None
-        if self._values:
-            self._values.sort()  # cheap where little is new
-            return quantile(self._values, q)
-        return self._ranked([place_of(q, self.count).below])[0]
+        going.sort(key=lambda one: ((one.ended - one.size) * (one.durations.mean or 0.0), one.name))
+        ends = grouped(
+            (row["task"], ((until - row["ended"]) / SECOND, row["duration_s"]))
+            for row in self.last
+            if row["state"] == "completed" and None not in (row["ended"], row["duration_s"])
+        )
+        close = [one.name for one in going[: PredictLimits.max_eta_names]]
+        more = [one.name for one in going if one.durations.count > len(ends.get(one.name, ())) > 0]
+        spread = dict(self._tables.execute(_SPREAD, {"names": more}).fetchall() if more else [])
+        known: dict[str, KnownDurations] = {}
+        for one in going:
+            found: KnownDurations | None = None
+            if one.name in close and one.name in ends:
+                wide = spread.get(one.name, ())
+                found = from_durations(ends[one.name], whole=not wide, spread=wide)
+            if found is None and one.durations.mean is not None:
+                enough = one.durations.count >= PredictLimits.min_ended_tasks
+                found = of_mean(one.durations.mean) if enough else None
+            earlier = self._history.get(one.name) if found is None else None
+            found = found if earlier is None else from_earlier(earlier)
+            if found is not None:
+                known[one.name] = found
+        left = {one.name: one.size - one.ended for one in going}
+        since = grouped(
+            (row["task"], max(0, until - row["started"]) / SECOND)
+            for row in self.running
+            if row["started"] is not None
+        )
+        return remaining(left, known, since, at_once or len(self.running), at_least=len(known) < len(left))
 
-    def sample(self) -> list[float]:
-        """All values where they are few, else `SAMPLE` evenly spaced quantiles."""
-        places = [(2 * rank + 1) * self.count // (2 * SAMPLE) for rank in range(SAMPLE)]
-        if not self._values:
-            return self._ranked(places)
-        self._values.sort()
-        return self._values if self.count <= SAMPLE else [self._values[place] for place in places]
+    def doing(self) -> list[Doing]:
+        """Running tasks, those that may be stuck first, then the longest."""
+        if not self.count("running"):
+            return []
+        by_name = {one.name: one.durations for one in self.names}
+        found = []
+        for one in tasks_in_flight(self._tables, self._until):
+            usual, stuck = usual_of(by_name.get(one.task), one.elapsed_s)
+            if usual is None:
+                usual, stuck = usual_of(self._history.get(one.task), one.elapsed_s)
+            about = _about(one.task, one.task_id, one.attempt, one.worker, one.args)
+            found.append(Doing(**about, since=one.since, elapsed_s=one.elapsed_s, usual_s=usual, stuck=stuck))
+        return sorted(found, key=lambda one: (not one.stuck, -(one.elapsed_s or 0.0), one.since, one.task))
 
-    def _ranked(self, places: list[int]) -> list[float]:
-        """The values at these places, counted from 0 and in order, from the bins."""
-        found: list[float] = []
-        passed = 0
-        for where in sorted(self._bins):
-            passed += self._bins[where]
-            while len(found) < len(places) and places[len(found)] < passed:
-                value = 0.0 if where == _NOTHING else math.exp((where + 0.5) * _STEP)
-                found.append(min(max(value, self.min), self.max))
+    def slowest(self) -> list[EndedTask]:
+        """Completed tasks, the slowest first."""
+        if not self.count("completed"):
+            return []
+        return [_ended(row) for row in self._tables.records(_SLOWEST, {"few": LiveLimits.max_slowest_tasks})]
+
+    def recent(self) -> list[EndedTask]:
+        """Attempts that ended, the last first."""
+        return [_ended(row) for row in self.last[: LiveLimits.max_recent_tasks]]
+
+    def levels(self, window: TimeWindow) -> dict[str, tuple[list[float], list[float | None]]]:
+        """How many tasks ran, and how many waited, on average over each stretch of the window: seconds after
+        its start, and values.
+        """
+        if not self.names:
+            return {}
+        stretches = window.stretches(LiveLimits.max_chart_points)
+        bounds = [stretches.begins(n) for n in range(stretches.number + 1)]
+        stopped = _STOPPED.replace("$until", str(window.until))
+        found = {}
+        for label, since, until, where in (
+            ("running", "began", stopped, "began IS NOT NULL"),
+            (
+                "waiting",
+                "submitted",
+                f"coalesce(began, CASE WHEN state = 'pending' THEN {window.until} ELSE ended END)",
+                "was_submitted AND submitted IS NOT NULL",
+            ),
+        ):
+            intervals = f"""
+                SELECT least(greatest(since - {window.start}, 0), {window.length}) AS since,
+                    least(greatest(until - {window.start}, 0), {window.length}) AS until
+                FROM (SELECT {since} AS since, greatest({since}, {until}) AS until FROM attempt_intervals
+                    WHERE {where})
+                WHERE until > {window.start} AND since < {window.until}
+            """  # noqa: S608 - numbers, and expressions of ours
+            done = work_until(self._tables, intervals, bounds, f"moment // {stretches.width}")
+            found[label] = [bound / SECOND for bound in bounds[:-1]], means(done, bounds)
+        return found
+
+    def timeline(self, until: int, running: Sequence[Row], workers: int) -> Timeline | None:
+        """The last attempts in rows of their workers, by name; null where nothing ran whose time is known."""
+        bars = [_Bar(row["began"], row["stopped"], row) for row in self.last if row["began"] is not None]
+        known = [row for row in running if row["started"] is not None]
+        going = [_Bar(row["started"], max(row["started"], until), row) for row in known]
+        bars += going[: LiveLimits.max_timeline_running]
+        if not bars:
+            return None
+        lanes, placed, left_out = _in_lanes(bars)
+        began = [bar.begin for bar, _ in placed if not bar.runs] or [bar.begin for bar, _ in placed]
+        since = min(began)
+        length = max(0, max(until, *(bar.end for bar, _ in placed)) - since)
+        most = sorted(self.names, key=lambda one: (-(one.durations.total or 0.0), -one.size, one.name))
+        names = sorted(one.name for one in most[: LiveLimits.max_timeline_names])
+        index = {name: place for place, name in enumerate(names)}
+        notes = []
+        if left_out:
+            rows = LiveLimits.max_timeline_rows
+            notes.append(f"{left_out:,} attempts on workers beyond {rows} rows are not drawn")
+        if self.count("ended") > len(self.last):
+            all_ended = self.count("ended")
+            notes.append(f"the last {len(self.last):,} of {all_ended:,} attempts that ended")
+        return Timeline(
+            since=timestamp_of(since),
+            length_s=length / SECOND,
+            names=[cut(name, LiveLimits.max_name_chars) for name in names],
+            lanes=lanes,
+            bars=Bars(
+                lane=[lane for _, lane in placed],
+                start_s=[_s(max(bar.begin, since) - since) for bar, _ in placed],
+                length_s=[_s(bar.end - max(bar.begin, since)) for bar, _ in placed],
+                name=[index.get(bar.row["task"], -1) for bar, _ in placed],
+                state=[outcome(bar.row) for bar, _ in placed],
+                task_id=[cut(bar.row["task_id"], LiveLimits.max_name_chars) for bar, _ in placed],
+                attempt=[bar.row["attempt"] for bar, _ in placed],
+            ),
+            cells=None,
+            marks=self._marks(placed, since),
+            attempts=self.count("ended") + len(going),
+            workers=workers,
+            failures=self.count("failed") + self.count("retried"),
+            notes=notes,
+        )
+
+    def _marks(self, placed: Sequence[tuple[_Bar, int]], since: int) -> list[TimelineMark]:
+        """Attempts that did not go well, with why."""
+        marked = [(bar, lane) for bar, lane in placed if bar.row["state"] not in {"completed", "running"}]
+        ids = [bar.row["task_id"] for bar, _ in marked]
+        said: dict[tuple[str, int], Sequence[str | None]] = {}
+        for task_id, attempt, *words in self._tables.execute(_SAID, {"ids": ids}).fetchall() if ids else ():
+            said[task_id, attempt] = words
+        found = []
+        for bar, lane in marked:
+            kind: Literal["failed", "retried", "cancelled"] = outcome(bar.row)  # type: ignore[assignment]
+            error, message, reason = said.get((bar.row["task_id"], bar.row["attempt"]), (None, None, None))
+            parts = (error, first_line(message, LiveLimits.max_line_chars)) if error or message else (reason,)
+            found.append(
+                TimelineMark(
+                    lane=lane,
+                    at_s=_s(bar.end - since),
+                    kind=kind,
+                    task=cut(bar.row["task"], LiveLimits.max_name_chars),
+                    task_id=cut(bar.row["task_id"], LiveLimits.max_name_chars),
+                    text=first_line(": ".join(part for part in parts if part), LiveLimits.max_line_chars),
+                )
+            )
         return found
 
 
-def _bin(value: float) -> int:
-    return math.floor(math.log(value) / _STEP) if value > 0 else _NOTHING
+def means(done: Sequence[int], bounds: Sequence[int]) -> list[float | None]:
+    """The mean between each two bounds, of what was `done` up to each."""
+    return [
+        round((done[n + 1] - done[n]) / (bounds[n + 1] - bounds[n]), 3) if bounds[n + 1] > bounds[n] else 0.0
+        for n in range(len(bounds) - 1)
+    ]
+
+
+def outcome(row: Row) -> str:
+    """The state of an attempt; `retried` where it failed and was retried."""
+    return "retried" if row["retried"] and row["state"] == "failed" else str(row["state"])
+
+
+def usual_of(ended: Distribution | None, elapsed_s: float | None) -> tuple[float | None, bool | None]:
+    """p95 of those that ended, and whether this duration is far beyond it; null where too few have ended."""
+    if ended is None or elapsed_s is None or ended.count < ReportLimits.min_ended_for_usual:
+        return None, None
+    if ended.p95 is None or ended.max is None:
+        return None, None
+    return ended.p95, elapsed_s > max(ReportLimits.stuck_ratio * ended.p95, ended.max)
+
+
+def _about(
+    task: str, task_id: str, attempt: int, worker: str | None, args: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """What is shown of any attempt."""
+    return {
+        "task": cut(task, LiveLimits.max_name_chars),
+        "task_id": cut(task_id, LiveLimits.max_name_chars),
+        "attempt": attempt,
+        "args": args_text(args),
+        "worker": None if worker is None else cut(worker, LiveLimits.max_name_chars),
+    }
+
+
+def _ended(row: Row) -> EndedTask:
+    took = row["duration_s"]
+    if took is None and outcome(row) == "retried" and None not in (row["began"], row["stopped"]):
+        took = (row["stopped"] - row["began"]) / SECOND
+    about = _about(row["task"], row["task_id"], row["attempt"], row["worker"], json_object(row["args"]))
+    at = "" if row["ended"] is None else timestamp_of(row["ended"])
+    return EndedTask(**about, state=outcome(row), at=at, duration_s=took, queue_s=row["queue_s"])
+
+
+class _Bar(NamedTuple):
+    begin: int
+    end: int
+    row: Row
+
+    @property
+    def runs(self) -> bool:
+        return bool(self.row["state"] == "running")
+
+
+def _s(duration: int) -> float:
+    return round(max(0, duration) / SECOND, 6)
+
+
+def _in_lanes(bars: list[_Bar]) -> tuple[list[TimelineRow], list[tuple[_Bar, int]], int]:
+    """Rows of the workers, several for one that executes side by side, the bars with their rows, and how many
+    have none.
+    """
+    workers = sorted({bar.row["worker"] for bar in bars if bar.row["worker"] is not None})
+    place: dict[str | None, int] = {worker: number for number, worker in enumerate(workers)}
+    bars = sorted(
+        bars,
+        key=lambda bar: (bar.row["worker"] or "", bar.begin, bar.end, bar.row["task_id"], bar.row["attempt"]),
+    )
+    pieces = [(place.get(bar.row["worker"], -1), bar.begin, bar.end) for bar in bars]
+    packed = pack(pieces, workers, {}, "no worker", idle=False)
+    most = LiveLimits.max_timeline_rows
+    placed = [(bar, lane) for bar, lane in zip(bars, packed.lane, strict=True) if lane < most]
+    return packed.lanes[:most], placed, len(bars) - len(placed)

@@ -1,350 +1,370 @@
-"""Workers, hosts and devices of a run: who is there, what each does, and how it did over the last minutes."""
+"""Workers, hosts and devices of a run as they are now: who is there, what each does, and how it did over the
+last minutes; and what they cost.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
+
+from flightlog.analyze.charts.layout import TimeWindow
 from flightlog.analyze.charts.results import Chart, ChartSeries
-from flightlog.analyze.live.levels import Level, Sampled
-from flightlog.analyze.live.results import NAME, DeviceNow, HostNow, WorkerNow
-from flightlog.analyze.live.tasks import Attempt
+from flightlog.analyze.cost.cost import CostSummary, CostTally, Used, run_cost
+from flightlog.analyze.limits import LiveLimits
+from flightlog.analyze.live.results import DeviceNow, HostNow, WorkerNow
+from flightlog.analyze.live.tasks import Row, means
 from flightlog.analyze.tallies import grouped
 from flightlog.core.intervals import peak
 from flightlog.core.text import cut
-from flightlog.core.time import SECOND, moment
-from flightlog.events import (
-    ResourceSample,
-    TaskStarted,
-    WorkerEvent,
-    WorkerLaunched,
-    WorkerLost,
-    WorkerReady,
-    WorkerRemoved,
+from flightlog.core.time import SECOND
+from flightlog.events import Event, JobStarted, WorkerLaunched, WorkerLost, WorkerRemoved
+from flightlog.events.rates import Sizes
+from flightlog.store import layout
+from flightlog.store.read.lines import AnyEvent
+from flightlog.store.run import Run
+from flightlog.store.tables.workers import (
+    component_of,
+    given_to,
+    host_of,
+    launches_of,
+    lifetime,
+    steps_of,
+    uptimes_of,
 )
-from flightlog.events.devices import DeviceMemory
 
-LISTED_WORKERS = 200
-ENOUGH = 3
-"""Number of attempts that show whether a worker executes several at once."""
-_ORDER = (WorkerLaunched, WorkerReady, WorkerLost, WorkerRemoved)
+if TYPE_CHECKING:
+    from flightlog.store.tables.run_tables import RunTables
+
 _BUSY, _IDLE, _STARTING, _LOST, _GONE = range(5)
+_STATES: tuple[Literal["starting", "idle", "busy", "gone", "lost"], ...] = (
+    *("busy", "idle", "starting", "lost", "gone"),
+)
 
-
-class OneWorker:
-    """What is known of one worker."""
-
-    __slots__ = ("bounds", "ended", "failed", "host", "sample", "seen", "step")
-
-    def __init__(self) -> None:
-        self.host: str | None = None
-        self.ended = self.failed = 0
-        self.step: tuple[str, int, int, type[WorkerEvent]] | None = None
-        self.sample: ResourceSample | None = None
-        self.seen: int | None = None
-        self.bounds: tuple[int, int] | None = None
-
-    def heard(self, at: int | None) -> None:
-        """It showed a sign of life."""
-        if at is not None and (self.seen is None or at > self.seen):
-            self.seen = at
-
-    def worked(self, began: int, until: int) -> None:
-        """It executed something in this interval."""
-        known = self.bounds
-        self.bounds = (began, until) if known is None else (min(known[0], began), max(known[1], until))
+_WORKED = """
+SELECT worker, count(*) FILTER (state <> 'running') AS ended, count(*) FILTER (state = 'failed') AS failed,
+    max(greatest(started, ended)) AS seen, min(began) FILTER (state <> 'running') AS began
+FROM attempt_intervals WHERE worker IS NOT NULL AND state <> 'pending' GROUP BY worker
+"""
+_LATEST_OF_WORKERS = """
+SELECT worker, arg_max(row(host, cpu_cores, rss_bytes), row("timestamp", writer, seq)),
+    max(at_ns("timestamp"))
+FROM resources WHERE event = 'resource_sample' AND scope IN ('worker', 'worker_process')
+    AND worker IS NOT NULL GROUP BY worker
+"""
 
 
 class LiveWorkers:
-    """Takes what tasks, workers and samples say, in any order. Memory grows with the workers there ever
-    were.
+    """The workers that `events` of their stream and attempts name, as of `until`, in nanoseconds since
+    1970.
     """
 
-    def __init__(self) -> None:
-        self.events: list[WorkerEvent] = []
-        self.up_level = Level()
-        self._workers: dict[str, OneWorker] = {}
-        self._samples: dict[str, ResourceSample] = {}
+    def __init__(self, tables: RunTables, events: Iterable[AnyEvent], until: int | None) -> None:
+        self._tables, self._until = tables, until
+        self.steps = steps_of(events)
 
-    def __len__(self) -> int:
-        return len(self._workers)
+    @cached_property
+    def worked(self) -> dict[str, Row]:
+        """What each worker that attempts name has executed."""
+        return {row["worker"]: row for row in self._tables.records(_WORKED)}
 
-    def of(self, name: str) -> OneWorker:
-        """What is known of a worker."""
-        found = self._workers.get(name)
-        if found is None:
-            found = self._workers[name] = OneWorker()
-        return found
+    @cached_property
+    def names(self) -> list[str]:
+        """All workers, in order."""
+        return sorted({*self.steps, *self.worked})
 
-    def add(self, event: WorkerEvent) -> None:
-        """A step in the life of a worker."""
-        worker = self.of(event.worker)
-        at = moment(event.timestamp)
-        self.events.append(event)
-        worker.heard(at)
-        if event.host is not None:
-            worker.host = event.host if worker.host is None else min(worker.host, event.host)
-        step = (event.timestamp, _ORDER.index(type(event)), event.seq, type(event))
-        if worker.step is None or step[:3] > worker.step[:3]:
-            worker.step = step
-        if isinstance(event, WorkerLaunched):
-            self.up_level.add(at, 1)
-        elif isinstance(event, WorkerLost | WorkerRemoved):
-            self.up_level.add(at, -1)
-
-    def started(self, event: TaskStarted, at: int | None) -> None:
-        """A task began on it."""
-        if event.worker is not None:
-            self.of(event.worker).heard(at)
-
-    def ended(self, one: Attempt) -> None:
-        """A task ended on it."""
-        if one.worker is not None:
-            worker = self.of(one.worker)
-            worker.ended += 1
-            worker.failed += one.state == "failed"
-            worker.heard(one.until)
-            if one.ran is not None:
-                worker.worked(*one.ran)
-
-    def sampled(self, event: ResourceSample) -> None:
-        """Its process tree was measured. A process that no task and no worker event names is none of the
-        workers.
-        """
-        if event.worker is not None:
-            known = self._samples.get(event.worker)
-            if known is None or event.timestamp > known.timestamp:
-                self._samples[event.worker] = event
+    @cached_property
+    def lives(self) -> dict[str, list[tuple[int, int]]]:
+        """When each worker that has events was up."""
+        return {
+            name: uptimes_of(life, self.worked.get(name, {}).get("began"), self._until)
+            for name, life in self.steps.items()
+        }
 
     @property
     def up(self) -> int:
         """Workers that are up, by their events."""
-        ends = {WorkerLost, WorkerRemoved}
-        return sum(one.step is not None and one.step[3] not in ends for one in self._workers.values())
+        return sum(not isinstance(life[-1].event, WorkerLost | WorkerRemoved) for life in self.steps.values())
 
-    def began(self, name: str) -> int | None:
-        """When the first task of a worker began, of those that ended."""
-        found = self._workers.get(name)
-        return None if found is None or found.bounds is None else found.bounds[0]
+    @property
+    def lost(self) -> int:
+        """How often a worker was lost."""
+        return sum(isinstance(step.event, WorkerLost) for life in self.steps.values() for step in life)
 
-    def results(
-        self, running: Iterable[Attempt], ended: Sequence[Attempt], until: int | None, *, over: bool
-    ) -> list[WorkerNow]:
-        """Busy workers first, then by name; `ended` are the last attempts that did."""
-        doing = grouped((one.worker, one) for one in running if one.worker is not None)
+    def level(self, window: TimeWindow) -> tuple[list[float], list[float | None]]:
+        """How many were up, on average over each stretch of the window: seconds after its start, and
+        values.
+        """
+        stretches = window.stretches(LiveLimits.max_chart_points)
+        bounds = [stretches.begins(n) for n in range(stretches.number + 1)]
+        ups = [
+            (since - window.start, until - window.start) for of in self.lives.values() for since, until in of
+        ]
+        done = [sum(max(0, min(until, bound) - max(since, 0)) for since, until in ups) for bound in bounds]
+        return [bound / SECOND for bound in bounds[:-1]], means(done, bounds)
+
+    def results(self, running: Iterable[Row], last: Sequence[Row], *, over: bool) -> list[WorkerNow]:
+        """Busy workers first, then by name; `last` are the attempts that ended last."""
+        doing = grouped((row["worker"], row) for row in running if row["worker"] is not None)
         for name, several in doing.items():
             if len(several) > 1:
-                doing[name] = _at_once(several, [one.ran for one in ended if one.worker == name])
-        states = {name: _state(one, name in doing, over=over) for name, one in self._workers.items()}
-        named = sorted(states, key=lambda name: (states[name], name))[:LISTED_WORKERS]
-        return [self._result(name, states[name], doing.get(name, []), until) for name in named]
+                ended = [(row["began"], row["stopped"]) for row in last if row["worker"] == name]
+                doing[name] = _at_once(several, ended)
+        states = {name: self._state(name, name in doing, over=over) for name in self.names}
+        listed = sorted(states, key=lambda name: (states[name], name))[: LiveLimits.max_listed_workers]
+        samples: dict[str, Any] = {}
+        if "resources" in self._tables.streams:
+            rows = self._tables.execute(_LATEST_OF_WORKERS).fetchall()
+            samples = {worker: (*sample, at) for worker, sample, at in rows}
+        return [self._result(name, states[name], doing.get(name, []), samples.get(name)) for name in listed]
 
-    def _result(self, name: str, state: int, doing: list[Attempt], until: int | None) -> WorkerNow:
-        one, sample = self._workers[name], self._samples.get(name)
-        if sample is not None:
-            one.heard(moment(sample.timestamp))
-        task = min(doing, key=lambda each: (each.at, each.last.task_id), default=None)
-        began = None if task is None else task.since
-        since = None if began is None or until is None else max(0, until - began) / SECOND
-        fresh = sample is not None and state not in {_GONE, _LOST}
+    def _state(self, name: str, busy: bool, *, over: bool) -> int:
+        kind = type(self.steps[name][-1].event) if name in self.steps else None
+        if kind is WorkerLost:
+            return _LOST
+        if kind is WorkerRemoved or over:
+            return _GONE
+        if busy:
+            return _BUSY
+        ended = self.worked.get(name, {}).get("ended")
+        return _STARTING if kind is WorkerLaunched and not ended else _IDLE
+
+    def _result(self, name: str, state: int, doing: list[Row], sample: Sequence[Any] | None) -> WorkerNow:
+        life, worked = self.steps.get(name, []), self.worked.get(name, {})
+        sampled_on, cores, memory, sampled = sample or (None, None, None, None)
+        signs = [worked.get("seen"), sampled, *(step.moment for step in life)]
+        task = doing[0] if doing else None
+        fresh = state not in {_GONE, _LOST}
         return WorkerNow(
-            worker=cut(name, NAME),
-            host=one.host or (sample.host if sample is not None else None),
-            state=("busy", "idle", "starting", "lost", "gone")[state],
-            task=None if task is None else cut(task.last.task, NAME),
-            task_id=None if task is None else cut(task.last.task_id, NAME),
-            since_s=since,
-            ended=one.ended,
-            failed=one.failed,
-            cpu_cores=sample.cpu_cores if sample is not None and fresh else None,
-            memory_bytes=sample.rss_bytes if sample is not None and fresh else None,
-            seen_s=None if one.seen is None or until is None else max(0, until - one.seen) / SECOND,
+            worker=cut(name, LiveLimits.max_name_chars),
+            host=host_of(life) or sampled_on,
+            state=_STATES[state],
+            task=None if task is None else cut(task["task"], LiveLimits.max_name_chars),
+            task_id=None if task is None else cut(task["task_id"], LiveLimits.max_name_chars),
+            since_s=None if task is None else self._ago_s(task["started"]),
+            ended=worked.get("ended", 0),
+            failed=worked.get("failed", 0),
+            cpu_cores=cores if fresh else None,
+            memory_bytes=memory if fresh else None,
+            seen_s=self._ago_s(max((sign for sign in signs if sign is not None), default=None)),
             running=len(doing),
         )
 
+    def _ago_s(self, when: int | None) -> float | None:
+        return None if when is None or self._until is None else max(0, self._until - when) / SECOND
 
-def _at_once(running: list[Attempt], ended: Sequence[tuple[int, int] | None]) -> list[Attempt]:
+
+def _at_once(running: list[Row], ended: Sequence[tuple[int | None, int | None]]) -> list[Row]:
     """Those of a worker's attempts that it executes by now, where it has always executed one after the other:
     the end of the one may be read later than the start of the next.
     """
-    known = [ran for ran in ended if ran is not None]
-    if len(known) < ENOUGH or peak(known) > 1:
+    known = [(began, stopped) for began, stopped in ended if began is not None and stopped is not None]
+    if len(known) < LiveLimits.min_attempts_of_worker or peak(known) > 1:
         return running
-    return [max(running, key=lambda one: (one.at, one.order))]
+    return running[-1:]
 
 
-def _state(one: OneWorker, busy: bool, *, over: bool) -> int:
-    kind = one.step[3] if one.step is not None else None
-    if kind is WorkerLost:
-        return _LOST
-    if kind is WorkerRemoved or over:
-        return _GONE
-    if busy:
-        return _BUSY
-    return _STARTING if kind is WorkerLaunched and not one.ended else _IDLE
+class LiveCost:
+    """By the run's rates and the time its workers have lived; of a run that is over, what its report says.
 
-
-PLACES = 500
-"""Maximum number of hosts, and of devices, that are tracked; further ones are left out, and a note says
-so."""
-LISTED_MACHINES = 64
-DRAWN = 16
-Key = tuple[object, ...]
-Window = tuple[str, int, int]
-"""When it begins, as a timestamp and in nanoseconds, and when it ends."""
-
-
-class _Place:
-    """A host or a device, with its latest sample, and what that says: memory in use and memory there is, in
-    bytes, and how busy it is, in percent.
+    Takes the events of the streams `cost` and `jobs`.
     """
 
-    def __init__(self, label: str, host: str | None, scope: str) -> None:
-        self.label, self.host, self.scope = label, host, scope
-        self.latest: ResourceSample | DeviceMemory | None = None
-        self.said: tuple[int | None, int | None, float | None] = (None, None, None)
-        self.load, self.memory = Sampled("mean"), Sampled("most")
+    def __init__(self, run: Path) -> None:
+        self._run = run
+        self._tally = CostTally()
+        self._recorded = False
+        self._jobs: dict[str, Sizes] = {}
 
-    def add(
-        self, event: ResourceSample | DeviceMemory, used: int | None, total: int | None, percent: float | None
-    ) -> None:
-        at = moment(event.timestamp)
-        self.load.add(at, percent)
-        self.memory.add(at, used)
-        if self.latest is None or _when(event) > _when(self.latest):
-            self.latest, self.said = event, (used, total, percent)
+    def add(self, event: AnyEvent) -> None:
+        """An event of the stream `cost`."""
+        self._recorded = True
+        if isinstance(event, Event):
+            self._tally.add(event)
 
-    def seen_s(self, until: int | None) -> float | None:
-        """How long ago it was sampled last."""
-        at = None if self.latest is None else moment(self.latest.timestamp)
-        return None if at is None or until is None else max(0, until - at) / SECOND
+    def add_job(self, event: AnyEvent) -> None:
+        """A worker may live in a batch job, which says what it was given."""
+        if isinstance(event, JobStarted) and event.worker is not None:
+            said = Sizes(cpus=event.cpus, memory_bytes=event.memory_bytes, gpus=event.gpus)
+            self._jobs[event.worker] = self._jobs.get(event.worker, Sizes()).else_(said)
+
+    def summary(
+        self, workers: LiveWorkers, provider: str | None, wall_ns: int | None, *, over: bool
+    ) -> CostSummary:
+        """What the run cost so far; `wall_ns` is how long it has lived."""
+        if over and (self._run / layout.SUMMARY).exists():
+            return run_cost(Run(self._run))
+        used = Used(ended=over, provider=provider, told=self._recorded)
+        if self._tally.rates is not None:  # else nothing is paid by the hour, and many workers take time
+            given = {name: given_to(life) for name, life in workers.steps.items()}
+            for name, job in self._jobs.items():
+                given[name] = given.get(name, Sizes()).else_(job)
+            used = msgspec.structs.replace(
+                used,
+                lifetimes={
+                    name: lifetime(workers.lives[name], launches_of(life))
+                    for name, life in sorted(workers.steps.items())
+                },
+                components={name: component_of(life) for name, life in workers.steps.items()},
+                given=given,
+                wall_ns=wall_ns,
+            )
+        return self._tally.summary(used)
+
+
+_SAMPLES = """
+SELECT scope, coalesce(host, 'unknown') AS host, gpu_index, gpu_uuid, gpu_mig,
+    CASE WHEN scope = 'node' THEN cpu_percent ELSE gpu_percent END AS "percent",
+    CASE WHEN scope = 'node' THEN memory_used_bytes ELSE gpu_memory_used_bytes END AS used,
+    CASE WHEN scope = 'node' THEN memory_total_bytes ELSE gpu_memory_total_bytes END AS total,
+    NULL::BIGINT AS rank, NULL::BIGINT AS pid, NULL::BIGINT AS device_id, "timestamp", writer, seq
+FROM resources WHERE event = 'resource_sample' AND scope IN ('node', 'gpu')
+"""
+_TRACKED = """
+SELECT 'allocator' AS scope, host, NULL::BIGINT AS gpu_index, NULL::VARCHAR AS gpu_uuid,
+    NULL::VARCHAR AS gpu_mig, NULL::DOUBLE AS "percent", allocator_allocated_bytes AS used,
+    device_total_bytes AS total, rank, pid, device_id, "timestamp", writer, seq
+FROM devices WHERE timestamp_ns IS NOT NULL
+"""
+_PLACE = "scope, host, gpu_index, gpu_uuid, gpu_mig, rank, pid, device_id"
+_LATEST = f"""
+SELECT {_PLACE}, arg_max(row(used, total, "percent"), row("timestamp", writer, seq)) AS said,
+    max(at_ns("timestamp")) AS seen
+FROM ({{samples}}) GROUP BY {_PLACE}
+"""  # noqa: S608 - constants
+_OVER_TIME = f"""
+SELECT {_PLACE}, (at_ns("timestamp") // {SECOND} - $first) // $step AS stretch, avg("percent") AS "percent",
+    max(used) AS used
+FROM ({{samples}}) WHERE at_ns("timestamp") // {SECOND} BETWEEN $first AND $last
+GROUP BY {_PLACE}, stretch ORDER BY stretch
+"""  # noqa: S608 - constants
+Place = tuple[Any, ...]
 
 
 class LiveMachines:
-    """Takes samples of nodes and GPUs and device-memory events, in any order."""
+    """Hosts and GPUs by their samples, and the memory that ranks have tracked themselves."""
 
-    def __init__(self) -> None:
-        self.left_out = False
-        self._places: dict[str, dict[Key, _Place]] = {"node": {}, "device": {}, "allocator": {}}
-        """Hosts, GPUs, and what ranks tracked themselves."""
+    def __init__(self, tables: RunTables, until: int | None) -> None:
+        self._tables, self._until = tables, until
+        samples = {"resources": _SAMPLES, "devices": _TRACKED}
+        self._samples = " UNION ALL ".join(samples[name] for name in samples if name in tables.streams)
 
-    def set_limit(self, limit: int) -> None:
-        """Set a moment near now: what claims to be later does not push the past out of the charts."""
-        for place in (*self._hosts(), *self._devices()):
-            place.load.limit = place.memory.limit = limit
+    @cached_property
+    def latest(self) -> dict[Place, tuple[tuple[int | None, int | None, float | None], int | None]]:
+        """Of each host and device in order: memory in use, memory there is and how busy it is, by its latest
+        sample; and when that was taken.
+        """
+        if not self._samples:
+            return {}
+        rows = self._tables.execute(_LATEST.format(samples=self._samples)).fetchall()
+        found = {tuple(place): (said, seen) for *place, said, seen in rows}
+        return dict(sorted(found.items(), key=lambda one: _order(one[0])))
 
-    def add(self, event: ResourceSample) -> None:
-        """A sample; those of workers and tasks are passed over."""
-        if event.scope == "node":
-            name = event.host or "unknown"
-            use = (event.memory_used_bytes, event.memory_total_bytes, event.cpu_percent)
-            self._take("node", (name,), name, event, *use)
-        elif event.scope == "gpu":
-            key = (event.host, event.gpu_index, event.gpu_uuid, event.gpu_mig)
-            index, uuid = event.gpu_index, cut(event.gpu_uuid or "GPU", NAME)
-            label = f"{uuid if index is None else f'GPU {index}'}{' (MIG)' * bool(event.gpu_mig)}"
-            use = (event.gpu_memory_used_bytes, event.gpu_memory_total_bytes, event.gpu_percent)
-            self._take("device", key, label, event, *use)
-
-    def tracked(self, event: DeviceMemory) -> None:
-        """What a process counted of a device's memory."""
-        key = (event.host, event.rank, event.pid, event.device_id)
-        label = f"rank {event.rank}, device {event.device_id}"
-        use = (event.allocator_allocated_bytes, event.device_total_bytes, None)
-        self._take("allocator", key, label, event, *use)
-
-    def _take(
-        self, scope: str, key: Key, label: str, event: ResourceSample | DeviceMemory, *use: Any
-    ) -> None:
-        known = self._places[scope]
-        place = known.get(key)
-        if place is None:
-            if len(known) >= PLACES:
-                self.left_out = True
-                return
-            place = known[key] = _Place(label, event.host, scope)
-        place.add(event, *use)
-
-    def samples(self) -> list[ResourceSample]:
-        """The latest of each host and of each GPU."""
-        places = (*self._places["node"].values(), *self._places["device"].values())
-        return [place.latest for place in places if isinstance(place.latest, ResourceSample)]
-
-    def hosts(self, until: int | None) -> list[HostNow]:
+    def hosts(self) -> list[HostNow]:
         """In order of their names."""
         return [
             HostNow(
-                host=cut(place.label, NAME),
-                cpu_percent=place.said[2],
-                memory_used_bytes=place.said[0],
-                memory_total_bytes=place.said[1],
-                seen_s=place.seen_s(until),
+                host=_label(place),
+                cpu_percent=percent,
+                memory_used_bytes=used,
+                memory_total_bytes=total,
+                seen_s=self._seen_s(seen),
             )
-            for place in self._hosts()[:LISTED_MACHINES]
+            for place, ((used, total, percent), seen) in self._of("node")[: LiveLimits.max_listed_machines]
         ]
 
-    def devices(self, until: int | None) -> list[DeviceNow]:
+    def devices(self) -> list[DeviceNow]:
         """GPUs first, then what ranks tracked themselves."""
+        found = [*self._of("gpu"), *self._of("allocator")]
         return [
             DeviceNow(
-                label=cut(place.label, NAME),
-                host=None if place.host is None else cut(place.host, NAME),
-                scope=place.scope,
-                memory_used_bytes=place.said[0],
-                memory_total_bytes=place.said[1],
-                percent=place.said[2],
-                seen_s=place.seen_s(until),
+                label=_label(place),
+                host=None if place[1] is None else cut(place[1], LiveLimits.max_name_chars),
+                scope="device" if place[0] == "gpu" else "allocator",
+                memory_used_bytes=used,
+                memory_total_bytes=total,
+                percent=percent,
+                seen_s=self._seen_s(seen),
             )
-            for place in self._devices()[:LISTED_MACHINES]
+            for place, ((used, total, percent), seen) in found[: LiveLimits.max_listed_machines]
         ]
 
-    def _hosts(self) -> list[_Place]:
-        return sorted(self._places["node"].values(), key=lambda place: place.label)
+    def _of(self, scope: str) -> list[tuple[Place, Any]]:
+        return [(place, said) for place, said in self.latest.items() if place[0] == scope]
 
-    def _devices(self, *scopes: str) -> list[_Place]:
-        return [
-            place
-            for scope in scopes or ("device", "allocator")
-            for place in sorted(
-                self._places[scope].values(), key=lambda one: (one.host or "", len(one.label), one.label)
-            )
-        ]
+    def _seen_s(self, seen: int | None) -> float | None:
+        return None if seen is None or self._until is None else max(0, self._until - seen) / SECOND
 
-    def cpu(self, window: Window) -> Chart | None:
-        """Of each host, in percent."""
-        return self._chart("percent", [(host.label, host.load, None) for host in self._hosts()], window)
-
-    def memory(self, window: Window) -> Chart | None:
-        """Of each host, in bytes."""
-        lines = [(host.label, host.memory, host.said[1]) for host in self._hosts()]
-        return self._chart("bytes", lines, window)
-
-    def device_memory(self, window: Window) -> Chart | None:
-        """By rank where ranks tracked it, else by device; in bytes."""
-        shown = self._devices("allocator") or self._devices("device")
-        hosts = {one.host for one in shown}
-        lines = [
-            (one.label if len(hosts) < 2 else f"{one.host}: {one.label}", one.memory, one.said[1])
-            for one in shown
-        ]
-        return self._chart("bytes", lines, window)
-
-    def _chart(
-        self, unit: Literal["percent", "bytes"], lines: list[tuple[str, Sampled, int | None]], window: Window
-    ) -> Chart | None:
-        text, since, until = window
-        series: list[ChartSeries] = []
-        for label, sampled, limit in lines[:DRAWN]:
-            at, value = sampled.points(since, until)
-            if at:
-                series.append(ChartSeries(label=cut(label, NAME), at_s=at, value=value, limit=limit))
-        if not series:
-            return None
-        notes = [f"{len(lines) - DRAWN} more are not drawn"] if len(lines) > DRAWN else []
-        return Chart(
-            since=text, length_s=max(0, until - since) / SECOND, unit=unit, series=series, notes=notes
-        )
+    def charts(self, window: TimeWindow) -> dict[str, Chart | None]:
+        """`cpu` and `memory` of each host; `device_memory` by rank where ranks tracked it, else by device."""
+        if not self.latest:
+            return {}
+        first, last = window.start // SECOND, window.until // SECOND
+        step = -(-(last - first + 1) // LiveLimits.max_chart_points)
+        rows = self._tables.execute(
+            _OVER_TIME.format(samples=self._samples), {"first": first, "last": last, "step": step}
+        ).fetchall()
+        points = grouped((tuple(row[:-3]), (row[-3] * step, *row[-2:])) for row in rows)
+        hosts, devices = self._of("node"), self._of("allocator") or self._of("gpu")
+        return {
+            "cpu": _chart("percent", hosts, points, 1, window, step),
+            "memory": _chart("bytes", hosts, points, 2, window, step),
+            "device_memory": _chart("bytes", devices, points, 2, window, step),
+        }
 
 
-def _when(event: ResourceSample | DeviceMemory) -> tuple[str, str, int]:
-    return event.timestamp, event.writer, event.seq
+def _chart(
+    unit: Literal["percent", "bytes"],
+    places: Sequence[tuple[Place, Any]],
+    points: Mapping[Place, list[tuple[Any, ...]]],
+    column: int,
+    window: TimeWindow,
+    step: int,
+) -> Chart | None:
+    """A line per place of one column of its points; null where there is none."""
+    several = places[0][0][0] != "node" and len({place[1] for place, _ in places}) > 1 if places else False
+    series = []
+    for place, ((_, total, _), _) in places[: LiveLimits.max_chart_series]:
+        known = [(point[0], point[column]) for point in points.get(place, ()) if point[column] is not None]
+        if known:
+            label = f"{place[1]}: {_label(place)}" if several else _label(place)
+            at, value = _with_gaps(known, step)
+            limit = total if unit == "bytes" else None
+            shown = cut(label, LiveLimits.max_name_chars)
+            series.append(ChartSeries(label=shown, at_s=at, value=value, limit=limit))
+    if not series:
+        return None
+    left_out = len(places) - LiveLimits.max_chart_series
+    notes = [f"{left_out} more are not drawn"] if left_out > 0 else []
+    return Chart(since=window.since, length_s=window.length_s, unit=unit, series=series, notes=notes)
+
+
+def _with_gaps(points: Sequence[tuple[int, float]], step: int) -> tuple[list[float], list[float | None]]:
+    """Seconds and values; null in the middle of a time without samples."""
+    at: list[float] = []
+    value: list[float | None] = []
+    for second, known in points:
+        if at and second - at[-1] > max(LiveLimits.max_chart_gap_s, 3 * step):
+            at.append((at[-1] + second) / 2)
+            value.append(None)
+        at.append(float(second))
+        value.append(round(known, 3) if isinstance(known, float) else known)
+    return at, value
+
+
+def _label(place: Place) -> str:
+    scope, host, index, uuid, mig, rank, _, device = place
+    if scope == "node":
+        return cut(host, LiveLimits.max_name_chars)
+    if scope == "allocator":
+        return f"rank {rank}, device {device}"
+    name = cut(uuid or "GPU", LiveLimits.max_name_chars) if index is None else f"GPU {index}"
+    return f"{name}{' (MIG)' * bool(mig)}"
+
+
+def _order(place: Place) -> tuple[Any, ...]:
+    label = _label(place)
+    return ("node", "gpu", "allocator").index(place[0]), place[1] or "", len(label), label, str(place)

@@ -131,7 +131,7 @@ def span_summary(tables: RunTables, until: int | None) -> SpanSummary:
                 sorted(names, key=lambda n: (-names[n].count, n))[: ReportLimits.max_listed_names]
             )
         },
-        in_flight=_in_flight(tables, until) if unfinished else [],
+        in_flight=spans_in_flight(tables, until) if unfinished else [],
     )
 
 
@@ -149,7 +149,8 @@ def _span_name(row: Mapping[str, Any], wall: int, metrics: dict[str, MetricStats
     )
 
 
-def _in_flight(tables: RunTables, until: int | None) -> list[SpanInFlight]:
+def spans_in_flight(tables: RunTables, until: int | None) -> list[SpanInFlight]:
+    """The spans that are open, the longest first."""
     rows = tables.records(
         """
         SELECT name, coalesce(span_id, '') AS span_id, parent_id, tags, at_ns(started_at) AS began, duration_s

@@ -111,15 +111,19 @@ class TaskSummary(TaskCounts, frozen=True, kw_only=True):
     in_flight: list[TaskInFlight]
 
 
-_BY_NAME = f"""
-SELECT grouping(task) = 1 AS of_all, task,
+COUNTS_SQL = """
     count(*) FILTER (was_submitted) AS submitted,
     count(*) FILTER (state = 'completed') AS completed,
     count(*) FILTER (state = 'failed' AND NOT retried) AS failed,
     count(*) FILTER (state = 'cancelled') AS cancelled,
     count(*) FILTER (retried) AS retried,
     count(*) FILTER (state = 'running') AS running,
-    count(*) FILTER (state = 'pending') AS not_begun,
+    count(*) FILTER (state = 'pending') AS not_begun
+"""
+"""The select list of `TaskCounts`, from `attempt_intervals`, and of attempts that have not begun."""
+
+_BY_NAME = f"""
+SELECT grouping(task) = 1 AS of_all, task, {COUNTS_SQL},
     coalesce(bool_or(metrics <> '{{}}'), false) AS measured,
     {distribution_sql("duration_s", "state = 'completed'", "durations")},
     {distribution_sql("queue_s", "state <> 'pending'", "queued")},
@@ -137,10 +141,14 @@ _SCOPES = {
 }
 """What the lists of scopes are made of: a column, and the one that it is the scope of."""
 
-_PENDING = """
+PENDING = """
 SELECT count(DISTINCT task_id) FROM attempt_intervals WHERE state = 'pending' AND was_submitted
-    AND task_id NOT IN (SELECT task_id FROM attempt_intervals WHERE state <> 'pending')
+    AND task_id NOT IN (
+        SELECT task_id FROM attempt_intervals WHERE state <> 'pending'
+            AND task_id IN (SELECT task_id FROM attempt_intervals WHERE attempt <> 1)
+    )
 """
+"""How many tasks were submitted and never seen to start."""
 
 _MEASURED = """
 SELECT task AS owner, metrics, coalesce(ended, stopped) AS moment, row(task_id, attempt) AS tie
@@ -166,12 +174,12 @@ def task_summary(tables: RunTables, until: int | None) -> TaskSummary:
         **{name: getattr(whole, name) for name in TaskCounts.__struct_fields__},
         duration_s=whole.duration_s,
         failed_s=whole.failed_s,
-        pending=tables.scalar(_PENDING) if row["not_begun"] else 0,
+        pending=tables.scalar(PENDING) if row["not_begun"] else 0,
         queue_s=distribution_from(row, "queued"),
         names=len(names),
         by_name={name: names[name] for name in sorted(listed)},
         slowest=_slowest(tables) if whole.completed else [],
-        in_flight=_in_flight(tables, until) if whole.running else [],
+        in_flight=tasks_in_flight(tables, until) if whole.running else [],
     )
 
 
@@ -219,7 +227,8 @@ def _slowest(tables: RunTables) -> list[TaskRow]:
     return [task_row(*row) for row in rows]
 
 
-def _in_flight(tables: RunTables, until: int | None) -> list[TaskInFlight]:
+def tasks_in_flight(tables: RunTables, until: int | None) -> list[TaskInFlight]:
+    """The attempts that began and have no end, the longest first."""
     rows = tables.records(
         """
         WITH oldest AS (
@@ -316,9 +325,13 @@ def work_until(tables: Executes, intervals: str, bounds: Sequence[int], number: 
         int(place): (int(running), int(total))
         for place, running, total in tables.execute(
             f"""
-            SELECT {number} AS number, sum(step), sum(step * moment::HUGEINT) FROM (
-                SELECT unnest([since, until]) AS moment, unnest([1, -1]) AS step FROM ({intervals})
-            ) GROUP BY number
+            WITH intervals AS ({intervals}), sums AS (
+                SELECT {number} AS number, count(*) AS steps, sum(moment) AS moments
+                FROM (SELECT since AS moment FROM intervals) GROUP BY ALL
+                UNION ALL SELECT {number}, -count(*), -sum(moment)
+                FROM (SELECT until AS moment FROM intervals) GROUP BY ALL
+            )
+            SELECT number, sum(steps), sum(moments) FROM sums GROUP BY number
             """  # noqa: S608 - numbers, and a statement of ours
         ).fetchall()
     }

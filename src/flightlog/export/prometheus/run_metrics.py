@@ -5,12 +5,10 @@ They are named by Prometheus's conventions (base units, `_total` for counters).
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from itertools import accumulate, chain
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Struct
 from prometheus_client.core import (
@@ -22,24 +20,22 @@ from prometheus_client.core import (
 )
 from prometheus_client.utils import floatToGoString
 
-from flightlog.analyze.live.follow import Streams
-from flightlog.analyze.live.state import LiveTotals
+from flightlog.analyze.live.follow import LiveReader, read_ended_run, signature_of
+from flightlog.analyze.live.workers import LiveWorkers
 from flightlog.analyze.report.summary import overhead
+from flightlog.analyze.report.tasks import COUNTS_SQL, PENDING
 from flightlog.core.time import SECOND, moment
-from flightlog.events import (
-    CacheLookup,
-    Failure,
-    ResourceSample,
-    TaskCompleted,
-    TaskEvent,
-    WorkerLost,
-    kind_of,
-)
 from flightlog.export.limits import PrometheusLimits
 from flightlog.store.layout import ENDED
 from flightlog.store.liveness import Observer, unix_time
-from flightlog.store.read.lines import AnyEvent
+from flightlog.store.read.files import find_parts
 from flightlog.store.run import Run
+from flightlog.store.tables.sources import is_settled
+
+if TYPE_CHECKING:
+    from flightlog.analyze.live.state import LiveEvents
+    from flightlog.store.read.events import RunReading
+    from flightlog.store.tables.run_tables import RunTables
 
 RUN = ("project", "run_id")
 """The labels of everything that is of one run."""
@@ -122,10 +118,15 @@ OTHER = "other"
 """The label of everything beyond the names that have one of their own."""
 
 
-WEIGHED = 1000
-"""How many names are weighed against each other when labels are given out for the first time."""
 STREAMS = ("tasks", "workers", "resources", "failures", "cache", "cost", "jobs")
-K = TypeVar("K", bound=Hashable)
+
+
+class DurationHistogram(NamedTuple):
+    """Durations of completed tasks."""
+
+    sum_s: float
+    at_most: list[int]
+    """How many took at most as long as each bound of `BUCKETS_S`, and last how many at all."""
 
 
 class RunMetrics(Struct, frozen=True, kw_only=True):
@@ -141,7 +142,7 @@ class RunMetrics(Struct, frozen=True, kw_only=True):
     values: dict[str, float | dict[tuple[str, ...], float] | None]
     """By the name of the metric, less its `flightlog_`: its value, or its values by their own labels. Of
     labels there is a bounded number, and `OTHER`."""
-    durations: dict[str, HistogramTally]
+    durations: dict[str, DurationHistogram]
     """Execution of completed tasks by name; a bounded number of names, and `OTHER`."""
 
     @property
@@ -182,13 +183,39 @@ def _durations(runs: Sequence[RunMetrics]) -> Metric:
     bounds = [*map(floatToGoString, BUCKETS_S), "+Inf"]
     for run in runs:
         for task, found in run.durations.items():
-            buckets = list(zip(bounds, map(float, found.at_most()), strict=True))
+            buckets = list(zip(bounds, map(float, found.at_most), strict=True))
             histogram.add_metric([*run.labels, task], buckets, found.sum_s)
     return histogram
 
 
+_TASKS = f"""
+SELECT {COUNTS_SQL}, count(*) FILTER (started IS NOT NULL) AS started,
+    count(*) FILTER (state = 'failed') AS all_failed
+FROM attempt_intervals
+"""  # noqa: S608 - constants
+_DURATIONS = f"""
+SELECT task, sum(duration_s), count(*),
+    {", ".join(f"count(*) FILTER (duration_s <= {bound})" for bound in BUCKETS_S)}
+FROM attempt_intervals WHERE state = 'completed' AND duration_s >= 0 AND isfinite(duration_s)
+GROUP BY task ORDER BY count(*) DESC, task
+"""  # noqa: S608 - constants
+_FAILURES = """
+SELECT scope, coalesce(nullif(error_type, ''), 'unknown'), count(*), min("timestamp") AS first
+FROM failures WHERE event = 'failure' GROUP BY ALL ORDER BY first, 1, 2
+"""
+_LOOKUPS = """
+SELECT result, count(*), coalesce(sum(greatest(saved_s, 0)) FILTER (result = 'hit'), 0)
+FROM cache WHERE event = 'cache_lookup' GROUP BY result
+"""
+_SAMPLES = """
+SELECT arg_max(resources, row("timestamp", writer, seq)) AS latest FROM resources
+WHERE event = 'resource_sample' AND scope IN ('node', 'gpu') AND host IS NOT NULL
+GROUP BY scope, host, gpu_index, gpu_uuid, gpu_mig ORDER BY max("timestamp") DESC LIMIT $few
+"""
+
+
 class RunWatch:
-    """One run. Not thread-safe. Memory: as the live views (`LiveTotals`), whose counts these are.
+    """One run. Not thread-safe. Its tables are those of the live views, and what is counted is asked of them.
 
     The first `look` reads the run's tasks, workers, samples, lookups, failures and costs; later ones only new
     lines. Spans are counted by their writers.
@@ -196,49 +223,51 @@ class RunWatch:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._streams, self._totals = Streams(path, STREAMS), LiveTotals(path)
-        self._durations = Histograms(PrometheusLimits.max_task_names)
-        self._events: Counter[str] = Counter()
-        self._failures: BoundedCounts[tuple[str, str]] = BoundedCounts(
-            PrometheusLimits.max_failure_kinds, (OTHER, OTHER)
-        )
-        self._saved_s = 0.0
+        self._reader: LiveReader | None = None
+        self._ended: tuple[object, RunMetrics] | None = None
+        """The metrics of a run that is over, and the files and documents that they are of."""
+        self._task_names = StableLabels(PrometheusLimits.max_task_names)
+        self._failures = StableLabels(PrometheusLimits.max_failure_kinds)
 
     def look(self, observer: Observer) -> RunMetrics:
         """The metrics as of now. Raises `OSError` where the folder cannot be read at all."""
         run = Run(self.path, observer=observer)
-        status = run.status
-        self._streams.new(self._taker, over=status != "running")
-        return self._metrics(run, status, observer.now)
+        if run.status != "running" and is_settled(run):
+            self._reader = None
+            return self._of_ended(run, observer.now)
+        if self._reader is None:
+            self._reader = LiveReader(self.path, run.run_id, STREAMS)
+        self._reader.read(run)
+        return self._metrics(
+            run, self._reader.tables, self._reader.events, self._reader.skipped, observer.now
+        )
 
-    def _taker(self, stream: str) -> Callable[[AnyEvent], None]:
-        count, take = self._totals.taker(stream), self._take
+    def _of_ended(self, run: Run, now: float) -> RunMetrics:
+        """Those of a run that nobody writes into any more, which is read again only where it has changed."""
+        key = (signature_of(find_parts(self.path)), run.info, run.writers())
+        if self._ended is None or self._ended[0] != key:
 
-        def both(event: AnyEvent) -> None:
-            count(event)
-            take(event)
+            def ask(tables: RunTables, events: LiveEvents, reading: RunReading) -> RunMetrics:
+                found = reading.completeness()
+                return self._metrics(run, tables, events, found.foreign + found.oversized, now)
 
-        return both if stream in {"tasks", "failures", "cache"} else count
+            self._ended = key, read_ended_run(run, ask)
+        return self._ended[1]
 
-    def _take(self, event: AnyEvent) -> None:
-        """What is counted for these metrics alone."""
-        if isinstance(event, TaskEvent):
-            self._events[kind_of(event)] += 1
-            if isinstance(event, TaskCompleted) and event.duration_s is not None:
-                self._durations.add(event.task, event.duration_s)
-        elif isinstance(event, Failure):
-            self._failures.add((event.scope, label(event.error_type or "unknown")))
-        elif isinstance(event, CacheLookup) and event.result == "hit" and event.saved_s is not None:
-            self._saved_s += max(0.0, event.saved_s)
-
-    def _metrics(self, run: Run, status: str, now: float) -> RunMetrics:
-        info, writers, found = run.info, run.writers(), self._totals
+    def _metrics(
+        self, run: Run, tables: RunTables, events: LiveEvents, skipped: int, now: float
+    ) -> RunMetrics:
+        """`skipped` are lines that hold no event."""
+        info, writers, status = run.info, run.writers(), run.status
         over = status != "running"
         ended = unix_time(info.end_time or info.heartbeat) if over else None
         started = unix_time(info.start_time)
         lived = None if started is None or ended is None else max(0.0, ended - started)
-        tasks = {**found.tasks.names.totals(), "pending": found.tasks.waiting}
         until = round(now * SECOND) if ended is None else round(ended * SECOND)
+        [tasks] = tables.records(_TASKS)
+        states = {**tasks, "pending": tables.scalar(PENDING) if tasks["not_begun"] else 0}
+        workers = LiveWorkers(tables, events.workers, until)
+        lookups = {result: (number, saved) for result, number, saved in tables.execute(_LOOKUPS).fetchall()}
         about = {
             "target": info.target,
             "provider": info.provider,
@@ -255,67 +284,97 @@ class RunWatch:
                 "run_end_time_seconds": ended,
                 "run_duration_seconds": lived if over and info.duration_s is None else info.duration_s,
                 "run_heartbeat_time_seconds": unix_time(info.heartbeat),
-                "run_problems": len(run.problems) + self._streams.skipped,
+                "run_problems": len(run.problems) + skipped,
                 "run_status": {
                     (one,): one == status for one in STATUSES if one != "unknown" or status == "unknown"
                 },
-                "workers": 0 if over else found.workers.up,
-                "workers_seen": len(found.workers),
-                "workers_lost": sum(isinstance(event, WorkerLost) for event in found.workers.events),
-                "tasks": {(state,): tasks[state] for state in TASK_STATES},
-                **{f"tasks_{event}": self._events[f"task_{event}"] for event in TASK_EVENTS},
-                "failures": {key: float(self._failures.counts[key]) for key in sorted(self._failures.counts)},
-                "cache_lookups": {(result,): number for result, number in found.lookups.items()}
-                if any(found.lookups.values())
+                "workers": 0 if over else workers.up,
+                "workers_seen": len(workers.names),
+                "workers_lost": workers.lost,
+                "tasks": {(state,): states[state] for state in TASK_STATES},
+                **{f"tasks_{event}": tasks[_COUNTED.get(event, event)] for event in TASK_EVENTS},
+                "failures": self._failures_of(tables),
+                "cache_lookups": {(one,): lookups.get(one, (0,))[0] for one in ("hit", "miss", "bypass")}
+                if lookups
                 else {},
-                "cache_saved_seconds": self._saved_s,
-                "cost": self._cost(run, until, over),
+                "cache_saved_seconds": sum(saved for _, saved in lookups.values()),
+                "cost": _cost(run, events, workers, until),
                 "recorder_lines": sum(sum(writer.lines.values()) for writer in writers),
                 "recorder_lost_lines": sum(sum(writer.lost.values()) for writer in writers),
                 "recorder_cpu_seconds": overhead(writers, None).background_cpu_s,
-                **self._gauges(),
+                **_gauges(tables),
             },
-            durations=self._durations.choose(),
+            durations=self._durations(tables),
         )
 
-    def _cost(self, run: Run, until: int, over: bool) -> dict[tuple[str, ...], float]:
-        """By currency, as the live views have it; where there are several currencies, the sum in each."""
-        workers, started = self._totals.workers, moment(run.info.start_time)
-        cost = self._totals.cost.summary(workers, run.info.provider, started, until, over=over)
-        if cost.total is not None:
-            return {} if cost.currency is None else {(label(cost.currency),): cost.total}
-        sums: dict[tuple[str, ...], float] = {}
-        for item in cost.by_item.values():
-            if item.amount is not None:
-                key = (label(item.currency),)
-                sums[key] = sums.get(key, 0.0) + item.amount
-        return sums
+    def _durations(self, tables: RunTables) -> dict[str, DurationHistogram]:
+        """By name of the task, in order, those without a label of their own last."""
+        found: dict[str, DurationHistogram] = {}
+        rows = [(label(task), *counts) for task, *counts in tables.execute(_DURATIONS).fetchall()]
+        names = self._task_names.choose([name for name, *_ in rows])
+        for task, total, count, *at_most in rows:
+            name = task if task in names else OTHER
+            known = found.get(name, DurationHistogram(0.0, [0] * (len(BUCKETS_S) + 1)))
+            summed = [a + b for a, b in zip(known.at_most, [*at_most, count], strict=True)]
+            found[name] = DurationHistogram(known.sum_s + total, summed)
+        return {name: found[name] for name in sorted(found, key=lambda name: (name == OTHER, name))}
 
-    def _gauges(self) -> dict[str, dict[tuple[str, ...], float]]:
-        """The newest sample of each node and GPU in base units; what it does not say is left out."""
-        known = [sample for sample in self._totals.machines.samples() if sample.host is not None]
-        latest = sorted(known, key=lambda sample: sample.timestamp)[-PrometheusLimits.max_machines :]
-        found: dict[str, dict[tuple[str, ...], float]] = {}
-        for place, sample in sorted(((_place(one), one) for one in latest), key=lambda one: one[0]):
-            of = "gpu" if sample.scope == "gpu" else "node"
-            for name, (field, _) in (GPU if of == "gpu" else NODE).items():
-                value = getattr(sample, field)
-                if value is not None:
-                    scale = 0.01 if name.endswith("_ratio") else 1.0
-                    found.setdefault(f"{of}_{name}", {})[place] = value * scale
-        return found
+    def _failures_of(self, tables: RunTables) -> dict[tuple[str, ...], float]:
+        rows = [
+            ((scope, label(kind)), count) for scope, kind, count, _ in tables.execute(_FAILURES).fetchall()
+        ]
+        kinds = self._failures.choose([kind for kind, _ in rows])
+        found: dict[tuple[str, ...], float] = {}
+        for kind, count in rows:
+            key = kind if kind in kinds else (OTHER, OTHER)
+            found[key] = found.get(key, 0.0) + count
+        return dict(sorted(found.items()))
 
 
-def _place(sample: ResourceSample) -> tuple[str, ...]:
+def _cost(run: Run, events: LiveEvents, workers: LiveWorkers, until: int) -> dict[tuple[str, ...], float]:
+    """By currency, as the live views have it; where there are several currencies, the sum in each."""
+    started = moment(run.info.start_time)
+    wall = None if started is None else max(0, until - started)
+    cost = events.cost.summary(workers, run.info.provider, wall, over=run.status != "running")
+    if cost.total is not None:
+        return {} if cost.currency is None else {(label(cost.currency),): cost.total}
+    sums: dict[tuple[str, ...], float] = {}
+    for item in cost.by_item.values():
+        if item.amount is not None:
+            key = (label(item.currency),)
+            sums[key] = sums.get(key, 0.0) + item.amount
+    return sums
+
+
+_COUNTED = {"failed": "all_failed"}
+"""Of events of tasks, the counts that have another name."""
+
+
+def _gauges(tables: RunTables) -> dict[str, dict[tuple[str, ...], float]]:
+    """The newest sample of each node and GPU in base units; what it does not say is left out."""
+    rows = tables.execute(_SAMPLES, {"few": PrometheusLimits.max_machines}).fetchall()
+    found: dict[str, dict[tuple[str, ...], float]] = {}
+    for place, sample in sorted(((_place(one), one) for (one,) in rows), key=lambda one: one[0]):
+        of = "gpu" if sample["scope"] == "gpu" else "node"
+        for name, (field, _) in (GPU if of == "gpu" else NODE).items():
+            value = sample[field]
+            if value is not None:
+                scale = 0.01 if name.endswith("_ratio") else 1.0
+                found.setdefault(f"{of}_{name}", {})[place] = value * scale
+    return found
+
+
+def _place(sample: Mapping[str, Any]) -> tuple[str, ...]:
     """The labels of a node, or of a GPU: its index on the host, with the instance of a partitioned one."""
-    if sample.scope != "gpu":
-        return (label(sample.host),)
-    gpu = "unknown" if sample.gpu_index is None else str(sample.gpu_index)
-    if sample.gpu_mig is not None:
-        gpu = label(f"{gpu}/{sample.gpu_mig}")
-    elif sample.gpu_index is None and sample.gpu_uuid is not None:
-        gpu = label(sample.gpu_uuid)
-    return label(sample.host), gpu, label(sample.gpu_name)
+    if sample["scope"] != "gpu":
+        return (label(sample["host"]),)
+    index, mig, uuid = sample["gpu_index"], sample["gpu_mig"], sample["gpu_uuid"]
+    gpu = "unknown" if index is None else str(index)
+    if mig is not None:
+        gpu = label(f"{gpu}/{mig}")
+    elif index is None and uuid is not None:
+        gpu = label(uuid)
+    return label(sample["host"]), gpu, label(sample["gpu_name"])
 
 
 def label(text: str | None) -> str:
@@ -324,83 +383,20 @@ def label(text: str | None) -> str:
     return cut.encode("utf-8", "replace").decode()
 
 
-class HistogramTally:
-    """Counts durations into the buckets."""
+class StableLabels:
+    """Which keys have a label of their own: at most so many, first come first served, and for good.
 
-    __slots__ = ("_counts", "sum_s")
-
-    def __init__(self) -> None:
-        self._counts = [0] * (len(BUCKETS_S) + 1)
-        self.sum_s = 0.0
-
-    @property
-    def count(self) -> int:
-        """How many were added."""
-        return sum(self._counts)
-
-    def add(self, seconds: float) -> None:
-        """Count one duration; NaN and other invalid values are ignored."""
-        if seconds >= 0:
-            self._counts[bisect_left(BUCKETS_S, seconds)] += 1
-            self.sum_s += seconds
-
-    def take(self, other: HistogramTally) -> None:
-        """Count what another has counted."""
-        self._counts = [a + b for a, b in zip(self._counts, other._counts, strict=True)]
-        self.sum_s += other.sum_s
-
-    def at_most(self) -> list[int]:
-        """How many took at most as long as each bound, and last how many at all."""
-        return list(accumulate(self._counts))
-
-
-class Histograms:
-    """One histogram per name, for at most `names` names; all others share `OTHER`.
-
-    The first `choose` gives labels to the names with the most tasks, for good; later names get the remaining
-    labels. So a count under a label never decreases, as it would if the most frequent names were chosen anew.
+    So a count under a label never decreases, nor does that of all others, as they would if the most frequent
+    keys were chosen anew each time.
     """
 
-    def __init__(self, names: int) -> None:
-        self._room = names
-        self._chosen = False
-        self._tallies: dict[str, HistogramTally] = {}
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._chosen: dict[Hashable, None] = {}
 
-    def add(self, name: str, seconds: float) -> None:
-        """Count one duration."""
-        name = label(name)
-        tally = self._tallies.get(name)
-        if tally is None:
-            full = len(self._own()) >= (self._room if self._chosen else WEIGHED)
-            name = OTHER if full else name
-            tally = self._tallies.setdefault(name, HistogramTally())
-        tally.add(seconds)
-
-    def choose(self) -> dict[str, HistogramTally]:
-        """The histograms by label, in order of the names, `OTHER` last."""
-        if not self._chosen:
-            self._chosen = True
-            heaviest = sorted(self._own(), key=lambda name: (-self._tallies[name].count, name))
-            for name in heaviest[self._room :]:
-                self._tallies.setdefault(OTHER, HistogramTally()).take(self._tallies.pop(name))
-        return {
-            name: self._tallies[name]
-            for name in sorted(self._tallies, key=lambda name: (name == OTHER, name))
-        }
-
-    def _own(self) -> list[str]:
-        return [name for name in self._tallies if name != OTHER]
-
-
-class BoundedCounts(Generic[K]):
-    """Counts by key, for `keys` keys at most, first come first served; all others count under `other`."""
-
-    def __init__(self, keys: int, other: K) -> None:
-        self._room, self._other = keys, other
-        self.counts: dict[K, int] = {}
-
-    def add(self, key: K) -> None:
-        """Count one."""
-        if key not in self.counts and len(self.counts) >= self._room:
-            key = self._other
-        self.counts[key] = self.counts.get(key, 0) + 1
+    def choose(self, keys: Iterable[Hashable]) -> Collection[Hashable]:
+        """The keys with a label; of these `keys` the first ones get those that are left."""
+        for key in keys:
+            if len(self._chosen) < self._most:
+                self._chosen[key] = None
+        return self._chosen.keys()

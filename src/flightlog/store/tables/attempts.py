@@ -38,7 +38,7 @@ _AT_END = (
 """What the end of a regular attempt says."""
 _MORE_AT_END = ("args_digest", "tags", "parent_id", "scheduler_s", "transfer_s", "spill_s", "requests")
 """What else it says, for those who want whole attempts."""
-_READ = ("timestamp", "writer", "seq", "task_id", "queue_s", "depends_on", *_AT_END)
+_READ = ("timestamp", "writer", "seq", "task_id", "queue_s", "depends_on", "delay_s", *_AT_END)
 _JOINED = (
     *("task_id", "attempt", "depends_on", "state", "retried"),
     *("submitted_at", "queued_at", "started_at", "ended_at", "queue_s"),

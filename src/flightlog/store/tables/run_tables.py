@@ -414,6 +414,10 @@ class RunTables:
         """The tables of several runs for another thread: what was made so far, and nothing more."""
         return _Cursor(self)
 
+    def query_progress(self) -> float:
+        """How far the statement is that runs, in percent, from any thread; below 0 where none is known."""
+        return float(self._connection.query_progress())
+
     @property
     def scratch(self) -> Path:
         """A folder for files of the caller's, which goes away with the tables."""

@@ -123,9 +123,13 @@ def _facts(life: Sequence[WorkerStep]) -> tuple[Any, ...]:
         for step in life
         if isinstance(step.event, WorkerLost)
     ]
-    host = min((step.event.host for step in life if step.event.host is not None), default=None)
     sizes = (given.cpus, given.memory_bytes, given.gpus)
-    return (host, component_of(life), *sizes, max(losses)[1] if losses else None)
+    return (host_of(life), component_of(life), *sizes, max(losses)[1] if losses else None)
+
+
+def host_of(life: Iterable[WorkerStep]) -> str | None:
+    """Where a worker runs, where its events say."""
+    return min((step.event.host for step in life if step.event.host is not None), default=None)
 
 
 def component_of(life: Iterable[WorkerStep]) -> str | None:
