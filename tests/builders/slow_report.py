@@ -238,17 +238,18 @@ class Path_:
         self.start, self.until = window(path)
         self.held = [one for one in attempts(path) if one["began"] is not None]
         self.workers = workers(path)
-        self.ends: dict[str, dict[str, Any]] = {}
-        for one in self.held:
-            if one["task_id"] not in self.ends or one["stopped"] >= self.ends[one["task_id"]]["stopped"]:
-                self.ends[one["task_id"]] = one
+        self.needs = {one["task_id"]: one["needs"] for one in attempts(path) if one["attempt"] == 1}
         for place, one in enumerate(self.held):
             one["place"] = place
 
     def bounds(self, one: dict[str, Any]) -> list[tuple[int, str, dict[str, Any] | None, int]]:
         """Moment, kind, the attempt behind it, and how long after its end."""
         found: list[tuple[int, str, dict[str, Any] | None, int]] = []
-        needed = [self.ends[other] for other in one["needs"] if other in self.ends and one["attempt"] == 1]
+        needed = []
+        for task_id in self.needs.get(one["task_id"], []):
+            ended = [other for other in self.held if other["task_id"] == task_id and other is not one]
+            ended = [other for other in ended if other["stopped"] <= one["began"]]
+            needed += [max(ended, key=lambda other: other["stopped"])] if ended else []
         needed += [
             other
             for other in self.held

@@ -576,6 +576,30 @@ class FindingLimits:
     max_span_depth: Final = 32
     """Levels of spans; the time of deeper ones counts for the last level."""
 
+    max_framing_s: Final = 0.5
+    """Seconds before the first task, and after the last one, that starting and ending a session takes."""
+
+    # Spans that hold most of the time
+    min_dominant_share: Final = 0.25
+    """The part of the wall time that a span on the critical path must hold to be named."""
+    max_dominant_share_alone: Final = 0.95
+    """A span that nothing is around or inside of is the program itself if it holds more than this part."""
+    min_waiting_share: Final = 0.5
+    """The part of a span's time without computing from which on it mostly waits."""
+
+    # Tasks that take turns
+    min_tasks_in_turn: Final = 10
+    """Completed tasks of a name from which on it is known how they ended."""
+    min_at_once_in_turn: Final = 1.5
+    """Tasks at once, on average, below which they do not wait for each other."""
+    min_regular_gap: Final = 0.5
+    """The p10 of the time between two ends, of its median: tasks that do not wait for each other end
+    together, or at random."""
+    min_longer_in_turn: Final = 1.5
+    """How many times as long as the shortest task the median is."""
+    max_turn_share_alone: Final = 2.0
+    """How many times as long as the time between two ends a task takes that is alone."""
+
     # Metrics that are no numbers
     min_nonfinite_values: Final = 3
     """Values in a row, up to the last, that must be no numbers; fewer may be one odd batch."""
@@ -886,8 +910,8 @@ class ReportLimits:
     """What could save less than this part of the wall time limits nothing."""
     leak_share: Final = 0.3
     """Memory that grows with each task counts as much as a loss of this part of the time."""
-    min_loading_share: Final = 0.25
-    """The part of the wall time that loading must take to be named, if nothing takes more."""
+    min_start_up_s: Final = 0.5
+    """Worker start-up that could save fewer seconds is what any run has."""
 
     # Runs that were slower than earlier ones
     max_earlier_runs: Final = 10
@@ -919,6 +943,19 @@ class ReportLimits:
     """Up to this many attempts the maximum saving is computed: each answer replays all of them."""
     max_savings: Final = 3
     """Names, and single segments, that the maximum saving is computed of."""
+    max_replay_error: Final = 0.25
+    """A replay that differs from the run as it was by more than this part of it says nothing of savings."""
+    max_listed_places: Final = 50
+    """Places inside of the critical path that are listed, the longest."""
+    min_place_share: Final = 0.01
+    """The part of the wall time below which a place inside of the critical path is left out."""
+    max_descended: Final = 5_000
+    """Tasks, and stretches of the program, on the critical path that are taken apart by their spans: the
+    longest."""
+    max_descended_spans: Final = 50_000
+    """Spans inside of them that are followed, the longest of each level first."""
+    max_descended_levels: Final = 32
+    """Levels of spans inside of a task; deeper ones count for the last level."""
     max_followed_spans: Final = 200_000
     """The longest spans that are followed; the time of shorter ones counts for the span around them."""
 

@@ -87,6 +87,7 @@ def test_idle_time_behind_a_task_far_over_its_median_is_a_stragglers(tmp_path: P
         },
         where=["sim(n=9)"],
         limits=0.35,
+        saves_s=8.0,  # seven tasks of half a second on two workers
     )
 
 

@@ -55,7 +55,8 @@ def chain(run: Run, *, by_leaps: bool) -> CriticalPath | None:
     until = moment(at(100))
     with open_tables([run]) as tables:
         assert order_attempts(tables)
-        return critical_path(tables, (moment(at(0)), until), leaps=by_leaps, replayed=NEVER_REPLAYED)
+        traced = critical_path(tables, (moment(at(0)), until), leaps=by_leaps, replayed=NEVER_REPLAYED)
+        return traced.path if traced is not None else None
 
 
 @settings(max_examples=7, deadline=None)

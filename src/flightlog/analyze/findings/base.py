@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import msgspec
 from msgspec import Struct
@@ -15,6 +15,7 @@ from flightlog.core.units import format_percent
 if TYPE_CHECKING:
     from flightlog.analyze.devices.results import DeviceReport
     from flightlog.analyze.report.critical_path import CriticalPath
+    from flightlog.analyze.report.replay import Changes, Replay
     from flightlog.analyze.report.summary import Summary
     from flightlog.analyze.report.tasks import InFlight
     from flightlog.analyze.report.time_shares import Shares
@@ -37,6 +38,11 @@ class Finding(Struct, frozen=True, kw_only=True):
     """Tasks, workers or hosts it is about, the worst first."""
     limits: float | None = None
     """The part of the wall time that ending it could save at most; null where that cannot be said."""
+    saves_s: float | None = None
+    """Wall time that ending it would save, by a replay of the run without it; null where that cannot be
+    said."""
+    certainty: Literal["measured", "likely"] = "measured"
+    """Whether the cause was measured, or is what the measurements look like."""
 
 
 class FindingFacts(NamedTuple):
@@ -52,14 +58,41 @@ class FindingFacts(NamedTuple):
     """The run's start, and its end or last sign of life, in nanoseconds."""
     devices: DeviceReport | None = None
     """None where no device memory was recorded."""
+    replay: Replay | None = None
+    """None where there are no tasks, or too many."""
 
     @property
     def total_s(self) -> float:
         """All worker time, or the wall time; 0 where neither is known."""
-        if self.shares is not None:
-            return self.shares.whole.total_s
+        return self.shares.whole.total_s if self.shares is not None else self.wall_s
+
+    @property
+    def wall_s(self) -> float:
+        """The wall time; 0 where it is unknown."""
         start, until = self.window
         return seconds(max(0, until - start)) if start is not None and until is not None else 0.0
+
+    def saved(self, changes: Changes) -> float | None:
+        """Wall time that a run under other conditions would save; None where that cannot be said."""
+        found = self.replay.saved_by(changes) if self.replay is not None else None
+        return None if found is None else min(self.wall_s, seconds(found))
+
+    def of_attempts(self, value: str, where: str = "true", parameters: Any = None) -> dict[int, int]:
+        """An SQL expression of `attempt_intervals` in nanoseconds, by the number that the replay has for the
+        attempt, where it is known.
+        """
+        if self.replay is None:
+            return {}
+        rows = self.tables.execute(
+            f"""
+            SELECT n, CAST({value} AS BIGINT) AS value
+            FROM (SELECT n, task_id, attempt FROM nodes) AS numbers
+                JOIN attempt_intervals USING (task_id, attempt)
+            WHERE value IS NOT NULL AND ({where})
+            """,  # noqa: S608 - ours
+            parameters,
+        )
+        return dict(rows.fetchall())
 
     def finding(
         self,
@@ -70,6 +103,8 @@ class FindingFacts(NamedTuple):
         *,
         where: Sequence[str] = (),
         limits: float | None = None,
+        saves_s: float | None = None,
+        certainty: Literal["measured", "likely"] = "measured",
     ) -> Finding:
         """A finding that cost `lost_s` seconds, with their share, which is what it `limits` unless that is
         given.
@@ -83,6 +118,8 @@ class FindingFacts(NamedTuple):
             evidence=evidence,
             where=list(where),
             limits=share if limits is None else limits,
+            saves_s=saves_s,
+            certainty=certainty,
         )
 
 
@@ -175,7 +212,8 @@ WITH idle AS (
     SELECT task, median(stopped - began) AS usual, count(stopped - began) AS known
     FROM attempt_intervals WHERE state = 'completed' GROUP BY task
 )
-SELECT last.task, any_value(last.args), any_value(last.stopped - last.began) AS lasted,
+SELECT last.task, last.task_id, last.attempt, any_value(last.args),
+    any_value(last.stopped - last.began) AS lasted,
     any_value(usual.usual),
     any_value(usual.known), sum(last.ns) AS ns, count(DISTINCT last.worker)
 FROM last LEFT JOIN usual USING (task)
@@ -191,6 +229,8 @@ class Behind(NamedTuple):
     """
 
     task: str
+    task_id: str
+    attempt: int
     args: str | None
     """As JSON."""
     lasted_s: float
@@ -217,6 +257,8 @@ def behind(tables: RunTables, shares: Shares | None) -> list[Behind]:
     return [
         Behind(
             task=task,
+            task_id=task_id,
+            attempt=attempt,
             args=args,
             lasted_s=seconds(int(lasted)),
             usual_s=None if usual is None else seconds(round(usual)),
@@ -224,5 +266,7 @@ def behind(tables: RunTables, shares: Shares | None) -> list[Behind]:
             idle_s=seconds(int(ns)),
             workers=int(workers),
         )
-        for task, args, lasted, usual, known, ns, workers in tables.execute(_BEHIND).fetchall()
+        for task, task_id, attempt, args, lasted, usual, known, ns, workers in tables.execute(
+            _BEHIND
+        ).fetchall()
     ]

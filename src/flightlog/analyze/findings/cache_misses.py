@@ -73,6 +73,7 @@ def cache_misses(facts: FindingFacts) -> Iterable[Finding]:
             "reason": reason,
         },
         where=[row[0] for row in known[:3]],
+        certainty="likely",
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from flightlog.analyze.findings.base import Finding, FindingFacts
 from flightlog.analyze.limits import FindingLimits
+from flightlog.analyze.report.replay import Changes
 from flightlog.core.text import plural
 from flightlog.core.units import format_duration, format_percent
 
@@ -38,6 +39,7 @@ def dependency_chain(facts: FindingFacts) -> Iterable[Finding]:
         "workers would not help.",
         {"tasks": chained.tasks, "chain_s": chained.seconds, "running": chained.running, "workers": workers},
         limits=share,
+        saves_s=facts.saved(Changes(dependencies=False)),
     )
 
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from flightlog.analyze.findings.base import Finding, FindingFacts, cost_text, matters
 from flightlog.analyze.limits import FindingLimits
+from flightlog.analyze.report.replay import Changes
 from flightlog.core.text import plural
 from flightlog.core.time import seconds
 from flightlog.core.units import format_count, format_duration, format_percent
@@ -122,7 +123,15 @@ def waiting_for_cpu(facts: FindingFacts) -> Iterable[Finding]:
         f"{advice}.",
         evidence,
         where=list(node.hosts[:3]) if node is not None else [],
+        # Fewer workers end as soon, and no sooner: only what others took would come back.
+        saves_s=_without_waiting(facts) if kind == "busy_machine" else None,
     )
+
+
+def _without_waiting(facts: FindingFacts) -> float | None:
+    """What it would save if no task waited for a CPU."""
+    lasts = "greatest(0, stopped - began - in_ns(cpu_wait_s))"
+    return facts.saved(Changes(lasts=facts.of_attempts(lasts, "cpu_wait_s > 0 AND state = 'completed'")))
 
 
 class Cores(NamedTuple):
@@ -176,6 +185,10 @@ def interpreter_lock(facts: FindingFacts) -> Iterable[Finding]:
     if not 0.85 <= cores <= 1.3 or blocked < 0.2 * seconds(int(ran)):
         return  # they compute outside of the interpreter, or mostly wait for something else
     there = facts.summary.resources.node.cpus if facts.summary.resources.node is not None else None
+    shared = max(1.0, at_once / there) if there else 1.0  # as processes they share the cores
+    lasts = facts.of_attempts(
+        f"in_ns(thread_cpu_s) * {shared}", "cpu_scope = 'thread' AND state = 'completed'"
+    )
     many = f" of {format_count(there)}" if there else ""
     yield facts.finding(
         "interpreter_lock",
@@ -184,6 +197,7 @@ def interpreter_lock(facts: FindingFacts) -> Iterable[Finding]:
         f"time (the GIL): {at_once:.1f} concurrent tasks used {cores:.1f}{many} cores, and a thread waited "
         f"{format_duration(median)} for its turn; try processes in place of threads.",
         {"blocked_s": blocked, "tasks_at_once": at_once, "cores": cores, "interpreter_wait_s": median},
+        saves_s=facts.saved(Changes(lasts=lasts)),
     )
 
 
@@ -205,8 +219,12 @@ def throttling(facts: FindingFacts) -> Iterable[Finding]:
 
 def share_text(spent: CpuTime) -> str:
     """`98% of their time on a CPU`: what completed tasks did, in words."""
-    used = max(spent.on_cpu_s, spent.all_threads_s)
-    return f"{format_percent(min(1.0, used / spent.ran_s))} of their time on a CPU"
+    return f"{format_percent(on_cpu(spent))} of their time on a CPU"
+
+
+def on_cpu(spent: CpuTime) -> float:
+    """The part of their time that completed tasks spent on a CPU."""
+    return min(1.0, max(spent.on_cpu_s, spent.all_threads_s) / spent.ran_s)
 
 
 SYMPTOMS = (interpreter_lock, waiting_for_cpu, throttling)

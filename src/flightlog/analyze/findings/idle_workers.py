@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from flightlog.analyze.findings.base import Finding, FindingFacts, cost_text, matters
 from flightlog.analyze.limits import FindingLimits
+from flightlog.analyze.report.critical_path import BETWEEN
 from flightlog.core.stats import exact_sum
 from flightlog.core.text import plural
 from flightlog.core.time import seconds
@@ -41,6 +42,7 @@ def idle_workers(facts: FindingFacts) -> Iterable[Finding]:
                 "workers": facts.shares.workers,
             },
             where=unused[:3] or [one.task for one in ordinary[:1]],
+            saves_s=min(ends / facts.shares.workers, facts.wall_s),  # as if it were shared evenly
         )
     alone = facts.shares.whole.idle_alone_s
     if matters(facts, alone) and not _is_notebook(facts):
@@ -72,6 +74,13 @@ def idle_workers(facts: FindingFacts) -> Iterable[Finding]:
             f"{cost_text(facts, alone)} {sentence}",
             {"program_s": stretches, "spans_s": known.told},
             where=list(stretches),
+            saves_s=sum(
+                lasted
+                for name, lasted in stretches.items()
+                if name == BETWEEN or lasted >= FindingLimits.max_framing_s
+            )
+            if stretches
+            else None,
         )
 
 

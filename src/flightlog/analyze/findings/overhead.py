@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from flightlog.analyze.findings.base import Finding, FindingFacts, cost_text, matters
 from flightlog.analyze.limits import FindingLimits
+from flightlog.analyze.report.replay import Changes
 from flightlog.core.text import plural
 from flightlog.core.time import seconds
 from flightlog.core.units import format_bytes, format_duration
@@ -41,6 +42,7 @@ def handover(facts: FindingFacts, data: Moved) -> Iterable[Finding]:
         f"{cost_text(facts, lost)} went to scheduling overhead, because "
         f"dispatch latency was {format_duration(each)} on average{usual}; try {advice}.",
         {"handover_s": each, "attempts": whole.attempts, "median_task_s": median},
+        saves_s=facts.saved(Changes(latency=0.0)),
     )
 
 
@@ -88,11 +90,33 @@ def cold_starts(facts: FindingFacts, data: Moved) -> Iterable[Finding]:
             "slow_first_tasks": slow,
             "beyond_usual_s": beyond,
         },
+        saves_s=_without_start_up(facts),
         where=sorted(
             facts.shares.by_worker,
             key=lambda name: (-facts.shares.by_worker[name].startup_s, name),  # type: ignore[union-attr]
         )[:3],
     )
+
+
+_USUAL_FIRST = """
+WITH found AS (
+    SELECT n, task, stopped - began AS lasted,
+        row_number() OVER (PARTITION BY worker ORDER BY began, n) AS turn
+    FROM (SELECT n, task_id, attempt FROM nodes) AS numbers JOIN attempt_intervals USING (task_id, attempt)
+    WHERE state = 'completed' AND worker IS NOT NULL
+), usual AS (
+    SELECT task, median(lasted) AS usual FROM found GROUP BY task HAVING count(*) >= $enough
+)
+SELECT n, CAST(usual AS BIGINT) FROM found JOIN usual USING (task) WHERE turn = 1 AND lasted >= 2 * usual
+"""
+
+
+def _without_start_up(facts: FindingFacts) -> float | None:
+    """What it would save if workers were ready when launched, and first tasks took what is usual."""
+    if facts.replay is None:
+        return None
+    rows = facts.tables.execute(_USUAL_FIRST, {"enough": FindingLimits.min_tasks_for_usual}).fetchall()
+    return facts.saved(Changes(start_up=False, lasts=dict(rows)))
 
 
 _MOVED = """
@@ -186,6 +210,8 @@ def serialization(facts: FindingFacts, found: Moved) -> Iterable[Finding]:
             f"{cost_text(facts, lost)} went to moving and serializing data{because}; {try_}.",
             evidence,
             where=[found.task] if found.task else [],
+            saves_s=facts.saved(Changes(latency=0.0)) if found.holds_up and not told else None,
+            certainty="measured" if told or not found.holds_up else "likely",
         )
     elif (
         told is None

@@ -4,14 +4,16 @@ cancelled.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from flightlog.analyze.findings.base import Finding, FindingFacts, call, cost_text, matters
+from flightlog.analyze.findings.base import Behind, Finding, FindingFacts, call, cost_text, matters
+from flightlog.analyze.report.replay import Changes
 from flightlog.analyze.report.tasks import InFlight
 from flightlog.core.stats import exact_sum
-from flightlog.core.text import plural
+from flightlog.core.text import first_line, plural
+from flightlog.core.time import SECOND
 from flightlog.core.units import format_duration
 
 
@@ -40,7 +42,20 @@ def stragglers(facts: FindingFacts) -> Iterable[Finding]:
             "idle_behind_worst_s": worst.idle_s,
         },
         where=[call(one.task, one.args) for one in found[:3]],
+        saves_s=facts.saved(Changes(lasts=_usual_lengths(facts, found))),
     )
+
+
+def _usual_lengths(facts: FindingFacts, slow: Sequence[Behind]) -> dict[int, int]:
+    """The median of its name for each of these tasks, by its number in the replay."""
+    usual = {(one.task_id, one.attempt): round((one.usual_s or 0.0) * SECOND) for one in slow}
+    if facts.replay is None:
+        return {}
+    rows = facts.tables.execute(
+        "SELECT n, task_id, attempt FROM nodes WHERE task_id IN (SELECT unnest($1::VARCHAR[]))",
+        [[one.task_id for one in slow]],
+    ).fetchall()
+    return {n: usual[task_id, attempt] for n, task_id, attempt in rows if (task_id, attempt) in usual}
 
 
 def stuck_tasks(facts: FindingFacts) -> Iterable[Finding]:
@@ -74,6 +89,10 @@ def _named(one: InFlight) -> str:
     return call(one.name, msgspec.json.encode(one.args).decode() if one.args else None)
 
 
+_COSTLIEST = """
+SELECT error_type, sum(stopped - began) AS ns FROM attempt_intervals
+WHERE state = 'failed' AND began IS NOT NULL GROUP BY error_type ORDER BY ns DESC, error_type LIMIT 1
+"""
 _FAILED = """
 SELECT task, count(*), count(*) FILTER (retried), count(*) FILTER (state = 'cancelled'),
     sum(stopped - began) AS ns
@@ -89,9 +108,7 @@ def failed_work(facts: FindingFacts) -> Iterable[Finding]:
     lost = facts.shares.whole.failed_s
     rows = facts.tables.execute(_FAILED).fetchall()
     attempts, retried, cancelled = (sum(row[n] for row in rows) for n in (1, 2, 3))
-    causes = facts.summary.failures.by_cause
-    cause = (causes[0].error_type or "", (causes[0].message or "").partition("\n")[0]) if causes else ("", "")
-    said = ": ".join(part for part in cause if part)
+    said = _costliest(facts)
     kinds = [
         f"{retried:,} of them retried" if retried else "",
         f"{cancelled:,} cancelled" if cancelled else "",
@@ -105,7 +122,23 @@ def failed_work(facts: FindingFacts) -> Iterable[Finding]:
         "`flightlog report --failures` for the causes.",
         {"attempts": attempts, "retried": retried, "cancelled": cancelled, "cause": said or None},
         where=[row[0] for row in rows[:3]],
+        saves_s=facts.saved(_without_failures(facts)),
     )
+
+
+def _costliest(facts: FindingFacts) -> str:
+    """What most of the time of failed attempts was lost to, which need not be what failed most often."""
+    row = facts.tables.execute(_COSTLIEST).fetchone()
+    kind = row[0] if row is not None else None
+    causes = [one for one in facts.summary.failures.by_cause if one.error_type == kind]
+    text = first_line(causes[0].message or "") if causes else ""
+    return ": ".join(part for part in (kind, text) if part)
+
+
+def _without_failures(facts: FindingFacts) -> Changes:
+    """Attempts that did not complete take no time, and those after them do not wait."""
+    gone = facts.of_attempts("0", "state IN ('failed', 'cancelled')")
+    return Changes(lasts=gone, delays=facts.of_attempts("0", "attempt > 1"))
 
 
 SYMPTOMS = (stuck_tasks, failed_work, stragglers)

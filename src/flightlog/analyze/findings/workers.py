@@ -6,9 +6,11 @@ from collections.abc import Iterable
 
 from flightlog.analyze.findings.base import Finding, FindingFacts, cost_text, matters
 from flightlog.analyze.limits import FindingLimits
+from flightlog.analyze.report.replay import Changes
 from flightlog.core.text import plural
 from flightlog.core.time import seconds
 from flightlog.core.units import format_bytes, format_duration
+from flightlog.store.tables.connection import text
 
 _SLOW = f"""
 WITH each AS (
@@ -62,7 +64,14 @@ def slow_workers(facts: FindingFacts) -> Iterable[Finding]:
         f"{'it' if len(found) == 1 else 'them'} out.",
         {"slow_workers": len(found), "times": times, "task": task, "usual_s": seconds(round(usual))},
         where=names[:3],
+        saves_s=facts.saved(Changes(lasts=_as_elsewhere(facts, {row[0]: row[3] for row in found}))),
     )
+
+
+def _as_elsewhere(facts: FindingFacts, times: dict[str, float]) -> dict[int, int]:
+    """What the tasks of slow workers would take elsewhere, by how many times slower each worker is."""
+    slow = f"MAP {{{', '.join(f'{text(name)}: {ratio}' for name, ratio in times.items())}}}"
+    return facts.of_attempts(f"(stopped - began) / ({slow})[worker]", f"map_contains({slow}, worker)")
 
 
 _GROWTH = """

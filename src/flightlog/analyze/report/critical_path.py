@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from msgspec import Struct, structs
 
 from flightlog.analyze.limits import ReportLimits
+from flightlog.analyze.report.descent import PathPlace, Places, Stretch, descend
+from flightlog.analyze.report.replay import Replay
 from flightlog.analyze.tallies import grouped, json_object
 from flightlog.core.intervals import union
 from flightlog.core.time import seconds, timestamp_of
@@ -72,6 +74,9 @@ class CriticalPath(Struct, frozen=True, kw_only=True):
     links: int
     parts: list[PathPart]
     longest: list[PathSegment]
+    inside: list[PathPlace] = []
+    """The tasks, spans and nested tasks that it is made of, by their names and those around them, the longest
+    first; the outermost contain the others."""
     chained: ChainedTasks | None = None
     """Those of its tasks that began as soon as one they depend on had ended; null where there are none."""
 
@@ -87,13 +92,21 @@ class ChainedTasks(Struct, frozen=True, kw_only=True):
     """How many tasks were ready to run and waited for a worker meanwhile, on average."""
 
 
+class TracedPath(NamedTuple):
+    """The critical path, and the run to be replayed."""
+
+    path: CriticalPath
+    replay: Replay | None
+    """None where there are too many attempts."""
+
+
 def critical_path(
     tables: RunTables,
     window: tuple[int | None, int | None],
     *,
     leaps: bool = True,
     replayed: int = ReportLimits.max_replayed_attempts,
-) -> CriticalPath | None:
+) -> TracedPath | None:
     """The chain through one run's tasks, from `attempt_intervals` and `worker_launches`; None where no
     attempt ran or no time passed.
 
@@ -112,23 +125,39 @@ def critical_path(
     steps = chain.steps()
     parts, longest = _parts(steps, until - start), _longest(steps)
     alone: dict[int, int] = {}
-    if few:
-        replay = chain.replayed()
+    replay = Replay(tables, (start, until)) if few else None
+    if replay is not None:
         named = [n for n, part in enumerate(parts) if part.kind == "task"][: ReportLimits.max_savings]
         for n in named:
             parts[n] = structs.replace(parts[n], saves_s=seconds(replay.saved(name=parts[n].name)))
         singles = [step for step in longest if step.kind == "task"][: ReportLimits.max_savings]
         alone = {step.since: replay.saved(node=step.node) for step in singles}
     about = chain.describe([step.node for step in longest if step.node is not None])
+    inside = descend(tables, _stretches(chain, steps), until - start)
     tables.execute("DROP TABLE IF EXISTS sequential_attempts")  # as large as all attempts
-    return CriticalPath(
+    path = CriticalPath(
         of="tasks",
         wall_s=seconds(until - start),
         links=len(steps),
         parts=parts,
         longest=[_segment(step, alone.get(step.since), about) for step in longest],
+        inside=inside,
         chained=_chained(tables, chain.chained),
     )
+    return TracedPath(path, replay)
+
+
+def _stretches(chain: Chain, steps: Sequence[ChainStep]) -> Iterator[Stretch]:
+    """What can be taken apart of the chain: execution of tasks, and the program outside of them."""
+    longest = sorted(
+        (step for step in steps if step.node is not None), key=lambda step: step.since - step.until
+    )[: ReportLimits.max_descended]
+    spans = chain.span_ids([step.node for step in longest if step.node is not None])
+    for step in steps:
+        if step.node is not None:
+            yield Stretch(step.name, spans.get(step.node), step.since, step.until)
+        elif step.kind == "program":
+            yield Stretch(None, None, step.since, step.until)
 
 
 _BESIDE = """
@@ -229,13 +258,34 @@ def critical_spans(tables: RunTables, window: tuple[int | None, int | None]) -> 
     followed = _follow((start, until), began, stopped, names, inside)
     steps = [step for step, _ in followed]
     saved = {step.since: min(slack, step.until - step.since) for step, slack in followed}
+    around = [None if parent is None else place[parent] for parent in parents]
     return CriticalPath(
         of="spans",
         wall_s=seconds(until - start),
         links=len(steps),
         parts=_parts(steps, until - start),
         longest=[_segment(step, saved[step.since], {}) for step in _longest(steps)],
+        inside=_places(steps, names, around).listed(until - start),
     )
+
+
+def _places(steps: Sequence[ChainStep], names: Sequence[str], around: Sequence[int | None]) -> Places:
+    """The time of steps by the names of their spans and of those around them."""
+    places = Places()
+    known: set[int] = set()
+    for step in steps:
+        spans: list[int] = []
+        span = step.node
+        while span is not None and len(spans) < ReportLimits.max_descended_levels:
+            spans.append(span)
+            span = around[span]
+        path = tuple(names[one] for one in reversed(spans))
+        lasted = step.until - step.since
+        for n, one in enumerate(reversed(spans), start=1):
+            own = lasted if n == len(spans) else 0
+            places.add(path[:n], times=one not in known, lasted=lasted, own=own)
+            known.add(one)
+    return places
 
 
 def _follow(
@@ -253,7 +303,7 @@ def _follow(
     def own(span: int | None, since: int, until: int, slack: int) -> None:
         kind: Kind = "program" if span is None else "span"
         name = OUTSIDE if span is None else names[span]
-        found.append((ChainStep(kind, name, since, until, None), slack))
+        found.append((ChainStep(kind, name, since, until, span), slack))
 
     waiting: list[tuple[int | None, int, int, int]] = [(None, *window, window[1] - window[0])]
     while waiting:
@@ -327,7 +377,9 @@ START_UP = "worker start-up"
 
 
 class ChainStep(NamedTuple):
-    """A stretch of the chain, in nanoseconds since 1970; `node` is the attempt, for execution."""
+    """A stretch of the chain, in nanoseconds since 1970; `node` is the attempt, for
+    execution, or the span.
+    """
 
     kind: Kind
     name: str
@@ -401,10 +453,14 @@ class Chain:
     def describe(self, nodes: Sequence[int]) -> dict[int, tuple[str, str | None, dict[str, object] | None]]:
         """Task id, worker and arguments of a few attempts."""
         rows = self._tables.rows(self._ABOUT, [list(nodes)])
-        return {n: (task_id, worker, json_object(args)) for n, task_id, worker, args in rows}
+        return {n: (task_id, worker, json_object(args)) for n, task_id, worker, args, _ in rows}
+
+    def span_ids(self, nodes: Sequence[int]) -> dict[int, str | None]:
+        """The spans of some attempts."""
+        return {n: span_id for n, *_, span_id in self._tables.rows(self._ABOUT, [list(nodes)])}
 
     _ABOUT = """
-        SELECT nodes.n, task_id, nodes.worker_name, attempt_intervals.args
+        SELECT nodes.n, task_id, nodes.worker_name, attempt_intervals.args, attempt_intervals.span_id
         FROM (SELECT * FROM nodes WHERE n IN (SELECT unnest($1::BIGINT[]))) AS nodes
             JOIN attempt_intervals USING (task_id, attempt)
     """
@@ -433,79 +489,27 @@ class Chain:
             [numbers],
         )
 
-    def replayed(self) -> Replay:
-        """The same attempts, to be asked what shortening would give; fetches ten numbers of each, and holds
-        them.
-        """
-        [columns] = self._tables.execute(
-            """
-            SELECT list(began ORDER BY n), list(stopped ORDER BY n), list(moment ORDER BY n),
-                list(name ORDER BY n),
-                list(before ORDER BY n), list(ready ORDER BY n), list(submitted ORDER BY n),
-                    list(base ORDER BY n),
-                list(base_stopped ORDER BY n)
-            FROM bound
-            """
-        ).fetchall()
-        needs: dict[int, list[int]] = grouped(self._tables.rows("SELECT n, other FROM needs ORDER BY ALL"))
-        return Replay(columns, needs)
-
-
-class Replay:
-    """A run once more, with some of its tasks instant.
-
-    Every attempt begins as long after what bound it last as it did, on the worker it ran on; the program
-    takes as long from a task's end to what it submitted next, and from the last task to its own end.
-    """
-
-    def __init__(self, columns: Sequence[list[Any]], needs: Mapping[int, list[int]]) -> None:
-        self._began, self._stopped, self._moment, self._name, *self._bound_by = columns
-        self._needs = needs
-
-    def saved(self, *, name: str | None = None, node: int | None = None) -> int:
-        """By how many nanoseconds the run would be shorter, were one attempt, or all of a name, instant."""
-        ends: list[int] = []
-        for n, (began, stopped, moment, task) in enumerate(
-            zip(self._began, self._stopped, self._moment, self._name, strict=True)
-        ):
-            begins = began if moment is None else max(self._bounds(n, ends)) + began - moment
-            ends.append(begins if n == node or task == name else begins + stopped - began)
-        return int(max(self._stopped) - max(ends))
-
-    def _bounds(self, n: int, ends: Sequence[int]) -> Iterator[int]:
-        """When each thing that the attempt waited for is over."""
-        for other in self._needs.get(n, ()):
-            yield ends[other]
-        before, ready, submitted, base, base_stopped = (column[n] for column in self._bound_by)
-        if before is not None:
-            yield ends[before]
-        if ready is not None:
-            yield ready
-        if submitted is not None:
-            yield submitted if base is None else ends[base] + submitted - base_stopped
-
 
 _NODES = """
 CREATE OR REPLACE TEMP TABLE nodes AS
     SELECT row_number() OVER (ORDER BY began, stopped, task_id, attempt) - 1 AS n, task_id, attempt, began,
         stopped, waits, CASE WHEN attempt = 1 THEN coalesce(submitted, waits) END AS submitted,
-        worker AS worker_name, task AS name
+        worker AS worker_name, task AS name, component
     FROM attempt_intervals WHERE began IS NOT NULL AND task IS NOT NULL;
 CREATE OR REPLACE TEMP TABLE needs AS
     WITH wanted AS (
-        SELECT nodes.n, nodes.began, unnest(attempt_intervals.depends_on) AS task_id
+        SELECT nodes.n, nodes.began, unnest(first.depends_on) AS task_id
         FROM nodes JOIN (SELECT task_id, depends_on FROM attempt_intervals WHERE attempt = 1
-            AND len(depends_on) > 0) AS attempt_intervals
+            AND len(depends_on) > 0) AS first
             USING (task_id)
-        WHERE nodes.attempt = 1
-    ), ends AS (
-        SELECT task_id, arg_max(n, (stopped, n)) AS n, max(stopped) AS stopped FROM nodes
-        WHERE task_id IN (SELECT task_id FROM wanted) GROUP BY task_id
+    ), met AS ( -- of attempts that were repeated, the last that had ended by then
+        SELECT wanted.n, arg_max(ends.n, (ends.stopped, ends.n)) AS other, max(ends.stopped) AS stopped
+        FROM wanted JOIN nodes AS ends USING (task_id)
+        WHERE ends.stopped <= wanted.began AND ends.n < wanted.n GROUP BY wanted.n, wanted.task_id
     )
-    SELECT wanted.n, ends.n AS other, ends.stopped FROM wanted JOIN ends USING (task_id)
-    WHERE ends.stopped <= wanted.began AND ends.n < wanted.n
+    SELECT n, other, stopped, false AS again FROM met
     UNION ALL
-    SELECT again.n, first.n, first.stopped
+    SELECT again.n, first.n, first.stopped, true
     FROM (SELECT * FROM nodes WHERE attempt > 1) AS again
         JOIN nodes AS first ON again.task_id = first.task_id AND first.attempt = again.attempt - 1
     WHERE first.stopped <= again.began AND first.n < again.n;
@@ -515,7 +519,7 @@ _BOUND = """
 CREATE OR REPLACE TEMP TABLE bound AS
 WITH waited AS (
     SELECT nodes.n, nodes.attempt, nodes.name, nodes.began, nodes.stopped, need.other AS need,
-        need.stopped AS need_stopped,
+        need.stopped AS need_stopped, need.again,
         CASE WHEN earlier.n < nodes.n AND coalesce(nodes.waits <= earlier.stopped, true) THEN earlier.n
             END AS before,
         CASE WHEN before IS NOT NULL THEN earlier.stopped END AS before_stopped,
@@ -526,8 +530,8 @@ WITH waited AS (
         CASE WHEN ended.n < nodes.n THEN ended.stopped END AS base_stopped
     FROM nodes
         LEFT JOIN (
-            SELECT n, arg_max(other, (stopped, -other)) AS other, max(stopped) AS stopped FROM needs
-                GROUP BY n
+            SELECT n, arg_max(other, (stopped, -other)) AS other, max(stopped) AS stopped,
+                arg_max(again, (stopped, -other)) AS again FROM needs GROUP BY n
         ) AS need USING (n)
         LEFT JOIN (
             SELECT nodes.n AS later, earlier.n, earlier.stopped -- an instant attempt comes not before itself
@@ -549,7 +553,7 @@ WITH waited AS (
         ) AS ended ON ended.late = nodes.n
 )
 SELECT *, greatest(need_stopped, before_stopped, ready, submitted) AS moment,
-    CASE moment WHEN need_stopped THEN CASE WHEN attempt = 1 THEN 'need' ELSE 'retry' END
+    CASE moment WHEN need_stopped THEN CASE WHEN again THEN 'retry' ELSE 'need' END
         WHEN before_stopped THEN 'before' WHEN ready THEN 'startup'
         WHEN submitted THEN 'program' END AS how,
     CASE WHEN how IN ('need', 'retry') THEN need WHEN how = 'before' THEN before
@@ -647,7 +651,7 @@ class SequentialChain(Chain):
         )
 
     _ABOUT = """
-        SELECT n, attempt_intervals.task_id, worker, attempt_intervals.args
+        SELECT n, attempt_intervals.task_id, worker, attempt_intervals.args, attempt_intervals.span_id
         FROM (SELECT * FROM sequential_attempts WHERE n IN (SELECT unnest($1::BIGINT[])))
             JOIN attempt_intervals USING (worker, began, stopped)
     """

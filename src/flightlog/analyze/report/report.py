@@ -121,9 +121,12 @@ def _report(
     measured = measure(tables, window)
     time = None if measured is None else shares_of(measured)
     summary, spent = _cost(run, summary, measured, tables, rates)
-    critical = critical_path(tables, window) or critical_spans(tables, window)
+    traced = critical_path(tables, window)
+    critical = traced.path if traced is not None else critical_spans(tables, window)
     late = behind(tables, time)
-    facts = FindingFacts(summary, time, critical, going_on, late, tables, window, _devices(run, tables))
+    replay = traced.replay if traced is not None else None
+    devices = _devices(run, tables)
+    facts = FindingFacts(summary, time, critical, going_on, late, tables, window, devices, replay)
     past = slower_than_before(summary, history.runs) if isinstance(history, EarlierRuns) else None
     findings = find(facts)
     return Report(

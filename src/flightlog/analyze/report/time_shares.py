@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from flightlog.analyze.limits import ReportLimits
 from flightlog.core.time import seconds
+from flightlog.store.tables.connection import text
 from flightlog.store.tables.intervals import merge
 
 if TYPE_CHECKING:
@@ -88,10 +89,16 @@ def shares(tables: RunTables, window: tuple[int | None, int | None]) -> Shares |
 def measure(tables: RunTables, window: tuple[int | None, int | None]) -> Measured | None:
     """As `shares`, of each worker in nanoseconds."""
     start, until = window
-    workers = tables.execute("SELECT worker, up, lived FROM worker_facts ORDER BY worker").fetchall()
+    outer = _outer_workers(tables)
+    workers = [
+        row
+        for row in tables.execute("SELECT worker, up, lived FROM worker_facts ORDER BY worker").fetchall()
+        if row[0] not in outer
+    ]
     basis: Literal["workers", "wall"] = "workers" if workers else "wall"
     if workers:
-        tables.execute(_UPTIMES)
+        names = ", ".join(text(name) for name in sorted(outer))
+        tables.execute(f"{_UPTIMES} WHERE worker NOT IN ({names})" if outer else _UPTIMES)
     else:
         if start is None or until is None or start >= until or not _anything(tables):
             return None
@@ -103,6 +110,37 @@ def measure(tables: RunTables, window: tuple[int | None, int | None]) -> Measure
     known = bool(tables.scalar("SELECT count(*) FROM timeline_items WHERE layer = 0"))
     lost = tables.scalar("SELECT count(*) FROM attempt_intervals WHERE worker IS NULL AND began IS NOT NULL")
     return Measured(basis, lives, known, lost if basis == "workers" else 0)
+
+
+_OUTER = """
+WITH RECURSIVE around AS (
+    SELECT DISTINCT parent_id AS span_id, 0 AS depth FROM attempt_intervals WHERE parent_id IS NOT NULL
+    UNION
+    SELECT span_intervals.parent_id, depth + 1 FROM around JOIN span_intervals USING (span_id)
+    WHERE span_intervals.parent_id IS NOT NULL AND depth < $levels
+)
+SELECT worker FROM attempt_intervals LEFT JOIN (SELECT DISTINCT span_id, true AS outer_ FROM around) AS around
+    USING (span_id)
+WHERE worker IS NOT NULL AND began IS NOT NULL
+GROUP BY worker HAVING bool_and(coalesce(outer_, false))
+"""
+
+
+def _outer_workers(tables: RunTables) -> set[str]:
+    """Workers all of whose tasks had tasks inside, on workers of their own, as a script of steps has: their
+    time is that of the tasks inside, and counts once.
+    """
+    parents, attempts = tables.execute(
+        "SELECT count(DISTINCT parent_id), count(*) FROM attempt_intervals"
+    ).fetchall()[0]
+    if not parents or attempts > ReportLimits.max_replayed_attempts:
+        return set()
+    found = {
+        worker
+        for (worker,) in tables.execute(_OUTER, {"levels": ReportLimits.max_descended_levels}).fetchall()
+    }
+    every = tables.scalar("SELECT count(DISTINCT worker) FROM attempt_intervals WHERE began IS NOT NULL")
+    return found if len(found) < every else set()
 
 
 def shares_of(measured: Measured) -> Shares:

@@ -4,32 +4,34 @@ it; or says that nothing did, or that it is not known.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
+from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from flightlog.analyze.findings.base import Finding, FindingFacts, split_advice
-from flightlog.analyze.findings.cpu import cpu_time, share_text
-from flightlog.analyze.limits import ReportLimits
-from flightlog.analyze.report.critical_path import CriticalPath, PathPart
+from flightlog.analyze.findings.cpu import cpu_time, on_cpu, share_text
+from flightlog.analyze.findings.spans import place_of_most
+from flightlog.analyze.limits import FindingLimits, ReportLimits
+from flightlog.analyze.report.critical_path import PathPart
 from flightlog.analyze.report.past import SlowerThanBefore
 from flightlog.core.text import first_line, plural
 from flightlog.core.units import format_count, format_duration, format_percent
 
-FIRST = ("not_finite", "device_memory", "memory_pressure", "stuck_tasks")
+FIRST = ("not_finite", "diverging", "device_memory", "memory_pressure", "stuck_tasks")
 """What comes before all that is only slow: results that are worthless, or work that does not go on."""
-WHOLE = ("not_finite", "memory_growth", "device_leak", "device_memory", "idle_gpu")
-"""What is no matter of time: their sentences are the verdict."""
+WHOLE = (
+    *("not_finite", "diverging", "memory_growth", "device_leak", "device_memory", "idle_gpu"),
+    *("data_loading", "waiting_span"),
+)
+"""Findings whose own sentence is the verdict."""
 
 LEAKS = ("memory_growth", "device_leak")
 """Memory that grows: sooner or later it ends the run."""
 
-LOADING = re.compile(
-    r"(^|[._\-/ ])(load|loading|loader|dataloader|read|reading|fetch|fetching|download|prefetch)($|[._\-/ ])"
-)
-"""Names of spans that tell of loading data."""
+EXPLAINS = {"dependency_chain": ("idle_workers",), "taking_turns": ("idle_workers",)}
+"""Findings that others are the consequence of, so that ending these alone would save nothing."""
 
 LIMITS = {
     "busy_machine": "other programs on this machine",
@@ -39,9 +41,12 @@ LIMITS = {
     "dependency_chain": "a chain of tasks that depend on each other",
     "device_leak": "memory of a device that grows",
     "device_memory": "memory of a device",
+    "diverging": "a computation that diverges",
     "failed_work": "failed work",
     "handover": "dispatch latency",
     "idle_gpu": "an idle GPU",
+    "idle_workers": "too little work at the ends of batches",
+    "data_loading": "loading data",
     "interpreter_lock": "Python's interpreter lock (GIL)",
     "memory_growth": "memory that grows with each task",
     "memory_pressure": "memory",
@@ -50,6 +55,10 @@ LIMITS = {
     "program_alone": "the program outside of its tasks",
     "serialization": "moving data",
     "slow_workers": "slow workers",
+    "swapping": "memory that was swapped out",
+    "taking_turns": "tasks that take turns",
+    "waiting_span": "waiting",
+    "io_wait": "waiting for storage",
     "stragglers": "a few long tasks",
     "stuck_tasks": "a task that may be stuck",
     "throttling": "the CPU quota",
@@ -61,13 +70,18 @@ class ReportVerdict(Struct, frozen=True, kw_only=True):
     """What limited a run most."""
 
     kind: str
-    """The finding it is; `data_loading`, `none` where nothing limits it, `nothing_recorded` or `unknown`."""
+    """The finding it is; `none` where nothing limits it, `nothing_recorded` or `unknown`."""
     sentence: str
     """What it is, how much it is, and why."""
     advice: str | None
     """What to try; null where there is nothing to do."""
     share: float | None
     """Of the wall time, what ending it could save at most; null where that cannot be said."""
+    saves_s: float | None = None
+    """Wall time that ending it would save, by a replay of the run without it; null where that cannot be
+    said."""
+    certainty: Literal["measured", "likely"] = "measured"
+    """Whether it was measured, or is what the measurements look like."""
     failed: str | None = None
     """What failed, which comes before all that is slow; null where nothing did."""
     past: SlowerThanBefore | None = None
@@ -108,10 +122,7 @@ def _failed(facts: FindingFacts) -> str | None:
 
 
 def _limit(facts: FindingFacts, findings: Sequence[Finding]) -> ReportVerdict:
-    chosen = _most(findings)
-    if chosen is None and (loading := _loading(facts.critical)) is not None:
-        return loading
-    chosen = chosen or next((one for one in findings if one.kind == "idle_gpu"), None)
+    chosen = _most(facts, findings) or next((one for one in findings if one.kind == "idle_gpu"), None)
     if chosen is None and facts.shares is None and facts.critical is None:
         return _nothing_recorded(facts)
     if chosen is None:
@@ -122,8 +133,25 @@ def _limit(facts: FindingFacts, findings: Sequence[Finding]) -> ReportVerdict:
         workers = facts.shares is not None and facts.shares.basis == "workers"
         of = "the workers' time" if chosen.share is not None and workers else "the wall time"
         size = f", {format_percent(chosen.limits)} of {of}" if chosen.limits else ""
-        what = f"Limited most by {limit_name(chosen)}{size}."
-    return ReportVerdict(kind=chosen.kind, sentence=what, advice=advice or None, share=chosen.limits)
+        most = "Probably limited" if chosen.certainty == "likely" else "Limited"
+        what = f"{most} most by {limit_name(chosen)}{size}{_saving(facts, chosen)}."
+    return ReportVerdict(
+        kind=chosen.kind,
+        sentence=what,
+        advice=advice or None,
+        share=chosen.limits,
+        saves_s=chosen.saves_s,
+        certainty=chosen.certainty,
+    )
+
+
+def _saving(facts: FindingFacts, finding: Finding) -> str:
+    """`; without, the run would be about 2.0s (54%) shorter`; nothing where that is not known, or little."""
+    saved, wall_s = finding.saves_s, facts.wall_s
+    if saved is None or not wall_s or saved < FindingLimits.min_share * wall_s:
+        return ""
+    part = format_percent(saved / wall_s)
+    return f"; without it the run would be about {format_duration(saved)} ({part}) shorter"
 
 
 def limit_name(finding: Finding) -> str:
@@ -143,15 +171,32 @@ def _is_grave(finding: Finding) -> bool:
     )
 
 
-def _most(findings: Sequence[Finding]) -> Finding | None:
-    """The finding that limits most; None where none is worth a first sentence."""
+def _most(facts: FindingFacts, findings: Sequence[Finding]) -> Finding | None:
+    """The finding that limits most; None where none is worth a first sentence.
+
+    Memory that ran short because it grew is told as its growth.
+    """
     for kind in FIRST:
         for one in findings:
             if one.kind == kind and _is_grave(one):
-                return one
-    weighed = [(ReportLimits.leak_share if one.kind in LEAKS else one.limits or 0.0, one) for one in findings]
+                grew = [other for other in findings if other.kind == "memory_growth"]
+                return grew[0] if kind == "memory_pressure" and grew else one
+    kinds = {one.kind for one in findings}
+    explained = {kind for cause in kinds for kind in EXPLAINS.get(cause, ())}
+    weighed = [(_weight(facts, one), one) for one in findings if one.kind not in explained]
     weight, most = max(weighed, key=lambda pair: pair[0], default=(0.0, None))
     return most if weight >= ReportLimits.min_limiting_share else None
+
+
+def _weight(facts: FindingFacts, finding: Finding) -> float:
+    """The part of the wall time that ending it would save, as far as it is known."""
+    if finding.kind in LEAKS:
+        return ReportLimits.leak_share
+    if finding.saves_s is None or not facts.wall_s:
+        return finding.limits or 0.0
+    if finding.kind == "cold_starts" and finding.saves_s < ReportLimits.min_start_up_s:
+        return 0.0
+    return finding.saves_s / facts.wall_s
 
 
 def _nothing_recorded(facts: FindingFacts) -> ReportVerdict:
@@ -176,51 +221,33 @@ def _nothing_recorded(facts: FindingFacts) -> ReportVerdict:
     )
 
 
-def _loading(path: CriticalPath | None) -> ReportVerdict | None:
-    """Where most of the time of a program without tasks went to loading data."""
-    if path is None or path.of != "spans":
-        return None
-    part = path.parts[0] if path.parts else None
-    if (
-        part is None
-        or part.share < ReportLimits.min_loading_share
-        or part.kind != "span"
-        or not LOADING.search(part.name.lower())
-    ):
-        return None
-    return ReportVerdict(
-        kind="data_loading",
-        sentence=f"Limited most by loading data: {_part(part)} of the {format_duration(path.wall_s)} was "
-        f"{part.name}, {plural(part.links, 'time')}.",
-        advice="loading ahead, in the background or with more loading workers",
-        share=part.share,
-    )
-
-
 def _nothing_wrong(facts: FindingFacts, findings: Sequence[Finding]) -> ReportVerdict:
     said = []
     path = facts.critical
-    if path is not None and path.parts:
+    place = place_of_most(path)
+    if path is not None and place is not None:
+        around = "".join(f" inside {name}" for name in reversed(place.names[:-1][-2:]))
+        size = f"{format_percent(place.share)} ({format_duration(place.seconds)})"
+        said.append(f"{size} of the {format_duration(path.wall_s)} was {place.names[-1]}{around}")
+    elif path is not None and path.parts:
         main = path.parts[0]
-        said.append(f"{_part(main)} of the {format_duration(path.wall_s)} was {_name(main)}")
+        size = f"{format_percent(main.share)} ({format_duration(main.seconds)})"
+        said.append(f"{size} of the {format_duration(path.wall_s)} was {_name(main)}")
     spent = cpu_time(facts)
     if spent is not None and spent.ran_s:
-        said.append(f"tasks spent {share_text(spent)}")
+        rest = "" if on_cpu(spent) >= 0.5 else ", and waited for something that is not recorded"
+        said.append(f"tasks spent {share_text(spent)}{rest}")
     elif facts.summary.tasks.completed:
         said.append("whether tasks waited for a CPU was not measured")
-    small = max(findings, key=lambda one: one.limits or 0.0, default=None)
-    if small is not None and small.limits:
-        said.append(f"the largest loss was {limit_name(small)}, {format_percent(small.limits)}")
+    small = max(findings, key=lambda one: _weight(facts, one), default=None)
+    if small is not None and (share := _weight(facts, small)):
+        said.append(f"the largest loss was {limit_name(small)}, {format_percent(share)}")
     return ReportVerdict(
         kind="none",
         sentence=f"Nothing stands out{': ' + '; '.join(said) if said else ''}.",
         advice=None,
         share=None,
     )
-
-
-def _part(part: PathPart) -> str:
-    return f"{format_percent(part.share)} ({format_duration(part.seconds)})"
 
 
 def _name(part: PathPart) -> str:

@@ -32,11 +32,12 @@ _BESIDE = "(FORMAT parquet, COMPRESSION lz4_raw, ROW_GROUP_SIZE 40960, DICTIONAR
 """How columns are kept that are read many times and gone after: fast to write and to read, not small."""
 
 _AT_END = (
-    *("task", "component", "worker", "span_id", "args", "duration_s", *USED, "result_bytes", "metrics"),
+    *("task", "component", "worker", "span_id", "parent_id", "args", "duration_s", *USED, "result_bytes"),
+    "metrics",
     *("error_type", "error_message", "exit_code", "fingerprint", "reason"),
 )
 """What the end of a regular attempt says."""
-_MORE_AT_END = ("args_digest", "tags", "parent_id", "scheduler_s", "transfer_s", "spill_s", "requests")
+_MORE_AT_END = ("args_digest", "tags", "scheduler_s", "transfer_s", "spill_s", "requests")
 """What else it says, for those who want whole attempts."""
 _READ = ("timestamp", "writer", "seq", "task_id", "queue_s", "depends_on", "delay_s", *_AT_END)
 _JOINED = (
@@ -45,8 +46,8 @@ _JOINED = (
 )
 """Columns of attempts that are not those of one line."""
 
-_TOLD_BEFORE = ("worker", "span_id", "args")
-_MORE_TOLD_BEFORE = ("args_digest", "parent_id")
+_TOLD_BEFORE = ("worker", "span_id", "parent_id", "args")
+_MORE_TOLD_BEFORE = ("args_digest",)
 """What lines before the end may tell, too: of a regular attempt the end says it, or nobody does."""
 
 
@@ -120,10 +121,10 @@ def read_task_lines(connection: duckdb.DuckDBPyConnection, file: Path | None, *,
     """
     names = ", ".join((*_READ, *(_MORE_AT_END if whole else ())))
     told = (*_TOLD_BEFORE, *(_MORE_TOLD_BEFORE if whole else ()))
-    parent = "CASE WHEN parent_id IS NOT NULL THEN hash(parent_id) END" if whole else "CAST(NULL AS UBIGINT)"
     rows = f"""
         SELECT CAST({KIND} AS UTINYINT) AS kind, attempt, {names},
-            CAST({_marks(told)} AS INTEGER) AS marks, hash(task, component) AS label, {parent} AS parent
+            CAST({_marks(told)} AS INTEGER) AS marks, hash(task, component) AS label,
+            CASE WHEN parent_id IS NOT NULL THEN hash(parent_id) END AS parent
         FROM {HIDDEN}.for_attempts WHERE kind IS NOT NULL
     """  # noqa: S608 - constants
     keep_rows(connection, "task_lines", rows, file)

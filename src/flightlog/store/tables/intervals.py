@@ -25,7 +25,7 @@ CREATE MACRO in_ns(s) AS
 """
 """Moments and durations in nanoseconds, as `core.time` reads them."""
 
-_MEASURED = ("component", "depends_on", *USED, "result_bytes", "metrics")
+_MEASURED = ("component", "parent_id", "depends_on", *USED, "result_bytes", "metrics")
 """Columns of attempts that live views do without."""
 
 

@@ -1,0 +1,78 @@
+"""Tasks that take turns at something that only one can have at a time: a lock, a file, a server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from flightlog.analyze.findings.base import Finding, FindingFacts, cost_text, matters
+from flightlog.analyze.limits import FindingLimits
+from flightlog.analyze.report.replay import Changes
+from flightlog.core.time import seconds
+from flightlog.core.units import format_duration
+
+_TURNS = """
+WITH found AS (
+    SELECT task, worker, began, stopped, stopped - began AS lasted,
+        in_ns(thread_cpu_s) + coalesce(in_ns(cpu_wait_s), 0) AS active
+    FROM attempt_intervals WHERE state = 'completed' AND began < stopped AND thread_cpu_s IS NOT NULL
+), gaps AS (
+    SELECT *, stopped - lag(stopped) OVER (PARTITION BY task ORDER BY stopped, began) AS gap,
+        greatest(0, stopped - greatest(began, coalesce(max(stopped) OVER (PARTITION BY task
+            ORDER BY began, stopped ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), began))) AS added
+    FROM found
+)
+SELECT task, count(*), sum(lasted), sum(active), sum(lasted) / sum(added) AS at_once,
+    median(gap) AS usual_gap, quantile_cont(gap, 0.1) AS least_gap, min(lasted), median(lasted) AS usual
+FROM gaps GROUP BY task
+HAVING count(*) >= $tasks AND count(DISTINCT worker) > 1 AND sum(added) > 0
+ORDER BY sum(lasted) DESC, task
+"""
+
+
+def taking_turns(facts: FindingFacts) -> Iterable[Finding]:
+    """Tasks that mostly wait, of which one ends after the other at equal distances however many run at once,
+    while one that was alone took about as long as that distance.
+
+    Tasks that wait for different things end at random, or together; tasks of equal length that began at
+    different times end at equal distances, but none of them is shorter than the others.
+    """
+    for task, _, ran, active, at_once, gap, least_gap, shortest, usual in facts.tables.execute(
+        _TURNS, {"tasks": FindingLimits.min_tasks_in_turn}
+    ).fetchall():
+        lost = seconds(int(max(0, ran - shortest * (ran / usual))))
+        if (
+            at_once < FindingLimits.min_at_once_in_turn
+            or active > 0.5 * ran
+            or not gap
+            or least_gap < FindingLimits.min_regular_gap * gap
+            or usual < FindingLimits.min_longer_in_turn * shortest
+            or shortest > FindingLimits.max_turn_share_alone * gap
+            or not matters(facts, lost)
+        ):
+            continue
+        yield facts.finding(
+            "taking_turns",
+            lost,
+            f"{cost_text(facts, lost)} went to tasks waiting for each other, because {task} ended one after "
+            f"the other, every {format_duration(seconds(round(gap)))}, though {at_once:.1f} ran at once: "
+            "they take turns at something that only one can have, such as a lock, a file or a server; try "
+            "holding it for less time, or one for each task.",
+            {
+                "task": task,
+                "turn_s": seconds(round(gap)),
+                "alone_s": seconds(int(shortest)),
+                "median_s": seconds(round(usual)),
+                "tasks_at_once": at_once,
+            },
+            where=[task],
+            saves_s=facts.saved(
+                Changes(
+                    lasts=facts.of_attempts(str(int(shortest)), "task = $1 AND state = 'completed'", [task])
+                )
+            ),
+            certainty="likely",
+        )
+        return
+
+
+SYMPTOMS = (taking_turns,)

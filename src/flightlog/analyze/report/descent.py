@@ -1,0 +1,194 @@
+"""What is inside of the critical path: its tasks and the program's own stretches, taken apart by the spans,
+and the nested tasks, that they waited for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import Struct
+
+from flightlog.analyze.limits import ReportLimits
+from flightlog.core.time import seconds
+
+if TYPE_CHECKING:
+    from flightlog.store.tables.run_tables import RunTables
+
+
+class PathPlace(Struct, frozen=True, kw_only=True):
+    """A task or span on the critical path, by its name and those around it; all of that name there."""
+
+    names: list[str]
+    """From the outermost task or span to this one."""
+    times: int
+    seconds: float
+    """What is inside of it included."""
+    own_s: float
+    """Without what is inside of it."""
+    share: float
+    """Of the run's wall time."""
+
+
+class Stretch(NamedTuple):
+    """A stretch of the critical path in nanoseconds: an attempt, or the program outside of tasks."""
+
+    name: str | None
+    """Of the task; None for the program."""
+    span_id: str | None
+    """That spans inside of the attempt have as their parent."""
+    since: int
+    until: int
+
+
+class _Span(NamedTuple):
+    span_id: str
+    name: str
+    began: int
+    stopped: int
+
+
+class Places:
+    """Sums up the time at each place."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, ...], list[int]] = {}
+
+    def add(self, names: tuple[str, ...], *, times: int, lasted: int, own: int) -> None:
+        """Count time at a place; of `lasted` nothing is added to the places around it."""
+        place = self._found.setdefault(names, [0, 0, 0])
+        for n, more in enumerate((times, lasted, own)):
+            place[n] += more
+
+    def listed(self, wall: int) -> list[PathPlace]:
+        """The longest first, of those around which all are listed, too."""
+        ordered = sorted(self._found.items(), key=lambda item: (-item[1][1], len(item[0]), item[0]))
+        return [
+            PathPlace(
+                names=list(names),
+                times=times,
+                seconds=seconds(lasted),
+                own_s=seconds(own),
+                share=lasted / wall,
+            )
+            for names, (times, lasted, own) in ordered[: ReportLimits.max_listed_places]
+            if names and lasted >= ReportLimits.min_place_share * wall
+        ]
+
+
+def descend(tables: RunTables, stretches: Iterable[Stretch], wall: int) -> list[PathPlace]:
+    """The places inside of the critical path, the longest first.
+
+    Followed backwards in each stretch: of the spans directly inside another the one that ended last, then
+    the one that had ended last when that began, and so on. Of very many stretches the longest are taken
+    apart, and of very many spans the longest; the time of the others counts for what is around them.
+    """
+    ordered = sorted(stretches, key=lambda one: (one.since - one.until, one.since))
+    apart, whole = ordered[: ReportLimits.max_descended], ordered[ReportLimits.max_descended :]
+    children = _inside(tables, [one.span_id for one in apart if one.span_id is not None])
+    if any(one.name is None for one in apart):
+        children |= _outside_of_tasks(tables)
+    places = Places()
+    for one in whole:
+        if one.name is not None:
+            lasted = one.until - one.since
+            places.add((one.name,), times=1, lasted=lasted, own=lasted)
+    for one in apart:
+        _follow(one, children, places)
+    return places.listed(wall)
+
+
+def _follow(stretch: Stretch, children: Mapping[str | None, Sequence[_Span]], places: Places) -> None:
+    names: tuple[str, ...] = () if stretch.name is None else (stretch.name,)
+    waiting: list[tuple[tuple[str, ...], str | None, int, int]] = [
+        (names, stretch.span_id, stretch.since, stretch.until)
+    ]
+    while waiting:
+        names, span, since, until = waiting.pop()
+        cursor, inside = until, 0
+        for child in children.get(span, ()):
+            begins, ends = max(child.began, since), min(child.stopped, until)
+            if begins < ends <= cursor and len(names) < ReportLimits.max_descended_levels:
+                waiting.append(((*names, child.name), child.span_id, begins, ends))
+                cursor = begins
+                inside += ends - begins
+        places.add(names, times=1, lasted=until - since, own=until - since - inside)
+
+
+_CHILDREN = """
+SELECT parent_id, span_id, name, began, stopped FROM (
+    SELECT parent_id, span_id, name, began, stopped FROM span_intervals
+    UNION ALL
+    SELECT parent_id, span_id, task, began, stopped FROM attempt_intervals WHERE task IS NOT NULL
+)
+WHERE span_id IS NOT NULL AND began < stopped AND parent_id IN (SELECT unnest($1::VARCHAR[]))
+ORDER BY stopped - began DESC, began, span_id LIMIT $2
+"""
+_FIRST_OUTSIDE = """
+SELECT NULL, child.span_id, child.name, child.began, child.stopped FROM span_intervals AS child
+    ANTI JOIN attempt_intervals ON attempt_intervals.span_id = child.span_id
+    ANTI JOIN span_intervals AS parent ON parent.span_id = child.parent_id
+    ANTI JOIN attempt_intervals AS task ON task.span_id = child.parent_id
+WHERE child.span_id IS NOT NULL AND child.began < child.stopped
+ORDER BY child.stopped - child.began DESC, child.began, child.span_id LIMIT $1
+"""
+_NEXT_OUTSIDE = """
+SELECT child.parent_id, child.span_id, child.name, child.began, child.stopped FROM span_intervals AS child
+    ANTI JOIN attempt_intervals ON attempt_intervals.span_id = child.span_id
+WHERE child.span_id IS NOT NULL AND child.began < child.stopped
+    AND child.parent_id IN (SELECT unnest($1::VARCHAR[]))
+ORDER BY child.stopped - child.began DESC, child.began, child.span_id LIMIT $2
+"""
+Children = dict[str | None, list[_Span]]
+_Row = tuple[str | None, str, str, int, int]
+
+
+def _inside(tables: RunTables, roots: Sequence[str]) -> Children:
+    """The spans and tasks inside of attempts, by the span that they are directly inside of, the last to end
+    first.
+    """
+    return _levels(tables, _CHILDREN, tables.execute(_CHILDREN, _next(roots, 0)).fetchall() if roots else [])
+
+
+def _outside_of_tasks(tables: RunTables) -> Children:
+    """The program's own spans; those inside of none stand under None."""
+    rows = tables.execute(_FIRST_OUTSIDE, [ReportLimits.max_descended_spans]).fetchall()
+    return _levels(tables, _NEXT_OUTSIDE, rows)
+
+
+def _levels(tables: RunTables, statement: str, rows: Sequence[_Row]) -> Children:
+    found: Children = {}
+    known: set[str] = set()
+    for _ in range(ReportLimits.max_descended_levels):
+        level = []
+        for parent, span_id, name, began, stopped in rows:
+            if span_id not in known:
+                known.add(span_id)
+                level.append(span_id)
+                found.setdefault(parent, []).append(_Span(span_id, name, began, stopped))
+        if not level or len(known) >= ReportLimits.max_descended_spans:
+            break
+        rows = tables.execute(statement, _next(level, len(known))).fetchall()
+    for spans in found.values():
+        spans.sort(key=lambda one: (-one.stopped, -one.began, one.span_id))
+    return found
+
+
+def _next(spans: Sequence[str], known: int) -> list[object]:
+    return [list(spans), max(0, ReportLimits.max_descended_spans - known)]
+
+
+def deepest(places: Sequence[PathPlace], min_share: float) -> PathPlace | None:
+    """From the longest place inwards, the last that holds most of what is around it; None where no place has
+    this share of the wall time.
+    """
+    found: PathPlace | None = None
+    around: list[str] = []
+    while True:
+        inner = [one for one in places if one.names[:-1] == around]
+        largest = max(inner, key=lambda one: one.seconds, default=None)
+        if largest is None or largest.share < min_share:
+            return found
+        if found is not None and largest.seconds < 0.5 * found.seconds:
+            return found
+        found, around = largest, largest.names

@@ -1,0 +1,231 @@
+"""The first sentence of a report, on runs small enough to know what is true of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders.runs import at, make_run
+from builders.task_events import completed, failed, span, started, submitted
+
+from flightlog.analyze.findings import Finding
+from flightlog.analyze.report.report import Report, report_on
+from flightlog.events import (
+    Event,
+    Failure,
+    ResourceSample,
+    TaskRetried,
+    TaskSubmitted,
+    WorkerLaunched,
+    WorkerReady,
+    WorkerRemoved,
+)
+from flightlog.store.run import Run
+
+
+def report(tmp_path: Path, events: Iterable[Event], lasts: float = 10.0, **facts: Any) -> Report:
+    path = make_run(tmp_path, events, end_time=at(lasts), duration_s=lasts, **facts)
+    return report_on(Run(path), details=False)
+
+
+def worker(name: str, *, launched: float = 0.0, ready: float = 0.0, until: float = 10.0) -> list[Event]:
+    who: dict[str, Any] = {"worker": name, "host": "n1", "pid": 1}
+    return [
+        WorkerLaunched(timestamp=at(launched), **who),
+        WorkerReady(timestamp=at(ready), launch_s=ready - launched, **who),
+        WorkerRemoved(timestamp=at(until), reason="done", **who),
+    ]
+
+
+def task(name: str, on: str, since: float, until: float, *needs: str, **more: Any) -> list[Event]:
+    """A task of that name, which is its span's, too."""
+    kind = more.pop("task", "sim")
+    wanted = TaskSubmitted(
+        timestamp=at(more.pop("when", 0.0)), task=kind, task_id=name, args={}, depends_on=list(needs)
+    )
+    return [
+        wanted,
+        started(name, since, on, task=kind, span_id=name),
+        completed(name, until, until - since, on, task=kind, span_id=name, **more),
+    ]
+
+
+def of_kind(found: Report, kind: str) -> Finding:
+    [finding] = [one for one in found.findings if one.kind == kind]
+    return finding
+
+
+def cores(used: float) -> list[Event]:
+    """The program's CPU time, as it was sampled at the start and at the end."""
+    return [
+        ResourceSample(timestamp=at(n), scope="worker", host="n1", pid=1, cpu_percent=None, cpu_s=n * used)
+        for n in (0, 10)
+    ]
+
+
+def epochs(inner: str, seconds: float) -> list[Event]:
+    """Ten epochs of one second, each of them with a span of that name and a step."""
+    events: list[Event] = []
+    for n in range(10):
+        events += [
+            span("epoch", n, 1.0, f"e{n}"),
+            span(inner, n, seconds, f"i{n}", f"e{n}"),
+            span("train.step", n + seconds, 1 - seconds, f"s{n}", f"e{n}"),
+        ]
+    return events
+
+
+def test_loading_inside_epochs_is_found_however_deep_it_is(tmp_path: Path) -> None:
+    found = report(tmp_path, [*epochs("data.load", 0.8), *cores(0.2)])
+    assert (found.verdict.kind, found.verdict.saves_s) == ("data_loading", pytest.approx(8.0))
+    assert found.verdict.sentence == (
+        "Limited most by loading data: 80% (8.0s) of the 10.0s was data.load inside epoch, 10 times, which "
+        "mostly waited (0.2 cores were in use)."
+    )
+
+
+def test_a_span_of_any_name_that_waits_is_found(tmp_path: Path) -> None:
+    found = report(tmp_path, [*epochs("barrier", 0.6), *cores(0.2)])
+    assert found.verdict.kind == "waiting_span"
+    assert "60% (6.0s) of the 10.0s was barrier inside epoch" in found.verdict.sentence
+
+
+@pytest.mark.parametrize(("name", "used"), [("assemble", 1.0), ("simulate", 0.0)])
+def test_a_span_that_computes_or_is_what_the_program_is_for_is_named_and_not_blamed(
+    tmp_path: Path, name: str, used: float
+) -> None:
+    verdict = report(tmp_path, [*epochs(name, 0.6), *cores(used)]).verdict
+    assert verdict.kind == "none"
+    assert verdict.sentence.startswith(f"Nothing stands out: 60% (6.0s) of the 10.0s was {name} inside epoch")
+
+
+def test_spans_inside_of_tasks_on_workers_are_followed(tmp_path: Path) -> None:
+    events = [*worker("w1"), *worker("w2")]
+    for n in range(20):
+        since = n // 2
+        events += task(f"t{n}", f"w{n % 2 + 1}", since, since + 1.0, cpu_s=0.2, thread_cpu_s=0.2)
+        events += [
+            span("epoch", since, 1.0, f"e{n}", f"t{n}"),
+            span("fetch", since, 0.75, f"f{n}", f"e{n}"),
+        ]
+    found = report(tmp_path, events)
+    assert found.critical_path is not None
+    assert [(place.names, place.seconds) for place in found.critical_path.inside] == [
+        (["sim"], 10.0),
+        (["sim", "epoch"], 10.0),
+        (["sim", "epoch", "fetch"], 7.5),
+    ]
+    verdict = found.verdict
+    assert (verdict.kind, verdict.saves_s) == ("data_loading", pytest.approx(7.5))
+    assert "75% (7.5s) of the 10.0s was fetch inside epoch inside sim, 10 times" in verdict.sentence
+
+
+def test_steps_inside_of_a_script_are_counted_once_and_followed(tmp_path: Path) -> None:
+    events = [*worker("script"), *worker("one", launched=1, ready=1, until=4)]
+    events += worker("two", launched=4, ready=4, until=10)
+    events += task("s", "script", 0, 10, task="make")
+    for name, since, until in (("one", 1, 4), ("two", 4, 10)):
+        events += task(name, name, since, until, task=name, when=since, parent_id="s")
+    found = report(tmp_path, events)
+    assert found.time is not None
+    assert found.time.whole.total_s == 9.0  # and not 19 in 10 seconds
+    assert found.critical_path is not None
+    assert [(place.names, place.seconds) for place in found.critical_path.inside] == [
+        (["make"], 10.0),
+        (["make", "two"], 6.0),
+        (["make", "one"], 3.0),
+    ]
+
+
+def test_what_a_repeated_attempt_needs_is_on_the_path(tmp_path: Path) -> None:
+    """Dask reschedules tasks of a shuffle: the second attempt depends on what the first one did."""
+    events = [
+        *task("load", "w1", 0, 4, task="load"),
+        submitted("join", 0.0, "join"),
+        started("join", 0.5, "w2", task="join"),
+        TaskRetried(timestamp=at(1), task="join", task_id="join", reason="rescheduled"),
+        started("join", 4.0, "w2", task="join", attempt=2),
+        completed("join", 10, 6.0, "w2", task="join", attempt=2),
+    ]
+    events[3] = TaskSubmitted(timestamp=at(0), task="join", task_id="join", args={}, depends_on=["load"])
+    path = report(tmp_path, events).critical_path
+    assert path is not None
+    assert {(part.kind, part.name): part.seconds for part in path.parts} == {
+        ("task", "join"): 6.0,
+        ("task", "load"): 4.0,
+    }
+
+
+def test_start_up_is_worth_what_a_run_without_it_would_save(tmp_path: Path) -> None:
+    events = [*worker("w1", ready=4), *worker("w2", ready=4)]
+    for n in range(12):
+        events += task(f"t{n}", f"w{n % 2 + 1}", 4 + n // 2, 5 + n // 2)
+    verdict = report(tmp_path, events).verdict
+    assert (verdict.kind, verdict.saves_s) == ("cold_starts", 4.0)
+    assert verdict.sentence == (
+        "Limited most by worker start-up, 40% of the workers' time; without it the run would be about 4.0s "
+        "(40%) shorter."
+    )
+
+
+def test_a_chain_is_worth_what_running_side_by_side_would_save(tmp_path: Path) -> None:
+    events = [event for n in range(4) for event in worker(f"w{n}")]
+    for n in range(10):
+        events += task(f"t{n}", f"w{n % 4}", n, n + 1.0, *([f"t{n - 1}"] if n else []))
+    verdict = report(tmp_path, events).verdict
+    assert (verdict.kind, verdict.saves_s) == ("dependency_chain", 7.0)  # ten seconds on four workers: three
+
+
+def test_the_cause_of_failed_work_is_the_one_that_cost_most(tmp_path: Path) -> None:
+    """Many tasks failed at once of a bad value, and one was lost with its host after 8 s."""
+    events = [*worker("w1"), *worker("w2")]
+    for n in range(10):
+        events += [submitted(f"t{n}"), started(f"t{n}", n / 10, "w1"), failed(f"t{n}", n / 10 + 0.1, 0.1)]
+        events.append(failure(f"t{n}", "ValueError", "bad 7"))
+    events += [submitted("t99"), started("t99", 1.0, "w2")]
+    events.append(failed("t99", 9.0, 8.0, "w2", error_type="WorkerLost", error_message="n2 is gone"))
+    events.append(failure("t99", "WorkerLost", "n2 is gone"))
+    finding = of_kind(report(tmp_path, events), "failed_work")
+    assert finding.evidence["cause"] == "WorkerLost: n2 is gone"
+
+
+def failure(task_id: str, kind: str, text: str) -> Event:
+    return Failure(
+        timestamp=at(9),
+        scope="task",
+        error_type=kind,
+        message=text,
+        traceback=None,
+        fingerprint=kind,
+        task="sim",
+        task_id=task_id,
+    )
+
+
+def in_turn(workers: int, *, hold: float, own: bool) -> list[Event]:
+    """Tasks on several workers that begin at once; each holds a lock for so long, or one of its `own`."""
+    events = [event for n in range(workers) for event in worker(f"w{n}")]
+    free = 0.0
+    at_worker = [0.0] * workers
+    for n in range(20):
+        on = at_worker.index(min(at_worker))
+        since = at_worker[on]
+        until = since + hold if own else max(since, free) + hold
+        free = at_worker[on] = until
+        events += task(f"t{n}", f"w{on}", since, until, cpu_s=0.01, thread_cpu_s=0.01, cpu_wait_s=0.0)
+    return events
+
+
+def test_tasks_that_take_turns_at_a_lock_are_found(tmp_path: Path) -> None:
+    found = report(tmp_path, in_turn(4, hold=0.5, own=False))
+    assert (found.verdict.kind, found.verdict.certainty) == ("taking_turns", "likely")
+    assert found.verdict.sentence.startswith("Probably limited most by tasks that take turns")
+    assert found.verdict.saves_s == pytest.approx(7.5)  # twenty half seconds on four workers
+
+
+def test_tasks_that_sleep_side_by_side_take_no_turns(tmp_path: Path) -> None:
+    found = report(tmp_path, in_turn(4, hold=2.0, own=True))
+    assert found.verdict.kind == "none"
+    assert "waited for something that is not recorded" in found.verdict.sentence
