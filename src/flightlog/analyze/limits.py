@@ -545,6 +545,11 @@ class FindingLimits:
     min_tasks_for_usual: Final = 5
     """Completed tasks of a name from which on it is known what is usual."""
 
+    min_hung_s: Final = 2.0
+    """Seconds without any end from which on a task without one may be stuck."""
+    hung_ratio: Final = 5.0
+    """How many times as long as the longest other task that is."""
+
     # Chains of tasks that depend on each other
     min_chain_share: Final = 0.1
     """The part of the wall time from which on a chain of tasks is reported."""
@@ -565,6 +570,15 @@ class FindingLimits:
     contended_interpreter_wait_s: Final = 0.002
     """A thread that waits this many seconds for the interpreter has others that compute in Python beside
     it."""
+
+    min_stolen_share: Final = 0.1
+    """The part of the CPU time of a machine that the hypervisor must have given away to be reported."""
+    min_pressure_share: Final = 0.15
+    """The part of the wall time in which something waited for storage, or for memory, to be reported."""
+    min_storage_bytes: Final = 50e6
+    """Data that a run must have moved to or from storage to be what the storage was busy with."""
+    min_swapped_bytes: Final = 256e6
+    """Memory that must have been moved to swap while the run went on to be reported."""
 
     # Workers that wait for the program
     max_named_spans: Final = 3
@@ -603,6 +617,10 @@ class FindingLimits:
     # Metrics that are no numbers
     min_nonfinite_values: Final = 3
     """Values in a row, up to the last, that must be no numbers; fewer may be one odd batch."""
+    min_diverging_values: Final = 20
+    """Values of a loss from which on it is known whether it grows."""
+    diverging_ratio: Final = 10.0
+    """How many times its least value, as medians of fifths, a loss that diverges is at the end."""
     min_nonfinite_share: Final = 0.2
     """The part of all values of the metric; fewer may be one of many trials that diverged."""
 
@@ -642,6 +660,10 @@ class FindingLimits:
     """A worker is slow whose tasks take this many times as long as those of the faster workers."""
     min_growth_bytes: Final = 100e6
     """Memory that a worker must gain in all to be said to grow."""
+    min_growth_samples: Final = 10
+    """Samples of a program without tasks from which on it is known whether its memory grows."""
+    min_growth_evenness: Final = 0.3
+    """What memory must gain in each fifth of the time, of what it gains in a fifth on average."""
     min_growth_share: Final = 0.5
     """Memory that it must gain against what it began with."""
 

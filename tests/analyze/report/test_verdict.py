@@ -13,8 +13,10 @@ from builders.task_events import completed, failed, span, started, submitted
 from flightlog.analyze.findings import Finding
 from flightlog.analyze.report.report import Report, report_on
 from flightlog.events import (
+    CacheLookup,
     Event,
     Failure,
+    Metric,
     ResourceSample,
     TaskRetried,
     TaskSubmitted,
@@ -229,3 +231,128 @@ def test_tasks_that_sleep_side_by_side_take_no_turns(tmp_path: Path) -> None:
     found = report(tmp_path, in_turn(4, hold=2.0, own=True))
     assert found.verdict.kind == "none"
     assert "waited for something that is not recorded" in found.verdict.sentence
+
+
+def samples(scope: str, **series: list[Any]) -> list[Event]:
+    """A sample per second of each of these figures."""
+    number = len(next(iter(series.values())))
+    return [
+        ResourceSample(
+            timestamp=at(n),
+            scope=scope,
+            host="n1",
+            pid=1 if scope == "worker" else None,
+            cpu_percent=None,
+            interval_s=1.0,
+            **{name: values[n] for name, values in series.items()},
+        )
+        for n in range(number)
+    ]
+
+
+def alone(seconds: float = 10.0) -> list[Event]:
+    return [span("fit", 0, seconds, "s1")]
+
+
+def test_a_program_without_tasks_that_waits_for_a_cpu_is_on_a_busy_machine(tmp_path: Path) -> None:
+    events = alone() + samples(
+        "worker",
+        cpu_s=[n * 0.5 for n in range(11)],
+        cpu_cores=[0.5] * 11,
+        cpu_wait_s=[n * 0.5 for n in range(11)],
+    )
+    for event in samples("node", cpus=[2.0] * 11):
+        assert isinstance(event, ResourceSample)
+        event.cpu_percent = 100.0
+        events.append(event)
+    verdict = report(tmp_path, events).verdict
+    assert (verdict.kind, verdict.saves_s) == ("busy_machine", 5.0)
+    assert verdict.sentence.startswith("Limited most by other programs on this machine, 50% of the wall time")
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "own"),
+    [("io_wait", [n * 0.5 for n in range(11)], 200e6), (None, [n * 0.5 for n in range(11)], 1e6)],
+)
+def test_waiting_for_storage_is_the_runs_if_it_moved_what_was_moved(
+    tmp_path: Path, kind: str | None, values: list[float], own: float
+) -> None:
+    events = alone() + samples("node", io_pressure_s=values, disk_write_bytes_per_s=[20e6] * 11)
+    events += samples(
+        "worker", cpu_s=[0.0] * 11, write_bytes=[int(own * n / 10) for n in range(11)], read_bytes=[0] * 11
+    )
+    found = {one.kind for one in report(tmp_path, events).findings}
+    assert ("io_wait" in found) == (kind == "io_wait")
+
+
+def test_memory_that_is_swapped_out_is_told_with_the_time_it_took(tmp_path: Path) -> None:
+    events = alone() + samples(
+        "node",
+        swap_used_bytes=[int(n * 100e6) for n in range(11)],
+        memory_pressure_s=[n * 0.4 for n in range(11)],
+    )
+    verdict = report(tmp_path, events).verdict
+    assert (verdict.kind, verdict.share) == ("swapping", pytest.approx(0.4))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "kind"),
+    [
+        ([100e6 + n * 50e6 for n in range(20)], "memory_growth"),
+        ([100e6 + min(n, 3) * 200e6 for n in range(20)], "none"),
+    ],
+    ids=["all the time", "at the beginning"],
+)
+def test_a_program_whose_memory_grows_all_the_time_leaks(
+    tmp_path: Path, sizes: list[float], kind: str
+) -> None:
+    events = alone(20.0) + samples("worker", rss_bytes=[int(size) for size in sizes])
+    assert report(tmp_path, events, 20.0).verdict.kind == kind
+
+
+def test_a_loss_that_grows_to_the_end_diverges_and_one_that_falls_does_not(tmp_path: Path) -> None:
+    for name, values in (
+        ("up", [1.0] * 30 + [1.5**n for n in range(20)]),
+        ("down", [1 / n for n in range(1, 50)]),
+    ):
+        events = [
+            Metric(timestamp=at(n / 10), name="loss", value=value, step=n) for n, value in enumerate(values)
+        ]
+        verdict = report(tmp_path / name, [*alone(), *events]).verdict
+        assert (verdict.kind == "diverging") == (name == "up")
+
+
+def test_a_task_without_an_end_is_stuck_though_none_of_its_kind_is_known(tmp_path: Path) -> None:
+    events = [*worker("w1", until=30), *worker("w2", until=30)]
+    for n in range(8):
+        events += task(f"t{n}", "w1", n * 0.2, n * 0.2 + 0.2)
+    events += [submitted("h", 0.0, "hangs"), started("h", 0.0, "w2", task="hangs")]
+    found = report(tmp_path, events, 30.0, status="crashed")
+    assert found.verdict.kind == "hung_tasks"
+    assert "hangs has had no end for 30.0s" in of_kind(found, "hung_tasks").sentence
+
+
+def test_memory_that_ran_short_because_it_grew_is_told_as_its_growth(tmp_path: Path) -> None:
+    events = worker("w1")
+    for n in range(10):
+        events += task(f"t{n}", "w1", n, n + 1.0, rss_before_bytes=int(100e6 + n * 100e6))
+    events += samples("cgroup", oom_kills=[0, 1])
+    found = report(tmp_path, events)
+    assert {"memory_pressure", "memory_growth"} <= {one.kind for one in found.findings}
+    assert found.verdict.kind == "memory_growth"
+
+
+def test_a_cache_that_takes_longer_than_it_saves_is_told(tmp_path: Path) -> None:
+    lookup: dict[str, Any] = {"task": "square", "result": "hit", "duration_s": 0.5, "saved_s": 0.01}
+    events = [*worker("w1"), *task("t0", "w1", 0, 10)]
+    events += [CacheLookup(timestamp=at(n), key=str(n), **lookup) for n in range(8)]
+    finding = of_kind(report(tmp_path, events), "costly_cache")
+    assert finding.seconds == pytest.approx(3.92)
+
+
+def test_a_program_that_waits_for_each_result_keeps_workers_idle(tmp_path: Path) -> None:
+    events = [event for n in range(4) for event in worker(f"w{n}")]
+    for n in range(10):
+        events += task(f"t{n}", f"w{n % 4}", n, n + 1.0, when=float(n))
+    verdict = report(tmp_path, events).verdict
+    assert (verdict.kind, verdict.saves_s) == ("one_at_a_time", 7.0)

@@ -1,4 +1,6 @@
-"""Needless cache misses: results computed although they had been computed before."""
+"""Needless cache misses: results computed although they had been computed before; and caches that cost more
+than they save.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,8 @@ from collections.abc import Iterable
 
 from flightlog.analyze.findings.base import Finding, FindingFacts, cost_text, matters
 from flightlog.core.text import plural
+from flightlog.core.time import seconds
+from flightlog.core.units import format_duration
 
 NEW = ("never seen", "arguments changed")
 """Reasons for a miss that are no fault: a first request."""
@@ -77,4 +81,30 @@ def cache_misses(facts: FindingFacts) -> Iterable[Finding]:
     )
 
 
-SYMPTOMS = (cache_misses,)
+_COST = """
+SELECT count(*), count(*) FILTER (result = 'hit'), coalesce(sum(in_ns(duration_s)), 0),
+    coalesce(sum(in_ns(saved_s)) FILTER (result = 'hit'), 0), count(saved_s) FILTER (result = 'hit')
+FROM cache WHERE result IN ('hit', 'miss') AND duration_s IS NOT NULL
+"""
+
+
+def costly_cache(facts: FindingFacts) -> Iterable[Finding]:
+    """Lookups that took longer than what the hits saved."""
+    if not facts.summary.cache.lookups:
+        return
+    lookups, hits, spent, saved, known = facts.tables.execute(_COST).fetchall()[0]
+    lost = seconds(int(spent - saved))
+    if known < hits or spent <= saved or not matters(facts, lost):
+        return  # what some hits saved is not known
+    yield facts.finding(
+        "costly_cache",
+        lost,
+        f"{cost_text(facts, lost)} went to a cache that costs more than it saves, because "
+        f"{plural(lookups, 'lookup')} took {format_duration(seconds(int(spent)))} and "
+        f"{plural(hits, 'hit')} saved {format_duration(seconds(int(saved)))}; try computing again what is "
+        "quickly computed, or a cache that is nearer.",
+        {"lookups": lookups, "hits": hits, "lookup_s": seconds(int(spent)), "saved_s": seconds(int(saved))},
+    )
+
+
+SYMPTOMS = (cache_misses, costly_cache)

@@ -43,4 +43,33 @@ def dependency_chain(facts: FindingFacts) -> Iterable[Finding]:
     )
 
 
-SYMPTOMS = (dependency_chain,)
+def one_at_a_time(facts: FindingFacts) -> Iterable[Finding]:
+    """A program that waits for each result before it submits the next task, though there are workers."""
+    path = facts.critical
+    gathered = path.gathered if path is not None else None
+    workers = facts.shares.workers if facts.shares is not None else 0
+    if (
+        path is None
+        or gathered is None
+        or workers < 2
+        or gathered.tasks < FindingLimits.min_tasks_for_usual
+        or gathered.seconds < FindingLimits.min_chain_share * path.wall_s
+        or gathered.running > FindingLimits.max_running_beside_chain
+        or gathered.waiting > FindingLimits.max_queued_beside_chain
+    ):
+        return
+    share = gathered.seconds / path.wall_s
+    yield facts.finding(
+        "one_at_a_time",
+        None,
+        f"{format_duration(gathered.seconds)}, {format_percent(share)} of the wall time, went to "
+        f"{plural(gathered.tasks, 'task')} one at a time on {plural(workers, 'worker')}, because the program "
+        "waited for each before it submitted the next; try submitting all that do not need the result before "
+        "waiting for any.",
+        {"tasks": gathered.tasks, "seconds": gathered.seconds, "workers": workers},
+        limits=share,
+        saves_s=facts.saved(Changes(gathering=False)),
+    )
+
+
+SYMPTOMS = (dependency_chain, one_at_a_time)

@@ -33,11 +33,21 @@ FROM ordered
 """
 _CONTENDED = """
 SELECT count(*) FILTER (interpreter_wait_s >= $least) / count(*) AS contended, median(interpreter_wait_s)
-FROM resources WHERE interpreter_wait_s IS NOT NULL GROUP BY host, pid ORDER BY contended DESC, 2 DESC LIMIT 1
+FROM samples_of_run WHERE interpreter_wait_s IS NOT NULL GROUP BY host, pid
+ORDER BY contended DESC, 2 DESC LIMIT 1
 """
 """Of the process whose threads waited most often."""
+_PROGRAM = """
+SELECT max(cpu_wait_s) - min(cpu_wait_s), count(cpu_wait_s) FROM samples_of_run
+WHERE scope = 'worker' GROUP BY host, pid, worker
+"""
+_STOLEN = """
+SELECT host, max(steal_s) - min(steal_s) AS stolen, max(cpus) FROM samples_of_run
+WHERE scope = 'node' AND steal_s IS NOT NULL GROUP BY host HAVING count(*) > 1
+ORDER BY stolen DESC, host LIMIT 1
+"""
 _HOSTS = "SELECT DISTINCT host FROM worker_facts WHERE executed > 0 AND host IS NOT NULL"
-_USABLE = "SELECT max(cpus) FROM resources WHERE scope = 'worker'"
+_USABLE = "SELECT max(cpus) FROM samples_of_run WHERE scope = 'worker'"
 
 
 class CpuTime(NamedTuple):
@@ -66,12 +76,26 @@ def cpu_time(facts: FindingFacts) -> CpuTime | None:
     return CpuTime(ran_s, on_cpu_s, waited_s, all_threads_s, int(workers)) if count else None
 
 
+def program_time(facts: FindingFacts) -> CpuTime | None:
+    """What the main thread of a program without tasks did with its time; None where it was not measured."""
+    process = facts.summary.resources.process
+    if facts.summary.tasks.submitted or process is None or process.cpu_s is None or not facts.wall_s:
+        return None
+    rows = facts.tables.execute(_PROGRAM).fetchall()
+    if len(rows) != 1 or rows[0][1] < 2:
+        return None
+    waited_s = min(rows[0][0], facts.wall_s)
+    on_cpu_s = min(process.cpu_s, facts.wall_s - waited_s)
+    return CpuTime(facts.wall_s, on_cpu_s, waited_s, process.cpu_s, 1)
+
+
 def waiting_for_cpu(facts: FindingFacts) -> Iterable[Finding]:
     """Tasks that waited for a CPU: because others kept the machine busy, or because they were too many.
 
     Where it is not known what others used, or the run was on several hosts, nobody is blamed.
     """
-    spent = cpu_time(facts)
+    of_tasks = cpu_time(facts)
+    spent = of_tasks or program_time(facts)
     if (
         spent is None
         or not matters(facts, spent.waited_s)
@@ -115,16 +139,21 @@ def waiting_for_cpu(facts: FindingFacts) -> Iterable[Finding]:
         why, advice = "there were too few cores for all that ran", "more cores, or a machine that is idle"
     node = facts.summary.resources.node
     slower = spent.slowdown
-    longer = "" if slower is None else f" (they took {slower:.1f} times as long as without)"
+    who, they = ("tasks", "they") if of_tasks is not None else ("the program", "it")
+    longer = "" if slower is None else f" ({they} took {slower:.1f} times as long as without)"
     yield facts.finding(
         kind,
         spent.waited_s,
-        f"{cost_text(facts, spent.waited_s)} went to tasks waiting for a CPU{longer}, because {why}; try "
+        f"{cost_text(facts, spent.waited_s)} went to {who} waiting for a CPU{longer}, because {why}; try "
         f"{advice}.",
         evidence,
         where=list(node.hosts[:3]) if node is not None else [],
         # Fewer workers end as soon, and no sooner: only what others took would come back.
-        saves_s=_without_waiting(facts) if kind == "busy_machine" else None,
+        saves_s=None
+        if kind != "busy_machine"
+        else spent.waited_s
+        if of_tasks is None
+        else _without_waiting(facts),
     )
 
 
@@ -217,6 +246,26 @@ def throttling(facts: FindingFacts) -> Iterable[Finding]:
     )
 
 
+def stolen_time(facts: FindingFacts) -> Iterable[Finding]:
+    """Cores that the hypervisor gave to other machines while this run had use for them."""
+    row = facts.tables.execute(_STOLEN).fetchone()
+    if row is None or not row[2] or not facts.wall_s:
+        return
+    host, stolen_s, cpus = row
+    share = min(1.0, stolen_s / (facts.wall_s * cpus))
+    if share < FindingLimits.min_stolen_share:
+        return
+    yield facts.finding(
+        "stolen_time",
+        None,
+        f"The hypervisor gave {format_percent(share)} of the CPU time of {host or 'the machine'} to other "
+        "machines; try another machine, or one with cores of its own.",
+        {"steal_s": stolen_s, "cpus": cpus},
+        where=[host] if host else [],
+        limits=share,
+    )
+
+
 def share_text(spent: CpuTime) -> str:
     """`98% of their time on a CPU`: what completed tasks did, in words."""
     return f"{format_percent(on_cpu(spent))} of their time on a CPU"
@@ -227,4 +276,4 @@ def on_cpu(spent: CpuTime) -> float:
     return min(1.0, max(spent.on_cpu_s, spent.all_threads_s) / spent.ran_s)
 
 
-SYMPTOMS = (interpreter_lock, waiting_for_cpu, throttling)
+SYMPTOMS = (interpreter_lock, waiting_for_cpu, throttling, stolen_time)

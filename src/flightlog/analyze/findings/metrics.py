@@ -56,4 +56,42 @@ def not_finite(facts: FindingFacts) -> Iterable[Finding]:
     )
 
 
-SYMPTOMS = (not_finite,)
+_DIVERGING = """
+WITH found AS (
+    SELECT name, writer, value, step, row_number() OVER in_order AS n,
+        ntile(5) OVER in_order AS part, max(nonfinite) OVER (PARTITION BY name, writer) AS odd
+    FROM metrics WHERE event = 'metric' AND regexp_matches(lower(name), '(loss|error|cost|mse|rmse|mae|nll)')
+    WINDOW in_order AS (PARTITION BY name, writer ORDER BY "timestamp", seq)
+), parts AS (
+    SELECT name, writer, part, median(value) AS usual, count(*) AS number, min(step) AS step
+    FROM found WHERE odd IS NULL AND value IS NOT NULL GROUP BY ALL
+)
+SELECT name, min(usual) AS best, arg_max(usual, part) AS last, arg_min(step, usual),
+    bool_and(usual > 0), sum(number), arg_max(usual, part) FILTER (part = 4)
+FROM parts GROUP BY name, writer HAVING count(*) = 5 ORDER BY last / nullif(best, 0) DESC, name
+"""
+
+
+def diverging(facts: FindingFacts) -> Iterable[Finding]:
+    """A loss or an error that has grown far beyond its least value, and goes on to grow."""
+    for name, best, last, step, positive, number, before in facts.tables.execute(_DIVERGING).fetchall():
+        if (
+            positive
+            and number >= FindingLimits.min_diverging_values
+            and last >= FindingLimits.diverging_ratio * best
+            and last > before
+        ):
+            after = f" since step {step:,}" if step is not None else ""
+            yield facts.finding(
+                "diverging",
+                None,
+                f"{name} grows{after}, from {best:.3g} to {last:.3g}, so that the computation diverges; try "
+                "a smaller step, or a look at what changed there.",
+                {"metric": name, "best": best, "last": last, "step": step},
+                where=[name],
+                certainty="likely",
+            )
+            return
+
+
+SYMPTOMS = (not_finite, diverging)

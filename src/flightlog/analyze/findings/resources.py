@@ -14,7 +14,7 @@ from flightlog.analyze.findings.base import Finding, FindingFacts, cost_text
 from flightlog.analyze.limits import FindingLimits
 from flightlog.core.text import plural
 from flightlog.core.time import seconds
-from flightlog.core.units import format_bytes, format_percent
+from flightlog.core.units import format_bytes, format_duration, format_percent
 
 _FAILED = """
 SELECT count(*), coalesce(sum(stopped - began), 0) FROM attempt_intervals
@@ -61,6 +61,79 @@ def memory_pressure(facts: FindingFacts) -> Iterable[Finding]:
         f"{cost}{' and '.join(said)}; try lower concurrency, or more memory for each task.",
         evidence,
         where=list(node.hosts[:3]) if node is not None else [],
+    )
+
+
+_PRESSURE = """
+SELECT scope, max({column}) - min({column}) AS waited FROM samples_of_run
+WHERE scope IN ('node', 'cgroup') AND {column} IS NOT NULL GROUP BY scope, host HAVING count(*) > 1
+ORDER BY scope = 'cgroup' DESC, waited DESC LIMIT 1
+"""
+_SWAPPED = """
+SELECT host, max(swap_used_bytes) - arg_min(swap_used_bytes, "timestamp") AS grown FROM samples_of_run
+WHERE scope = 'node' GROUP BY host HAVING count(swap_used_bytes) > 1 ORDER BY grown DESC, host LIMIT 1
+"""
+_STORAGE = """
+SELECT sum((coalesce(disk_read_bytes_per_s, 0) + coalesce(disk_write_bytes_per_s, 0)) * interval_s)
+FROM samples_of_run WHERE scope = 'node'
+"""
+
+
+def _pressure(facts: FindingFacts, column: str) -> tuple[str, float] | None:
+    """Whose threads waited, and for how many seconds at least one of them did: those of the run's own group
+    where it is known, else those of the host.
+    """
+    row = facts.tables.execute(_PRESSURE.format(column=column)).fetchone()
+    return None if row is None else (row[0], min(float(row[1]), facts.wall_s))
+
+
+def swapping(facts: FindingFacts) -> Iterable[Finding]:
+    """Memory that was moved to disk while the run went on, and the time that threads waited for memory."""
+    row = facts.tables.execute(_SWAPPED).fetchone()
+    grown = int(row[1] or 0) if row is not None else 0
+    pressure = _pressure(facts, "memory_pressure_s")
+    waited = pressure[1] if pressure is not None else None
+    long = waited is not None and waited >= FindingLimits.min_pressure_share * facts.wall_s > 0
+    if grown < FindingLimits.min_swapped_bytes and not long:
+        return
+    said = [f"{format_bytes(grown)} were moved to swap"] if grown >= FindingLimits.min_swapped_bytes else []
+    if waited is not None and long:
+        said.append(f"threads waited {format_duration(waited)} for memory to be freed")
+    yield facts.finding(
+        "swapping",
+        None,
+        f"Memory ran short: {' and '.join(said)}; try lower concurrency, or more memory.",
+        {"swapped_bytes": grown, "memory_pressure_s": waited},
+        where=[row[0]] if row is not None and row[0] else [],
+        limits=waited / facts.wall_s if waited is not None and long else None,
+    )
+
+
+def io_wait(facts: FindingFacts) -> Iterable[Finding]:
+    """Time in which something waited for storage, where this run moved most of what was moved there."""
+    process, pressure = facts.summary.resources.process, _pressure(facts, "io_pressure_s")
+    if pressure is None or process is None or not facts.wall_s:
+        return
+    whose, waited = pressure
+    own = (process.read_bytes or 0) + (process.write_bytes or 0)
+    everyone = facts.tables.scalar(_STORAGE) or 0.0
+    if (
+        waited < FindingLimits.min_pressure_share * facts.wall_s
+        or own < FindingLimits.min_storage_bytes
+        or (whose == "node" and own < 0.5 * everyone)
+    ):
+        return
+    share = waited / facts.wall_s
+    yield facts.finding(
+        "io_wait",
+        None,
+        f"{format_duration(waited)}, {format_percent(share)} of the wall time, went to waiting for storage, "
+        f"because this run read {format_bytes(process.read_bytes or 0)} and wrote "
+        f"{format_bytes(process.write_bytes or 0)}; try reading and writing less, larger pieces at once, or "
+        "faster storage.",
+        {"io_pressure_s": waited, "read_bytes": process.read_bytes, "write_bytes": process.write_bytes},
+        limits=share,
+        certainty="measured" if whose == "cgroup" else "likely",
     )
 
 
@@ -112,7 +185,8 @@ def device_leak(facts: FindingFacts) -> Iterable[Finding]:
 
 
 _COVERED = """
-SELECT gpu_uuid, sum(interval_s) FROM resources WHERE scope = 'gpu' AND interval_s IS NOT NULL GROUP BY ALL
+SELECT gpu_uuid, sum(interval_s) FROM samples_of_run
+WHERE scope = 'gpu' AND interval_s IS NOT NULL GROUP BY ALL
 """
 
 
@@ -155,4 +229,4 @@ def idle_gpu(facts: FindingFacts) -> Iterable[Finding]:
     yield replace(found, share=None, limits=None)  # what it would save depends on why it waits
 
 
-SYMPTOMS = (device_memory, device_leak, idle_gpu, memory_pressure)
+SYMPTOMS = (device_memory, device_leak, idle_gpu, io_wait, memory_pressure, swapping)

@@ -9,11 +9,12 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from flightlog.analyze.findings.base import Behind, Finding, FindingFacts, call, cost_text, matters
+from flightlog.analyze.limits import FindingLimits
 from flightlog.analyze.report.replay import Changes
 from flightlog.analyze.report.tasks import InFlight
 from flightlog.core.stats import exact_sum
 from flightlog.core.text import first_line, plural
-from flightlog.core.time import SECOND
+from flightlog.core.time import SECOND, seconds
 from flightlog.core.units import format_duration
 
 
@@ -85,6 +86,39 @@ def stuck_tasks(facts: FindingFacts) -> Iterable[Finding]:
     )
 
 
+_ENDED = """
+SELECT count(*), max(stopped - began), max(stopped) FROM attempt_intervals
+WHERE state <> 'running' AND began IS NOT NULL
+"""
+
+
+def hung_tasks(facts: FindingFacts) -> Iterable[Finding]:
+    """Tasks whose kind is not known, that have gone on for far longer than any other while nothing ended."""
+    going_on = [
+        one for one in facts.in_flight if one.kind == "task" and one.elapsed_s is not None and not one.stuck
+    ]
+    [(ended, longest, last)] = facts.tables.execute(_ENDED).fetchall()
+    until = facts.window[1]
+    if not going_on or not longest or until is None or ended < FindingLimits.min_tasks_for_usual:
+        return
+    quiet = seconds(max(0, until - last))
+    worst = max(going_on, key=lambda one: one.elapsed_s or 0.0)
+    if quiet < max(FindingLimits.min_hung_s, FindingLimits.hung_ratio * seconds(int(longest))):
+        return
+    lost = exact_sum(one.elapsed_s or 0.0 for one in going_on)
+    yield facts.finding(
+        "hung_tasks",
+        lost,
+        f"{cost_text(facts, lost)} went to {plural(len(going_on), 'task')} that may be stuck, because "
+        f"{_named(worst)} has had no end for {format_duration(worst.elapsed_s)}, nothing else ended in the "
+        f"last {format_duration(quiet)}, and no other task took more than "
+        f"{format_duration(seconds(int(longest)))}; try a timeout, or look at what it waits for.",
+        {"tasks": len(going_on), "worst_s": worst.elapsed_s, "quiet_s": quiet},
+        where=[_named(one) for one in going_on[:3]],
+        certainty="likely",
+    )
+
+
 def _named(one: InFlight) -> str:
     return call(one.name, msgspec.json.encode(one.args).decode() if one.args else None)
 
@@ -141,4 +175,4 @@ def _without_failures(facts: FindingFacts) -> Changes:
     return Changes(lasts=gone, delays=facts.of_attempts("0", "attempt > 1"))
 
 
-SYMPTOMS = (stuck_tasks, failed_work, stragglers)
+SYMPTOMS = (stuck_tasks, hung_tasks, failed_work, stragglers)

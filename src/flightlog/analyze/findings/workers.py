@@ -93,6 +93,47 @@ FROM steps GROUP BY worker, task HAVING count(*) >= $enough ORDER BY slope DESC,
 """
 
 
+_PROGRAM_GROWTH = """
+WITH found AS (
+    SELECT host, pid, rss_bytes, ntile(5) OVER (PARTITION BY host, pid ORDER BY "timestamp") AS part
+    FROM samples_of_run WHERE scope = 'worker' AND rss_bytes IS NOT NULL AND NOT coalesce(final, false)
+), parts AS (
+    SELECT host, pid, part, median(rss_bytes) AS bytes, count(*) AS samples FROM found GROUP BY ALL
+), steps AS (
+    SELECT *, bytes - lag(bytes) OVER (PARTITION BY host, pid ORDER BY part) AS gained FROM parts
+)
+SELECT sum(samples), min(gained), arg_min(bytes, part), arg_max(bytes, part)
+FROM steps GROUP BY host, pid HAVING count(*) = 5
+"""
+
+
+def program_growth(facts: FindingFacts) -> Iterable[Finding]:
+    """A program without tasks whose memory grows as long as it runs: in each fifth of the time by about as
+    much. What is loaded at the beginning, or in one go, does not.
+    """
+    rows = [] if facts.summary.tasks.submitted else facts.tables.execute(_PROGRAM_GROWTH).fetchall()
+    if len(rows) != 1:
+        return
+    samples, least, first, last = rows[0]
+    gained = last - first
+    if (
+        samples < FindingLimits.min_growth_samples
+        or least < FindingLimits.min_growth_evenness * gained / 4
+        or gained < max(FindingLimits.min_growth_bytes, FindingLimits.min_growth_share * first)
+    ):
+        return
+    rate = gained / facts.wall_s if facts.wall_s else 0.0
+    yield facts.finding(
+        "memory_growth",
+        None,
+        f"Memory grew all the time, by {format_bytes(rate)} per second, from {format_bytes(first)} to "
+        f"{format_bytes(last)}, which is a leak unless the program keeps it on purpose; try letting go of "
+        "what is no longer needed.",
+        {"bytes_per_s": rate, "first_bytes": first, "last_bytes": last, "samples": samples},
+        certainty="likely",
+    )
+
+
 def memory_growth(facts: FindingFacts) -> Iterable[Finding]:
     """A worker that has more memory before each of its tasks than before the one before."""
     rows = facts.tables.execute(_GROWTH, {"enough": FindingLimits.min_tasks_per_worker}).fetchall()
@@ -125,4 +166,4 @@ def memory_growth(facts: FindingFacts) -> Iterable[Finding]:
     )
 
 
-SYMPTOMS = (slow_workers, memory_growth)
+SYMPTOMS = (slow_workers, memory_growth, program_growth)

@@ -79,6 +79,8 @@ class CriticalPath(Struct, frozen=True, kw_only=True):
     first; the outermost contain the others."""
     chained: ChainedTasks | None = None
     """Those of its tasks that began as soon as one they depend on had ended; null where there are none."""
+    gathered: ChainedTasks | None = None
+    """Those that were submitted after another had ended; null where there are none."""
 
 
 class ChainedTasks(Struct, frozen=True, kw_only=True):
@@ -143,6 +145,7 @@ def critical_path(
         longest=[_segment(step, alone.get(step.since), about) for step in longest],
         inside=inside,
         chained=_chained(tables, chain.chained),
+        gathered=_chained(tables, chain.gathered),
     )
     return TracedPath(path, replay)
 
@@ -413,6 +416,8 @@ class Chain:
         self.chained: list[tuple[int, int]] = []
         """When the tasks of the chain that waited for others began and stopped, the last first; made by
         `steps`."""
+        self.gathered: list[tuple[int, int]] = []
+        """The same of those that the program submitted after another had ended."""
         tables.execute(_STARTUPS)
         self._prepare()
 
@@ -445,6 +450,7 @@ class Chain:
             if how == "startup":
                 step("startup", START_UP, launched)
             elif how == "program" and base_stopped is not None:
+                self.gathered.append((began, stopped))
                 step("program", BETWEEN, base_stopped)
         first = self._tables.scalar("SELECT min(began) FROM attempt_intervals")
         step("program", UNKNOWN if first is not None and first < cursor else BEFORE, self._start)

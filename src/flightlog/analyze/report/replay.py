@@ -28,6 +28,8 @@ class Changes(NamedTuple):
     """The part of the program's own time between tasks that remains."""
     dependencies: bool = True
     """Whether tasks wait for those that they need."""
+    gathering: bool = True
+    """Whether the program waits for tasks before it submits others."""
 
 
 AS_IT_WAS = Changes()
@@ -111,7 +113,7 @@ class Replay:
         if changes.dependencies:
             released = max((ends[other] for other in self._needs.get(n, ())), default=released)
         submitted, base = self._submitted[n], self._base[n]
-        if submitted is None:
+        if submitted is None or (base is not None and not changes.gathering):
             return released
         if base is not None:
             submitted = ends[base] + round((submitted - self._base_stopped[n]) * changes.program)

@@ -19,7 +19,7 @@ from flightlog.analyze.report.past import SlowerThanBefore
 from flightlog.core.text import first_line, plural
 from flightlog.core.units import format_count, format_duration, format_percent
 
-FIRST = ("not_finite", "diverging", "device_memory", "memory_pressure", "stuck_tasks")
+FIRST = ("not_finite", "device_memory", "memory_pressure", "stuck_tasks", "hung_tasks", "diverging")
 """What comes before all that is only slow: results that are worthless, or work that does not go on."""
 WHOLE = (
     *("not_finite", "diverging", "memory_growth", "device_leak", "device_memory", "idle_gpu"),
@@ -30,13 +30,18 @@ WHOLE = (
 LEAKS = ("memory_growth", "device_leak")
 """Memory that grows: sooner or later it ends the run."""
 
-EXPLAINS = {"dependency_chain": ("idle_workers",), "taking_turns": ("idle_workers",)}
+EXPLAINS = {
+    "dependency_chain": ("idle_workers",),
+    "one_at_a_time": ("idle_workers", "program_alone"),
+    "taking_turns": ("idle_workers",),
+}
 """Findings that others are the consequence of, so that ending these alone would save nothing."""
 
 LIMITS = {
     "busy_machine": "other programs on this machine",
     "cache_misses": "needless cache misses",
     "cold_starts": "worker start-up",
+    "costly_cache": "a cache that costs more than it saves",
     "cpu_wait": "too few cores",
     "dependency_chain": "a chain of tasks that depend on each other",
     "device_leak": "memory of a device that grows",
@@ -44,6 +49,7 @@ LIMITS = {
     "diverging": "a computation that diverges",
     "failed_work": "failed work",
     "handover": "dispatch latency",
+    "hung_tasks": "a task that may be stuck",
     "idle_gpu": "an idle GPU",
     "idle_workers": "too little work at the ends of batches",
     "data_loading": "loading data",
@@ -51,6 +57,7 @@ LIMITS = {
     "memory_growth": "memory that grows with each task",
     "memory_pressure": "memory",
     "not_finite": "a computation that diverged",
+    "one_at_a_time": "tasks that are submitted one at a time",
     "oversubscription": "CPU oversubscription",
     "program_alone": "the program outside of its tasks",
     "serialization": "moving data",
@@ -59,6 +66,7 @@ LIMITS = {
     "taking_turns": "tasks that take turns",
     "waiting_span": "waiting",
     "io_wait": "waiting for storage",
+    "stolen_time": "a hypervisor that gives cores to others",
     "stragglers": "a few long tasks",
     "stuck_tasks": "a task that may be stuck",
     "throttling": "the CPU quota",
