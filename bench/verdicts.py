@@ -1,9 +1,11 @@
 """Is the verdict right? Runs programs with a known bottleneck and prints what their reports say first.
 
-    python -m bench.verdicts [NAME ...] [--strength S ...] [--runs FOLDER]
+    python -m bench.verdicts [NAME ...] [--strength strong weak absent] [--runs FOLDER] [--minutes M]
 
-A verdict is right if it names the bottleneck that was built in, and nothing else; of a healthy run if it says
-that nothing limits it.
+A verdict is right if it names the bottleneck that was built in, and nothing else; of a healthy run, and of
+one whose bottleneck is absent, if it says that nothing limits it. What it would save is held against what the
+run without the bottleneck took less. With `--runs` the results are kept there, in `results.jsonl`, and what
+has been taken is not taken again; after `--minutes` no further program is begun.
 """
 
 from __future__ import annotations
@@ -13,75 +15,150 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from bench.verdict_programs import PROGRAMS
+import msgspec
+
+from bench.verdict_programs import HEALTHY, PROGRAMS, Program
 from flightlog.analyze.report.report import report_on
 from flightlog.store.catalogue import list_runs
 from flightlog.store.run import Run
 
-HEALTHY = "none"
-TRUTH = {
-    "gil": {"interpreter_lock"},
-    "sleeping": {HEALTHY},
-    "chain": {"dependency_chain"},
-    "oversubscribed": {"oversubscription"},
-    "leaking": {"memory_growth"},
-    "slow_workers": {"slow_workers"},
-    "straggler": {"stragglers"},
-    "tiny": {"handover"},
-    "transfer": {"serialization"},
-    "slow_driver": {"program_alone"},
-    "retries": {"failed_work"},
-    "loading": {"data_loading"},
-    "diverging": {"not_finite"},
-    "busy_machine": {"busy_machine"},
-    "waits_on_busy_machine": {HEALTHY},
-    "pool": {"nothing_recorded"},
-    "healthy": {HEALTHY},
-}
-"""The kinds of a right verdict, by program."""
+STRENGTHS = ("strong", "weak", "absent")
+CLOSE = 0.25
+"""An estimate is right that is off by at most this part of what was saved."""
 
 
-def take(name: str, strength: float, runs: Path) -> tuple[str, str]:
-    """Run one program; the kind of its verdict, and the sentence."""
+class Taken(msgspec.Struct, kw_only=True):
+    """What a report said of one program."""
+
+    name: str
+    strength: str
+    """`strong`, `weak`, `absent`, or `healthy` for programs with nothing wrong."""
+    right: bool
+    kind: str
+    sentence: str
+    wall_s: float
+    saves_s: float | None
+
+
+def take(name: str, strength: str, runs: Path) -> Taken:
+    """Run one program, and read its report."""
+    program = PROGRAMS[name]
     folder = runs / f"{name}-{strength}"
     shutil.rmtree(folder, ignore_errors=True)
-    subprocess.run(
-        [sys.executable, "-m", "bench.verdict_programs", name, str(strength), str(folder)],
-        check=True,
+    number = {"weak": program.weak, "absent": 0.0}.get(strength, 1.0)
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.verdict_programs", name, str(number), str(folder)],
+        check=False,
         stdout=subprocess.DEVNULL,
     )
+    if done.returncode and not (program.fails and number):
+        raise SystemExit(f"{name} at {strength} ended with {done.returncode}")
     [entry] = list_runs(folder)
-    return judge(entry.path)
+    return judge(name, strength, Run(entry.path))
 
 
-def judge(path: Path) -> tuple[str, str]:
-    """The kind of a run's verdict, and the sentence."""
-    verdict = report_on(Run(path)).verdict
-    return verdict.kind, verdict.sentence
+def judge(name: str, strength: str, run: Run) -> Taken:
+    """Whether the report of a program's run names what was built in."""
+    program = PROGRAMS[name]
+    report = report_on(run)
+    verdict = report.verdict
+    kind, sentence = verdict.kind, verdict.sentence
+    if verdict.failed is not None and "failed" in program.kinds:
+        kind, sentence = "failed", verdict.failed
+    return Taken(
+        name=name,
+        strength=strength,
+        right=is_right(program, strength, kind, sentence),
+        kind=kind,
+        sentence=sentence,
+        wall_s=report.run.duration_s or 0.0,
+        saves_s=verdict.saves_s,
+    )
+
+
+def is_right(program: Program, strength: str, kind: str, sentence: str) -> bool:
+    """Whether this is what is true of the program."""
+    if strength == "absent":
+        return kind in program.absent
+    return kind in program.kinds and program.says in sentence
+
+
+def strengths_of(name: str, asked: Sequence[str]) -> list[str]:
+    """Those that a program is taken at: once where nothing is wrong with it."""
+    healthy = PROGRAMS[name].kinds == {HEALTHY}
+    return (["healthy"] if "absent" in asked or "strong" in asked else []) if healthy else list(asked)
+
+
+def savings(taken: Iterable[Taken]) -> list[tuple[Taken, float]]:
+    """Right verdicts with an estimate, and what the run without the bottleneck took less."""
+    found = {(one.name, one.strength): one for one in taken}
+    pairs = []
+    for (name, strength), one in found.items():
+        absent = found.get((name, "absent"))
+        compared = PROGRAMS[name].comparable and strength in {"strong", "weak"} and absent is not None
+        if compared and absent is not None and one.right and one.saves_s is not None:
+            pairs.append((one, one.wall_s - absent.wall_s))
+    return pairs
+
+
+def is_close(estimate: float, measured: float) -> bool:
+    """Whether an estimate of a saving was good enough."""
+    return abs(estimate - measured) <= CLOSE * max(measured, 0.0)
+
+
+def print_summary(taken: Sequence[Taken]) -> None:
+    """A line for each strength, and one for the savings."""
+    for strength in (*STRENGTHS, "healthy"):
+        of = [one for one in taken if one.strength == strength]
+        if of:
+            right = sum(one.right for one in of)
+            what = "false alarms" if strength in {"absent", "healthy"} else "wrong"
+            print(f"{strength}: {right} of {len(of)} right, {len(of) - right} {what}")
+    pairs = savings(taken)
+    for one, measured in pairs:
+        mark = "close" if is_close(one.saves_s or 0.0, measured) else "OFF"
+        print(f"{mark:6} {one.name} {one.strength}: estimated {one.saves_s:.2f} s, measured {measured:.2f} s")
+    if pairs:
+        close = sum(is_close(one.saves_s or 0.0, measured) for one, measured in pairs)
+        print(f"savings: {close} of {len(pairs)} within {CLOSE:.0%}")
+    print(f"{sum(one.right for one in taken)} of {len(taken)} right")
 
 
 def main() -> int:
     """Take the exam; 0 if every verdict was right."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("names", nargs="*", help="programs; all by default")
-    parser.add_argument("--strength", type=float, nargs="*", default=[1.0, 0.5, 0.0])
+    parser.add_argument("--strength", nargs="*", choices=STRENGTHS, default=list(STRENGTHS))
     parser.add_argument("--runs", type=Path, default=None, help="where to keep the runs")
+    parser.add_argument("--minutes", type=float, default=None, help="begin nothing after so long")
     given = parser.parse_args()
     runs = given.runs or Path(tempfile.mkdtemp(prefix="flightlog-exam-"))
-    right = taken = 0
+    runs.mkdir(parents=True, exist_ok=True)
+    results = runs / "results.jsonl"
+    lines = results.read_bytes().splitlines() if results.exists() else []
+    known = {
+        (one.name, one.strength): one for one in (msgspec.json.decode(line, type=Taken) for line in lines)
+    }
+    until = time.monotonic() + 60 * given.minutes if given.minutes is not None else None
+    taken = []
     for name in given.names or PROGRAMS:
-        for strength in given.strength:
-            kind, sentence = take(name, strength, runs)
-            wanted = TRUTH[name] if strength else {HEALTHY}
-            taken, right = taken + 1, right + (kind in wanted)
-            print(
-                f"{'right' if kind in wanted else 'WRONG'}  {name} {strength:g}: {kind}: {sentence}",
-                flush=True,
-            )
-    print(f"{right} of {taken} right")
-    return 0 if right == taken else 1
+        for strength in strengths_of(name, given.strength):
+            one = known.get((name, strength))
+            if one is None:
+                if until is not None and time.monotonic() > until:
+                    continue
+                one = take(name, strength, runs)
+                with results.open("ab") as out:
+                    out.write(msgspec.json.encode(one) + b"\n")
+            taken.append(one)
+            mark = "right" if one.right else "WRONG"
+            print(f"{mark}  {name} {strength} ({one.wall_s:.1f} s): {one.kind}: {one.sentence}", flush=True)
+    print_summary(taken)
+    return 0 if taken and all(one.right for one in taken) else 1
 
 
 if __name__ == "__main__":

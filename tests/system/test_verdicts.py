@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
     "name", ["chain", "straggler", "retries", "slow_driver", "diverging", "sleeping", "pool"]
 )
 def test_the_verdict_names_what_was_built_in(name: str, tmp_path: Path) -> None:
-    exam = [sys.executable, "-m", "bench.verdicts", name, "--strength", "1", "--runs", str(tmp_path)]
+    exam = [sys.executable, "-m", "bench.verdicts", name, "--strength", "strong", "--runs", str(tmp_path)]
     done = subprocess.run(
         exam, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False, timeout=240
     )

@@ -356,3 +356,13 @@ def test_a_program_that_waits_for_each_result_keeps_workers_idle(tmp_path: Path)
         events += task(f"t{n}", f"w{n % 4}", n, n + 1.0, when=float(n))
     verdict = report(tmp_path, events).verdict
     assert (verdict.kind, verdict.saves_s) == ("one_at_a_time", 7.0)
+
+
+def test_a_span_that_waits_for_a_cpu_is_held_up_by_others_and_waits_for_nothing_itself(
+    tmp_path: Path,
+) -> None:
+    waited = [n * 0.7 for n in range(11)]
+    events = epochs("assemble", 0.8) + samples(
+        "worker", cpu_s=[n * 0.3 for n in range(11)], cpu_wait_s=waited
+    )
+    assert {one.kind for one in report(tmp_path, events).findings} == {"cpu_wait"}

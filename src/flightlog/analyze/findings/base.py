@@ -60,11 +60,18 @@ class FindingFacts(NamedTuple):
     """None where no device memory was recorded."""
     replay: Replay | None = None
     """None where there are no tasks, or too many."""
+    planned_workers: int = 0
+    """Workers that the session planned with; 0 where that is not known."""
 
     @property
     def total_s(self) -> float:
         """All worker time, or the wall time; 0 where neither is known."""
         return self.shares.whole.total_s if self.shares is not None else self.wall_s
+
+    @property
+    def workers(self) -> int:
+        """Workers that there were, or that there could have been had they been needed."""
+        return max(self.shares.workers if self.shares is not None else 0, self.planned_workers)
 
     @property
     def wall_s(self) -> float:

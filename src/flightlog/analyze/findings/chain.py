@@ -22,7 +22,7 @@ def dependency_chain(facts: FindingFacts) -> Iterable[Finding]:
         or chained.seconds < FindingLimits.min_chain_share * path.wall_s
     ):
         return
-    workers = facts.shares.workers if facts.shares is not None else 0
+    workers = facts.workers
     if (
         chained.running > FindingLimits.max_running_beside_chain
         or chained.waiting > FindingLimits.max_queued_beside_chain
@@ -39,7 +39,7 @@ def dependency_chain(facts: FindingFacts) -> Iterable[Finding]:
         "workers would not help.",
         {"tasks": chained.tasks, "chain_s": chained.seconds, "running": chained.running, "workers": workers},
         limits=share,
-        saves_s=facts.saved(Changes(dependencies=False)),
+        saves_s=facts.saved(Changes(dependencies=False, workers=workers)),
     )
 
 
@@ -47,7 +47,7 @@ def one_at_a_time(facts: FindingFacts) -> Iterable[Finding]:
     """A program that waits for each result before it submits the next task, though there are workers."""
     path = facts.critical
     gathered = path.gathered if path is not None else None
-    workers = facts.shares.workers if facts.shares is not None else 0
+    workers = facts.workers
     if (
         path is None
         or gathered is None
@@ -68,7 +68,7 @@ def one_at_a_time(facts: FindingFacts) -> Iterable[Finding]:
         "waiting for any.",
         {"tasks": gathered.tasks, "seconds": gathered.seconds, "workers": workers},
         limits=share,
-        saves_s=facts.saved(Changes(gathering=False)),
+        saves_s=facts.saved(Changes(gathering=False, workers=workers)),
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from flightlog.analyze.findings.base import Finding, FindingFacts
+from flightlog.analyze.findings.cpu import program_time
 from flightlog.analyze.limits import FindingLimits
 from flightlog.analyze.report.critical_path import CriticalPath
 from flightlog.analyze.report.descent import PathPlace, deepest
@@ -29,7 +30,8 @@ WORK = re.compile(
 """Names of spans that tell of what the program is for: waiting there is its work, for all that is known."""
 
 _OF_TASK = """
-SELECT sum(stopped - began), sum(greatest(in_ns(thread_cpu_s), in_ns(cpu_s))), count(*) = count(cpu_s)
+SELECT sum(stopped - began), sum(greatest(in_ns(thread_cpu_s), in_ns(cpu_s))),
+    coalesce(sum(in_ns(cpu_wait_s)), 0), count(*) = count(cpu_s)
 FROM attempt_intervals WHERE task = $1 AND state = 'completed' AND began IS NOT NULL
 """
 
@@ -37,10 +39,17 @@ FROM attempt_intervals WHERE task = $1 AND state = 'completed' AND began IS NOT 
 class Waited(NamedTuple):
     """How much of the time of a span was no computing."""
 
-    least: float | None
-    """The part that it waited, at least; None where CPU time was not measured."""
-    cores: float | None
+    least: float
+    """The part that it waited for something else than a CPU, were all computing around it inside of it."""
+    most: float
+    """The same, were as much as possible of the computing beside it."""
+    cores: float
     """That the task, or the program, used on average."""
+
+    @property
+    def share(self) -> float:
+        """About how much it waited."""
+        return (self.least + self.most) / 2
 
 
 def dominant_span(facts: FindingFacts) -> Iterable[Finding]:
@@ -54,15 +63,11 @@ def dominant_span(facts: FindingFacts) -> Iterable[Finding]:
     name, around = place.names[-1], place.names[:-1]
     loads = bool(LOADING.search(name.lower()))
     waited = _waited(facts, path, place)
-    if not loads and (WORK.search(name.lower()) or (waited.least or 0.0) < FindingLimits.min_waiting_share):
+    mostly = waited is not None and waited.share >= FindingLimits.min_waiting_share
+    if not loads and (WORK.search(name.lower()) or not mostly):
         return
     inside = f" inside {' inside '.join(reversed(around[-2:]))}" if around else ""
-    mostly = (waited.least or 0.0) >= FindingLimits.min_waiting_share
-    used = (
-        f", which mostly waited ({waited.cores:.1f} cores were in use)"
-        if mostly and waited.cores is not None
-        else ""
-    )
+    used = f", which mostly waited ({waited.cores:.1f} cores were in use)" if waited and mostly else ""
     what = "Limited most by loading data: " if loads else "Limited most by waiting: " if mostly else ""
     advice = (
         "loading ahead, in the background or with more loading workers"
@@ -79,11 +84,14 @@ def dominant_span(facts: FindingFacts) -> Iterable[Finding]:
             "names": place.names,
             "seconds": place.seconds,
             "times": place.times,
-            "waited_share_at_least": waited.least,
+            "waited_share": waited.share if waited is not None else None,
         },
         where=[name],
         limits=place.share,
         saves_s=_saved(facts, path, place),
+        certainty="measured"
+        if loads or (waited is not None and waited.least >= FindingLimits.min_waiting_share)
+        else "likely",
     )
 
 
@@ -100,21 +108,27 @@ def place_of_most(path: CriticalPath | None) -> PathPlace | None:
     return None if path.of == "tasks" or alone else place
 
 
-def _waited(facts: FindingFacts, path: CriticalPath, place: PathPlace) -> Waited:
-    """At least the time of the span that is more than all CPU time around it was spent waiting."""
+def _waited(facts: FindingFacts, path: CriticalPath, place: PathPlace) -> Waited | None:
+    """What is left of the span's time beside computing, and waiting for a CPU; None where CPU time was not
+    measured.
+    """
     if path.of == "tasks":
         rows = facts.tables.execute(_OF_TASK, [place.names[0]]).fetchall()
-        lasted, cpu, known = rows[0] if rows else (None, None, False)
+        lasted, cpu, queued, known = rows[0] if rows else (None, None, 0, False)
         outer = next((one.seconds for one in path.inside if one.names == place.names[:1]), 0.0)
         if not known or not lasted or cpu is None or not outer:
-            return Waited(None, None)
-        part, cores = place.seconds / outer, cpu / lasted
+            return None
+        part, cores, held_up = place.seconds / outer, cpu / lasted, queued / lasted
     else:
         process = facts.summary.resources.process
         if process is None or process.cpu_s is None or process.trees != 1:
-            return Waited(None, None)
+            return None
+        program = program_time(facts)
         part, cores = place.share, process.cpu_s / path.wall_s
-    return Waited(max(0.0, part - cores) / part, cores)
+        held_up = program.waited_s / path.wall_s if program is not None else 0.0
+    active = cores + held_up
+    least, most = max(0.0, part - active), part - max(0.0, active - (1 - part))
+    return Waited(least / part, max(0.0, most) / part, cores)
 
 
 def _saved(facts: FindingFacts, path: CriticalPath, place: PathPlace) -> float | None:

@@ -28,6 +28,8 @@ class Changes(NamedTuple):
     """The part of the program's own time between tasks that remains."""
     dependencies: bool = True
     """Whether tasks wait for those that they need."""
+    workers: int = 0
+    """Workers that there are at least, for runs that did not need all that they could have had."""
     gathering: bool = True
     """Whether the program waits for tasks before it submits others."""
 
@@ -90,6 +92,10 @@ class Replay:
 
     def _end(self, changes: Changes) -> int:
         pools = self._places(start_up=changes.start_up)
+        if len(pools) == 1:
+            [places] = pools.values()
+            places.extend([self._start] * (changes.workers - len(places)))
+            heapify(places)
         ends: list[int] = []
         for n, began in enumerate(self._began):
             moment, pool = self._moment[n], pools.get(self._pool[n])

@@ -30,6 +30,7 @@ from flightlog.core.stats import Distribution
 from flightlog.events import CostRates
 from flightlog.events.devices import DeviceMemory
 from flightlog.store import layout
+from flightlog.store.documents import read_document
 from flightlog.store.earlier_runs import EarlierRuns
 from flightlog.store.layout import Adopted
 from flightlog.store.tables.run_tables import read_again
@@ -126,7 +127,9 @@ def _report(
     late = behind(tables, time)
     replay = traced.replay if traced is not None else None
     devices = _devices(run, tables)
-    facts = FindingFacts(summary, time, critical, going_on, late, tables, window, devices, replay)
+    facts = FindingFacts(
+        summary, time, critical, going_on, late, tables, window, devices, replay, _planned_workers(run)
+    )
     past = slower_than_before(summary, history.runs) if isinstance(history, EarlierRuns) else None
     findings = find(facts)
     return Report(
@@ -189,6 +192,18 @@ def _devices(run: Run, tables: RunTables) -> DeviceReport | None:
         return devices_of_run(run)
     except (UsageError, OSError):  # there is nothing in them
         return None
+
+
+def _planned_workers(run: Run) -> int:
+    """0 where no session planned the run."""
+    plan = read_document(run.path / layout.PLAN, WorkerPlan).value
+    return plan.workers or 0 if plan is not None else 0
+
+
+class WorkerPlan(Struct):
+    """How many workers a session planned with."""
+
+    workers: int | None = None
 
 
 def report_bytes(report: Summary) -> bytes:
