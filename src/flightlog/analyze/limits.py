@@ -605,7 +605,7 @@ class FindingLimits:
     min_tasks_in_turn: Final = 10
     """Completed tasks of a name from which on it is known how they ended."""
     min_at_once_in_turn: Final = 1.5
-    """Tasks at once, on average, below which they do not wait for each other."""
+    """Average concurrency below which tasks do not wait for each other."""
     min_regular_gap: Final = 0.5
     """The p10 of the time between two ends, of its median: tasks that do not wait for each other end
     together, or at random."""
