@@ -187,7 +187,7 @@ class Sampling:
 
 class InterpreterSampling:
     """Samples how long threads wait for the interpreter in a process that joined a run, while it executes
-    several tasks at once; as often as the run samples, at most. One thread.
+    several tasks side by side; as often as the run samples, at most. One thread.
     """
 
     def __init__(self, run: LiveRun) -> None:
