@@ -42,6 +42,15 @@ def test_an_option_the_engine_does_not_take_is_told_with_the_nearest_name():
     )
 
 
+def test_an_option_that_is_not_declared_for_the_engine_is_told_with_the_nearest_name():
+    with pytest.raises(UsageError) as caught:
+        make_engine("slurm", {"partiton": "debug"})
+    message = (
+        "the engine 'slurm' has no option 'partiton'. Did you mean 'partition'? It takes partition, queue,"
+    )
+    assert str(caught.value).startswith(message)
+
+
 def test_an_engine_whose_extra_is_missing_says_how_to_install_it(distribution):
     distribution("flightlog", "moon = no_such_module_at_all:Engine")
     with pytest.raises(MissingExtra) as caught:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from flightlog.core.errors import UsageError
@@ -38,20 +38,27 @@ def make_engine(
     factory: Callable[..., Any] = load(ENTRY_POINTS, provider, "provider", extra=provider)
     given = {name: value for name, value in options.items() if value is not None}
     parameters = signature(factory).parameters
-    _check_options(provider, parameters.values(), given)
+    declared = getattr(getattr(factory, "options", None), "__struct_fields__", None)
+    _check_options(provider, parameters.values(), given, declared)
     if components and COMPONENTS in parameters:
         given[COMPONENTS] = dict(components)
     engine: Engine = factory(**given)
     return engine
 
 
-def _check_options(provider: str, parameters: Iterable[Parameter], options: Mapping[str, Any]) -> None:
+def _check_options(
+    provider: str,
+    parameters: Iterable[Parameter],
+    options: Mapping[str, Any],
+    declared: Sequence[str] | None,
+) -> None:
     from inspect import Parameter
 
-    if any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters):
+    if declared is None and any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters):
         return
     by_name = (Parameter.KEYWORD_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
-    taken = [each.name for each in parameters if each.kind in by_name and each.name != COMPONENTS]
+    named = [each.name for each in parameters if each.kind in by_name and each.name != COMPONENTS]
+    taken = list(dict.fromkeys([*(declared or ()), *named]))
     for name in options:
         if name not in taken:
             listed = f"It takes {', '.join(taken)}." if taken else "It takes none."

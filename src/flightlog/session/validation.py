@@ -17,16 +17,15 @@ from msgspec import Struct
 from flightlog.core.errors import UsageError
 from flightlog.core.redaction import is_secret_key
 from flightlog.core.units import parse_age, parse_size
+from flightlog.engines.options import PROVIDERS, Kind
 from flightlog.session.charges import charge_problems
 from flightlog.session.expansion import expand, has_variables, variables
 from flightlog.session.limits import SessionLimits
 from flightlog.session.otel_config import endpoint_problem, endpoint_secret, header_problem
 from flightlog.session.schema import (
     MANIFEST_VERSION,
-    PROVIDERS,
     Contents,
     Field,
-    Kind,
     Otel,
     Rates,
     Shape,

@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 from functools import lru_cache, partial
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import distributed  # noqa: F401 - what this engine needs: without it, it is said what to install
 import msgspec
@@ -37,6 +37,7 @@ from flightlog.engines.dispatcher import ClusterBackend, Dispatcher
 from flightlog.engines.execute import Started
 from flightlog.engines.limits import DaskLimits
 from flightlog.engines.local import usable_cpus
+from flightlog.engines.options import DaskOptions
 from flightlog.engines.processes import ExitReason, start_of
 from flightlog.engines.program import refuse_while_main_is_imported
 from flightlog.events import (
@@ -73,47 +74,27 @@ class DaskEngine(PooledEngine):
 
     A cluster that the engine did not start is left running, as it was found. Several engines may share one.
     On the thread whose event loop the cluster lives on, nothing can end while the engine closes: close it
-    from another thread (`async with` does).
+    from another thread (`async with` does). All `options` are fields of `DaskOptions`.
     """
 
+    options: ClassVar[type[msgspec.Struct]] = DaskOptions
+    """What it takes by name, beside its own arguments."""
     dumps = staticmethod(program.dumps)
     """How calls are pickled for its workers, which do not import the program."""
 
     def __init__(
         self,
         *,
-        address: str | None = None,
-        scheduler_file: str | None = None,
-        n_workers: int | None = None,
-        min_workers: int | None = None,
-        max_workers: int | None = None,
-        threads_per_worker: int | None = None,
-        processes: bool | None = None,
-        memory_limit_bytes: int | None = None,
-        local_directory: str | None = None,
-        interface: str | None = None,
-        protocol: str | None = None,
-        dashboard_address: str | None = None,
         client: Any = None,
         end_workers: bool | None = None,
         kill_grace_s: float = 2.0,
+        **options: Any,
     ) -> None:
-        named = {"address": address, "scheduler_file": scheduler_file, "client": client}
+        cluster = msgspec.structs.asdict(DaskOptions(**options))
+        named = {name: cluster.pop(name) for name in ("address", "scheduler_file")} | {"client": client}
         given = [name for name, value in named.items() if value is not None]
         if len(given) > 1:
             raise UsageError(f"{' and '.join(given)} name one cluster each: give one of them")
-        cluster: dict[str, Any] = {
-            "n_workers": n_workers,
-            "min_workers": min_workers,
-            "max_workers": max_workers,
-            "threads_per_worker": threads_per_worker,
-            "processes": processes,
-            "memory_limit_bytes": memory_limit_bytes,
-            "local_directory": local_directory,
-            "interface": interface,
-            "protocol": protocol,
-            "dashboard_address": dashboard_address,
-        }
         asked = [name for name, value in cluster.items() if value is not None]
         if given and asked:
             raise UsageError(

@@ -16,6 +16,7 @@ from flightlog.engines.contract import Reports, Resources
 from flightlog.engines.dask.cluster import Connection, adapt, connect, steady
 from flightlog.engines.dask.engine import DaskEngine
 from flightlog.engines.limits import EngineLimits
+from flightlog.engines.options import SlurmOptions
 from flightlog.record.context import active_runs
 
 log = logging.getLogger("flightlog")
@@ -35,62 +36,43 @@ class SlurmEngine(DaskEngine):
     There are `n_workers` workers, or between `min_workers` and `max_workers` with the work; by default 1.
     They wait in Slurm's queue, and attempts wait for them. The jobs' output goes to `log_directory`, by
     default a folder `slurm` beside the runs. When the engine closes, its jobs are cancelled, and what Slurm's
-    accounting says of them is merged into the run.
+    accounting says of them is merged into the run. All `options` are fields of `SlurmOptions`.
     """
+
+    options = SlurmOptions
 
     def __init__(
         self,
         *,
-        partition: str | None = None,
-        queue: str | None = None,
-        account: str | None = None,
-        qos: str | None = None,
-        constraint: str | None = None,
-        reservation: str | None = None,
-        n_workers: int | None = None,
-        max_workers: int | None = None,
-        min_workers: int | None = None,
-        processes: int = 1,
-        threads_per_worker: int = 1,
-        cpus: int | None = None,
-        memory_bytes: int | None = None,
-        gpus: int | None = None,
-        walltime_s: float | None = None,
-        interface: str | None = None,
-        local_directory: str | None = None,
-        log_directory: str | None = None,
-        python: str | None = None,
-        job_extra_directives: Sequence[str] = (),
-        job_script_prologue: Sequence[str] = (),
         kill_grace_s: float = 2.0,
         components: Mapping[str, Resources] | None = None,
+        **options: Any,
     ) -> None:
         super().__init__(kill_grace_s=kill_grace_s)
+        given = SlurmOptions(**options)
+        partition, queue, processes = given.partition, given.queue, given.processes or 1
         if partition is not None and queue is not None and partition != queue:
             raise UsageError(
                 f"partition is {partition!r} and queue is {queue!r}: they are one thing, say it once"
             )
-        said = {"cpus": cpus, "memory_bytes": memory_bytes, "gpus": gpus, "walltime_s": walltime_s}
+        said = {name: getattr(given, name) for name in Resources.__struct_fields__}
         needed = largest((components or {}).values(), processes)
         asked = structs.replace(needed, **{name: value for name, value in said.items() if value is not None})
-        self._bounds = (n_workers, min_workers, max_workers)
-        self._log_directory = log_directory
+        self._bounds = (given.n_workers, given.min_workers, given.max_workers)
+        self._log_directory = given.log_directory
         self._run_path: str | None = None
         self._jobs: dict[str, None] = {}
-        directives = {"qos": qos, "constraint": constraint, "reservation": reservation}
+        directives = {name: getattr(given, name) for name in ("qos", "constraint", "reservation")}
         self._options = job_options(
             asked,
             processes=processes,
-            threads=threads_per_worker,
+            threads=given.threads_per_worker or 1,
             directives=[f"--{name}={value}" for name, value in directives.items() if value is not None]
-            + list(job_extra_directives),
+            + list(given.job_extra_directives),
         ) | {
             "queue": partition or queue,
-            "account": account,
-            "interface": interface,
-            "local_directory": local_directory,
-            "python": python,
-            "job_script_prologue": list(job_script_prologue),
+            **{name: getattr(given, name) for name in ("account", "interface", "local_directory", "python")},
+            "job_script_prologue": list(given.job_script_prologue),
         }
 
     def start(self, run_path: str | None, reports: Reports) -> None:
