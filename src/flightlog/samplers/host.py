@@ -8,6 +8,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -231,11 +232,12 @@ class ProcCounters:
     """The node's counters from `/proc`, through eight kept descriptors at most."""
 
     def __init__(self, proc: Path) -> None:
-        self._stat = OpenFile(proc / "stat", size=16384)
-        self._meminfo = OpenFile(proc / "meminfo")
-        self._loadavg = OpenFile(proc / "loadavg", size=256)
-        self._diskstats = OpenFile(proc / "diskstats", records=True)
-        self._net = OpenFile(proc / "net" / "dev", records=True)
+        kept = partial(OpenFile, unmistakable=True)
+        self._stat = kept(proc / "stat", size=16384)
+        self._meminfo = kept(proc / "meminfo")
+        self._loadavg = kept(proc / "loadavg", size=256)
+        self._diskstats = kept(proc / "diskstats", records=True)
+        self._net = kept(proc / "net" / "dev", records=True)
         self._pressures = [OpenFile(proc / "pressure" / name, size=256) for name in _PRESSURES]
 
     def read(self) -> NodeReading:

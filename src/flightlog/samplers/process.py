@@ -73,6 +73,7 @@ class ProcTable:
         self._proc = str(proc)
         self._budget = DescriptorBudget.for_this_process(max_descriptors)
         self._files: dict[int, tuple[OpenFile, OpenFile, OpenFile]] = {}
+        self._schedules: dict[int, OpenFile] = {}
         self._loadavg = OpenFile(proc / "loadavg", self._budget, size=256)
         self._newest: bytes | None = None
         self._listed: set[int] = set()
@@ -206,20 +207,25 @@ class ProcTable:
 
     def cpu_wait_s(self, pid: int) -> float | None:
         """How long the main thread of one process was ready to run and waited for a CPU, so far."""
+        kept = self._schedules.get(pid)
+        if kept is None:
+            path = f"{self._proc}/{pid}/schedstat"
+            kept = self._schedules[pid] = OpenFile(path, self._budget, size=128)
         try:
-            return parse_waited_s(read_once(f"{self._proc}/{pid}/schedstat", 128))
+            return parse_waited_s(kept.read())
         except (OSError, ValueError):
             return None
 
     def forget(self, pid: int) -> None:
         """The process left: let its descriptors go."""
-        for kept in self._files.pop(pid, ()):
+        schedule = self._schedules.pop(pid, None)
+        for kept in (*self._files.pop(pid, ()), *([] if schedule is None else [schedule])):
             kept.close()
 
     def close(self) -> None:
         """Let all descriptors go; the next reading opens them again."""
         self._loadavg.close()
-        for files in self._files.values():
+        for files in (*self._files.values(), self._schedules.values()):
             for kept in files:
                 kept.close()
 

@@ -39,7 +39,10 @@ def read_whole(fd: int, size: int, *, records: bool = False) -> bytes:
     `records` is for files the kernel writes record by record (a line for each disk, a word for each child):
     it hands them out a page at a time, so that only an empty read tells the end.
     """
-    data = os.pread(fd, size, 0)
+    return _with_rest(os.pread(fd, size, 0), fd, size, records)
+
+
+def _with_rest(data: bytes, fd: int, size: int, records: bool) -> bytes:
     if data and (records or len(data) >= size):
         while len(data) < SamplerLimits.max_kernel_file_bytes and (more := os.pread(fd, 65536, len(data))):
             data += more
@@ -88,9 +91,12 @@ class OpenFile:
 
     `read` gives the whole content or raises `OSError`: `FileNotFoundError` or `ProcessLookupError` where what
     the file told of is gone, anything else where it cannot be read now. Not thread-safe.
+
+    `unmistakable` is for files whose content no other file has that Flightlog keeps: a check of the
+    descriptor that hands over the interpreter once less is enough for them.
     """
 
-    __slots__ = ("_budget", "_descriptor", "_path", "_records", "_size")
+    __slots__ = ("_budget", "_descriptor", "_path", "_records", "_size", "_unmistakable")
 
     def __init__(
         self,
@@ -99,8 +105,10 @@ class OpenFile:
         *,
         size: int = 4096,
         records: bool = False,
+        unmistakable: bool = False,
     ) -> None:
         self._path, self._budget, self._size, self._records = str(path), budget, size, records
+        self._unmistakable = unmistakable
         self._descriptor: Descriptor | None = None
 
     def read(self) -> bytes:
@@ -108,6 +116,8 @@ class OpenFile:
         kept = self._descriptor
         if kept is not None:
             try:
+                if self._unmistakable:
+                    return _with_rest(kept.read_start(self._size), kept.number, self._size, self._records)
                 return read_whole(kept.fd, self._size, records=self._records)
             except ProcessLookupError:
                 self.close()
