@@ -114,8 +114,11 @@ _OTHERS = """(
 )"""
 
 
-def read_task_lines(connection: duckdb.DuckDBPyConnection, file: Path | None, *, whole: bool = False) -> None:
-    """Make `task_lines`: the lines that `attempts` is made from as columns, in memory or in `file`.
+def read_task_lines(
+    connection: duckdb.DuckDBPyConnection, file: Path | None, *, whole: bool = False, stored: bool = False
+) -> None:
+    """Make `task_lines`: the lines that `attempts` is made from as columns, in memory or in `file`; a view
+    where they are `stored` as columns already.
 
     All columns of attempts are made from them if the lines are read `whole`.
     """
@@ -127,7 +130,14 @@ def read_task_lines(connection: duckdb.DuckDBPyConnection, file: Path | None, *,
             CASE WHEN parent_id IS NOT NULL THEN hash(parent_id) END AS parent
         FROM {HIDDEN}.for_attempts WHERE kind IS NOT NULL
     """  # noqa: S608 - constants
-    keep_rows(connection, "task_lines", rows, file)
+    _keep_lines(connection, "task_lines", rows, file, stored)
+
+
+def _keep_lines(connection: Executes, name: str, rows: str, file: Path | None, stored: bool) -> None:
+    if stored:
+        connection.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS {rows}")
+    else:
+        keep_rows(connection, name, rows, file)
 
 
 def keep_rows(connection: Executes, name: str, rows: str, file: Path | None, parameters: Any = None) -> None:
@@ -186,8 +196,9 @@ _SPAN_COLUMNS = (
 )
 
 
-def read_spans(connection: duckdb.DuckDBPyConnection, file: Path | None) -> bool:
-    """Make `span_rows` of the lines that `spans` is made from, one row per span, in memory or in `file`.
+def read_spans(connection: duckdb.DuckDBPyConnection, file: Path | None, *, stored: bool = False) -> bool:
+    """Make `span_rows` of the lines that `spans` is made from, one row per span, in memory or in `file`; a view
+    where the lines are `stored` as columns already.
 
     Gives whether lines had to be put together, which takes memory: spans that are open, or told twice.
     """
@@ -195,7 +206,7 @@ def read_spans(connection: duckdb.DuckDBPyConnection, file: Path | None) -> bool
         SELECT run_id, "timestamp", {", ".join(_SPAN_COLUMNS)}
         FROM {HIDDEN}.for_spans WHERE event IN ('span', 'span_open')
     """  # noqa: S608 - constants
-    keep_rows(connection, "span_lines", lines, file)
+    _keep_lines(connection, "span_lines", lines, file, stored)
     [(odd, ids, count)] = connection.execute(
         """
         SELECT count(*) FILTER (event <> 'span' OR coalesce(span_id, '') = ''), count(DISTINCT span_id),

@@ -73,6 +73,8 @@ class StreamTables:
         """Those that the views read, and nothing else is read."""
         self.stored: dict[str, list[str]] = {}
         """Of derived views, the statements that read the snapshots there are of them."""
+        self.columnar: set[str] = set()
+        """Streams that are read from snapshots alone."""
         self.unstored: set[str] = set()
         """Derived views that have to be made for some run."""
 
@@ -207,6 +209,8 @@ def _create_views(tables: StreamTables, stream: str, name: str, runs: Sequence[t
     scans = small + scans_of(connection, f"{stream} lines", [*lines, *misfits], table.rows(), table.lines)
     scans += scans_of(connection, f"{stream} snapshots", snapshots, table.rows(), snapshots_scan)
     connection.execute(f"CREATE VIEW {quoted(name)} AS {union(scans or [table.nothing()])}")
+    if snapshots and not (lines or misfits or bundle):
+        tables.columnar.add(stream)
     for view, made in views.items():
         tables.files += made.values()
         tables.stored[view] = scans_of(connection, f"{view} stored", list(made.items()), ALL, snapshots_scan)
@@ -497,8 +501,8 @@ class RunTables:
     def _make_task_lines(self, *, whole: bool = False) -> None:
         self._made.add("task_lines")
         if "attempts" in self._streams.unstored:
-            file = self._file("task_lines")
-            attempts.read_task_lines(self._connection, file, whole=whole)
+            stored = "tasks" in self._streams.columnar
+            attempts.read_task_lines(self._connection, self._file("task_lines"), whole=whole, stored=stored)
         else:
             self.make(["task_events"])
             rows = f"SELECT *, {KIND} AS kind FROM task_events"  # noqa: S608 - a constant
@@ -530,7 +534,9 @@ class RunTables:
         if "spans" not in self._streams.unstored:
             self.make(["spans"])
             self._connection.execute("CREATE OR REPLACE TEMP VIEW span_rows AS FROM spans")
-        elif attempts.read_spans(self._connection, self._file("span_rows")):
+        elif attempts.read_spans(
+            self._connection, self._file("span_rows"), stored="spans" in self._streams.columnar
+        ):
             self._use_memory()
 
     def _make_span_intervals(self) -> None:
