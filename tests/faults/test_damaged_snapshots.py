@@ -15,8 +15,7 @@ from builders.runs import at, make_run
 
 from flightlog.analyze.compare.compare import compare_groups
 from flightlog.analyze.compare.run_groups import RunGroup
-from flightlog.analyze.report.report import report_bytes, report_on
-from flightlog.analyze.report.summary import keep_summary
+from flightlog.analyze.report.report import keep_report, report_bytes, report_on
 from flightlog.analyze.verify import verify
 from flightlog.cli.main import main
 from flightlog.core.errors import DamagedSnapshot
@@ -68,7 +67,7 @@ def whole(lines, tmp_path_factory) -> Path:
     shutil.copytree(lines.path, path)
     run = Run(path)
     assert set(snapshot_run(run)) == set(FILES)
-    assert keep_summary(run, from_bytes=0)
+    assert keep_report(run, from_bytes=0)
     return path
 
 
@@ -209,11 +208,11 @@ def test_reports_and_comparisons_over_damaged_snapshots_are_those_of_the_lines(r
 
     for name in FILES:
         _zeros(run / "parquet" / f"{name}.parquet", run)
-    flip(run / "parquet/summary.json", 1000, 0)
+    flip(run / "parquet/report.json", 1000, 0)
     told: list[str] = []
     assert answers(Run(run, note=told.append)) == answers(lines)
     assert {note.split(": ")[1].split(" ")[0] for note in told} >= {
-        "parquet/summary.json",
+        "parquet/report.json",
         "parquet/tasks.parquet",
         "parquet/views/attempts.parquet",
         "parquet/views/spans.parquet",
@@ -281,7 +280,7 @@ def test_repair_makes_again_what_the_lines_tell_and_leaves_nothing_wrong(run, ca
     before = {path.name: path.read_bytes() for path in run.glob("*.json*")}
     flip(summary, 40, 0)
     _zeros(run / "parquet/views/spans.parquet", run)
-    flip(run / "parquet/summary.json", 1000, 0)
+    flip(run / "parquet/report.json", 1000, 0)
     assert main(["verify", str(run)]) == 1
     assert f"`flightlog verify {run.name} --repair` makes them again" in capsys.readouterr().out
     assert main(["verify", str(run), "--repair"]) == 0
@@ -338,7 +337,7 @@ def test_compact_writes_through_no_planted_link(lines, tmp_path, capsys):
     assert list(elsewhere.iterdir()) == []
     (run / "parquet/views").unlink()
     targets = [tmp_path / f"target{n}" for n in range(3)]
-    for target, name in zip(targets, ("snapshot.json", "tasks.parquet", "summary.json"), strict=True):
+    for target, name in zip(targets, ("snapshot.json", "tasks.parquet", "report.json"), strict=True):
         target.write_bytes(b"precious")
         (run / "parquet" / name).symlink_to(target)
     assert main(["compact", str(run)]) == 0

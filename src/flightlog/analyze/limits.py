@@ -921,6 +921,11 @@ class PredictLimits:
 class ReportLimits:
     """What a report lists, and how much of it."""
 
+    # Keeping
+    min_kept_report_bytes: Final = 16 << 20
+    """The report of a run of this size takes long enough to be kept beside it, and read from there while
+    nothing changes."""
+
     # Verification
     max_listed_differences: Final = 8
     """Numbers of a summary that differ from the record and are named; the others are counted."""

@@ -11,7 +11,8 @@ import msgspec
 from msgspec import Struct
 
 from flightlog.analyze.limits import ReportLimits
-from flightlog.analyze.report.summary import KEPT, cached_damage, keep_summary
+from flightlog.analyze.report.kept import kept_damage
+from flightlog.analyze.report.report import keep_report
 from flightlog.core.errors import UsageError
 from flightlog.store import layout
 from flightlog.store.documents import replace_bytes
@@ -21,7 +22,7 @@ from flightlog.store.read.events import Completeness
 from flightlog.store.read.files import find_parts, read_regular
 from flightlog.store.run import Run
 from flightlog.store.tables.parquet import move_folder_aside, snapshot_run
-from flightlog.store.tables.snapshots import Snapshots
+from flightlog.store.tables.snapshots import SNAPSHOT, Snapshots
 from flightlog.version import __version__
 
 
@@ -66,7 +67,7 @@ def repair(run: Run, complete: Callable[[Path], object]) -> tuple[str, ...]:
     """Make again what is damaged and can be made from the lines; gives a sentence for each thing that was
     done.
 
-    That is `summary.json`, the Parquet files and the summary that goes with them. A run that ended without
+    That is `summary.json`, the Parquet files and the report that was kept. A run that ended without
     being closed is closed by `complete`. The lines are never changed; what is wrong with them, `verify` says
     afterwards. A run that is running is a `UsageError`. Raises `OSError` or `duckdb.Error` where files cannot
     be read or written.
@@ -90,9 +91,9 @@ def repair(run: Run, complete: Callable[[Path], object]) -> tuple[str, ...]:
         note_checksum(path, layout.SUMMARY)
         done.append(f"{layout.SUMMARY} was computed again")
     if any(check.ok is False for check in _snapshots(run)):
-        made = snapshot_run(run)
-        kept = keep_summary(run)
-        names = [f"{name}.parquet" for name in sorted(made)] + ([KEPT] if kept else [])
+        made = snapshot_run(run) if os.path.lexists(path / layout.PARQUET / SNAPSHOT) else {}
+        kept = keep_report(run)
+        names = [f"{name}.parquet" for name in sorted(made)] + ([layout.KEPT_REPORT] if kept else [])
         done.append(f"{layout.PARQUET}: {', '.join(names) or 'what was damaged'} made again from the lines")
     return tuple(done)
 
@@ -120,13 +121,15 @@ def _snapshots(run: Run) -> Iterator[Check]:
     findings = [f"{layout.PARQUET}/{name}.parquet {what}" for name, what in found.damaged().items()]
     if found.problem is not None:
         findings.insert(0, f"{layout.PARQUET}/{found.problem}")
-    damage = cached_damage(run)
+    damage = kept_damage(run)
     if damage is not None:
-        findings.append(f"{layout.PARQUET}/{KEPT} {damage}")
+        findings.append(f"{layout.PARQUET}/{layout.KEPT_REPORT} {damage}")
     if findings:
         command = f"flightlog verify {run.run_id} --repair"
         detail = f"not as they were written: the lines are read instead; `{command}` makes them again"
         yield Check(name=layout.PARQUET, ok=False, detail=detail, findings=tuple(findings))
+        return
+    if not found.noted:
         return
     current, outdated = len(found.current), len(found.noted.keys() - found.current)
     detail = f"{current:,} snapshots, as they were written" + (

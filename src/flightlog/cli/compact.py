@@ -7,8 +7,8 @@ read.
 
 A compacted run has a folder `parquet` with one file per stream, and `parquet/views` with `attempts` and
 `spans`. Every command reads these instead of the lines while they are current: while no line was added or
-changed. For a large run its summary is kept, too, and reports start from it while no file of the run has
-changed. The lines remain the source of truth, and are never changed. Compacting again makes only what is
+changed. For a large run its report is kept, too (`parquet/report.json`), and shown while no file of the run
+has changed. The lines remain the source of truth, and are never changed. Compacting again makes only what is
 missing, out of date or damaged. Where `FLIGHTLOG_TELEMETRY_PARQUET=1` is set, a run gets these files when it
 has ended: from a process beside the program, or from the first command that reads it.
 
@@ -92,14 +92,14 @@ def compact(
 def _made(run: Run, history: Path | None) -> str:
     import duckdb
 
-    from flightlog.analyze.report.summary import keep_summary
+    from flightlog.analyze.report.report import keep_report
     from flightlog.store.tables.connection import path_text
     from flightlog.store.tables.parquet import add_to_history, snapshot_run
 
     try:
         if history is None:
             rows = snapshot_run(run)
-            keep_summary(run)
+            keep_report(run)
         else:
             rows = add_to_history(run, expanded(history))
     except duckdb.Error as error:

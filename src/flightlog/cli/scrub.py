@@ -102,7 +102,7 @@ def _say(found: Scrubbed, dry_run: bool) -> None:
 
 def _rebuild(run: Run) -> Iterable[str]:
     """The summary and the snapshots, where there are any; gives the files that checksums are of."""
-    from flightlog.analyze.report.summary import keep_summary
+    from flightlog.analyze.report.report import keep_report
     from flightlog.store import layout
     from flightlog.store.documents import replace_bytes
     from flightlog.store.headline import headline_bytes, headline_of
@@ -114,7 +114,7 @@ def _rebuild(run: Run) -> Iterable[str]:
         made.append(layout.SUMMARY)
     if (run.path / layout.PARQUET).is_dir():
         snapshot_run(run)
-        keep_summary(run)
+        keep_report(run)
     return made
 
 

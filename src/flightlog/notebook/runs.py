@@ -16,8 +16,7 @@ from datetime import datetime
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flightlog.analyze.report.report import Report
-from flightlog.analyze.report.summary import cached_summary
+from flightlog.analyze.report.report import Report, kept_report
 from flightlog.core.text import plural
 from flightlog.core.units import format_bytes, format_count, format_duration
 from flightlog.notebook.display import STATUS
@@ -77,7 +76,7 @@ def read_run(
         from flightlog.store.earlier_runs import EarlierRuns
 
         return report_on(run, history=EarlierRuns(run))
-    kept = cached_summary(run)
+    kept = kept_report(run)
     return CountsOnly(run) if kept is None else kept
 
 

@@ -40,6 +40,8 @@ PAGE = "writer.page"
 SEGMENTS = "segments"
 OOM = "oom"
 PARQUET = "parquet"
+KEPT_REPORT = "report.json"
+"""Stands in `parquet/`: the report of a large run, used while no file of the run changes."""
 FOLLOWERS = ".followers"
 
 ENDED = frozenset({"completed", "failed", "interrupted", "crashed"})

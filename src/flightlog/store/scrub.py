@@ -167,12 +167,13 @@ def _make_again(path: Path, rebuild: Rebuild, step: Callable[[str], None]) -> No
     """Make again what holds copies, renew the checksums of what changed, and forget that there was something
     to do.
     """
-    compacted = (path / layout.PARQUET).is_dir()
-    shutil.rmtree(path / layout.PARQUET, ignore_errors=True)
+    folder = path / layout.PARQUET
+    compacted = folder.is_dir() and {one.name for one in folder.iterdir()} != {layout.KEPT_REPORT}
+    shutil.rmtree(folder, ignore_errors=True)
     index_file(path.parent).unlink(missing_ok=True)  # a cache
     step("removed copies")
     if compacted:
-        (path / layout.PARQUET).mkdir()  # says to whoever goes on that there were snapshots
+        folder.mkdir()  # says to whoever goes on that there were snapshots
     made = list(rebuild(Run(path)))
     note = read_document(path / NOTE, _Note).value
     note_checksum(path, *sorted({*made, *(note.files if note else ())}))

@@ -31,7 +31,7 @@ from flightlog.analyze.charts.results import (
 )
 from flightlog.analyze.charts.timeline import timeline
 from flightlog.analyze.limits import ChartLimits
-from flightlog.analyze.report.report import Report, report_and
+from flightlog.analyze.report.report import Report, kept_report, report_and
 from flightlog.analyze.report.summary import ReportContext, Summary, open_context
 from flightlog.analyze.report.time_shares import Shares, shares
 from flightlog.core.text import cut
@@ -224,7 +224,7 @@ def timeline_of(
 
     `one_by_one` and `lanes` are as `charts_of` takes them.
     """
-    with open_context(run) as context:
+    with open_context(run, kept_report(run)) as context:
         time = shares(context.tables, context.window)
         frame, hosts, items = _laid_out(context)
         drawn = None

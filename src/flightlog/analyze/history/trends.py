@@ -22,6 +22,7 @@ from msgspec import Struct
 from flightlog.analyze.cost.cost import run_cost
 from flightlog.analyze.history.change_points import LevelStep, change_points, outliers
 from flightlog.analyze.limits import HistoryLimits
+from flightlog.analyze.report.report import kept_report
 from flightlog.analyze.report.summary import open_context
 from flightlog.core.displayed import Displayed
 from flightlog.core.errors import UsageError
@@ -441,8 +442,9 @@ def headline_from_tables(path: Path) -> Headline | None:
     """The headline of a run that is too large for it to be counted line by line, from its report; None where
     its files cannot be read.
     """
+    run = Run(path)
     try:
-        with open_context(Run(path)) as context:
+        with open_context(run, kept_report(run)) as context:
             found = msgspec.convert(context.summary, Headline, from_attributes=True)
     except OSError:
         return None

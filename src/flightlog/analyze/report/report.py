@@ -1,12 +1,15 @@
 """The report of a run: its summary, where the time went, and what stands out.
 
-A report is worked out from one reading of the run, which charts share.
+A report is worked out from one reading of the run, which charts share. That of a large run is kept beside
+it (`kept`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from contextlib import suppress
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar, cast, get_type_hints
 
 import msgspec
 from msgspec import Struct
@@ -17,6 +20,15 @@ from flightlog.analyze.findings import Finding, FindingFacts, find
 from flightlog.analyze.findings.base import behind
 from flightlog.analyze.limits import ReportLimits
 from flightlog.analyze.report.critical_path import CriticalPath, critical_path, critical_spans
+from flightlog.analyze.report.kept import (
+    FileTimes,
+    Kept,
+    files_of,
+    find_kept,
+    forget,
+    keep,
+    kept_damage,
+)
 from flightlog.analyze.report.past import slower_than_before
 from flightlog.analyze.report.spans import CalibrationLoop, SpanTree, calibration_loops, span_tree
 from flightlog.analyze.report.summary import ReportContext, Summary, open_context
@@ -30,9 +42,10 @@ from flightlog.core.stats import Distribution
 from flightlog.events import CostRates
 from flightlog.events.devices import DeviceMemory
 from flightlog.store import layout
-from flightlog.store.documents import read_document
+from flightlog.store.documents import decode_document, read_document
 from flightlog.store.earlier_runs import EarlierRuns
 from flightlog.store.layout import Adopted
+from flightlog.store.runs_folder import is_copy
 from flightlog.store.tables.run_tables import read_again
 
 if TYPE_CHECKING:
@@ -102,9 +115,91 @@ def report_and(
     history: Mapping[str, Distribution] | None = None,
     rates: CostRates | None = None,
 ) -> tuple[Report, Also]:
-    """The report, and what `also` makes of the same reading; `context.tables` has all relations."""
+    """The report, and what `also` makes of the same reading; `context.tables` has all relations.
+
+    A report that was kept and is current is used. That of a large run is kept.
+    """
+    lasting = rates is None and run.status in layout.ENDED
+    before = files_of(run) if lasting else {}
+    kept = find_kept(run, _schema()) if lasting else None
+    report = None if kept is None else _kept_report(kept, details, history)
+    made = None if kept is None else _kept_also(kept, also)
+    if report is not None and made is not None:
+        return report, made[0]
+    with open_context(run, report) as context:
+        found = _report(context, details, history, rates) if report is None else report
+        result = also(context) if made is None else made[0]
+    if lasting and run.size_bytes() >= ReportLimits.min_kept_report_bytes and not is_copy(run.path):
+        others = {} if kept is None else {name: bytes(one) for name, one in kept.also.items()}
+        with suppress(OSError):  # a run that cannot be written to is none the worse for it
+            _keep(run, found, others | _encoded_also(also, result), before)
+    return found, result
+
+
+def keep_report(run: Run, *, from_bytes: int | None = None) -> bool:
+    """Work out the report of a large run, or of one of at least `from_bytes`, and keep it; whether that was
+    done.
+
+    What is current stays as it is. Raises `OSError` where files cannot be read or written.
+    """
+    if kept_damage(run) is not None:
+        forget(run)
+    least = ReportLimits.min_kept_report_bytes if from_bytes is None else from_bytes
+    if run.size_bytes() < least or kept_report(run) is not None:
+        return False
+    before = files_of(run)
     with open_context(run) as context:
-        return _report(context, details, history, rates), also(context)
+        found = _report(context, False, None, None)
+    return _keep(run, found, {}, before)
+
+
+def kept_report(run: Run, *, details: bool = False) -> Report | None:
+    """The report that was kept, if it is current; what it says of earlier runs is left out."""
+    kept = find_kept(run, _schema())
+    return None if kept is None else _kept_report(kept, details, None)
+
+
+def _keep(run: Run, report: Report, also: Mapping[str, bytes], before: FileTimes) -> bool:
+    return keep(run, msgspec.json.encode(report), also, _schema(), before)
+
+
+@cache
+def _schema() -> dict[str, Any]:
+    return msgspec.json.schema(Report)
+
+
+def _kept_report(kept: Kept, details: bool, history: Mapping[str, Distribution] | None) -> Report | None:
+    """A report that was kept, with what is to be said of earlier runs now; None where these make another one
+    of it.
+    """
+    report = decode_document(bytes(kept.report), Report, layout.KEPT_REPORT).value
+    if report is None or (details and report.details is None):
+        return None
+    if in_flight(report, history) != report.in_flight:
+        return None
+    past = slower_than_before(report, history.runs) if isinstance(history, EarlierRuns) else None
+    verdict = msgspec.structs.replace(report.verdict, past=past)
+    return msgspec.structs.replace(report, verdict=verdict, details=report.details if details else None)
+
+
+def _kept_also(kept: Kept, also: Callable[[ReportContext], Also]) -> tuple[Also] | None:
+    """What `also` gave when the report was kept; None where that was not kept."""
+    kind = get_type_hints(also, localns={"ReportContext": ReportContext}).get("return")
+    if kind is type(None):
+        return (cast("Also", None),)
+    encoded = kept.also.get(_name_of(also))
+    if encoded is None or not isinstance(kind, type):
+        return None
+    found = decode_document(bytes(encoded), kind, layout.KEPT_REPORT).value
+    return None if found is None else (found,)
+
+
+def _encoded_also(also: Callable[[ReportContext], Also], result: Also) -> dict[str, bytes]:
+    return {_name_of(also): msgspec.json.encode(result)} if isinstance(result, Struct) else {}
+
+
+def _name_of(function: Callable[..., object]) -> str:
+    return f"{function.__module__}.{function.__qualname__}"
 
 
 def _nothing(_: ReportContext) -> None:

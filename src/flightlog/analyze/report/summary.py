@@ -1,19 +1,14 @@
 """The summary of a run: a pure function of its event files and of the final facts in its documents.
 
-Includes what the recorder itself cost. That of a large run is cached beside its snapshots, and used while no
-file of the run changes.
+Includes what the recorder itself cost.
 """
 
 from __future__ import annotations
 
-import hashlib
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import msgspec
 from msgspec import Struct
 
 from flightlog.analyze.cost.cost import CostSummary, CostTally, used_by
@@ -29,18 +24,10 @@ from flightlog.core.displayed import Displayed
 from flightlog.core.stats import exact_sum
 from flightlog.core.time import moment
 from flightlog.events import CostRates, Event
-from flightlog.store import layout
-from flightlog.store.documents import decode_document, read_document, replace_bytes
-from flightlog.store.integrity import covered_files
 from flightlog.store.layout import WriterInfo
-from flightlog.store.limits import StoreLimits
 from flightlog.store.liveness import latest
 from flightlog.store.read.events import Completeness
-from flightlog.store.read.files import find_parts
-from flightlog.store.tables.parquet import move_folder_aside
 from flightlog.store.tables.run_tables import open_tables, read_again
-from flightlog.store.tables.snapshots import FileOrigin, Snapshots, are_as_noted, is_unchanged, origins
-from flightlog.version import __version__
 
 if TYPE_CHECKING:
     from flightlog.store.read.events import RunReading
@@ -104,12 +91,10 @@ class ReportContext(NamedTuple):
 
 
 @contextmanager
-def open_context(run: Run, *, cached: bool = True) -> Iterator[ReportContext]:
-    """Read a run in any state. A summary that was kept and is current is used where `cached` allows it."""
+def open_context(run: Run, summary: Summary | None = None) -> Iterator[ReportContext]:
+    """Read a run in any state; `summary` is what is known of it already."""
     with open_tables([run]) as tables:
-        summary = cached_summary(run) if cached else None
-        if summary is None:
-            summary = _summarize(run, tables)
+        summary = summary or _summarize(run, tables)
         window = moment(summary.run.start_time), moment(summary.run.end_time or summary.run.last_seen)
         yield ReportContext(run, tables, summary, window)
 
@@ -119,7 +104,7 @@ def summarize(run: Run) -> Summary:
     """The summary of a run in any state, from its events. The same files give the same summary, in whatever
     order lines stand.
     """
-    with open_context(run, cached=False) as context:
+    with open_context(run) as context:
         return context.summary
 
 
@@ -225,104 +210,3 @@ def _has_noted(info: WriterInfo) -> bool:
     if info.bytes is None or info.drain_s is None or info.background_cpu_s is None:
         return False
     return info.closed or info.bytes > 0
-
-
-KEPT = "summary.json"
-
-
-class Sealed(Struct, frozen=True):
-    """What the file holds: the summary as it was encoded, and its SHA-256."""
-
-    sha256: str
-    kept: msgspec.Raw
-
-
-class CachedSummary(Struct, frozen=True, kw_only=True):
-    """A summary, and what it was made by and from."""
-
-    made_by: str
-    """A digest of its schema and of the version: another version may count in another way."""
-    made_from: dict[str, FileOrigin]
-    """All files of the run but its snapshots, by their path within it."""
-    summary: Summary
-
-
-class _Older(Struct, frozen=True):
-    made_by: str
-
-
-def keep_summary(run: Run, *, from_bytes: int = StoreLimits.large_stream_bytes) -> bool:
-    """Summarize a run of at least `from_bytes` and cache the result in `parquet/`; whether that was done.
-
-    What is current stays as it is. Raises `OSError` where files cannot be read or written.
-    """
-    folder = run.path / layout.PARQUET
-    if _read(run)[1] is not None:  # damaged: gone, even where none is needed
-        move_folder_aside(folder / KEPT)
-        (folder / KEPT).unlink(missing_ok=True)
-    if run.size_bytes() < from_bytes or not folder.is_dir() or cached_summary(run) is not None:
-        return False
-    files = [run.path / name for name in sorted(covered_files(run.path))]
-    before = origins(run.path, files)
-    summary = summarize(run)
-    if covered_files(run.path) != before.keys() or not are_as_noted(run.path, files, before):
-        return False
-    kept = CachedSummary(made_by=_digest(), made_from=before, summary=summary)
-    encoded = msgspec.json.encode(kept)
-    sealed = Sealed(hashlib.sha256(encoded).hexdigest(), msgspec.Raw(encoded))
-    replace_bytes(folder / KEPT, msgspec.json.encode(sealed), durable=True)
-    return True
-
-
-def cached_summary(run: Run) -> Summary | None:
-    """The summary that was kept, if it is what counting would give: no file has changed, and this version
-    made it.
-
-    A file of the same size and time is taken as unchanged; of the same size alone, as in a copy, its checksum
-    decides. None where the snapshots that go with it are not current and intact.
-    """
-    kept, damage = _read(run)
-    if damage is not None:
-        run.tell_damaged_snapshot(f"{layout.PARQUET}/{KEPT} {damage}")
-    if kept is None or kept.made_by != _digest() or kept.summary.run.status != run.status:
-        return None
-    if kept.made_from.keys() != covered_files(run.path):
-        return None
-    if not all(is_unchanged(run.path / name, origin) for name, origin in kept.made_from.items()):
-        return None
-    parts = find_parts(run.path)
-    needed = {
-        f"views/{view}" for view, stream in (("attempts", "tasks"), ("spans", "spans")) if stream in parts
-    }
-    snapshots = Snapshots(run.path, parts)
-    return kept.summary if all(snapshots.file(name) is not None for name in needed) else None
-
-
-def cached_damage(run: Run) -> str | None:
-    """What is wrong with the summary that was kept, as the end of a sentence; None where nothing is, or there
-    is none.
-    """
-    return _read(run)[1]
-
-
-def _read(run: Run) -> tuple[CachedSummary | None, str | None]:
-    """The summary that was kept, and what is wrong with its file. One that another version kept is passed
-    over.
-    """
-    file = run.path / layout.PARQUET / KEPT
-    read = read_document(file, Sealed)
-    if read.value is None:
-        return None, None if not os.path.lexists(file) or _is_older(file) else "is damaged: it cannot be read"
-    if hashlib.sha256(read.value.kept).hexdigest() != read.value.sha256:
-        return None, "is damaged: it has another SHA-256 than when it was written"
-    return decode_document(bytes(read.value.kept), CachedSummary, KEPT).value, None
-
-
-def _is_older(file: Path) -> bool:
-    """Whether the file is that of a version which noted no SHA-256."""
-    return read_document(file, _Older).value is not None
-
-
-def _digest() -> str:
-    schema = msgspec.json.encode(msgspec.json.schema(Summary), order="deterministic")
-    return hashlib.sha256(__version__.encode() + schema).hexdigest()[:16]

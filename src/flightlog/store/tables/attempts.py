@@ -197,8 +197,8 @@ _SPAN_COLUMNS = (
 
 
 def read_spans(connection: duckdb.DuckDBPyConnection, file: Path | None, *, stored: bool = False) -> bool:
-    """Make `span_rows` of the lines that `spans` is made from, one row per span, in memory or in `file`; a view
-    where the lines are `stored` as columns already.
+    """Make `span_rows` of the lines that `spans` is made from, one row per span, in memory or in `file`; a
+    view where the lines are `stored` as columns already.
 
     Gives whether lines had to be put together, which takes memory: spans that are open, or told twice.
     """

@@ -21,6 +21,7 @@ from msgspec import Struct
 from flightlog.events.columns import columns, projection
 from flightlog.store import layout
 from flightlog.store.documents import read_document, write_document
+from flightlog.store.integrity import FileSum
 from flightlog.store.limits import StoreLimits
 from flightlog.store.read.files import Part, Stamp, stamp_of
 from flightlog.store.tables.connection import is_built_in
@@ -219,15 +220,21 @@ def _stream_of(name: str) -> str:
     return name if view == name else STORED.get(view, "")
 
 
-def origin_of(file: Path) -> FileOrigin:
-    """A file as it is now. Raises OSError."""
-    found = file.stat()
-    return FileOrigin(found.st_size, found.st_mtime_ns, _sha256(file))
-
-
 def origins(run: Path, files: Sequence[Path]) -> dict[str, FileOrigin]:
-    """The files of a run as they are now, by their path within it. Raises OSError."""
-    return {_name(run, file): origin_of(file) for file in files}
+    """The files of a run as they are now, by their path within it. Raises OSError.
+
+    The checksum of a file that was not written to since the run closed is the one that was noted then.
+    """
+    noted = read_document(run / layout.CHECKSUMS, dict[str, FileSum]).value or {}
+    closed_ns = (run / layout.CHECKSUMS).stat().st_mtime_ns if noted else 0
+    made: dict[str, FileOrigin] = {}
+    for file in files:
+        found, name = file.stat(), _name(run, file)
+        known = noted.get(name)
+        same = known is not None and known.size_bytes == found.st_size and found.st_mtime_ns <= closed_ns
+        digest = known.sha256 if known is not None and same else _sha256(file)
+        made[name] = FileOrigin(found.st_size, found.st_mtime_ns, digest)
+    return made
 
 
 def are_as_noted(run: Path, files: Sequence[Path], noted: Mapping[str, FileOrigin]) -> bool:
