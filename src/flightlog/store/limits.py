@@ -91,6 +91,9 @@ class StoreLimits:
     """Of a stream of at least this many bytes, rows are kept on disk and not in memory."""
     large_run_memory: Final = "340MB"
     """What DuckDB may hold at once of a run with a large stream; the rest waits on disk."""
+    sampled_pieces: Final = 16
+    """Pieces of a large stream that tell which fields its lines have; those of no piece are kept as one
+    column."""
     max_union_runs: Final = 8
     """This many runs are read one by one. More are read by one scan, and their small files from one
     bundle."""

@@ -1,4 +1,4 @@
-"""The report of a large run is kept beside the run: read from there it is the one that a new reading gives, and
+"""The report of a large run is kept beside it: read from there it is the one that a new reading gives, and
 it is known to be stale when anything changed."""
 
 from __future__ import annotations

@@ -28,6 +28,7 @@ from flightlog.store.limits import StoreLimits
 from flightlog.store.run import Run
 from flightlog.store.tables.parquet import snapshot_run
 from flightlog.store.tables.run_tables import open_tables, open_views
+from flightlog.store.tables.sources import Sources
 
 VIEWS = ("attempts", "tasks", "spans")
 
@@ -93,6 +94,27 @@ def test_views_that_are_kept_have_the_rows_of_those_that_are_not(
     found = rows_of(run, kept=True)
     assert found == rows_of(run, kept=False)
     assert {view: len(rows) for view, rows in found.items()} == {"attempts": 65, "tasks": 60, "spans": 127}
+
+
+def test_columns_that_no_sampled_line_has_are_kept_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(make_run(tmp_path, events()))
+    expected = rows_of(run, kept=False)
+    monkeypatch.setattr(StoreLimits, "large_stream_bytes", 0)
+    monkeypatch.setattr(Sources, "sampled_fields", lambda *_: {"duration_s"})
+    assert rows_of(run, kept=True) == expected
+
+
+def test_a_sample_knows_the_fields_of_whole_lines_and_passes_over_others(tmp_path: Path) -> None:
+    run = make_run(tmp_path, events())
+    file = run / "tasks.jsonl"
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join([lines[0], b"no event\n", b'{"odd":1}\n', *lines[1:], b'{"torn":']))
+    found = Sources(Run(run), tmp_path).sampled_fields("tasks")
+    assert {"event", "timestamp", "task_id", "odd"} <= found
+    assert "torn" not in found
+    assert Sources(Run(run), tmp_path).sampled_fields("nothing") == set()
 
 
 def test_so_have_those_of_attempts_whose_lines_disagree(tmp_path: Path) -> None:

@@ -7,10 +7,13 @@ line is asked, by the statement of the view `attempts`. Both give the same rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
+
+from flightlog.events.columns import columns
 from flightlog.store.tables.connection import Executes, text
 from flightlog.store.tables.views import (
     COLUMNS,
@@ -39,6 +42,14 @@ _AT_END = (
 """What the end of a regular attempt says."""
 _MORE_AT_END = ("args_digest", "tags", "scheduler_s", "transfer_s", "spill_s", "requests")
 """What else it says, for those who want whole attempts."""
+_OPTIONAL = {
+    "tasks": (
+        *(*USED, "result_bytes", "error_type", "error_message", "exit_code", "fingerprint", "reason"),
+        *("delay_s", "scheduler_s", "transfer_s", "spill_s", "requests"),
+    ),
+    "spans": ("elapsed_s", "error_type", "error_message", "thread"),
+}
+"""Columns that lines of many runs do without."""
 _READ = ("timestamp", "writer", "seq", "task_id", "queue_s", "depends_on", "delay_s", *_AT_END)
 _JOINED = (
     *("task_id", "attempt", "depends_on", "state", "retried"),
@@ -114,15 +125,29 @@ _OTHERS = """(
 )"""
 
 
+def rare_columns(stream: str, common: Collection[str]) -> dict[str, str]:
+    """The columns of a stream that lines may do without and those of a sample, `common`, do; with their
+    types.
+    """
+    kinds = columns(stream)
+    return {name: kinds[name] for name in _OPTIONAL[stream] if name not in common}
+
+
 def read_task_lines(
-    connection: duckdb.DuckDBPyConnection, file: Path | None, *, whole: bool = False, stored: bool = False
+    connection: duckdb.DuckDBPyConnection,
+    file: Path | None,
+    *,
+    whole: bool = False,
+    stored: bool = False,
+    rare: Mapping[str, str] | None = None,
 ) -> None:
     """Make `task_lines`: the lines that `attempts` is made from as columns, in memory or in `file`; a view
     where they are `stored` as columns already.
 
-    All columns of attempts are made from them if the lines are read `whole`.
+    All columns of attempts are made from them if the lines are read `whole`. `rare` is as in `keep_rows`.
     """
-    names = ", ".join((*_READ, *(_MORE_AT_END if whole else ())))
+    read = (*_READ, *(_MORE_AT_END if whole else ()))
+    names = ", ".join(read)
     told = (*_TOLD_BEFORE, *(_MORE_TOLD_BEFORE if whole else ()))
     rows = f"""
         SELECT CAST({KIND} AS UTINYINT) AS kind, attempt, {names},
@@ -130,24 +155,53 @@ def read_task_lines(
             CASE WHEN parent_id IS NOT NULL THEN hash(parent_id) END AS parent
         FROM {HIDDEN}.for_attempts WHERE kind IS NOT NULL
     """  # noqa: S608 - constants
-    _keep_lines(connection, "task_lines", rows, file, stored)
+    few = {name: kind for name, kind in (rare or {}).items() if name in read}
+    _keep_lines(connection, "task_lines", rows, file, stored, few)
 
 
-def _keep_lines(connection: Executes, name: str, rows: str, file: Path | None, stored: bool) -> None:
+def _keep_lines(
+    connection: Executes, name: str, rows: str, file: Path | None, stored: bool, rare: Mapping[str, str]
+) -> None:
     if stored:
         connection.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS {rows}")
     else:
-        keep_rows(connection, name, rows, file)
+        keep_rows(connection, name, rows, file, rare=rare)
 
 
-def keep_rows(connection: Executes, name: str, rows: str, file: Path | None, parameters: Any = None) -> None:
-    """Make a temporary table of a select statement; with `file` its rows stand there, as Parquet."""
+def keep_rows(
+    connection: Executes,
+    name: str,
+    rows: str,
+    file: Path | None,
+    parameters: Any = None,
+    *,
+    rare: Mapping[str, str] | None = None,
+) -> None:
+    """Make a temporary table of a select statement; with `file` its rows stand there, as Parquet.
+
+    `rare` are columns, with their types, that are null in most rows, if not in all: in the file they are one
+    column, because writing a null takes as long as writing a number.
+    """
     if file is None:
         connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {rows}", parameters)
         return
-    kept = text(str(file))
+    kept, names = text(str(file)), ", ".join(rare or ())
+    if rare:
+        some = " OR ".join(f"{one} IS NOT NULL" for one in rare)
+        packed = ", ".join(f"{one} := {one}" for one in rare)
+        rows = f"""
+            SELECT * EXCLUDE ({names}), CASE WHEN {some} THEN to_json(struct_pack({packed})) END AS rare
+            FROM ({rows})
+        """  # noqa: S608 - names and statements of ours
     connection.execute(f"COPY ({rows}) TO {kept} {_BESIDE}", parameters)
-    connection.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS FROM read_parquet({kept})")
+    selected = "*"
+    if rare:
+        [(found,)] = connection.execute(f"SELECT count(rare) FROM read_parquet({kept})").fetchall()  # noqa: S608
+        structure = text(msgspec.json.encode(rare).decode())
+        nothing = ", ".join(f"CAST(NULL AS {kind}) AS {one}" for one, kind in rare.items())
+        selected = f"* EXCLUDE (rare), {f'unnest(from_json(rare, {structure}))' if found else nothing}"
+    rows = f"SELECT {selected} FROM read_parquet({kept})"  # noqa: S608 - names of ours
+    connection.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS {rows}")
 
 
 class FromLines(NamedTuple):
@@ -196,9 +250,15 @@ _SPAN_COLUMNS = (
 )
 
 
-def read_spans(connection: duckdb.DuckDBPyConnection, file: Path | None, *, stored: bool = False) -> bool:
+def read_spans(
+    connection: duckdb.DuckDBPyConnection,
+    file: Path | None,
+    *,
+    stored: bool = False,
+    rare: Mapping[str, str] | None = None,
+) -> bool:
     """Make `span_rows` of the lines that `spans` is made from, one row per span, in memory or in `file`; a
-    view where the lines are `stored` as columns already.
+    view where the lines are `stored` as columns already. `rare` is as in `keep_rows`.
 
     Gives whether lines had to be put together, which takes memory: spans that are open, or told twice.
     """
@@ -206,7 +266,7 @@ def read_spans(connection: duckdb.DuckDBPyConnection, file: Path | None, *, stor
         SELECT run_id, "timestamp", {", ".join(_SPAN_COLUMNS)}
         FROM {HIDDEN}.for_spans WHERE event IN ('span', 'span_open')
     """  # noqa: S608 - constants
-    _keep_lines(connection, "span_lines", lines, file, stored)
+    _keep_lines(connection, "span_lines", lines, file, stored, rare or {})
     [(odd, ids, count)] = connection.execute(
         """
         SELECT count(*) FILTER (event <> 'span' OR coalesce(span_id, '') = ''), count(DISTINCT span_id),

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -100,7 +100,12 @@ FROM over WHERE over.span_id = span_intervals.span_id AND span_intervals."open"
 
 
 def make_attempt_intervals(
-    tables: Executes, until: int | None, attempts: str, *, file: Path | None = None
+    tables: Executes,
+    until: int | None,
+    attempts: str,
+    *,
+    file: Path | None = None,
+    rare: Mapping[str, str] | None = None,
 ) -> None:
     """Make `attempt_intervals` of a statement that gives the attempts; `until` is when the run ended or
     its last sign of life.
@@ -111,9 +116,11 @@ def make_attempt_intervals(
     the end of the last task it depends on. All three are null where they are unknown.
 
     With `file` the rows are kept there, as Parquet, and not in memory: for attempts none of which depends on
-    another or was superseded before it began.
+    another or was superseded before it began. `rare` is as in `keep_rows`.
     """
-    keep_rows(tables, "attempt_intervals", intervals_of(attempts, "$until"), file, {"until": until})
+    few = {name: kind for name, kind in (rare or {}).items() if name in {*_MEASURED, "error_type"}}
+    rows = intervals_of(attempts, "$until")
+    keep_rows(tables, "attempt_intervals", rows, file, {"until": until}, rare=few)
     if file is None:
         tables.execute(_DEPENDENTS)
         tables.execute(_SUPERSEDED)

@@ -493,6 +493,15 @@ class RunTables:
     def _file(self, name: str) -> Path | None:
         return self._streams.scratch / f"{name}.parquet" if _OF_ONE_RUN[name] in self._large else None
 
+    def _kept_as(self, stream: str) -> dict[str, Any]:
+        """How the lines of a stream are kept as columns: where they are in a snapshot, or which are rare."""
+        return {"stored": stream in self._streams.columnar, "rare": self._rare(stream)}
+
+    def _rare(self, stream: str) -> dict[str, str]:
+        """The columns of a large stream that a sample of its lines does without."""
+        [sources] = self._streams.sources
+        return attempts.rare_columns(stream, sources.sampled_fields(stream)) if stream in self._large else {}
+
     def _use_memory(self) -> None:
         """Let DuckDB hold in memory what has to be put together there."""
         if self._large:
@@ -501,8 +510,9 @@ class RunTables:
     def _make_task_lines(self, *, whole: bool = False) -> None:
         self._made.add("task_lines")
         if "attempts" in self._streams.unstored:
-            stored = "tasks" in self._streams.columnar
-            attempts.read_task_lines(self._connection, self._file("task_lines"), whole=whole, stored=stored)
+            attempts.read_task_lines(
+                self._connection, self._file("task_lines"), whole=whole, **self._kept_as("tasks")
+            )
         else:
             self.make(["task_events"])
             rows = f"SELECT *, {KIND} AS kind FROM task_events"  # noqa: S608 - a constant
@@ -526,7 +536,9 @@ class RunTables:
         if self._entangled:
             self._use_memory()
         file = None if self._entangled else self._file("attempt_intervals")
-        intervals.make_attempt_intervals(self._connection, self.until, statement, file=file)
+        intervals.make_attempt_intervals(
+            self._connection, self.until, statement, file=file, rare=self._rare("tasks")
+        )
         if file is not None and "attempts" not in self._made:
             self._connection.execute("DROP TABLE paired")  # nobody asks for it again, and it is large
 
@@ -534,9 +546,7 @@ class RunTables:
         if "spans" not in self._streams.unstored:
             self.make(["spans"])
             self._connection.execute("CREATE OR REPLACE TEMP VIEW span_rows AS FROM spans")
-        elif attempts.read_spans(
-            self._connection, self._file("span_rows"), stored="spans" in self._streams.columnar
-        ):
+        elif attempts.read_spans(self._connection, self._file("span_rows"), **self._kept_as("spans")):
             self._use_memory()
 
     def _make_span_intervals(self) -> None:

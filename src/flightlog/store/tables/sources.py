@@ -11,7 +11,9 @@ them.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -49,6 +51,9 @@ class StreamSource:
     misfits: tuple[Path, ...] = ()
     """Lines of a known kind that lack a field they must have: rows of the stream, of which no more is
     made."""
+
+
+_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class Sources:
@@ -99,6 +104,19 @@ class Sources:
     def size_bytes(self, stream: str) -> int:
         """How large the files of lines of a stream are together, as far as they are there."""
         return sum(size_at(part.path) for part in self.parts(stream))
+
+    def sampled_fields(self, stream: str) -> set[str]:
+        """The names of fields that some lines of a stream have, from pieces all over its files."""
+        found: set[str] = set()
+        for part in self.parts(stream):
+            with part.path.open("rb") as source:
+                size = os.fstat(source.fileno()).st_size
+                for at in range(0, size, max(1, size // StoreLimits.sampled_pieces)):
+                    source.seek(at)
+                    for line in source.read(StoreLimits.block_bytes).split(b"\n")[1:-1]:
+                        with suppress(msgspec.DecodeError):
+                            found.update(_FIELDS.decode(line))
+        return found
 
     def check(self, names: Collection[str]) -> None:
         """Check these snapshots at once, which is faster than one after the other."""
