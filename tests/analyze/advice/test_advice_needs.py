@@ -81,6 +81,24 @@ def test_no_bound_is_below_what_any_attempt_had_when_it_was_killed_though_it_com
         assert (need.bound, need.killed, need.killed_at, need.at_least) == (6 * GB, 1, 6 * GB, 0)
 
 
+def test_processes_that_a_task_started_had_no_more_than_the_largest_before() -> None:
+    found = uses(
+        [
+            attempt(4, peak_rss_bytes=9, rss_scope="process", cpu_scope="process"),
+            attempt(3, peak_rss_bytes=5, rss_scope="process", cpu_scope="tree"),
+            attempt(2, peak_rss_bytes=8, rss_scope="tree", cpu_scope="tree"),
+            attempt(1, peak_rss_bytes=5, rss_scope="process", cpu_scope="tree"),
+        ],
+        "memory",
+    )
+    assert [(one.value, one.exact, one.most) for one in found] == [
+        (9, True, None),
+        (5, False, 8),
+        (8, True, None),
+        (5, True, None),
+    ]
+
+
 def test_a_peak_that_is_a_lower_bound_lies_below_what_its_worker_had_before() -> None:
     found = uses(
         [

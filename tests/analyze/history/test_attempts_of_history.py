@@ -352,3 +352,10 @@ def test_memory_of_an_attempt_includes_the_processes_that_it_started(tmp_path: P
         "sim-2": (200_000_000, "process"),
         "sim-3": (200_000_000, "process"),
     }
+
+
+def test_the_largest_process_that_an_attempt_started_counts_beside_its_worker(tmp_path: Path) -> None:
+    child = completed(1, gb=0.5, rss_scope="tree_at_least", rss_before_bytes=GB // 10)
+    write_run(tmp_path, 0, [child])
+    [found] = read_past(tmp_path, project="demo").attempts
+    assert (found.peak_rss_bytes, found.rss_scope) == (600_000_000, "tree")

@@ -126,10 +126,10 @@ def _memory(attempt: PastAttempt, peaks: Peaks) -> ObservedUse | None:
         had = memory_had(attempt)
         return None if had is None else _made(attempt, had, exact=False, killed=True)
     peak = attempt.peak_rss_bytes
-    if attempt.state == "completed" and (attempt.rss_scope or "").endswith("_at_least"):
-        most = peaks.get((attempt.run_id, attempt.task_id, attempt.attempt))
-        return _made(attempt, peak, exact=False, most=most)
-    return _made(attempt, peak, exact=attempt.state == "completed")
+    most = peaks.get((attempt.run_id, attempt.task_id, attempt.attempt))
+    scope, done = attempt.rss_scope, attempt.state == "completed"
+    bounded = scope == "process_at_least" or (scope == "process" and most is not None)
+    return _made(attempt, peak, exact=done and not bounded, most=most if done and bounded else None)
 
 
 def memory_had(attempt: PastAttempt) -> float | None:
@@ -146,18 +146,25 @@ def memory_had(attempt: PastAttempt) -> float | None:
 
 def _peaks_before(attempts: Sequence[PastAttempt]) -> Peaks:
     """For each attempt the largest memory its worker had had before it ended, which its own cannot have been
-    above.
+    above. Of one that started processes, none of them had more than the largest before.
     """
     found: dict[tuple[str, str, int], float] = {}
     highest: dict[tuple[str, str], float] = {}
+    trees: dict[tuple[str, str], float] = {}
     for attempt in sorted(
         (one for one in attempts if one.ended is not None), key=lambda one: one.ended or 0.0
     ):
         worker = attempt.run_id, attempt.worker or ""
+        key = attempt.run_id, attempt.task_id, attempt.attempt
+        peak = float(attempt.peak_rss_bytes or 0.0)
+        if attempt.rss_scope == "tree":
+            trees[worker] = max(trees.get(worker, 0.0), peak)
+        elif attempt.cpu_scope == "tree" and trees.get(worker, 0.0) > peak:
+            found[key] = trees[worker]
         if attempt.rss_scope in {"process", "tree"} and attempt.peak_rss_bytes is not None:
-            highest[worker] = max(highest.get(worker, 0.0), float(attempt.peak_rss_bytes))
+            highest[worker] = max(highest.get(worker, 0.0), peak)
         elif worker in highest:
-            found[attempt.run_id, attempt.task_id, attempt.attempt] = highest[worker]
+            found.setdefault(key, highest[worker])
     return found
 
 

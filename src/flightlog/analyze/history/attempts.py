@@ -56,7 +56,7 @@ class PastAttempt(Struct, frozen=True, kw_only=True):
     cpu_s: float | None
     cpu_scope: str | None
     peak_rss_bytes: int | None
-    """With the processes that it started, where its worker's tree was sampled meanwhile and had more."""
+    """With the processes that it started, where one of them, or a sample of its worker's tree, had more."""
     rss_scope: str | None
     gpu_peak_bytes: int | None
     gpu_memory_scope: str | None
@@ -260,7 +260,9 @@ FROM keys LEFT JOIN (FROM last UNION ALL BY NAME FROM launched) USING (run_id, k
 """
 _CHOSEN = """
 CREATE TEMP TABLE chosen AS
-SELECT *, base_name(task) AS name, row_number() OVER (
+SELECT *, base_name(task) AS name, CASE WHEN rss_scope = 'tree_at_least' -- of its largest child alone
+        THEN peak_rss_bytes + coalesce(rss_before_bytes, 0) ELSE peak_rss_bytes END AS known_bytes,
+    row_number() OVER (
     ORDER BY list_position($runs, run_id), ended_at DESC NULLS FIRST, task_id, attempt
 ) AS place
 FROM attempts
@@ -295,8 +297,9 @@ WITH launched AS (
 )
 SELECT chosen.run_id, chosen.name, chosen.task_id, chosen.attempt, component, chosen.worker, args, state,
     epoch(ended_at) AS ended, duration_s, cpu_s, cpu_scope,
-    greatest(peak_rss_bytes, tree_bytes) AS peak_rss_bytes, gpu_peak_bytes,
-    CASE WHEN tree_bytes > coalesce(peak_rss_bytes, 0) THEN 'tree' ELSE rss_scope END AS rss_scope,
+    greatest(known_bytes, tree_bytes) AS peak_rss_bytes, gpu_peak_bytes,
+    CASE WHEN tree_bytes > coalesce(known_bytes, 0) OR rss_scope = 'tree_at_least' THEN 'tree' ELSE rss_scope
+        END AS rss_scope,
     gpu_memory_scope, error_type, error_message AS message, signal, lost, requested, timeout_s, saved_s,
     coalesce(launched.host, run_hosts.host) AS host, room AS node_memory_bytes, busy AS node_cpu_percent
 FROM chosen JOIN requested USING (place) LEFT JOIN trees USING (place)
