@@ -122,7 +122,7 @@ def test_output_goes_to_a_file_and_nothing_to_standard_output(runs, tmp_path, ca
         ),
         (["a0000000", "latest", "p95>10%"], "'p95>10%' is a condition: write it after --fail-on"),
         (["a0000000", "latest", "--fail-on", "p59>10%"], "perhaps 'p95'"),
-        (["dmo:last5", "latest"], "no run of a project 'dmo'"),
+        (["dmo:last5", "latest"], "is of project 'dmo'"),
         (["a0000000", "latest", "--fail-on", "duration:fitt>1%"], "no task or span 'fitt'"),
         (["--output", "nowhere/file"], "there is no folder nowhere"),
         (["--runs-dir", "nowhere"], "there is no folder nowhere"),

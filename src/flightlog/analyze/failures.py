@@ -42,7 +42,7 @@ def collect_failures(tables: RunTables, ends: str) -> None:
 
     Goes through `failures` once; keeps no tracebacks.
     """
-    tables.execute(_MACROS)
+    tables.execute(MACROS)
     tables.execute(_RECORDS.format(ends=ends))
     tables.execute(_FOLD_RUN)
 
@@ -96,7 +96,7 @@ def texts_of(tables: RunTables, examples: Mapping[str, tuple[str | None, int | N
     return found
 
 
-_MACROS = rf"""
+MACROS = rf"""
 CREATE OR REPLACE TEMP MACRO needed(words) AS
     nullif(regexp_extract(words, '^[^\n]*? \(([^()\s]+)\), which [^\n]*? depends on, ', 1), '');
 CREATE OR REPLACE TEMP MACRO cause_of(fingerprint, error_type, message) AS

@@ -29,7 +29,7 @@ def exact(*values: float) -> list[Observation]:
 
 
 def test_as_many_values_as_wilks_asks_for_make_the_largest_one_the_bound() -> None:
-    assert [enough_for(0.95, sure) for sure in (0.80, 0.95)] == [32, 59]
+    assert [enough_for(share) for share in (0.95, 0.99)] == [32, 161]
     assert [order_rank(n, 0.95, 0.95) for n in (58, 59, 92, 93)] == [None, 59, 92, 92]
 
 

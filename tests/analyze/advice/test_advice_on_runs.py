@@ -232,7 +232,7 @@ def test_nothing_to_learn_from_is_one_clear_message(tmp_path: Path) -> None:
             advise(tmp_path, **options)  # type: ignore[arg-type]
         return str(caught.value).replace(str(tmp_path), "RUNS")
 
-    assert message() == "there are no runs in RUNS to learn from; record one, or name another folder of runs"
+    assert message() == "there are no runs in RUNS; record one, or name another folder of runs"
     make_run(tmp_path, [])
     assert message() == "1 run of 'demo' in RUNS has no task that began: there is nothing to learn from"
     history(tmp_path)

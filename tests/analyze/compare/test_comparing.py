@@ -212,6 +212,17 @@ def test_failures_are_new_gone_or_still_there_and_count_once(tmp_path):
     ]
 
 
+def test_failures_that_differ_in_numbers_and_ids_alone_have_one_cause(tmp_path):
+    def failed(number, text):
+        common = {"timestamp": at(number), "task": "fit", "task_id": f"fit-{number}", "worker": "w1"}
+        return TaskFailed(args={}, duration_s=1.0, error_type="ValueError", error_message=text, **common)
+
+    found = two(
+        tmp_path, [failed(1, "bad 7 at 0x7f01")], [failed(1, "bad 8 at 0x7f02"), failed(2, "bad 9 at 0x1")]
+    )
+    assert [(one.state, one.before, one.after) for one in found.failures] == [("both", 1, 2)]
+
+
 def test_resources_cache_and_cost_stand_side_by_side(tmp_path):
     def events(factor):
         return [

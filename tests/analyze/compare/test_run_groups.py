@@ -85,7 +85,7 @@ def test_runs_that_are_running_are_no_part_of_a_group_unless_they_are_the_latest
 @pytest.mark.parametrize(
     ("before", "after", "error", "words"),
     [
-        ("dmo:last5", "latest", RunNotFound, "no run of a project 'dmo' in .*; there are demo"),
+        ("dmo:last5", "latest", RunNotFound, "no run in .* is of project 'dmo'; there are runs of demo"),
         ("demo:last0", "latest", UsageError, "asks for no run"),
         ("a0000000,,a0000001", "latest", UsageError, "names no run between two commas"),
         ("a0000004", "latest", UsageError, "stands on both sides"),

@@ -33,7 +33,7 @@ from flightlog.analyze.tallies import grouped
 from flightlog.core.errors import RunNotFound, UsageError
 from flightlog.core.text import base_name, first_line
 from flightlog.events import CostRates
-from flightlog.store.earlier_runs import select_runs
+from flightlog.store.earlier_runs import check_project, select_runs
 from flightlog.store.liveness import Observer
 from flightlog.store.run import Run
 from flightlog.store.runs_folder import place
@@ -213,18 +213,10 @@ def _may_have(headline: Headline | None, task: str) -> bool:
 
 
 def _no_runs(runs_dir: Path, past: ProjectHistory, target: str | None) -> str:
-    if past.project is None:
-        return (
-            f"there are no runs in {place(runs_dir)} to learn from; record one, or name another folder of "
-            "runs"
-        )
+    check_project(past.project, past.projects, runs_dir)
     if past.problems:
         return f"no run of {past.project!r} in {place(runs_dir)} can be read: {past.problems[0]}"
-    if target is not None:
-        return f"no run of {past.project!r} in {place(runs_dir)} was on target {target!r}"
-    known = sorted(past.projects)
-    there = f"; there are runs of {', '.join(known[:10])}{', …' * (len(known) > 10)}" if known else ""
-    return f"no run in {place(runs_dir)} is of project {past.project!r}{there}"
+    return f"no run of {past.project!r} in {place(runs_dir)} was on target {target!r}"
 
 
 def _no_attempts(past: ProjectHistory, runs_dir: Path, task: str | None, observer: Observer | None) -> str:

@@ -563,9 +563,9 @@ class Bound(NamedTuple):
     method: Method
 
 
-def enough_for(share: float, assurance: float = AdviceLimits.assurance) -> int:
+def enough_for(share: float) -> int:
     """How many values it takes for one of them to be the bound."""
-    return math.ceil(math.log(1.0 - assurance) / math.log(share))
+    return math.ceil(math.log(1.0 - AdviceLimits.assurance) / math.log(share))
 
 
 def upper_bound(

@@ -39,6 +39,7 @@ from flightlog.analyze.compare.runs import (
     read_figures,
 )
 from flightlog.analyze.compare.thresholds import ThresholdOutcome
+from flightlog.analyze.failures import MACROS
 from flightlog.analyze.limits import CompareLimits
 from flightlog.analyze.tallies import grouped
 from flightlog.core.text import plural
@@ -368,27 +369,20 @@ def elapsed_notes(tables: RunTables, runs: Sequence[Run]) -> list[str]:
 
 _CAUSES = """
 WITH recorded AS (
-    SELECT run_id, CASE WHEN fingerprint <> '' THEN fingerprint
-            ELSE coalesce(error_type, '') || chr(0) || split_part(coalesce(message, ''), chr(10), 1)
-                END AS cause,
-        fingerprint, error_type, message, task, timestamp AS seen,
+    SELECT run_id, fingerprint, error_type, message, task, timestamp AS seen,
         CASE WHEN task_id IS NOT NULL THEN 'task' WHEN scope = 'run' THEN 'run' ELSE 'elsewhere' END AS place
     FROM failures WHERE event = 'failure'
     UNION ALL
-    SELECT run_id, CASE WHEN fingerprint <> '' THEN fingerprint
-            ELSE coalesce(error_type, '') || chr(0) || split_part(coalesce(error_message, ''), chr(10), 1)
-                END,
-        fingerprint, error_type, error_message, task, timestamp, 'attempt'
-    FROM failed_tasks
+    SELECT run_id, fingerprint, error_type, error_message, task, timestamp, 'attempt' FROM failed_tasks
 )
-SELECT cause, sides.side, sides.run, count(*) FILTER (place = 'task'), count(*) FILTER (place = 'attempt'),
+SELECT cause_of(fingerprint, error_type, message) AS cause, sides.side, sides.run,
+    count(*) FILTER (place = 'task'), count(*) FILTER (place = 'attempt'),
     count(*) FILTER (place = 'elsewhere'), count(*) FILTER (place = 'run'),
-    any_value(fingerprint), arg_min(error_type, seen), arg_min(message, seen), list(DISTINCT task)
-        FILTER (task IS NOT NULL)
+    any_value(fingerprint), arg_min(error_type, seen), arg_min(message, seen),
+    list(DISTINCT task) FILTER (task IS NOT NULL)
 FROM recorded JOIN sides USING (run_id) GROUP BY cause, sides.side, sides.run ORDER BY cause, sides.side,
     sides.run
 """
-"""Grouped as `analyze.failures` does."""
 
 
 def compare_failures(tables: RunTables) -> list[FailureChange]:
@@ -397,6 +391,7 @@ def compare_failures(tables: RunTables) -> list[FailureChange]:
 
     A failed task stands in `failures` and in `tasks`, and counts once, wherever it was found.
     """
+    tables.execute(MACROS)
     found = grouped((cause, rest) for cause, *rest in tables.execute(_CAUSES).fetchall())
     changes = [_failure_change(rows) for rows in found.values()]
     states = ("appeared", "vanished", "both")

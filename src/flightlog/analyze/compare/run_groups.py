@@ -4,7 +4,6 @@ commas.
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections.abc import Collection, Iterable
@@ -17,6 +16,7 @@ from msgspec import Struct
 from flightlog.core.errors import RunNotFound, UsageError
 from flightlog.store.catalogue import RunEntry, list_runs
 from flightlog.store.completing import open_run
+from flightlog.store.earlier_runs import check_project
 from flightlog.store.liveness import Observer
 from flightlog.store.run import Run
 from flightlog.store.runs_folder import folder_of_runs, place
@@ -44,6 +44,10 @@ class _Folder:
     @cached_property
     def entries(self) -> list[RunEntry]:
         return list_runs(self.path, observer=self.observer)
+
+    @property
+    def projects(self) -> list[str]:
+        return list(dict.fromkeys(entry.project for entry in self.entries))
 
     def open(self, ref: str | os.PathLike[str]) -> Run:
         return open_run(ref, runs_dir=self.path, observer=self.observer)
@@ -90,11 +94,7 @@ def find_groups(
 
 def _last_two(folder: _Folder) -> tuple[Run, Run]:
     entries = folder.entries
-    if not entries:
-        raise RunNotFound(
-            f"there are no runs in {place(folder.path)}; record one, or name another folder of runs"
-        )
-    project = entries[0].project
+    project = check_project(None, folder.projects, folder.path)
     same = [entry for entry in entries if entry.project == project]
     if len(same) < 2:
         raise RunNotFound(
@@ -140,11 +140,7 @@ def _runs(asked: str, folder: _Folder, without: Collection[Path]) -> tuple[Run, 
 def _of_project(
     asked: str, project: str, count: int, folder: _Folder, without: Collection[Path], *, live: bool
 ) -> RunGroup:
-    projects = {entry.project for entry in folder.entries}
-    if project not in projects:
-        close = difflib.get_close_matches(project, sorted(projects), n=3, cutoff=0.5) or sorted(projects)[:5]
-        hint = f"; there are {', '.join(close)}" if close else ""
-        raise RunNotFound(f"no run of a project {project!r} in {place(folder.path)}{hint}")
+    check_project(project, folder.projects, folder.path)
     wanted = (
         entry
         for entry in folder.entries

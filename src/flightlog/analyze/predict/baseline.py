@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 from msgspec import Struct
 
 from flightlog.analyze.limits import PredictLimits
+from flightlog.core.stats import quantile, student_quantile
 
 LOW, MID, HIGH = 0.05, 0.5, 0.95
 """The quantiles that are learnt."""
@@ -59,13 +60,6 @@ class Prediction(Struct, frozen=True, kw_only=True):
     """What to keep in mind: little history, arguments beyond those seen, attempts that were left out."""
 
 
-_T95 = (
-    *(6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833),
-    *(1.812, 1.796, 1.782, 1.771, 1.761, 1.753, 1.746, 1.740, 1.734),
-)
-"""The 95 % point of Student's t with 1, 2, … degrees of freedom."""
-
-
 class Logs(NamedTuple):
     """Low, expected and high, as logarithms."""
 
@@ -86,19 +80,10 @@ def baseline(logs: Sequence[float]) -> Logs | None:
     n = len(recent)
     if n < PredictLimits.min_attempts:
         return None
-    mid = (recent[(n - 1) // 2] + recent[n // 2]) / 2
     if n >= PredictLimits.min_attempts_for_ranks:
-        outside = (n + 1) * (1 - PredictLimits.confidence) / 2
-        low, high = _rank(recent, outside), _rank(recent, n + 1 - outside)
+        outside = max(0.0, ((n + 1) * (1 - PredictLimits.confidence) / 2 - 1) / (n - 1))
+        low, high = quantile(recent, outside), quantile(recent, 1 - outside)
     else:
-        half = _T95[n - 2] * stdev(recent) * math.sqrt(1 + 1 / n)
+        half = student_quantile(0.95, n - 1) * stdev(recent) * math.sqrt(1 + 1 / n)
         low, high = min(recent[0], fmean(recent) - half), max(recent[-1], fmean(recent) + half)
-    return Logs(low, mid, high)
-
-
-def _rank(ordered: Sequence[float], rank: float) -> float:
-    """The value of a rank counted from 1, in a straight line between two; the outermost beyond them."""
-    place = min(max(rank, 1.0), float(len(ordered)))
-    below = math.floor(place)
-    above = min(below + 1, len(ordered))
-    return ordered[below - 1] + (place - below) * (ordered[above - 1] - ordered[below - 1])
+    return Logs(low, quantile(recent, 0.5), high)

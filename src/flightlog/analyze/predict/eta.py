@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from flightlog.analyze.limits import PredictLimits
 from flightlog.analyze.predict.baseline import Z90, Estimate
+from flightlog.core.stats import quantile
 
 if TYPE_CHECKING:
     from flightlog.core.stats import Distribution
@@ -382,7 +383,6 @@ def simulate(
     *,
     between_runs: float = 0.0,
     handover_s: float = 0.0,
-    seed: int = 0,
 ) -> ScheduleSpread:
     """The time that these tasks take together, each with `handover_s` on top; the same input gives the same
     answer.
@@ -390,7 +390,7 @@ def simulate(
     Each is drawn many times from its own interval. What makes a whole run slow or fast is drawn once a round
     for all: without that, the errors of many tasks would cancel out as they do on no real machine.
     """
-    dice = Random(seed)
+    dice = Random(0)
     curves = [_curve(each) for each in tasks]
     least, most = ROUNDS
     totals = sorted(
@@ -398,9 +398,9 @@ def simulate(
         for _ in range(min(max(PredictLimits.max_drawn_tasks // max(1, len(tasks)), least), most))
     )
     return ScheduleSpread(
-        expected=quantile_of(totals, 0.5),
-        low=quantile_of(totals, (1 - PredictLimits.confidence) / 2),
-        high=quantile_of(totals, (1 + PredictLimits.confidence) / 2),
+        expected=quantile(totals, 0.5),
+        low=quantile(totals, (1 - PredictLimits.confidence) / 2),
+        high=quantile(totals, (1 + PredictLimits.confidence) / 2),
     )
 
 
@@ -408,11 +408,6 @@ def mean_of(each: Estimate) -> float:
     """The mean of a task, which is more than its median where the interval reaches further up than down."""
     mid, down, up = _curve(each)
     return fmean(math.exp(min(700.0, mid + z * (up if z > 0 else down))) for z in _deviations(_GRID))
-
-
-def quantile_of(ordered: Sequence[float], q: float) -> float:
-    """The nearest rank of a sorted list that is not empty."""
-    return ordered[min(len(ordered) - 1, max(0, math.ceil(q * len(ordered)) - 1))]
 
 
 def _curve(each: Estimate) -> tuple[float, float, float]:
