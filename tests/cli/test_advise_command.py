@@ -127,7 +127,7 @@ def test_plan_takes_what_other_targets_say_where_its_own_has_no_history(
     [
         ([], "there are no runs in"),
         (["--confidence", "1.5"], "a confidence of 1.5 makes no sense"),
-        (["--project", "x"], "no run in"),
+        (["--project", "x"], "there are no runs in"),
         (["--runs-dir", "nowhere"], "there is no folder nowhere"),
     ],
 )

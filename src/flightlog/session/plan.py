@@ -20,6 +20,7 @@ from msgspec.structs import asdict, replace
 from flightlog.core.errors import FlightlogError
 from flightlog.core.redaction import REDACTED, is_secret, redact_text
 from flightlog.core.stats import quantile
+from flightlog.core.text import base_name
 from flightlog.events import CostRates, TaskCompleted
 from flightlog.events.rates import Sizes, hourly, names_time, number
 from flightlog.session.charges import charges_of
@@ -281,7 +282,7 @@ def _safe(text: str | None, path: str) -> str | None:
 
 
 class TaskHistory(Struct, frozen=True, kw_only=True):
-    """Completed tasks of one name in earlier runs; None where nobody measured."""
+    """Completed tasks of one name, without indexes, in earlier runs; None where nobody measured."""
 
     runs: int
     tasks: int
@@ -326,7 +327,7 @@ def read_history(runs_dir: Path, project: str) -> History | None:
         names: set[str | None] = set()
         completed = (event for event in Run(entry.path).events("tasks") if isinstance(event, TaskCompleted))
         for event in islice(completed, SessionLimits.max_planned_tasks_per_run):
-            tallies.setdefault(event.task, _Tally()).add(event, len(seen))
+            tallies.setdefault(base_name(event.task), _Tally()).add(event, len(seen))
             names.add(event.worker)
             read += 1
         if names:

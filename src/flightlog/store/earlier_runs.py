@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from flightlog.core.errors import RunNotFound
 from flightlog.core.stats import Distribution
+from flightlog.core.text import base_name
 from flightlog.store import layout
 from flightlog.store.catalogue import PastRun, RunEntry, past_runs, project_of
 from flightlog.store.limits import StoreLimits
@@ -160,7 +161,8 @@ class EarlierRun(NamedTuple):
 
 
 class EarlierRuns(Mapping[str, Distribution]):
-    """Durations of completed tasks in earlier runs of a run's project, in its own folder, by name.
+    """Durations of completed tasks in earlier runs of a run's project, in its own folder, by name: `sim` has
+    those of `sim[3]`, which is asked for as such, too.
 
     Nothing is read before somebody asks; then summaries alone, through the index of the folder. Runs without
     a summary count for nothing, as do those whose name tells neither project nor start. Of several runs
@@ -185,7 +187,7 @@ class EarlierRuns(Mapping[str, Distribution]):
         return pooled(one.headline for one in self.runs if one.headline is not None)
 
     def __getitem__(self, name: str) -> Distribution:
-        return self._found[name]
+        return self._found[base_name(name)]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._found)
@@ -200,7 +202,7 @@ def pooled(headlines: Iterable[Headline]) -> dict[str, Distribution]:
     for one in headlines:
         for name, task in one.tasks.by_name.items():
             if task.completed:
-                by_name.setdefault(name, []).append(task)
+                by_name.setdefault(base_name(name), []).append(task)
     found = {}
     for name, tasks in by_name.items():
         p50, p95, most = (

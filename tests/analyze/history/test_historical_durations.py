@@ -56,6 +56,15 @@ def test_earlier_runs_of_the_project_are_pooled(tmp_path: Path) -> None:
     assert dict(found) == {"sim": Distribution(count=6, p50=2.0, p95=4.9, max=5.0)}
 
 
+def test_tasks_with_an_index_have_one_history(tmp_path: Path) -> None:
+    tasks = [completed(f"t{n}", 10.0, float(n), task=f"sim[{n}]") for n in (1, 2, 3)]
+    path = make_run(tmp_path, tasks, token="00000001", start_time=at(-60))
+    (path / layout.SUMMARY).write_bytes(headline_bytes(headline_of(Run(path))))
+    found = EarlierRuns(Run(live(tmp_path)))
+    assert dict(found) == {"sim": Distribution(count=3, p50=2.0, p95=3.0, max=3.0)}
+    assert found["sim[9]"] == found["sim"]
+
+
 def test_the_first_task_of_a_run_may_be_stuck_by_what_history_says(tmp_path: Path) -> None:
     for clock in ("0100", "0200"):
         earlier(tmp_path, clock, [2.0, 2.0, 2.0])

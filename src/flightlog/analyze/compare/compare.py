@@ -250,8 +250,7 @@ def _task_resources(tables: RunTables) -> list[ResourceChange]:
     rows = tables.execute(
         """
         SELECT task, side, count(*), max(peak_rss_bytes),
-            sum(CASE WHEN cpu_s IS NOT NULL THEN CAST(round_even(least(cpu_s, 9e9) * 1e9, 0) AS BIGINT) END)
-                / count(cpu_s) / 1e9,
+            sum(in_ns(cpu_s)) / count(cpu_s) / 1e9,
             sum(read_bytes) / runs, sum(write_bytes) / runs
         FROM compared JOIN sides USING (run_id) JOIN (SELECT side, count(*) AS runs FROM sides GROUP BY side)
             USING (side)

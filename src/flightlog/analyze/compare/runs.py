@@ -128,13 +128,12 @@ SELECT run_id, sum(cpu_s), max(peak), sum(read_bytes)::HUGEINT, sum(write_bytes)
 ) GROUP BY run_id
 """
 _WORK = """
-SELECT run_id, task, count(*), sum(CAST(round_even(least(duration_s, 9e9) * 1e9, 0) AS BIGINT)) / 1e9,
-    coalesce(sum(saved_ns), 0) / 1e9
+SELECT run_id, task, count(*), sum(in_ns(duration_s)) / 1e9, coalesce(sum(saved_ns), 0) / 1e9
 FROM compared LEFT JOIN lookups USING (run_id, task_id)
 WHERE state = 'completed' AND duration_s >= 0 AND isfinite(duration_s) GROUP BY ALL
 """
 _SPAN_WORK = """
-SELECT run_id, name, count(*), sum(CAST(round_even(least(self_s, 9e9) * 1e9, 0) AS BIGINT)) / 1e9, 0.0
+SELECT run_id, name, count(*), sum(in_ns(self_s)) / 1e9, 0.0
 FROM spans WHERE self_s IS NOT NULL GROUP BY ALL
 """
 
