@@ -573,7 +573,7 @@ def _growth(found: Recommendation, need: Need, name: str) -> str:
         said += (
             f" Beyond {argument}={number_text(growth.high)} that is reckoned: nothing larger has completed."
         )
-    asked = found.recommended.memory_bytes
+    asked = found.recommended.memory_bytes if found.headroom is None else None
     if need.resource == "memory" and asked is not None and rows[-1].bound > asked * (1 + 0.05):
         said += (
             f" {memory_text(asked)} is enough for {format_percent(need.share)} of attempts as they came so "
