@@ -69,10 +69,21 @@ class TrendLevel(Struct, frozen=True, kw_only=True):
     p95: float
 
 
+Differing = Literal["commit", "manifest", "host", "python", "target"]
+_COMPARED: dict[Differing, str] = {
+    "commit": "git_commit",
+    "manifest": "manifest_hash",
+    "host": "host",
+    "python": "python",
+    "target": "target",
+}
+"""Fields of `run.json` that may tell why a step began."""
+
+
 class RunDifference(Struct, frozen=True, kw_only=True):
     """What is not the same in the run where a step began and in the one before."""
 
-    what: Literal["commit", "manifest", "host", "python", "target"]
+    what: Differing
     before: str | None
     after: str | None
 
@@ -267,31 +278,22 @@ def _change(
         values[max(before.first, step.at - HistoryLimits.max_runs_beside_step) : step.at],
         values[step.at : step.at + min(after.runs, HistoryLimits.max_runs_beside_step)],
     )
-    low: float | None
-    high: float | None
-    change: float | None
     few = min(before.runs, after.runs) < HistoryLimits.min_runs_for_interval
+    interval: tuple[float, float] | None = None
     if not metric.relative:
-        change = after.typical - before.typical
-        low, high = (
-            (None, None)
-            if few
-            else mean_interval(values[before.first : step.at], values[step.at : step.at + after.runs])
-        )
-    elif logs is not None:
-        change = after.typical / before.typical - 1.0
-        low, high = (None, None) if few else (math.exp(shift) - 1.0 for shift in shift_interval(*sides))
-        if low is not None and high is not None:
-            low, high = min(low, change), max(high, change)
-    else:  # there are zeros among the values
+        change: float | None = after.typical - before.typical
+        interval = None if few else mean_interval(*sides)
+    else:
         change = after.typical / before.typical - 1.0 if before.typical > 0 else None
-        low = high = None
+        if change is not None and logs is not None and not few:
+            low, high = (math.exp(shift) - 1.0 for shift in shift_interval(*sides))
+            interval = min(low, change), max(high, change)
     return LevelChange(
         before=before.typical,
         after=after.typical,
         change=change,
-        low=low,
-        high=high,
+        low=interval[0] if interval else None,
+        high=interval[1] if interval else None,
         differences=_differences(previous, run),
         **msgspec.structs.asdict(step),
         **_origin(run),
@@ -302,13 +304,7 @@ def _differences(before: PastRun, after: PastRun) -> list[RunDifference]:
     a, b = before.info, after.info
     if a is None or b is None:
         return []
-    pairs: list[tuple[Literal["commit", "manifest", "host", "python", "target"], str | None, str | None]] = [
-        ("commit", a.git_commit, b.git_commit),
-        ("manifest", a.manifest_hash, b.manifest_hash),
-        ("host", a.host or None, b.host or None),
-        ("python", a.python, b.python),
-        ("target", a.target, b.target),
-    ]
+    pairs = [(what, getattr(a, name) or None, getattr(b, name) or None) for what, name in _COMPARED.items()]
     return [RunDifference(what=what, before=old, after=new) for what, old, new in pairs if old != new]
 
 
