@@ -118,14 +118,14 @@ def test_all_failures_tell_when_where_of_what_and_at_which_attempt(report: Repor
     assert section(report_text(report, parts=["failures"]), "Failures:") == (
         "Failures: 1, 1 cause\n"
         "  1x ValueError: bad\n"
-        "      first 2026-05-20 03:52:08 UTC, last 2026-05-20 03:52:08 UTC\n"
-        "      in sim (1)\n"
-        "      on w1 (1)\n"
-        "      at attempt 1 (1)\n"
-        "      such as sim(seed=9)\n"
+        "      When: first 2026-05-20 03:52:08 UTC, last 2026-05-20 03:52:08 UTC\n"
+        "      Tasks: sim (1)\n"
+        "      Workers: w1 (1)\n"
+        "      Attempts: attempt 1 (1)\n"
+        "      Such as: sim(seed=9)\n"
+        "      Fingerprint: f1\n"
         '      File "a.py", line 1, in run\n'
         '      File "b.py", line 7, in step\n'
-        "      fingerprint f1\n"
         "  - To find out why: flightlog diagnose run-20260520T035200Z-demo-a1b2c3d4"
     )
 

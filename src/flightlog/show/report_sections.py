@@ -16,6 +16,7 @@ from flightlog.analyze.report.metrics import MetricStats, metric_stats
 from flightlog.core.text import plural
 from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
 from flightlog.show.document import (
+    FactsBlock,
     Item,
     Items,
     Remarks,
@@ -33,6 +34,7 @@ from flightlog.store.layout import ELAPSED
 
 if TYPE_CHECKING:
     from flightlog.analyze.cost.cost import CostItem, CostSplit, CostSummary
+    from flightlog.analyze.failures import FailureCause
     from flightlog.analyze.report.critical_path import CriticalPath
     from flightlog.analyze.report.report import Report
     from flightlog.analyze.report.spans import CalibrationLoop
@@ -220,19 +222,8 @@ def all_failures(report: Report) -> list[Section]:
         frames = [
             line.strip() for line in (cause.traceback or "").splitlines() if line.strip().startswith("File ")
         ]
-        below = [
-            f"first {moment_text(cause.first)}, last {moment_text(cause.last)}",
-            _counts("in", cause.tasks),
-            _counts("on", cause.workers),
-            _counts("at", {f"attempt {attempt}": number for attempt, number in cause.attempts.items()}),
-            *(
-                f"such as {call_text(case.task, case.args, 80)}"
-                for case in cause.cases
-                if case.task is not None
-            ),
-            *frames[-TextLimits.max_traceback_frames :],
-            f"fingerprint {cause.fingerprint}" if cause.fingerprint else "",
-        ]
+        said = [f"{label}: {value}" for label, value in cause_facts(cause).pairs]
+        below = [*said, *frames[-TextLimits.max_traceback_frames :]]
         items.append(Item(text, below, mark=f"{format_count(cause.count)}x ", style="bad"))
     failures = report.failures
     note = f"{format_count(failures.count)}, {plural(failures.groups, 'cause')}"
@@ -245,12 +236,25 @@ def diagnose_hint(report: Summary) -> Remarks:
     return Remarks([f"To find out why: flightlog diagnose {report.run.run_id}"])
 
 
-def _counts(word: str, found: dict[str, int]) -> str:
-    """`on w1 (6), w2 (5)`, the first few; nothing where there is none."""
+def cause_facts(cause: FailureCause) -> FactsBlock:
+    """When, in which tasks, on which workers and at which attempts a cause made something fail."""
+    cases = (call_text(case.task, case.args, 80) for case in cause.cases if case.task is not None)
+    pairs = [
+        ("When", f"first {moment_text(cause.first)}, last {moment_text(cause.last)}"),
+        ("Tasks", _counts(cause.tasks)),
+        ("Workers", _counts(cause.workers)),
+        ("Attempts", _counts({f"attempt {number}": count for number, count in cause.attempts.items()})),
+        ("Such as", "; ".join(cases)),
+        ("Fingerprint", cause.fingerprint or ""),
+    ]
+    return facts_block(pairs)
+
+
+def _counts(found: dict[str, int]) -> str:
+    """`w1 (6), w2 (5)`, the first few; nothing where there is none."""
     most = TextLimits.max_names_per_cause
     shown = ", ".join(f"{name} ({format_count(number)})" for name, number in list(found.items())[:most])
-    rest = f" and {len(found) - most} more" if len(found) > most else ""
-    return f"{word} {shown}{rest}" if shown else ""
+    return shown + (f" and {len(found) - most} more" if len(found) > most else "")
 
 
 def calibration_sections(report: Report, rows: int = 10) -> list[Section]:

@@ -202,12 +202,8 @@ def curve_figure(
     room = 0.06 * (high - low) or abs(high) * 0.1 or 1.0
     ends = [low - room, high + room]
     if curve.lost_at:
-        traces.append(
-            _lost(
-                scale.of(curve.lost_at[: FigureLimits.max_not_a_number_marks]),
-                low if powers else ends[0] + room / 2,
-            )
-        )
+        marked_at = scale.of(curve.lost_at[: FigureLimits.max_not_a_number_marks])
+        traces.append(_lost(marked_at, low if powers else ends[0] + room / 2))
     if powers:
         ends = [math.log10(low) - 0.1, math.log10(high) + 0.1]
     return make_figure(
@@ -249,12 +245,8 @@ def curve_notes(curve: Curve) -> list[str]:
 
 
 def _drawable(values: Sequence[float | None]) -> list[float | None]:
-    return [
-        None
-        if value is None
-        else max(-FigureLimits.max_drawn_value, min(FigureLimits.max_drawn_value, value))
-        for value in values
-    ]
+    most = FigureLimits.max_drawn_value
+    return [None if value is None else max(-most, min(most, value)) for value in values]
 
 
 def _across(curve: Curve, length_s: float, since: str | None) -> tuple[Scale, dict[str, Any]]:
@@ -316,13 +308,8 @@ def trends_figure(trend: Trend) -> Figure | None:
         _run_points(trend, scale),
         *_changes(trend, scale),
     ]
-    count = len(values)
-    named = sorted(
-        {
-            round(n * (count - 1) / max(1, FigureLimits.max_run_ticks - 1))
-            for n in range(FigureLimits.max_run_ticks)
-        }
-    )
+    count, ticks = len(values), FigureLimits.max_run_ticks
+    named = sorted({round(n * (count - 1) / max(1, ticks - 1)) for n in range(ticks)})
     low, high = min(values), max(values)
     around = 0.08 * ((high - low) or abs(high) or 1.0)
     bottom = 0.0 if low >= 0 and low < 0.5 * high else low - around

@@ -156,11 +156,9 @@ def shares_figure(shares: Shares) -> Figure | None:
     rows: list[tuple[str, TimeSplit]] = [
         (f"all {shares.workers:,} workers" if shares.workers > 1 else "whole run", shares.whole)
     ]
+    most = FigureLimits.max_workers
     if shares.basis == "workers" and len(shares.by_worker) > 1:
-        rows += [
-            (name_text(name, 28), split)
-            for name, split in list(shares.by_worker.items())[: FigureLimits.max_workers]
-        ]
+        rows += [(name_text(name, 28), split) for name, split in list(shares.by_worker.items())[:most]]
     rows = [(label, split) for label, split in rows if split.total_s > 0]
     if not rows:
         return None
@@ -175,15 +173,13 @@ def shares_figure(shares: Shares) -> Figure | None:
             ]
             shares_of = [100 * part / split.total_s for part, (_, split) in zip(seconds, rows, strict=True)]
             traces.append(bars(labels, shares_of, {"color": _PARTS[title]}, facts, name=name))
-    more = len(shares.by_worker) - FigureLimits.max_workers if shares.basis == "workers" else 0
+    more = len(shares.by_worker) - most if shares.basis == "workers" else 0
     of = "worker time" if shares.basis == "workers" else "wall time"
     return make_figure(
         traces,
         x={"title": {"text": f"share of {of}"}, "ticksuffix": "%", "range": [0, 100.5], "fixedrange": True},
         y=rows_axis(labels),
-        notes=[f"The {FigureLimits.max_workers} busiest of {len(shares.by_worker):,} workers."]
-        if more > 0
-        else [],
+        notes=[f"The {most} busiest of {len(shares.by_worker):,} workers."] if more > 0 else [],
         plot_px=max(20, min(28, 600 // len(labels))) * len(labels),
         barmode="stack",
         bargap=0.2,

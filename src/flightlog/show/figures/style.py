@@ -139,16 +139,10 @@ def make_figure(
     from plotly.graph_objects import Figure
 
     axis = {"automargin": True, "showline": False, "zeroline": False, "ticks": "", "showgrid": True}
-    told = [
-        [fit(line, FigureLimits.note_width) for line in wrap(note, FigureLimits.note_width)]
-        for note in notes
-        if note
-    ]
+    told = [_wrapped(note) for note in notes if note]
     names = [str(trace.get("name", "")) for trace in traces if legend and trace.get("showlegend", True)]
     rows = math.ceil(sum(7 * len(name) + 46 for name in names) / LEGEND_PX)
-    heads = (
-        [fit(line, FigureLimits.note_width) for line in wrap(title, FigureLimits.note_width)] if title else []
-    )
+    heads = _wrapped(title) if title else []
     top = 10 + LINE_PX * len(heads) + 21 * rows
     under = AXIS_PX if x.get("visible", True) else 4
     bottom = under + LINE_PX * sum(map(len, told))
@@ -208,6 +202,12 @@ def make_figure(
     asked.update(layout)
     figure = Figure({"data": [dict(trace) for trace in traces], "layout": asked})
     return with_theme(figure, "light")
+
+
+def _wrapped(text: str) -> list[str]:
+    """Lines of a title or a note; a word that is too long is cut."""
+    columns = FigureLimits.note_width
+    return [fit(line, columns) for line in wrap(text, columns)]
 
 
 HOVER = "%{customdata}<extra></extra>"

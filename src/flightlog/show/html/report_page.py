@@ -44,7 +44,6 @@ from flightlog.show.html.page import (
 from flightlog.show.limits import HtmlLimits, TextLimits
 from flightlog.show.phrases import (
     args_text,
-    call_text,
     capitalized,
     error_text,
     figure_text,
@@ -60,7 +59,7 @@ from flightlog.show.report import (
     wall_time_text,
 )
 from flightlog.show.report_sections import TITLE as COST
-from flightlog.show.report_sections import all_spans, names_table
+from flightlog.show.report_sections import all_spans, cause_facts, names_table
 
 if TYPE_CHECKING:
     from flightlog.analyze.charts.report_with_charts import ReportWithCharts
@@ -459,28 +458,13 @@ def cause_block(cause: Cause) -> Labelled:
 
 def _group(cause: FailureCause) -> Element:
     message = error_text(cause.error_type or "failure", cause.message)
-    pairs = [
-        ("When", f"first {moment_text(cause.first)}, last {moment_text(cause.last)}"),
-        ("Tasks", _counts(cause.tasks)),
-        ("Workers", _counts(cause.workers)),
-        ("Attempts", _counts({f"attempt {number}": count for number, count in cause.attempts.items()})),
-        (
-            "Such as",
-            "; ".join(call_text(case.task, case.args, 120) for case in cause.cases if case.task is not None),
-        ),
-        ("Fingerprint", cause.fingerprint or ""),
-    ]
     traceback = tag("pre", bounded_lines(cause.traceback), tabindex="0") if cause.traceback else None
     return tag(
         "details",
         tag("summary", tag("span", f"{format_count(cause.count)}x {said(message, 300)}", class_="bad")),
-        block_of(facts_block(pairs)),
+        block_of(cause_facts(cause)),
         traceback or tag("p", "No traceback was recorded.", class_="note"),
     )
-
-
-def _counts(found: dict[str, int]) -> str:
-    return ", ".join(f"{said(name, 80)} ({format_count(number)})" for name, number in list(found.items())[:8])
 
 
 def _headline(report: Report) -> tuple[str, str]:
