@@ -238,13 +238,12 @@ def diagnose_hint(report: Summary) -> Remarks:
 
 def cause_facts(cause: FailureCause) -> FactsBlock:
     """When, in which tasks, on which workers and at which attempts a cause made something fail."""
-    cases = (call_text(case.task, case.args, 80) for case in cause.cases if case.task is not None)
     pairs = [
         ("When", f"first {moment_text(cause.first)}, last {moment_text(cause.last)}"),
         ("Tasks", _counts(cause.tasks)),
         ("Workers", _counts(cause.workers)),
         ("Attempts", _counts({f"attempt {number}": count for number, count in cause.attempts.items()})),
-        ("Such as", "; ".join(cases)),
+        *(("Such as", call_text(case.task, case.args, 80)) for case in cause.cases if case.task is not None),
         ("Fingerprint", cause.fingerprint or ""),
     ]
     return facts_block(pairs)
