@@ -58,10 +58,10 @@ __all__ = [
     "waits",
 ]
 
-KEPT = 4
+MAX_CACHED_RUNS = 4
 """Runs whose charts are cached, the latest used."""
 
-SAID = 10
+MAX_LISTED_NAMES = 10
 """Maximum names listed where one is not found."""
 
 _State = list[tuple[str, Stamp]]
@@ -119,7 +119,7 @@ def metric(run: AnyRun = "latest", name: str | None = None) -> Figure:
     found = seen.drawn.metrics
     curves = {curve.name: curve for curve in found.curves} if found is not None else {}
     if curves and name is not None and name not in curves:
-        known = ", ".join(clean(one) for one in list(curves)[:SAID])
+        known = ", ".join(clean(one) for one in list(curves)[:MAX_LISTED_NAMES])
         raise UsageError(
             f"there is no curve of a metric {name[:200]!r} in {seen.report.run.run_id}; there is one of "
             f"{known}"
@@ -276,7 +276,7 @@ def _look(given: AnyRun) -> ReportWithCharts:
     seen = known[1] if known is not None and known[0] == state else report_with_charts(run)
     with _lock:
         _looks[run.path] = state, seen
-        while len(_looks) > KEPT:
+        while len(_looks) > MAX_CACHED_RUNS:
             del _looks[next(iter(_looks))]
     return seen
 

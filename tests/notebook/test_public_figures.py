@@ -160,9 +160,9 @@ def test_a_run_is_worked_out_once_for_all_its_figures_and_again_when_it_has_chan
 
 
 def test_no_more_than_a_few_runs_are_kept(tmp_path):
-    for n in range(figures.KEPT + 2):
+    for n in range(figures.MAX_CACHED_RUNS + 2):
         figures.timeline(make_run(tmp_path, lives(2), token=f"{n:08d}"))
-    assert len(figures._looks) == figures.KEPT
+    assert len(figures._looks) == figures.MAX_CACHED_RUNS
 
 
 def test_figures_are_dark_where_plotlys_default_is(tmp_path, monkeypatch):

@@ -24,14 +24,12 @@ With `--text`, only a text is read: the end of a log, a traceback, an error mess
 
 from __future__ import annotations
 
+from flightlog.cli.limits import CliLimits
 from flightlog.cli.options import AnyFormat, RunRef, RunsDir, open_named, option
 from flightlog.cli.output import note, put_result
 from flightlog.core.errors import UsageError
 
 DOING = "looking for what went wrong"
-
-LARGEST = 64 << 20
-"""Of a longer text the end is read: that is where the failure stands."""
 
 
 def diagnose(
@@ -77,8 +75,8 @@ def _read(source: str) -> str:
         if source != "-":
             with Path(source).open("rb") as file:
                 size = file.seek(0, 2)
-                file.seek(max(0, size - LARGEST))
-                return file.read(LARGEST).decode(errors="replace")
+                file.seek(max(0, size - CliLimits.max_diagnosed_text_bytes))
+                return file.read(CliLimits.max_diagnosed_text_bytes).decode(errors="replace")
     except (OSError, ValueError) as error:
         raise UsageError(f"cannot read {source}: {getattr(error, 'strerror', None) or error}") from None
     if sys.stdin is None or sys.stdin.closed:
@@ -88,6 +86,6 @@ def _read(source: str) -> str:
     while block := sys.stdin.buffer.read(1 << 20):
         kept.append(block)
         held += len(block)
-        while held - len(kept[0]) > LARGEST:
+        while held - len(kept[0]) > CliLimits.max_diagnosed_text_bytes:
             held -= len(kept.popleft())
     return b"".join(kept).decode(errors="replace")

@@ -31,3 +31,7 @@ class CliLimits:
     """Columns of the help in the reference pages."""
     browser_wait_s: Final = 600.0
     """Seconds that a trace waits for its browser."""
+
+    # Input
+    max_diagnosed_text_bytes: Final = 64 << 20
+    """Bytes of a text that is diagnosed; of a longer one the end is read, where the failure is."""

@@ -29,3 +29,9 @@ class CompatLimits:
     """Characters of an error's message in a span's tags."""
     max_path_length: Final = 4096
     """Characters of a text that may be the path of a file."""
+
+    # Lines
+    max_line_text: Final = 1 << 20
+    """Characters of a text in a line whose values have no JSON form."""
+    run_document_head_bytes: Final = 1 << 16
+    """Bytes at the start of `run.json` in which Scalable's fields are looked for."""

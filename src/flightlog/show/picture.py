@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 MIN_WIDTH_PX = 300
-"""Maximum size: names of rows can take most of it."""
+"""Names of rows would take most of a narrower picture."""
 MAX_SIDE_PX = 20_000
 """On a side, after scaling: beyond it no viewer opens a picture."""
 _DPI = 100

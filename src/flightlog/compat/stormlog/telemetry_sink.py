@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
+from flightlog.compat.limits import CompatLimits
 from flightlog.compat.stormlog.session import (
     SESSION_STATUS_COMPLETED,
     SESSION_STATUS_INTERRUPTED,
@@ -47,7 +48,7 @@ MANIFEST_FILENAME = MANIFEST
 SEGMENT_PREFIX = "segment-"
 SEGMENT_SUFFIX = ".jsonl"
 SINK_SCHEMA_VERSION = MANIFEST_SCHEMA_VERSION
-_MAX_TEXT = 1 << 20
+
 
 log = logging.getLogger(__name__)
 
@@ -272,7 +273,7 @@ def _line(record: Mapping[str, Any]) -> bytes:
     try:
         return msgspec.json.encode(dict(record), order="sorted", enc_hook=str) + b"\n"
     except Exception:  # noqa: BLE001 - somebody's `__str__`, or keys that are no texts: as good as it gets
-        plain, _ = clean(record, limit=_MAX_TEXT, keys_secret=False)
+        plain, _ = clean(record, limit=CompatLimits.max_line_text, keys_secret=False)
         return msgspec.json.encode(plain, order="sorted") + b"\n"
 
 

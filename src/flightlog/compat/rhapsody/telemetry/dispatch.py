@@ -54,7 +54,6 @@ QueuedEvent = tuple[BaseEvent, TaskRecord | None]
 """An event, and the task it is of."""
 
 
-_MAX_TEXT = 1 << 20
 _FLAGS = os.O_WRONLY | os.O_APPEND
 COUNTED = {
     "TaskSubmitted": "submitted",
@@ -363,7 +362,7 @@ def _encode(line: dict[str, Any]) -> bytes:
     try:
         return msgspec.json.encode(line, enc_hook=str)
     except Exception:  # noqa: BLE001 - somebody's `__str__`, keys or half a character: as good as it gets
-        plain, _ = clean(line, limit=_MAX_TEXT, keys_secret=False)
+        plain, _ = clean(line, limit=CompatLimits.max_line_text, keys_secret=False)
         return msgspec.json.encode(plain)
 
 

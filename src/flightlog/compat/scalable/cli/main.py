@@ -21,13 +21,14 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
+from flightlog.compat.limits import CompatLimits
 from flightlog.compat.scalable.manifest import EnvironmentVariables
 
 PROGRAM = "python -m flightlog.compat.scalable"
 READING = ("advise", "diagnose", "report")
 SCALABLE_FIELD = b'"project_name"'
 """A field of Scalable's `run.json`; Flightlog's has `project`."""
-LOOKED_AT = 1 << 16
+
 
 log = logging.getLogger("flightlog")
 
@@ -52,7 +53,11 @@ def _warn_of_scalable_run(words: Sequence[str]) -> None:
     try:
         named = [folder / word.removeprefix("--run-id=") for word in words if "run-" in word]
         runs = named or sorted(folder.glob("run-*"))[-1:]
-        found = [run for run in runs if SCALABLE_FIELD in (run / "run.json").read_bytes()[:LOOKED_AT]]
+        found = [
+            run
+            for run in runs
+            if SCALABLE_FIELD in (run / "run.json").read_bytes()[: CompatLimits.run_document_head_bytes]
+        ]
     except (OSError, ValueError):  # no such folder or run: the command says so
         return
     if found and words[0] in READING:
