@@ -14,8 +14,8 @@ def read(*blocks: FactsBlock | TableBlock | Items | Remarks, note: str = "") -> 
 
 
 def test_facts_are_a_list_of_terms():
-    page = read(FactsBlock([("Host", "<b>node</b>"), ("Tasks at once", "▁▃ █▇ 2 at most")]), note="a note")
-    assert [one.text for one in page.all("dt")] == ["Host", "Tasks at once"]
+    page = read(FactsBlock([("Host", "<b>node</b>"), ("Concurrency", "▁▃ █▇ 2 at most")]), note="a note")
+    assert [one.text for one in page.all("dt")] == ["Host", "Concurrency"]
     assert [one.text for one in page.all("dd")] == ["<b>node</b>", "2 at most"]
     assert page.all("p")[0].text == "a note"
 

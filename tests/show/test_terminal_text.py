@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.show.document import TableBlock, table_lines
+from flightlog.show.document import FactsBlock, TableBlock, facts_block, table_block, table_lines
 from flightlog.show.phrases import args_text, call_text, innermost, moment_text, money_text
 from flightlog.show.terminal import Ink, clean, fit, pad, width_of
 
@@ -110,3 +110,18 @@ def test_names_that_differ_at_their_ends_alone_are_cut_in_the_middle() -> None:
         "  model…age_00     1",
         "  model…age_01     1",
     ]
+
+
+@pytest.mark.parametrize(
+    ("of", "rows", "more"),
+    [(None, 2, "and 1 more name"), (7, 2, "and 5 more names"), (2, 2, "")],
+    ids=["counted", "of more than were given", "of as many as are shown"],
+)
+def test_a_table_shows_so_many_items_and_counts_the_rest(of: int | None, rows: int, more: str) -> None:
+    items = [("a", None), ("b", None), ("c", None)]
+    table = table_block(items, "key Name", limit=rows, of=of, rest="more name")
+    assert (table.rows, table.more) == ([("a",), ("b",)], more)
+
+
+def test_facts_without_a_value_are_left_out() -> None:
+    assert facts_block([("Host", "node-1"), ("Error", "")]) == FactsBlock([("Host", "node-1")])
