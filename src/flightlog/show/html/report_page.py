@@ -521,47 +521,32 @@ def _tiles(report: Report) -> list[Element]:
     """The key figures there are: label, path in the report's JSON, and a word below it."""
     tasks, cache, cost, mean = report.tasks, report.cache, report.cost, report.tasks.duration_s.mean
     process, gpu = report.resources.process, report.resources.gpu
+    has_memory = process is not None and process.peak_rss_bytes is not None
+    has_gpu_memory = gpu is not None and gpu.memory_peak_bytes is not None
     adopted = tasks.names and not tasks.submitted  # another tool recorded it, which knows no submissions
     hits = f"{format_count(cache.hits)} of {format_count(cache.lookups)}"
+    average = f"{format_duration(mean)} on average" if mean is not None else ""
     tiles = [
         ("Status", "run.status", _ended(report), True),
         ("Wall time", "run.duration_s", "", True),
         ("Tasks submitted", "tasks.submitted", "", True),
-        (
-            "Completed",
-            "tasks.completed",
-            f"{format_duration(mean)} on average" if mean is not None else "",
-            True,
-        ),
+        ("Completed", "tasks.completed", average, True),
         ("Failed", "tasks.failed", "for good" if tasks.failed else "", True),
         ("Spans", "spans.count", "", report.spans.count and not tasks.names),
         ("Retried", "tasks.retried", "attempts", tasks.retried),
         ("Workers", "workers.peak", "at most", report.workers.count),
         ("Utilization", "workers.utilization", "of worker time", report.workers.count),
         ("Cache hits", "cache.hit_rate", hits, cache.lookups),
-        (
-            "Peak memory",
-            "resources.process.peak_rss_bytes",
-            "of its processes",
-            process is not None and process.peak_rss_bytes is not None,
-        ),
-        (
-            "Peak GPU memory",
-            "resources.gpu.memory_peak_bytes",
-            "on one device",
-            gpu is not None and gpu.memory_peak_bytes is not None,
-        ),
+        ("Peak memory", "resources.process.peak_rss_bytes", "of its processes", has_memory),
+        ("Peak GPU memory", "resources.gpu.memory_peak_bytes", "on one device", has_gpu_memory),
         ("Estimated cost", "cost.total", "at least" if cost.at_least else "", cost.total is not None),
     ]
     found = []
     for label, path, below, shown in tiles:
         if shown:
             value = attrgetter(path)(report)
-            text = (
-                "not recorded"
-                if path == "tasks.submitted" and adopted
-                else _tile_text(path, value, cost.currency)
-            )
+            unknown = path == "tasks.submitted" and adopted
+            text = "not recorded" if unknown else _tile_text(path, value, cost.currency)
             found.append(tile(label, number(path, value, said(text, 60)), below))
     return found
 
@@ -572,13 +557,7 @@ def _tile_text(path: str, value: Any, currency: str | None) -> str:
         return money_text(value, currency or "USD")
     if path in {"workers.utilization", "cache.hit_rate"}:
         return format_percent(value)
-    return (
-        said(value, 40)
-        if isinstance(value, str)
-        else "unknown"
-        if value is None
-        else figure_text(path, value)
-    )
+    return "unknown" if value is None else said(figure_text(path, value), 40)
 
 
 def _ended(report: Report) -> str:
