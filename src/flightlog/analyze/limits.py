@@ -590,6 +590,8 @@ class FindingLimits:
     max_span_depth: Final = 32
     """Levels of spans; the time of deeper ones counts for the last level."""
 
+    min_share_before_tasks: Final = 0.2
+    """The part of the wall time before the first task from which on it is reported."""
     max_framing_s: Final = 0.5
     """Seconds before the first task, and after the last one, that starting and ending a session takes."""
 

@@ -366,3 +366,38 @@ def test_a_span_that_waits_for_a_cpu_is_held_up_by_others_and_waits_for_nothing_
         "worker", cpu_s=[n * 0.3 for n in range(11)], cpu_wait_s=waited
     )
     assert {one.kind for one in report(tmp_path, events).findings} == {"cpu_wait"}
+
+
+def test_a_program_that_does_something_else_before_its_first_task_is_told(tmp_path: Path) -> None:
+    events = [span("prepare", 0, 6, "p"), *worker("w1", launched=6, ready=6)]
+    for n in range(4):
+        events += task(f"t{n}", "w1", 6 + n, 7 + n, when=6.0)
+    verdict = report(tmp_path, events).verdict
+    assert (verdict.kind, verdict.saves_s) == ("before_tasks", 6.0)
+
+
+def test_an_engine_that_starts_and_ends_slowly_is_not_the_programs_own_time(tmp_path: Path) -> None:
+    """A cluster whose workers are there after three seconds, and which takes a second to close."""
+    events = [*worker("w1", launched=3, ready=3, until=9), *worker("w2", launched=3, ready=3, until=9)]
+    for n in range(12):
+        events += task(f"t{n}", f"w{n % 2 + 1}", 3.1 + n // 2 * 0.98, 3.1 + (n // 2 + 1) * 0.98, when=3.1)
+    assert report(tmp_path, events).verdict.kind == "none"
+
+
+def test_tasks_that_need_one_that_failed_are_told_after_it(tmp_path: Path) -> None:
+    events = [*worker("w1"), submitted("t0"), started("t0", 0, "w1"), failed("t0", 1, 1.0)]
+    for n in range(1, 6):
+        lost = {"error_type": "DependencyFailed", "error_message": "t0, which it depends on, failed"}
+        events += [submitted(f"t{n}"), failed(f"t{n}", 1, None, None, **lost)]
+    events.append(failure("t0", "ValueError", "bad seed"))
+    found = report(tmp_path, events)
+    assert found.verdict.failed == (
+        "1 of 6 tasks failed, because of ValueError: bad seed, and 5 tasks that depend on them with it."
+    )
+
+
+def test_threads_of_a_program_that_wait_for_the_interpreter_are_found_by_samples(tmp_path: Path) -> None:
+    events = [span("burn", 0, 10, f"s{n}") for n in range(4)]
+    events += samples("worker", cpu_s=[float(n) for n in range(11)], interpreter_wait_s=[0.01] * 11)
+    verdict = report(tmp_path, events).verdict
+    assert (verdict.kind, verdict.certainty, verdict.saves_s) == ("interpreter_lock", "likely", 7.5)

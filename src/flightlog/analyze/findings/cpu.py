@@ -201,7 +201,10 @@ def _cores(facts: FindingFacts) -> Cores | None:
 def interpreter_lock(facts: FindingFacts) -> Iterable[Finding]:
     """Tasks on threads of one process that waited for each other's turn in the interpreter."""
     count, ran, cpu, waited, wall = facts.tables.execute(_IN_THREADS).fetchall()[0]
-    if count < 2 or not wall or not facts.summary.resources.samples:
+    if not facts.summary.resources.samples:
+        return
+    if count < 2 or not wall:
+        yield from _lock_by_samples(facts)
         return
     probed = facts.tables.execute(
         _CONTENDED, {"least": FindingLimits.contended_interpreter_wait_s}
@@ -227,6 +230,63 @@ def interpreter_lock(facts: FindingFacts) -> Iterable[Finding]:
         f"{format_duration(median)} for its turn; try processes in place of threads.",
         {"blocked_s": blocked, "tasks_at_once": at_once, "cores": cores, "interpreter_wait_s": median},
         saves_s=facts.saved(Changes(lasts=lasts)),
+    )
+
+
+_SIDE_BY_SIDE = """
+WITH found AS (
+    SELECT began AS since, stopped AS until FROM attempt_intervals WHERE began < stopped
+    UNION ALL
+    SELECT began, stopped FROM span_intervals WHERE began < stopped AND $spans
+        AND span_id NOT IN (SELECT parent_id FROM span_intervals WHERE parent_id IS NOT NULL)
+), ordered AS (
+    SELECT *, max(until) OVER (ORDER BY since, until ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+        AS reached FROM found
+)
+SELECT coalesce(sum(until - since), 0),
+    coalesce(sum(greatest(0, until - greatest(since, coalesce(reached, since)))), 0), count(*)
+FROM ordered
+"""
+_PIDS = """
+SELECT DISTINCT host, pid FROM workers
+WHERE pid IS NOT NULL AND worker IN (SELECT worker FROM worker_facts WHERE executed > 0)
+"""
+
+
+def _lock_by_samples(facts: FindingFacts) -> Iterable[Finding]:
+    """The same where CPU time of tasks is not known: tasks, or spans, side by side in the one process that
+    was sampled, which used about one core while its threads waited for the interpreter.
+    """
+    process = facts.summary.resources.process
+    probed = facts.tables.execute(
+        _CONTENDED, {"least": FindingLimits.contended_interpreter_wait_s}
+    ).fetchone()
+    workers = facts.tables.execute(_PIDS).fetchall()
+    if probed is None or probed[0] < 0.5 or process is None or process.cpu_s is None or process.trees != 1:
+        return
+    if len(workers) > 1:
+        return  # processes do not wait for each other's interpreter
+    ran, wall, _ = facts.tables.execute(
+        _SIDE_BY_SIDE, {"spans": not facts.summary.tasks.submitted}
+    ).fetchall()[0]
+    if not wall or not facts.wall_s:
+        return
+    at_once, cores = ran / wall, process.cpu_s / facts.wall_s
+    blocked = seconds(int(ran * max(0.0, 1 - cores / at_once)))
+    if not 0.7 <= cores <= 1.3 or at_once < 1.5 or not matters(facts, blocked):
+        return
+    there = facts.summary.resources.node.cpus if facts.summary.resources.node is not None else None
+    possible = min(at_once, there or at_once)
+    yield facts.finding(
+        "interpreter_lock",
+        blocked,
+        f"{cost_text(facts, blocked)} went to threads waiting for each other, because Python runs one at a "
+        f"time (the GIL): {at_once:.1f} at once used {cores:.1f} cores, and a thread waited "
+        f"{format_duration(probed[1])} for its turn; try processes in place of threads.",
+        {"blocked_s": blocked, "at_once": at_once, "cores": cores, "interpreter_wait_s": probed[1]},
+        limits=min(1.0, seconds(int(wall)) / facts.wall_s),
+        saves_s=seconds(int(wall)) * (1 - cores / possible) if possible > cores else 0.0,
+        certainty="likely",
     )
 
 

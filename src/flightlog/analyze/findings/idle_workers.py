@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from flightlog.analyze.findings.base import Finding, FindingFacts, cost_text, matters
 from flightlog.analyze.limits import FindingLimits
-from flightlog.analyze.report.critical_path import BETWEEN
+from flightlog.analyze.report.critical_path import AFTER, BEFORE, BETWEEN
 from flightlog.core.stats import exact_sum
 from flightlog.core.text import plural
 from flightlog.core.time import seconds
-from flightlog.core.units import format_duration
+from flightlog.core.units import format_duration, format_percent
 from flightlog.store.tables.intervals import merge, uncovered
 
 _UNUSED = """
@@ -74,14 +74,61 @@ def idle_workers(facts: FindingFacts) -> Iterable[Finding]:
             f"{cost_text(facts, alone)} {sentence}",
             {"program_s": stretches, "spans_s": known.told},
             where=list(stretches),
-            saves_s=sum(
-                lasted
-                for name, lasted in stretches.items()
-                if name == BETWEEN or lasted >= FindingLimits.max_framing_s
-            )
-            if stretches
-            else None,
+            saves_s=sum(_own_time(facts, stretches).values()) if stretches else None,
         )
+
+
+_FIRSTS = """
+WITH ends AS (SELECT max(stopped) AS stopped FROM attempt_intervals)
+SELECT (SELECT min(coalesce(submitted, waits, began)) FROM attempt_intervals),
+    (SELECT min(since) FROM uptimes), (SELECT stopped FROM ends),
+    (SELECT min(until) FROM uptimes JOIN ends ON uptimes.until >= ends.stopped)
+"""
+
+
+def _own_time(facts: FindingFacts, stretches: Mapping[str, float]) -> dict[str, float]:
+    """What of the stretches outside of tasks is the program's own: not the start of an engine whose workers
+    were there before the first task was submitted, nor its end after the first worker was removed, nor what
+    starting and ending a session takes.
+    """
+    found = dict(stretches)
+    start = facts.window[0]
+    submitted, up, stopped, removed = facts.tables.execute(_FIRSTS).fetchall()[0]
+    if AFTER in found and stopped is not None and removed is not None:
+        found[AFTER] = min(found[AFTER], seconds(removed - stopped))
+    if BEFORE in found and start is not None and submitted is not None and up is not None and up < submitted:
+        found[BEFORE] = min(found[BEFORE], seconds(submitted - max(up, start)))
+    return {
+        name: lasted
+        for name, lasted in found.items()
+        if name == BETWEEN or lasted >= FindingLimits.max_framing_s
+    }
+
+
+def before_tasks(facts: FindingFacts) -> Iterable[Finding]:
+    """A program that did something else for long before its first task, for which workers were started
+    then.
+    """
+    path, shares = facts.critical, facts.shares
+    if path is None or path.of != "tasks" or shares is None or shares.basis != "workers":
+        return
+    stretches = {part.name: part.seconds for part in path.parts if part.kind == "program"}
+    lost = _own_time(facts, stretches).get(BEFORE, 0.0)
+    share = lost / path.wall_s
+    if share < FindingLimits.min_share_before_tasks or matters(facts, shares.whole.idle_alone_s):
+        return
+    place = next((one for one in path.inside if one.names[0] not in facts.summary.tasks.by_name), None)
+    known = f", in {_called(place.names[0])}" if place is not None and place.seconds >= 0.5 * lost else ""
+    advice = "making that shorter" if known else "spans in the program, to see what it did"
+    yield facts.finding(
+        "before_tasks",
+        None,
+        f"{format_duration(lost)}, {format_percent(share)} of the wall time, went to the program before its "
+        f"first task{known}; try {advice}.",
+        {"seconds": lost},
+        limits=share,
+        saves_s=lost,
+    )
 
 
 def _named(known: ProgramSpans) -> str:
@@ -219,4 +266,4 @@ def program_spans(facts: FindingFacts) -> ProgramSpans:
     )
 
 
-SYMPTOMS = (idle_workers,)
+SYMPTOMS = (idle_workers, before_tasks)

@@ -30,6 +30,8 @@ WHOLE = (
 LEAKS = ("memory_growth", "device_leak")
 """Memory that grows: sooner or later it ends the run."""
 
+CONSEQUENCE = "DependencyFailed"
+"""What fails tasks that need others which failed."""
 EXPLAINS = {
     "dependency_chain": ("idle_workers",),
     "one_at_a_time": ("idle_workers", "program_alone"),
@@ -38,6 +40,7 @@ EXPLAINS = {
 """Findings that others are the consequence of, so that ending these alone would save nothing."""
 
 LIMITS = {
+    "before_tasks": "the program before its first task",
     "busy_machine": "other programs on this machine",
     "cache_misses": "needless cache misses",
     "cold_starts": "worker start-up",
@@ -114,6 +117,11 @@ def _failed(facts: FindingFacts) -> str | None:
     run, tasks, causes = facts.summary.run, facts.summary.tasks, facts.summary.failures.by_cause
     if tasks.failed and tasks.submitted:
         rows = facts.tables.execute(_LAST).fetchall()
+        consequences = sum(row[1] for row in rows if row[0] == CONSEQUENCE)
+        if 0 < consequences < sum(row[1] for row in rows):
+            rows = [row for row in rows if row[0] != CONSEQUENCE]
+        else:
+            consequences = 0
         kind, number = rows[0] if rows else (None, 0)
         texts = [first_line(one.message or "") for one in causes if one.error_type == kind]
         text = texts[0] if len(texts) == 1 else ""  # of several causes of one type none is said to be it
@@ -122,7 +130,13 @@ def _failed(facts: FindingFacts) -> str | None:
             because = ""
         most = f" (most often, {number:,} times)" if len(rows) > 1 else ""
         why = f", because of {because[: ReportLimits.max_failure_characters]}{most}" if because else ""
-        return f"{format_count(tasks.failed)} of {plural(tasks.submitted, 'task')} failed{why}."
+        others = (
+            f", and {plural(consequences, 'task that depends on them', 'tasks that depend on them')} with it"
+            if consequences
+            else ""
+        )
+        first = format_count(tasks.failed - consequences)
+        return f"{first} of {plural(tasks.submitted, 'task')} failed{why}{others}."
     if run.status in {"failed", "crashed"}:
         because = first_line(run.error or "")[: ReportLimits.max_failure_characters]
         return f"The run {run.status}{f', because of {because}' if because else ''}."
