@@ -604,6 +604,8 @@ class FindingLimits:
     """The part of a span's time without computing from which on it mostly waits."""
 
     # Tasks that take turns
+    min_lock_share: Final = 0.25
+    """The part of the time of tasks that they must have waited for locks to be reported."""
     min_tasks_in_turn: Final = 10
     """Completed tasks of a name from which on it is known how they ended."""
     min_at_once_in_turn: Final = 1.5

@@ -26,7 +26,7 @@ OTHERS = {
     *("dependency_chain", "interpreter_lock", "oversubscription", "busy_machine"),
     *("slow_workers", "memory_growth", "not_finite", "serialization", "one_at_a_time", "taking_turns"),
     *("data_loading", "waiting_span", "hung_tasks", "io_wait", "swapping", "stolen_time", "diverging"),
-    *("costly_cache", "before_tasks"),
+    *("costly_cache", "before_tasks", "lock_waits"),
 }
 """Findings that tests of their own try, on programs that have them."""
 STREAMS = ("tasks", "workers", "spans", "failures", "cache", "resources")

@@ -230,7 +230,7 @@ def test_tasks_that_take_turns_at_a_lock_are_found(tmp_path: Path) -> None:
 def test_tasks_that_sleep_side_by_side_take_no_turns(tmp_path: Path) -> None:
     found = report(tmp_path, in_turn(4, hold=2.0, own=True))
     assert found.verdict.kind == "none"
-    assert "waited for something that is not recorded" in found.verdict.sentence
+    assert "waited for something unknown" in found.verdict.sentence
 
 
 def samples(scope: str, **series: list[Any]) -> list[Event]:
@@ -401,3 +401,23 @@ def test_threads_of_a_program_that_wait_for_the_interpreter_are_found_by_samples
     events += samples("worker", cpu_s=[float(n) for n in range(11)], interpreter_wait_s=[0.01] * 11)
     verdict = report(tmp_path, events).verdict
     assert (verdict.kind, verdict.certainty, verdict.saves_s) == ("interpreter_lock", "likely", 7.5)
+
+
+@pytest.mark.parametrize(
+    ("waits", "kind"), [({"lock_wait_s": 0.6}, "lock_waits"), ({"sleep_s": 0.6}, "none"), ({}, "none")]
+)
+def test_tasks_that_were_seen_waiting_for_locks_are_told_from_those_that_sleep(
+    tmp_path: Path, waits: dict[str, float], kind: str
+) -> None:
+    events = [*worker("w1"), *worker("w2")]
+    for n in range(20):
+        since = n // 2
+        events += task(
+            f"t{n}", f"w{n % 2 + 1}", since, since + 1.0, cpu_s=0.1, thread_cpu_s=0.1, cpu_wait_s=0.0, **waits
+        )
+    verdict = report(tmp_path, events).verdict
+    assert verdict.kind == kind
+    if kind == "none":
+        assert ("most of the rest asleep" in verdict.sentence) == bool(waits)
+    else:
+        assert verdict.saves_s == pytest.approx(6.0)

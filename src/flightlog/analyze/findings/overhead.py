@@ -123,7 +123,8 @@ _MOVED = """
 SELECT task, count(*), coalesce(sum(call_bytes), 0), coalesce(sum(result_bytes), 0),
     coalesce(sum(in_ns(serialize_s)) FILTER (greatest(call_bytes, result_bytes) >= $sizable), 0),
     count(result_bytes),
-    coalesce(sum(in_ns(serialize_s)) FILTER (coalesce(greatest(call_bytes, result_bytes), 0) < $sizable), 0)
+    coalesce(sum(in_ns(serialize_s)) FILTER (coalesce(greatest(call_bytes, result_bytes), 0) < $sizable), 0),
+    coalesce(sum(in_ns(session_serialize_s)) FILTER (greatest(call_bytes, result_bytes) >= $sizable), 0)
 FROM attempt_intervals WHERE state = 'completed' GROUP BY task
 ORDER BY coalesce(sum(call_bytes), 0) + coalesce(sum(result_bytes), 0) DESC, task
 """
@@ -154,14 +155,19 @@ class Moved(NamedTuple):
 def moved(facts: FindingFacts) -> Moved:
     """The data that completed tasks took and gave."""
     rows = facts.tables.execute(_MOVED, {"sizable": FindingLimits.sizable_data_bytes}).fetchall()
-    task, attempts, calls, results, _, known, _ = rows[0] if rows else ("", 0, 0, 0, 0, 0, 0)
+    task, attempts, calls, results, _, known, _, _ = rows[0] if rows else ("", 0, 0, 0, 0, 0, 0, 0)
     size = sum(int(row[2]) + int(row[3]) for row in rows)
     latency = facts.shares.whole.scheduler_s if facts.shares is not None else 0.0
     serialize_s = seconds(sum(int(row[4]) for row in rows))
+    session_s = seconds(sum(int(row[7]) for row in rows))
     sizable = size >= FindingLimits.sizable_data_bytes * sum(row[1] for row in rows)
     moving = (
         sizable
-        and max(size / FindingLimits.max_transfer_bytes_per_s, FindingLimits.min_transfer_steps * serialize_s)
+        and max(
+            size / FindingLimits.max_transfer_bytes_per_s,
+            FindingLimits.min_transfer_steps * serialize_s,
+            serialize_s + session_s,
+        )
         >= FindingLimits.min_transfer_share_of_latency * latency
     )
     return Moved(

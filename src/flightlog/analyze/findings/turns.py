@@ -75,4 +75,35 @@ def taking_turns(facts: FindingFacts) -> Iterable[Finding]:
         return
 
 
-SYMPTOMS = (taking_turns,)
+_LOCKS = """
+SELECT task, count(*), sum(stopped - began) AS ran, sum(in_ns(lock_wait_s)) AS waited
+FROM attempt_intervals WHERE state = 'completed' AND began < stopped AND lock_wait_s IS NOT NULL
+GROUP BY task HAVING count(DISTINCT worker) > 1 ORDER BY waited DESC, task LIMIT 1
+"""
+
+
+def lock_waits(facts: FindingFacts) -> Iterable[Finding]:
+    """Tasks that were seen waiting for a lock, or for other threads, for much of their time."""
+    row = facts.tables.execute(_LOCKS).fetchone()
+    if row is None or row[1] < FindingLimits.min_tasks_for_usual:
+        return
+    task, _, ran, waited = row
+    lost = seconds(int(waited))
+    if waited < FindingLimits.min_lock_share * ran or not matters(facts, lost):
+        return
+    lasts = facts.of_attempts(
+        "greatest(0, stopped - began - in_ns(lock_wait_s))", "task = $1 AND lock_wait_s IS NOT NULL", [task]
+    )
+    yield facts.finding(
+        "lock_waits",
+        lost,
+        f"{cost_text(facts, lost)} went to {task} waiting for locks or for other threads; try holding locks "
+        "for less time, or one for each task.",
+        {"task": task, "lock_wait_s": lost, "executed_s": seconds(int(ran))},
+        where=[task],
+        saves_s=facts.saved(Changes(lasts=lasts)),
+        certainty="likely",
+    )
+
+
+SYMPTOMS = (taking_turns, lock_waits)

@@ -35,7 +35,8 @@ CONSEQUENCE = "DependencyFailed"
 EXPLAINS = {
     "dependency_chain": ("idle_workers",),
     "one_at_a_time": ("idle_workers", "program_alone"),
-    "taking_turns": ("idle_workers",),
+    "taking_turns": ("idle_workers", "lock_waits"),
+    "interpreter_lock": ("lock_waits", "taking_turns"),
 }
 """Findings that others are the consequence of, so that ending these alone would save nothing."""
 
@@ -57,6 +58,7 @@ LIMITS = {
     "idle_workers": "too little work at the ends of batches",
     "data_loading": "loading data",
     "interpreter_lock": "Python's interpreter lock (GIL)",
+    "lock_waits": "locks that tasks wait for",
     "memory_growth": "memory that grows with each task",
     "memory_pressure": "memory",
     "not_finite": "a computation that diverged",
@@ -257,8 +259,7 @@ def _nothing_wrong(facts: FindingFacts, findings: Sequence[Finding]) -> ReportVe
         said.append(f"{size} of the {format_duration(path.wall_s)} was {_name(main)}")
     spent = cpu_time(facts)
     if spent is not None and spent.ran_s:
-        rest = "" if on_cpu(spent) >= 0.5 else ", and waited for something that is not recorded"
-        said.append(f"tasks spent {share_text(spent)}{rest}")
+        said.append(f"tasks spent {share_text(spent)}{_waits(facts) if on_cpu(spent) < 0.5 else ''}")
     elif facts.summary.tasks.completed:
         said.append("whether tasks waited for a CPU was not measured")
     small = max(findings, key=lambda one: _weight(facts, one), default=None)
@@ -269,6 +270,23 @@ def _nothing_wrong(facts: FindingFacts, findings: Sequence[Finding]) -> ReportVe
         sentence=f"Nothing stands out{': ' + '; '.join(said) if said else ''}.",
         advice=None,
         share=None,
+    )
+
+
+_WAITS = """
+SELECT sum(stopped - began), sum(in_ns(sleep_s)), sum(in_ns(io_wait_s)), sum(in_ns(lock_wait_s))
+FROM attempt_intervals WHERE state = 'completed' AND began < stopped
+"""
+
+
+def _waits(facts: FindingFacts) -> str:
+    """What tasks mostly waited for, where that was seen."""
+    ran, *waits = facts.tables.execute(_WAITS).fetchall()[0]
+    kinds = ("asleep", "waiting for files, sockets or other processes", "waiting for locks or other threads")
+    known = [(waited, kind) for waited, kind in zip(waits, kinds, strict=True) if waited]
+    most, kind = max(known, default=(0, ""))
+    return (
+        f", most of the rest {kind}" if ran and most >= 0.25 * ran else ", and waited for something unknown"
     )
 
 
