@@ -443,6 +443,8 @@ class Usage(msgspec.Struct, kw_only=True):
 
 def usage_of(measured: Usage) -> dict[str, Any]:
     """What was used, as the events of ends take it."""
+    if type(measured) is Usage:
+        return msgspec.structs.asdict(measured)
     return {name: getattr(measured, name) for name in Usage.__struct_fields__}
 
 

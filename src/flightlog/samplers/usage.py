@@ -134,9 +134,10 @@ class UsageMeter:
         usage = Usage(rss_before_bytes=self._rss)
         if same:
             usage.thread_cpu_s = thread_s - self._thread_s
-            if switches is not None and self._switches is not None:
-                grown = [now - before for now, before in zip(switches, self._switches, strict=True)]
-                usage.voluntary_switches, usage.involuntary_switches, usage.major_faults = grown
+            if switches is not None and (before := self._switches) is not None:
+                usage.voluntary_switches = switches[0] - before[0]
+                usage.involuntary_switches = switches[1] - before[1]
+                usage.major_faults = switches[2] - before[2]
         if same and waited_s is not None and self._waited_s is not None:
             usage.cpu_wait_s = waited_s - self._waited_s
         if same and self._blocked is not None:
