@@ -91,6 +91,7 @@ def past_runs(
     runs_dir: Path,
     *,
     narrow: Callable[[list[Path]], list[Path]] | None = None,
+    completed: bool = False,
     choose: Callable[[list[RunEntry]], list[RunEntry]] = lambda entries: entries,
     headlines: bool = True,
     sizes: bool = False,
@@ -103,17 +104,22 @@ def past_runs(
     """The runs of a folder, each with its headline numbers if `headlines` are wanted, from one look at all of
     them.
 
-    `narrow` is given the paths of all runs and gives those to look at. `choose` is given the entries of
-    these, the newest first, and gives those that are wanted; it may raise. `task` is
-    the name of a task whose numbers are wanted whatever the number of names in a run. `count` gives the
-    headline of a run that ended and has no summary, `cost_of` the cost of one that ended, where that is
-    wanted. Summaries of runs that are not chosen are not opened. `progress` is told how many runs were looked
-    at, and of how many: of all for their documents, then of those chosen for their headlines.
+    `narrow` is given the paths of all runs and gives those to look at. With `completed`, runs that did not
+    complete are left out before anything but their `run.json` is read. `choose` is given the entries of the
+    rest, the newest first, and gives those that are wanted; it may raise. `task` is the name of a task whose
+    numbers are wanted whatever the number of names in a run. `count` gives the headline of a run that ended
+    and has no summary, `cost_of` the cost of one that ended, where that is wanted. Summaries of runs that are
+    not chosen are not opened. `progress` is told how many runs were looked at, and of how many: of all for
+    their documents, then of those chosen for their headlines.
     """
     observer, every = observer or here(), run_paths(runs_dir)
     paths = every if narrow is None else narrow(every)
     with RunIndex(runs_dir, every) as index:
         reads = dict(zip(paths, index.infos(_watched(paths, progress)), strict=True))
+        if completed:
+            reads = {
+                path: one for path, one in reads.items() if one.value and one.value.status == "completed"
+            }
         entries = (_entry(path, read, sizes, observer, index.lines_lost) for path, read in reads.items())
         newest = sorted(entries, key=lambda one: (unix_time(one.start_time) or 0.0, one.run_id), reverse=True)
         chosen = choose(newest)

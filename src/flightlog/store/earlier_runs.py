@@ -73,17 +73,14 @@ def select_runs(
         found = of_project(entries, project)
         if before is not None:
             began = before.info.start_time, before.home.name
-            found = [
-                one
-                for one in found
-                if one.status == "completed" and (one.start_time or "", one.path.name) < began
-            ]
+            found = [one for one in found if (one.start_time or "", one.path.name) < began]
         # Summaries are opened of those alone that count; a target is known when all are chosen.
         return found[: StoreLimits.max_selected_runs] if headlines and target is None else found
 
     found = past_runs(
         runs_dir,
         narrow=None if before is None else _named_before(before.home.name),
+        completed=before is not None,
         choose=choose,
         headlines=headlines,
         observer=observer,
