@@ -161,7 +161,7 @@ def test_long_command_lines_are_shown_from_where_they_differ(tmp_path):
         for line in comparison_text(compare("aaaaaaaa", "bbbbbbbb", runs_dir=tmp_path)).splitlines()
         if line.strip().startswith("command")
     ]
-    assert row.split("  ") == ["", "command", "… 0.1 --seed 1", "… 0.3 --seed 1"]
+    assert row.split("  ") == ["", "command", "… --lr 0.1 --seed 1", "… --lr 0.3 --seed 1"]
 
 
 def test_a_run_that_did_not_complete_is_called_so_in_the_answer(tmp_path):

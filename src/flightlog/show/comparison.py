@@ -306,11 +306,14 @@ def _environment(comparison: Comparison) -> Section:
 
 
 def _apart(change: EnvironmentChange) -> tuple[str, str]:
-    """Both values, cut to a cell; long ones from the word on in which they begin to differ."""
+    """Both values, cut to a cell; long ones from the word on before that in which they begin to differ:
+    it may name an option.
+    """
     values = [clean(change.before or "none"), clean(change.after or "none")]
     if max(map(width_of, values)) > TextLimits.max_context_width:
         same = next((n for n, (a, b) in enumerate(zip(*values, strict=False)) if a != b), None)
-        start = values[0].rfind(" ", 0, same) + 1
+        word = values[0].rfind(" ", 0, same)
+        start = values[0].rfind(" ", 0, max(0, word)) + 1
         values = [f"… {value[start:]}" if start else value for value in values]
     before, after = (fit(value, TextLimits.max_context_width) for value in values)
     return before, after
