@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from builders.runs import at
+from builders.runs import at, make_run
 from builders.scheduled_runs import Call, write_shape
 
 from flightlog.analyze.advice.advise import advise_on_work
@@ -17,10 +17,12 @@ from flightlog.analyze.advice.statistics import (
     RunStatistics,
     TaskStatistics,
     TimedOut,
+    gather,
 )
 from flightlog.analyze.advice.walltime import advise_walltime
 from flightlog.analyze.history.attempts import Planned, Requested, TaskPlan
-from flightlog.events import CacheLookup
+from flightlog.events import CacheLookup, JobAccounted
+from flightlog.store.run import Run
 
 COMMIT = {"git_commit": "4bf92f35", "git_dirty": False}
 
@@ -522,3 +524,23 @@ def test_no_runs_and_runs_that_cannot_be_read_give_reasons_and_no_advice(tmp_pat
     (run.path / "manifest.lock").write_text("[")
     found = advise_on_work([run])
     assert (found.advice, found.runs) == ([], [run.run_id])
+
+
+def test_jobs_that_ended_and_had_a_limit_are_read_in_order_of_time(tmp_path):
+    def job(second, state, elapsed_s, walltime_s):
+        told = {"state": state, "elapsed_s": elapsed_s, "walltime_s": walltime_s}
+        return JobAccounted(timestamp=at(second), job_id=f"{second}", attempt=1, **told)
+
+    path = make_run(
+        tmp_path,
+        [
+            job(9, "COMPLETED", 60.0, 3600.0),
+            job(5, "TIMEOUT", 1800.0, 1800.0),
+            job(6, "RUNNING", None, 1800.0),
+            job(7, "COMPLETED", 60.0, None),
+        ],
+    )
+    assert gather(Run(path)).jobs == [
+        Job(state="TIMEOUT", elapsed_s=1800.0, walltime_s=1800.0),
+        Job(state="COMPLETED", elapsed_s=60.0, walltime_s=3600.0),
+    ]

@@ -21,7 +21,6 @@ from flightlog.analyze.predict.eta import replay
 from flightlog.analyze.report.time_shares import TimeSplit, shares
 from flightlog.analyze.tallies import grouped
 from flightlog.core.time import SECOND, moment
-from flightlog.events import JobAccounted
 from flightlog.store.liveness import unix_time
 from flightlog.store.tables.intervals import most_at_once
 from flightlog.store.tables.run_tables import open_tables
@@ -165,7 +164,7 @@ def gather(run: Run) -> RunStatistics:
             if troubled
             else [],
             timed_out=timed_out_attempts(tables) if troubled else [],
-            jobs=_jobs(run),
+            jobs=[Job(**row) for row in tables.records(_ACCOUNTED)],
         )
 
 
@@ -269,15 +268,11 @@ SELECT task, count(*) FILTER (result = 'hit') AS hits, count(*) FILTER (result =
     coalesce(map_from_entries(any_value(reasons.reasons)), MAP {}) AS reasons
 FROM cache LEFT JOIN reasons USING (task) WHERE task IS NOT NULL GROUP BY task ORDER BY task
 """
+_ACCOUNTED = """
+SELECT state, elapsed_s, walltime_s FROM jobs
+WHERE event = 'job_accounted' AND elapsed_s IS NOT NULL AND walltime_s > 0 ORDER BY "timestamp", writer, seq
+"""
 _CACHED = "SELECT DISTINCT named.name FROM cache JOIN named USING (task_id) WHERE named.name IS NOT NULL"
-
-
-def _jobs(run: Run) -> list[Job]:
-    return [
-        Job(state=event.state, elapsed_s=event.elapsed_s, walltime_s=event.walltime_s)
-        for event in run.events("jobs")
-        if isinstance(event, JobAccounted) and event.elapsed_s is not None and event.walltime_s
-    ]
 
 
 class Retried(Struct, frozen=True, kw_only=True):
@@ -377,9 +372,9 @@ class WorkBatch(Struct, frozen=True, kw_only=True):
         return replay(self.releases, self.durations, ready, self.needs)
 
 
-_JOBS = """
-CREATE OR REPLACE TEMP TABLE jobs AS
-WITH jobs AS (
+_PIECES = """
+CREATE OR REPLACE TEMP TABLE work_pieces AS
+WITH pieces AS (
     SELECT task_id, attempt, began, stopped, CASE WHEN len(depends_on) > 0 THEN depends_on END AS needed,
         least(coalesce(CASE WHEN len(depends_on) > 0 AND attempt = 1 THEN submitted END, waits, began), began)
             AS release
@@ -387,7 +382,7 @@ WITH jobs AS (
 ), reached AS (
     SELECT *, max(stopped) OVER (
         ORDER BY release, began, task_id, attempt ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-    ) AS reached FROM jobs
+    ) AS reached FROM pieces
 )
 SELECT * EXCLUDE (reached), sum(CASE WHEN release < reached THEN 0 ELSE 1 END) OVER (
     ORDER BY release, began, task_id, attempt ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
@@ -396,7 +391,7 @@ SELECT * EXCLUDE (reached), sum(CASE WHEN release < reached THEN 0 ELSE 1 END) O
 _WAVES = """
 WITH numbered AS (
     SELECT *, row_number() OVER (PARTITION BY wave ORDER BY release, began, task_id, attempt) - 1 AS number
-    FROM jobs
+    FROM work_pieces
 ), pieces AS (
     SELECT wave, min(release) AS release, sum(stopped - began + $handover)::BIGINT AS lasted,
         min(began) AS began, max(stopped) AS stopped, max(task_id) AS task_id,
@@ -415,9 +410,9 @@ def waves(tables: RunTables, handover_s: float) -> list[WorkBatch] | None:
 
     None where there are too many of them, or too many tasks that depend on each other.
     """
-    tables.execute(_JOBS)
+    tables.execute(_PIECES)
     [(number, jobs, dependent)] = tables.rows(
-        "SELECT count(DISTINCT wave), count(*), count(needed) FROM jobs"
+        "SELECT count(DISTINCT wave), count(*), count(needed) FROM work_pieces"
     )
     lives = list(tables.rows("SELECT since, until FROM uptimes ORDER BY since"))
     together = max(1, -(-jobs // max(AdviceLimits.max_replayed_jobs, 50 * len(lives))))
