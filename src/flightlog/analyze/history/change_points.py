@@ -62,7 +62,6 @@ class ChangePoints(Struct, frozen=True, kw_only=True):
 
 def change_points(
     values: Sequence[float],
-    level: float = HistoryLimits.false_alarm_rate,
     *,
     least_gap: float = 0.0,
     clear_side: int = HistoryLimits.min_values_beside_clear_step,
@@ -73,8 +72,8 @@ def change_points(
     """
     clear = clear_steps(values, least_gap, clear_side)
     if not clear:
-        return _by_order(values, level)
-    steps: list[LevelStep] = []
+        return _by_order(values, HistoryLimits.false_alarm_rate)
+    steps, rate = list[LevelStep](), HistoryLimits.false_alarm_rate
     for low, high in pairwise([0, *clear, len(values)]):
         if low:
             steps.append(
@@ -87,7 +86,7 @@ def change_points(
             )
         steps += [
             replace(step, at=low + step.at, earliest=low + step.earliest, latest=low + step.latest)
-            for step in _by_order(values[low:high], level * (high - low) / len(values)).steps
+            for step in _by_order(values[low:high], rate * (high - low) / len(values)).steps
         ]
     return ChangePoints(steps=steps, drift=None)
 
