@@ -245,8 +245,8 @@ def _path_contents(value: Any) -> Any:
     paths.
     """
     if isinstance(value, str):
-        # A text.
-        there = 0 < len(value) <= CompatLimits.max_path_length and "\0" not in value and os.path.exists(value)  # noqa: PTH110
+        may_be_path = 0 < len(value) <= CompatLimits.max_path_length and "\0" not in value
+        there = may_be_path and os.path.exists(value)  # noqa: PTH110 - it is a text
         return (value, *_content(value, named=False)) if there else None
     if type(value) not in (list, tuple, dict):
         return None
