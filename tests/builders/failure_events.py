@@ -33,8 +33,8 @@ def lost_task(task_id: str, when: float, worker: str, reason: str, **more) -> li
     ]
 
 
-def launched(worker: str, host: str, pid: int | None = None) -> Event:
-    return WorkerLaunched(timestamp=at(0), worker=worker, host=host, pid=pid)
+def launched(worker: str, host: str, pid: int | None = None, **more) -> Event:
+    return WorkerLaunched(timestamp=at(0), worker=worker, host=host, pid=pid, **more)
 
 
 def lost(worker: str, when: float, host: str, reason: str, **more) -> Event:

@@ -453,6 +453,8 @@ class DiagnosisLimits:
     """A bundle of a device that ran out of memory belongs to failures that are no further off."""
     max_causes: Final = 30
     """Causes that are diagnosed, those that hit most first."""
+    max_under_way: Final = 4
+    """Attempts that were under way when the run ended that are named one by one."""
     max_named: Final = 20
     """Tasks and workers of a cause that are named; counts are of all."""
 

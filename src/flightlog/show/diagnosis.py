@@ -105,7 +105,7 @@ def _where(cause: Cause) -> list[str]:
     )
     worker = f" on {example.worker}" if example is not None and example.worker else ""
     tasks = _names(cause.tasks)
-    several = sum(cause.tasks.values()) > 1
+    several = sum(cause.tasks.values()) > 1 and cause.scope != "run"
     when = moment_text(cause.first)
     if cause.last and cause.first and cause.last[:19] != cause.first[:19]:
         when += f" to {moment_text(cause.last)}"

@@ -3,10 +3,11 @@ check."""
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from builders.failure_events import failure, launched, lost, lost_task, only
 from builders.runs import at, make_run
-from builders.task_events import completed, failed, started
+from builders.task_events import completed, failed, started, submitted
 
 import flightlog
 from flightlog.analyze.diagnosis.score import without_own_frames
@@ -234,3 +235,122 @@ def test_the_answer_is_a_sentence_however_sure_it_is(tmp_path):
         "The run completed: 1 task failed. Possibly numerical: `sim` failed: AssertionError: loss is not "
         "finite."
     )
+
+
+def of_tree(worker: str, rss_bytes: int) -> list[Event]:
+    return [
+        ResourceSample(
+            timestamp=at(n / 4),
+            scope="worker",
+            host="n1",
+            worker=worker,
+            cpu_percent=1.0,
+            rss_bytes=rss_bytes,
+        )
+        for n in range(12)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("worker", "pid", "sampled", "expected"),
+    [
+        ("w1", 5, "w1", "memory of its process tree before the end: 1.0 GiB, from 1.0 GiB"),
+        ("n1:5/thread-2", 5, "n1:5", "memory of its process tree before the end: 1.0 GiB, from 1.0 GiB"),
+        ("n1:5", 5, "n1:4", None),
+    ],
+)
+def test_the_memory_of_the_program_is_not_told_as_that_of_a_lost_worker(
+    tmp_path, worker, pid, sampled, expected
+):
+    reason = "its process was killed by SIGKILL"
+    events = [
+        launched(worker, "n1", pid),
+        *of_tree(sampled, GIB),
+        lost(worker, 3, "n1", reason, pid=pid, signal="SIGKILL"),
+        *lost_task("t", 3, worker, reason),
+    ]
+    cause = only(flightlog.diagnose(make_run(tmp_path, events)))
+    said = [one.text for one in cause.evidence if one.text.startswith("memory of")]
+    assert said == ([] if expected is None else [expected])
+
+
+def test_a_worker_that_its_nanny_ended_is_given_more_by_dasks_own_setting(tmp_path):
+    events = [
+        launched("w1", "n1", 5, memory_bytes=2 * GIB),
+        launched("w2", "n1", 6, memory_bytes=2 * GIB),
+    ]
+    for worker, resident in (("w1", "1.9 GiB"), ("w2", "1023.5 MiB")):
+        reason = f"its nanny ended it for memory: {resident} resident was over its limit; Dask: gone"
+        events += [lost(worker, 3, "n1", reason), *lost_task(f"t-{worker}", 3, worker, reason)]
+    cause = only(flightlog.diagnose(make_run(tmp_path, events)))
+    assert (cause.failure_class, cause.count) == ("out_of_memory", 2)
+    assert cause.headline == (
+        "2 worker processes went away: its nanny ended it for memory: 1.9 GiB resident was over its limit"
+    )
+    assert cause.suggestions[0] == (
+        "The worker may use 2.0 GiB, and Dask's nanny ends it near that: give workers `memory_limit='3G'` "
+        "(`dask worker --memory-limit 3G`) and fewer threads, or let `sim` hold less at once."
+    )
+    assert not any("ulimit" in one for one in cause.suggestions)
+
+
+@pytest.mark.parametrize(("provider", "expected"), [(None, False), ("local", False), ("slurm", True)])
+def test_a_batch_system_is_asked_only_where_there_is_one(tmp_path, provider, expected):
+    reason = "its process was killed by SIGKILL"
+    events = [
+        launched("w1", "n1", 5),
+        lost("w1", 3, "n1", reason, pid=5, signal="SIGKILL"),
+        *lost_task("t", 3, "w1", reason),
+        failure("u", 4, "ValueError", "invalid choice: 'fats' (choose from 'fast', 'slow')", task="solve"),
+    ]
+    found = flightlog.diagnose(make_run(tmp_path, events, provider=provider))
+    assert [cause.failure_class for cause in found.causes] == ["worker_lost", "config_error"]
+    said = [" ".join(cause.suggestions) for cause in found.causes]
+    assert ["sacct" in said[0], "--exclude" in said[0], "sinfo" in said[1]] == [expected] * 3
+
+
+def test_a_broken_pool_names_the_calls_that_were_under_way(tmp_path):
+    broken = "A process in the process pool was terminated abruptly while the future was running or pending."
+    events = [
+        completed("a", 1, 0.5, "n1:5"),
+        submitted("b", 1, x=5),
+        started("b", 1, "n1:5"),
+        started("c", 2, "n1:6"),
+        failure(
+            None,
+            3,
+            "concurrent.futures.process.BrokenProcessPool",
+            broken,
+            scope="run",
+            task=None,
+            attempt=None,
+            worker=None,
+        ),
+    ]
+    found = flightlog.diagnose(make_run(tmp_path, events, status="failed", end_time=at(3)))
+    cause = only(found)
+    assert (cause.failure_class, cause.tasks, cause.explains.in_flight) == ("worker_lost", {"sim": 2}, 2)
+    assert cause.headline.startswith("the run failed: concurrent.futures.process.BrokenProcessPool: ")
+    assert cause.evidence[-1].text == "under way then: sim(x=5) on n1:5 for 2.0s, sim() on n1:6 for 1.0s"
+    assert cause.suggestions[0].startswith("One of the calls that were under way ended its process")
+    assert "explains   2 attempts that were under way: sim (2)" in diagnosis_text(found)
+
+
+def test_what_a_device_said_is_told_once(tmp_path):
+    message = (
+        "CUDA out of memory. Tried to allocate 12.00 GiB. GPU 0 has a total capacity of 80.00 GiB of which "
+        "10.00 GiB is free. Of the allocated memory 69.00 GiB is allocated by PyTorch, and 83.00 MiB is "
+        "reserved by PyTorch but unallocated. If reserved but unallocated memory is large try setting "
+        "PYTORCH_ALLOC_CONF=expandable_segments:True to avoid fragmentation."
+    )
+    path = make_run(tmp_path, [failure("t", 1, "torch.OutOfMemoryError", message)])
+    (path / "oom" / "1").mkdir(parents=True)
+    (path / "oom" / "1" / "bundle.json").write_bytes(msgspec.json.encode({"message": message, "oom": True}))
+    cause = only(flightlog.diagnose(path))
+    told = [one.text for one in cause.evidence if "Tried to allocate" in one.text]
+    assert (cause.failure_class, len(told)) == ("gpu_out_of_memory", 1)
+    assert ("a device ran out of memory", "oom/1/bundle.json") in [
+        (one.text, one.file) for one in cause.evidence
+    ]
+    assert cause.suggestions[0].startswith("69.0 GiB were in use and 12.0 GiB more were needed")
+    assert not any("fragment" in one or "expandable" in one for one in cause.suggestions)

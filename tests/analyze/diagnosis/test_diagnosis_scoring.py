@@ -64,6 +64,9 @@ def test_a_hint_alone_is_not_enough_to_name_a_class() -> None:
 def test_near_a_tie_nobody_is_sure_and_an_alternative_is_no_likelier_than_the_answer() -> None:
     found = weigh(NOTHING, {"mine": Says(4), "other": Says(3.6)})
     assert (found.failure_class, found.confidence, found.also) == ("mine", 0.4, {"other": 0.4})
+    many = weigh(NOTHING, {name: Says(3) for name in "abc"})
+    assert (many.failure_class, many.confidence) == ("unknown", 0.04)
+    assert many.also == dict.fromkeys("abc", 0.04)
 
 
 def test_words_alone_leave_more_doubt_than_an_exception() -> None:

@@ -104,6 +104,8 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     component: str | None = None
     worker: str | None = None
     host: str | None = None
+    in_job: bool = False
+    """Whether the run, or a worker of it, lived in a job of a batch system."""
     exit_code: int | None = None
     signal: str | None = None
     kernel_oom: bool | None = None
@@ -123,8 +125,10 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     walltime_s: float | None = None
     """The limit of the batch job or of the component's workers."""
     requested_memory_bytes: int | None = None
+    worker_memory_bytes: int | None = None
+    """What the worker was given and was ended for exceeding, by its engine's own watch; None otherwise."""
     memory_limit_bytes: int | None = None
-    """The least limit that applied: request, cgroup or rlimit, or else the host's memory."""
+    """The least limit that applied: request, worker, cgroup or rlimit, or else the host's memory."""
     last_rss_bytes: int | None = None
     """The last sample before the end, of the smallest scope there is: task, worker, or the run's cgroup."""
     peak_rss_bytes: int | None = None

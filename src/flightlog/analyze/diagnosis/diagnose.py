@@ -63,7 +63,7 @@ def _diagnosis(run: Run, tables: RunTables) -> RunDiagnosis:
     collect(tables, workers)
     groups, counts = find_groups(run, tables, workers)
     record = read_record(run, ref, tables, workers, groups)
-    contexts = read_context(tables, groups, workers.hosts, run.info.host)
+    contexts = read_context(tables, groups, workers, run.info.host)
     causes = [explain(case_of(record, *both)) for both in zip(groups, contexts, strict=True)]
     classes = {cause.failure_class for cause in causes}
     if record.values and "numerical" not in classes:

@@ -11,7 +11,7 @@ from typing import Any
 
 from flightlog.analyze.devices.report import REMEDIES
 from flightlog.analyze.diagnosis.base import Diagnosis, Sign, Source
-from flightlog.analyze.diagnosis.group import Group
+from flightlog.analyze.diagnosis.group import Group, RunningAttempt
 from flightlog.analyze.diagnosis.read import RunContext
 from flightlog.analyze.diagnosis.results import Cause, CauseExample, Evidence, Explained
 from flightlog.analyze.diagnosis.rules.functions import DEVICE
@@ -97,7 +97,8 @@ def _headline(found: GroupCase) -> str:
     if incident is not None and incident.losses:
         lost, many = incident.losses[0].event, incident.processes
         what = "a worker process" if many == 1 else f"{format_count(many)} worker processes"
-        reason = first_line(lost.reason, DiagnosisLimits.max_quoted_characters)
+        surest = first_line(lost.reason).partition("; ")[0]
+        reason = cut(surest, DiagnosisLimits.max_quoted_characters)
         if len(incident.losses) == 1:
             where = f" on {lost.host}" if lost.host else ""
             return f"worker {lost.worker}{where} was lost: {reason}"
@@ -106,7 +107,7 @@ def _headline(found: GroupCase) -> str:
         return _run_line(found)
     scopes = {"worker": "a worker", "command": "a command"}
     what = f"`{group.task}`" if group.task else scopes.get(group.scope, "the run")
-    what = _named(group.tasks) if len(group.tasks) > 1 else what
+    what = _named(group.tasks) if len(group.tasks) > 1 and group.scope != "run" else what
     times = "" if group.count == 1 else f" {format_count(group.count)} times"
     said = _said(group.error_type or ("job " + job.state if job else None), group.message)
     return f"{what} failed{times}{f': {said}' if said else ''}"
@@ -151,10 +152,15 @@ def _evidence(found: GroupCase, speaking: Sequence[Sign], failure_class: str) ->
     """What speaks for the class, the strongest first, each with where it stands; then what else is known."""
     texts = [sign.text for sign in speaking]
     signs = [one for one in speaking if not any(one.text in other and one.text != other for other in texts)]
-    shown = [
-        _placed(found, sign.text, sign.source, failure_class)
-        for sign in signs[: DiagnosisLimits.max_evidence]
-    ]
+    shown: list[Evidence] = []
+    for sign in signs[: DiagnosisLimits.max_evidence]:
+        message = sign.text.removeprefix(f"{DEVICE}: ")
+        start = message[: DiagnosisLimits.max_quoted_characters // 2]
+        if message != sign.text and any(start in one.text for one in shown):
+            message = DEVICE  # where it stands is new, and what it says is not
+        else:
+            message = cut(sign.text, DiagnosisLimits.max_evidence_characters + len(DEVICE))
+        shown.append(_placed(found, message, sign.source, failure_class))
     if not shown and (found.group.message or found.group.error_type):
         shown.append(_placed(found, _said(found.group.error_type, found.group.message), Source.words))
     printed = cut(last_line(found.group.output_tail), DiagnosisLimits.max_quoted_characters)
@@ -181,6 +187,12 @@ def _placed(found: GroupCase, text: str, source: Source, failure_class: str = ""
 def _beside(found: GroupCase) -> Iterator[Evidence]:
     """The curve and the neighbours, where they help to judge a death that nothing else explains."""
     facts, around, group = found.facts, found.around, found.group
+    if group.under_way:
+        calls = ", ".join(
+            f"{_call(one)}{f' on {one.worker}' if one.worker else ''} for {format_duration(one.lasted_s)}"
+            for one in group.under_way
+        )
+        yield Evidence(text=f"under way then: {calls}", source="neighbours", file="tasks.jsonl")
     if not (facts.was_killed or facts.worker_lost_reason):
         return
     if group.suspect is not None and group.lost is not None and group.suspect[2] >= group.lost.processes:
@@ -208,6 +220,11 @@ def _beside(found: GroupCase) -> Iterator[Evidence]:
         names = ", ".join(f"`{name}`" for name in around.neighbours[:3])
         text = f"{plural(around.running, 'other attempt')} ran on the host then: {names}"
         yield Evidence(text=text, source="neighbours", file="tasks.jsonl")
+
+
+def _call(one: RunningAttempt) -> str:
+    given = ", ".join(f"{name}={value!r}" for name, value in (one.args or {}).items())
+    return cut(f"{one.task}({given})", DiagnosisLimits.max_quoted_characters // 2)
 
 
 def _missing(found: GroupCase, failure_class: str) -> Iterator[str]:
@@ -309,11 +326,11 @@ def _what_to_do(found: GroupCase, failure_class: str, general: Sequence[str]) ->
 
 
 def with_device_cause(record: RunContext, failure_class: str, general: Sequence[str]) -> Sequence[str]:
-    """What is said in general; where it is known why a device ran out of memory, that first."""
+    """What is said in general; where it is known why a device ran out of memory, that and how to see more."""
     cause = record.device_cause
     if cause is None or failure_class != "gpu_out_of_memory":
         return general
-    return [f"{cause.text} Try {REMEDIES[cause.kind]}.", *general[1:]]
+    return [f"{cause.text} Try {REMEDIES[cause.kind]}.", *general[1:2]]
 
 
 def _how_it_ended(found: GroupCase, failure_class: str) -> list[str]:
@@ -331,6 +348,11 @@ def _how_it_ended(found: GroupCase, failure_class: str) -> list[str]:
             f"The worker's process ended by itself, with exit code {facts.exit_code}, while it had "
             f"{running}: look there for `os._exit`, or for a library that ends its process when something "
             "is wrong."
+        ]
+    if failure_class == "worker_lost" and group.scope == "run" and group.under_way:
+        which = "One of the calls that were" if group.in_flight > 1 else "The call that was"
+        return [
+            f"{which} under way ended its process, most often for memory: run it alone, and watch its memory."
         ]
     if failure_class == "unknown" and group.error_type == "SystemExit":
         place = frame(group.traceback)
@@ -360,10 +382,10 @@ def _remedies(found: GroupCase, failure_class: str) -> list[str]:
         return _retries(found)
     if failure_class == "unknown" and found.group.scope == "run" and not found.group.message:
         where = f" on {found.group.host}" if found.group.host else ""
+        batch = "the batch system (`sacct -j JOB`), " if found.facts.in_job else ""
         return [
-            f"Ask what ended the process{where} then: the kernel (`dmesg -T`), the batch system (`sacct -j "
-            "JOB`), a reboot (`last -x reboot`), or whoever may kill it. What was under way, `flightlog "
-            "report` shows."
+            f"Ask what ended the process{where} then: the kernel (`dmesg -T`), {batch}a reboot (`last -x "
+            "reboot`), or whoever may kill it. What was under way, `flightlog report` shows."
         ]
     return []
 
@@ -375,6 +397,18 @@ def _more_memory(found: GroupCase) -> list[str]:
     given = found.job.memory_bytes if found.job else None
     limit = _largest(asked if found.record.enforced else None, given)
     in_cgroup = found.cgroup_bytes if facts.kernel_oom and limit is None else None
+    watched = facts.worker_memory_bytes if limit is None else None
+    if watched is not None:
+        size = size_text(
+            int(max(watched, *facts.success_peaks_bytes, 0) * HistoryLimits.retry_factor_after_kill)
+        )
+        what = f"`{facts.task}`" if facts.task else "what it ran"
+        return [
+            f"The worker may use {format_bytes(watched)}, and Dask's nanny ends it near that: give workers "
+            f"`memory_limit={size!r}` (`dask worker --memory-limit {size}`) and fewer threads, or let {what} "
+            "hold less at once.",
+            *_crowded(found),
+        ]
     parts = [_who_asks(found, limit)]
     if in_cgroup is not None:
         parts.append(f"the kernel killed it when its cgroup was at its limit of {format_bytes(in_cgroup)}")

@@ -116,6 +116,16 @@ WHERE failure_records.task_id = job_tasks.task_id AND failure_records.incident I
 """
 
 
+class RunningAttempt(Struct, frozen=True):
+    """An attempt that was under way when the run ended."""
+
+    task: str
+    task_id: str
+    args: Json | None
+    worker: str | None
+    lasted_s: float
+
+
 class Group(Struct, kw_only=True):
     """Failures with one root; texts and facts are of the earliest one that is not a dependent's."""
 
@@ -167,6 +177,8 @@ class Group(Struct, kw_only=True):
     """Of the end of a run: who or what interrupted it."""
     in_flight: int = 0
     """Attempts that were under way when the run ended of it."""
+    under_way: list[RunningAttempt] = []
+    """Some of these, the one that began first first."""
 
 
 class GroupCounts(Struct, frozen=True):
@@ -203,7 +215,17 @@ def find_groups(run: Run, tables: RunTables, workers: WorkerHosts) -> tuple[list
             group.worker = incident.losses[0].event.worker
     [whole] = tables.execute(_WHOLE).fetchall()
     counts = GroupCounts(*whole)
-    end = _run_end(run, tables, recorded=bool(groups) or run.info.status != "failed")
+    flying = dict(tables.execute(_FLYING).fetchall())
+    for group in groups.values():
+        if group.scope == "run" and flying:
+            group.tasks, group.in_flight = _few(flying), sum(flying.values())
+            group.under_way = [
+                RunningAttempt(task, task_id, decoded_args(args) or None, worker, lasted_ns / 1e9)
+                for task, task_id, args, worker, lasted_ns in tables.execute(
+                    _UNDER_WAY, {"few": DiagnosisLimits.max_under_way}
+                ).fetchall()
+            ]
+    end = _run_end(run, tables, flying, recorded=bool(groups) or run.info.status != "failed")
     if end is not None:
         counts = msgspec.structs.replace(counts, failures=counts.failures + 1)
         states = {f"job {job.state}" for job in workers.run_jobs} if run.status == "crashed" else ()
@@ -308,14 +330,17 @@ SELECT (SELECT count(*) FROM rooted), (SELECT count(DISTINCT root) FROM rooted),
 """
 
 
-def _run_end(run: Run, tables: RunTables, *, recorded: bool) -> Group | None:
+def _few(tasks: dict[str, int]) -> dict[str, int]:
+    return dict(list(tasks.items())[: DiagnosisLimits.max_named])
+
+
+def _run_end(run: Run, tables: RunTables, flying: dict[str, int], *, recorded: bool) -> Group | None:
     """The run's own end; None where it ended well, is running, or an event has `recorded` its failure."""
     status, info = run.status, run.info
     if status not in {"crashed", "interrupted", "failed"} or (status == "failed" and recorded):
         return None
     end = info.end_time or _last_sign(run, tables)
     begun, gone = unix_time(info.start_time), unix_time(end)
-    flying = dict(tables.execute(_FLYING).fetchall()) if status != "failed" else {}
     return Group(
         root=f"the run {status}",
         count=1,
@@ -328,7 +353,7 @@ def _run_end(run: Run, tables: RunTables, *, recorded: bool) -> Group | None:
         message=info.error,
         exit_code=info.exit_code,
         signal=info.signal,
-        tasks=dict(list(flying.items())[: DiagnosisLimits.max_named]),
+        tasks=_few(flying),
         recorded_in="run.json",
         cancelled_by=(info.signal or info.error or "the program was told to stop")
         if status == "interrupted"
@@ -351,10 +376,12 @@ SELECT strftime(max(moment), '%Y-%m-%dT%H:%M:%S.%fZ') FROM (
 )
 """
 
+_UNDER_WAY = """
+SELECT task, task_id, args::VARCHAR, worker, stopped - began FROM attempt_intervals
+WHERE state = 'running' AND task IS NOT NULL ORDER BY began, task_id LIMIT $few
+"""
+
 _FLYING = """
-SELECT base_name(task) AS name, count(*) AS number FROM (
-    SELECT task_id, attempt, any_value(task) AS task FROM task_events
-        WHERE event = 'task_started' AND task IS NOT NULL GROUP BY task_id, attempt
-) AS begun ANTI JOIN ended ON ended.task_id = begun.task_id AND ended.attempt = begun.attempt
+SELECT base_name(task) AS name, count(*) AS number FROM attempts WHERE state = 'running' AND task IS NOT NULL
 GROUP BY name ORDER BY number DESC, name
 """

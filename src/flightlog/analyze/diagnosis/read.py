@@ -6,7 +6,7 @@ before it, kills by the kernel, what ran beside it on the host).
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from statistics import linear_regression
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,7 +19,7 @@ from flightlog.analyze.history.attempts import Requested, read_requests
 from flightlog.analyze.limits import DiagnosisLimits
 from flightlog.core.errors import UsageError
 from flightlog.core.text import words
-from flightlog.events import JobAccounted, JobStarted, WorkerEvent, WorkerLost
+from flightlog.events import JobAccounted, JobStarted, WorkerEvent, WorkerLaunched, WorkerLost
 from flightlog.store import layout
 from flightlog.store.documents import read_document
 from flightlog.store.liveness import unix_time
@@ -63,6 +63,10 @@ class WorkerHosts(Struct, kw_only=True):
 
     hosts: dict[str, str]
     """Host by worker."""
+    processes: dict[str, str]
+    """By worker, what samples of its process are named after."""
+    memory_bytes: dict[str, int]
+    """By worker, the memory that it was given."""
     incidents: list[Incident]
     jobs: dict[str, JobAccounted]
     """The last account of the job that a worker lived in, by worker."""
@@ -73,15 +77,29 @@ class WorkerHosts(Struct, kw_only=True):
     unaccounted: list[str]
     """Jobs of workers of which no account was asked for."""
 
+    def process_of(self, worker: str | None) -> str | None:
+        """What samples of a worker's process are named after; a worker is often a thread of it."""
+        return None if worker is None else self.processes.get(worker) or worker.partition("/")[0]
+
+    @property
+    def in_jobs(self) -> bool:
+        """Whether anything of the run lived in a job of a batch system."""
+        return bool(self.jobs or self.task_jobs or self.run_jobs or self.unaccounted)
+
 
 def read_workers(run: Run) -> WorkerHosts:
     """Workers and jobs of a run, from its events; as many are kept as there were workers."""
     hosts: dict[str, str] = {}
+    processes: dict[str, str] = {}
+    memory: dict[str, int] = {}
     lost: list[Lost] = []
     for event in run.events("workers"):
         if isinstance(event, WorkerEvent):
             if event.host:
                 hosts[event.worker] = event.host
+                processes[event.worker] = f"{event.host}:{event.pid}"
+            if isinstance(event, WorkerLaunched) and event.memory_bytes:
+                memory[event.worker] = event.memory_bytes
             if isinstance(event, WorkerLost):
                 lost.append(Lost(event, unix_time(event.timestamp)))
     started: list[JobStarted] = []
@@ -101,6 +119,8 @@ def read_workers(run: Run) -> WorkerHosts:
     whole = [job for one, job in bound if job and not one.worker and not one.task_id]
     return WorkerHosts(
         hosts=hosts,
+        processes=processes,
+        memory_bytes=memory,
         incidents=_incidents(lost, by_worker, accounted, run.info.host),
         jobs=by_worker,
         task_jobs=by_task,
@@ -135,11 +155,12 @@ def _crowds(lost: list[Lost], home: str) -> dict[tuple[str | None, int | str], s
     """The host of each process that went away with others of its host, in a moment.
 
     The host of the run itself, `home`, lived on to tell of it. Deaths that have a reason of their own, such
-    as an exit code or the kernel's, are not the host's.
+    as an exit code, a signal or memory, are not the host's.
     """
     by_host: dict[str, list[Lost]] = {}
     for one in lost:
-        own = one.event.exit_code is not None or "OOM" in (one.event.reason or "")
+        seen = one.event.exit_code is not None or one.event.signal is not None
+        own = seen or any(word in (one.event.reason or "") for word in ("OOM", "for memory"))
         if one.event.host and one.event.host != home and one.at is not None and not own:
             by_host.setdefault(one.event.host, []).append(one)
     found: dict[tuple[str | None, int | str], str] = {}
@@ -152,7 +173,9 @@ def _crowds(lost: list[Lost], home: str) -> dict[tuple[str | None, int | str], s
 
 
 def _plain(reason: str | None) -> str:
-    return re.sub(r"0x[0-9a-fA-F]+|\d+", "#", (reason or "").partition("\n")[0])[:200]
+    """What is surest of a reason, without addresses, numbers and sizes."""
+    surest = (reason or "").partition("\n")[0].partition("; ")[0]
+    return re.sub(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)?(?: [KMGTP]?i?B\b)?", "#", surest)[:200]
 
 
 class Nonfinite(Struct, frozen=True, kw_only=True):
@@ -242,7 +265,6 @@ class FailureContext(Struct, kw_only=True):
 class _Sample(NamedTuple):
     at: float
     scope: str
-    exact: bool
     used: int | None
     total: int | None
     oom_kills: int | None
@@ -252,22 +274,22 @@ class _Sample(NamedTuple):
 
 
 def read_context(
-    tables: RunTables, groups: Sequence[Group], hosts: Mapping[str, str], home: str
+    tables: RunTables, groups: Sequence[Group], workers: WorkerHosts, home: str
 ) -> list[FailureContext]:
     """The context of each group, from `resources` and `ended`, which are gone through once for all.
 
-    `hosts` is where each worker ran; a worker that is not named there ran on `home`.
+    A worker whose host nobody named ran on `home`.
     """
     found = [FailureContext() for _ in groups]
     places = [
-        (number, group.at, group.host, group.worker, group.task_id)
+        (number, group.at, group.host, group.worker, workers.process_of(group.worker), group.task_id)
         for number, group in enumerate(groups)
         if group.at is not None
     ]
     if not places:
         return found
     tables.keep("places", _PLACES, places)
-    tables.keep("lives_on", {"worker": "VARCHAR", "host": "VARCHAR"}, list(hosts.items()))
+    tables.keep("lives_on", {"worker": "VARCHAR", "host": "VARCHAR"}, list(workers.hosts.items()))
     samples: dict[int, list[_Sample]] = {}
     for number, *values in tables.execute(
         _SAMPLES,
@@ -286,17 +308,14 @@ def read_context(
     return found
 
 
-_NEAREST_FIRST = (
-    *(("task", True), ("worker_process", True), ("worker", True), ("worker", False)),
-    *(("cgroup", False), ("node", False)),
-)
-"""Whose memory tells most of a failure: scope of the sample, and whether it is of that very worker."""
+_NEAREST_FIRST = ("task", "worker_process", "worker", "cgroup", "node")
+"""Whose memory tells most of a failure: scopes of samples."""
 
 
 def _read_curve(around: FailureContext, samples: list[_Sample], at: float) -> None:
     before = [one for one in samples if one.at <= at + 0.5]
-    for scope, exact in _NEAREST_FIRST:
-        curve = [one for one in before if one.scope == scope and one.exact == exact and one.used is not None]
+    for scope in _NEAREST_FIRST:
+        curve = [one for one in before if one.scope == scope and one.used is not None]
         if curve:
             first, last = curve[0], curve[-1]
             around.memory_scope, around.samples = scope.removesuffix("_process"), len(curve)
@@ -328,27 +347,26 @@ def _slope(curve: Sequence[_Sample]) -> float | None:
 _PLACES = {
     "number": "INTEGER",
     "gone_at": "DOUBLE",
-    **dict.fromkeys(("host", "worker", "task_id"), "VARCHAR"),
+    **dict.fromkeys(("host", "worker", "process", "task_id"), "VARCHAR"),
 }
 
 _SAMPLES = """
 SELECT number, epoch("timestamp") AS sampled, scope,
-    coalesce(scope = 'task' OR (scope LIKE 'worker%' AND resources.worker = places.worker), false),
-    CASE WHEN scope = 'task' OR scope LIKE 'worker%' THEN rss_bytes ELSE memory_used_bytes END,
-        memory_total_bytes,
-        oom_kills,
+    CASE WHEN scope IN ('task', 'worker_process', 'worker') THEN rss_bytes ELSE memory_used_bytes END,
+    memory_total_bytes, oom_kills,
     gpu_memory_used_bytes, gpu_memory_total_bytes, strftime("timestamp", '%Y-%m-%dT%H:%M:%S.%fZ')
 FROM resources JOIN places
     ON epoch("timestamp") BETWEEN gone_at - $before AND gone_at + $after
     AND CASE scope WHEN 'task' THEN resources.task_id = places.task_id
-        WHEN 'worker_process' THEN resources.worker = places.worker
-        ELSE coalesce(resources.host = places.host, true) AND
-            (scope <> 'worker' OR resources.worker IS NULL OR resources.worker = places.worker
-             OR places.worker IS NULL OR resources.worker NOT IN (SELECT worker FROM lives_on)) END
+        WHEN 'worker_process' THEN resources.worker IN (places.worker, places.process)
+        ELSE coalesce(resources.host = places.host, true) AND (scope <> 'worker' OR places.worker IS NULL
+            OR resources.worker IN (places.worker, places.process)) END
 WHERE event = 'resource_sample'
 QUALIFY row_number() OVER (PARTITION BY number, scope ORDER BY "timestamp" DESC) <= $kept
 ORDER BY number, sampled
 """
+"""Of workers only the samples of the one that it happened on, or of the process whose thread that was: those
+of the program say nothing of it."""
 
 _RUNNING = """
 WITH beside AS (

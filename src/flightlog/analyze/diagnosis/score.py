@@ -80,12 +80,13 @@ def weigh(case: Case, rules: Mapping[str, Rule] | None = None) -> Scored:
         or strengths[ranked[0]] < DiagnosisLimits.min_strength
         or shares[ranked[0]] < DiagnosisLimits.min_confidence
     ):
+        unsure = round(min(0.49, doubt / whole), 2)
         unknown = Diagnosis(
             failure_class=UNKNOWN,
-            confidence=round(min(0.49, doubt / whole), 2),
+            confidence=unsure,
             evidence=[signs[name][0].text for name in ranked[:2]],
             suggestions=_look_further(case),
-            also={name: shares[name] for name in ranked[:3]},
+            also={name: min(shares[name], unsure) for name in ranked[:3]},
             problems=problems,
         )
         return Scored(unknown, [])
@@ -133,10 +134,11 @@ _TRUST = {source: number for number, source in enumerate(Source)}
 
 def _look_further(case: Case) -> list[str]:
     if "SIGKILL" in case.reading.signals and not case.reading.exceptions:
+        batch = " or the batch system (`sacct -j JOB -o State,ExitCode,MaxRSS,ReqMem`)"
+        batch = batch if case.facts is None or case.facts.in_job else ""
         return [
-            "Something killed the process and left no reason. Ask the kernel (`dmesg -T | grep -i oom`) or "
-            "the batch system (`sacct -j JOB -o State,ExitCode,MaxRSS,ReqMem`): running out of memory is "
-            "the usual one.",
+            "Something killed the process and left no reason. Ask the kernel (`dmesg -T | grep -i oom`)"
+            f"{batch}: running out of memory is the usual one.",
         ]
     return ["Read the lines before the first error: this text names no cause that is known here."]
 
@@ -211,6 +213,7 @@ def case_of(record: RunContext, group: Group, around: FailureContext) -> GroupCa
     reason = lost.reason or "it went away" if lost is not None else None
     if reason is None and group.error_type in {"WorkerLost", "KilledWorker"}:
         reason = group.message or "it went away"
+    given = record.workers.memory_bytes.get(group.worker or "") if "for memory" in (reason or "") else None
     exit_code = group.exit_code if group.exit_code is not None else lost.exit_code if lost else None
     signal = group.signal or (lost.signal if lost is not None else None) or (job.signal if job else None)
     state = next((one for one in (job and job.state, group.error_type) if one in ENDED_BY_SCHEDULER), None)
@@ -227,6 +230,7 @@ def case_of(record: RunContext, group: Group, around: FailureContext) -> GroupCa
         component=record.plan.component(group),
         worker=group.worker,
         host=group.host,
+        in_job=record.workers.in_jobs or run.info.provider == "slurm",
         exit_code=exit_code,
         signal=signal,
         kernel_oom=kernel or (False if around.oom_kills == 0 else None),
@@ -238,7 +242,8 @@ def case_of(record: RunContext, group: Group, around: FailureContext) -> GroupCa
         timeout_s=record.plan.task(group).timeout_s,
         walltime_s=(job.walltime_s if job else None) or asked.walltime_s,
         requested_memory_bytes=asked.memory_bytes,
-        memory_limit_bytes=min((one for one in limits if one), default=None)
+        worker_memory_bytes=given,
+        memory_limit_bytes=min((one for one in (*limits, given) if one), default=None)
         or around.node_total_bytes
         or machine.memory_bytes,
         last_rss_bytes=around.last_bytes if around.memory_scope != "node" else None,

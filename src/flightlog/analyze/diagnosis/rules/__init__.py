@@ -1,10 +1,11 @@
 """Rules that are data: one TOML file per class of failure, with its signs as those who run such systems know
 them, and what to do.
 
-A file holds `description`, `suggestions` and `clues`, each of which searches a case for one kind of sign;
-what no pattern can express is a function (`functions`). `shared` holds patterns that several clues refer to
-as `{name}`; one of another file is `{file.name}`. Wherever one pattern may stand, a list means any of them. A
-pattern may go on in the next line: line breaks and the blanks around them are taken out.
+A file holds `description`, `suggestions`, perhaps `suggestions_in_jobs`, which are made only where a batch
+system is involved, and `clues`, each of which searches a case for one kind of sign; what no pattern can
+express is a function (`functions`). `shared` holds patterns that several clues refer to as `{name}`; one of
+another file is `{file.name}`. Wherever one pattern may stand, a list means any of them. A pattern may go on
+in the next line: line breaks and the blanks around them are taken out.
 
 A clue counts in full where it is found in the root cause, and less in what came of it or in a passing
 warning. What a kernel or a batch system says counts in full wherever it stands: it ends the job, whatever the
@@ -234,6 +235,8 @@ class DataRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ]
     general: tuple[str, ...] = msgspec.field(name="suggestions")
     """What to do, the most useful first."""
+    suggestions_in_jobs: tuple[str, ...] = ()
+    """What to do beside the first of these where a batch system is involved, or only a text is known."""
     suggested_by: str | None = None
     """A function of `functions.SUGGESTIONS` that names the case's own values; its suggestions come first."""
 
@@ -250,7 +253,8 @@ class DataRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def suggestions(self, case: Case, /) -> list[str]:
         """What to do, the most useful first."""
         own = SUGGESTIONS[self.suggested_by](case) if self.suggested_by is not None else []
-        return [*own, *self.general]
+        in_jobs = self.suggestions_in_jobs if case.facts is None or case.facts.in_job else ()
+        return [*own, *self.general[:1], *in_jobs, *self.general[1:]]
 
 
 def own_rules(folder: Path = FOLDER) -> dict[str, DataRule]:
