@@ -67,6 +67,14 @@ def make_run(
     return path
 
 
+def note_death(path: Path, when: float) -> None:
+    """Note in a built run that the process which wrote its lines was last heard of at that time."""
+    file = path / layout.RECORDER
+    [wrote] = msgspec.json.decode(file.read_bytes())["writers"]
+    gone = {**wrote, "closed": False, "died": True, "owner": False, "heartbeat": at(when)}
+    file.write_bytes(msgspec.json.encode({"writers": [gone]}))
+
+
 def finished(run: Run) -> list[SpanEvent]:
     """The spans of a run that ended; one that was slow has a line of when it was open, too."""
     return [event for event in run.events("spans") if isinstance(event, SpanEvent)]

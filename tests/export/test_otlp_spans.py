@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders.runs import at
+from builders.runs import at, note_death
 from otlp_lives import ROOT, TRACE, a_run, completed, everything, ids, ns, retried_then_failed
 
 from flightlog.events import SpanEvent, SpanOpened, TaskStarted
@@ -173,6 +173,14 @@ def test_a_run_that_was_killed_gives_what_was_in_flight_up_to_when_it_was_last_h
         hex_of(2): (ns(3), ns(8), "unset", True),
         hex_of(9): (ns(4), ns(8), "unset", True),
     }
+
+
+def test_a_span_of_a_process_that_died_ends_with_its_last_sign_of_life(tmp_path: Path):
+    run = a_run(
+        tmp_path, [SpanOpened(timestamp=at(4), name="solve", tags={}, elapsed_s=1.0, **ids(9, hex_of(2)))]
+    )
+    note_death(run.path, 6)
+    assert spans_of(Run(run.path))[hex_of(9)].end_ns == ns(6)
 
 
 def test_a_run_that_failed_says_why_and_one_that_was_interrupted_is_no_error(tmp_path: Path):

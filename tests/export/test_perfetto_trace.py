@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from builders.runs import at, make_run
+from builders.runs import at, make_run, note_death
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from traces import Trace, overlaps, trace_of
@@ -200,8 +200,19 @@ def test_what_had_not_ended_is_drawn_up_to_the_end_of_the_run_and_said(tmp_path:
     ]
     assert trace.exported.notes == (
         "1 task had not ended, drawn up to the end of the run",
-        "1 span had not ended, drawn up to the end of the run",
+        "1 span had not ended, drawn up to the last sign of life of its process",
     )
+
+
+def test_a_span_of_a_process_that_died_is_drawn_up_to_its_last_sign_of_life(tmp_path: Path) -> None:
+    opened = SpanOpened(
+        timestamp=at(2), name="hangs", tags={}, trace_id="", span_id="b", parent_id=None, elapsed_s=1.0
+    )
+    path = make_run(tmp_path / "runs", [opened])
+    note_death(path, 6)
+    assert [one[1:] for one in trace_of(path, tmp_path / "trace.json").drawn("span")] == [
+        ("hangs", 2 * S, 6 * S)
+    ]
 
 
 def test_a_killed_run_ends_with_the_last_that_was_heard_of_it(tmp_path: Path) -> None:

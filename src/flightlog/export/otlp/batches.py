@@ -280,9 +280,12 @@ class OtlpReader:
                 yield Batch(signal="metrics", items=durations, durations_ns=at_ns)
 
     def _ending(self, run: Run, until_ns: int) -> Iterator[Batch]:
+        beats = {one.writer: moment(one.heartbeat) for one in run.writers()}
+        last_signs = {writer: min(beat, until_ns) for writer, beat in beats.items() if beat is not None}
+
         def spans() -> Iterator[Item]:
             yield from self._tasks.unfinished(until_ns)
-            yield from self._spans.unfinished(until_ns)
+            yield from self._spans.unfinished(until_ns, last_signs)
             yield root_span(run.info, run.status, self._ids, until_ns)
 
         left = islice(spans(), self._endings, None)

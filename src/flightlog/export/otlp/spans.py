@@ -5,7 +5,7 @@ An attempt is put together from events that come in any order and from several p
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from flightlog.core.time import moment, nanoseconds
@@ -87,8 +87,10 @@ class RecordedSpans:
             message=(event.error_message or "") if failed else "",
         )
 
-    def unfinished(self, until_ns: int) -> Iterator[OtlpSpan]:
-        """The spans without an end, in a fixed order."""
+    def unfinished(self, until_ns: int, last_signs: Mapping[str, int]) -> Iterator[OtlpSpan]:
+        """The spans without an end, in a fixed order: up to the last sign of life of their process, which
+        `last_signs` has by writer, or else to `until_ns`.
+        """
         for event in sorted(self._open.values(), key=lambda one: (one.timestamp, one.span_id)):
             since = moment(event.timestamp)
             if since is None:
@@ -97,7 +99,7 @@ class RecordedSpans:
                 **self._ids.of(event, event.writer, event.seq),
                 name=event.name,
                 start_ns=since,
-                end_ns=max(since + nanoseconds(event.elapsed_s), until_ns),
+                end_ns=max(since + nanoseconds(event.elapsed_s), last_signs.get(event.writer, until_ns)),
                 attributes={**known(event.tags), "flightlog.kind": "span", "flightlog.unfinished": True},
             )
 

@@ -56,11 +56,14 @@ FROM span_events WHERE event = 'span'
 """
 _OPEN_SPANS = """
 UNION ALL BY NAME
-SELECT arg_max(name, elapsed_s) AS name, span_id, max(parent_id) AS parent_id, max(writer) AS writer,
-    max(seq) AS seq, arg_max(tags, elapsed_s) AS tags, max(us("timestamp")) AS began
-FROM span_events ANTI JOIN (SELECT span_id FROM span_events WHERE event = 'span') AS ended USING (span_id)
-WHERE event = 'span_open' GROUP BY span_id
+SELECT name, span_id, parent_id, writer, seq, 'open' AS status, tags, us(started_at) AS began,
+    us(started_at) + in_us(duration_s) AS stopped
+FROM spans JOIN (
+    SELECT span_id, max(writer) AS writer, max(seq) AS seq FROM span_events WHERE event = 'span_open'
+    GROUP BY span_id
+) USING (span_id) WHERE "open"
 """
+"""They lasted until the last sign of life of their process."""
 
 _ARROWS = """
 SELECT row_number() OVER (ORDER BY began, to_task, to_attempt, from_task) AS number, * FROM (
@@ -190,7 +193,7 @@ def prepare_rows(tables: RunTables) -> Extent:
         """
     ).fetchall()
     [spans] = tables.execute(
-        "SELECT min(began), max(greatest(began, stopped)), count(*), count(*) FILTER (stopped IS NULL) "
+        "SELECT min(began), max(greatest(began, stopped)), count(*), count(*) FILTER (status = 'open') "
         "FROM drawn_spans"
     ).fetchall()
     return Extent(
@@ -336,7 +339,7 @@ class Drawing:
     def _span(self, row: Row, until: int) -> None:
         lanes, placed = self._place(row, until)
         args = _known(
-            status=row.state if row.stopped is not None else "open",
+            status=row.state,
             tags=_raw(row.tags),
             metrics=_raw(row.metrics),
             error=row.error_type,

@@ -173,7 +173,7 @@ def _notes(run: Run, extent: Extent, drawing: Drawing) -> Iterator[str]:
     )
     for number, noun, what in (
         (extent.unended, "task", "had not ended, drawn up to the end of the run"),
-        (extent.open_spans, "span", "had not ended, drawn up to the end of the run"),
+        (extent.open_spans, "span", "had not ended, drawn up to the last sign of life of its process"),
         (extent.unplaced, "attempt", "not drawn: when they ran is unknown"),
         (drawing.undrawn_waits, "wait", f"not drawn, {many}"),
         (extent.backward, "arrow", "not drawn: by the clocks, they would lead back in time"),
