@@ -18,6 +18,7 @@ from flightlog.analyze.limits import DiagnosisLimits
 from flightlog.analyze.tallies import copied, grouped, json_object
 from flightlog.core.text import cut_end
 from flightlog.events.base import Json
+from flightlog.store.tables.views import ERROR_IN_REASON
 
 if TYPE_CHECKING:
     from flightlog.store.tables.run_tables import RunTables
@@ -36,14 +37,10 @@ def cause_of(fingerprint: str | None, error_type: str | None, message: str | Non
     return fingerprint or f"{error_type or ''}\n{re.sub(_VARIABLE, '#', line, flags=re.ASCII)}"
 
 
-def collect_failures(tables: RunTables, ends: str) -> None:
-    """Make `failure_records`; `ends` selects the lines in `tasks` that end a failed attempt: task, task_id,
-    attempt, worker, error_type, words, exit_code, fingerprint, moment, and their rank.
-
-    Goes through `failures` once; keeps no tracebacks.
-    """
+def collect_failures(tables: RunTables) -> None:
+    """Make `failure_records`; goes through `failures` once, and keeps no tracebacks."""
     tables.execute(MACROS)
-    tables.execute(_RECORDS.format(ends=ends))
+    tables.execute(_RECORDS)
     tables.execute(_FOLD_RUN)
 
 
@@ -105,16 +102,20 @@ CREATE OR REPLACE TEMP MACRO cause_of(fingerprint, error_type, message) AS
             ' (#), which ', 'g'), '{_VARIABLE}', '#', 'g') END;
 """
 
-_RECORDS = """
+_RECORDS = f"""
 CREATE OR REPLACE TEMP TABLE failure_records AS
 WITH accounts AS (
     SELECT 0 AS rank, scope, error_type, left(message, 500) AS words, fingerprint, task, task_id,
         coalesce(attempt, 1) AS attempt, worker, exit_code, signal, "timestamp" AS moment
     FROM failures
     UNION ALL
-    SELECT rank, 'task', error_type, words, fingerprint, task, task_id, attempt, worker, exit_code, NULL,
-        moment
-    FROM ({ends})
+    SELECT 1, 'task', error_type, left(error_message, 500), fingerprint, task, task_id, attempt, worker,
+        exit_code, NULL, "timestamp"
+    FROM task_lines WHERE kind = 6
+    UNION ALL
+    SELECT 2, 'task', {ERROR_IN_REASON}, left(reason, 500), NULL, task, task_id, attempt, worker, NULL, NULL,
+        "timestamp"
+    FROM task_lines WHERE kind = 4
 ), told AS (
     SELECT min(rank) AS rank, arg_min(scope, rank) AS scope, arg_min(error_type, rank) AS error_type,
         arg_min(words, rank) AS words, arg_min(fingerprint, rank) AS fingerprint, max(task) AS task, task_id,
@@ -129,9 +130,10 @@ SELECT cause_of(fingerprint, error_type, words) AS cause, *, base_name(task) AS 
     CASE WHEN task_id IS NOT NULL THEN attempt END AS of_attempt,
     CAST(NULL AS VARCHAR) AS incident
 FROM told
-"""
+"""  # noqa: S608 - a constant
 """Of the accounts of one attempt that in `failures` comes first: it knows most. What a batch system says of
-an attempt that has its own account (scope `worker`) stands beside it."""
+an attempt that has its own account (scope `worker`) stands beside it. Kinds of lines: 6 is a failed attempt,
+4 one that is retried."""
 
 _FOLD_RUN = """
 DELETE FROM failure_records WHERE scope = 'run' AND task_id IS NULL AND EXISTS (
@@ -257,17 +259,10 @@ def failure_summary(tables: RunTables) -> FailureSummary:
 def _group(tables: RunTables) -> None:
     """Make `rooted` and `top`, unless they are there."""
     if not tables.scalar("SELECT count(*) FROM duckdb_tables() WHERE table_name = 'top'"):
-        collect_failures(tables, FAILED_ENDS)
+        collect_failures(tables)
         find_roots(tables)
         list_roots(tables, DiagnosisLimits.max_listed_causes)
 
-
-FAILED_ENDS = """
-SELECT 1 AS rank, task, task_id, attempt, worker, error_type, left(error_message, 500) AS words, exit_code,
-    fingerprint, "timestamp" AS moment
-FROM task_lines WHERE kind = 6
-"""
-"""The lines that end a failed attempt, for `collect_failures`."""
 
 _GROUPS = """
 WITH arguments AS (

@@ -1,7 +1,7 @@
 """The failures of a run with the same root put together: a lost host, worker or job, the failure that others
 depend on, or the cause that they share.
 
-`ended` has one row for each line that ends an attempt, without the large texts.
+`ended` has one row for each line that ends an attempt.
 
 `find_groups` puts failures with the same root together: counts, an example and its texts; lost workers, ended
 jobs and the run's own end are groups, too.
@@ -38,35 +38,22 @@ LOST_TYPES = words(
 def collect(tables: RunTables, workers: WorkerHosts) -> None:
     """Make `ended`, `failure_records` and `rooted`, which says of every failure what it stands under, `root`.
 
-    Goes through `tasks` once and through `failures` once; keeps no tracebacks. Failures of dependents stand
-    under what they depend on; the table `given_up` has, by root, how many tasks were cancelled for that
-    reason.
+    Failures of dependents stand under what they depend on; the table `given_up` has, by root, how many tasks
+    were cancelled for that reason.
     """
     tables.execute(_ENDED)
-    collect_failures(tables, _ENDS)
+    collect_failures(tables)
     _attribute_to_incidents(tables, workers)
     find_roots(tables, "UNION ALL SELECT task_id, words FROM ended WHERE event = 'task_cancelled'")
     tables.execute(_GIVEN_UP)
 
 
 _ENDED = """
-CREATE OR REPLACE TEMP TABLE ended AS
-SELECT event, task, task_id, attempt, component, worker, "timestamp" AS moment, duration_s, peak_rss_bytes,
-    CASE WHEN event = 'task_failed' THEN error_type END AS error_type,
-    CASE WHEN event = 'task_failed' THEN left(error_message, 500) ELSE left(reason, 500) END AS words,
-    exit_code, fingerprint, nonfinite,
-    CASE WHEN event = 'task_failed' THEN left(CAST(args AS VARCHAR), 2000) END AS args
-FROM task_events WHERE event IN ('task_completed', 'task_failed', 'task_cancelled', 'task_retried')
-"""
-
-_ENDS = """
-SELECT 1 AS rank, task, task_id, attempt, worker, error_type, words, exit_code, fingerprint, moment
-FROM ended WHERE event = 'task_failed'
-UNION ALL
-SELECT 2, task, task_id, attempt, worker,
-    nullif(regexp_extract(words, '^((?:[A-Za-z0-9_]+[.])*[A-Z][A-Za-z0-9_]*)(?:: |$)', 1), ''), words, NULL,
-    NULL, moment
-FROM ended WHERE event = 'task_retried'
+CREATE OR REPLACE TEMP VIEW ended AS
+SELECT ['task_retried', 'task_completed', 'task_failed', 'task_cancelled'][kind - 3] AS event, task, task_id,
+    attempt, component, worker, "timestamp" AS moment, duration_s, peak_rss_bytes, left(reason, 500) AS words,
+    left(CAST(args AS VARCHAR), 2000) AS args
+FROM task_lines WHERE kind >= 4
 """
 
 _GIVEN_UP = """
@@ -309,7 +296,7 @@ QUALIFY row_number() OVER (PARTITION BY root ORDER BY count(DISTINCT worker) DES
 _ATTEMPTS = """
 SELECT rooted.root, max(peak_rss_bytes), arg_max(peak_rss_bytes, ended.moment),
     any_value(component) FILTER (is_example), any_value(duration_s) FILTER (is_example),
-    any_value(CAST(nonfinite AS VARCHAR)) FILTER (is_example), any_value(args) FILTER (is_example)
+    any_value(nonfinite) FILTER (is_example), any_value(args) FILTER (is_example)
 FROM (
     SELECT rooted.root, rooted.task_id, rooted.attempt,
         (rooted.task_id, rooted.attempt) IS NOT DISTINCT
@@ -318,6 +305,10 @@ FROM (
 ) AS rooted
 JOIN ended ON ended.task_id = rooted.task_id AND ended.attempt = rooted.attempt
     AND ended.event = 'task_failed'
+LEFT JOIN (
+    SELECT task_id, attempt, max(CAST(nonfinite AS VARCHAR)) AS nonfinite FROM task_events
+    WHERE event = 'task_failed' AND nonfinite IS NOT NULL GROUP BY ALL
+) AS odd ON odd.task_id = rooted.task_id AND odd.attempt = rooted.attempt
 GROUP BY rooted.root
 """
 

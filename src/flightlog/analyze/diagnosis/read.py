@@ -194,7 +194,7 @@ class Nonfinite(Struct, frozen=True, kw_only=True):
 
 
 def read_nonfinite(tables: RunTables) -> list[Nonfinite]:
-    """The earliest first, from `metrics`, `span_events` and `ended`."""
+    """The earliest first, from `metrics`, `span_events` and `task_events`."""
     found = [
         Nonfinite(**row) for row in tables.records(_FOUND, {"few": DiagnosisLimits.max_nonfinite_metrics})
     ]
@@ -210,8 +210,9 @@ WITH marked AS (
     FROM span_events WHERE event = 'span' AND len(CAST(nonfinite AS VARCHAR)) > 2
         AND contains(CAST(nonfinite AS VARCHAR), '"nan"')
     UNION ALL
-    SELECT 'tasks.jsonl', event, unnest(json_keys(nonfinite)), moment, NULL
-    FROM ended WHERE len(CAST(nonfinite AS VARCHAR)) > 2 AND contains(CAST(nonfinite AS VARCHAR), '"nan"')
+    SELECT 'tasks.jsonl', event, unnest(json_keys(nonfinite)), "timestamp", NULL
+    FROM task_events WHERE len(CAST(nonfinite AS VARCHAR)) > 2
+        AND contains(CAST(nonfinite AS VARCHAR), '"nan"')
 )
 SELECT file, any_value(event) AS event, name, count(*) AS count,
     strftime(min(moment), '%Y-%m-%dT%H:%M:%S.%fZ') AS first, epoch(min(moment)) AS at,

@@ -171,6 +171,10 @@ COLUMNS = (
 """The columns of `attempts`, after `run_id`."""
 
 
+ERROR_IN_REASON = """
+nullif(regexp_extract(reason, '^((?:[A-Za-z0-9_]+[.])*[A-Z][A-Za-z0-9_]*)(?:: |$)', 1), '')
+"""
+"""The type of the error that an attempt was retried for."""
 _OF_ATTEMPT = {
     "state": """CASE
         WHEN ended_as = 5 THEN 'completed'
@@ -186,11 +190,7 @@ _OF_ATTEMPT = {
     "queue_s": "coalesce(queue_at_end, queue_at_start)",
     "args": "coalesce(args_at_end, args_before)",
     "args_digest": "coalesce(digest_at_end, digest_before)",
-    "error_type": """CASE
-        WHEN ended_as IS NULL AND kinds & 16 > 0
-        THEN nullif(regexp_extract(reason, '^((?:[A-Za-z0-9_]+[.])*[A-Z][A-Za-z0-9_]*)(?:: |$)', 1), '')
-        ELSE error_type
-    END""",
+    "error_type": f"CASE WHEN ended_as IS NULL AND kinds & 16 > 0 THEN {ERROR_IN_REASON} ELSE error_type END",
     "error_message": "CASE WHEN ended_as IS NULL AND kinds & 16 > 0 THEN reason ELSE error_message END",
     "span_id": "coalesce(span_at_end, span_at_start, span_before)",
 }
