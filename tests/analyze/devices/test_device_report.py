@@ -17,8 +17,9 @@ from flightlog.analyze.devices.report import devices_of_path, devices_of_run, de
 from flightlog.analyze.devices.results import DeviceReport, SessionUse
 from flightlog.analyze.devices.track import Heights, Thinned
 from flightlog.core.errors import UsageError
+from flightlog.core.time import timestamp_of
 from flightlog.devices import TelemetryReading, telemetry_event_to_dict
-from flightlog.events import DeviceMemory, ResourceSample
+from flightlog.events import DeviceMemory, ResourceSample, SpanEvent
 from flightlog.show.devices import devices_markdown, devices_text
 from flightlog.store.completing import open_run
 
@@ -364,6 +365,29 @@ def test_a_file_without_events_is_an_error(tmp_path, text):
     (tmp_path / "none.json").write_text(text)
     with pytest.raises(UsageError, match=r"none\.json"):
         devices_of_path(tmp_path / "none.json")
+
+
+def test_phases_that_are_spans_are_counted_and_timed_by_their_spans(tmp_path):
+    """Samples each second see one of ten evaluations of a tenth of a second."""
+    samples = [event(n, context="evaluate" if n == 5 else "train") for n in range(11)]
+    spans = [
+        SpanEvent(
+            timestamp=timestamp_of(T0 + round((n + since) * S)),
+            name=name,
+            status="ok",
+            duration_s=lasts,
+            trace_id="",
+            span_id=f"{name}{n}",
+            parent_id=None if name == "train" else f"train{n}",
+        )
+        for n in range(10)
+        for name, since, lasts in (("train", 0.0, 1.0), ("evaluate", 0.45, 0.1))
+    ]
+    [session] = recorded(tmp_path, [*samples, *spans]).sessions
+    assert {one.phase: (one.repetitions, round(one.duration_s, 6)) for one in session.phases} == {
+        "train": (10, 9.0),
+        "evaluate": (10, 1.0),
+    }
 
 
 def test_ranks_and_phases_are_picked(tmp_path):

@@ -5,13 +5,13 @@ advice.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush, merge
 from itertools import pairwise
 from operator import attrgetter, itemgetter
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -39,6 +39,7 @@ from flightlog.analyze.devices.track import (
     Phase,
     Repetition,
     Track,
+    phase_of,
 )
 from flightlog.analyze.limits import DeviceLimits
 from flightlog.analyze.tallies import copied, grouped
@@ -53,6 +54,7 @@ from flightlog.store.tables.run_tables import open_tables, read_again
 
 if TYPE_CHECKING:
     from flightlog.store.run import Run
+    from flightlog.store.tables.run_tables import RunTables
 
 
 NOTHING = (
@@ -71,10 +73,12 @@ def devices_of_run(run: Run) -> DeviceReport:
     tracks = _tracks(lambda: (one for one in run.events("devices") if isinstance(one, DeviceMemory)))
     if not tracks and not bundles:
         raise UsageError(f"{run.run_id}: {NOTHING}")
-    gpus = gpu_samples(run)
+    with open_tables([run]) as tables:
+        gpus = gpu_samples(tables) if "resources" in run.streams() else []
+        phases = _phases_by_spans(tables, tracks) if "spans" in run.streams() else {}
     unstopped = {"running": RUNNING, "crashed": INTERRUPTED, "interrupted": INTERRUPTED}
     status = unstopped.get(run.status, INCOMPLETE)
-    return _report(run.run_id, tracks, {}, status, bundles, gpus, [*problems, *run.problems])
+    return _report(run.run_id, tracks, {}, status, bundles, gpus, [*problems, *run.problems], phases)
 
 
 def devices_of_path(path: str | Path) -> DeviceReport:
@@ -182,10 +186,16 @@ def _report(
     bundles: list[Bundle],
     gpus: list[GpuSamples],
     problems: list[str],
+    by_spans: Mapping[Track, Mapping[str, SpanTimes]] | None = None,
 ) -> DeviceReport:
     gaps = hidden_gaps(tracks)
     sessions = [
-        _session(track, statuses.get(track.first.session_id, COMPLETED if track.stopped else unstopped), gap)
+        _session(
+            track,
+            statuses.get(track.first.session_id, COMPLETED if track.stopped else unstopped),
+            gap,
+            (by_spans or {}).get(track, {}),
+        )
         for track, gap in zip(tracks, gaps, strict=True)
     ]
     alignment = align(sessions)
@@ -207,10 +217,52 @@ _HEIGHTS = ("allocated", "reserved", "device_used")
 """The counters whose heights are kept, in their order."""
 
 
-def _session(track: Track, status: str, gap: HiddenGap | None) -> SessionUse:
+class SpanTimes(NamedTuple):
+    """How often a phase was gone through, and its own time in seconds, by the spans of its name."""
+
+    repetitions: int
+    own_s: float
+
+
+def _phases_by_spans(tables: RunTables, tracks: Sequence[Track]) -> dict[Track, dict[str, SpanTimes]]:
+    """By session, the phases that are spans of its process: samples miss what is shorter than they are
+    apart.
+    """
+    found: dict[Track, dict[str, SpanTimes]] = {}
+    tables.execute(_SPANS_BY_WRITER)
+    for track in tracks:
+        during = {
+            "writer": getattr(track.first, "writer", None),
+            "start": track.start_ns,
+            "until": track.end_ns,
+        }
+        phases: dict[str, SpanTimes] = {}
+        for name, count, own_s in tables.execute(_SPANS_DURING, during).fetchall():
+            phase = phase_of(name) or ""
+            before = phases.get(phase, SpanTimes(0, 0.0))
+            phases[phase] = SpanTimes(before.repetitions + count, before.own_s + own_s)
+        found[track] = phases
+    return found
+
+
+_SPANS_BY_WRITER = """
+CREATE OR REPLACE TEMP TABLE spans_by_writer AS
+SELECT writer, name, own, began, stopped FROM span_intervals
+JOIN (SELECT span_id, max(writer) AS writer FROM span_events GROUP BY span_id) USING (span_id)
+WHERE own IS NOT NULL AND began IS NOT NULL
+"""
+_SPANS_DURING = """
+SELECT name, count(*), sum(own) / 1e9 FROM spans_by_writer
+WHERE writer = $writer AND name IS NOT NULL AND stopped >= $start AND began <= $until GROUP BY name
+"""
+
+
+def _session(
+    track: Track, status: str, gap: HiddenGap | None, by_spans: Mapping[str, SpanTimes]
+) -> SessionUse:
     first = track.first
     groups = track.heights.groups
-    phases = [_phase(name, phase) for name, phase in track.phases.items()]
+    phases = [_phase(name, phase, by_spans.get(name or "")) for name, phase in track.phases.items()]
     named = "session_id rank local_rank world_size host pid device_id job_id collector sampling_interval_ms"
     counted = "events start_ns end_ns warnings criticals errors"
     return SessionUse(
@@ -237,13 +289,16 @@ def _session(track: Track, status: str, gap: HiddenGap | None) -> SessionUse:
     )
 
 
-def _phase(name: str | None, phase: Phase) -> PhaseUse:
+def _phase(name: str | None, phase: Phase, spans: SpanTimes | None) -> PhaseUse:
     peaks = (f"peak_{counter}_bytes" for counter in _HEIGHTS)
+    sampled = SpanTimes(phase.repetitions, phase.duration_ns / 1e9)
+    repetitions, duration_s = sampled if spans is None or not name else spans
     return copied(
         PhaseUse,
         phase,
         phase=name,
-        duration_s=phase.duration_ns / 1e9,
+        repetitions=repetitions,
+        duration_s=duration_s,
         growth_bytes=phase.growth,
         **dict(zip(peaks, phase.peaks, strict=True)),
     )
@@ -262,14 +317,11 @@ def _in_phase(session: SessionUse, phase: str) -> SessionUse:
     )
 
 
-def gpu_samples(run: Run) -> list[GpuSamples]:
+def gpu_samples(tables: RunTables) -> list[GpuSamples]:
     """Every GPU, or instance of one, that was sampled, by host and index; what the driver did not say is
     None.
     """
-    if "resources" not in run.streams():
-        return []
-    with open_tables([run]) as tables:
-        return [GpuSamples(**row) for row in tables.records(_GPUS)]
+    return [GpuSamples(**row) for row in tables.records(_GPUS)]
 
 
 _GPUS = """

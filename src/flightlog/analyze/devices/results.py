@@ -32,8 +32,10 @@ class Peak(Struct, frozen=True, kw_only=True):
 
 
 class PhaseUse(Struct, frozen=True, kw_only=True):
-    """One phase of a session; over all phases, durations add up to the session's, and growths to its
-    growth.
+    """One phase of a session; growths add up to the session's growth.
+
+    Of a run, a phase that is a span is counted and timed by the spans of its name in that process; others,
+    and those of a telemetry file, by events, whose durations add up to the session's.
     """
 
     phase: str | None
@@ -42,7 +44,7 @@ class PhaseUse(Struct, frozen=True, kw_only=True):
     events: int
     first_ns: int
     duration_s: float
-    """Each event counts for the time up to the next."""
+    """Time outside of inner phases."""
     peak_allocated_bytes: int | None
     peak_reserved_bytes: int | None
     peak_device_used_bytes: int | None
