@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal
 
-from flightlog.analyze.failures import FAILED_ENDS, collect_failures
+from flightlog.analyze.failures import collect_failures
 from flightlog.analyze.limits import LiveLimits
 from flightlog.analyze.live.results import Failed, LogLine, args_text
 from flightlog.analyze.tallies import Newest, json_object
@@ -180,7 +180,7 @@ ORDER BY "timestamp" DESC LIMIT $few
 
 def failures_of(tables: RunTables) -> tuple[int, list[Failed]]:
     """How many failures there are, as the report counts them, and the newest ones."""
-    collect_failures(tables, FAILED_ENDS)
+    collect_failures(tables)
     few = LiveLimits.max_listed_failures
     rows = tables.records(_LISTED, {"few": few})
     texts: dict[tuple[str, Any], tuple[str | None, str | None]] = {}
