@@ -3,28 +3,32 @@ it."""
 
 from __future__ import annotations
 
-from functools import partial
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from builders import slow_report
 
 from flightlog.analyze.charts.report_with_charts import charts_of, timeline_of
 from flightlog.analyze.charts.results import RunCharts, Timeline
+from flightlog.analyze.limits import ChartLimits
 from flightlog.analyze.report.report import report_and
 from flightlog.store.run import Run
 
 S = 1_000_000_000
 
 
-def drawn(path: Path, **bounds: Any) -> RunCharts:
-    """What is drawn of a run; `bounds` are those of `charts_of`."""
-    return report_and(Run(path), partial(charts_of, **bounds), details=False)[1]
+def drawn(path: Path, **limits: int) -> RunCharts:
+    """What is drawn of a run; `limits` replace those of `ChartLimits`."""
+    with patch.multiple(ChartLimits, **limits) if limits else nullcontext():
+        return report_and(Run(path), charts_of, details=False)[1]
 
 
-def timeline(path: Path, **bounds: Any) -> Timeline:
-    """The timeline of a run of which something is drawn; `bounds` are those of `timeline_of`."""
-    found = timeline_of(Run(path), **bounds).timeline
+def timeline(path: Path, **limits: int) -> Timeline:
+    """The timeline of a run of which something is drawn; `limits` replace those of `ChartLimits`."""
+    with patch.multiple(ChartLimits, **limits) if limits else nullcontext():
+        found = timeline_of(Run(path)).timeline
     assert found is not None
     return found
 

@@ -295,7 +295,7 @@ def test_waits_are_points_where_they_are_few_and_a_grid_where_they_are_many(tmp_
     events = [completed(f"t{n}", 9, 0.1 * (n + 1), queue_s=0.01 * n) for n in range(50)]
     events += [completed("unknown", 9, 1), failed("x", 9, 0.2, queue_s=0.3)]
     path = make_run(tmp_path, events)
-    points, grid = drawn(path).waits, drawn(path, points=10).waits
+    points, grid = drawn(path).waits, drawn(path, max_wait_points=10).waits
     assert points is not None
     assert grid is not None
     assert (points.attempts, len(points.queue_s), points.grid, points.notes) == (51, 51, [], [])

@@ -83,7 +83,7 @@ def test_spans_outside_of_tasks_are_drawn_apart_with_what_is_inside_of_them_but_
 
 def test_spans_outside_of_tasks_are_drawn_where_tasks_are_too_many_to_be(tmp_path: Path) -> None:
     events = [completed("a", 5, 3, span_id="a1"), completed("b", 9, 3), span("load", 0, 2, "s1", None)]
-    found = timeline(make_run(tmp_path, events), one_by_one=1)
+    found = timeline(make_run(tmp_path, events), max_drawn_attempts=1)
     assert (found.bars, found.nested) == (None, None)
     assert found.outside is not None
     assert (found.outside.names, found.outside.rows) == (["load"], [1])

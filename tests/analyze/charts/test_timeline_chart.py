@@ -80,7 +80,7 @@ def test_one_by_one_every_attempt_of_known_time_is_drawn_once_where_it_ran(run: 
 def test_by_stretches_no_time_and_no_attempt_is_lost(run: tuple[Any, Any], lanes: int) -> None:
     with TemporaryDirectory() as folder:
         path = make_run(Path(folder), events_of(*run), project="any")
-        found, want = timeline(path, one_by_one=0, lanes=lanes), pieces(path)
+        found, want = timeline(path, max_drawn_attempts=0, max_rows=lanes), pieces(path)
     assert found.bars is None
     assert found.attempts >= len(want)
     if not want:
@@ -117,7 +117,7 @@ def test_a_stretch_has_the_name_that_held_it_longest(tmp_path: Path) -> None:
         completed("c", 10, 5, task="short"),
         completed("d", 10, 1, worker="w2", task="long"),
     ]
-    found = timeline(make_run(tmp_path, events), one_by_one=0)
+    found = timeline(make_run(tmp_path, events), max_drawn_attempts=0)
     assert found.names == ["short", "long"]
     cells = found.cells
     assert cells is not None
@@ -130,9 +130,8 @@ def test_a_stretch_has_the_name_that_held_it_longest(tmp_path: Path) -> None:
         [1.0, 1.0, 1.0],
     )
     assert found.notes == [
-        "This shows density and not single attempts: 4 attempts are drawn by stretches of time, as more of "
-        "them ran side by side than there are rows; a stretch has the colour of the name that held it "
-        "longest."
+        "This shows density and not single attempts: 4 attempts are drawn by stretches of time; a stretch "
+        "has the colour of the name that held it longest."
     ]
 
 
@@ -194,7 +193,7 @@ def test_attempts_of_unknown_time_are_counted_and_not_drawn(tmp_path: Path) -> N
 
 def test_what_clocks_put_outside_of_the_run_is_cut_off_and_said(tmp_path: Path) -> None:
     events = [completed("a", 2, 5), completed("b", 15, 6), completed("c", 40, 1)]
-    for bounds in ({}, {"one_by_one": 0}):
+    for bounds in ({}, {"max_drawn_attempts": 0}):
         found = timeline(make_run(tmp_path / str(len(bounds)), events), **bounds)
         assert found.notes[-1] == (
             "3 attempts are cut off: by their clocks they began before the run or ended after it."
@@ -333,7 +332,7 @@ def test_failures_retries_cancellations_and_lost_workers_are_marked_with_their_e
         TimelineMark(lane=1, at_s=6.0, kind="lost", task="", task_id=None, text="walltime"),
     ]
     assert found.failures == 2
-    assert timeline(make_run(tmp_path / "again", events), one_by_one=0).marks == found.marks
+    assert timeline(make_run(tmp_path / "again", events), max_drawn_attempts=0).marks == found.marks
 
 
 def test_a_burst_of_failures_does_not_hide_the_ones_after_it(tmp_path: Path) -> None:

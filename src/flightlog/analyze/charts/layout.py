@@ -300,19 +300,14 @@ class MergedRows(NamedTuple):
     of_place: list[int]
 
 
-def merge_lanes(
-    workers: Sequence[str],
-    hosts: Mapping[str, str | None],
-    nowhere: str | None,
-    most: int = ChartLimits.max_rows,
-) -> MergedRows:
+def merge_lanes(workers: Sequence[str], hosts: Mapping[str, str | None], nowhere: str | None) -> MergedRows:
     """A row for each worker; where there are more than rows, neighbours share one, and each row has about as
     many.
 
     `nowhere` is the label of the row for what ran on no worker that is known; None where there is nothing of
     that kind.
     """
-    rows = min(len(workers), most - (nowhere is not None))
+    rows = min(len(workers), ChartLimits.max_rows - (nowhere is not None))
     lanes: list[TimelineRow] = []
     of_place: list[int] = []
     for row in range(rows):

@@ -112,9 +112,7 @@ def _spread(name: str, row: Any, found: list[float], counts: dict[int, int]) -> 
 _KNOWN = "FROM drawn WHERE queue_s IS NOT NULL AND duration_s IS NOT NULL"
 
 
-def waits(
-    tables: RunTables, names: Sequence[str], *, points: int = ChartLimits.max_wait_points
-) -> Waits | None:
+def waits(tables: RunTables, names: Sequence[str]) -> Waits | None:
     """Of the attempts in `drawn` of which both are known; None where there is none."""
     [(count, *bounds)] = tables.execute(
         f"""
@@ -125,7 +123,7 @@ def waits(
     ).fetchall()
     if not count:
         return None
-    if count <= points:
+    if count <= ChartLimits.max_wait_points:
         rows = tables.execute(f"SELECT queue_s, duration_s, name {_KNOWN} ORDER BY ALL").fetchall()
         queue_s, run_s, name = ([row[column] for row in rows] for column in range(3))
         name = [drawn_apart(number) for number in name]
@@ -216,20 +214,16 @@ class TimelineWithSummary(Struct, frozen=True, kw_only=True):
     """Null where nothing ran that was recorded."""
 
 
-def timeline_of(
-    run: Run, *, one_by_one: int = ChartLimits.max_drawn_attempts, lanes: int = ChartLimits.max_rows
-) -> TimelineWithSummary:
+def timeline_of(run: Run) -> TimelineWithSummary:
     """The summary, the split of time and the timeline that `report_with_charts` gives, without working out
     anything else.
-
-    `one_by_one` and `lanes` are as `charts_of` takes them.
     """
     with open_context(run, kept_report(run)) as context:
         time = shares(context.tables, context.window)
         frame, hosts, items = _laid_out(context)
         drawn = None
         if frame is not None and items is not None:
-            drawn = timeline(context, frame, items, hosts, one_by_one=one_by_one, most_lanes=lanes)
+            drawn = timeline(context, frame, items, hosts)
         return TimelineWithSummary(summary=context.summary, time=time, timeline=drawn)
 
 
@@ -247,18 +241,8 @@ def report_with_charts(
     return ReportWithCharts(report=report, drawn=drawn)
 
 
-def charts_of(
-    context: ReportContext,
-    *,
-    one_by_one: int = ChartLimits.max_drawn_attempts,
-    lanes: int = ChartLimits.max_rows,
-    points: int = ChartLimits.max_wait_points,
-) -> RunCharts:
-    """What is drawn of a run whose report is being made.
-
-    At most `one_by_one` attempts, and no more than fit on `lanes` rows, are drawn one by one; at most
-    `points` of queueing against execution time.
-    """
+def charts_of(context: ReportContext) -> RunCharts:
+    """What is drawn of a run whose report is being made."""
     tables = context.tables
     frame, hosts, items = _laid_out(context)
     if frame is None:
@@ -268,9 +252,9 @@ def charts_of(
     if items is None:
         drawn, concurrency, queued = None, None, None
     else:
-        drawn = timeline(context, frame, items, hosts, one_by_one=one_by_one, most_lanes=lanes)
+        drawn = timeline(context, frame, items, hosts)
         concurrency = load(tables, frame) if items.what == "attempts" else None
-        queued = waits(tables, items.names, points=points)
+        queued = waits(tables, items.names)
     return RunCharts(
         **use,
         timeline=drawn,

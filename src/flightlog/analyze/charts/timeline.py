@@ -64,14 +64,13 @@ def bars(
     workers: Sequence[str],
     hosts: Mapping[str, str | None],
     nowhere: str,
-    most: int = ChartLimits.max_rows,
 ) -> OneByOne | None:
     """All pieces of `drawn_items` whose time is known, by row and start; what lies outside of the frame is
     cut off.
 
     An attempt without a measured duration is taken to end at the next event of its worker: where it
-    overlaps the next one by less than can be seen, both are on one row. Where there are more than `most`
-    rows, workers that ran nothing have none; None where there are still too many.
+    overlaps the next one by less than can be seen, both are on one row. Where there are too many rows,
+    workers that ran nothing have none; None where there are still too many.
     """
     rows = tables.execute(
         _ROWS.format(characters=ChartLimits.max_read_argument_characters),
@@ -83,9 +82,9 @@ def bars(
         for place, since, until, _, _, _, _, unmeasured, *_ in rows
     ]
     packed = pack(placed, workers, hosts, nowhere)
-    if len(packed.lanes) > most:
+    if len(packed.lanes) > ChartLimits.max_rows:
         packed = pack(placed, workers, hosts, nowhere, idle=False)
-    if len(packed.lanes) > most:
+    if len(packed.lanes) > ChartLimits.max_rows:
         return None
     order = sorted(range(len(rows)), key=lambda n: (packed.lane[n], rows[n][1]))
     return OneByOne(
@@ -132,13 +131,8 @@ def timeline(
     frame: TimeWindow,
     pieces: TimelineItems,
     hosts: Mapping[str, str | None],
-    *,
-    one_by_one: int = ChartLimits.max_drawn_attempts,
-    most_lanes: int = ChartLimits.max_rows,
 ) -> Timeline:
-    """The timeline of what `lay_out_items` laid out.
-
-    One by one where at most `one_by_one` pieces fit onto `most_lanes`
+    """The timeline of what `lay_out_items` laid out; one by one where they are few enough, and fit onto the
     rows without overlapping.
     """
     tables, workers = context.tables, pieces.workers
@@ -148,15 +142,15 @@ def timeline(
     inside: Nested | None = None
     lanes: list[TimelineRow] = []
     marked = Marked([], 0)
-    if 0 < pieces.placed <= one_by_one:
-        single = bars(tables, frame, workers, hosts, nowhere, most_lanes)
+    if 0 < pieces.placed <= ChartLimits.max_drawn_attempts:
+        single = bars(tables, frame, workers, hosts, nowhere)
     if single is not None:
         lanes, rows = single.lanes, single.lane_of
         inside = nested(tables, frame, single.tops, len(lanes))
         marked = marks(tables, frame, pieces.what, lambda _, *one: rows[one], single.of_worker.get)
     elif pieces.placed:
         astray = tables.scalar("SELECT count(*) FROM drawn WHERE place < 0 AND since IS NOT NULL")
-        merged = merge_lanes(workers, hosts, nowhere if astray else None, most_lanes)
+        merged = merge_lanes(workers, hosts, nowhere if astray else None)
         lanes, density = merged.lanes, cells(tables, frame, merged)
         row_of = dict(zip(workers, merged.of_place, strict=False))
         marked = marks(tables, frame, pieces.what, lambda place, *_: merged.of_place[place], row_of.get)
@@ -308,19 +302,12 @@ FROM work GROUP BY lane, stretch HAVING sum(began) > sum(ended) ORDER BY lane, s
 """
 
 
-def cells(
-    tables: RunTables,
-    frame: TimeWindow,
-    merged: MergedRows,
-    *,
-    columns: int = ChartLimits.max_cells_per_row,
-    near: float = ChartLimits.merged_load_difference,
-) -> Cells:
+def cells(tables: RunTables, frame: TimeWindow, merged: MergedRows) -> Cells:
     """The pieces in `drawn` by row and stretch, in this order; empty ones are left out.
 
     The sum of `busy` times length times the workers of its row is the time of all pieces.
     """
-    stretches = frame.stretches(columns)
+    stretches = frame.stretches(ChartLimits.max_cells_per_row)
     found = tables.execute(
         _CELLS,
         {
@@ -335,7 +322,7 @@ def cells(
     while rows := found.fetchmany(2000):
         for lane, stretch, *rest in rows:
             cell = _Cell(stretches, merged.lanes[lane].merged, lane, stretch, *rest)
-            if growing is not None and growing.takes(cell, near):
+            if growing is not None and growing.takes(cell):
                 growing.grow(cell)
                 continue
             if growing is not None:
@@ -363,11 +350,11 @@ class _Cell:
         """How many ran at once for each worker, on average."""
         return float(self._work) / (self._until - self._since) / self._workers
 
-    def takes(self, other: _Cell, near: float) -> bool:
+    def takes(self, other: _Cell) -> bool:
         """Whether it looks the same, and is next to this one."""
         return (other.lane, other._stretch, other._name) == (self.lane, self._next, self._name) and abs(
             other.busy - self._first
-        ) <= near * max(1.0, self._first)
+        ) <= ChartLimits.merged_load_difference * max(1.0, self._first)
 
     def grow(self, other: _Cell) -> None:
         """Take it in."""
@@ -567,9 +554,6 @@ def nested(
     frame: TimeWindow,
     tops: Sequence[Top],
     lanes: int,
-    *,
-    most: int = ChartLimits.max_nested_spans,
-    most_rows: int = ChartLimits.max_rows_with_spans,
 ) -> Nested | None:
     """The spans inside of these bars, which take `lanes` rows; None where there is none, or no room for
     any.
@@ -584,17 +568,11 @@ def nested(
     )
     if not inside:
         return None
-    return _laid_out(_levels(tables, frame, 1, "tops", most), lanes, most_rows - lanes)
+    levels = _levels(tables, frame, 1, "tops", ChartLimits.max_nested_spans)
+    return _laid_out(levels, lanes, ChartLimits.max_rows_with_spans - lanes)
 
 
-def outside(
-    tables: RunTables,
-    frame: TimeWindow,
-    root: str | None,
-    *,
-    most: int = ChartLimits.max_outside_spans,
-    most_rows: int = ChartLimits.max_outside_rows,
-) -> Nested | None:
+def outside(tables: RunTables, frame: TimeWindow, root: str | None) -> Nested | None:
     """The spans inside of no attempt of `drawn_items`, and of nothing else but the run, whose own span is
     `root`, level by level.
 
@@ -606,14 +584,14 @@ def outside(
             start=frame.start,
             until=frame.until,
             characters=ChartLimits.max_name_characters + 1,
-            most=_share(most, 1),
+            most=_share(ChartLimits.max_outside_spans, 1),
         ),
         {"root": root},
     )
     found = _read(tables, 1)
     if found:
-        found += _levels(tables, frame, 2, "level_1", most - len(found))
-    return _laid_out(_fitting(found, most_rows), 1, most_rows)
+        found += _levels(tables, frame, 2, "level_1", ChartLimits.max_outside_spans - len(found))
+    return _laid_out(_fitting(found, ChartLimits.max_outside_rows), 1, ChartLimits.max_outside_rows)
 
 
 def _fitting(found: Sequence[_Span], most_rows: int) -> list[_Span]:
