@@ -29,7 +29,7 @@ _COLUMNS = "{event: 'VARCHAR', task: 'VARCHAR', worker: 'VARCHAR', duration_s: '
 def measure(tasks: int = TASKS) -> dict[str, float]:
     """Seconds of three aggregations and the peak memory of each way; medians."""
     found = three_ways("bench.tables", tasks)
-    first, *others = (one["answer"] for rounds in found.values() for one in rounds)
+    first, *others = (one["answer"] for rounds in found.values() for one in rounds if "answer" in one)
     assert all(_is_like(first, other) for other in others), "the ways give different answers"
     return medians(found, "seconds", "megabytes")
 
