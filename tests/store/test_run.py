@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -9,9 +10,11 @@ from builders.runs import at, make_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from flightlog.analyze.report.report import report_on
 from flightlog.core.errors import AmbiguousRun, DamagedRun, RunNotFound, UsageError
 from flightlog.events import Metric, SpanEvent, TaskCompleted, TaskStarted, TaskSubmitted
 from flightlog.events.codec import UnknownEvent
+from flightlog.show.report import report_text
 from flightlog.store import layout
 from flightlog.store.completing import open_run
 from flightlog.store.documents import RecorderInfo, read_document, write_document
@@ -466,3 +469,23 @@ def test_a_document_that_cannot_be_written_leaves_the_old_one(tmp_path):
     with pytest.raises(OSError):
         write_document(tmp_path / "run.json", {"a": 1})
     assert [entry.name for entry in tmp_path.iterdir()] == ["run.json"]
+
+
+@pytest.mark.parametrize("recorder", [True, False], ids=["writers tell", "run.json alone tells"])
+def test_tasks_that_were_counted_and_are_not_there_are_lost(tmp_path: Path, recorder: bool) -> None:
+    submitted = [TaskSubmitted(timestamp=at(n), task="fit", task_id=f"t{n}", args={}) for n in range(3)]
+    path = make_run(tmp_path, submitted, tasks_submitted=3, recorder=recorder)
+    assert open_run(path).completeness().lost == {}
+    (path / "tasks.jsonl").unlink()
+    found = open_run(path).completeness()
+    assert (found.lines, found.lost, len(found.problems)) == (0, {"tasks": 3}, 1)
+    said = report_text(report_on(open_run(path)))
+    assert "incomplete: 3 of 3 lines are lost, and missing from all numbers below" in said
+
+
+def test_a_run_that_goes_on_may_have_counted_tasks_before_their_lines_are_written(tmp_path: Path) -> None:
+    info = {"status": "running", "end_time": None, "duration_s": None, "tasks_submitted": 3}
+    process = {"host": this_host(), "pid": os.getpid(), "pid_start": process_start(os.getpid())}
+    path = make_run(tmp_path, recorder=False, **info, **process)
+    run = open_run(path)
+    assert (run.status, run.completeness().lost) == ("running", {})

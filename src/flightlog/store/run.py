@@ -182,7 +182,13 @@ class Run(Displayed):
 
     def read(self) -> RunReading:
         """A new reading, which counts on the way how complete the streams are that it goes through."""
-        return RunReading(self.path, self._writers, self.problems, lambda: self.status == "running")
+        return RunReading(
+            self.path,
+            self._writers,
+            self.problems,
+            lambda: self.status == "running",
+            self.info.tasks_submitted or 0,
+        )
 
     def completeness(self, reading: RunReading | None = None) -> Completeness:
         """How complete the run is. Goes through every stream, less those `reading` has gone through."""

@@ -7,7 +7,7 @@ code.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -98,7 +98,7 @@ class RunReading:
 
     `completeness()` covers what has been iterated to its end, and goes through the other streams itself. A
     stream iterated again is counted anew, not twice. Of a run that `goes_on` it is no problem that its
-    writers have not said they are done. Not thread-safe.
+    writers have not said they are done. `tasks` are those that `run.json` counted. Not thread-safe.
     """
 
     def __init__(
@@ -107,9 +107,11 @@ class RunReading:
         writers: Sequence[WriterInfo],
         problems: Sequence[str] = (),
         goes_on: Callable[[], bool] = lambda: False,
+        tasks: int = 0,
     ) -> None:
         self._run = run
         self._goes_on = goes_on
+        self._tasks = tasks
         self._writers = {info.writer: info for info in writers}
         self._problems = tuple(problems)
         self._scans: dict[str, Scan] = {}
@@ -163,6 +165,9 @@ class RunReading:
         self._read_the_rest()
         scans = [self._scans[stream] for stream in sorted(self._scans)]
         lost = {scan.stream: sum(n for _, n, _ in self._lost(scan)) for scan in scans}
+        unwritten = self._unwritten_tasks(lost)
+        if unwritten:
+            lost["tasks"] = unwritten
         seen = {writer for scan in scans for writer in scan.coverage} | self._writers.keys()
         unclosed = sorted(w for w in seen if w not in self._writers or not self._writers[w].closed)
         return Completeness(
@@ -171,11 +176,18 @@ class RunReading:
             **{name: sum(getattr(scan, name) for scan in scans) for name in _SUMMED},
             writers=len(seen),
             writers_open=len(unclosed),
-            problems=(*self._problems, *self._sentences(scans, unclosed)),
+            problems=(*self._problems, *_unwritten_sentence(unwritten), *self._sentences(scans, unclosed)),
             notes=tuple(self._notes({writer for scan in scans for writer, _, _ in self._lost(scan)})),
             reasons=self._reasons(sum(lost.values())),
             writers_unknown=self._unknown(seen),
         )
+
+    def _unwritten_tasks(self, lost: Mapping[str, int]) -> int:
+        """Tasks that `run.json` counted of which there is no file, and of whose lines no writer tells: of
+        each one line is lost, at least.
+        """
+        absent = not lost.get("tasks") and "tasks" not in find_parts(self._run)
+        return self._tasks if absent and not self._goes_on() else 0
 
     def _read_the_rest(self) -> None:
         for stream in self.streams():
@@ -242,6 +254,11 @@ class RunReading:
         for scan in scans:
             yield from skipped_sentences(scan)
         yield from unclosed_sentence(() if self._goes_on() else unclosed)
+
+
+def _unwritten_sentence(tasks: int) -> Iterator[str]:
+    if tasks:
+        yield f"tasks: the run counted {plural(tasks, 'task')}, and there is no file of them"
 
 
 def count_lost(path: Path) -> int:
