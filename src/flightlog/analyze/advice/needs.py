@@ -32,7 +32,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from flightlog.analyze.advice.base import round_cpus
-from flightlog.analyze.history.attempts import PastAttempt
+from flightlog.analyze.history.attempts import PLAUSIBLE_BYTES, PLAUSIBLE_S, PastAttempt
 from flightlog.analyze.history.change_points import change_points
 from flightlog.analyze.limits import AdviceLimits, HistoryLimits
 from flightlog.analyze.tallies import grouped
@@ -56,9 +56,9 @@ RESOURCES: tuple[Resource, ...] = ("cpus", "memory", "gpu_memory", "walltime")
 
 _PLAUSIBLE: dict[Resource, tuple[float, float]] = {
     "cpus": (1e-6, 1e6),
-    "memory": (1.0, 2.0**60),
-    "gpu_memory": (1.0, 2.0**60),
-    "walltime": (1e-9, 2e9),
+    "memory": PLAUSIBLE_BYTES,
+    "gpu_memory": PLAUSIBLE_BYTES,
+    "walltime": PLAUSIBLE_S,
 }
 """CPUs, bytes and seconds that something may have used: the rest is damage, and says nothing."""
 

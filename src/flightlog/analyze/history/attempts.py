@@ -30,6 +30,12 @@ if TYPE_CHECKING:
     from flightlog.store.tables.run_tables import RunTables
 
 
+PLAUSIBLE_S = 1e-9, 2e9
+PLAUSIBLE_BYTES = 1.0, 2.0**60
+"""Seconds, from what clocks tell apart to most of a century, and bytes that an attempt may have used. What is
+outside was not measured, whatever a line says."""
+
+
 class Requested(Sizes, frozen=True, kw_only=True):
     """What was asked for, or given; None is "not said"."""
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from flightlog.analyze.history.attempts import PastAttempt, ProjectHistory
+from flightlog.analyze.history.attempts import PLAUSIBLE_BYTES, PLAUSIBLE_S, PastAttempt, ProjectHistory
 from flightlog.analyze.limits import PredictLimits
 from flightlog.analyze.predict.baseline import Quantity
 from flightlog.analyze.tallies import grouped
@@ -167,13 +167,6 @@ def _all_values(example: Example) -> Iterable[tuple[str, Value]]:
     yield from example.values.items()
 
 
-DURATIONS = 1e-9, 3.2e9
-"""Seconds: from what clocks tell apart to a century. What is outside was not measured, whatever a line
-says."""
-PEAKS = 1.0, 2.0**60
-"""Bytes."""
-
-
 class Example(Struct, frozen=True):
     """One attempt."""
 
@@ -250,11 +243,16 @@ def examples_of(past: ProjectHistory, quantity: Quantity) -> Examples:
 def _measured(quantity: Quantity, attempt: PastAttempt) -> tuple[float | None, bool, str]:
     """Seconds or bytes, whether it would have been more, and why there are none."""
     if quantity == "duration_s":
-        amount, limit, bounds, at_limit = attempt.duration_s, attempt.timeout_s, DURATIONS, attempt.timed_out
+        amount, limit, bounds, at_limit = (
+            attempt.duration_s,
+            attempt.timeout_s,
+            PLAUSIBLE_S,
+            attempt.timed_out,
+        )
         unmeasured, impossible = "nobody measured how long it took", "with a duration that is 0 or cannot be"
         unknown_limit = "ended at an unknown time limit"
     else:
-        amount, limit, bounds = attempt.peak_rss_bytes, attempt.requested.memory_bytes, PEAKS
+        amount, limit, bounds = attempt.peak_rss_bytes, attempt.requested.memory_bytes, PLAUSIBLE_BYTES
         at_limit = bool(attempt.memory_killed)
         unmeasured, impossible = "nobody measured memory", "with a peak that is 0 or cannot be"
         unknown_limit = "killed at an unknown memory limit"
