@@ -1,17 +1,13 @@
-"""Rows into structs and groups; bounded tallies of what comes in any order: the smallest or newest few."""
+"""Rows into structs and groups; the newest few of what comes in any order."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
-from flightlog.events import Event
 from flightlog.events.base import Json
-
-if TYPE_CHECKING:
-    from flightlog.store.run import Run
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -42,55 +38,6 @@ def json_object(text: str | None) -> Json | None:
     except ValueError:
         return None
     return found if isinstance(found, dict) else None
-
-
-class StreamTally(Protocol):
-    """Takes events in any order."""
-
-    def add(self, event: Event, /) -> None:
-        """Take one event; other kinds are ignored."""
-        ...
-
-
-Tally = TypeVar("Tally", bound=StreamTally)
-
-
-def tallied(run: Run, stream: str, tally: Tally) -> Tally:
-    """The tally, after all events of a stream."""
-    for event in run.events(stream):
-        if isinstance(event, Event):
-            tally.add(event)
-    return tally
-
-
-class Least(Generic[T]):
-    """Keeps the `limit` items with the smallest keys. Keys must order completely."""
-
-    __slots__ = ("_bar", "_kept", "_limit")
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._kept: list[tuple[Any, T]] = []
-        self._bar: Any = None
-
-    def add(self, key: Any, item: T) -> None:
-        """Take an item, or leave it where enough smaller ones are known."""
-        if self._bar is not None and key >= self._bar:
-            return
-        self._kept.append((key, item))
-        if len(self._kept) >= 4 * self._limit:
-            self._shrink()
-
-    def _shrink(self) -> None:
-        self._kept.sort(key=lambda pair: pair[0])
-        if len(self._kept) >= self._limit:
-            del self._kept[self._limit :]
-            self._bar = self._kept[-1][0]
-
-    def items(self) -> list[T]:
-        """The kept items, smallest key first."""
-        self._shrink()
-        return [item for _, item in self._kept]
 
 
 Key = tuple[str, str, int, str]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,10 +11,10 @@ from msgspec import Struct, structs
 
 from flightlog.analyze.report.cache import artifact_summary
 from flightlog.analyze.report.resources import resource_summary
-from flightlog.analyze.tallies import copied, tallied
+from flightlog.analyze.tallies import copied
 from flightlog.core.stats import exact_sum
 from flightlog.core.time import moment
-from flightlog.events import CostEstimate, CostRates, Event, JobEvent, WorkerEvent
+from flightlog.events import CostEstimate, CostRates, JobEvent, WorkerEvent
 from flightlog.events.rates import (
     BESIDE,
     BY_THE_HOUR,
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from flightlog.analyze.report.cache import ArtifactSummary
     from flightlog.analyze.report.resources import ResourceSummary
     from flightlog.analyze.report.time_shares import WorkerLife
+    from flightlog.store.read.lines import AnyEvent
     from flightlog.store.run import Run
     from flightlog.store.tables.run_tables import RunTables
 
@@ -235,7 +236,15 @@ class CostTally:
         self._rates: tuple[tuple[str, str, int], CostRates] | None = None
         self._instead = rates
 
-    def add(self, event: Event) -> None:
+    @classmethod
+    def of(cls, events: Iterable[AnyEvent], rates: CostRates | None = None) -> CostTally:
+        """The tally after all these events."""
+        tally = cls(rates)
+        for event in events:
+            tally.add(event)
+        return tally
+
+    def add(self, event: AnyEvent) -> None:
         """Take one event."""
         if isinstance(event, CostRates):
             when = (event.timestamp, event.writer, event.seq)
@@ -455,7 +464,7 @@ def run_cost(run: Run) -> CostSummary:
 
     A worker whose beginning was not recorded is the exception: the summary goes by its first task.
     """
-    tally = tallied(run, "cost", CostTally())
+    tally = CostTally.of(run.events("cost"))
     if tally.rates is None:
         return tally.summary(_not_rated(run))
     with open_tables([run]) as tables:

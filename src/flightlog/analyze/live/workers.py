@@ -21,7 +21,7 @@ from flightlog.analyze.tallies import grouped
 from flightlog.core.intervals import peak
 from flightlog.core.text import cut
 from flightlog.core.time import SECOND
-from flightlog.events import Event, JobStarted, WorkerLaunched, WorkerLost, WorkerRemoved
+from flightlog.events import JobStarted, WorkerLaunched, WorkerLost, WorkerRemoved
 from flightlog.events.rates import Sizes
 from flightlog.store import layout
 from flightlog.store.read.lines import AnyEvent
@@ -182,8 +182,7 @@ class LiveCost:
     def add(self, event: AnyEvent) -> None:
         """An event of the stream `cost`."""
         self._recorded = True
-        if isinstance(event, Event):
-            self._tally.add(event)
+        self._tally.add(event)
 
     def add_job(self, event: AnyEvent) -> None:
         """A worker may live in a batch job, which says what it was given."""

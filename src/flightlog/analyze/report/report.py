@@ -36,7 +36,7 @@ from flightlog.analyze.report.tasks import Concurrency, InFlight, TaskRow, concu
 from flightlog.analyze.report.time_shares import Measured, Shares, measure, shares_of
 from flightlog.analyze.report.verdict import ReportVerdict, verdict_of
 from flightlog.analyze.report.workers import JobSummary, job_summary
-from flightlog.analyze.tallies import grouped, tallied
+from flightlog.analyze.tallies import grouped
 from flightlog.core.errors import UsageError
 from flightlog.core.stats import Distribution
 from flightlog.events import CostRates
@@ -253,7 +253,7 @@ def _cost(
     """The summary with the cost at other rates, where such are given, and what the time of workers was paid
     for.
     """
-    tally = tallied(run, "cost", CostTally(instead))
+    tally = CostTally.of(run.events("cost"), instead)
     rates = tally.rates
     if rates is None:
         return summary, None

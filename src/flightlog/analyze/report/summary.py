@@ -23,7 +23,7 @@ from flightlog.analyze.tallies import copied
 from flightlog.core.displayed import Displayed
 from flightlog.core.stats import exact_sum
 from flightlog.core.time import moment
-from flightlog.events import CostRates, Event
+from flightlog.events import CostRates
 from flightlog.store.layout import WriterInfo
 from flightlog.store.liveness import latest
 from flightlog.store.read.events import Completeness
@@ -112,10 +112,7 @@ def _summarize(run: Run, tables: RunTables) -> Summary:
     """Count everything; makes the tables of intervals on the way, once it is known when the run ended."""
     tables.make(["task_lines", "span_rows"])
     reading = tables.reading
-    cost = CostTally()
-    for event in reading.events(CostRates.stream):
-        if isinstance(event, Event):
-            cost.add(event)
+    cost = CostTally.of(reading.events(CostRates.stream))
     facts = _facts(
         run, reading, statistics_of(tables, _SERIES).get("", {}) if "metrics" in run.streams() else {}
     )
