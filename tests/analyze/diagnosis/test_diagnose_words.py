@@ -331,6 +331,7 @@ def test_a_broken_pool_names_the_calls_that_were_under_way(tmp_path):
     cause = only(found)
     assert (cause.failure_class, cause.tasks, cause.explains.in_flight) == ("worker_lost", {"sim": 2}, 2)
     assert cause.headline.startswith("the run failed: concurrent.futures.process.BrokenProcessPool: ")
+    assert found.answer.startswith("The run failed. Very likely worker_lost: concurrent.futures.process.")
     assert cause.evidence[-1].text == "under way then: sim(x=5) on n1:5 for 2.0s, sim() on n1:6 for 1.0s"
     assert cause.suggestions[0].startswith("One of the calls that were under way ended its process")
     assert "explains   2 attempts that were under way: sim (2)" in diagnosis_text(found)

@@ -183,11 +183,9 @@ def answer(
     if first.scope in UNFAILED and not parts:
         parts.append("nothing failed, but something went wrong")
     head = f"{begun}{': ' + ', '.join(parts) if parts else ''}"
-    why = (
-        f"why is unknown: {first.headline}"
-        if first.failure_class == "unknown"
-        else f"{_ADVERBS.get(first.certainty, first.certainty)} {first.failure_class}: {first.headline}"
-    ).rstrip(".")
+    sure = f"{_ADVERBS.get(first.certainty, first.certainty)} {first.failure_class}"
+    said = first.headline.removeprefix(f"{begun[:1].lower()}{begun[1:]}: ")
+    why = f"{'why is unknown' if first.failure_class == 'unknown' else sure}: {said}".rstrip(".")
     explained = first.explains.count
     more = f"; that explains {plural(explained, 'other end', 'other ends')}" if explained > 1 else ""
     others = f" {plural(len(causes) - 1, 'other cause')} below." if len(causes) > 1 else ""
