@@ -3,11 +3,13 @@ gone.
 
 python -m bench.ui_costs open                # a page, ten at once, the memory of 300 tabs: about two minutes
 python -m bench.ui_costs watch               # 20 viewers of a run of 5,000 tasks at 500/s: half a minute
+python -m bench.ui_costs refresh 100000      # a state of a run of so many tasks that goes on: half a minute
 """
 
 from __future__ import annotations
 
 import asyncio
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -16,10 +18,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import psutil
 
 import flightlog
+from bench.large_run import write_large_run
 from bench.ui import VIEWERS, _start, _view
+from bench.ways import peak_megabytes
+from flightlog.analyze.live.follow import FollowedRun
+from flightlog.core.time import SECOND, timestamp_of
+from flightlog.store import layout
+from flightlog.store.liveness import unix_time
 
 TASKS, PER_S = 5000, 500
 PAGES, AT_ONCE, TABS = 20, 10, 300
@@ -118,6 +127,44 @@ async def _watch(address: str, server: psutil.Process) -> dict[str, float]:
     return found
 
 
+REFRESHES, NEW_LINES = 20, 500
+
+
+def refresh(tasks: int = 100_000) -> dict[str, float]:
+    """What it costs to follow a run of so many tasks and spans: CPU seconds to read it for the first time,
+    and the median of a state with `NEW_LINES` new lines; peak memory of the process."""
+    with tempfile.TemporaryDirectory(prefix="flightlog-bench-") as folder:
+        path = write_large_run(Path(folder), tasks)
+        info = msgspec.json.decode((path / layout.RUN).read_bytes(), type=layout.RunInfo)
+        now = unix_time(info.end_time)
+        assert now is not None
+        info.status, info.end_time, info.duration_s = "running", None, None
+        info.host, info.heartbeat = "elsewhere", timestamp_of(round(now * SECOND))
+        (path / layout.RUN).write_bytes(msgspec.json.encode(info))
+        file = layout.stream_file(path, "tasks")
+        lines = file.read_bytes().splitlines(keepends=True)
+        known = len(lines) - REFRESHES * NEW_LINES
+        file.write_bytes(b"".join(lines[:known]))
+        live, costs = FollowedRun(path, now=lambda: now), []
+        begun = time.process_time()
+        live.update()
+        first = time.process_time() - begun
+        with file.open("ab") as out:
+            for number in range(REFRESHES):
+                since = known + number * NEW_LINES
+                out.writelines(lines[since : since + NEW_LINES])
+                out.flush()
+                begun = time.process_time()
+                state = live.update()
+                costs.append(time.process_time() - begun)
+        assert state.progress.completed == tasks
+    return {
+        "first_reading_cpu_s": first,
+        "refresh_cpu_ms": statistics.median(costs) * 1e3,
+        "peak_megabytes": peak_megabytes(),
+    }
+
+
 def measure(what: str) -> dict[str, float]:
     """`open` is of a page, `watch` of many who look; of a run of 5,000 tasks that goes on."""
     with served(PER_S if what == "watch" else 5) as (address, server):
@@ -129,6 +176,9 @@ if __name__ == "__main__":
         record(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
     elif sys.argv[1:] in (["open"], ["watch"]):
         for name, value in measure(sys.argv[1]).items():
+            print(f"{name:<24} {value:>10.4g}", flush=True)
+    elif sys.argv[1:2] == ["refresh"]:
+        for name, value in refresh(*map(int, sys.argv[2:])).items():
             print(f"{name:<24} {value:>10.4g}", flush=True)
     else:
         sys.exit(__doc__)

@@ -793,6 +793,8 @@ class LiveLimits:
     concurrency_window_s: Final = 10
     """Concurrency, for the time left, is averaged over this time: at a single moment a worker may have no
     task, between one and the next, or two, where the end of the one is not written yet."""
+    max_stale_share: Final = 0.01
+    """While a run goes on, quantiles are computed again when so many more have ended."""
     min_attempts_of_worker: Final = 3
     """Attempts that show whether a worker executes several at once."""
 

@@ -330,7 +330,7 @@ class FollowingReader(LiveReader):
                 self.tables,
                 time,
                 now,
-                changed=self.count,
+                rows=self.tables.rows_of,
                 provider=run.info.provider,
                 log=_life(run.info, run.status, ended),
             )
@@ -426,7 +426,7 @@ class WholeReader:
                 tables,
                 time,
                 time.until or 0,
-                changed=None,
+                rows={},
                 provider=run.info.provider,
                 log=_life(run.info, run.status, ended),
             )

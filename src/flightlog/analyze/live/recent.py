@@ -48,6 +48,8 @@ class LiveLog:
 
     def __init__(self) -> None:
         self._lines: Newest[LogLine] = Newest(LiveLimits.max_log_lines)
+        self.count = 0
+        """How many lines were made so far."""
 
     def add(self, event: AnyEvent) -> None:
         """Take one event; kinds that are not logged are ignored, and a line is made only where it is kept."""
@@ -57,12 +59,15 @@ class LiveLog:
                 line = _line(kind_of(event), event.timestamp, made(event))
                 key = (event.timestamp, f"{type(event).stream} {event.writer}", event.seq, line.text)
                 self._lines.add(key, line)
+                self.count += 1
 
-    def lines(self, tables: RunTables, more: Sequence[LogLine] = ()) -> list[LogLine]:
-        """The newest first; `more` are lines that come from no event."""
+    def lines(self, tables: RunTables, more: Sequence[LogLine], tasks: bool) -> list[LogLine]:
+        """The newest first; `more` are lines that come from no event, `tasks` is whether any failed, was
+        retried or cancelled.
+        """
         found = [*more[::-1], *self._lines.items()]
         for stream, rows in _LOGGED.items():
-            if stream in tables.streams:
+            if stream in tables.streams and (tasks or stream != "tasks"):
                 few, stamp = LiveLimits.max_log_lines, STAMP.format('"timestamp"')
                 for row in tables.records(_NEWEST_OF.format(rows=rows, few=few, stamp=stamp)):
                     made = _WORDS[row["kind"]](SimpleNamespace(**row))

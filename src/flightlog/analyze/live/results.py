@@ -51,6 +51,7 @@ class LiveTaskName(LiveCounts, frozen=True, kw_only=True):
     """Of completed ones, as `max_s` and `p95_s`."""
     max_s: float | None
     p95_s: float | None = None
+    """While the run goes on, of 99 % of them at least."""
     total_s: float | None = None
 
 

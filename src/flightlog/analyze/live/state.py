@@ -12,9 +12,9 @@ from flightlog.analyze.charts.results import Chart, ChartSeries, MetricPoints
 from flightlog.analyze.limits import LiveLimits
 from flightlog.analyze.live.recent import STAMP, LiveLog, failures_of
 from flightlog.analyze.live.results import LogLine, MetricNow, OpenSpan, Progress, SpanNow, args_text
-from flightlog.analyze.live.tasks import LiveTasks, usual_of
+from flightlog.analyze.live.tasks import KnownTasks, LiveTasks, usual_of
 from flightlog.analyze.live.workers import LiveCost, LiveMachines, LiveWorkers
-from flightlog.analyze.report.metrics import distribution_from, distribution_sql, total_sql
+from flightlog.analyze.report.metrics import distribution_from, distribution_sql
 from flightlog.analyze.report.spans import spans_in_flight
 from flightlog.analyze.tallies import copied
 from flightlog.core.text import cut
@@ -65,18 +65,19 @@ class RunTime(NamedTuple):
 
 
 class LiveQuestions:
-    """Asks tables for the fields of a `LiveState`. What follows from lines alone is asked again only when
-    there are more of them: `changed` says when.
+    """Asks tables for the fields of a `LiveState`, again and again. What follows from lines alone is asked
+    only when there are more of them.
     """
 
     def __init__(self, events: LiveEvents, history: Mapping[str, Distribution] | None = None) -> None:
         self._events, self._history = events, history
-        self._known: dict[str, tuple[Hashable, Any]] = {}
+        self._known_tasks = KnownTasks()
+        self._answers: dict[str, tuple[Hashable, Any]] = {}
 
     def _once(self, name: str, changed: Hashable, ask: Callable[[], T]) -> T:
-        known = self._known.get(name)
+        known = self._answers.get(name)
         if known is None or known[0] != changed:
-            known = self._known[name] = (changed, ask())
+            known = self._answers[name] = (changed, ask())
         answer: T = known[1]
         return answer
 
@@ -86,22 +87,26 @@ class LiveQuestions:
         time: RunTime,
         now: int,
         *,
-        changed: Hashable,
+        rows: Mapping[str, int],
         provider: str | None,
         log: Sequence[LogLine],
     ) -> dict[str, Any]:
-        """The fields that tables know; `log` are lines of the log beside those of events."""
+        """The fields that tables know; `rows` counts those of each stream, and `log` are lines of the log
+        beside those of events.
+        """
         until, over = time.until, time.over
-        tasks = LiveTasks(tables, until, self._history)
+        tasks = LiveTasks(tables, until, self._history, self._known_tasks, over=over)
         workers = LiveWorkers(tables, self._events.workers, until)
         machines = LiveMachines(tables, until)
         window = time.window(now)
         wall = None if time.started is None or until is None else max(0, until - time.started)
         cost = self._events.cost.summary(workers, provider, wall, over=over)
-        failed = tasks.count("failed") + tasks.count("retried")
+        troubles = tuple(tasks.count(state) for state in ("failed", "retried", "cancelled"))
+        failed = (*troubles, rows.get("failures"))
         failures: tuple[int, list[Any]] = (0, [])
-        if failed or "failures" in tables.streams:
-            failures = self._once("failures", changed, lambda: failures_of(tables))
+        if any(troubles) or "failures" in tables.streams:
+            failures = self._once("failures", failed, lambda: failures_of(tables))
+        logged = (*failed, rows.get("devices"), self._events.log.count, *log)
         return {
             "progress": tasks.progress(time.started, over=over),
             "names": tasks.results(),
@@ -113,7 +118,7 @@ class LiveQuestions:
             "doing": tasks.doing(),
             "failures_all": failures[0],
             "failures": failures[1],
-            "slowest": self._once("slowest", changed, tasks.slowest),
+            "slowest": self._once("slowest", tasks.count("completed"), tasks.slowest),
             "recent": tasks.recent(),
             "timeline": tasks.timeline(now if until is None else until, tasks.running, len(workers.names)),
             "concurrency": _concurrency(tasks, workers, window),
@@ -121,9 +126,23 @@ class LiveQuestions:
             **_lookups(tables),
             "cost": cost.total,
             "currency": cost.currency,
-            "log": self._once("log", (changed, *log), lambda: self._events.log.lines(tables, log)),
-            **_spans(tables, until),
-            "metrics": self._once("metrics", changed, lambda: _metrics(tables, time)),
+            "log": self._once("log", logged, lambda: self._events.log.lines(tables, log, any(troubles))),
+            **self._spans(tables, until, rows.get("spans")),
+            "metrics": self._once("metrics", rows.get("metrics"), lambda: _metrics(tables, time)),
+        }
+
+    def _spans(self, tables: RunTables, until: int | None, changed: Hashable) -> dict[str, Any]:
+        """Spans by name, the names that took most of the time first; and those that are open."""
+        if "spans" not in tables.streams:
+            return {}
+        rows = self._once("spans", changed, lambda: tables.records(_SPANS))
+        return {
+            "spans": [
+                copied(SpanNow, row, name=cut(row["name"], LiveLimits.max_name_chars))
+                for row in rows[: LiveLimits.max_listed_spans]
+            ],
+            "spans_all": sum(row["ended"] for row in rows),
+            "open_spans": _open_spans(tables, until) if any(row["open"] for row in rows) else [],
         }
 
 
@@ -166,55 +185,39 @@ def _lookups(tables: RunTables) -> dict[str, int | None]:
 
 
 _LOOKUPS = "SELECT result, count(*) FROM cache WHERE event = 'cache_lookup' GROUP BY result"
-_SPANS = f"""
+_SPANS = """
 SELECT name, count(*) FILTER (NOT "open") AS ended, count(*) FILTER (status = 'error') AS errors,
     count(*) FILTER ("open") AS "open", max(duration_s) FILTER (NOT "open") AS max_s,
-    {total_sql("duration_s", 'NOT "open"')} AS total_s,
+    sum(in_ns(duration_s)) FILTER (NOT "open") / 1e9 AS total_s,
     total_s / count(duration_s) FILTER (NOT "open") AS mean_s
 FROM span_rows GROUP BY name ORDER BY total_s DESC NULLS LAST, name
-"""  # noqa: S608 - constants
+"""
 _USUAL_SPANS = f"""
 SELECT name, {distribution_sql("duration_s", "true", "durations")} FROM span_rows
 WHERE NOT "open" AND name IN (SELECT unnest($names)) GROUP BY name
 """  # noqa: S608 - constants
 
 
-def _spans(tables: RunTables, until: int | None) -> dict[str, Any]:
-    """Spans by name, the names that took most of the time first; and those that are open, what may be stuck
-    first, then the longest.
-    """
-    if "spans" not in tables.streams:
-        return {}
-    rows = tables.records(_SPANS)
-    names = [
-        copied(SpanNow, row, name=cut(row["name"], LiveLimits.max_name_chars))
-        for row in rows[: LiveLimits.max_listed_spans]
-    ]
+def _open_spans(tables: RunTables, until: int | None) -> list[OpenSpan]:
+    """What may be stuck first, then the longest."""
+    flying = spans_in_flight(tables, until)
+    ended = tables.records(_USUAL_SPANS, {"names": [one.name for one in flying]})
+    usual = {row["name"]: distribution_from(row, "durations") for row in ended}
     opened: list[OpenSpan] = []
-    if any(row["open"] for row in rows):
-        flying = spans_in_flight(tables, until)
-        ended = tables.records(_USUAL_SPANS, {"names": [one.name for one in flying]})
-        usual = {row["name"]: distribution_from(row, "durations") for row in ended}
-        for one in flying:
-            p95, stuck = usual_of(usual.get(one.name), one.elapsed_s)
-            opened.append(
-                OpenSpan(
-                    name=cut(one.name, LiveLimits.max_name_chars),
-                    span_id=cut(one.span_id, LiveLimits.max_name_chars),
-                    tags=args_text(one.tags),
-                    since=one.since,
-                    elapsed_s=one.elapsed_s,
-                    usual_s=p95,
-                    stuck=stuck,
-                )
+    for one in flying:
+        p95, stuck = usual_of(usual.get(one.name), one.elapsed_s)
+        opened.append(
+            OpenSpan(
+                name=cut(one.name, LiveLimits.max_name_chars),
+                span_id=cut(one.span_id, LiveLimits.max_name_chars),
+                tags=args_text(one.tags),
+                since=one.since,
+                elapsed_s=one.elapsed_s,
+                usual_s=p95,
+                stuck=stuck,
             )
-    return {
-        "spans": names,
-        "spans_all": sum(row["ended"] for row in rows),
-        "open_spans": sorted(
-            opened, key=lambda one: (not one.stuck, -(one.elapsed_s or 0.0), one.since, one.name)
-        ),
-    }
+        )
+    return sorted(opened, key=lambda one: (not one.stuck, -(one.elapsed_s or 0.0), one.since, one.name))
 
 
 _METRICS = f"""

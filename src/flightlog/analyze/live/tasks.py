@@ -20,10 +20,9 @@ from flightlog.analyze.predict.eta import (
     of_mean,
     remaining,
 )
-from flightlog.analyze.report.metrics import distribution_from, distribution_sql
-from flightlog.analyze.report.tasks import COUNTS_SQL, PENDING, tasks_in_flight, work_until
+from flightlog.analyze.report.tasks import PENDING, tasks_in_flight, work_until
 from flightlog.analyze.tallies import grouped, json_object
-from flightlog.core.stats import Distribution
+from flightlog.core.stats import QUANTILES, Distribution, distribution_of
 from flightlog.core.text import cut, first_line
 from flightlog.core.time import SECOND, timestamp_of
 
@@ -35,19 +34,24 @@ TASK_COUNTS = ("submitted", "completed", "failed", "cancelled", "running", "retr
 _STOPPED = "CASE WHEN state = 'running' THEN $until ELSE stopped END"
 """When an attempt ended; one that runs lasts until now."""
 
-_BY_NAME = f"""
-SELECT task, {COUNTS_SQL}, count(*) FILTER (state NOT IN ('pending', 'running')) AS ended,
-    min(started) AS first, {distribution_sql("duration_s", "state = 'completed'", "durations")}
-FROM attempt_intervals GROUP BY task
-"""  # noqa: S608 - constants
+_BY_NAME = """
+SELECT task, state, retried, was_submitted, count(*) AS count, min(started) AS first,
+    count(duration_s) AS known, sum(in_ns(duration_s)) AS total, min(duration_s) AS low,
+    max(duration_s) AS high
+FROM attempt_intervals GROUP BY ALL
+"""
+_QUANTILES = f"""
+SELECT task, quantile_cont(duration_s, {list(QUANTILES)}) FROM attempt_intervals
+WHERE state = 'completed' AND task IN (SELECT unnest($names)) GROUP BY task
+"""  # noqa: S608 - numbers
 _SHOWN = "task, task_id, attempt, worker, state, retried, began, stopped, ended, queue_s, duration_s, args"
 _LAST = f"""
-SELECT {_SHOWN} FROM attempt_intervals WHERE state NOT IN ('pending', 'running')
-ORDER BY ended DESC NULLS LAST, task_id DESC, attempt DESC LIMIT $few
+SELECT {_SHOWN} FROM attempt_intervals WHERE state NOT IN ('pending', 'running') AND {{since}}
+ORDER BY ended DESC NULLS LAST, task_id DESC, attempt DESC LIMIT {{few}}
 """  # noqa: S608 - constants
 _SLOWEST = f"""
-SELECT {_SHOWN} FROM attempt_intervals WHERE state = 'completed' AND duration_s IS NOT NULL
-ORDER BY duration_s DESC, task, task_id, attempt LIMIT $few
+SELECT {_SHOWN} FROM attempt_intervals WHERE state = 'completed' AND duration_s IS NOT NULL AND {{since}}
+ORDER BY duration_s DESC, task, task_id, attempt LIMIT {{few}}
 """  # noqa: S608 - constants
 _RUNNING = """
 SELECT task, task_id, attempt, worker, state, retried, started FROM attempt_intervals WHERE state = 'running'
@@ -69,48 +73,119 @@ FROM task_lines WHERE kind IN (4, 6, 7) AND task_id IN (SELECT unnest($ids)) GRO
 """
 
 
-class LiveName(NamedTuple):
-    """All attempts of one name."""
+class LiveName:
+    """All attempts of one name: counts as the report has them, of tasks and of attempts that `ended`."""
 
-    name: str
-    row: Row
-    durations: Distribution
-    """Of completed tasks."""
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.row = dict.fromkeys((*TASK_COUNTS, "not_begun", "over"), 0)
+        self.first: int | None = None
+        """When the first attempt started."""
+        self.known, self.total_ns, self.low, self.high = 0, 0, 0.0, 0.0
+        self.durations = Distribution()
+        """Of completed tasks."""
+
+    def add(self, row: Row) -> None:
+        """Count attempts that are alike."""
+        count, state, counts = row["count"], row["state"], self.row
+        counts["submitted"] += count * row["was_submitted"]
+        counts["retried"] += count * row["retried"]
+        counts["over"] += count * (state not in {"pending", "running"})
+        if state == "failed":
+            counts["failed"] += count * (not row["retried"])
+        else:
+            counts["not_begun" if state == "pending" else state] += count
+        if row["first"] is not None:
+            self.first = row["first"] if self.first is None else min(self.first, row["first"])
+        if state == "completed" and row["known"]:
+            self.low = min(row["low"], self.low) if self.known else row["low"]
+            self.high = max(row["high"], self.high) if self.known else row["high"]
+            self.known, self.total_ns = self.known + row["known"], self.total_ns + int(row["total"])
 
     @property
     def ended(self) -> int:
         """Tasks that are over."""
-        return int(self.row["completed"] + self.row["failed"] + self.row["cancelled"])
+        return self.row["completed"] + self.row["failed"] + self.row["cancelled"]
 
     @property
     def size(self) -> int:
         """Number of tasks, as the summary counts them."""
-        return int(max(self.row["submitted"], self.ended + self.row["running"]))
+        return max(self.row["submitted"], self.ended + self.row["running"])
+
+
+class KnownTasks:
+    """What is remembered from one state to the next, so that less is asked."""
+
+    def __init__(self) -> None:
+        self.quantiles: dict[str, tuple[int, list[float]]] = {}
+        """Quantiles of durations by name, and of how many."""
+        self.bounds: dict[str, float] = {}
+        """Of lists of the newest or slowest, what is not below those that were listed."""
 
 
 class LiveTasks:
     """The tasks as of `until`, when the run ended or now, in nanoseconds since 1970. Each question is asked
     once.
 
-    `history` has durations of earlier runs by name of task, for what this run does not know yet.
+    `history` has durations of earlier runs by name of task, for what this run does not know yet; `known` is
+    what an earlier state has found. While the run goes on, quantiles may be of a few tasks less.
     """
 
     def __init__(
-        self, tables: RunTables, until: int | None, history: Mapping[str, Distribution] | None = None
+        self,
+        tables: RunTables,
+        until: int | None,
+        history: Mapping[str, Distribution] | None = None,
+        known: KnownTasks | None = None,
+        *,
+        over: bool = True,
     ) -> None:
         self._tables, self._until, self._history = tables, until, history or {}
+        self._known, self._over = known or KnownTasks(), over
 
     @cached_property
     def names(self) -> list[LiveName]:
         """The largest first."""
-        rows = self._tables.records(_BY_NAME)
-        found = [LiveName(row["task"], row, distribution_from(row, "durations")) for row in rows]
-        return sorted(found, key=lambda one: (-one.size, one.name))
+        found: dict[str, LiveName] = {}
+        for row in self._tables.records(_BY_NAME):
+            found.setdefault(row["task"], LiveName(row["task"])).add(row)
+        self._set_durations(found)
+        return sorted(found.values(), key=lambda one: (-one.size, one.name))
+
+    def _set_durations(self, found: Mapping[str, LiveName]) -> None:
+        quantiles = self._known.quantiles
+        share = 0.0 if self._over else LiveLimits.max_stale_share
+        stale = [
+            one.name
+            for one in found.values()
+            if abs(one.known - quantiles.get(one.name, (0, []))[0]) > share * one.known
+        ]
+        if stale:
+            for name, values in self._tables.execute(_QUANTILES, {"names": stale}).fetchall():
+                quantiles[name] = found[name].known, values
+        for one in found.values():
+            if one.known:
+                values = [min(max(value, one.low), one.high) for value in quantiles[one.name][1]]
+                total = one.total_ns / SECOND
+                one.durations = distribution_of(one.known, total, one.low, one.high, values)
+
+    def _listed(self, statement: str, column: str, few: int, all_known: int) -> list[Row]:
+        """The rows with the largest values of a column; those below what was listed before are passed over
+        at first.
+        """
+        bound = self._known.bounds.get(column)
+        since = "true" if bound is None else f"{column} >= {bound!r}"
+        rows = self._tables.records(statement.format(since=since, few=few))
+        if bound is not None and len(rows) < min(few, all_known):
+            rows = self._tables.records(statement.format(since="true", few=few))
+        if len(rows) == few and rows[-1][column] is not None:
+            self._known.bounds[column] = rows[-1][column]
+        return rows
 
     @cached_property
     def last(self) -> list[Row]:
         """The attempts that ended last, the newest first."""
-        return self._tables.records(_LAST, {"few": LiveLimits.max_timeline_bars})
+        return self._listed(_LAST, "ended", LiveLimits.max_timeline_bars, self.count("over"))
 
     @cached_property
     def running(self) -> list[Row]:
@@ -160,7 +235,7 @@ class LiveTasks:
     def _lately(self, started: int | None) -> tuple[float | None, float]:
         """Tasks that ended in each of the last seconds, and how many ran at once, on average."""
         until = self._until
-        first = min((one.row["first"] for one in self.names if one.row["first"] is not None), default=None)
+        first = min((one.first for one in self.names if one.first is not None), default=None)
         if until is None or not self.names:
             return None, 0.0
         rate_since = until - LiveLimits.rate_window_s * SECOND
@@ -169,7 +244,7 @@ class LiveTasks:
         [(ended, work)] = self._tables.execute(
             _LATELY, {"until": until, "rate_since": rate_since, "since": since}
         ).fetchall()
-        known = self.count("ended") and until - rate_since >= SECOND
+        known = self.count("over") and until - rate_since >= SECOND
         per_s = ended * SECOND / (until - rate_since) if known else None
         return per_s, int(work) / (until - since) if first is not None and since < until else 0.0
 
@@ -226,7 +301,10 @@ class LiveTasks:
         """Completed tasks, the slowest first."""
         if not self.count("completed"):
             return []
-        return [_ended(row) for row in self._tables.records(_SLOWEST, {"few": LiveLimits.max_slowest_tasks})]
+        known = sum(one.known for one in self.names)
+        return [
+            _ended(row) for row in self._listed(_SLOWEST, "duration_s", LiveLimits.max_slowest_tasks, known)
+        ]
 
     def recent(self) -> list[EndedTask]:
         """Attempts that ended, the last first."""
@@ -281,8 +359,8 @@ class LiveTasks:
         if left_out:
             rows = LiveLimits.max_timeline_rows
             notes.append(f"{left_out:,} attempts on workers beyond {rows} rows are not drawn")
-        if self.count("ended") > len(self.last):
-            all_ended = self.count("ended")
+        if self.count("over") > len(self.last):
+            all_ended = self.count("over")
             notes.append(f"the last {len(self.last):,} of {all_ended:,} attempts that ended")
         return Timeline(
             since=timestamp_of(since),
@@ -300,7 +378,7 @@ class LiveTasks:
             ),
             cells=None,
             marks=self._marks(placed, since),
-            attempts=self.count("ended") + len(going),
+            attempts=self.count("over") + len(going),
             workers=workers,
             failures=self.count("failed") + self.count("retried"),
             notes=notes,

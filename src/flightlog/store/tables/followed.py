@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _LINE = ("event", "timestamp", "writer", "seq")
 _COLUMNS: dict[str, tuple[str, ...]] = {
     "tasks": (
-        *(*_LINE, "task", "task_id", "attempt", "worker", "span_id", "args", "queue_s", "duration_s"),
+        *(*_LINE, "task", "task_id", "attempt", "worker", "args", "queue_s", "duration_s"),
         *("depends_on", "error_type", "error_message", "exit_code", "fingerprint", "reason", "delay_s"),
     ),
     "spans": (*_LINE, "name", "span_id", "parent_id", "duration_s", "elapsed_s", "status", "tags"),
@@ -38,8 +38,8 @@ _COLUMNS: dict[str, tuple[str, ...]] = {
 FOLLOWED = (*_COLUMNS, "resources", "failures", "devices")
 """The streams whose lines become rows."""
 _OF_ATTEMPTS = (
-    *("task", "task_id", "attempt", "state", "retried", "worker", "span_id", "depends_on", "reason"),
-    *("submitted_at", "queued_at", "started_at", "ended_at", "queue_s", "duration_s", "error_type", "args"),
+    *("task", "task_id", "attempt", "state", "retried", "worker", "depends_on", "args"),
+    *("submitted_at", "started_at", "ended_at", "queue_s", "duration_s"),
 )
 _TASK_KEY = "task_id, attempt"
 
@@ -92,11 +92,11 @@ class FollowedTables(RunTables):
         self._connection, self._scratch, self._run_id = connection, scratch, run_id
         self._made = set()
         self._tables: dict[str, tuple[str, StreamTable]] = {}
-        self._rows = dict.fromkeys(FOLLOWED, 0)
+        self.rows_of = dict.fromkeys(FOLLOWED, 0)
         """How many rows each stream has."""
         self._derived = {"tasks": 0, "spans": 0}
         """How many of them are in what is derived."""
-        self._deleted = 0
+        self._deleted = self._odd_lines = 0
         for stream in FOLLOWED:
             known = columns(stream)
             names = _COLUMNS.get(stream, tuple(known))
@@ -105,6 +105,10 @@ class FollowedTables(RunTables):
             connection.execute(f"CREATE TABLE {self._tables[stream][0]} AS {table.nothing()}")
         connection.execute(_TABLES)
         connection.execute(f"CREATE TABLE attempt_intervals AS {self._attempts('task_events')} LIMIT 0")
+        # To plan the statement takes longer than to make the attempts of a moment.
+        connection.execute(
+            f"PREPARE remake AS INSERT INTO attempt_intervals {self._attempts('touched_lines')}"
+        )
 
     def make(self, names: Iterable[str]) -> None:
         """Nothing: all relations are there from the beginning."""
@@ -117,7 +121,7 @@ class FollowedTables(RunTables):
     @property
     def streams(self) -> frozenset[str]:
         """The streams of which there are rows."""
-        return frozenset(stream for stream, rows in self._rows.items() if rows)
+        return frozenset(stream for stream, rows in self.rows_of.items() if rows)
 
     def add(self, stream: str, lines: Sequence[bytes]) -> None:
         """Append lines of a stream, each once, as `NormalizedLines` gives them."""
@@ -132,7 +136,7 @@ class FollowedTables(RunTables):
             {"run": self._run_id},
         )
         row = inserted.fetchone()
-        self._rows[stream] += row[0] if row else 0
+        self.rows_of[stream] += row[0] if row else 0
 
     def update(self, until: str | None, last_signs: Mapping[str, str]) -> None:
         """Bring attempts and spans up to date.
@@ -140,19 +144,20 @@ class FollowedTables(RunTables):
         What is open lasts until the last sign of life of the process that wrote of it, if that is one of
         `last_signs`, else `until`.
         """
-        if self._rows["tasks"] > self._derived["tasks"]:
+        if self.rows_of["tasks"] > self._derived["tasks"]:
             self._update_attempts(self._derived["tasks"])
-            self._derived["tasks"] = self._rows["tasks"]
-        if self._rows["spans"] > self._derived["spans"]:
+            self._derived["tasks"] = self.rows_of["tasks"]
+        if self.rows_of["spans"] > self._derived["spans"]:
             self._connection.execute(_ODD_SPANS, {"since": self._derived["spans"]})
             self._connection.execute(f"TRUNCATE {HIDDEN}.for_spans")
-            self._connection.execute(_LINES_OF_ODD_SPANS)
-            self._derived["spans"] = self._rows["spans"]
-        if self._rows["spans"]:
+            inserted = self._connection.execute(_LINES_OF_ODD_SPANS).fetchone()
+            self._odd_lines = inserted[0] if inserted else 0
+            self._derived["spans"] = self.rows_of["spans"]
+        if self._odd_lines:
             self._update_open_spans(until, last_signs)
 
     def _update_attempts(self, known: int) -> None:
-        if self._rows["tasks"] > 2 * known:
+        if self.rows_of["tasks"] > 2 * known:
             made = self._attempts("task_events")
             self._connection.execute(f"CREATE OR REPLACE TABLE attempt_intervals AS {made}")
             return
@@ -161,14 +166,14 @@ class FollowedTables(RunTables):
         self._connection.execute(_THEIR_LINES)
         deleted = self._connection.execute(_FORGET).fetchone()
         self._deleted += deleted[0] if deleted else 0
-        self._connection.execute(f"INSERT INTO attempt_intervals {self._attempts('touched_lines')}")
-        if self._deleted > self._rows["tasks"]:  # rows that are deleted still take memory
+        self._connection.execute("EXECUTE remake")
+        if self._deleted > self.rows_of["tasks"]:  # rows that are deleted still take memory
             self._connection.execute("CREATE OR REPLACE TABLE attempt_intervals AS FROM attempt_intervals")
             self._deleted = 0
 
     def _attempts(self, lines: str) -> str:
         made = attempts_of_one(self._run_id, lines, _OF_ATTEMPTS)
-        return intervals.intervals_of(made, "CAST(NULL AS BIGINT)", beside=())
+        return intervals.intervals_of(made, "CAST(NULL AS BIGINT)", whole=False)
 
     def _update_open_spans(self, until: str | None, last_signs: Mapping[str, str]) -> None:
         self._connection.execute(f"TRUNCATE {HIDDEN}.last_signs")

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,32 +25,35 @@ CREATE MACRO in_ns(s) AS
 """
 """Moments and durations in nanoseconds, as `core.time` reads them."""
 
-_MEASURED = ("component", "parent_id", "depends_on", *USED, "result_bytes", "metrics")
+_MORE = ("component", "parent_id", "span_id", "depends_on", "error_type", *USED, "result_bytes", "metrics")
 """Columns of attempts that live views do without."""
+_WAITS = """,
+    coalesce(queued, CASE WHEN queued_for IS NOT NULL THEN began - queued_for END,
+             CASE WHEN attempt = 1 THEN submitted END) AS waits"""
 
 
-def intervals_of(attempts: str, until: str, beside: Sequence[str] = _MEASURED) -> str:
+def intervals_of(attempts: str, until: str, *, whole: bool = True) -> str:
     """The statement of `attempt_intervals`, from one that gives the attempts; `until` is an expression.
 
-    Without what stands `beside` when an attempt ran, fewer columns of attempts are needed.
+    Without the `whole`, there are fewer columns, of fewer columns of attempts: those that live views show.
     """
-    more = "".join(f", {name}" for name in beside)
+    more = "".join(f", {name}" for name in _MORE) if whole else ""
+    queued = ", at_ns(queued_at) AS queued, in_ns(queue_s) AS queued_for" if whole else ""
     return f"""
 WITH moments AS (
-    SELECT task, task_id, attempt, worker, state, retried, span_id,
+    SELECT task, task_id, attempt, worker, state, retried,
         depends_on IS NOT NULL AS was_submitted, -- submissions alone have it, if only as an empty list
-        at_ns(submitted_at) AS submitted, at_ns(queued_at) AS queued, at_ns(started_at) AS started,
-        at_ns(ended_at) AS ended, in_ns(queue_s) AS queued_for, queue_s, duration_s, error_type, args{more}
+        at_ns(submitted_at) AS submitted, at_ns(started_at) AS started, at_ns(ended_at) AS ended,
+        queue_s, duration_s, args{queued}{more}
     FROM ({attempts})
 )
-SELECT * EXCLUDE (queued_for),
+SELECT * {"EXCLUDE (queued_for)" if whole else ""},
     CASE WHEN ended IS NOT NULL AND duration_s IS NOT NULL THEN ended - in_ns(duration_s)
          WHEN ended IS NOT NULL OR state = 'running' THEN started END AS began,
     CASE WHEN ended IS NOT NULL AND (duration_s IS NOT NULL
         OR started IS NOT NULL) THEN greatest(began, ended)
-         WHEN state = 'running' AND started IS NOT NULL THEN greatest(started, {until}) END AS stopped,
-    coalesce(queued, CASE WHEN queued_for IS NOT NULL THEN began - queued_for END,
-             CASE WHEN attempt = 1 THEN submitted END) AS waits,
+         WHEN state = 'running' AND started IS NOT NULL THEN greatest(started, {until}) END AS stopped
+    {_WAITS if whole else ""}
 FROM moments
 """  # noqa: S608 - constants, and a statement of ours
 
@@ -118,7 +121,7 @@ def make_attempt_intervals(
     With `file` the rows are kept there, as Parquet, and not in memory: for attempts none of which depends on
     another or was superseded before it began. `rare` is as in `keep_rows`.
     """
-    few = {name: kind for name, kind in (rare or {}).items() if name in {*_MEASURED, "error_type"}}
+    few = {name: kind for name, kind in (rare or {}).items() if name in {*_MORE} - {"span_id"}}
     rows = intervals_of(attempts, "$until")
     keep_rows(tables, "attempt_intervals", rows, file, {"until": until}, rare=few)
     if file is None:
