@@ -15,6 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from flightlog.analyze.live.results import update_pause_s
 from flightlog.core.displayed import in_notebook
 from flightlog.core.text import plural
 from flightlog.core.units import format_count, format_duration, format_percent
@@ -168,9 +169,12 @@ def follow(
 
 def _go_on(watched: Follower, state: LiveState, shown: DisplayHandle, every_s: float) -> None:
     before = state_html(state)
+    pause_s = every_s
     while state.status == "running" or state.reading is not None:
-        time.sleep(every_s)
+        time.sleep(pause_s)
+        begun = time.thread_time()
         state = watched.update(NotebookLimits.read_limit_s)
+        pause_s = update_pause_s(every_s, time.thread_time() - begun)
         html = state_html(state)
         if html != before:
             shown.update(html)

@@ -5,6 +5,7 @@ change, with plots below) and screens, and the thread that reads the run.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -19,6 +20,7 @@ from textual.message import Message
 from textual.screen import ModalScreen
 from textual.widgets import DataTable, Footer, Input, Static, TabbedContent, TabPane, Tabs
 
+from flightlog.analyze.live.results import update_pause_s
 from flightlog.core.units import format_count, format_duration
 from flightlog.show.live import (
     IN_TERMINAL,
@@ -308,6 +310,7 @@ class RunReader:
         interval_s: float,
     ) -> None:
         self._open, self._tell, self._interval_s = open_live, tell, interval_s
+        self._pause_s = interval_s
         self._changed = threading.Condition()
         self._path: Path | None = None
         self._due = self._paused = self._closed = False
@@ -338,12 +341,14 @@ class RunReader:
         live: Follower | None = None
         watched: Path | None = None
         while (path := self._next()) is not None:
+            begun = time.thread_time()
             try:
                 if live is None or path != watched:
                     live, watched = self._open(path), path
                 found: LiveState | Exception = live.update(LOOK_S)
             except Exception as error:  # noqa: BLE001 - the view says what happened, and tries again
                 live, found = None, error
+            self._pause_s = update_pause_s(self._interval_s, time.thread_time() - begun)
             with self._changed:
                 if self._closed:
                     return
@@ -359,7 +364,7 @@ class RunReader:
     def _next(self) -> Path | None:
         """The run to read, when it is time; None at the end."""
         with self._changed:
-            self._changed.wait_for(lambda: self._due or self._closed, timeout=self._interval_s)
+            self._changed.wait_for(lambda: self._due or self._closed, timeout=self._pause_s)
             self._changed.wait_for(lambda: self._closed or not self._paused)
             self._due = False
             return None if self._closed else self._path

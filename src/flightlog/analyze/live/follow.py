@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 import msgspec
 
 from flightlog.analyze.limits import LiveLimits
-from flightlog.analyze.live.results import LiveState, LogLine, Progress, args_text
+from flightlog.analyze.live.results import LiveState, LogLine, Progress, args_text, update_pause_s
 from flightlog.analyze.live.state import LiveEvents, LiveQuestions, RunTime, counts_so_far
 from flightlog.analyze.live.tasks import TASK_COUNTS
 from flightlog.core.errors import FlightlogError
@@ -753,10 +753,8 @@ class FollowedRuns:
         with self._changed:
             looked.state, looked.problem = state, problem
             reading = state is not None and state.reading is not None and problem is None
-            costly_s = (self._cpu() - begun) / LiveLimits.max_cpu_share
-            looked.worked_out, looked.interval_s = self._clock(), max(self._every_s, costly_s)
-            if reading:
-                looked.interval_s = 0.0
+            pause_s = update_pause_s(self._every_s, self._cpu() - begun)
+            looked.worked_out, looked.interval_s = self._clock(), 0.0 if reading else pause_s
             self._changed.notify_all()
         return True
 

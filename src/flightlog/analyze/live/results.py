@@ -264,6 +264,13 @@ class LiveState(Struct, frozen=True, kw_only=True):
         return self.status != "running"
 
 
+def update_pause_s(every_s: float, cpu_s: float) -> float:
+    """How long to wait after an update that took so much CPU time: following takes a fifth of a core at
+    most.
+    """
+    return max(every_s, cpu_s / LiveLimits.max_cpu_share)
+
+
 def args_text(args: Mapping[str, Any] | None, limit: int = LiveLimits.max_args_chars) -> str:
     """`scenario_id=47, name=base`; nothing for no arguments."""
     if not args:
