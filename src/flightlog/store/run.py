@@ -172,6 +172,12 @@ class Run(Displayed):
         """The processes that wrote, the owner first, then in order of their start."""
         return sorted(self._writers, key=lambda info: (not info.owner, info.started, info.writer))
 
+    def is_written(self) -> bool:
+        """Whether a process may still write into the run: it is running, or a writer that has not closed
+        lives.
+        """
+        return self.status == "running" or any(map(self.observer.writer_alive, self._writers))
+
     def counted_tasks(self) -> tuple[int, int, int]:
         """Tasks submitted, completed and failed, as the processes that wrote have counted them."""
         submitted, completed, failed = (

@@ -108,7 +108,7 @@ def _has_ended(run: Run) -> bool:
     """Whether nobody writes into a run any more; where `run.json` is damaged, its processes tell."""
     if run.status in layout.ENDED:
         return has_settled(run.path, run.observer)
-    return run.status != "running" and not any(run.observer.writer_alive(one) for one in run.writers())
+    return not run.is_written()
 
 
 def _scrub(

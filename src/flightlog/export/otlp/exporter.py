@@ -154,7 +154,7 @@ class _Delivery:
         has closed it.
         """
         closed = run.status == "crashed" or (run.path / layout.CHECKSUMS).exists()
-        return closed and not any(run.observer.writer_alive(writer) for writer in run.writers())
+        return closed and not run.is_written()
 
     def _deliver(self, run: Run, *, last: bool, patience: Callable[[float, RequestFailed], bool]) -> None:
         self._run = run

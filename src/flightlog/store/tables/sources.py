@@ -176,11 +176,9 @@ def is_settled(run: Run) -> bool:
     """Whether nobody writes into the run any more; of a writer that left no word of itself, that is not
     known.
     """
-    if run.status in {"running", "unknown"}:
-        return False
-    known = {writer.writer: writer for writer in run.writers()}
-    folders = {writer for _, writer in writer_folders(run.path)}
-    return folders <= known.keys() and not any(map(run.observer.writer_alive, known.values()))
+    known = {writer.writer for writer in run.writers()}
+    silent = any(writer not in known for _, writer in writer_folders(run.path))
+    return not (silent or run.status == "unknown" or run.is_written())
 
 
 _PYTHON_TYPES: dict[str, Any] = {
