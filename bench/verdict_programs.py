@@ -178,7 +178,7 @@ def large(data: bytes, seconds: float) -> int:
 def made(size: int, seconds: float) -> bytes:
     """Make large data."""
     nap(seconds)
-    return os.urandom(size)
+    return b"x" * size
 
 
 def flaky(seconds: float, attempt_folder: str, number: int, failures: int) -> int:
@@ -382,7 +382,7 @@ def one_at_a_time_dask(runs: Path, strength: float) -> None:
         one.client.gather([one.client.submit(nap, 0.15, 100 + n) for n in range(24 - waits)] or [])
 
 
-@program("taking_turns", comparable=True)
+@program("taking_turns", "lock_waits", comparable=True)
 def lock_threads(runs: Path, strength: float) -> None:
     """Tasks on threads hold one lock for most of their time."""
     with session(runs, workers=4, processes=False) as one:
@@ -390,7 +390,7 @@ def lock_threads(runs: Path, strength: float) -> None:
         one.client.gather([one.client.submit(locked, held, 0.1 - held + 0.02) for _ in range(32)])
 
 
-@program("taking_turns", comparable=True)
+@program("taking_turns", "lock_waits", comparable=True)
 def lock_processes(runs: Path, strength: float) -> None:
     """Tasks in processes hold one lock of a file."""
     with session(runs, workers=4) as one, warm(one, 4):
@@ -399,7 +399,7 @@ def lock_processes(runs: Path, strength: float) -> None:
         one.client.gather([one.client.submit(file_locked, file, held, 0.12 - held) for _ in range(32)])
 
 
-@program("waiting_span", "taking_turns")
+@program("waiting_span", "taking_turns", "lock_waits")
 def lock_named(runs: Path, strength: float) -> None:
     """The wait for a lock has a span of its own."""
     with session(runs, workers=4, processes=False) as one:
@@ -498,7 +498,7 @@ def transfer(runs: Path, strength: float) -> None:
 def transfer_results(runs: Path, strength: float) -> None:
     """Large results of little work."""
     with session(runs, workers=2) as one, warm(one, 2):
-        size, seconds = (int(64e6 * strength), 0.0) if strength else (0, 0.2)
+        size, seconds = (int(48e6 * strength), 0.0) if strength else (0, 0.2)
         one.client.gather([one.client.submit(made, size, seconds) for _ in range(30)])
 
 

@@ -294,7 +294,12 @@ class Path_:
             moment, kind, other, _ = max(bounds, key=lambda bound: bound[0])
             step("wait", one["task"], moment)
             if kind == "startup":
-                step("startup", "worker start-up", self.workers[one["worker"]]["starting"][0])
+                launched = self.workers[one["worker"]]["starting"][0]
+                step("startup", "worker start-up", launched)
+                asked = [bound for bound in bounds if bound[1] == "program" and bound[0] <= launched]
+                other = asked[0][2] if asked else None
+                if other is not None:
+                    step("program", "between tasks", other["stopped"])
             elif kind == "program" and other is not None:
                 step("program", "between tasks", other["stopped"])
             one = other

@@ -14,7 +14,12 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 
 
 @pytest.mark.parametrize(
-    "name", ["chain", "straggler", "retries", "slow_driver", "diverging", "sleeping", "pool"]
+    "name",
+    [
+        *("chain", "one_at_a_time", "lock_threads", "straggler", "imbalance", "retries", "slow_driver"),
+        *("failures_of_dependents", "hung", "diverging", "growing_loss", "sleeping", "pool"),
+        *("straggler_watched", "chain_watched", "sleeping_watched"),
+    ],
 )
 def test_the_verdict_names_what_was_built_in(name: str, tmp_path: Path) -> None:
     exam = [sys.executable, "-m", "bench.verdicts", name, "--strength", "strong", "--runs", str(tmp_path)]

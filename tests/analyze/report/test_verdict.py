@@ -421,3 +421,17 @@ def test_tasks_that_were_seen_waiting_for_locks_are_told_from_those_that_sleep(
         assert ("most of the rest asleep" in verdict.sentence) == bool(waits)
     else:
         assert verdict.saves_s == pytest.approx(6.0)
+
+
+def test_a_worker_that_is_launched_for_a_task_follows_what_the_program_waited_for(tmp_path: Path) -> None:
+    """The second batch needs a second worker, whose start-up has a reason of its own: the first batch."""
+    events = [*worker("w1"), *worker("w2", launched=5, ready=6)]
+    for n in range(5):
+        events += task(f"t{n}", "w1", n, n + 1.0)
+    events += [*task("t5", "w1", 5, 9, when=5.0), *task("t6", "w2", 6, 10, when=5.0)]
+    path = report(tmp_path, events).critical_path
+    assert path is not None
+    assert {(part.kind, part.name): part.seconds for part in path.parts} == {
+        ("task", "sim"): 9.0,
+        ("startup", "worker start-up"): 1.0,
+    }

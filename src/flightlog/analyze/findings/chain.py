@@ -55,7 +55,6 @@ def one_at_a_time(facts: FindingFacts) -> Iterable[Finding]:
         or gathered.tasks < FindingLimits.min_tasks_for_usual
         or gathered.seconds < FindingLimits.min_chain_share * path.wall_s
         or gathered.running > FindingLimits.max_running_beside_chain
-        or gathered.waiting > FindingLimits.max_queued_beside_chain
     ):
         return
     share = gathered.seconds / path.wall_s

@@ -58,7 +58,8 @@ class CriticalPath(Struct, frozen=True, kw_only=True):
 
     The chain is followed backwards from the task that ended last. Each attempt began when the last of these
     was over: the tasks it depends on, its own attempt before, the task before it on its worker (if it was
-    queued by then), its worker's start-up, or the program's own way to submitting it. `task` links are
+    queued by then), its worker's start-up, or the program's own way to submitting it, which comes also before
+    the start-up of a worker that was launched for it. `task` links are
     execution, `wait` is from that moment to the start (retry delays included), `startup` is a worker's, and
     `program` is what the program did, or waited for, outside of tasks: before the first, after the last, and
     in between; and the time before a task, not the first, with an unknown dependency. What
@@ -449,8 +450,9 @@ class Chain:
             step("wait", name, moment)
             if how == "startup":
                 step("startup", START_UP, launched)
-            elif how == "program" and base_stopped is not None:
+            if how == "program" and base_stopped is not None:
                 self.gathered.append((began, stopped))
+            if base_stopped is not None:
                 step("program", BETWEEN, base_stopped)
         first = self._tables.scalar("SELECT min(began) FROM attempt_intervals")
         step("program", UNKNOWN if first is not None and first < cursor else BEFORE, self._start)
@@ -489,7 +491,8 @@ class Chain:
         del previous
         yield from self._tables.rows(
             """
-            SELECT n, name, began, stopped, moment, how, launched, base_stopped FROM bound
+            SELECT n, name, began, stopped, moment, how, launched,
+                CASE WHEN how = 'program' OR on_demand THEN base_stopped END FROM bound
             WHERE n IN (SELECT unnest($1::BIGINT[])) ORDER BY n DESC
             """,
             [numbers],
@@ -562,8 +565,9 @@ SELECT *, greatest(need_stopped, before_stopped, ready, submitted) AS moment,
     CASE moment WHEN need_stopped THEN CASE WHEN again THEN 'retry' ELSE 'need' END
         WHEN before_stopped THEN 'before' WHEN ready THEN 'startup'
         WHEN submitted THEN 'program' END AS how,
+    how = 'startup' AND coalesce(launched >= submitted, false) AS on_demand,
     CASE WHEN how IN ('need', 'retry') THEN need WHEN how = 'before' THEN before
-        WHEN how = 'program' THEN base END AS previous
+        WHEN how = 'program' OR on_demand THEN base END AS previous
 FROM waited
 """
 
@@ -625,7 +629,8 @@ class SequentialChain(Chain):
                         ON leaps.base_stopped = attempt_intervals.stopped
                     QUALIFY row_number() OVER (PARTITION BY stopped ORDER BY began, task_id, attempt) = 1
                 )
-                SELECT leaps.n, CASE how WHEN 'retry' THEN need WHEN 'program' THEN base.n END
+                SELECT leaps.n,
+                    CASE WHEN how = 'retry' THEN need WHEN how = 'program' OR on_demand THEN base.n END
                 FROM leaps LEFT JOIN ended ON ended.stopped = leaps.base_stopped
                     LEFT JOIN sequential_attempts AS base USING (worker, began)
                 """
@@ -698,10 +703,11 @@ WITH again AS ( -- attempts that followed another one of their task
             WHEN submitted THEN 'program' END AS how
     FROM bound
 ), leap AS (
-    SELECT * FROM found WHERE how IS DISTINCT FROM 'before'
+    SELECT *, how = 'startup' AND coalesce(launched >= submitted, false) AS on_demand
+    FROM found WHERE how IS DISTINCT FROM 'before'
 )
 SELECT leap.*, ended.stopped AS base_stopped
 FROM leap ASOF LEFT JOIN (SELECT DISTINCT stopped FROM sequential_attempts) AS ended
-    ON (CASE leap.how WHEN 'program' THEN leap.submitted END) >= ended.stopped
+    ON (CASE WHEN leap.how = 'program' OR leap.on_demand THEN leap.submitted END) >= ended.stopped
 """
 """The attempts that waited for something else than the one before on their worker, and for what."""
