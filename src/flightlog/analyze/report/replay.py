@@ -91,7 +91,7 @@ class Replay:
         return max(0, self._as_it_was - self._end(changes))
 
     def _end(self, changes: Changes) -> int:
-        pools = self._places(start_up=changes.start_up)
+        pools = self._places(changes)
         if len(pools) == 1:
             [places] = pools.values()
             places.extend([self._start] * (changes.workers - len(places)))
@@ -125,7 +125,7 @@ class Replay:
             submitted = ends[base] + round((submitted - self._base_stopped[n]) * changes.program)
         return max(released, int(submitted))
 
-    def _places(self, *, start_up: bool) -> dict[Any, list[int]]:
+    def _places(self, changes: Changes) -> dict[Any, list[int]]:
         """For each pool, when its places become free: as many for each worker as it had attempts at once."""
         attempts: dict[str, list[int]] = {}
         for n, worker in enumerate(self._worker):
@@ -134,8 +134,11 @@ class Replay:
         pools: dict[Any, list[int]] = {}
         for numbers in attempts.values():
             first = numbers[0]
-            ready = self._ready[first] if start_up else self._launched[first]
-            free = self._start if ready is None else max(self._start, int(ready))
+            launched, ready = self._launched[first], self._ready[first]
+            free = launched if not changes.start_up else ready
+            if changes.workers and None not in (launched, ready):
+                free = self._start + ready - launched  # what was launched when it was needed is needed sooner
+            free = self._start if free is None else max(self._start, int(free))
             places = max(1, self._at_once(numbers))
             pools.setdefault(self._pool[first], []).extend([free] * places)
         for pool in pools.values():
