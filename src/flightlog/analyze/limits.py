@@ -987,6 +987,8 @@ class ReportLimits:
     max_descended: Final = 5_000
     """Tasks, and stretches of the program, on the critical path that are taken apart by their spans: the
     longest."""
+    min_descended_program_share: Final = 0.02
+    """The part of the wall time outside of tasks below which the program's own spans are not looked up."""
     max_descended_spans: Final = 50_000
     """Spans inside of them that are followed, the longest of each level first."""
     max_descended_levels: Final = 32

@@ -435,3 +435,11 @@ def test_a_worker_that_is_launched_for_a_task_follows_what_the_program_waited_fo
         ("task", "sim"): 9.0,
         ("startup", "worker start-up"): 1.0,
     }
+
+
+def test_a_run_whose_tasks_are_missing_says_so_and_nothing_else(tmp_path: Path) -> None:
+    verdict = report(tmp_path, alone(), tasks_submitted=24, tasks_completed=24).verdict
+    assert verdict.kind == "unknown"
+    assert verdict.sentence == (
+        "What limited this run is not known: 24 tasks that it counted are in none of its files."
+    )

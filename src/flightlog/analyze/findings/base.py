@@ -62,6 +62,8 @@ class FindingFacts(NamedTuple):
     """None where there are no tasks, or too many."""
     planned_workers: int = 0
     """Workers that the session planned with; 0 where that is not known."""
+    missing_tasks: int = 0
+    """Tasks that `run.json` counted and no file of the run holds."""
 
     @property
     def total_s(self) -> float:

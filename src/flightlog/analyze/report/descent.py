@@ -86,7 +86,8 @@ def descend(tables: RunTables, stretches: Iterable[Stretch], wall: int) -> list[
     ordered = sorted(stretches, key=lambda one: (one.since - one.until, one.since))
     apart, whole = ordered[: ReportLimits.max_descended], ordered[ReportLimits.max_descended :]
     children = _inside(tables, [one.span_id for one in apart if one.span_id is not None])
-    if any(one.name is None for one in apart):
+    alone = sum(one.until - one.since for one in ordered if one.name is None)
+    if alone >= ReportLimits.min_descended_program_share * wall:
         children |= _outside_of_tasks(tables)
     places = Places()
     for one in whole:

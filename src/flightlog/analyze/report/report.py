@@ -223,7 +223,9 @@ def _report(
     replay = traced.replay if traced is not None else None
     devices = _devices(run, tables)
     facts = FindingFacts(
-        summary, time, critical, going_on, late, tables, window, devices, replay, _planned_workers(run)
+        *(summary, time, critical, going_on, late, tables, window, devices, replay),
+        planned_workers=_planned_workers(run),
+        missing_tasks=max(0, (run.info.tasks_submitted or 0) - summary.tasks.submitted),
     )
     past = slower_than_before(summary, history.runs) if isinstance(history, EarlierRuns) else None
     findings = find(facts)

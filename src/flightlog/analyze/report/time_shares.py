@@ -130,10 +130,8 @@ def _outer_workers(tables: RunTables) -> set[str]:
     """Workers all of whose tasks had tasks inside, on workers of their own, as a script of steps has: their
     time is that of the tasks inside, and counts once.
     """
-    parents, attempts = tables.execute(
-        "SELECT count(DISTINCT parent_id), count(*) FROM attempt_intervals"
-    ).fetchall()[0]
-    if not parents or attempts > ReportLimits.max_replayed_attempts:
+    attempts = tables.scalar("SELECT count(*) FROM attempt_intervals")
+    if attempts > ReportLimits.max_replayed_attempts:
         return set()
     found = {
         worker

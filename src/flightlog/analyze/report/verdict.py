@@ -146,6 +146,14 @@ def _failed(facts: FindingFacts) -> str | None:
 
 
 def _limit(facts: FindingFacts, findings: Sequence[Finding]) -> ReportVerdict:
+    if facts.missing_tasks and not facts.summary.tasks.submitted:
+        return ReportVerdict(
+            kind="unknown",
+            sentence="What limited this run is not known: "
+            f"{plural(facts.missing_tasks, 'task')} that it counted are in none of its files.",
+            advice="`flightlog verify` for what is missing",
+            share=None,
+        )
     chosen = _most(facts, findings) or next((one for one in findings if one.kind == "idle_gpu"), None)
     if chosen is None and facts.shares is None and facts.critical is None:
         return _nothing_recorded(facts)
