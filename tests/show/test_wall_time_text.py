@@ -96,6 +96,17 @@ def test_of_spans_alone_it_names_spans(tmp_path: Path) -> None:
     assert line.endswith(" 80% of the 10.0s was load, 20% the program outside of spans.")
 
 
+def test_of_tasks_with_spans_it_names_the_innermost_that_holds_most(tmp_path: Path) -> None:
+    task = TaskCompleted(
+        timestamp=at(9), task="fit", task_id="t1", args={}, worker="w1", duration_s=9.0, span_id="t1"
+    )
+    outer = SpanEvent(timestamp=at(0), name="solve", span_id="a", parent_id="t1", duration_s=9.0)
+    inner = SpanEvent(timestamp=at(1), name="assemble", span_id="b", parent_id="a", duration_s=7.0)
+    line = wall_time_text(report_with_charts(open_run(make_run(tmp_path, [task, outer, inner]))).report)
+    assert line is not None
+    assert line.endswith("; 70% was assemble inside solve inside fit.")
+
+
 def test_where_no_part_is_long_it_says_that_there_are_many(tmp_path: Path) -> None:
     events = [
         TaskCompleted(

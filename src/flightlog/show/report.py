@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flightlog.analyze.findings.spans import place_of_most
 from flightlog.core.text import last_line, plural
 from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
 from flightlog.show.document import (
@@ -341,7 +342,19 @@ def wall_time_text(report: Report) -> str | None:
     saved = next((part for part in told if part.saves_s), None)
     if saved is not None and saved.saves_s is not None:
         said += f"; making {_name(saved)} instant would save at most {format_duration(saved.saves_s)}"
-    return f"{first} {said}.".lstrip()
+    return f"{first} {said}{_inside(report)}.".lstrip()
+
+
+def _inside(report: Report) -> str:
+    """`; 75% was fetch inside epoch`: where most of the time of tasks was, unless the verdict has said it."""
+    path = report.critical_path
+    if path is None or path.of != "tasks" or report.verdict.kind in {"data_loading", "waiting_span"}:
+        return ""
+    place = place_of_most(path)
+    if place is None:
+        return ""
+    names = " inside ".join(reversed(place.names[-3:]))
+    return f"; {format_percent(place.share)} was {fit(clean(names), 2 * TextLimits.max_path_name_width)}"
 
 
 def _name(part: PathPart) -> str:

@@ -82,7 +82,8 @@ _FIRSTS = """
 WITH ends AS (SELECT max(stopped) AS stopped FROM attempt_intervals)
 SELECT (SELECT min(coalesce(submitted, waits, began)) FROM attempt_intervals),
     (SELECT min(since) FROM uptimes), (SELECT stopped FROM ends),
-    (SELECT min(until) FROM uptimes JOIN ends ON uptimes.until >= ends.stopped)
+    (SELECT min(at_ns("timestamp")) FROM workers JOIN ends ON at_ns("timestamp") >= ends.stopped
+        WHERE event = 'worker_removed')
 """
 
 
