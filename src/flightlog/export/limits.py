@@ -104,6 +104,8 @@ class PrometheusLimits:
     # Runs
     ended_run_shown_s: Final = 3600.0
     """How long an ended run is still shown: by then Prometheus has its last values."""
+    max_memory_per_run: Final = "80MB"
+    """What DuckDB may hold of a run that goes on; the rest waits on disk."""
     max_runs: Final = 20
     """Runs that are shown, running ones first, then the newest; a metric counts the others."""
     textfile_interval_s: Final = 15.0

@@ -244,12 +244,19 @@ def _time_of(run: Run, last: str | None, now: int) -> tuple[str | None, RunTime]
 class LiveReader:
     """Reads what is new of a run into tables that grow with it, and takes in the events of other streams.
 
-    `only` are the streams to read; None means all. Not thread-safe.
+    `only` are the streams to read; None means all. `memory` is what DuckDB may hold of the tables; the rest
+    waits on disk. Not thread-safe.
     """
 
-    def __init__(self, path: Path, run_id: str, only: Collection[str] | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        run_id: str,
+        only: Collection[str] | None = None,
+        memory: str = StoreLimits.large_run_memory,
+    ) -> None:
         stack = ExitStack()
-        self.tables = stack.enter_context(follow_tables(run_id, StoreLimits.large_run_memory))
+        self.tables = stack.enter_context(follow_tables(run_id, memory))
         weakref.finalize(self, stack.close)
         self.events = LiveEvents(path)
         self._streams = Streams(path, self.tables.scratch, only)

@@ -236,7 +236,8 @@ class RunWatch:
             self._reader = None
             return self._of_ended(run, observer.now)
         if self._reader is None:
-            self._reader = LiveReader(self.path, run.run_id, STREAMS)
+            memory = PrometheusLimits.max_memory_per_run
+            self._reader = LiveReader(self.path, run.run_id, STREAMS, memory)
         self._reader.read(run)
         return self._metrics(
             run, self._reader.tables, self._reader.events, self._reader.skipped, observer.now
