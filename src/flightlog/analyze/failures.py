@@ -8,7 +8,6 @@ that it depends on, however far away. Grouped by cause, a thousand tasks with on
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -27,14 +26,6 @@ if TYPE_CHECKING:
 _NAMED_TASK = r" \([^()\s]+\), which "
 _VARIABLE = r"0x[0-9a-fA-F]+|\b[0-9a-fA-F-]*[0-9][0-9a-fA-F-]{7,}\b|[0-9]+"
 """What differs each time: addresses, ids and numbers."""
-
-
-def cause_of(fingerprint: str | None, error_type: str | None, message: str | None) -> str:
-    """What failures with one cause share: the fingerprint, or else the kind of error and its first line,
-    without addresses, ids and numbers. The macro `cause_of` is the same.
-    """
-    line = re.sub(_NAMED_TASK, " (#), which ", (message or "").partition("\n")[0][:300])
-    return fingerprint or f"{error_type or ''}\n{re.sub(_VARIABLE, '#', line, flags=re.ASCII)}"
 
 
 def collect_failures(tables: RunTables) -> None:

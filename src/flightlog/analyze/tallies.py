@@ -45,12 +45,12 @@ Key = tuple[str, str, int, str]
 
 
 class Newest(Generic[T]):
-    """Keeps the `limit` items with the greatest keys; `dropped` is called for every other."""
+    """Keeps the `limit` items with the greatest keys."""
 
-    __slots__ = ("_bar", "_dropped", "_kept", "_limit")
+    __slots__ = ("_bar", "_kept", "_limit")
 
-    def __init__(self, limit: int, dropped: Callable[[T], None] | None = None) -> None:
-        self._limit, self._dropped = limit, dropped
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
         self._kept: list[tuple[Key, T]] = []
         self._bar: Key = ("", "", -2, "")
 
@@ -64,15 +64,10 @@ class Newest(Generic[T]):
             self._kept.append((key, item))
             if len(self._kept) >= 4 * self._limit:
                 self._shrink()
-        elif self._dropped is not None:
-            self._dropped(item)
 
     def _shrink(self) -> None:
         self._kept.sort(key=lambda pair: pair[0])  # they come nearly in order, so this is cheap
         if len(self._kept) > self._limit:
-            if self._dropped is not None:
-                for _, item in self._kept[: -self._limit]:
-                    self._dropped(item)
             del self._kept[: -self._limit]
             self._bar = self._kept[0][0]
 
