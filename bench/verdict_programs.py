@@ -276,6 +276,18 @@ def gil_watched(runs: Path, strength: float) -> None:
         client.gather(client.map(burn if strength else nap, [seconds + n * 1e-6 for n in range(24)]))
 
 
+@program("interpreter_lock")
+def gil_spans(runs: Path, strength: float) -> None:
+    """Threads of the program's own, in spans."""
+
+    def work(number: int) -> None:
+        with flightlog.span("simulate", number=number):
+            (burn if strength else nap)(0.15 * (strength or 1))
+
+    with flightlog.record("exam", runs_dir=runs), ThreadPoolExecutor(4) as threads:
+        list(threads.map(work, range(24)))
+
+
 @program("oversubscription")
 def oversubscribed(runs: Path, strength: float) -> None:
     """Four times as many workers as cores, all of them busy."""
@@ -507,6 +519,23 @@ def warm_up(runs: Path, strength: float) -> None:
     """The first task of each worker takes far longer than the others."""
     with session(runs, workers=2) as one:
         one.client.gather([one.client.submit(warms_up, 0.1, 3 * strength) for _ in range(40)])
+
+
+@program("before_tasks", "program_alone", comparable=True)
+def preparing(runs: Path, strength: float) -> None:
+    """The program prepares something for long before its first task."""
+    with session(runs, workers=4, processes=False) as one:
+        with flightlog.span("prepare"):
+            time.sleep(3 * strength)
+        one.client.gather([one.client.submit(nap, 0.2) for _ in range(40)])
+
+
+@program("before_tasks", "program_alone", comparable=True)
+def preparing_processes(runs: Path, strength: float) -> None:
+    """The same on processes, without a span that tells it."""
+    with session(runs, workers=2) as one:
+        burn(3 * strength)
+        one.client.gather([one.client.submit(nap, 0.2) for _ in range(20)])
 
 
 @program("program_alone", comparable=True)

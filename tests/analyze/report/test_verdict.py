@@ -376,6 +376,13 @@ def test_a_program_that_does_something_else_before_its_first_task_is_told(tmp_pa
     assert (verdict.kind, verdict.saves_s) == ("before_tasks", 6.0)
 
 
+def test_several_workers_that_start_for_the_first_tasks_do_not_hide_what_was_before(tmp_path: Path) -> None:
+    events = [*worker("w1", launched=6, ready=6), *worker("w2", launched=6.1, ready=6.2)]
+    events += [*task("t0", "w1", 6, 9, when=6.0), *task("t1", "w2", 6.2, 10, when=6.0)]
+    verdict = report(tmp_path, events).verdict
+    assert (verdict.kind, verdict.saves_s) == ("before_tasks", 6.0)
+
+
 def test_an_engine_that_starts_and_ends_slowly_is_not_the_programs_own_time(tmp_path: Path) -> None:
     """A cluster whose workers are there after three seconds, and which takes a second to close."""
     events = [*worker("w1", launched=3, ready=3, until=9), *worker("w2", launched=3, ready=3, until=9)]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from flightlog.analyze.findings.base import Finding, FindingFacts, cost_text, matters
 from flightlog.analyze.limits import FindingLimits
-from flightlog.analyze.report.critical_path import AFTER, BEFORE, BETWEEN
+from flightlog.analyze.report.critical_path import AFTER, BEFORE, BETWEEN, UNKNOWN
 from flightlog.core.stats import exact_sum
 from flightlog.core.text import plural
 from flightlog.core.time import seconds
@@ -97,6 +97,9 @@ def _own_time(facts: FindingFacts, stretches: Mapping[str, float]) -> dict[str, 
     submitted, up, stopped, removed = facts.tables.execute(_FIRSTS).fetchall()[0]
     if AFTER in found and stopped is not None and removed is not None:
         found[AFTER] = min(found[AFTER], seconds(removed - stopped))
+    if UNKNOWN in found and start is not None and submitted is not None:
+        # Another task began before the first one of the path: what was before both is the program's.
+        found[BEFORE] = min(found.pop(UNKNOWN), seconds(max(0, submitted - start)))
     if BEFORE in found and start is not None and submitted is not None and up is not None and up < submitted:
         found[BEFORE] = min(found[BEFORE], seconds(submitted - max(up, start)))
     return {
