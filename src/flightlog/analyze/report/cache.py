@@ -37,6 +37,7 @@ class CacheSummary(Struct, frozen=True, kw_only=True):
     """What the reused results took to compute, less what reusing them took; null where no hit knows."""
     miss_reasons: dict[str, int]
     by_name: dict[str, CacheName]
+    """Of functions whose name was recorded."""
 
 
 _NAMES = """
@@ -70,7 +71,7 @@ def cache_summary(tables: RunTables) -> CacheSummary:
         hit_rate=hits / lookups if lookups else None,
         saved_s=tables.scalar(_SAVED) if hits else None,
         miss_reasons=dict(tables.execute(_REASONS).fetchall()) if misses else {},
-        by_name=names,
+        by_name={name: one for name, one in names.items() if name is not None},
     )
 
 

@@ -4,7 +4,9 @@ and the nested tasks, that they waited for.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
@@ -46,6 +48,35 @@ class _Span(NamedTuple):
     name: str
     began: int
     stopped: int
+
+
+class _Siblings:
+    """The spans directly inside of another, or of nothing: which of them was waited for last."""
+
+    def __init__(self, spans: Iterable[_Span]) -> None:
+        self._by_end = sorted(spans, key=_end)
+        self._ends = [one.stopped for one in self._by_end]
+        by_start = sorted(self._by_end, key=lambda one: one.began)
+        self._starts = [one.began for one in by_start]
+        self._last_of_begun = list(accumulate(by_start, _later))
+
+    def last_begun_before(self, moment: int) -> _Span | None:
+        """Of those that began before a moment the last to end, which may be after it."""
+        number = bisect_left(self._starts, moment)
+        return self._last_of_begun[number - 1] if number else None
+
+    def last_ended_by(self, moment: int) -> _Span | None:
+        """Of those that ended by a moment the last."""
+        number = bisect_right(self._ends, moment)
+        return self._by_end[number - 1] if number else None
+
+
+def _end(one: _Span) -> tuple[int, int, str]:
+    return one.stopped, one.began, one.span_id
+
+
+def _later(one: _Span, other: _Span) -> _Span:
+    return one if _end(one) > _end(other) else other
 
 
 class Places:
@@ -90,29 +121,31 @@ def descend(tables: RunTables, stretches: Iterable[Stretch], wall: int) -> list[
     if alone >= ReportLimits.min_descended_program_share * wall:
         children |= _outside_of_tasks(tables)
     places = Places()
-    for one in whole:
+    for one in whole + [one for one in apart if one.name is not None and one.span_id is None]:
         if one.name is not None:
             lasted = one.until - one.since
             places.add((one.name,), times=1, lasted=lasted, own=lasted)
     for one in apart:
-        _follow(one, children, places)
+        if one.name is None or one.span_id is not None:
+            _follow(one, children, places)
     return places.listed(wall)
 
 
-def _follow(stretch: Stretch, children: Mapping[str | None, Sequence[_Span]], places: Places) -> None:
+def _follow(stretch: Stretch, children: Mapping[str | None, _Siblings], places: Places) -> None:
     names: tuple[str, ...] = () if stretch.name is None else (stretch.name,)
     waiting: list[tuple[tuple[str, ...], str | None, int, int]] = [
         (names, stretch.span_id, stretch.since, stretch.until)
     ]
     while waiting:
         names, span, since, until = waiting.pop()
-        cursor, inside = until, 0
-        for child in children.get(span, ()):
+        inside = 0
+        siblings = children.get(span) if len(names) < ReportLimits.max_descended_levels else None
+        child = siblings.last_begun_before(until) if siblings is not None else None
+        while siblings is not None and child is not None and child.stopped > since:
             begins, ends = max(child.began, since), min(child.stopped, until)
-            if begins < ends <= cursor and len(names) < ReportLimits.max_descended_levels:
-                waiting.append(((*names, child.name), child.span_id, begins, ends))
-                cursor = begins
-                inside += ends - begins
+            waiting.append(((*names, child.name), child.span_id, begins, ends))
+            inside += ends - begins
+            child = siblings.last_ended_by(begins)
         places.add(names, times=1, lasted=until - since, own=until - since - inside)
 
 
@@ -140,14 +173,12 @@ WHERE child.span_id IS NOT NULL AND child.began < child.stopped
     AND child.parent_id IN (SELECT unnest($1::VARCHAR[]))
 ORDER BY child.stopped - child.began DESC, child.began, child.span_id LIMIT $2
 """
-Children = dict[str | None, list[_Span]]
+Children = dict[str | None, _Siblings]
 _Row = tuple[str | None, str, str, int, int]
 
 
 def _inside(tables: RunTables, roots: Sequence[str]) -> Children:
-    """The spans and tasks inside of attempts, by the span that they are directly inside of, the last to end
-    first.
-    """
+    """The spans and tasks inside of attempts, by the span that they are directly inside of."""
     return _levels(tables, _CHILDREN, tables.execute(_CHILDREN, _next(roots, 0)).fetchall() if roots else [])
 
 
@@ -158,7 +189,7 @@ def _outside_of_tasks(tables: RunTables) -> Children:
 
 
 def _levels(tables: RunTables, statement: str, rows: Sequence[_Row]) -> Children:
-    found: Children = {}
+    found: dict[str | None, list[_Span]] = {}
     known: set[str] = set()
     for _ in range(ReportLimits.max_descended_levels):
         level = []
@@ -170,9 +201,7 @@ def _levels(tables: RunTables, statement: str, rows: Sequence[_Row]) -> Children
         if not level or len(known) >= ReportLimits.max_descended_spans:
             break
         rows = tables.execute(statement, _next(level, len(known))).fetchall()
-    for spans in found.values():
-        spans.sort(key=lambda one: (-one.stopped, -one.began, one.span_id))
-    return found
+    return {parent: _Siblings(spans) for parent, spans in found.items()}
 
 
 def _next(spans: Sequence[str], known: int) -> list[object]:

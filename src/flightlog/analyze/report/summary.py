@@ -136,7 +136,7 @@ def _summarize(run: Run, tables: RunTables) -> Summary:
 _SERIES = """
 SELECT '' AS owner, name, value AS number, at_ns("timestamp") AS moment, 0 AS place,
     printf('%s %020d', writer, seq) AS tie
-FROM metrics WHERE event = 'metric'
+FROM metrics WHERE event = 'metric' AND name IS NOT NULL
 """
 
 
