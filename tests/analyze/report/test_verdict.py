@@ -172,6 +172,25 @@ def test_start_up_is_worth_what_a_run_without_it_would_save(tmp_path: Path) -> N
     )
 
 
+@pytest.mark.parametrize(
+    ("lengths", "kind"),
+    [
+        ([3.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0], "cold_starts"),
+        ([3.0, 2.5, 2.0, 0.5, 0.5, 0.5, 0.5, 0.5], "none"),
+    ],
+    ids=["warm-up", "longest first"],
+)
+def test_long_first_tasks_are_warm_up_unless_the_longest_come_first(
+    tmp_path: Path, lengths: list[float], kind: str
+) -> None:
+    events = worker("w1")
+    since = 0.0
+    for n, length in enumerate(lengths):
+        events += task(f"t{n}", "w1", since, since + length)
+        since += length
+    assert report(tmp_path, events).verdict.kind == kind
+
+
 def test_a_chain_is_worth_what_running_side_by_side_would_save(tmp_path: Path) -> None:
     events = [event for n in range(4) for event in worker(f"w{n}")]
     for n in range(10):

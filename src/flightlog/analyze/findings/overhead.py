@@ -101,13 +101,15 @@ def cold_starts(facts: FindingFacts, data: Moved) -> Iterable[Finding]:
 _USUAL_FIRST = """
 WITH found AS (
     SELECT n, task, stopped - began AS lasted,
-        row_number() OVER (PARTITION BY worker ORDER BY began, n) AS turn
+        row_number() OVER in_order AS turn, lead(stopped - began) OVER in_order AS next
     FROM (SELECT n, task_id, attempt FROM nodes) AS numbers JOIN attempt_intervals USING (task_id, attempt)
     WHERE state = 'completed' AND worker IS NOT NULL
+    WINDOW in_order AS (PARTITION BY worker ORDER BY began, n)
 ), usual AS (
     SELECT task, median(lasted) AS usual FROM found GROUP BY task HAVING count(*) >= $enough
 )
-SELECT n, CAST(usual AS BIGINT) FROM found JOIN usual USING (task) WHERE turn = 1 AND lasted >= 2 * usual
+SELECT n, CAST(usual AS BIGINT) FROM found JOIN usual USING (task)
+WHERE turn = 1 AND lasted >= 2 * usual AND lasted >= 2 * next -- and not because the longest came first
 """
 
 
