@@ -419,11 +419,11 @@ class Findings:
 
     def _crowded(self, tell: Any, matters: Any) -> None:
         throttled = self._growth("cgroup", "throttled_s")
-        if throttled is not None and matters(throttled):
+        if throttled is not None and matters(held := min(throttled, self.total / 1e9)):
             quota = max(
                 (s["cpus"] for s in self._samples("cgroup") if s.get("cpus") is not None), default=None
             )
-            tell("throttling", throttled, {"throttled_s": throttled, "cpu_quota": quota}, [])
+            tell("throttling", held, {"throttled_s": throttled, "cpu_quota": quota}, [])
 
     def _samples(self, scope: str) -> list[Row]:
         return [line for line in lines(self.path, "resources") if line.get("scope") == scope]

@@ -561,6 +561,8 @@ class FindingLimits:
     """Concurrency, on average, beyond which something else ran beside the chain."""
     max_queued_beside_chain: Final = 0.2
     """Queued tasks, on average, beyond which something else could have run beside the chain."""
+    max_program_share_between_tasks: Final = 0.25
+    """What a program may do between tasks, against their time, for waiting for each to be what limits it."""
 
     # Waiting for a CPU or the interpreter
     min_cpu_wait_share: Final = 0.1
@@ -569,6 +571,11 @@ class FindingLimits:
     """The part of a machine's cores from which on other programs keep it busy."""
     max_own_share_beside_others: Final = 0.8
     """A run that has more than this part of the cores that it may use is not held up by others."""
+    max_blocked_share: Final = 0.1
+    """The part of the time of tasks that they may wait for something else than a CPU for fewer workers to
+    finish as soon."""
+    min_cores_for_processes: Final = 1.5
+    """Cores that a run may use below which processes in place of threads gain nothing."""
     contended_interpreter_wait_s: Final = 0.002
     """A thread that waits this many seconds for the interpreter has others that compute in Python beside
     it."""

@@ -629,3 +629,79 @@ def test_the_costliest_stands_first_and_what_cannot_be_priced_before_it(tmp_path
     assert costs[0] is None
     assert costs[1:] == sorted(costs[1:], reverse=True)
     assert len(costs) > 2
+
+
+def crowded(**more: Any) -> list[Event]:
+    """Eight workers on two cores with tasks of 8 s, of which 1.6 s are on a CPU and 1.2 s waiting for one."""
+    return [*cpu_tasks(8, 1.6, 1.2, cpu_scope="process", **more), *sampled(2.0, 1.9, cpus=2.0)]
+
+
+@pytest.mark.parametrize("more", [{}, {"io_wait_s": 5.2}])
+def test_fewer_workers_are_not_advised_for_tasks_that_mostly_wait_for_something_else(
+    tmp_path: Path, more: dict[str, Any]
+) -> None:
+    finding = one(tmp_path, "oversubscription", crowded(**more))
+    assert finding.sentence.endswith("because 8 workers shared 2 cores; try more cores.")
+
+
+def quota(cores: float, **more: list[float]) -> list[Event]:
+    """Samples of a control group with a CPU quota, at 0, 5 and 9 s."""
+    return [
+        ResourceSample(
+            timestamp=at(moment),
+            scope="cgroup",
+            host="n1",
+            cpu_percent=None,
+            cpus=cores,
+            interval_s=5.0,
+            **{name: values[n] for name, values in more.items()},
+        )
+        for n, moment in enumerate((0, 5, 9))
+    ]
+
+
+def test_as_many_workers_are_advised_as_the_quota_has_cores(tmp_path: Path) -> None:
+    events = [*cpu_tasks(8, 2.0, 6.0, cpu_scope="process"), *sampled(3.0, 3.0, cpus=64.0), *quota(3.0)]
+    finding = one(tmp_path, "oversubscription", events)
+    assert "because 8 workers shared 3 cores; try 3 workers" in finding.sentence
+
+
+def test_processes_are_not_advised_where_there_is_one_core_to_use(tmp_path: Path) -> None:
+    events = [*cpu_tasks(4, 2.0, 0.0, cpu_scope="thread"), *sampled(1.1, 1.0, wait_s=0.015)]
+    assert "interpreter_lock" not in kinds(found(tmp_path, [*events, *quota(1.0)]))
+
+
+def test_threads_that_sleep_are_not_held_up_by_the_interpreters_lock_meanwhile(tmp_path: Path) -> None:
+    waits = {"sleep_s": 3.0, "io_wait_s": 0.5, "lock_wait_s": 2.5}
+    events = [*cpu_tasks(4, 2.0, 0.0, cpu_scope="thread", **waits), *sampled(1.1, 1.0, wait_s=0.015)]
+    finding = one(tmp_path, "interpreter_lock", events)
+    assert (finding.seconds, finding.saves_s) == (10.0, 2.5)
+
+
+@pytest.mark.parametrize(("percent", "share"), [(None, 1.0), (40.0, 0.4)])
+def test_throttled_time_of_more_cpus_than_workers_is_at_most_all_of_the_run(
+    tmp_path: Path, percent: float | None, share: float
+) -> None:
+    more: dict[str, Any] = {} if percent is None else {"throttled_percent": [None, percent, percent]}
+    events = [*up("w1"), *work("t1", "w1", 0, 10), *quota(2.0, throttled_s=[0.0, 30.0, 60.0], **more)]
+    finding = one(tmp_path, "throttling", events)
+    assert (finding.seconds, finding.limits) == (10 * share, pytest.approx(share))
+    assert finding.evidence["throttled_s"] == 60.0
+
+
+def retried(delay: float) -> list[Event]:
+    """A task that failed at 6 s, and began again after that delay."""
+    return [
+        submitted("t9"),
+        started("t9", 5.9),
+        TaskRetried(timestamp=at(6), task="sim", task_id="t9", reason="503", delay_s=delay),
+        TaskStarted(timestamp=at(6 + delay), task="sim", task_id="t9", attempt=2, worker="w1", queue_s=0.0),
+        completed("t9", 6.1 + delay, 0.1, attempt=2, queue_s=0.0),
+    ]
+
+
+def test_ending_dispatch_latency_does_not_end_the_delay_of_a_retry(tmp_path: Path) -> None:
+    events = [event for n in range(50) for event in work(f"t{n + 10}", "w1", n * 0.1 + 0.02, n * 0.1 + 0.1)]
+    finding = one(tmp_path, "handover", [*events, *retried(3.0), *up("w1")])
+    assert finding.saves_s is not None
+    assert finding.saves_s <= finding.seconds == pytest.approx(1.9, abs=0.01)

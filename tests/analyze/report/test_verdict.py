@@ -469,3 +469,20 @@ def test_a_run_whose_tasks_are_missing_says_so_and_nothing_else(tmp_path: Path) 
     assert verdict.sentence == (
         "What limited this run is not known: 24 tasks that it counted are in none of its files."
     )
+
+
+def test_a_program_that_computes_between_its_tasks_is_limited_by_that(tmp_path: Path) -> None:
+    events = [event for n in range(4) for event in worker(f"w{n}", until=50)]
+    for n in range(10):
+        events += task(f"t{n}", f"w{n % 4}", 5 * n + 4.0, 5 * n + 5.0, when=5 * n + 4.0)
+    found = report(tmp_path, events, 50.0)
+    assert found.verdict.kind == "program_alone"
+    assert "one_at_a_time" not in {one.kind for one in found.findings}
+
+
+def test_what_a_program_does_between_its_tasks_remains_when_it_waits_for_none(tmp_path: Path) -> None:
+    events = [event for n in range(4) for event in worker(f"w{n}")]
+    for n in range(8):
+        events += task(f"t{n}", f"w{n % 4}", n * 1.25 + 0.25, (n + 1) * 1.25, when=n * 1.25 + 0.25)
+    finding = of_kind(report(tmp_path, events), "one_at_a_time")
+    assert (finding.saves_s, finding.certainty) == (pytest.approx(7.0), "likely")  # 8 times 0.25 s, and 1 s

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from flightlog.analyze.findings.base import Finding, FindingFacts
 from flightlog.analyze.limits import FindingLimits
+from flightlog.analyze.report.critical_path import BETWEEN
 from flightlog.analyze.report.replay import Changes
 from flightlog.core.text import plural
 from flightlog.core.units import format_duration, format_percent
@@ -44,7 +45,11 @@ def dependency_chain(facts: FindingFacts) -> Iterable[Finding]:
 
 
 def one_at_a_time(facts: FindingFacts) -> Iterable[Finding]:
-    """A program that waits for each result before it submits the next task, though there are workers."""
+    """A program that waits for each result before it submits the next task, though there are workers.
+
+    Where it does much itself between them, that is what limits it. Whether each task needs the result of the
+    one before, as in an optimization, is not recorded.
+    """
     path = facts.critical
     gathered = path.gathered if path is not None else None
     workers = facts.workers
@@ -57,17 +62,21 @@ def one_at_a_time(facts: FindingFacts) -> Iterable[Finding]:
         or gathered.running > FindingLimits.max_running_beside_chain
     ):
         return
+    between = sum(part.seconds for part in path.parts if (part.kind, part.name) == ("program", BETWEEN))
+    if between > FindingLimits.max_program_share_between_tasks * gathered.seconds:
+        return
     share = gathered.seconds / path.wall_s
     yield facts.finding(
         "one_at_a_time",
         None,
         f"{format_duration(gathered.seconds)}, {format_percent(share)} of the wall time, went to "
         f"{plural(gathered.tasks, 'task')} one at a time on {plural(workers, 'worker')}, because the program "
-        "waited for each before it submitted the next; try submitting all that do not need the result before "
-        "waiting for any.",
+        "waited for each before it submitted the next; try submitting all tasks before waiting for any, if "
+        "they do not need each other's results.",
         {"tasks": gathered.tasks, "seconds": gathered.seconds, "workers": workers},
         limits=share,
         saves_s=facts.saved(Changes(gathering=False, workers=workers)),
+        certainty="likely",
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import ceil
 from typing import NamedTuple
 
 from flightlog.analyze.findings.base import Finding, FindingFacts, cost_text, matters
@@ -13,24 +14,41 @@ from flightlog.core.time import seconds
 from flightlog.core.units import format_count, format_duration, format_percent
 
 _SPENT = """
-SELECT coalesce(sum(stopped - began), 0), coalesce(sum(in_ns(thread_cpu_s)), 0),
-    coalesce(sum(in_ns(cpu_wait_s)), 0), coalesce(sum(in_ns(cpu_s)), 0), count(DISTINCT worker), count(*)
-FROM attempt_intervals
-WHERE state = 'completed' AND began IS NOT NULL AND thread_cpu_s IS NOT NULL AND cpu_wait_s IS NOT NULL
+WITH found AS (
+    SELECT began AS since, stopped AS until, worker, in_ns(thread_cpu_s) AS cpu, in_ns(cpu_wait_s) AS waited,
+        in_ns(cpu_s) AS of_all, coalesce(in_ns(sleep_s), 0) + coalesce(in_ns(lock_wait_s), 0)
+            + coalesce(in_ns(io_wait_s), 0) AS blocked
+    FROM attempt_intervals WHERE state = 'completed' AND began IS NOT NULL AND thread_cpu_s IS NOT NULL
+        AND cpu_wait_s IS NOT NULL
+), ordered AS (
+    SELECT *, max(until) OVER (ORDER BY since, until ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+        AS reached FROM found
+)
+SELECT coalesce(sum(until - since), 0), coalesce(sum(cpu), 0), coalesce(sum(waited), 0),
+    coalesce(sum(of_all), 0), coalesce(sum(greatest(blocked, until - since - cpu - waited)), 0),
+    coalesce(sum(greatest(0, until - greatest(since, coalesce(reached, since)))), 0),
+    count(DISTINCT worker), count(*)
+FROM ordered
 """
 _IN_THREADS = """
 WITH found AS (
-    SELECT began AS since, stopped AS until, in_ns(thread_cpu_s) AS cpu, in_ns(cpu_wait_s) AS waited
+    SELECT began AS since, stopped AS until, in_ns(thread_cpu_s) AS cpu, in_ns(cpu_wait_s) AS waited,
+        coalesce(in_ns(sleep_s), 0) + coalesce(in_ns(io_wait_s), 0) AS elsewhere,
+        in_ns(lock_wait_s) AS locked
     FROM attempt_intervals WHERE state = 'completed' AND began < stopped AND cpu_scope = 'thread'
         AND thread_cpu_s IS NOT NULL AND cpu_wait_s IS NOT NULL
 ), ordered AS (
     SELECT *, max(until) OVER (ORDER BY since, until ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
         AS reached FROM found
 )
-SELECT count(*), coalesce(sum(until - since), 0), coalesce(sum(cpu), 0), coalesce(sum(waited), 0),
+SELECT count(*), coalesce(sum(until - since), 0), coalesce(sum(cpu), 0),
+    coalesce(sum(coalesce(locked, greatest(0, until - since - cpu - waited - elsewhere))), 0),
+    coalesce(sum(elsewhere), 0),
     coalesce(sum(greatest(0, until - greatest(since, coalesce(reached, since)))), 0)
 FROM ordered
 """
+"""How many tasks ran on threads, their time, that on a CPU, that waiting for a lock, that asleep or waiting
+for files and the like, and the time in which any of them ran."""
 _CONTENDED = """
 SELECT count(*) FILTER (interpreter_wait_s >= $least) / count(*) AS contended, median(interpreter_wait_s)
 FROM samples_of_run WHERE interpreter_wait_s IS NOT NULL GROUP BY host, pid
@@ -46,6 +64,10 @@ SELECT host, max(steal_s) - min(steal_s) AS stolen, max(cpus) FROM samples_of_ru
 WHERE scope = 'node' AND steal_s IS NOT NULL GROUP BY host HAVING count(*) > 1
 ORDER BY stolen DESC, host LIMIT 1
 """
+_THROTTLED_PERIODS = """
+SELECT sum(throttled_percent * interval_s) / sum(interval_s) FROM samples_of_run
+WHERE scope = 'cgroup' AND throttled_percent IS NOT NULL AND interval_s > 0
+"""
 _HOSTS = "SELECT DISTINCT host FROM worker_facts WHERE executed > 0 AND host IS NOT NULL"
 _USABLE = "SELECT max(cpus) FROM samples_of_run WHERE scope = 'worker'"
 
@@ -60,6 +82,10 @@ class CpuTime(NamedTuple):
     """Those were ready to run and waited for a CPU."""
     all_threads_s: float
     """CPU time of the tasks with all their threads and children."""
+    blocked_s: float
+    """They waited for something else: asleep, or for a lock, a file, a server."""
+    clock_s: float
+    """The time in which any of them ran."""
     workers: int
 
     @property
@@ -72,8 +98,7 @@ class CpuTime(NamedTuple):
 def cpu_time(facts: FindingFacts) -> CpuTime | None:
     """What completed tasks did with their time; None where it was not measured."""
     [(*spent, workers, count)] = facts.tables.execute(_SPENT).fetchall()
-    ran_s, on_cpu_s, waited_s, all_threads_s = (seconds(int(ns)) for ns in spent)
-    return CpuTime(ran_s, on_cpu_s, waited_s, all_threads_s, int(workers)) if count else None
+    return CpuTime._make([*(seconds(int(ns)) for ns in spent), int(workers)]) if count else None
 
 
 def program_time(facts: FindingFacts) -> CpuTime | None:
@@ -86,7 +111,8 @@ def program_time(facts: FindingFacts) -> CpuTime | None:
         return None
     waited_s = min(rows[0][0], facts.wall_s)
     on_cpu_s = min(process.cpu_s, facts.wall_s - waited_s)
-    return CpuTime(facts.wall_s, on_cpu_s, waited_s, process.cpu_s, 1)
+    blocked_s = facts.wall_s - waited_s - on_cpu_s
+    return CpuTime(facts.wall_s, on_cpu_s, waited_s, process.cpu_s, blocked_s, facts.wall_s, 1)
 
 
 def waiting_for_cpu(facts: FindingFacts) -> Iterable[Finding]:
@@ -132,9 +158,7 @@ def waiting_for_cpu(facts: FindingFacts) -> Iterable[Finding]:
         advice = "fewer threads in each task (OMP_NUM_THREADS), or more cores"
     elif spent.workers > cores.usable:
         why = f"{plural(spent.workers, 'worker')} shared {format_count(cores.usable)} cores"
-        advice = (
-            f"{plural(int(cores.usable), 'worker')}: they finish as soon, with less memory; or more cores"
-        )
+        advice = _fewer_workers(spent, cores.usable)
     else:
         why, advice = "there were too few cores for all that ran", "more cores, or a machine that is idle"
     node = facts.summary.resources.node
@@ -148,6 +172,9 @@ def waiting_for_cpu(facts: FindingFacts) -> Iterable[Finding]:
         f"{advice}.",
         evidence,
         where=list(node.hosts[:3]) if node is not None else [],
+        limits=min(1.0, spent.waited_s / spent.ran_s * spent.clock_s / facts.wall_s)
+        if facts.wall_s
+        else None,
         # Fewer workers end as soon, and no sooner: only what others took would come back.
         saves_s=None
         if kind != "busy_machine"
@@ -155,6 +182,16 @@ def waiting_for_cpu(facts: FindingFacts) -> Iterable[Finding]:
         if of_tasks is None
         else _without_waiting(facts),
     )
+
+
+def _fewer_workers(spent: CpuTime, usable: float) -> str:
+    """What to try where workers are more than cores: as many as keep these busy, unless tasks mostly wait for
+    something else, for which others need to run meanwhile.
+    """
+    enough = ceil(usable * spent.ran_s / (spent.on_cpu_s + spent.waited_s) - 1e-9)
+    if spent.blocked_s > FindingLimits.max_blocked_share * spent.ran_s or enough >= spent.workers:
+        return "more cores"
+    return f"{plural(max(1, enough), 'worker')}: they finish as soon, with less memory; or more cores"
 
 
 def _without_waiting(facts: FindingFacts) -> float | None:
@@ -194,14 +231,27 @@ def _cores(facts: FindingFacts) -> Cores | None:
     there, busy, own = node.cpus, node.cpu_percent.mean, process.cpu_cores.mean
     if not there or busy is None or own is None:
         return None
-    usable = facts.tables.scalar(_USABLE) or there
-    return Cores(there, min(usable, there), own, max(0.0, busy / 100 * there - own))
+    return Cores(there, usable_cores(facts) or there, own, max(0.0, busy / 100 * there - own))
+
+
+def usable_cores(facts: FindingFacts) -> float | None:
+    """Cores that a process of the run may use at once: those of the machine, or fewer by its affinity or by a
+    CPU quota; None where none of them is known.
+    """
+    node, cgroup = facts.summary.resources.node, facts.summary.resources.cgroup
+    known = (
+        node.cpus if node is not None else None,
+        facts.tables.scalar(_USABLE),
+        cgroup.cpu_quota if cgroup is not None else None,
+    )
+    return min((float(cores) for cores in known if cores), default=None)
 
 
 def interpreter_lock(facts: FindingFacts) -> Iterable[Finding]:
     """Tasks on threads of one process that waited for each other's turn in the interpreter."""
-    count, ran, cpu, waited, wall = facts.tables.execute(_IN_THREADS).fetchall()[0]
-    if not facts.summary.resources.samples:
+    count, ran, cpu, locked, elsewhere, wall = facts.tables.execute(_IN_THREADS).fetchall()[0]
+    there = usable_cores(facts)
+    if not facts.summary.resources.samples or (there and there < FindingLimits.min_cores_for_processes):
         return
     if count < 2 or not wall:
         yield from _lock_by_samples(facts)
@@ -209,17 +259,20 @@ def interpreter_lock(facts: FindingFacts) -> Iterable[Finding]:
     probed = facts.tables.execute(
         _CONTENDED, {"least": FindingLimits.contended_interpreter_wait_s}
     ).fetchone()
-    blocked = seconds(int(ran - cpu - waited))
+    blocked = seconds(int(locked))
     if probed is None or probed[0] < 0.5 or not matters(facts, blocked):
         return
     median = probed[1]
     cores, at_once = cpu / wall, ran / wall
     if not 0.85 <= cores <= 1.3 or blocked < 0.2 * seconds(int(ran)):
         return  # they compute outside of the interpreter, or mostly wait for something else
-    there = facts.summary.resources.node.cpus if facts.summary.resources.node is not None else None
-    shared = max(1.0, at_once / there) if there else 1.0  # as processes they share the cores
+    # As processes they share the cores, those at a time that are neither asleep nor waiting for a file.
+    wanted = at_once * cpu / (cpu + elsewhere)
+    shared = max(1.0, wanted / there) if there else 1.0
     lasts = facts.of_attempts(
-        f"in_ns(thread_cpu_s) * {shared}", "cpu_scope = 'thread' AND state = 'completed'"
+        f"least(stopped - began, in_ns(thread_cpu_s) * {shared} + coalesce(in_ns(cpu_wait_s), 0)"
+        " + coalesce(in_ns(sleep_s), 0) + coalesce(in_ns(io_wait_s), 0))",
+        "cpu_scope = 'thread' AND state = 'completed'",
     )
     many = f" of {format_count(there)}" if there else ""
     yield facts.finding(
@@ -275,8 +328,7 @@ def _lock_by_samples(facts: FindingFacts) -> Iterable[Finding]:
     blocked = seconds(int(ran * max(0.0, 1 - cores / at_once)))
     if not 0.7 <= cores <= 1.3 or at_once < 1.5 or not matters(facts, blocked):
         return
-    there = facts.summary.resources.node.cpus if facts.summary.resources.node is not None else None
-    possible = min(at_once, there or at_once)
+    possible = min(at_once, usable_cores(facts) or at_once)
     yield facts.finding(
         "interpreter_lock",
         blocked,
@@ -291,18 +343,27 @@ def _lock_by_samples(facts: FindingFacts) -> Iterable[Finding]:
 
 
 def throttling(facts: FindingFacts) -> Iterable[Finding]:
-    """What a CPU quota held back."""
+    """What a CPU quota held back.
+
+    The kernel adds up the time of all CPUs, which may be more than there is of workers: of that, no more
+    counts than the part of the quota's periods in which the run was held back.
+    """
     cgroup = facts.summary.resources.cgroup
-    held = cgroup.throttled_s if cgroup is not None else None
-    if held is None or cgroup is None or not matters(facts, held):
+    throttled = cgroup.throttled_s if cgroup is not None else None
+    if throttled is None or cgroup is None:
+        return
+    periods = facts.tables.scalar(_THROTTLED_PERIODS)
+    held = min(throttled, facts.total_s * (1.0 if periods is None else min(1.0, periods / 100)))
+    if not matters(facts, held):
         return
     quota = f" of {cgroup.cpu_quota:.1f} cores" if cgroup.cpu_quota is not None else ""
     yield facts.finding(
         "throttling",
         held,
         f"{cost_text(facts, held)} went to waiting for the CPU quota{quota}, because it held this "
-        f"run back for {format_duration(held)}; try asking for more cores, or lower concurrency.",
-        {"throttled_s": held, "cpu_quota": cgroup.cpu_quota},
+        f"run back for {format_duration(throttled)}, all CPUs together; try "
+        "asking for more cores, or lower concurrency.",
+        {"throttled_s": throttled, "cpu_quota": cgroup.cpu_quota},
     )
 
 

@@ -42,8 +42,14 @@ def handover(facts: FindingFacts, data: Moved) -> Iterable[Finding]:
         f"{cost_text(facts, lost)} went to scheduling overhead, because "
         f"dispatch latency was {format_duration(each)} on average{usual}; try {advice}.",
         {"handover_s": each, "attempts": whole.attempts, "median_task_s": median},
-        saves_s=facts.saved(Changes(latency=0.0)),
+        saves_s=_without_latency(facts, lost),
     )
+
+
+def _without_latency(facts: FindingFacts, lost_s: float) -> float | None:
+    """What it would save if tasks began at once on a free worker: no more than workers were free for it."""
+    saved = facts.saved(Changes(latency=0.0))
+    return None if saved is None else min(saved, lost_s)
 
 
 _FIRST = """
@@ -218,7 +224,7 @@ def serialization(facts: FindingFacts, found: Moved) -> Iterable[Finding]:
             f"{cost_text(facts, lost)} went to moving and serializing data{because}; {try_}.",
             evidence,
             where=[found.task] if found.task else [],
-            saves_s=facts.saved(Changes(latency=0.0)) if found.holds_up and not told else None,
+            saves_s=_without_latency(facts, lost) if found.holds_up and not told else None,
             certainty="measured" if told or not found.holds_up else "likely",
         )
     elif (

@@ -21,7 +21,8 @@ class Changes(NamedTuple):
     delays: Mapping[int, int] = {}
     """Nanoseconds from when all that an attempt waited for was over to its start; of others as they were."""
     latency: float = 1.0
-    """The part of these delays that remains."""
+    """The part of these delays that remains; before further attempts of a task, which wait on purpose, all
+    of it does."""
     start_up: bool = True
     """Whether workers take time to start."""
     program: float = 1.0
@@ -31,7 +32,8 @@ class Changes(NamedTuple):
     workers: int = 0
     """Workers that there are at least, for runs that did not need all that they could have had."""
     gathering: bool = True
-    """Whether the program waits for tasks before it submits others."""
+    """Whether the program waits for tasks before it submits others; if not, what it did itself between them
+    still comes one after the other."""
 
 
 AS_IT_WAS = Changes()
@@ -49,9 +51,8 @@ class Replay:
         self._start, self._until = window
         [columns] = tables.execute(_COLUMNS).fetchall()
         self._began, self._stopped, self._moment, self._name, self._before, self._ready = columns[:6]
-        self._launched, self._submitted, self._base, self._base_stopped, self._worker, self._pool = columns[
-            6:
-        ]
+        self._launched, self._submitted, self._base, self._base_stopped = columns[6:10]
+        self._worker, self._pool, self._again = columns[10:]
         self._needs: dict[int, list[int]] = grouped(tables.rows("SELECT n, other FROM needs ORDER BY ALL"))
         self._as_it_was: int | None = None
 
@@ -97,21 +98,36 @@ class Replay:
             places.extend([self._start] * (changes.workers - len(places)))
             heapify(places)
         ends: list[int] = []
+        alone = {} if changes.gathering else self._submitted_without_waiting()
         for n, began in enumerate(self._began):
-            moment, pool = self._moment[n], pools.get(self._pool[n])
+            moment, pool, again = self._moment[n], pools.get(self._pool[n]), self._again[n]
             delay = changes.delays.get(n)
             if delay is None:
-                delay = 0 if moment is None else round((began - moment) * changes.latency)
-            begins = self._released(n, ends, changes) + delay
+                part = 1.0 if again else changes.latency
+                delay = 0 if moment is None else round((began - moment) * part)
+            begins = self._released(n, ends, changes, alone) + delay
             if pool is not None:
-                begins = max(begins, pool[0] + delay)
+                begins = max(begins, pool[0] + (0 if again else delay))
             lasts = changes.lasts.get(n)
             ends.append(begins + (self._stopped[n] - began if lasts is None else lasts))
             if pool is not None:
                 heapreplace(pool, ends[-1])
         return max(ends)
 
-    def _released(self, n: int, ends: Sequence[int], changes: Changes) -> int:
+    def _submitted_without_waiting(self) -> dict[int, int]:
+        """When each attempt would be submitted by a program that waits for none: after all that it did itself
+        until then.
+        """
+        known = [n for n, submitted in enumerate(self._submitted) if submitted is not None]
+        found: dict[int, int] = {}
+        clock = before = self._start
+        for n in sorted(known, key=lambda n: (self._submitted[n], n)):
+            waited_until = before if self._base[n] is None else max(before, self._base_stopped[n])
+            clock += max(0, self._submitted[n] - waited_until)
+            found[n], before = clock, self._submitted[n]
+        return found
+
+    def _released(self, n: int, ends: Sequence[int], changes: Changes, alone: Mapping[int, int]) -> int:
         """When an attempt could begin, were a worker free: after what it needs, and when it was submitted."""
         if self._moment[n] is None:
             return int(self._began[n])
@@ -119,9 +135,11 @@ class Replay:
         if changes.dependencies:
             released = max((ends[other] for other in self._needs.get(n, ())), default=released)
         submitted, base = self._submitted[n], self._base[n]
-        if submitted is None or (base is not None and not changes.gathering):
+        if submitted is None:
             return released
-        if base is not None:
+        if not changes.gathering:
+            submitted = alone[n]
+        elif base is not None:
             submitted = ends[base] + round((submitted - self._base_stopped[n]) * changes.program)
         return max(released, int(submitted))
 
@@ -160,6 +178,6 @@ SELECT list(bound.began ORDER BY n), list(bound.stopped ORDER BY n), list(moment
     list(bound.name ORDER BY n), list(before ORDER BY n), list(ready ORDER BY n), list(launched ORDER BY n),
     list(bound.submitted ORDER BY n), list(base ORDER BY n), list(base_stopped ORDER BY n),
     list(worker_name ORDER BY n), list(CASE WHEN worker_name IS NOT NULL THEN coalesce(component, '') END
-        ORDER BY n)
+        ORDER BY n), list(bound.attempt > 1 ORDER BY n)
 FROM bound JOIN (SELECT n, worker_name, component FROM nodes) AS nodes USING (n)
 """

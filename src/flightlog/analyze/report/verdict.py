@@ -34,7 +34,7 @@ CONSEQUENCE = "DependencyFailed"
 """What fails tasks that need others which failed."""
 EXPLAINS = {
     "dependency_chain": ("idle_workers",),
-    "one_at_a_time": ("idle_workers", "program_alone"),
+    "one_at_a_time": ("idle_workers",),
     "taking_turns": ("idle_workers", "lock_waits"),
     "interpreter_lock": ("lock_waits", "taking_turns"),
 }
