@@ -938,8 +938,8 @@ class ReportLimits:
 
     # Keeping
     min_kept_report_bytes: Final = 16 << 20
-    """The report of a run of this size takes long enough to be kept beside it, and read from there while
-    nothing changes."""
+    """The report of a run with lines of this size takes long enough to be kept beside it, and read from there
+    while nothing changes."""
 
     # Verification
     max_listed_differences: Final = 8

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,15 @@ from builders.task_events import completed, failed, started, submitted
 import flightlog
 from flightlog.analyze.charts.report_with_charts import report_with_charts
 from flightlog.analyze.limits import ReportLimits
-from flightlog.analyze.report import report
+from flightlog.analyze.report import kept, report
 from flightlog.analyze.report.report import keep_report, kept_report, report_bytes, report_on
+from flightlog.analyze.report.summary import Summary
 from flightlog.core.stats import Distribution
 from flightlog.events import CostRates
+from flightlog.store import layout
+from flightlog.store.layout import WriterInfo
 from flightlog.store.run import Run
+from flightlog.store.write.page import Page
 
 
 @pytest.fixture
@@ -180,20 +185,20 @@ def test_a_copy_with_other_times_is_recognized_by_its_checksums(run: Run, tmp_pa
 def test_what_is_no_report_is_passed_over_and_told_and_made_again(run: Run, text: str) -> None:
     keep_report(run, from_bytes=EVERY)
     file = run.path / "parquet" / "report.json"
-    kept = file.read_bytes()
+    before = file.read_bytes()
     file.write_text(text)
     told: list[str] = []
     assert kept_report(Run(run.path, note=told.append)) is None
     assert [note.partition(": parquet/report.json is damaged")[0] for note in told] == [run.run_id]
     assert keep_report(Run(run.path), from_bytes=EVERY)
-    assert file.read_bytes() == kept
+    assert file.read_bytes() == before
 
 
 def test_that_of_another_version_is_passed_over(run: Run) -> None:
     keep_report(run, from_bytes=EVERY)
     file = run.path / "parquet" / "report.json"
-    kept = msgspec.json.encode(json.loads(file.read_text())["kept"] | {"made_by": "another"})
-    sealed = {"sha256": hashlib.sha256(kept).hexdigest(), "kept": msgspec.Raw(kept)}
+    encoded = msgspec.json.encode(json.loads(file.read_text())["kept"] | {"made_by": "another"})
+    sealed = {"sha256": hashlib.sha256(encoded).hexdigest(), "kept": msgspec.Raw(encoded)}
     file.write_bytes(msgspec.json.encode(sealed))
     assert kept_report(run) is None
 
@@ -204,3 +209,97 @@ def test_what_earlier_versions_kept_is_removed(run: Run) -> None:
     earlier.write_text("{}")
     keep_report(run, from_bytes=EVERY)
     assert not earlier.exists()
+
+
+@pytest.mark.usefixtures("every_report_is_kept")
+@pytest.mark.parametrize("name", [b"out\xff.bin", b"out\xff.jsonl"])
+def test_a_name_that_is_not_utf_8_costs_no_report(run: Run, name: bytes) -> None:
+    before = report_on(run).tasks
+    Path(os.fsdecode(os.fsencode(run.path) + b"/" + name)).write_bytes(b"{}\n")
+    assert report_on(Run(run.path)).tasks == before
+    assert report_on(Run(run.path)).tasks == before
+
+
+@pytest.mark.usefixtures("every_report_is_kept")
+def test_whatever_stands_in_the_way_of_keeping_it_there_is_a_report(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> bool:
+        raise RuntimeError
+
+    monkeypatch.setattr(report, "keep", refuse)
+    assert report_on(run).tasks.submitted == 4
+
+
+def test_what_the_page_of_a_dead_process_says_makes_it_stale(run: Run) -> None:
+    folder = layout.writer_folder(run.path, "w2")
+    folder.mkdir(parents=True)
+    info = WriterInfo(writer="w2", pid=77, host="elsewhere", heartbeat=at(3), lines={"spans": 1})
+    (folder / layout.WRITER).write_bytes(msgspec.json.encode(info))
+    page = Page(folder / layout.PAGE, info)
+    page.beat(at(4))
+    assert keep_report(Run(run.path), from_bytes=EVERY)
+    times = (folder / layout.PAGE).stat()
+    page.count("spans", 9, 8)
+    os.utime(folder / layout.PAGE, ns=(times.st_atime_ns, times.st_mtime_ns))  # as memory leaves it
+    assert kept_report(Run(run.path)) is None
+
+
+def test_what_a_link_leads_to_makes_it_stale(run: Run, tmp_path: Path) -> None:
+    lines = tmp_path / "lines"
+    (run.path / "tasks.jsonl").rename(lines)
+    (run.path / "tasks.jsonl").symlink_to(lines)
+    assert keep_report(Run(run.path), from_bytes=EVERY)
+    with lines.open("a") as out:
+        out.write("\n")
+    assert kept_report(Run(run.path)) is None
+
+
+@pytest.mark.usefixtures("every_report_is_kept")
+def test_a_run_whose_documents_changed_since_it_was_opened_is_not_kept(run: Run) -> None:
+    file = run.path / layout.RUN
+    info = json.loads(file.read_bytes())
+    file.write_bytes(msgspec.json.encode(info | {"duration_s": 4.5}))
+    assert report_on(run).run.duration_s == info["duration_s"]
+    assert not keep_report(run, from_bytes=EVERY)
+    assert report_on(Run(run.path)).run.duration_s == 4.5
+
+
+def test_lines_that_were_damaged_when_it_was_made_and_repaired_since_make_it_stale(run: Run) -> None:
+    file = run.path / "tasks.jsonl"
+    whole, closed = file.read_bytes(), file.stat()
+    file.write_bytes(whole.replace(b'"duration_s":1.0', b'"duration_s":9.0'))
+    os.utime(file, ns=(1, closed.st_mtime_ns - 1))  # before the checksums were noted
+    assert keep_report(run, from_bytes=EVERY)
+    file.write_bytes(whole)
+    assert kept_report(Run(run.path)) is None
+
+
+def test_the_size_of_lines_decides_and_other_files_do_not_count(run: Run) -> None:
+    artifact = run.path / "weights.bin"
+    artifact.write_bytes(bytes(1 << 20))
+    assert not keep_report(run, from_bytes=1 << 20)
+    assert keep_report(run, from_bytes=EVERY)
+    artifact.write_bytes(b"")
+    assert kept_report(Run(run.path)) is not None
+
+
+def test_that_of_other_sources_of_the_same_version_is_passed_over(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep_report(run, from_bytes=EVERY)
+    monkeypatch.setattr(kept, "_sources_digest", lambda: b"others")
+    assert kept_report(run) is None
+
+
+@pytest.mark.usefixtures("every_report_is_kept")
+def test_what_closures_of_one_name_give_is_not_mixed_up(run: Run) -> None:
+    def named(name: str) -> Callable[[Any], Summary]:
+        def give(context: Any) -> Summary:
+            run = msgspec.structs.replace(context.summary.run, run_id=name)
+            changed: Summary = msgspec.structs.replace(context.summary, run=run)
+            return changed
+
+        return give
+
+    assert [report.report_and(run, named(name))[1].run.run_id for name in ("a", "b")] == ["a", "b"]

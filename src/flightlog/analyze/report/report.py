@@ -6,6 +6,7 @@ it (`kept`).
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
@@ -21,13 +22,15 @@ from flightlog.analyze.findings.base import behind
 from flightlog.analyze.limits import ReportLimits
 from flightlog.analyze.report.critical_path import CriticalPath, critical_path, critical_spans
 from flightlog.analyze.report.kept import (
-    FileTimes,
+    FileStamps,
     Kept,
     files_of,
     find_kept,
     forget,
     keep,
     kept_damage,
+    lines_bytes,
+    may_be_kept,
 )
 from flightlog.analyze.report.past import slower_than_before
 from flightlog.analyze.report.spans import CalibrationLoop, SpanTree, calibration_loops, span_tree
@@ -119,7 +122,7 @@ def report_and(
 
     A report that was kept and is current is used. That of a large run is kept.
     """
-    lasting = rates is None and run.status in layout.ENDED
+    lasting = rates is None and may_be_kept(run)
     before = files_of(run) if lasting else {}
     kept = find_kept(run, _schema()) if lasting else None
     report = None if kept is None else _kept_report(kept, details, history)
@@ -129,23 +132,23 @@ def report_and(
     with open_context(run, report) as context:
         found = _report(context, details, history, rates) if report is None else report
         result = also(context) if made is None else made[0]
-    if lasting and run.size_bytes() >= ReportLimits.min_kept_report_bytes and not is_copy(run.path):
+    if lasting and lines_bytes(run) >= ReportLimits.min_kept_report_bytes and not is_copy(run.path):
         others = {} if kept is None else {name: bytes(one) for name, one in kept.also.items()}
-        with suppress(OSError):  # a run that cannot be written to is none the worse for it
+        with suppress(Exception):  # whatever stands in the way of keeping it, there is a report
             _keep(run, found, others | _encoded_also(also, result), before)
     return found, result
 
 
 def keep_report(run: Run, *, from_bytes: int | None = None) -> bool:
-    """Work out the report of a large run, or of one of at least `from_bytes`, and keep it; whether that was
-    done.
+    """Work out the report of a large run, or of one with at least `from_bytes` of lines, and keep it; whether
+    that was done.
 
     What is current stays as it is. Raises `OSError` where files cannot be read or written.
     """
     if kept_damage(run) is not None:
         forget(run)
     least = ReportLimits.min_kept_report_bytes if from_bytes is None else from_bytes
-    if run.size_bytes() < least or kept_report(run) is not None:
+    if lines_bytes(run) < least or not may_be_kept(run) or kept_report(run) is not None:
         return False
     before = files_of(run)
     with open_context(run) as context:
@@ -159,8 +162,12 @@ def kept_report(run: Run, *, details: bool = False) -> Report | None:
     return None if kept is None else _kept_report(kept, details, None)
 
 
-def _keep(run: Run, report: Report, also: Mapping[str, bytes], before: FileTimes) -> bool:
-    return keep(run, msgspec.json.encode(report), also, _schema(), before)
+def _keep(run: Run, report: Report, also: Mapping[str, bytes], before: FileStamps) -> bool:
+    try:
+        encoded = msgspec.json.encode(report)
+    except UnicodeEncodeError:  # JSON has no place for names that are not UTF-8
+        return False
+    return keep(run, encoded, also, _schema(), before)
 
 
 @cache
@@ -184,10 +191,13 @@ def _kept_report(kept: Kept, details: bool, history: Mapping[str, Distribution] 
 
 def _kept_also(kept: Kept, also: Callable[[ReportContext], Also]) -> tuple[Also] | None:
     """What `also` gave when the report was kept; None where that was not kept."""
+    name = _name_of(also)
+    if name is None:
+        return None
     kind = get_type_hints(also, localns={"ReportContext": ReportContext}).get("return")
     if kind is type(None):
         return (cast("Also", None),)
-    encoded = kept.also.get(_name_of(also))
+    encoded = kept.also.get(name)
     if encoded is None or not isinstance(kind, type):
         return None
     found = decode_document(bytes(encoded), kind, layout.KEPT_REPORT).value
@@ -195,11 +205,14 @@ def _kept_also(kept: Kept, also: Callable[[ReportContext], Also]) -> tuple[Also]
 
 
 def _encoded_also(also: Callable[[ReportContext], Also], result: Also) -> dict[str, bytes]:
-    return {_name_of(also): msgspec.json.encode(result)} if isinstance(result, Struct) else {}
+    name = _name_of(also)
+    return {name: msgspec.json.encode(result)} if name is not None and isinstance(result, Struct) else {}
 
 
-def _name_of(function: Callable[..., object]) -> str:
-    return f"{function.__module__}.{function.__qualname__}"
+def _name_of(function: Callable[..., object]) -> str | None:
+    """The name of a function of a module; None for any other, as a name does not tell closures apart."""
+    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
+    return f"{module}.{name}" if getattr(sys.modules.get(module or ""), name, None) is function else None
 
 
 def _nothing(_: ReportContext) -> None:

@@ -21,7 +21,6 @@ from msgspec import Struct
 from flightlog.events.columns import columns, projection
 from flightlog.store import layout
 from flightlog.store.documents import read_document, write_document
-from flightlog.store.integrity import FileSum
 from flightlog.store.limits import StoreLimits
 from flightlog.store.read.files import Part, Stamp, stamp_of
 from flightlog.store.tables.connection import is_built_in
@@ -221,20 +220,18 @@ def _stream_of(name: str) -> str:
 
 
 def origins(run: Path, files: Sequence[Path]) -> dict[str, FileOrigin]:
-    """The files of a run as they are now, by their path within it. Raises OSError.
+    """The files of a run as they are now, by their path within it. Raises OSError."""
+    return {_name(run, file): origin_of(file) for file in files}
 
-    The checksum of a file that was not written to since the run closed is the one that was noted then.
+
+def origin_of(file: Path) -> FileOrigin:
+    """A file as it is now. Raises OSError.
+
+    Its checksum is of the bytes that are there, not the one noted when the run closed: what is made from a
+    file that was damaged since is not to pass for what its repaired bytes give.
     """
-    noted = read_document(run / layout.CHECKSUMS, dict[str, FileSum]).value or {}
-    closed_ns = (run / layout.CHECKSUMS).stat().st_mtime_ns if noted else 0
-    made: dict[str, FileOrigin] = {}
-    for file in files:
-        found, name = file.stat(), _name(run, file)
-        known = noted.get(name)
-        same = known is not None and known.size_bytes == found.st_size and found.st_mtime_ns <= closed_ns
-        digest = known.sha256 if known is not None and same else _sha256(file)
-        made[name] = FileOrigin(found.st_size, found.st_mtime_ns, digest)
-    return made
+    found = file.stat()
+    return FileOrigin(found.st_size, found.st_mtime_ns, _sha256(file))
 
 
 def are_as_noted(run: Path, files: Sequence[Path], noted: Mapping[str, FileOrigin]) -> bool:
@@ -257,13 +254,15 @@ def _is_current(run: Path, parts: Sequence[Part], snapshot: Snapshot, same: dict
     return all(same[part.path] for part in parts)
 
 
-def is_unchanged(file: Path, origin: FileOrigin) -> bool:
-    """Whether a file holds what it held: by its size and time, or else by its checksum."""
+def is_unchanged(file: Path, origin: FileOrigin, *, by_time: bool = True) -> bool:
+    """Whether a file holds what it held: by its size and time, or else by its checksum; by that alone without
+    `by_time`.
+    """
     try:
         found = file.stat()
         if found.st_size != origin.size_bytes:
             return False
-        return found.st_mtime_ns == origin.mtime_ns or _sha256(file) == origin.sha256
+        return (by_time and found.st_mtime_ns == origin.mtime_ns) or _sha256(file) == origin.sha256
     except OSError:
         return False
 
