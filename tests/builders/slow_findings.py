@@ -231,21 +231,29 @@ class Findings:
             tell("memory_pressure", lost, evidence, self._hosts())
 
     def _failed(self, tell: Any, matters: Any) -> None:
-        lost = self.parts["failed"] / 1e9
-        if not matters(lost):
+        if not matters(self.parts["failed"] / 1e9):
             return
-        some = [
-            one for one in self.every if one["state"] in {"failed", "cancelled"} and one["began"] is not None
-        ]
-        by_name = Counter[str]()
-        for one in some:
-            by_name[one["task"]] += one["stopped"] - one["began"]
-        evidence = {
-            "attempts": len(some),
-            "retried": sum("task_retried" in one["lines"] for one in some),
-            "cancelled": sum(one["state"] == "cancelled" for one in some),
+        times = {
+            state: [
+                (one, one["stopped"] - one["began"])
+                for one in self.every
+                if one["state"] == state and one["began"] is not None
+            ]
+            for state in ("failed", "cancelled")
         }
-        tell("failed_work", lost, evidence, sorted(by_name, key=lambda task: (-by_name[task], task))[:3])
+        whole = sum(lasted for some in times.values() for _, lasted in some)
+        for state, some in times.items():
+            lost = self.parts["failed"] / 1e9 * sum(lasted for _, lasted in some) / whole if whole else 0.0
+            if not matters(lost):
+                continue
+            by_name = Counter[str]()
+            for one, lasted in some:
+                by_name[one["task"]] += lasted
+            evidence = {"attempts": len(some)}
+            if state == "failed":
+                evidence["retried"] = sum("task_retried" in one["lines"] for one, _ in some)
+            kind = "failed_work" if state == "failed" else "cancelled_work"
+            tell(kind, lost, evidence, sorted(by_name, key=lambda task: (-by_name[task], task))[:3])
 
     def _idle(self, tell: Any, matters: Any) -> None:
         order = sorted(

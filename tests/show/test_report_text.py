@@ -93,7 +93,7 @@ What stands out:
     starting workers later and ending them sooner.
   - 1.5 worker-seconds, 3.8% of this run, went to workers with nothing left to do while others
     finished tasks of ordinary length, because there was too little to share out at the end of 1
-    batch; try smaller tasks or fewer workers.
+    batch; try smaller tasks.
 
 Tasks:
   Submitted:     8

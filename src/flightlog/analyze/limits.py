@@ -547,10 +547,14 @@ class FindingLimits:
     min_tasks_for_usual: Final = 5
     """Completed tasks of a name from which on it is known what is usual."""
 
-    min_hung_s: Final = 2.0
+    min_hung_s: Final = 10.0
     """Seconds without any end from which on a task without one may be stuck."""
     hung_ratio: Final = 5.0
-    """How many times as long as the longest other task that is."""
+    """How many times as long as the longest other task of its name that is."""
+    min_hung_alone_s: Final = 300.0
+    """The same in seconds for a task that is the first of its name, whose worker used no CPU meanwhile."""
+    max_cores_of_hung: Final = 0.05
+    """Cores that count as none: a process that does nothing but record uses less."""
 
     # Chains of tasks that depend on each other
     min_chain_share: Final = 0.1
@@ -634,6 +638,8 @@ class FindingLimits:
     """Values of a loss from which on it is known whether it grows."""
     diverging_ratio: Final = 10.0
     """How many times its least value, as medians of fifths, a loss that diverges is at the end."""
+    sure_diverging_ratio: Final = 100.0
+    """The same from which on nothing but a divergence explains it."""
     min_nonfinite_share: Final = 0.2
     """The part of all values of the metric; fewer may be one of many trials that diverged."""
 

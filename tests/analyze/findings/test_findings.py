@@ -275,7 +275,7 @@ def test_attempts_that_failed_or_were_retried_are_failed_work(tmp_path: Path) ->
     ]
     finding = one(tmp_path, "failed_work", events)
     assert (finding.seconds, finding.share) == (5.0, 0.5)
-    assert finding.evidence == {"attempts": 2, "retried": 1, "cancelled": 0, "cause": "ValueError: bad seed"}
+    assert finding.evidence == {"attempts": 2, "retried": 1, "cause": "ValueError: bad seed"}
     assert "went to 2 attempts that did not complete (1 of them retried), because of ValueError" in (
         finding.sentence
     )

@@ -81,7 +81,8 @@ def epochs(inner: str, seconds: float) -> list[Event]:
 
 def test_loading_inside_epochs_is_found_however_deep_it_is(tmp_path: Path) -> None:
     found = report(tmp_path, [*epochs("data.load", 0.8), *cores(0.2)])
-    assert (found.verdict.kind, found.verdict.saves_s) == ("data_loading", pytest.approx(8.0))
+    assert (found.verdict.kind, found.verdict.saves_s) == ("data_loading", pytest.approx(2.0))
+    assert (found.verdict.share, found.verdict.certainty) == (pytest.approx(0.8), "measured")
     assert found.verdict.sentence == (
         "Limited most by loading data: 80% (8.0s) of the 10.0s was data.load inside epoch, 10 times, which "
         "mostly waited (0.2 cores were in use)."
@@ -120,7 +121,7 @@ def test_spans_inside_of_tasks_on_workers_are_followed(tmp_path: Path) -> None:
         (["sim", "epoch", "fetch"], 7.5),
     ]
     verdict = found.verdict
-    assert (verdict.kind, verdict.saves_s) == ("data_loading", pytest.approx(7.5))
+    assert (verdict.kind, verdict.saves_s) == ("data_loading", pytest.approx(2.5))
     assert "75% (7.5s) of the 10.0s was fetch inside epoch inside sim, 10 times" in verdict.sentence
 
 
@@ -342,13 +343,20 @@ def test_a_loss_that_grows_to_the_end_diverges_and_one_that_falls_does_not(tmp_p
 
 
 def test_a_task_without_an_end_is_stuck_though_none_of_its_kind_is_known(tmp_path: Path) -> None:
-    events = [*worker("w1", until=30), *worker("w2", until=30)]
+    events = [*worker("w1", until=600), *worker("w2", until=600)]
     for n in range(8):
         events += task(f"t{n}", "w1", n * 0.2, n * 0.2 + 0.2)
     events += [submitted("h", 0.0, "hangs"), started("h", 0.0, "w2", task="hangs")]
-    found = report(tmp_path, events, 30.0, status="crashed")
-    assert found.verdict.kind == "hung_tasks"
-    assert "hangs has had no end for 30.0s" in of_kind(found, "hung_tasks").sentence
+    events += [
+        ResourceSample(timestamp=at(n), scope="worker", host="n1", pid=1, cpu_percent=None, cpu_s=2 + n / 100)
+        for n in (2, 590)
+    ]
+    found = report(tmp_path, events, 600.0, status="crashed")
+    assert (found.verdict.kind, found.verdict.certainty) == ("hung_tasks", "likely")
+    sentence = of_kind(found, "hung_tasks").sentence
+    assert (
+        "hangs has had no end for 10m 00s, nothing else ended in the last 9m 58s, and its worker" in sentence
+    )
 
 
 def test_memory_that_ran_short_because_it_grew_is_told_as_its_growth(tmp_path: Path) -> None:

@@ -196,8 +196,8 @@ def call(task: str, args: str | None) -> str:
 SAMPLES = """
 CREATE OR REPLACE TEMP TABLE samples_of_run AS
 SELECT "timestamp", scope, host, pid, worker, final, interval_s, cpus, cpu_wait_s, interpreter_wait_s,
-    steal_s, throttled_percent, memory_pressure_s, io_pressure_s, swap_used_bytes, rss_bytes,
-    disk_read_bytes_per_s, disk_write_bytes_per_s, gpu_uuid
+    cpu_s, steal_s, throttled_percent, memory_pressure_s, io_pressure_s, memory_used_bytes, swap_used_bytes,
+    rss_bytes, disk_read_bytes_per_s, disk_write_bytes_per_s, gpu_uuid
 FROM resources WHERE event = 'resource_sample'
 """
 """What findings read of the samples, which are read once."""

@@ -82,28 +82,45 @@ def cache_misses(facts: FindingFacts) -> Iterable[Finding]:
 
 
 _COST = """
-SELECT count(*), count(*) FILTER (result = 'hit'), coalesce(sum(in_ns(duration_s)), 0),
-    coalesce(sum(in_ns(saved_s)) FILTER (result = 'hit'), 0), count(saved_s) FILTER (result = 'hit')
-FROM cache WHERE result IN ('hit', 'miss') AND duration_s IS NOT NULL
+WITH asked AS (
+    SELECT task, result, task_id, in_ns(duration_s) AS spent, in_ns(saved_s) AS saved,
+        count(*) OVER (PARTITION BY task_id) AS beside
+    FROM cache WHERE result IN ('hit', 'miss') AND duration_s IS NOT NULL
+), alone AS (
+    SELECT asked.task, avg(attempt_intervals.stopped - attempt_intervals.began) AS each_ns
+    FROM asked JOIN attempt_intervals ON attempt_intervals.task_id = asked.task_id
+        AND attempt_intervals.state = 'completed'
+    WHERE asked.beside = 1 AND asked.result = 'miss' GROUP BY asked.task
+), functions AS (
+    SELECT task, count(*) AS lookups, count(*) FILTER (result = 'hit') AS hits, sum(spent) AS spent,
+        coalesce(sum(saved) FILTER (result = 'hit'), 0) AS saved,
+        count(saved) FILTER (result = 'hit') AS known, avg(saved) FILTER (result = 'hit') AS each_hit
+    FROM asked GROUP BY task
+)
+SELECT coalesce(sum(lookups), 0), coalesce(sum(hits), 0), coalesce(sum(spent), 0), coalesce(sum(saved), 0)
+FROM functions LEFT JOIN alone USING (task)
+WHERE known = hits AND spent > saved AND spent / lookups > coalesce(each_hit, each_ns)
 """
 
 
 def costly_cache(facts: FindingFacts) -> Iterable[Finding]:
-    """Lookups that took longer than what the hits saved."""
+    """Lookups that take longer than what a hit saves; where none hit, than the tasks that missed. That of
+    functions of which some hits do not know what they saved is not known.
+    """
     if not facts.summary.cache.lookups:
         return
-    lookups, hits, spent, saved, known = facts.tables.execute(_COST).fetchall()[0]
-    lost = seconds(int(spent - saved))
-    if known < hits or spent <= saved or not matters(facts, lost):
-        return  # what some hits saved is not known
+    lookups, hits, spent, saved = (int(one) for one in facts.tables.execute(_COST).fetchall()[0])
+    lost = seconds(spent - saved)
+    if not lookups or not matters(facts, lost):
+        return
     yield facts.finding(
         "costly_cache",
         lost,
         f"{cost_text(facts, lost)} went to a cache that costs more than it saves, because "
-        f"{plural(lookups, 'lookup')} took {format_duration(seconds(int(spent)))} and "
-        f"{plural(hits, 'hit')} saved {format_duration(seconds(int(saved)))}; try computing again what is "
+        f"{plural(lookups, 'lookup')} took {format_duration(seconds(spent))} and "
+        f"{plural(hits, 'hit')} saved {format_duration(seconds(saved))}; try computing again what is "
         "quickly computed, or a cache that is nearer.",
-        {"lookups": lookups, "hits": hits, "lookup_s": seconds(int(spent)), "saved_s": seconds(int(saved))},
+        {"lookups": lookups, "hits": hits, "lookup_s": seconds(spent), "saved_s": seconds(saved)},
     )
 
 

@@ -30,19 +30,23 @@ def idle_workers(facts: FindingFacts) -> Iterable[Finding]:
     if matters(facts, ends):
         unused = [name for (name,) in facts.tables.execute(_UNUSED).fetchall()]
         many = f" ({plural(len(unused), 'worker')} never had any)" if unused else ""
+        shared = _ran(facts) > len(ordinary)
         yield facts.finding(
             "idle_workers",
             ends,
             f"{cost_text(facts, ends)} went to workers with nothing left to do{many} while others "
             "finished tasks of ordinary length, because there was too little to share out at the end "
-            f"of {plural(len(ordinary), 'batch', 'batches')}; try smaller tasks or fewer workers.",
+            f"of {plural(len(ordinary), 'batch', 'batches')}; "
+            f"{'try smaller tasks' if shared else 'fewer workers would cost no time'}.",
             {
                 "batches": len(ordinary),
                 "unused_workers": len(unused),
                 "workers": facts.shares.workers,
             },
             where=unused[:3] or [one.task for one in ordinary[:1]],
-            saves_s=min(ends / facts.shares.workers, facts.wall_s),  # as if it were shared evenly
+            limits=None if shared else 0.0,
+            saves_s=min(ends / facts.shares.workers, facts.wall_s) if shared else None,  # if shared evenly
+            certainty="likely",
         )
     alone = facts.shares.whole.idle_alone_s
     if matters(facts, alone) and not _is_notebook(facts):
@@ -76,6 +80,11 @@ def idle_workers(facts: FindingFacts) -> Iterable[Finding]:
             where=list(stretches),
             saves_s=sum(_own_time(facts, stretches).values()) if stretches else None,
         )
+
+
+def _ran(facts: FindingFacts) -> int:
+    """How many attempts ran."""
+    return int(facts.tables.scalar("SELECT count(*) FROM attempt_intervals WHERE began < stopped") or 0)
 
 
 _FIRSTS = """

@@ -13,6 +13,7 @@ from flightlog.analyze.report.critical_path import CriticalPath
 from flightlog.analyze.report.descent import PathPlace, deepest
 from flightlog.analyze.report.replay import Changes
 from flightlog.core.text import plural
+from flightlog.core.time import seconds
 from flightlog.core.units import format_duration, format_percent
 
 _BEFORE, _AFTER = r"(^|[^a-z])(", r")($|[^a-z])"
@@ -28,6 +29,12 @@ WORK = re.compile(
     rf"{_AFTER}"
 )
 """Names of spans that tell of what the program is for: waiting there is its work, for all that is known."""
+
+BY_DESIGN = re.compile(
+    rf"{_BEFORE}pace\w*|pacing|poll\w*|sleep\w*|wait\w*|idle|idling|listen\w*|serve|serves|serving|pause\w*|"
+    rf"delay\w*|back.?off|cool.?down|heartbeat|throttle|rate.?limit\w*{_AFTER}"
+)
+"""Names of spans that wait by design: that is what they are there for."""
 
 _OF_TASK = """
 SELECT sum(stopped - began), sum(greatest(in_ns(thread_cpu_s), in_ns(cpu_s))),
@@ -53,22 +60,24 @@ class Waited(NamedTuple):
 
 
 def dominant_span(facts: FindingFacts) -> Iterable[Finding]:
-    """The innermost span that holds much of the critical path, where it loads data, or waits and is not what
-    the program is for. Where most of the time was is said in any case by the verdict.
+    """The innermost span that holds much of the critical path, where it waits, and that is neither what the
+    program is for nor meant. Where most of the time was is said in any case by the verdict.
     """
     path = facts.critical
     place = place_of_most(path)
     if path is None or place is None:
         return
     name, around = place.names[-1], place.names[:-1]
-    loads = bool(LOADING.search(name.lower()))
     waited = _waited(facts, path, place)
-    mostly = waited is not None and waited.share >= FindingLimits.min_waiting_share
-    if not loads and (WORK.search(name.lower()) or not mostly):
+    if waited is None or waited.share < FindingLimits.min_waiting_share:
         return
+    loads = bool(LOADING.search(name.lower()))
+    if BY_DESIGN.search(name.lower()) or (not loads and WORK.search(name.lower())):
+        return
+    held_up = min(place.seconds, _alone_s(facts, place)) if path.of == "spans" else place.seconds
+    sure = loads and waited.least >= FindingLimits.min_waiting_share
     inside = f" inside {' inside '.join(reversed(around[-2:]))}" if around else ""
-    used = f", which mostly waited ({waited.cores:.1f} cores were in use)" if waited and mostly else ""
-    what = "Limited most by loading data: " if loads else "Limited most by waiting: " if mostly else ""
+    what = f"{'Limited' if sure else 'Probably limited'} most by {'loading data' if loads else 'waiting'}"
     advice = (
         "loading ahead, in the background or with more loading workers"
         if loads
@@ -77,22 +86,47 @@ def dominant_span(facts: FindingFacts) -> Iterable[Finding]:
     yield facts.finding(
         "data_loading" if loads else "waiting_span",
         None,
-        f"{what}{format_percent(place.share)} ({format_duration(place.seconds)}) of the "
-        f"{format_duration(path.wall_s)} was {name}{inside}, {plural(place.times, 'time')}{used}; "
-        f"try {advice}.",
+        f"{what}: {format_percent(place.share)} ({format_duration(place.seconds)}) of the "
+        f"{format_duration(path.wall_s)} was {name}{inside}, {plural(place.times, 'time')}, which mostly "
+        f"waited ({waited.cores:.1f} cores were in use); try {advice}.",
         {
             "names": place.names,
             "seconds": place.seconds,
             "times": place.times,
-            "waited_share": waited.share if waited is not None else None,
+            "waited_share": waited.share,
         },
         where=[name],
-        limits=place.share,
-        saves_s=_saved(facts, path, place),
-        certainty="measured"
-        if loads or (waited is not None and waited.least >= FindingLimits.min_waiting_share)
-        else "likely",
+        limits=held_up / path.wall_s,
+        saves_s=_saved(facts, path, place, held_up) if loads else None,
+        certainty="measured" if sure else "likely",
     )
+
+
+_ALONE = """
+WITH RECURSIVE inside AS (
+    SELECT span_id FROM span_intervals WHERE name = $name AND span_id IS NOT NULL
+    UNION SELECT child.span_id FROM span_intervals AS child JOIN inside ON child.parent_id = inside.span_id
+), beside AS ( -- without those around others, which do not work themselves
+    SELECT began, stopped FROM span_intervals ANTI JOIN inside USING (span_id)
+        ANTI JOIN span_intervals AS child ON child.parent_id = span_intervals.span_id
+    WHERE began < stopped AND name IS DISTINCT FROM $name
+), steps AS (
+    SELECT began AS moment, 1 AS own, 0 AS other FROM span_intervals WHERE name = $name AND began < stopped
+    UNION ALL SELECT stopped, -1, 0 FROM span_intervals WHERE name = $name AND began < stopped
+    UNION ALL SELECT began, 0, 1 FROM beside UNION ALL SELECT stopped, 0, -1 FROM beside
+), moments AS (SELECT moment, sum(own) AS own, sum(other) AS other FROM steps GROUP BY moment), states AS (
+    SELECT lead(moment) OVER (ORDER BY moment) - moment AS lasted,
+        sum(own) OVER (ORDER BY moment) AS own, sum(other) OVER (ORDER BY moment) AS other FROM moments
+)
+SELECT coalesce(sum(lasted), 0) FROM states WHERE own > 0 AND other = 0
+"""
+
+
+def _alone_s(facts: FindingFacts, place: PathPlace) -> float:
+    """How long spans of that name ran while none ran beside them: what others do meanwhile takes its time
+    though they were instant.
+    """
+    return seconds(int(facts.tables.scalar(_ALONE, {"name": place.names[-1]}) or 0))
 
 
 def place_of_most(path: CriticalPath | None) -> PathPlace | None:
@@ -131,14 +165,21 @@ def _waited(facts: FindingFacts, path: CriticalPath, place: PathPlace) -> Waited
     return Waited(least / part, max(0.0, most) / part, cores)
 
 
-def _saved(facts: FindingFacts, path: CriticalPath, place: PathPlace) -> float | None:
-    """Were it instant: by a replay without its part of each task, else all of its time on the path."""
+def _saved(facts: FindingFacts, path: CriticalPath, place: PathPlace, held_up: float) -> float | None:
+    """Were it done ahead, beside what is around it: no more than the rest of that takes. By a replay without
+    that part of each task where there are tasks.
+    """
+    around = next(
+        (one.seconds for one in path.inside if place.names[:-1] and one.names == place.names[:-1]),
+        path.wall_s,
+    )
+    saved = min(held_up, max(0.0, around - place.seconds))
     if path.of == "spans":
-        return place.seconds
+        return saved
     outer = next((one.seconds for one in path.inside if one.names == place.names[:1]), None)
     if outer is None:
         return None
-    left = 1 - place.seconds / outer
+    left = 1 - saved / outer
     lasts = facts.of_attempts(f"(stopped - began) * {left}", "task = $1", [place.names[0]])
     return facts.saved(Changes(lasts=lasts)) if lasts else None
 

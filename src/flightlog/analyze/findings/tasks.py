@@ -5,6 +5,7 @@ cancelled.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import msgspec
 
@@ -14,7 +15,7 @@ from flightlog.analyze.report.replay import Changes
 from flightlog.analyze.report.tasks import InFlight
 from flightlog.core.stats import exact_sum
 from flightlog.core.text import first_line, plural
-from flightlog.core.time import SECOND, seconds
+from flightlog.core.time import SECOND, moment, seconds
 from flightlog.core.units import format_duration
 
 
@@ -83,39 +84,77 @@ def stuck_tasks(facts: FindingFacts) -> Iterable[Finding]:
             "p95_s": worst.usual.p95,
         },
         where=[_named(one) for one in found[:3]],
+        certainty="likely",
     )
 
 
 _ENDED = """
-SELECT count(*), max(stopped - began), max(stopped) FROM attempt_intervals
-WHERE state <> 'running' AND began IS NOT NULL
+SELECT task, max(stopped - began), max(stopped) FROM attempt_intervals
+WHERE state <> 'running' AND began IS NOT NULL GROUP BY task
+"""
+_CPU_TIME = """
+SELECT (max(cpu_s) - min(cpu_s)) / nullif(epoch(max("timestamp")) - epoch(min("timestamp")), 0) AS cores,
+    epoch(max("timestamp")) - epoch(min("timestamp")) AS covered
+FROM samples_of_run
+WHERE scope IN ('worker', 'worker_process') AND cpu_s IS NOT NULL AND at_ns("timestamp") >= $since
+GROUP BY host, pid, scope, worker = $worker
+ORDER BY (scope = 'worker_process' AND coalesce(worker = $worker, false)) DESC, cores DESC
 """
 
 
 def hung_tasks(facts: FindingFacts) -> Iterable[Finding]:
-    """Tasks whose kind is not known, that have gone on for far longer than any other while nothing ended."""
-    going_on = [
-        one for one in facts.in_flight if one.kind == "task" and one.elapsed_s is not None and not one.stuck
-    ]
-    [(ended, longest, last)] = facts.tables.execute(_ENDED).fetchall()
-    until = facts.window[1]
-    if not going_on or not longest or until is None or ended < FindingLimits.min_tasks_for_usual:
+    """Tasks of which too few have ended to know what is usual, that have gone on for far longer than those of
+    their name; and those that are the first of their name, where for minutes nothing ended and their worker
+    used no CPU.
+    """
+    rows = facts.tables.execute(_ENDED).fetchall()
+    longest = {name: seconds(int(lasted)) for name, lasted, _ in rows if lasted is not None}
+    until, last = facts.window[1], max((row[2] for row in rows if row[2] is not None), default=None)
+    if until is None or last is None:
         return
     quiet = seconds(max(0, until - last))
-    worst = max(going_on, key=lambda one: one.elapsed_s or 0.0)
-    if quiet < max(FindingLimits.min_hung_s, FindingLimits.hung_ratio * seconds(int(longest))):
+    found = [
+        one
+        for one in facts.in_flight
+        if one.kind == "task" and one.stuck is None and _is_hung(facts, one, longest.get(one.name), quiet)
+    ]
+    if not found:
         return
-    lost = exact_sum(one.elapsed_s or 0.0 for one in going_on)
+    worst = max(found, key=lambda one: one.elapsed_s or 0.0)
+    lost = exact_sum(one.elapsed_s or 0.0 for one in found)
+    others = longest.get(worst.name)
+    because = (
+        "its worker uses no CPU"
+        if others is None
+        else f"no other task of its name took more than {format_duration(others)}"
+    )
     yield facts.finding(
         "hung_tasks",
         lost,
-        f"{cost_text(facts, lost)} went to {plural(len(going_on), 'task')} that may be stuck, because "
+        f"{cost_text(facts, lost)} went to {plural(len(found), 'task')} that may be stuck, because "
         f"{_named(worst)} has had no end for {format_duration(worst.elapsed_s)}, nothing else ended in the "
-        f"last {format_duration(quiet)}, and no other task took more than "
-        f"{format_duration(seconds(int(longest)))}; try a timeout, or look at what it waits for.",
-        {"tasks": len(going_on), "worst_s": worst.elapsed_s, "quiet_s": quiet},
-        where=[_named(one) for one in going_on[:3]],
+        f"last {format_duration(quiet)}, and {because}; try a timeout, or look at what it waits for.",
+        {"tasks": len(found), "worst_s": worst.elapsed_s, "quiet_s": quiet},
+        where=[_named(one) for one in found[:3]],
         certainty="likely",
+    )
+
+
+def _is_hung(facts: FindingFacts, one: InFlight, longest_s: float | None, quiet_s: float) -> bool:
+    """Whether a task of which nothing is usual has gone on for too long, by the longest of its name."""
+    if one.elapsed_s is None:
+        return False
+    if longest_s is not None:
+        least = max(FindingLimits.min_hung_s, FindingLimits.hung_ratio * longest_s)
+        return min(one.elapsed_s, quiet_s) >= least
+    if min(one.elapsed_s, quiet_s) < FindingLimits.min_hung_alone_s:
+        return False
+    found = facts.tables.execute(_CPU_TIME, {"since": moment(one.since), "worker": one.worker}).fetchone()
+    return (
+        found is not None
+        and found[0] is not None
+        and found[0] <= FindingLimits.max_cores_of_hung
+        and found[1] >= 0.5 * one.elapsed_s
     )
 
 
@@ -128,35 +167,53 @@ SELECT error_type, sum(stopped - began) AS ns FROM attempt_intervals
 WHERE state = 'failed' AND began IS NOT NULL GROUP BY error_type ORDER BY ns DESC, error_type LIMIT 1
 """
 _FAILED = """
-SELECT task, count(*), count(*) FILTER (retried), count(*) FILTER (state = 'cancelled'),
-    sum(stopped - began) AS ns
-FROM attempt_intervals WHERE state IN ('failed', 'cancelled') AND began IS NOT NULL
+SELECT task, count(*), count(*) FILTER (retried), sum(stopped - began) AS ns
+FROM attempt_intervals WHERE state = $1 AND began IS NOT NULL
 GROUP BY task ORDER BY ns DESC, task
 """
 
 
 def failed_work(facts: FindingFacts) -> Iterable[Finding]:
-    """Time in which workers were held by nothing but attempts that failed, were retried or cancelled."""
+    """Time in which workers were held by nothing but attempts that failed or were retried; beside it, that of
+    attempts that were cancelled, which may have been on purpose.
+    """
     if facts.shares is None or not matters(facts, facts.shares.whole.failed_s):
         return
-    lost = facts.shares.whole.failed_s
-    rows = facts.tables.execute(_FAILED).fetchall()
-    attempts, retried, cancelled = (sum(row[n] for row in rows) for n in (1, 2, 3))
+    rows, cancelled = (facts.tables.execute(_FAILED, [one]).fetchall() for one in ("failed", "cancelled"))
+    parts = [sum(row[3] for row in one) for one in (rows, cancelled)]
+    if not sum(parts):
+        return
+    lost, given_up = (facts.shares.whole.failed_s * part / sum(parts) for part in parts)
+    if matters(facts, given_up):
+        yield _cancelled(facts, given_up, cancelled)
+    if not matters(facts, lost):
+        return
+    attempts, retried = (sum(row[n] for row in rows) for n in (1, 2))
     said = _costliest(facts)
-    kinds = [
-        f"{retried:,} of them retried" if retried else "",
-        f"{cancelled:,} cancelled" if cancelled else "",
-    ]
-    told = ", ".join(kind for kind in kinds if kind)
+    told = f"{retried:,} of them retried" if retried else ""
     yield facts.finding(
         "failed_work",
         lost,
         f"{cost_text(facts, lost)} went to {plural(attempts, 'attempt')} that did not "
         f"complete{f' ({told})' if told else ''}{f', because of {said[:100]}' if said else ''}; try "
         "`flightlog report --failures` for the causes.",
-        {"attempts": attempts, "retried": retried, "cancelled": cancelled, "cause": said or None},
+        {"attempts": attempts, "retried": retried, "cause": said or None},
         where=[row[0] for row in rows[:3]],
         saves_s=facts.saved(_without_failures(facts)),
+    )
+
+
+def _cancelled(facts: FindingFacts, lost: float, rows: Sequence[tuple[Any, ...]]) -> Finding:
+    """What was given up cost nothing that could have been saved, unless its result was wanted."""
+    attempts = sum(row[1] for row in rows)
+    return facts.finding(
+        "cancelled_work",
+        lost,
+        f"{cost_text(facts, lost)} went to {plural(attempts, 'attempt')} that "
+        f"{'was' if attempts == 1 else 'were'} cancelled.",
+        {"attempts": attempts},
+        where=[row[0] for row in rows[:3]],
+        limits=0.0,
     )
 
 
@@ -170,8 +227,8 @@ def _costliest(facts: FindingFacts) -> str:
 
 
 def _without_failures(facts: FindingFacts) -> Changes:
-    """Attempts that did not complete take no time, and those after them do not wait."""
-    gone = facts.of_attempts("0", "state IN ('failed', 'cancelled')")
+    """Attempts that failed take no time, and those after them do not wait."""
+    gone = facts.of_attempts("0", "state = 'failed'")
     return Changes(lasts=gone, delays=facts.of_attempts("0", "attempt > 1"))
 
 

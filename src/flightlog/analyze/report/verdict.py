@@ -27,6 +27,8 @@ WHOLE = (
 )
 """Findings whose own sentence is the verdict."""
 
+METRICS = ("not_finite", "diverging")
+"""What metrics say of the results."""
 LEAKS = ("memory_growth", "device_leak")
 """Memory that grows: sooner or later it ends the run."""
 
@@ -44,6 +46,7 @@ LIMITS = {
     "before_tasks": "the program before its first task",
     "busy_machine": "other programs on this machine",
     "cache_misses": "needless cache misses",
+    "cancelled_work": "work that was cancelled",
     "cold_starts": "worker start-up",
     "costly_cache": "a cache that costs more than it saves",
     "cpu_wait": "too few cores",
@@ -193,8 +196,10 @@ def limit_name(finding: Finding) -> str:
 
 def _is_grave(finding: Finding) -> bool:
     """Whether it comes before all that is slow: memory that ran short does if processes were killed, or if it
-    cost much.
+    cost much; metrics if they are sure to say that the results are worthless.
     """
+    if finding.kind in METRICS:
+        return finding.certainty == "measured"
     kills = bool(finding.evidence.get("oom_kills"))
     return (
         finding.kind != "memory_pressure"
@@ -224,8 +229,8 @@ def _weight(facts: FindingFacts, finding: Finding) -> float:
     """The part of the wall time that ending it would save, as far as it is known."""
     if finding.kind in LEAKS:
         return ReportLimits.leak_share
-    if finding.saves_s is None or not facts.wall_s:
-        return finding.limits or 0.0
+    if finding.saves_s is None or not facts.wall_s or finding.kind == "data_loading":
+        return finding.limits or 0.0  # loading ahead is not the only remedy
     if finding.kind == "cold_starts" and finding.saves_s < ReportLimits.min_start_up_s:
         return 0.0
     return finding.saves_s / facts.wall_s
