@@ -7,17 +7,20 @@ from pathlib import Path
 import msgspec
 import pytest
 from builders.runs import START, at, make_run
-from builders.task_events import completed, submitted
+from builders.task_events import completed, started, submitted
 
 from flightlog.analyze.limits import LiveLimits
 from flightlog.analyze.live.follow import FollowedRun
+from flightlog.analyze.report.report import report_on
 from flightlog.core.time import SECOND, moment
-from flightlog.events import Event
+from flightlog.events import Event, Metric, ResourceSample, SpanOpened
+from flightlog.export.prometheus.run_metrics import RunWatch
 from flightlog.show.live import head_lines
 from flightlog.store import layout
 from flightlog.store.documents import write_document
 from flightlog.store.layout import WriterInfo
 from flightlog.store.limits import StoreLimits
+from flightlog.store.liveness import Observer
 from flightlog.store.run import Run
 
 RUNNING = {"status": "running", "end_time": None, "duration_s": None, "host": "elsewhere", "heartbeat": at(9)}
@@ -158,3 +161,54 @@ def test_the_live_view_shows_three_problems_and_how_many_more_there_are(running:
         "! user.s2: 1 line without an event",
         "! … and 2 more problems",
     ]
+
+
+def test_what_a_dead_process_left_open_lasted_to_its_last_sign_of_life(tmp_path: Path) -> None:
+    run = make_run(tmp_path, **{**RUNNING, "heartbeat": at(3000)})
+    for writer, heartbeat in (("w1", at(3000)), ("w2", at(500))):
+        info = WriterInfo(writer=writer, pid=77, host="elsewhere", heartbeat=heartbeat)
+        layout.writer_folder(run, writer).mkdir(parents=True)
+        write_document(layout.writer_folder(run, writer) / layout.WRITER, info)
+    folder = layout.writer_folder(run, "w2")
+    opened = SpanOpened(
+        timestamp=at(1), name="outer", span_id="s1", elapsed_s=1.0, tags={}, trace_id="1" * 32, parent_id=None
+    )
+    append(layout.stream_file(folder, "spans"), *numbered(opened, writer="w2"))
+    append(layout.stream_file(folder, "tasks"), *numbered(submitted("t"), started("t", 2.0), writer="w2"))
+    looked = (moment(at(3000)) or 0) / SECOND
+    state = FollowedRun(run, now=lambda: looked).update()
+    ages = {"outer": 499.0, "sim": 498.0}
+    assert {one.name: one.elapsed_s for one in state.open_spans} == {"outer": ages["outer"]}
+    assert {one.task: one.elapsed_s for one in state.doing} == {"sim": ages["sim"]}
+    found = report_on(Run(run, observer=Observer(now=looked, host="here")))
+    assert {one.name: one.elapsed_s for one in found.in_flight} == ages
+
+
+def test_a_line_without_a_time_is_not_taken_for_the_latest(running: Path) -> None:
+    samples = [
+        ResourceSample(timestamp=stamp, scope="node", host="n1", cpu_percent=percent)
+        for stamp, percent in (("yesterday", 10.0), (at(5), 50.0))
+    ]
+    values = [
+        Metric(timestamp=stamp, name="loss", value=value) for stamp, value in (("never", 9.0), (at(5), 0.5))
+    ]
+    folder = layout.writer_folder(running, "w1")
+    append(layout.stream_file(folder, "resources"), *numbered(*samples[::-1]))
+    append(layout.stream_file(folder, "metrics"), *numbered(*values[::-1]))
+    state = FollowedRun(running, now=now).update()
+    assert [one.value for one in state.metrics] == [0.5]
+    found = RunWatch(running).look(Observer(now=now(), host="here"))
+    assert found.values["node_cpu_ratio"] == {("n1",): 0.5}
+
+
+def test_an_event_without_a_field_that_it_must_have_counts_as_in_the_report(running: Path) -> None:
+    line = {"event": "failure", "error_type": "E", "message": "m", "writer": "w1", "seq": 0}
+    file = layout.stream_file(layout.writer_folder(running, "w1"), "failures")
+    append(file, msgspec.json.encode({**line, "timestamp": at(2)}) + b"\n")
+    live = FollowedRun(running, now=now)
+    counts = [live.update().failures_all, report_on(Run(running)).failures.count]
+    info = msgspec.json.decode((running / layout.RUN).read_bytes())
+    ended = {"status": "completed", "end_time": at(10), "duration_s": 10.0}
+    (running / layout.RUN).write_bytes(msgspec.json.encode(info | ended))
+    counts += [one.update().failures_all for one in (live, FollowedRun(running, now=now))]
+    assert counts == [1, 1, 1, 1]

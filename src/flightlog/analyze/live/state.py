@@ -127,11 +127,11 @@ class LiveQuestions:
             "cost": cost.total,
             "currency": cost.currency,
             "log": self._once("log", logged, lambda: self._events.log.lines(tables, log, any(troubles))),
-            **self._spans(tables, until, rows.get("spans")),
+            **self._spans(tables, rows.get("spans")),
             "metrics": self._once("metrics", rows.get("metrics"), lambda: _metrics(tables, time)),
         }
 
-    def _spans(self, tables: RunTables, until: int | None, changed: Hashable) -> dict[str, Any]:
+    def _spans(self, tables: RunTables, changed: Hashable) -> dict[str, Any]:
         """Spans by name, the names that took most of the time first; and those that are open."""
         if "spans" not in tables.streams:
             return {}
@@ -142,7 +142,7 @@ class LiveQuestions:
                 for row in rows[: LiveLimits.max_listed_spans]
             ],
             "spans_all": sum(row["ended"] for row in rows),
-            "open_spans": _open_spans(tables, until) if any(row["open"] for row in rows) else [],
+            "open_spans": _open_spans(tables) if any(row["open"] for row in rows) else [],
         }
 
 
@@ -198,9 +198,9 @@ WHERE NOT "open" AND name IN (SELECT unnest($names)) GROUP BY name
 """  # noqa: S608 - constants
 
 
-def _open_spans(tables: RunTables, until: int | None) -> list[OpenSpan]:
+def _open_spans(tables: RunTables) -> list[OpenSpan]:
     """What may be stuck first, then the longest."""
-    flying = spans_in_flight(tables, until)
+    flying = spans_in_flight(tables)
     ended = tables.records(_USUAL_SPANS, {"names": [one.name for one in flying]})
     usual = {row["name"]: distribution_from(row, "durations") for row in ended}
     opened: list[OpenSpan] = []
@@ -222,7 +222,7 @@ def _open_spans(tables: RunTables, until: int | None) -> list[OpenSpan]:
 
 _METRICS = f"""
 SELECT name, count(*) AS count, arg_max(row(value, step, {STAMP.format('"timestamp"')}),
-    row("timestamp", writer, seq)) AS last
+    row(coalesce("timestamp", '-infinity'::TIMESTAMP), writer, seq)) AS last
 FROM metrics WHERE event = 'metric' AND name IS NOT NULL GROUP BY name ORDER BY name LIMIT $few
 """  # noqa: S608 - constants
 

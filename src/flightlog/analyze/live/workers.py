@@ -53,7 +53,7 @@ _LATEST_OF_WORKERS = """
 SELECT worker, arg_max(row(host, cpu_cores, rss_bytes), row("timestamp", writer, seq)),
     max(at_ns("timestamp"))
 FROM resources WHERE event = 'resource_sample' AND scope IN ('worker', 'worker_process')
-    AND worker IS NOT NULL GROUP BY worker
+    AND worker IS NOT NULL AND "timestamp" IS NOT NULL GROUP BY worker
 """
 
 
@@ -232,7 +232,7 @@ _PLACE = "scope, host, gpu_index, gpu_uuid, gpu_mig, rank, pid, device_id"
 _LATEST = f"""
 SELECT {_PLACE}, arg_max(row(used, total, "percent"), row("timestamp", writer, seq)) AS said,
     max(at_ns("timestamp")) AS seen
-FROM ({{samples}}) GROUP BY {_PLACE}
+FROM ({{samples}}) WHERE "timestamp" IS NOT NULL GROUP BY {_PLACE}
 """  # noqa: S608 - constants
 _OVER_TIME = f"""
 SELECT {_PLACE}, (at_ns("timestamp") // {SECOND} - $first) // $step AS stretch, avg("percent") AS "percent",

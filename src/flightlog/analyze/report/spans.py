@@ -92,8 +92,8 @@ FROM span_rows WHERE NOT "open"
 """
 
 
-def span_summary(tables: RunTables, until: int | None) -> SpanSummary:
-    """All spans, from `span_intervals` and `span_rows`; `until` is the run's end, or its last heartbeat."""
+def span_summary(tables: RunTables) -> SpanSummary:
+    """All spans, from `span_intervals` and `span_rows`."""
     [(unfinished, has_metrics)] = tables.execute(
         """
         SELECT count(*) FILTER ("open"), coalesce(bool_or(NOT "open" AND metrics <> '{}'), false)
@@ -131,7 +131,7 @@ def span_summary(tables: RunTables, until: int | None) -> SpanSummary:
                 sorted(names, key=lambda n: (-names[n].count, n))[: ReportLimits.max_listed_names]
             )
         },
-        in_flight=spans_in_flight(tables, until) if unfinished else [],
+        in_flight=spans_in_flight(tables) if unfinished else [],
     )
 
 
@@ -149,11 +149,12 @@ def _span_name(row: Mapping[str, Any], wall: int, metrics: dict[str, MetricStats
     )
 
 
-def spans_in_flight(tables: RunTables, until: int | None) -> list[SpanInFlight]:
-    """The spans that are open, the longest first."""
+def spans_in_flight(tables: RunTables) -> list[SpanInFlight]:
+    """The spans that are open, the earliest first, each up to the last sign of life of its process."""
     rows = tables.records(
         """
-        SELECT name, coalesce(span_id, '') AS span_id, parent_id, tags, at_ns(started_at) AS began, duration_s
+        SELECT name, coalesce(span_id, '') AS span_id, parent_id, tags, at_ns(started_at) AS began,
+            greatest(duration_s, 0) AS elapsed_s
         FROM span_rows
         WHERE "open" ORDER BY started_at NULLS FIRST, name, span_id LIMIT $few
         """,
@@ -165,7 +166,6 @@ def spans_in_flight(tables: RunTables, until: int | None) -> list[SpanInFlight]:
             row,
             tags=json_object(row["tags"]) or {},
             since="" if (began := row["began"]) is None else timestamp_of(began),
-            elapsed_s=row["duration_s"] if began is None or until is None else seconds(max(0, until - began)),
         )
         for row in rows
     ]

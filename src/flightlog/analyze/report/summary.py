@@ -124,7 +124,7 @@ def _summarize(run: Run, tables: RunTables) -> Summary:
         workers=worker_summary(tables),
         resources=sampled,
         cache=lookups,
-        spans=span_summary(tables, tables.until) if "spans" in run.streams() else NO_SPANS,
+        spans=span_summary(tables) if "spans" in run.streams() else NO_SPANS,
         failures=failure_summary(tables),
         artifacts=outputs,
         cost=cost.summary(used),

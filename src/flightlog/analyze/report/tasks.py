@@ -228,20 +228,28 @@ def _slowest(tables: RunTables) -> list[TaskRow]:
 
 
 def tasks_in_flight(tables: RunTables, until: int | None) -> list[TaskInFlight]:
-    """The attempts that began and have no end, the longest first."""
+    """The attempts that began and have no end, the earliest first, each up to the last sign of life of the
+    process that told of its start, or else to `until`.
+    """
     rows = tables.records(
         """
         WITH oldest AS (
             SELECT * FROM attempt_intervals WHERE state = 'running'
             ORDER BY started NULLS FIRST, task, task_id, attempt LIMIT $few
+        ), starts AS (
+            SELECT task_id, attempt, arg_max(writer, "timestamp") AS writer
+            FROM task_lines SEMI JOIN oldest USING (task_id, attempt) WHERE kind = 3 GROUP BY ALL
         )
         SELECT oldest.task, task_id, oldest.attempt, oldest.worker, oldest.started,
-            coalesce(oldest.args, first.args) AS args -- only submissions, of the first attempt, may tell them
+            coalesce(oldest.args, first.args) AS args, -- submissions alone, of the first attempt, tell them
+            coalesce(at_ns(by_writer[starts.writer]), $until) AS seen
         FROM oldest
             LEFT JOIN (SELECT task_id, args FROM attempt_intervals WHERE attempt = 1) AS first USING (task_id)
+            LEFT JOIN starts ON starts.task_id = oldest.task_id AND starts.attempt = oldest.attempt
+            LEFT JOIN last_signs ON true
         ORDER BY oldest.started NULLS FIRST, oldest.task, task_id, oldest.attempt
         """,
-        {"few": ReportLimits.max_listed_in_flight},
+        {"few": ReportLimits.max_listed_in_flight, "until": until},
     )
     return [
         copied(
@@ -249,7 +257,9 @@ def tasks_in_flight(tables: RunTables, until: int | None) -> list[TaskInFlight]:
             row,
             args=None if row["args"] is None else msgspec.json.decode(row["args"]),
             since="" if (started := row["started"]) is None else timestamp_of(started),
-            elapsed_s=None if started is None or until is None else seconds(max(0, until - started)),
+            elapsed_s=None
+            if started is None or row["seen"] is None
+            else seconds(max(0, row["seen"] - started)),
         )
         for row in rows
     ]

@@ -209,7 +209,7 @@ FROM cache WHERE event = 'cache_lookup' GROUP BY result
 """
 _SAMPLES = """
 SELECT arg_max(resources, row("timestamp", writer, seq)) AS latest FROM resources
-WHERE event = 'resource_sample' AND scope IN ('node', 'gpu') AND host IS NOT NULL
+WHERE event = 'resource_sample' AND scope IN ('node', 'gpu') AND host IS NOT NULL AND "timestamp" IS NOT NULL
 GROUP BY scope, host, gpu_index, gpu_uuid, gpu_mig ORDER BY max("timestamp") DESC LIMIT $few
 """
 

@@ -48,6 +48,7 @@ CREATE TABLE touched AS SELECT {_TASK_KEY} FROM task_events;
 CREATE TABLE touched_lines AS FROM task_events;
 CREATE VIEW task_lines AS SELECT *, {KIND} AS kind FROM task_events;
 CREATE TABLE {HIDDEN}.last_signs (run_id VARCHAR, of_run TIMESTAMP, by_writer MAP(VARCHAR, TIMESTAMP));
+CREATE VIEW last_signs AS FROM {HIDDEN}.last_signs;
 CREATE TABLE odd_spans (span_id VARCHAR);
 CREATE TABLE {HIDDEN}.for_spans AS SELECT *, NULL AS metrics, NULL AS error_type, NULL AS error_message,
     NULL AS thread FROM span_events;
@@ -153,8 +154,14 @@ class FollowedTables(RunTables):
             inserted = self._connection.execute(_LINES_OF_ODD_SPANS).fetchone()
             self._odd_lines = inserted[0] if inserted else 0
             self._derived["spans"] = self.rows_of["spans"]
+        self._connection.execute(f"TRUNCATE {HIDDEN}.last_signs")
+        self._connection.execute(
+            f"INSERT INTO {HIDDEN}.last_signs "  # noqa: S608 - a constant
+            "VALUES ($1, $2, map($3::VARCHAR[], $4::TIMESTAMP[]))",
+            [self._run_id, utc_time(until), [*last_signs], [*map(utc_time, last_signs.values())]],
+        )
         if self._odd_lines:
-            self._update_open_spans(until, last_signs)
+            self._connection.execute(f"TRUNCATE odd_span_rows; INSERT INTO odd_span_rows {ONE}")
 
     def _update_attempts(self, known: int) -> None:
         if self.rows_of["tasks"] > 2 * known:
@@ -174,15 +181,6 @@ class FollowedTables(RunTables):
     def _attempts(self, lines: str) -> str:
         made = attempts_of_one(self._run_id, lines, _OF_ATTEMPTS)
         return intervals.intervals_of(made, "CAST(NULL AS BIGINT)", whole=False)
-
-    def _update_open_spans(self, until: str | None, last_signs: Mapping[str, str]) -> None:
-        self._connection.execute(f"TRUNCATE {HIDDEN}.last_signs")
-        self._connection.execute(
-            f"INSERT INTO {HIDDEN}.last_signs "  # noqa: S608 - a constant
-            "VALUES ($1, $2, map($3::VARCHAR[], $4::TIMESTAMP[]))",
-            [self._run_id, utc_time(until), [*last_signs], [*map(utc_time, last_signs.values())]],
-        )
-        self._connection.execute(f"TRUNCATE odd_span_rows; INSERT INTO odd_span_rows {ONE}")
 
 
 @contextmanager

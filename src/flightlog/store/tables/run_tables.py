@@ -97,17 +97,20 @@ class StreamTables:
             self.connection.execute(";".join(views))
             wanted = [one for one in wanted if is_built_in(one)]
         if "spans" in wanted:
-            self._note_last_signs()
+            self.note_last_signs()
         checked = {*wanted, *(f"views/{view}" for view, of in STORED.items() if of in wanted)}
         for sources in self.sources:
             sources.check(checked)
         for stream in wanted:
             _create_views(self, stream, self.names[stream], self._found)
 
-    def _note_last_signs(self) -> None:
-        """Make the table of the last signs of life of each run and of each process that wrote to it."""
+    def note_last_signs(self) -> None:
+        """Make the table of the last signs of life of each run and of each process that wrote to it, once."""
+        if LAST_SIGNS in self._made:
+            return
+        self._made.add(LAST_SIGNS)
         self.connection.execute(
-            f"CREATE TABLE {HIDDEN}.last_signs "
+            f"CREATE TABLE {HIDDEN}.{LAST_SIGNS} "
             "(run_id VARCHAR, of_run TIMESTAMP, by_writer MAP(VARCHAR, TIMESTAMP))"
         )
         for run in self._runs:
@@ -116,7 +119,7 @@ class StreamTables:
             }
             of_run = run.info.end_time or latest(run.info.heartbeat, *beats.values()) or run.read().span()[1]
             self.connection.execute(
-                f"INSERT INTO {HIDDEN}.last_signs VALUES "  # noqa: S608 - a constant
+                f"INSERT INTO {HIDDEN}.{LAST_SIGNS} VALUES "  # noqa: S608 - a constant
                 "($1, $2, map($3::VARCHAR[], $4::TIMESTAMP[]))",
                 [run.run_id, utc_time(of_run), [*beats], [*map(utc_time, beats.values())]],
             )
@@ -354,6 +357,7 @@ _OF_ONE_RUN = {
     "span_intervals": "spans",
 }
 """Relations of one run alone, and the streams that they are made from."""
+LAST_SIGNS = "last_signs"
 _OF_WORKERS = {"worker_launches", "worker_lives", "worker_facts"}
 """Relations of one run alone that are made together, from the events of workers and from attempts."""
 BASE_NAME = f"CREATE MACRO base_name(task) AS regexp_replace(task, '{INDEX}', '\\1')"
@@ -367,7 +371,8 @@ class RunTables:
     Streams, with every event once: `task_events`, `span_events`, `workers`, `resources`, `cache`, `failures`,
     …; users' streams under their names with `_` for `.`. Made from them: `attempts`, `tasks`, `spans`,
     `concurrency`, `runs`. Every one has `run_id` first, and timestamps in UTC. The macro `base_name(task)`
-    gives `sim` of `sim[3]`. Of one run, also:
+    gives `sim` of `sim[3]`. `last_signs` has the last signs of life of each run and of its processes. Of one
+    run, also:
 
     - `task_lines` and `span_rows`: the lines of tasks as columns, with the number of their `kind`, and what
       the lines of each span say together.
@@ -443,6 +448,9 @@ class RunTables:
             create_runs(self._connection, self.runs)
         elif name in DERIVED:
             self._make_derived(name)
+        elif name == LAST_SIGNS:
+            self._streams.note_last_signs()
+            self._connection.execute(f"CREATE TEMP VIEW {LAST_SIGNS} AS FROM {HIDDEN}.{LAST_SIGNS}")
         elif name in _OF_WORKERS and len(self.runs) == 1:
             self.make_workers()
         elif name in _OF_ONE_RUN and len(self.runs) == 1:

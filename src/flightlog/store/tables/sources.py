@@ -12,7 +12,7 @@ them.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -35,6 +35,7 @@ from flightlog.store.read.files import Part, find_parts, has_long_line, size_at,
 from flightlog.store.read.lines import AnyEvent, FileLines, Scan, forget_place, note_place
 from flightlog.store.tables.connection import PlainPaths, is_built_in
 from flightlog.store.tables.snapshots import Snapshots
+from flightlog.store.tables.views import STORED
 
 if TYPE_CHECKING:
     from flightlog.store.run import Run
@@ -225,14 +226,24 @@ class NormalizedLines(Scan):
         self._of_users = not is_built_in(stream)
         self._scratch = scratch
         self._misfits = _Lines(scratch)
+        self._set_aside: Callable[[bytes], object] = self._misfits.write
         self.line = b""
-        """Of the event that was given last, as DuckDB is to read it."""
+        """Of the event that was given last, as DuckDB is to read it; empty where none is to be read."""
 
     def events_and_pauses(self) -> Iterator[AnyEvent | None]:
-        """Every event once, each with its `line`, and null after each stretch that was read."""
+        """Every event once, each with its `line`, and null after each stretch that was read.
+
+        An event that no declaration of its kind fits has a line, too, but for those that views are derived
+        from.
+        """
+        misfits: list[bytes] = []
+        self._set_aside = misfits.append
         for batch, whole in self._batches():
             for line in batch:
                 event, _, self.line = self._normalize(line, whole)
+                if misfits:
+                    misfit = misfits.pop()
+                    self.line = b"" if self.stream in STORED.values() else misfit
                 if event is not None:
                     yield event
             yield None
@@ -358,7 +369,7 @@ class NormalizedLines(Scan):
         line = msgspec.json.encode(kept) + b"\n"
         if class_of(event.kind) is None:
             return line
-        self._misfits.write(line)
+        self._set_aside(line)
         return b""
 
 
