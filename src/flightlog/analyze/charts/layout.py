@@ -138,9 +138,9 @@ def lay_out_items(
     ).fetchall()
     if not count:
         return None
-    names = tables.execute(
-        f"SELECT left(task, {ChartLimits.max_name_characters + 1}) FROM chosen ORDER BY number"  # noqa: S608 - a number
-    ).fetchall()
+    characters = ChartLimits.max_name_characters + 1
+    chosen = f"SELECT left(task, {characters}) FROM chosen ORDER BY number"  # noqa: S608 - a number
+    names = tables.execute(chosen).fetchall()
     others = max(0, len(names) - ChartLimits.max_coloured_names)
     if len(names) == ChartLimits.max_compared_names:
         more = tables.scalar("SELECT count(DISTINCT task) FROM drawn_items ANTI JOIN chosen USING (task)")

@@ -67,7 +67,8 @@ def durations(tables: RunTables) -> list[DurationSpread]:
     source = _OF_TASKS if tasks else _OF_SPANS
     tables.execute(_LONGEST.format(source=source, names=ChartLimits.max_histograms))
     tables.execute(_TIMES.format(source=source))
-    longest = f"SELECT rank, left(task, {ChartLimits.max_name_characters + 1}) FROM longest"  # noqa: S608 - a number
+    characters = ChartLimits.max_name_characters + 1
+    longest = f"SELECT rank, left(task, {characters}) FROM longest"  # noqa: S608 - a number
     names = dict(tables.execute(longest).fetchall())
     rows = tables.execute(
         """

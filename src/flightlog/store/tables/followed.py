@@ -60,7 +60,9 @@ UNION ALL BY NAME SELECT name, span_id, parent_id, started_at, duration_s, statu
 FROM odd_span_rows;
 """  # noqa: S608 - constants
 
-_TOUCH = f"INSERT INTO touched SELECT DISTINCT {_TASK_KEY} FROM task_events WHERE rowid >= $since"  # noqa: S608
+_TOUCH = f"""
+INSERT INTO touched SELECT DISTINCT {_TASK_KEY} FROM task_events WHERE rowid >= $since
+"""  # noqa: S608 - constants
 _THEIR_LINES = f"INSERT INTO touched_lines FROM task_events SEMI JOIN touched USING ({_TASK_KEY})"
 _FORGET = """
 DELETE FROM attempt_intervals USING touched
