@@ -590,6 +590,10 @@ class FindingLimits:
     """The part of the wall time in which something waited for storage, or for memory, to be reported."""
     min_storage_bytes: Final = 50e6
     """Data that a run must have moved to or from storage to be what the storage was busy with."""
+    min_own_memory_share: Final = 0.5
+    """The part of a host's memory in use that must be this run's to have made it run short."""
+    min_major_faults: Final = 1000
+    """Pages that a task must have waited for to be short of memory itself."""
     min_swapped_bytes: Final = 256e6
     """Memory that must have been moved to swap while the run went on to be reported."""
 
@@ -685,6 +689,11 @@ class FindingLimits:
     """What memory must gain in each fifth of the time, of what it gains in a fifth on average."""
     min_growth_share: Final = 0.5
     """Memory that it must gain against what it began with."""
+    foreseeable_tasks: Final = 1000
+    """Further tasks of a worker within which growing memory must reach the limit to be what matters most; or
+    ten times those that there were."""
+    foreseeable_s: Final = 3600.0
+    """The same in seconds for a program without tasks; or ten times what it took."""
 
 
 class HistoryLimits:

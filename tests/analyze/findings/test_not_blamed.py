@@ -320,3 +320,122 @@ def test_what_was_cancelled_did_not_fail(tmp_path: Path) -> None:
     found = findings(reported(tmp_path / "one failed", [*events, *cancelled("t9", "w2", 0, 10)]))
     assert (found["failed_work"].seconds, found["cancelled_work"].seconds) == (5.0, 10.0)
     assert "went to 1 attempt that did not complete" in found["failed_work"].sentence
+
+
+def shortage(own: int) -> list[Event]:
+    """A host of 16 GB that swaps and is nearly full, with so much of it in use by the run."""
+    return [
+        span("fit", 0, 10, "s"),
+        *sampled(
+            "node",
+            swap_used_bytes=lambda n: int(1e8 * n),
+            memory_pressure_s=lambda n: 0.3 * n,
+            memory_used_bytes=int(15.6e9),
+            memory_total_bytes=int(16e9),
+        ),
+        *sampled("worker", rss_bytes=own),
+    ]
+
+
+@pytest.mark.parametrize(("own", "blamed"), [(int(1e8), False), (int(9e9), True)])
+def test_memory_that_others_use_is_not_blamed_on_the_run(tmp_path: Path, own: int, blamed: bool) -> None:
+    report = reported(tmp_path, shortage(own))
+    found = findings(report)
+    assert found.keys() == {"memory_pressure", "swapping"}
+    for finding in found.values():
+        assert ("; try lower concurrency" in finding.sentence) is blamed
+        assert finding.sentence.startswith("Memory ran short" if blamed else "The host ran short of memory")
+    assert (report.verdict.kind == "swapping") is blamed
+
+
+def test_what_is_swapped_out_and_not_missed_is_no_loss(tmp_path: Path) -> None:
+    events = sampled("node", swap_used_bytes=lambda n: int(1e8 * n), memory_pressure_s=0.0)
+    assert findings(reported(tmp_path, [span("fit", 0, 10, "s"), *events])) == {}
+
+
+def test_storage_of_which_nobody_knows_who_used_it_is_not_blamed_on_the_run(tmp_path: Path) -> None:
+    events = [
+        *sampled("node", io_pressure_s=lambda n: 0.5 * n),
+        *sampled("worker", write_bytes=lambda n: int(6e6 * n), read_bytes=0),
+    ]
+    assert findings(reported(tmp_path, [span("fit", 0, 10, "s"), *events])) == {}
+
+
+def growing(each: int, *, scope: str = "thread", result: int = 100, memory: int = 64 * 10**9) -> list[Event]:
+    """Twenty tasks, each of which leaves so many bytes behind, on a machine with so much memory."""
+    events = up(2)
+    for n in range(20):
+        events += task(
+            f"t{n:02}",
+            f"w{n % 2 + 1}",
+            n // 2 + n % 2 / 100,
+            n // 2 + 0.9,
+            rss_before_bytes=60_000_000 + n * each,
+            cpu_scope=scope,
+            result_bytes=result,
+        )
+    return events + sampled("node", memory_used_bytes=2 * 10**9, memory_total_bytes=memory)
+
+
+def test_results_that_the_program_keeps_are_no_leak(tmp_path: Path) -> None:
+    assert "memory_growth" not in findings(reported(tmp_path, growing(10**7, result=10**7)))
+
+
+def test_threads_that_leak_cannot_be_ended(tmp_path: Path) -> None:
+    finding = findings(reported(tmp_path / "threads", growing(10**7)))["memory_growth"]
+    assert finding.sentence.endswith("; try letting go of what a task no longer needs.")
+    assert finding.certainty == "likely"
+    finding = findings(reported(tmp_path / "processes", growing(10**7, scope="process")))["memory_growth"]
+    assert finding.sentence.endswith(", or ending workers after some tasks.")
+
+
+@pytest.mark.parametrize(("memory", "first"), [(8 * 10**9, True), (10**12, False)])
+def test_memory_that_grows_is_the_verdict_if_it_reaches_the_limit(
+    tmp_path: Path, memory: int, first: bool
+) -> None:
+    report = reported(tmp_path, growing(10**7, memory=memory))
+    assert findings(report)["memory_growth"].evidence["reaches_limit"] is first
+    assert (report.verdict.kind == "memory_growth") is first
+
+
+def test_memory_grows_by_what_it_gains_in_the_time_between_its_sizes(tmp_path: Path) -> None:
+    events = [span("fit", 0, 20, "s"), *sampled("worker", 20.0, rss_bytes=lambda n: 10**8 + n * 5 * 10**7)]
+    finding = findings(reported(tmp_path, events, 20.0))["memory_growth"]
+    assert finding.evidence["bytes_per_s"] == pytest.approx(5e7)
+
+
+def simulated(slow: dict[str, Any], fast: dict[str, Any]) -> list[Event]:
+    """Tasks of 0.9 s on one worker and of 0.3 s on the other, with these arguments."""
+    events = up(2)
+    for worker, took, args in (("w1", 0.9, slow), ("w2", 0.3, fast)):
+        for n in range(int(9 / took)):
+            name, since = f"{worker}-{n}", n * took
+            events += [
+                submitted(name, 0.0, **args),
+                started(name, since, worker, queue_s=since),
+                completed(name, since + took, took, worker, args=args, queue_s=since),
+            ]
+    return events
+
+
+def test_workers_with_larger_calls_are_not_slow(tmp_path: Path) -> None:
+    same = reported(tmp_path / "same", simulated({"n": 100}, {"n": 100}))
+    assert findings(same)["slow_workers"].where == ["w1"]
+    assert "slow_workers" not in findings(reported(tmp_path / "other", simulated({"n": 1000}, {"n": 100})))
+
+
+def test_workers_are_compared_by_calls_of_the_same_arguments(tmp_path: Path) -> None:
+    """One worker has mostly large calls, the other mostly small ones; each takes the same on both."""
+    events = up(2, 20)
+    for worker, large in (("w1", 8), ("w2", 2)):
+        since = 0.0
+        for n in range(10):
+            size, took = (1000, 1.5) if n < large else (100, 0.3)
+            args, name = {"n": size}, f"{worker}-{n}"
+            events += [
+                submitted(name, 0.0, **args),
+                started(name, since, worker, queue_s=since),
+                completed(name, since + took, took, worker, args=args, queue_s=since),
+            ]
+            since += took
+    assert "slow_workers" not in findings(reported(tmp_path, events, 20.0))

@@ -310,7 +310,9 @@ def test_memory_that_is_swapped_out_is_told_with_the_time_it_took(tmp_path: Path
         "node",
         swap_used_bytes=[int(n * 100e6) for n in range(11)],
         memory_pressure_s=[n * 0.4 for n in range(11)],
+        memory_used_bytes=[int(8e9)] * 11,
     )
+    events += samples("worker", rss_bytes=[int(5e9)] * 11)
     verdict = report(tmp_path, events).verdict
     assert (verdict.kind, verdict.share) == ("swapping", pytest.approx(0.4))
 
@@ -327,6 +329,7 @@ def test_a_program_whose_memory_grows_all_the_time_leaks(
     tmp_path: Path, sizes: list[float], kind: str
 ) -> None:
     events = alone(20.0) + samples("worker", rss_bytes=[int(size) for size in sizes])
+    events += samples("node", memory_used_bytes=[int(2e9)], memory_total_bytes=[int(64e9)])
     assert report(tmp_path, events, 20.0).verdict.kind == kind
 
 

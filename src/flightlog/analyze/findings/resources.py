@@ -49,6 +49,16 @@ def memory_pressure(facts: FindingFacts) -> Iterable[Finding]:
             said.append(f"{format_percent(peak / total)} of {what} of {format_bytes(total)} was in use")
     if not said:
         return
+    if evidence.keys() == {"host_peak_share"} and not _is_own_memory(facts):
+        yield facts.finding(
+            "memory_pressure",
+            None,
+            f"{HOST_RAN_SHORT}: {said[0]}.",
+            evidence,
+            where=list(node.hosts[:3]) if node is not None else [],
+            certainty="likely",
+        )
+        return
     lost = seconds(int(ns)) if failed else None
     cost = (
         f"{cost_text(facts, lost)} went to tasks that ran out of memory, because "
@@ -64,6 +74,31 @@ def memory_pressure(facts: FindingFacts) -> Iterable[Finding]:
     )
 
 
+HOST_RAN_SHORT = "The host ran short of memory, of which this run used little, or nobody knows how much"
+
+_OWN_MEMORY = """
+WITH own AS (
+    SELECT host, sum(bytes) AS bytes FROM (
+        SELECT host, max(rss_bytes) AS bytes FROM samples_of_run WHERE scope = 'worker' GROUP BY host, pid
+    ) GROUP BY host
+), hosts AS (
+    SELECT host, max(memory_used_bytes) AS bytes FROM samples_of_run WHERE scope = 'node' GROUP BY host
+)
+SELECT max(own.bytes / nullif(hosts.bytes, 0)) FROM own JOIN hosts USING (host)
+"""
+_FAULTS = "SELECT max(major_faults) FROM attempt_intervals"
+
+
+def _is_own_memory(facts: FindingFacts) -> bool:
+    """Whether a host on which memory ran short had it in use for this run: half of it at least, or tasks
+    waited for pages to be read.
+    """
+    share = facts.tables.scalar(_OWN_MEMORY)
+    if share is not None and share >= FindingLimits.min_own_memory_share:
+        return True
+    return (facts.tables.scalar(_FAULTS) or 0) >= FindingLimits.min_major_faults
+
+
 _PRESSURE = """
 SELECT scope, max({column}) - min({column}) AS waited FROM samples_of_run
 WHERE scope IN ('node', 'cgroup') AND {column} IS NOT NULL GROUP BY scope, host HAVING count(*) > 1
@@ -75,7 +110,8 @@ WHERE scope = 'node' GROUP BY host HAVING count(swap_used_bytes) > 1 ORDER BY gr
 """
 _STORAGE = """
 SELECT sum((coalesce(disk_read_bytes_per_s, 0) + coalesce(disk_write_bytes_per_s, 0)) * interval_s)
-FROM samples_of_run WHERE scope = 'node'
+FROM samples_of_run
+WHERE scope = 'node' AND coalesce(disk_read_bytes_per_s, disk_write_bytes_per_s) IS NOT NULL
 """
 
 
@@ -88,24 +124,31 @@ def _pressure(facts: FindingFacts, column: str) -> tuple[str, float] | None:
 
 
 def swapping(facts: FindingFacts) -> Iterable[Finding]:
-    """Memory that was moved to disk while the run went on, and the time that threads waited for memory."""
+    """Memory that was moved to disk while the run went on, and the time that threads waited for memory. What
+    is swapped out and not missed is no loss.
+    """
     row = facts.tables.execute(_SWAPPED).fetchone()
     grown = int(row[1] or 0) if row is not None else 0
     pressure = _pressure(facts, "memory_pressure_s")
     waited = pressure[1] if pressure is not None else None
     long = waited is not None and waited >= FindingLimits.min_pressure_share * facts.wall_s > 0
-    if grown < FindingLimits.min_swapped_bytes and not long:
+    if not long and (waited is not None or grown < FindingLimits.min_swapped_bytes):
         return
     said = [f"{format_bytes(grown)} were moved to swap"] if grown >= FindingLimits.min_swapped_bytes else []
     if waited is not None and long:
         said.append(f"threads waited {format_duration(waited)} for memory to be freed")
+    own = (pressure is not None and pressure[0] == "cgroup" and long) or _is_own_memory(facts)
+    told = " and ".join(said)
     yield facts.finding(
         "swapping",
         None,
-        f"Memory ran short: {' and '.join(said)}; try lower concurrency, or more memory.",
+        f"Memory ran short: {told}; try lower concurrency, or more memory."
+        if own
+        else f"{HOST_RAN_SHORT}: {told}.",
         {"swapped_bytes": grown, "memory_pressure_s": waited},
         where=[row[0]] if row is not None and row[0] else [],
-        limits=waited / facts.wall_s if waited is not None and long else None,
+        limits=waited / facts.wall_s if waited is not None and long and own else None,
+        certainty="measured" if own else "likely",
     )
 
 
@@ -116,11 +159,11 @@ def io_wait(facts: FindingFacts) -> Iterable[Finding]:
         return
     whose, waited = pressure
     own = (process.read_bytes or 0) + (process.write_bytes or 0)
-    everyone = facts.tables.scalar(_STORAGE) or 0.0
+    everyone = facts.tables.scalar(_STORAGE)
     if (
         waited < FindingLimits.min_pressure_share * facts.wall_s
         or own < FindingLimits.min_storage_bytes
-        or (whose == "node" and own < 0.5 * everyone)
+        or (whose == "node" and (everyone is None or own < 0.5 * everyone))
     ):
         return
     share = waited / facts.wall_s

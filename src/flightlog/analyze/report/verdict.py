@@ -228,7 +228,7 @@ def _most(facts: FindingFacts, findings: Sequence[Finding]) -> Finding | None:
 def _weight(facts: FindingFacts, finding: Finding) -> float:
     """The part of the wall time that ending it would save, as far as it is known."""
     if finding.kind in LEAKS:
-        return ReportLimits.leak_share
+        return ReportLimits.leak_share if finding.evidence.get("reaches_limit", True) else 0.0
     if finding.saves_s is None or not facts.wall_s or finding.kind == "data_loading":
         return finding.limits or 0.0  # loading ahead is not the only remedy
     if finding.kind == "cold_starts" and finding.saves_s < ReportLimits.min_start_up_s:
