@@ -30,7 +30,8 @@ def idle_workers(facts: FindingFacts) -> Iterable[Finding]:
     if matters(facts, ends):
         unused = [name for (name,) in facts.tables.execute(_UNUSED).fetchall()]
         many = f" ({plural(len(unused), 'worker')} never had any)" if unused else ""
-        shared = _ran(facts) > len(ordinary)
+        single = _ran_alone(facts)
+        shared = exact_sum(one.idle_s for one in ordinary if (one.task_id, one.attempt) not in single)
         yield facts.finding(
             "idle_workers",
             ends,
@@ -45,7 +46,7 @@ def idle_workers(facts: FindingFacts) -> Iterable[Finding]:
             },
             where=unused[:3] or [one.task for one in ordinary[:1]],
             limits=None if shared else 0.0,
-            saves_s=min(ends / facts.shares.workers, facts.wall_s) if shared else None,  # if shared evenly
+            saves_s=min(shared / facts.shares.workers, facts.wall_s) if shared else None,  # if shared evenly
             certainty="likely",
         )
     alone = facts.shares.whole.idle_alone_s
@@ -82,9 +83,23 @@ def idle_workers(facts: FindingFacts) -> Iterable[Finding]:
         )
 
 
-def _ran(facts: FindingFacts) -> int:
-    """How many attempts ran."""
-    return int(facts.tables.scalar("SELECT count(*) FROM attempt_intervals WHERE began < stopped") or 0)
+_RAN_ALONE = """
+WITH ran AS (
+    SELECT task_id, attempt, coalesce(waits, began) AS waits, stopped,
+        max(stopped) OVER (in_order ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before,
+        lead(began) OVER in_order AS after
+    FROM attempt_intervals WHERE began < stopped WINDOW in_order AS (ORDER BY began, task_id, attempt)
+)
+SELECT task_id, attempt FROM ran
+WHERE coalesce(before <= waits, true) AND coalesce(after >= stopped, true)
+"""
+
+
+def _ran_alone(facts: FindingFacts) -> set[tuple[str, int]]:
+    """Attempts beside which nothing else ran since they were wanted: batches of one task, of which there is
+    nothing to share out.
+    """
+    return {(task_id, attempt) for task_id, attempt in facts.tables.execute(_RAN_ALONE).fetchall()}
 
 
 _FIRSTS = """
