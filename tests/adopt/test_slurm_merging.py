@@ -326,8 +326,8 @@ def test_the_command_says_what_was_kept_mapped_and_dropped(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "say what to adopt"),
-        (["--slurm", "1", "--slurm-file", "f"], "say what to adopt"),
+        ([], "name what to adopt"),
+        (["--slurm", "1", "--slurm-file", "f"], "name what to adopt"),
         (["--slurm", " , "], "names no job"),
         (["--slurm", "abc"], "'abc' is no Slurm job id"),
         (["--slurm-file", "missing.json"], "cannot read missing.json: No such file"),
