@@ -146,6 +146,25 @@ def test_a_span_that_computes_loads_no_data_whatever_its_name(
     assert f"80% (8.0s) of the 10.0s was {name}" in report.verdict.sentence
 
 
+@pytest.mark.parametrize(("pid", "kind"), [(1, "data_loading"), (7, "none"), (None, "none")])
+def test_tasks_in_threads_of_the_program_have_its_cpu_time_and_others_have_not(
+    tmp_path: Path, pid: int | None, kind: str
+) -> None:
+    """Tasks whose own CPU time was not measured, in the process that was sampled, in another one, or nobody
+    knows where."""
+    who: dict[str, Any] = {"worker": "w1", "host": "n1", "pid": pid}
+    events: list[Event] = [WorkerReady(timestamp=at(0), **who)] if pid is not None else []
+    for n in range(10):
+        events += task(f"t{n}", "w1", n, n + 1.0, span_id=f"s{n}")
+        events.append(span("read_chunk", n, 0.7, f"r{n}", f"s{n}"))
+    if pid is not None:  # a cluster samples each of its workers, without CPU time
+        events += [
+            ResourceSample(timestamp=at(n), scope="worker", cpu_percent=0.0, rss_bytes=100, **who)
+            for n in (1, 9)
+        ]
+    assert reported(tmp_path, [*events, *cores(0.1)]).verdict.kind == kind
+
+
 def test_loading_ahead_saves_no_more_than_the_rest_takes(tmp_path: Path) -> None:
     report = reported(tmp_path, [*repeated("load", 0.9, "train"), *cores(0.1)])
     assert (report.verdict.kind, report.verdict.saves_s) == ("data_loading", pytest.approx(1.0))

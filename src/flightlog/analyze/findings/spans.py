@@ -43,6 +43,13 @@ FROM attempt_intervals WHERE task = $1 AND state = 'completed' AND began IS NOT 
 """
 
 
+_ALL_IN_ONE_PROCESS = """
+SELECT count(DISTINCT row(host, pid)) = 1 AND count(*) = count(pid) AND EXISTS (FROM workers) FROM (
+    SELECT host, pid FROM workers UNION ALL SELECT host, pid FROM samples_of_run WHERE scope = 'worker'
+)
+"""
+
+
 class Waited(NamedTuple):
     """How much of the time of a span was no computing."""
 
@@ -144,19 +151,23 @@ def place_of_most(path: CriticalPath | None) -> PathPlace | None:
 
 def _waited(facts: FindingFacts, path: CriticalPath, place: PathPlace) -> Waited | None:
     """What is left of the span's time beside computing, and waiting for a CPU; None where CPU time was not
-    measured.
+    measured. That of tasks is their own, or that of the program where all of them ran in its threads.
     """
     if path.of == "tasks":
         rows = facts.tables.execute(_OF_TASK, [place.names[0]]).fetchall()
         lasted, cpu, queued, known = rows[0] if rows else (None, None, 0, False)
         outer = next((one.seconds for one in path.inside if one.names == place.names[:1]), 0.0)
-        if not known or not lasted or cpu is None or not outer:
+        measured = known and lasted and cpu is not None and outer
+        if not measured and not facts.tables.scalar(_ALL_IN_ONE_PROCESS):
             return None
-        part, cores, held_up = place.seconds / outer, cpu / lasted, queued / lasted
     else:
-        process = facts.summary.resources.process
-        if process is None or process.cpu_s is None or process.trees != 1:
-            return None
+        measured = False
+    process = facts.summary.resources.process
+    if measured:
+        part, cores, held_up = place.seconds / outer, cpu / lasted, queued / lasted
+    elif process is None or process.cpu_s is None or (path.of == "spans" and process.trees != 1):
+        return None
+    else:
         program = program_time(facts)
         part, cores = place.share, process.cpu_s / path.wall_s
         held_up = program.waited_s / path.wall_s if program is not None else 0.0
