@@ -10,6 +10,8 @@ from typing import Any
 from builders import slow_report
 from builders.slow_report import lines, ns
 
+from flightlog.store.run import Run
+
 Row = dict[str, Any]
 PHASES = {
     "ask": "algorithm.ask",
@@ -62,6 +64,7 @@ def in_flight(path: Path) -> list[tuple[Any, ...]]:
     """Kind, name, arguments, worker, since, elapsed, usual, ratio and whether it is stuck, in the report's
     order."""
     _, until = slow_report.window(path)
+    beats = {one.writer: ns(one.heartbeat) for one in Run(path).writers() if one.heartbeat}
     every, events = slow_report.attempts(path), lines(path, "tasks")
     args = {line["task_id"]: line["args"] for line in events if line["event"] == "task_submitted"}
     ended: dict[tuple[str, str], list[float]] = {}
@@ -72,17 +75,19 @@ def in_flight(path: Path) -> list[tuple[Any, ...]]:
     for one in every:
         if one["state"] == "running":
             start = one["lines"]["task_started"]
-            going.append(
-                ("task", start["task"], args.get(one["task_id"]), start["worker"], start["timestamp"])
-            )
+            began, sign = start["timestamp"], beats.get(start["writer"], until)
+            age_s = max(0, sign - ns(began)) / 1e9
+            going.append(("task", start["task"], args.get(one["task_id"]), start["worker"], began, age_s))
     for span in spans(path).values():
         if span["open"]:
-            going.append(("span", span["name"], span["tags"], None, span["timestamp"]))
+            sign = beats.get(span["writer"], until)
+            age_s = max(span["elapsed_s"], (sign - ns(span["timestamp"])) / 1e9)
+            going.append(("span", span["name"], span["tags"], None, span["timestamp"], age_s))
         elif span["duration_s"] is not None:
             ended.setdefault(("span", span["name"]), []).append(span["duration_s"])
     found = []
-    for kind, name, given, worker, since in going:
-        elapsed, durations = max(0, until - ns(since)) / 1e9, ended.get((kind, name), [])
+    for kind, name, given, worker, since, elapsed in going:
+        durations = ended.get((kind, name), [])
         usual = ratio = stuck = None
         if len(durations) >= 5:
             usual = (

@@ -62,7 +62,12 @@ def test_a_few_samples_of_a_long_run_tell_nothing(tmp_path: Path) -> None:
 
 def test_what_it_waited_for_is_named_where_spans_tell(tmp_path: Path) -> None:
     spans = [span("train", 0, 5, "s1"), span("data.load", 5, 15, "s2")]
-    assert verdict(tmp_path, *spans, *samples(25.0)).kind == "data_loading"
+    computed = [
+        ResourceSample(timestamp=at(n), scope="worker", host="n1", pid=1, cpu_percent=None, cpu_s=n * 0.2)
+        for n in (0, 20)
+    ]
+    assert verdict(tmp_path / "measured", *spans, *samples(25.0), *computed).kind == "data_loading"
+    assert verdict(tmp_path / "unmeasured", *spans, *samples(25.0)).kind == "idle_gpu"
 
 
 @pytest.mark.parametrize(
