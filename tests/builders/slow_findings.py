@@ -27,6 +27,23 @@ class Findings:
         self.everyone = slow_report.workers(path)
         self.ups = {name: life["up"] for name, life in self.everyone.items() if life["up"] is not None}
         self.held = [one for one in self.every if one["began"] is not None and one["began"] < one["stopped"]]
+        known = {(one["task_id"], one["attempt"]): one for one in self.every}
+        self.delays = [
+            (
+                first["stopped"],
+                min(
+                    one["began"],
+                    max(first["stopped"], one["began"] if one["waits"] is None else one["waits"]),
+                ),
+            )
+            for (task_id, attempt), one in known.items()
+            if attempt > 1
+            and one["began"] is not None
+            and (first := known.get((task_id, attempt - 1))) is not None
+            and first["stopped"] is not None
+            and first["stopped"] < one["began"]
+        ]
+        """When tasks that had failed waited to be retried."""
         self.spans = spans(path)
         self.span_times = self._span_times()
         self.parts: Counter[str] = Counter()
@@ -100,6 +117,7 @@ class Findings:
         busy = [(one["began"], one["stopped"]) for one in self.held]
         first = min((a for a, *_ in inside), default=to)
         cuts = {moment for a, b, *_ in (*inside, *waits, *busy) for moment in (a, b) if since < moment < to}
+        cuts |= {moment for delay in self.delays for moment in delay if since < moment < to}
         gap: list[tuple[int, int, bool]] = []
         for a, b in pairwise(sorted({since, to, *cuts})):
             parts = {part for s, e, part in inside if s <= a and b <= e}
@@ -113,7 +131,8 @@ class Findings:
                 self._blame(name, gap)
                 gap = []
             else:
-                part = "scheduler" if queued else "behind" if astir else "alone"
+                delayed = any(s <= a and b <= e for s, e in self.delays)
+                part = "scheduler" if queued else "behind" if astir else "delayed" if delayed else "alone"
                 gap.append((a, b, part == "behind"))
             self.parts[part] += b - a
         self._blame(name, gap)
@@ -231,7 +250,8 @@ class Findings:
             tell("memory_pressure", lost, evidence, self._hosts())
 
     def _failed(self, tell: Any, matters: Any) -> None:
-        if not matters(self.parts["failed"] / 1e9):
+        delayed = self.parts["delayed"] / 1e9
+        if not matters(self.parts["failed"] / 1e9 + delayed):
             return
         times = {
             state: [
@@ -244,6 +264,7 @@ class Findings:
         whole = sum(lasted for some in times.values() for _, lasted in some)
         for state, some in times.items():
             lost = self.parts["failed"] / 1e9 * sum(lasted for _, lasted in some) / whole if whole else 0.0
+            lost += delayed if state == "failed" else 0.0
             if not matters(lost):
                 continue
             by_name = Counter[str]()
@@ -252,6 +273,7 @@ class Findings:
             evidence = {"attempts": len(some)}
             if state == "failed":
                 evidence["retried"] = sum("task_retried" in one["lines"] for one, _ in some)
+                evidence["retry_wait_s"] = delayed
             kind = "failed_work" if state == "failed" else "cancelled_work"
             tell(kind, lost, evidence, sorted(by_name, key=lambda task: (-by_name[task], task))[:3])
 
@@ -313,7 +335,8 @@ class Findings:
         times = {key: time for key, time in self.span_times.items() if is_outside(key)}
         busy = [(one["began"], one["stopped"]) for one in self.held]
         lives = [
-            (up, [*busy, *self._waits(self.everyone[name]["component"])]) for name, up in self.ups.items()
+            (up, [*busy, *self.delays, *self._waits(self.everyone[name]["component"])])
+            for name, up in self.ups.items()
         ]
         cuts = {
             moment
@@ -352,15 +375,23 @@ class Findings:
                 lasted = first["stopped"] - first["began"]
                 if known >= 5 and lasted >= 2 * usual:
                     slow, beyond = slow + 1, beyond + lasted - usual
+        never = {
+            name
+            for name, life in self.everyone.items()
+            if life["up"] is not None
+            and not life["ready"]
+            and not any(a < life["up"][1] and b > life["up"][0] for a, b, _ in self._pieces(name))
+        }
         startup, beyond, imports = self.parts["startup"], round(beyond), self._imports()
+        startup -= sum(self.startups[name] for name in never)
         if matters((startup + beyond + imports) / 1e9):
             evidence = {
                 "startup_s": startup / 1e9,
-                "workers": len(self.everyone),
+                "workers": max(1, len(self.everyone) - len(never)),
                 "slow_first_tasks": slow,
                 "beyond_usual_s": beyond / 1e9,
             }
-            order = sorted(self.everyone, key=lambda name: (-self.startups[name], name))
+            order = sorted(self.everyone.keys() - never, key=lambda name: (-self.startups[name], name))
             tell("cold_starts", (startup + beyond + imports) / 1e9, evidence, order[:3])
 
     def _moving(self, latency_s: float) -> bool:

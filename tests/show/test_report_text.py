@@ -79,17 +79,17 @@ Duration:  10.0s
 Status:    completed
 
 What set the wall time:
-  - Limited most by dispatch latency, 10% of the workers' time; without it the run would be about
-    1.0s (10%) shorter. Try giving each task several pieces of work. 85% of the 10.0s was
-    run_simulation, 10% waiting to start run_simulation, 5% the program after the last task; making
-    run_simulation instant would save at most 8.5s.
+  - Limited most by dispatch latency; without it the run would be about 1.0s (10%) shorter. Try
+    giving each task several pieces of work. 85% of the 10.0s was run_simulation, 10% waiting to
+    start run_simulation, 5% the program after the last task; making run_simulation instant would
+    save at most 8.5s.
 
 What stands out:
   - 4.0 worker-seconds, 10% of this run, went to scheduling overhead, because dispatch latency was
     500 ms on average, and half of all tasks take 4.0s or less; try giving each task several pieces
     of work.
   - 2.0 worker-seconds, 5% of this run, went to workers waiting for the program, because no task ran
-    or was queued (500 ms after the last task); try submitting the next tasks before gathering, or
+    or was queued (500 ms after the last task); try spans in the program, to see what it did, or
     starting workers later and ending them sooner.
   - 1.5 worker-seconds, 3.8% of this run, went to workers with nothing left to do while others
     finished tasks of ordinary length, because there was too little to share out at the end of 1

@@ -55,9 +55,9 @@ def test_the_line_is_the_same_in_text_markdown_and_page(look: ReportWithCharts) 
 
 def test_it_names_the_longest_parts_what_could_be_saved_and_what_to_try(look: ReportWithCharts) -> None:
     assert wall_time_text(look.report) == (
-        "Limited most by the program outside of its tasks, 16% of the workers' time; without it the "
-        "run would be about 3.2s (32%) shorter. Try submitting the next tasks before gathering, or starting "
-        "workers later and ending them sooner. "
+        "Limited most by the program outside of its tasks; without it the run would be about 3.2s (32%) "
+        "shorter. Try spans in the program, to see what it did, or starting workers later and ending them "
+        "sooner. "
         "60% of the 10.0s was simulate, 20% the program after the last task, 12% the program between "
         "tasks; making simulate instant would save at most 6.0s."
     )

@@ -312,7 +312,7 @@ def wall_time_text(report: Report) -> str | None:
     """What limited the run and what to try, then what the wall time consisted of and how much could be saved
     at most; None where nothing is known of it.
 
-    `Limited most by dispatch latency, 15% of the workers' time. Try giving each task several pieces of work.
+    `Limited most by dispatch latency, 15% of the wall time. Try giving each task several pieces of work.
     85% of the 10.0s was run_simulation, 10% waiting to start run_simulation; making run_simulation instant
     would save at most 8.5s.`
     """

@@ -26,6 +26,7 @@ from flightlog.events import (
     TaskStarted,
     TaskSubmitted,
     WorkerLaunched,
+    WorkerLost,
     WorkerReady,
     WorkerRemoved,
 )
@@ -275,7 +276,12 @@ def test_attempts_that_failed_or_were_retried_are_failed_work(tmp_path: Path) ->
     ]
     finding = one(tmp_path, "failed_work", events)
     assert (finding.seconds, finding.share) == (5.0, 0.5)
-    assert finding.evidence == {"attempts": 2, "retried": 1, "cause": "ValueError: bad seed"}
+    assert finding.evidence == {
+        "attempts": 2,
+        "retried": 1,
+        "retry_wait_s": 0.0,
+        "cause": "ValueError: bad seed",
+    }
     assert "went to 2 attempts that did not complete (1 of them retried), because of ValueError" in (
         finding.sentence
     )
@@ -705,3 +711,43 @@ def test_ending_dispatch_latency_does_not_end_the_delay_of_a_retry(tmp_path: Pat
     finding = one(tmp_path, "handover", [*events, *retried(3.0), *up("w1")])
     assert finding.saves_s is not None
     assert finding.saves_s <= finding.seconds == pytest.approx(1.9, abs=0.01)
+
+
+def test_delays_before_retries_are_failed_work_and_not_the_programs_time(tmp_path: Path) -> None:
+    events = [*up("w1"), *up("w2"), *work("t1", "w1", 0, 1), *work("t2", "w2", 0, 1)]
+    for n, worker in ((3, "w1"), (4, "w2")):
+        of: dict[str, Any] = {"task": "sim", "task_id": f"t{n}"}
+        again = {"attempt": 2, "queue_s": 0.0}
+        events += [
+            submitted(f"t{n}"),
+            started(f"t{n}", 1, worker, queue_s=1.0),
+            TaskRetried(timestamp=at(1.01), reason="503", delay_s=6.0, **of),
+            TaskStarted(timestamp=at(7), worker=worker, **of, **again),
+            completed(f"t{n}", 10, 3.0, worker, **again),
+        ]
+    findings = found(tmp_path, events)
+    assert kinds(findings) == {"failed_work"}
+    [finding] = findings
+    assert finding.seconds == pytest.approx(2 * 6.0)
+    assert finding.evidence["retry_wait_s"] == pytest.approx(2 * 5.99)
+    assert finding.saves_s == pytest.approx(6.0)
+    assert "(2 of them retried) and to the delays before the next ones" in finding.sentence
+    assert "try shorter delays before retries, or `flightlog report --failures`" in finding.sentence
+
+
+def test_workers_that_never_became_ready_are_no_start_up(tmp_path: Path) -> None:
+    events: list[Event] = []
+    for n in range(2):
+        who: dict[str, Any] = {"worker": f"w{n}", "host": "n1", "pid": n}
+        events += [
+            WorkerLaunched(timestamp=at(0), **who),
+            WorkerLost(timestamp=at(9), reason="exit code 1", **who),
+        ]
+    lost = {"error_type": "WorkerLost", "error_message": "exit code 1"}
+    events += [submitted("t1"), failed("t1", 9, None, None, **lost)]
+    report = report_on(Run(make_run(tmp_path, events)), details=False)
+    assert "cold_starts" not in kinds(report.findings)
+    assert (report.verdict.kind, report.verdict.sentence) == (
+        "unknown",
+        "What limited this run is not known: no task of it completed.",
+    )

@@ -168,8 +168,7 @@ def test_start_up_is_worth_what_a_run_without_it_would_save(tmp_path: Path) -> N
     verdict = report(tmp_path, events).verdict
     assert (verdict.kind, verdict.saves_s) == ("cold_starts", 4.0)
     assert verdict.sentence == (
-        "Limited most by worker start-up, 40% of the workers' time; without it the run would be about 4.0s "
-        "(40%) shorter."
+        "Limited most by worker start-up; without it the run would be about 4.0s (40%) shorter."
     )
 
 
@@ -287,7 +286,7 @@ def test_a_program_without_tasks_that_waits_for_a_cpu_is_on_a_busy_machine(tmp_p
         events.append(event)
     verdict = report(tmp_path, events).verdict
     assert (verdict.kind, verdict.saves_s) == ("busy_machine", 5.0)
-    assert verdict.sentence.startswith("Limited most by other programs on this machine, 50% of the wall time")
+    assert verdict.sentence.startswith("Limited most by other programs on this machine; without it")
 
 
 @pytest.mark.parametrize(
@@ -497,3 +496,63 @@ def test_what_a_program_does_between_its_tasks_remains_when_it_waits_for_none(tm
         events += task(f"t{n}", f"w{n % 4}", n * 1.25 + 0.25, (n + 1) * 1.25, when=n * 1.25 + 0.25)
     finding = of_kind(report(tmp_path, events), "one_at_a_time")
     assert (finding.saves_s, finding.certainty) == (pytest.approx(7.0), "likely")  # 8 times 0.25 s, and 1 s
+
+
+def cpu_samples(own: list[float], busy: list[float]) -> list[Event]:
+    """Two cores, of which the run used so many in each second, and all programs so many percent."""
+    events: list[Event] = []
+    for n, (cores, percent) in enumerate(zip([0.0, *own], [0.0, *busy], strict=True)):
+        of: dict[str, Any] = {"timestamp": at(n), "host": "n1", "interval_s": 1.0 if n else None, "cpus": 2.0}
+        events += [
+            ResourceSample(scope="node", cpu_percent=percent if n else None, **of),
+            ResourceSample(scope="worker", pid=1, cpu_percent=None, cpu_cores=cores if n else None, **of),
+        ]
+    return events
+
+
+def test_a_loss_of_a_few_workers_seconds_is_weighed_by_the_wall_time(tmp_path: Path) -> None:
+    """Eight workers on two cores for 4 s, and 36 s of the program after that."""
+    events: list[Event] = []
+    for n in range(8):
+        used = {"cpu_s": 1.0, "cpu_scope": "process", "thread_cpu_s": 1.0, "cpu_wait_s": 3.0}
+        events += [*worker(f"w{n}", until=4), *task(f"t{n}", f"w{n}", 0, 4, **used)]
+    events += cpu_samples([2.0] * 4 + [0.0] * 36, [100.0] * 4 + [0.0] * 36)
+    found = report(tmp_path, events, 40.0)
+    finding = of_kind(found, "oversubscription")
+    assert (finding.share, finding.limits) == (pytest.approx(0.75), pytest.approx(0.075))
+    assert found.verdict.kind == "none"
+
+
+def test_dispatch_latency_on_a_busy_machine_is_told_as_that(tmp_path: Path) -> None:
+    """Tasks that take five times their CPU time, and between them as much latency."""
+    events = [*worker("w1")]
+    for n in range(10):
+        used = {"cpu_s": 0.1, "cpu_scope": "process", "thread_cpu_s": 0.1, "cpu_wait_s": 0.4}
+        events += task(f"t{n}", "w1", n + 0.5, n + 1.0, **used)
+    idle = report(tmp_path / "idle", events).verdict
+    busy = report(tmp_path / "busy", [*events, *cpu_samples([0.5] * 10, [100.0] * 10)]).verdict
+    assert (idle.kind, busy.kind) == ("handover", "busy_machine")
+
+
+def test_time_after_the_last_task_is_not_ended_by_submitting_sooner(tmp_path: Path) -> None:
+    events = [*worker("w1"), *task("t0", "w1", 0.1, 4, queue_s=0.1), *task("t1", "w1", 4, 5)]
+    verdict = report(tmp_path, events).verdict
+    assert (verdict.kind, verdict.sentence) == (
+        "program_alone",
+        "Limited most by the program outside of its tasks; without it the run would be about 5.0s (50%) "
+        "shorter.",
+    )
+    assert verdict.advice == (
+        "spans in the program, to see what it did, or starting workers later and ending them sooner."
+    )
+
+
+def test_tasks_whose_children_compute_are_not_said_to_wait_for_something_unknown(tmp_path: Path) -> None:
+    events = [*worker("w1")]
+    for n in range(10):
+        used = {"cpu_s": 0.001, "cpu_scope": "thread", "thread_cpu_s": 0.001, "cpu_wait_s": 0.0}
+        events += task(f"t{n}", "w1", n, n + 1.0, **used)
+    assert "on a CPU, and waited for something unknown" in report(tmp_path / "alone", events).verdict.sentence
+    verdict = report(tmp_path / "children", [*events, *cores(0.9)]).verdict
+    assert "the run, with all processes that it started, used 0.9 cores on average" in verdict.sentence
+    assert "on a CPU" not in verdict.sentence

@@ -11,6 +11,7 @@ from msgspec import Struct
 from flightlog.analyze.limits import FindingLimits
 from flightlog.core.time import seconds
 from flightlog.core.units import format_percent
+from flightlog.store.tables.intervals import merge, uncovered
 
 if TYPE_CHECKING:
     from flightlog.analyze.devices.results import DeviceReport
@@ -64,6 +65,8 @@ class FindingFacts(NamedTuple):
     """Workers that the session planned with; 0 where that is not known."""
     missing_tasks: int = 0
     """Tasks that `run.json` counted and no file of the run holds."""
+    staffed: float = 1.0
+    """The part of the wall time in which any worker was there; 1 where none is known."""
 
     @property
     def total_s(self) -> float:
@@ -115,8 +118,8 @@ class FindingFacts(NamedTuple):
         saves_s: float | None = None,
         certainty: Literal["measured", "likely"] = "measured",
     ) -> Finding:
-        """A finding that cost `lost_s` seconds, with their share, which is what it `limits` unless that is
-        given.
+        """A finding that cost `lost_s` seconds, with their share; of the wall time it `limits` that share
+        of what workers were there for, unless that is given.
         """
         share = share_of(self, lost_s)
         return Finding(
@@ -126,7 +129,7 @@ class FindingFacts(NamedTuple):
             sentence=sentence,
             evidence=evidence,
             where=list(where),
-            limits=share if limits is None else limits,
+            limits=share * self.staffed if limits is None and share is not None else limits,
             saves_s=saves_s,
             certainty=certainty,
         )
@@ -191,6 +194,40 @@ def call(task: str, args: str | None) -> str:
         for name, value in found.items()
     )
     return f"{task}({inside[:60]}{'…' if len(inside) > 60 else ''})"
+
+
+_RETRY_WAITS = """
+SELECT serves.component, first.stopped AS since,
+    least(again.began, greatest(first.stopped, coalesce(again.waits, again.began))) AS until
+FROM (SELECT * FROM attempt_intervals WHERE attempt > 1) AS again JOIN attempt_intervals AS first
+        ON first.task_id = again.task_id AND first.attempt = again.attempt - 1,
+    (SELECT DISTINCT component FROM uptimes) AS serves
+WHERE first.stopped < again.began
+"""
+_NOTHING_ELSE = uncovered(
+    "SELECT row_number() OVER () AS number, component AS name, since, until FROM retry_waits",
+    """
+    SELECT number, astir.since, astir.until
+    FROM (SELECT *, row_number() OVER () AS number FROM retry_waits) AS waits JOIN astir
+        ON astir.component = waits.component AND astir.since < waits.until AND astir.until > waits.since
+    """,
+    "number",
+)
+_IDLE_BEFORE_RETRIES = f"""
+SELECT coalesce(sum(least(gaps.until, delays.until) - greatest(gaps.since, delays.since)), 0)
+FROM (SELECT * FROM gaps WHERE ready AND since < until) AS gaps JOIN ({_NOTHING_ELSE}) AS delays
+    ON gaps.component = delays.name AND gaps.since < delays.until AND gaps.until > delays.since
+"""  # noqa: S608 - ours
+
+
+def idle_before_retries(facts: FindingFacts) -> float:
+    """Seconds in which workers were free, and no task ran or was queued, because tasks that had failed waited
+    to be retried; no part of it is the program's.
+
+    Makes the table `retry_waits`, and reads what `shares` left in the tables.
+    """
+    merge(facts.tables, "retry_waits", "component", _RETRY_WAITS)
+    return seconds(int(facts.tables.scalar(_IDLE_BEFORE_RETRIES)))
 
 
 SAMPLES = """

@@ -357,12 +357,13 @@ def throttling(facts: FindingFacts) -> Iterable[Finding]:
     if not matters(facts, held):
         return
     quota = f" of {cgroup.cpu_quota:.1f} cores" if cgroup.cpu_quota is not None else ""
+    together = ", all CPUs together" if throttled > held else ""
     yield facts.finding(
         "throttling",
         held,
         f"{cost_text(facts, held)} went to waiting for the CPU quota{quota}, because it held this "
-        f"run back for {format_duration(throttled)}, all CPUs together; try "
-        "asking for more cores, or lower concurrency.",
+        f"run back for {format_duration(throttled)}{together}; try asking for more "
+        "cores, or lower concurrency.",
         {"throttled_s": throttled, "cpu_quota": cgroup.cpu_quota},
     )
 

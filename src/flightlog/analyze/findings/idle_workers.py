@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from flightlog.analyze.findings.base import Finding, FindingFacts, cost_text, matters
+from flightlog.analyze.findings.base import Finding, FindingFacts, cost_text, idle_before_retries, matters
 from flightlog.analyze.limits import FindingLimits
 from flightlog.analyze.report.critical_path import AFTER, BEFORE, BETWEEN, UNKNOWN
 from flightlog.core.stats import exact_sum
@@ -49,24 +49,24 @@ def idle_workers(facts: FindingFacts) -> Iterable[Finding]:
             saves_s=min(shared / facts.shares.workers, facts.wall_s) if shared else None,  # if shared evenly
             certainty="likely",
         )
-    alone = facts.shares.whole.idle_alone_s
+    alone = facts.shares.whole.idle_alone_s - idle_before_retries(facts)
     if matters(facts, alone) and not _is_notebook(facts):
+        path = facts.critical if facts.critical is not None and facts.critical.of == "tasks" else None
         stretches = {
-            part.name: part.seconds
-            for part in (
-                facts.critical.parts if facts.critical is not None and facts.critical.of == "tasks" else []
-            )
-            if part.kind == "program"
+            part.name: part.seconds for part in (path.parts if path else []) if part.kind == "program"
         }
         told = ", ".join(f"{format_duration(lasted)} {name}" for name, lasted in stretches.items())
         inside = f" ({told})" if told else ""
         known = program_spans(facts)
         spans = _named(known)
+        own = _own_time(facts, stretches) if stretches else {}
         if facts.summary.tasks.queue_s.max:
+            gathers = max(own, key=lambda name: own[name], default=BETWEEN) == BETWEEN
+            shorter = "submitting the next tasks before gathering" if gathers else _advice(known)
             sentence = (
                 f"went to workers waiting for the program, because no task ran or was queued{inside}"
-                f"{f', and the program was in {spans}' if spans else ''}; try submitting the"
-                " next tasks before gathering, or starting workers later and ending them sooner."
+                f"{f', and the program was in {spans}' if spans else ''}; try {shorter},"
+                " or starting workers later and ending them sooner."
             )
         else:  # tasks that never waited are stretches of the program itself, and so are their workers
             sentence = (
@@ -79,7 +79,8 @@ def idle_workers(facts: FindingFacts) -> Iterable[Finding]:
             f"{cost_text(facts, alone)} {sentence}",
             {"program_s": stretches, "spans_s": known.told},
             where=list(stretches),
-            saves_s=sum(_own_time(facts, stretches).values()) if stretches else None,
+            # Where it is no part of the path, the run did not wait for the program.
+            saves_s=sum(own.values()) if path is not None else None,
         )
 
 
@@ -218,9 +219,10 @@ class ProgramSpans(NamedTuple):
 _ALONE = uncovered(
     "SELECT number, 0 AS name, since, until FROM uptime_parts",
     """
-    SELECT number, astir.since, astir.until FROM uptime_parts JOIN astir
-        ON astir.component = uptime_parts.component AND astir.since < uptime_parts.until
-            AND astir.until > uptime_parts.since
+    SELECT number, others.since, others.until
+    FROM uptime_parts JOIN (FROM astir UNION ALL FROM retry_waits) AS others
+        ON others.component = uptime_parts.component AND others.since < uptime_parts.until
+            AND others.until > uptime_parts.since
     """,
     "number",
 )

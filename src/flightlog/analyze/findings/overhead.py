@@ -68,18 +68,29 @@ SELECT count(*), coalesce(sum(lasted - usual), 0) FROM first JOIN usual USING (t
 """
 
 
+_NEVER_READY = """
+SELECT uptimes.worker, sum(gaps.until - gaps.since)
+FROM gaps JOIN (SELECT lane, worker FROM uptimes) AS uptimes USING (lane)
+GROUP BY uptimes.worker HAVING NOT bool_or(gaps.ready) AND NOT bool_or(gaps.attempt)
+"""
+
+
 def cold_starts(facts: FindingFacts, data: Moved) -> Iterable[Finding]:
-    """Start-up of workers, and the time that first tasks of twice the usual length took beyond the median."""
+    """Start-up of workers, and the time that first tasks of twice the usual length took beyond the median.
+
+    Workers that never became ready, and executed nothing, are failures and no start-up.
+    """
     if facts.shares is None or facts.shares.basis != "workers":
         return
-    start_up = facts.shares.whole.startup_s
+    never = {worker: seconds(int(lived)) for worker, lived in facts.tables.execute(_NEVER_READY).fetchall()}
+    start_up = facts.shares.whole.startup_s - sum(never.values())
     row = facts.tables.execute(_FIRST, {"enough": FindingLimits.min_tasks_for_usual}).fetchone()
     slow, beyond = (int(row[0]), seconds(round(row[1]))) if row is not None else (0, 0.0)
     imports = data.imports_s
     lost = start_up + beyond + imports
     if not matters(facts, lost):
         return
-    workers = facts.shares.workers
+    workers = max(1, facts.shares.workers - len(never))
     each = f"each of {plural(workers, 'worker')} took {format_duration(start_up / workers)} to start"
     first = f"{plural(slow, 'first task')} took {format_duration(beyond)} longer than usual"
     reasons = [each] * bool(start_up) + [first] * bool(slow)
@@ -98,7 +109,7 @@ def cold_starts(facts: FindingFacts, data: Moved) -> Iterable[Finding]:
         },
         saves_s=_without_start_up(facts),
         where=sorted(
-            facts.shares.by_worker,
+            facts.shares.by_worker.keys() - never.keys(),
             key=lambda name: (-facts.shares.by_worker[name].startup_s, name),  # type: ignore[union-attr]
         )[:3],
     )

@@ -9,7 +9,15 @@ from typing import Any
 
 import msgspec
 
-from flightlog.analyze.findings.base import Behind, Finding, FindingFacts, call, cost_text, matters
+from flightlog.analyze.findings.base import (
+    Behind,
+    Finding,
+    FindingFacts,
+    call,
+    cost_text,
+    idle_before_retries,
+    matters,
+)
 from flightlog.analyze.limits import FindingLimits
 from flightlog.analyze.report.replay import Changes
 from flightlog.analyze.report.tasks import InFlight
@@ -174,30 +182,35 @@ GROUP BY task ORDER BY ns DESC, task
 
 
 def failed_work(facts: FindingFacts) -> Iterable[Finding]:
-    """Time in which workers were held by nothing but attempts that failed or were retried; beside it, that of
-    attempts that were cancelled, which may have been on purpose.
+    """Time in which workers were held by nothing but attempts that failed or were retried, or had nothing to
+    do because tasks waited to be retried; beside it, that of attempts that were cancelled, which may have
+    been on purpose.
     """
-    if facts.shares is None or not matters(facts, facts.shares.whole.failed_s):
+    if facts.shares is None:
+        return
+    delayed = idle_before_retries(facts)
+    if not matters(facts, facts.shares.whole.failed_s + delayed):
         return
     rows, cancelled = (facts.tables.execute(_FAILED, [one]).fetchall() for one in ("failed", "cancelled"))
     parts = [sum(row[3] for row in one) for one in (rows, cancelled)]
-    if not sum(parts):
-        return
-    lost, given_up = (facts.shares.whole.failed_s * part / sum(parts) for part in parts)
+    held, given_up = (facts.shares.whole.failed_s * part / (sum(parts) or 1) for part in parts)
     if matters(facts, given_up):
         yield _cancelled(facts, given_up, cancelled)
+    lost = held + delayed
     if not matters(facts, lost):
         return
     attempts, retried = (sum(row[n] for row in rows) for n in (1, 2))
     said = _costliest(facts)
     told = f"{retried:,} of them retried" if retried else ""
+    delays = " and to the delays before the next ones" if matters(facts, delayed) else ""
+    advice = "shorter delays before retries, or " if delayed > held else ""
     yield facts.finding(
         "failed_work",
         lost,
         f"{cost_text(facts, lost)} went to {plural(attempts, 'attempt')} that did not "
-        f"complete{f' ({told})' if told else ''}{f', because of {said[:100]}' if said else ''}; try "
-        "`flightlog report --failures` for the causes.",
-        {"attempts": attempts, "retried": retried, "cause": said or None},
+        f"complete{f' ({told})' if told else ''}{delays}{f', because of {said[:100]}' if said else ''}; try "
+        f"{advice}`flightlog report --failures` for the causes.",
+        {"attempts": attempts, "retried": retried, "retry_wait_s": delayed, "cause": said or None},
         where=[row[0] for row in rows[:3]],
         saves_s=facts.saved(_without_failures(facts)),
     )

@@ -36,7 +36,7 @@ from flightlog.analyze.report.past import slower_than_before
 from flightlog.analyze.report.spans import CalibrationLoop, SpanTree, calibration_loops, span_tree
 from flightlog.analyze.report.summary import ReportContext, Summary, open_context
 from flightlog.analyze.report.tasks import Concurrency, InFlight, TaskRow, concurrency, in_flight, task_row
-from flightlog.analyze.report.time_shares import Measured, Shares, measure, shares_of
+from flightlog.analyze.report.time_shares import Measured, Shares, measure, shares_of, staffed
 from flightlog.analyze.report.verdict import ReportVerdict, verdict_of
 from flightlog.analyze.report.workers import JobSummary, job_summary
 from flightlog.analyze.tallies import grouped
@@ -239,6 +239,7 @@ def _report(
         *(summary, time, critical, going_on, late, tables, window, devices, replay),
         planned_workers=_planned_workers(run),
         missing_tasks=max(0, (run.info.tasks_submitted or 0) - summary.tasks.submitted),
+        staffed=staffed(tables, time, window),
     )
     past = slower_than_before(summary, history.runs) if isinstance(history, EarlierRuns) else None
     findings = find(facts)

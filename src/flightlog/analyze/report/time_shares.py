@@ -48,7 +48,8 @@ class TimeSplit(Struct, frozen=True, kw_only=True):
     idle_behind_s: float
     """Idle while another worker was busy: behind the last tasks of a batch."""
     idle_alone_s: float
-    """Idle while no worker was busy: the program itself was running, or waiting."""
+    """Idle while no worker was busy: the program itself was running, or waiting, or tasks that had failed
+    waited to be retried."""
     uptime_s: float
     busy_s: float
     attempts: int
@@ -110,6 +111,30 @@ def measure(tables: RunTables, window: tuple[int | None, int | None]) -> Measure
     known = bool(tables.scalar("SELECT count(*) FROM timeline_items WHERE layer = 0"))
     lost = tables.scalar("SELECT count(*) FROM attempt_intervals WHERE worker IS NULL AND began IS NOT NULL")
     return Measured(basis, lives, known, lost if basis == "workers" else 0)
+
+
+_STAFFED = """
+WITH found AS (
+    SELECT since, until FROM uptimes
+    UNION ALL
+    SELECT launched, ready FROM worker_launches WHERE ready IS NOT NULL
+), ordered AS (
+    SELECT *, max(until) OVER (ORDER BY since, until ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+        AS reached FROM found
+)
+SELECT coalesce(sum(greatest(0, until - greatest(since, coalesce(reached, since)))), 0) FROM ordered
+"""
+
+
+def staffed(tables: RunTables, shares: Shares | None, window: tuple[int | None, int | None]) -> float:
+    """The part of the wall time in which any worker was starting or up; 1 where none is known.
+
+    Reads what `shares` left in the tables.
+    """
+    start, until = window
+    if shares is None or shares.basis != "workers" or start is None or until is None or until <= start:
+        return 1.0
+    return min(1.0, int(tables.scalar(_STAFFED)) / (until - start))
 
 
 _OUTER = """

@@ -5,13 +5,14 @@ it; or says that nothing did, or that it is not known.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from flightlog.analyze.findings.base import Finding, FindingFacts, split_advice
-from flightlog.analyze.findings.cpu import cpu_time, on_cpu, share_text
+from flightlog.analyze.findings.cpu import CpuTime, cpu_time, on_cpu, share_text
 from flightlog.analyze.findings.spans import place_of_most
 from flightlog.analyze.limits import FindingLimits, ReportLimits
 from flightlog.analyze.report.critical_path import PathPart
@@ -41,6 +42,9 @@ EXPLAINS = {
     "interpreter_lock": ("lock_waits", "taking_turns"),
 }
 """Findings that others are the consequence of, so that ending these alone would save nothing."""
+
+INFLATED = {"cold_starts", "handover", "serialization"}
+"""What takes longer on a busy machine, as tasks do: by as much as these."""
 
 LIMITS = {
     "before_tasks": "the program before its first task",
@@ -157,7 +161,17 @@ def _limit(facts: FindingFacts, findings: Sequence[Finding]) -> ReportVerdict:
             advice="`flightlog verify` for what is missing",
             share=None,
         )
-    chosen = _most(facts, findings) or next((one for one in findings if one.kind == "idle_gpu"), None)
+    grave = _gravest(findings)
+    tasks = facts.summary.tasks
+    if grave is None and tasks.failed and not tasks.completed and not facts.in_flight:
+        return ReportVerdict(
+            kind="unknown",
+            sentence="What limited this run is not known: no task of it completed.",
+            advice=None,
+            share=None,
+        )
+    idle_gpu = next((one for one in findings if one.kind == "idle_gpu"), None)
+    chosen = grave or _most(facts, findings) or idle_gpu
     if chosen is None and facts.shares is None and facts.critical is None:
         return _nothing_recorded(facts)
     if chosen is None:
@@ -165,11 +179,8 @@ def _limit(facts: FindingFacts, findings: Sequence[Finding]) -> ReportVerdict:
     what, advice = split_advice(chosen.sentence)
     what = f"{what.removesuffix('.')}."
     if chosen.kind not in WHOLE:
-        workers = facts.shares is not None and facts.shares.basis == "workers"
-        of = "the workers' time" if chosen.share is not None and workers else "the wall time"
-        size = f", {format_percent(chosen.limits)} of {of}" if chosen.limits else ""
         most = "Probably limited" if chosen.certainty == "likely" else "Limited"
-        what = f"{most} most by {limit_name(chosen)}{size}{_saving(facts, chosen)}."
+        what = f"{most} most by {limit_name(chosen)}{_size(facts, chosen)}."
     return ReportVerdict(
         kind=chosen.kind,
         sentence=what,
@@ -180,11 +191,15 @@ def _limit(facts: FindingFacts, findings: Sequence[Finding]) -> ReportVerdict:
     )
 
 
-def _saving(facts: FindingFacts, finding: Finding) -> str:
-    """`; without, the run would be about 2.0s (54%) shorter`; nothing where that is not known, or little."""
+def _size(facts: FindingFacts, finding: Finding) -> str:
+    """`; without it the run would be about 2.0s (54%) shorter`; the part of the wall time where that is not
+    known, or little.
+
+    One size alone: the part of the workers' time, beside it, reads as if one of them were wrong.
+    """
     saved, wall_s = finding.saves_s, facts.wall_s
     if saved is None or not wall_s or saved < FindingLimits.min_share * wall_s:
-        return ""
+        return f", {format_percent(finding.limits)} of the wall time" if finding.limits else ""
     part = format_percent(saved / wall_s)
     return f"; without it the run would be about {format_duration(saved)} ({part}) shorter"
 
@@ -208,8 +223,8 @@ def _is_grave(finding: Finding) -> bool:
     )
 
 
-def _most(facts: FindingFacts, findings: Sequence[Finding]) -> Finding | None:
-    """The finding that limits most; None where none is worth a first sentence.
+def _gravest(findings: Sequence[Finding]) -> Finding | None:
+    """What comes before all that is slow; None where there is no such finding.
 
     Memory that ran short because it grew is told as its growth.
     """
@@ -218,10 +233,24 @@ def _most(facts: FindingFacts, findings: Sequence[Finding]) -> Finding | None:
             if one.kind == kind and _is_grave(one):
                 grew = [other for other in findings if other.kind == "memory_growth"]
                 return grew[0] if kind == "memory_pressure" and grew else one
+    return None
+
+
+def _most(facts: FindingFacts, findings: Sequence[Finding]) -> Finding | None:
+    """The finding that limits most; None where none is worth a first sentence."""
     kinds = {one.kind for one in findings}
     explained = {kind for cause in kinds for kind in EXPLAINS.get(cause, ())}
-    weighed = [(_weight(facts, one), one) for one in findings if one.kind not in explained]
-    weight, most = max(weighed, key=lambda pair: pair[0], default=(0.0, None))
+    competing = [one for one in findings if one.kind not in explained]
+    weights = [_weight(facts, one) for one in competing]
+    busy = next((n for n, one in enumerate(competing) if one.kind == "busy_machine"), None)
+    if busy is not None:
+        # On an idle machine these would take a part of the time: the rest is what other programs took.
+        part = 1 / (competing[busy].evidence["slowdown"] or inf)
+        for n, one in enumerate(competing):
+            if one.kind in INFLATED:
+                weights[busy] += weights[n] * (1 - part)
+                weights[n] *= part
+    weight, most = max(zip(weights, competing, strict=True), key=lambda pair: pair[0], default=(0.0, None))
     return most if weight >= ReportLimits.min_limiting_share else None
 
 
@@ -272,7 +301,7 @@ def _nothing_wrong(facts: FindingFacts, findings: Sequence[Finding]) -> ReportVe
         said.append(f"{size} of the {format_duration(path.wall_s)} was {_name(main)}")
     spent = cpu_time(facts)
     if spent is not None and spent.ran_s:
-        said.append(f"tasks spent {share_text(spent)}{_waits(facts) if on_cpu(spent) < 0.5 else ''}")
+        said.append(_by_cpu(facts, spent))
     elif facts.summary.tasks.completed:
         said.append("whether tasks waited for a CPU was not measured")
     small = max(findings, key=lambda one: _weight(facts, one), default=None)
@@ -284,6 +313,21 @@ def _nothing_wrong(facts: FindingFacts, findings: Sequence[Finding]) -> ReportVe
         advice=None,
         share=None,
     )
+
+
+def _by_cpu(facts: FindingFacts, spent: CpuTime) -> str:
+    """What tasks did with their time; where it is processes that they started which computed, what the run
+    used with all of these.
+    """
+    if on_cpu(spent) >= 0.5:
+        return f"tasks spent {share_text(spent)}"
+    process = facts.summary.resources.process
+    own_s = max(spent.on_cpu_s, spent.all_threads_s)
+    with_children_s = process.cpu_s if process is not None and process.cpu_s is not None else 0.0
+    if with_children_s >= own_s + 0.25 * spent.ran_s and facts.wall_s:
+        cores = with_children_s / facts.wall_s
+        return f"the run, with all processes that it started, used {cores:.1f} cores on average"
+    return f"tasks spent {share_text(spent)}{_waits(facts)}"
 
 
 _WAITS = """
