@@ -521,6 +521,20 @@ def test_a_loss_of_a_few_workers_seconds_is_weighed_by_the_wall_time(tmp_path: P
     finding = of_kind(found, "oversubscription")
     assert (finding.share, finding.limits) == (pytest.approx(0.75), pytest.approx(0.075))
     assert found.verdict.kind == "none"
+    assert (
+        "tasks spent 25% of their time on a CPU, most of the rest waiting for a CPU" in found.verdict.sentence
+    )
+
+
+def test_other_programs_are_not_blamed_for_what_they_do_after_the_last_task(tmp_path: Path) -> None:
+    events: list[Event] = []
+    for n in range(4):
+        used = {"cpu_s": 5.0, "cpu_scope": "process", "thread_cpu_s": 5.0, "cpu_wait_s": 5.0}
+        events += [*worker(f"w{n}"), *task(f"t{n}", f"w{n}", 0, 10, **used)]
+    events += cpu_samples([2.0] * 10 + [0.0] * 10, [100.0] * 10 + [75.0] * 10)
+    kinds = {one.kind for one in report(tmp_path, events, 20.0).findings}
+    assert "oversubscription" in kinds
+    assert "busy_machine" not in kinds
 
 
 def test_dispatch_latency_on_a_busy_machine_is_told_as_that(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from msgspec import Struct
 from flightlog.analyze.limits import FindingLimits
 from flightlog.core.time import seconds
 from flightlog.core.units import format_percent
-from flightlog.store.tables.intervals import merge, uncovered
+from flightlog.store.tables.intervals import merge
 
 if TYPE_CHECKING:
     from flightlog.analyze.devices.results import DeviceReport
@@ -204,20 +204,16 @@ FROM (SELECT * FROM attempt_intervals WHERE attempt > 1) AS again JOIN attempt_i
     (SELECT DISTINCT component FROM uptimes) AS serves
 WHERE first.stopped < again.began
 """
-_NOTHING_ELSE = uncovered(
-    "SELECT row_number() OVER () AS number, component AS name, since, until FROM retry_waits",
-    """
-    SELECT number, astir.since, astir.until
-    FROM (SELECT *, row_number() OVER () AS number FROM retry_waits) AS waits JOIN astir
-        ON astir.component = waits.component AND astir.since < waits.until AND astir.until > waits.since
-    """,
-    "number",
+_COVERED_IN_GAPS = """
+WITH moments AS (
+    SELECT component, unnest([since, until]) AS moment, unnest([-1, 1]) AS sign
+    FROM gaps WHERE ready AND since < until
 )
-_IDLE_BEFORE_RETRIES = f"""
-SELECT coalesce(sum(least(gaps.until, delays.until) - greatest(gaps.since, delays.since)), 0)
-FROM (SELECT * FROM gaps WHERE ready AND since < until) AS gaps JOIN ({_NOTHING_ELSE}) AS delays
-    ON gaps.component = delays.name AND gaps.since < delays.until AND gaps.until > delays.since
-"""  # noqa: S608 - ours
+SELECT coalesce(sum(sign * (covered.before + least(moment, covered.until) - covered.since)), 0)
+FROM moments ASOF JOIN {covered} AS covered
+    ON moments.component = covered.component AND moments.moment > covered.since
+"""
+"""How much of the time in which workers were free a table of merged intervals covers."""
 
 
 def idle_before_retries(facts: FindingFacts) -> float:
@@ -226,13 +222,25 @@ def idle_before_retries(facts: FindingFacts) -> float:
 
     Makes the table `retry_waits`, and reads what `shares` left in the tables.
     """
-    merge(facts.tables, "retry_waits", "component", _RETRY_WAITS)
-    return seconds(int(facts.tables.scalar(_IDLE_BEFORE_RETRIES)))
+    tables = facts.tables
+    merge(tables, "retry_waits", "component", _RETRY_WAITS)
+    if not tables.scalar("SELECT count(*) FROM retry_waits"):
+        return 0.0
+    both = (
+        "SELECT component, since, until FROM astir UNION ALL SELECT component, since, until FROM retry_waits"
+    )
+    merge(tables, "astir_or_waiting", "component", both)
+    with_waits, without = (
+        int(tables.scalar(_COVERED_IN_GAPS.format(covered=covered)))
+        for covered in ("astir_or_waiting", "astir")
+    )
+    return seconds(with_waits - without)
 
 
 SAMPLES = """
 CREATE OR REPLACE TEMP TABLE samples_of_run AS
-SELECT "timestamp", scope, host, pid, worker, final, interval_s, cpus, cpu_wait_s, interpreter_wait_s,
+SELECT "timestamp", scope, host, pid, worker, final, interval_s, cpus, cpu_percent, cpu_cores,
+    cpu_wait_s, interpreter_wait_s,
     cpu_s, steal_s, throttled_percent, memory_pressure_s, io_pressure_s, memory_used_bytes, swap_used_bytes,
     rss_bytes, disk_read_bytes_per_s, disk_write_bytes_per_s, gpu_uuid
 FROM resources WHERE event = 'resource_sample'

@@ -68,6 +68,22 @@ _THROTTLED_PERIODS = """
 SELECT sum(throttled_percent * interval_s) / sum(interval_s) FROM samples_of_run
 WHERE scope = 'cgroup' AND throttled_percent IS NOT NULL AND interval_s > 0
 """
+_IN_USE = """
+WITH ran AS (
+    SELECT min(began) AS since, max(stopped) AS until FROM attempt_intervals WHERE state = 'completed'
+), during AS (
+    SELECT scope, cpu_percent, cpu_cores, interval_s FROM samples_of_run, ran
+    WHERE interval_s > 0 AND (since IS NULL OR (at_ns("timestamp") > since
+        AND at_ns("timestamp") < until + in_ns(interval_s)))
+)
+SELECT sum(cpu_percent * interval_s) FILTER (scope = 'node' AND cpu_percent IS NOT NULL)
+        / sum(interval_s) FILTER (scope = 'node' AND cpu_percent IS NOT NULL),
+    sum(cpu_cores * interval_s) FILTER (scope = 'worker' AND cpu_cores IS NOT NULL)
+        / sum(interval_s) FILTER (scope = 'worker' AND cpu_cores IS NOT NULL)
+FROM during
+"""
+"""Percent of the machine, and cores of the run, in use on average from the first task to the last: before and
+after these others are in nobody's way."""
 _HOSTS = "SELECT DISTINCT host FROM worker_facts WHERE executed > 0 AND host IS NOT NULL"
 _USABLE = "SELECT max(cpus) FROM samples_of_run WHERE scope = 'worker'"
 
@@ -228,7 +244,8 @@ def _cores(facts: FindingFacts) -> Cores | None:
     elsewhere = facts.tables.execute(_HOSTS).fetchall()
     if any(host != node.hosts[0] for (host,) in elsewhere):
         return None
-    there, busy, own = node.cpus, node.cpu_percent.mean, process.cpu_cores.mean
+    busy, own = facts.tables.execute(_IN_USE).fetchall()[0]
+    there = node.cpus
     if not there or busy is None or own is None:
         return None
     return Cores(there, usable_cores(facts) or there, own, max(0.0, busy / 100 * there - own))

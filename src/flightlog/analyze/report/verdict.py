@@ -324,14 +324,15 @@ def _by_cpu(facts: FindingFacts, spent: CpuTime) -> str:
     process = facts.summary.resources.process
     own_s = max(spent.on_cpu_s, spent.all_threads_s)
     with_children_s = process.cpu_s if process is not None and process.cpu_s is not None else 0.0
-    if with_children_s >= own_s + 0.25 * spent.ran_s and facts.wall_s:
+    if with_children_s >= own_s + 0.1 * spent.ran_s and facts.wall_s:
         cores = with_children_s / facts.wall_s
         return f"the run, with all processes that it started, used {cores:.1f} cores on average"
     return f"tasks spent {share_text(spent)}{_waits(facts)}"
 
 
 _WAITS = """
-SELECT sum(stopped - began), sum(in_ns(sleep_s)), sum(in_ns(io_wait_s)), sum(in_ns(lock_wait_s))
+SELECT sum(stopped - began), sum(in_ns(sleep_s)), sum(in_ns(io_wait_s)), sum(in_ns(lock_wait_s)),
+    sum(in_ns(cpu_wait_s))
 FROM attempt_intervals WHERE state = 'completed' AND began < stopped
 """
 
@@ -339,7 +340,10 @@ FROM attempt_intervals WHERE state = 'completed' AND began < stopped
 def _waits(facts: FindingFacts) -> str:
     """What tasks mostly waited for, where that was seen."""
     ran, *waits = facts.tables.execute(_WAITS).fetchall()[0]
-    kinds = ("asleep", "waiting for files, sockets or other processes", "waiting for locks or other threads")
+    kinds = (
+        *("asleep", "waiting for files, sockets or other processes"),
+        *("waiting for locks or other threads", "waiting for a CPU"),
+    )
     known = [(waited, kind) for waited, kind in zip(waits, kinds, strict=True) if waited]
     most, kind = max(known, default=(0, ""))
     return (
