@@ -93,10 +93,11 @@ class UsageMeter:
     def start(self) -> None:
         """The task begins, on this thread."""
         with _lock:
+            # Before it is known as running: a signal handler's exception may end the start at any line.
+            self._thread, self._native, self._blocked = threads.get_ident(), get_native_id(), None
             # Of two or more running meters each knows already that it is not alone.
             self._shared = _others_of(_running, "_shared", True)
             _running[id(self)] = ref(self)
-            self._thread, self._native, self._blocked = threads.get_ident(), get_native_id(), None
             here = _on_thread.setdefault(self._thread, {})
             self._alone = not _others_of(here, "_alone", False)
             here[id(self)] = ref(self)
