@@ -74,6 +74,19 @@ def test_a_copy_counts_once_and_is_named(tmp_path: Path) -> None:
     assert found.problems == [f"a copy: is a copy of {path.name}, which counts once"]
 
 
+def test_copies_take_no_place_of_a_run_and_the_rest_is_counted_with_headlines_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newest = [write(tmp_path, minute) for minute in range(5)][-1]
+    for number in range(3):
+        shutil.copytree(newest, tmp_path / f"copy {number}")
+    monkeypatch.setattr(StoreLimits, "max_selected_runs", 3)
+    for headlines in (False, True):
+        found = select_runs(tmp_path, project="demo", headlines=headlines)
+        assert (minutes(found), found.older_runs, len(found.problems)) == ([4, 3, 2], 2, 3)
+        assert found.runs[0].entry.path == newest
+
+
 def test_a_project_without_runs_is_an_error_that_names_those_there_are(tmp_path: Path) -> None:
     assert select_runs(tmp_path / "none", project=None) == SelectedRuns(project=None, runs=[])
     assert check_project(None, ["b", "a"], tmp_path) == "b"

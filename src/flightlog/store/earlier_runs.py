@@ -65,17 +65,23 @@ def select_runs(
     raises for what stands in the folder.
     """
     projects: list[str] = []
+    problems: list[str] = []
+    older = 0
 
     def choose(entries: list[RunEntry]) -> list[RunEntry]:
-        nonlocal project
+        nonlocal project, older
         projects.extend(dict.fromkeys(entry.project for entry in entries))
         project = projects[0] if project is None and projects else project
         found = of_project(entries, project)
         if before is not None:
             began = before.info.start_time, before.home.name
             found = [one for one in found if (one.start_time or "", one.path.name) < began]
-        # Summaries are opened of those alone that count; a target is known when all are chosen.
-        return found[: StoreLimits.max_selected_runs] if headlines and target is None else found
+        found = _each_id_once(found, problems)
+        if target is not None:  # which is known when all are chosen
+            return found
+        # Summaries are opened of those alone that count.
+        older = max(0, len(found) - StoreLimits.max_selected_runs)
+        return found[: StoreLimits.max_selected_runs]
 
     found = past_runs(
         runs_dir,
@@ -87,11 +93,11 @@ def select_runs(
     )
     if target is not None:
         found = [run for run in found if run.info is not None and run.info.target == target]
-    once, problems = _each_id_once(found)
+        older = max(0, len(found) - StoreLimits.max_selected_runs)
     return SelectedRuns(
         project=project,
-        runs=once[: StoreLimits.max_selected_runs],
-        older_runs=max(0, len(once) - StoreLimits.max_selected_runs),
+        runs=found[: StoreLimits.max_selected_runs],
+        older_runs=older,
         problems=problems,
         projects=projects,
     )
@@ -136,18 +142,18 @@ def _named_before(name: str) -> Callable[[list[Path]], list[Path]]:
     return narrow
 
 
-def _each_id_once(runs: list[PastRun]) -> tuple[list[PastRun], list[str]]:
-    """The runs without copies, and sentences on those; the one whose folder bears its id is no copy."""
-    once: dict[str, PastRun] = {}
-    problems = []
+def _each_id_once(runs: list[RunEntry], problems: list[str]) -> list[RunEntry]:
+    """The runs without copies, on which `problems` gets sentences; the one whose folder bears its id is no
+    copy.
+    """
+    once: dict[str, RunEntry] = {}
     for run in runs:
-        run_id = run.entry.run_id
-        known = once.setdefault(run_id, run)
+        known = once.setdefault(run.run_id, run)
         if known is not run:
-            copy = run if known.entry.path.name == run_id else known
-            once[run_id] = known if copy is run else run
-            problems.append(f"{copy.entry.path.name}: is a copy of {run_id}, which counts once")
-    return list(once.values()), problems
+            copy = run if known.path.name == run.run_id else known
+            once[run.run_id] = known if copy is run else run
+            problems.append(f"{copy.path.name}: is a copy of {run.run_id}, which counts once")
+    return list(once.values())
 
 
 class EarlierRun(NamedTuple):

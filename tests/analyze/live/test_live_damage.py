@@ -10,7 +10,7 @@ from builders.runs import START, at, make_run
 from builders.task_events import completed, started, submitted
 
 from flightlog.analyze.limits import LiveLimits
-from flightlog.analyze.live.follow import FollowedRun
+from flightlog.analyze.live.follow import FollowedRun, with_headline
 from flightlog.analyze.report.report import report_on
 from flightlog.core.time import SECOND, moment
 from flightlog.events import Event, Metric, ResourceSample, SpanOpened
@@ -207,8 +207,53 @@ def test_an_event_without_a_field_that_it_must_have_counts_as_in_the_report(runn
     append(file, msgspec.json.encode({**line, "timestamp": at(2)}) + b"\n")
     live = FollowedRun(running, now=now)
     counts = [live.update().failures_all, report_on(Run(running)).failures.count]
-    info = msgspec.json.decode((running / layout.RUN).read_bytes())
-    ended = {"status": "completed", "end_time": at(10), "duration_s": 10.0}
-    (running / layout.RUN).write_bytes(msgspec.json.encode(info | ended))
+    _end(running)
     counts += [one.update().failures_all for one in (live, FollowedRun(running, now=now))]
     assert counts == [1, 1, 1, 1]
+
+
+def _end(run: Path, **facts: object) -> None:
+    info = msgspec.json.decode((run / layout.RUN).read_bytes())
+    ended = {"status": "completed", "end_time": at(10), "duration_s": 10.0}
+    write_document(run / layout.RUN, info | ended | facts)
+
+
+def test_a_run_that_lost_the_lines_of_its_tasks_shows_what_it_counted(tmp_path: Path) -> None:
+    run = make_run(tmp_path, [submitted("a")], tasks_submitted=9, tasks_completed=6, tasks_failed=1)
+    (run / "tasks.jsonl").unlink()
+    state = FollowedRun(run, now=now).update()
+    found = state.progress
+    assert (found.submitted, found.completed, found.failed, found.waiting) == (9, 6, 1, 2)
+    assert state.problems == ["tasks: 1 line of writer w0000001 lost: no. 0"]
+    values = RunWatch(run).look(Observer(now=now(), host="here")).values
+    assert (values["tasks"], values["tasks_completed"]) == (None, None)
+
+
+def test_a_run_that_is_over_is_shown_anew_when_only_its_document_changes(running: Path) -> None:
+    append(tasks_of(running), *numbered(submitted("a"), started("a", 1.0)))
+    live = FollowedRun(running, now=now)
+    live.update()
+    _end(running)
+    ends = [live.update().log[0].at for _ in range(2)]
+    _end(running, end_time=at(20), status="failed")
+    state = live.update()
+    assert [*ends, state.log[0].at, state.end_time] == [at(10), at(10), at(20), at(20)]
+
+
+def test_counts_that_a_summary_does_not_know_are_not_0(tmp_path: Path) -> None:
+    run = make_run(tmp_path, [submitted("a"), completed("a", 2.0, 1.0)])
+    state = FollowedRun(run, now=now).update()
+    (run / layout.SUMMARY).write_bytes(b'{"tasks": {"submitted": 5, "completed": null}}')
+    assert with_headline(state, run) == state
+
+
+def test_lines_that_stand_twice_are_told_when_a_followed_run_is_over(running: Path) -> None:
+    lines = numbered(submitted("a"), submitted("b"), submitted("c"))
+    append(tasks_of(running), *lines[:2])
+    live = FollowedRun(running, now=now)
+    live.update()
+    append(tasks_of(running), lines[2], lines[0])
+    assert live.update().problems == []
+    _end(running)
+    assert but_unclosed(live.update().problems) == ["tasks: 1 line standing twice, taken once"]
+    assert live.update().progress.submitted == 3

@@ -69,6 +69,8 @@ class ReadRun(NamedTuple):
     problems: list[str]
 
 
+Described = tuple["RunInfo", list[WriterInfo]]
+"""What the documents of a run say."""
 NOTHING_READ = ReadRun(
     {"progress": Progress(submitted=0, completed=0, failed=0, running=0, waiting=0)}, None, []
 )
@@ -126,14 +128,15 @@ class FollowedRun:
         following, whole = self._following, self._whole
         goes_on = run.status == "running" or self._may_go_on(run)
         if there and not goes_on and (following is None or following.at_end is not None):
-            signature = signature_of(find_parts(self.path))
-            if following is not None and following.at_end == signature:
-                whole = WholeReader(signature, self._history, following.result, done=True)
-            elif whole is None or whole.signature != signature:
+            signature, described = signature_of(find_parts(self.path)), (run.info, run.writers())
+            if following is not None and (following.at_end, following.described) == (signature, described):
+                whole = WholeReader(signature, described, self._history, following.result, done=True)
+            elif whole is None or (whole.signature, whole.described) != (signature, described):
                 known = None if whole is None else whole.result
-                whole = WholeReader(signature, self._history, known) if is_settled(run) else None
+                whole = WholeReader(signature, described, self._history, known) if is_settled(run) else None
+            self._whole = whole
             if whole is not None:
-                self._following, self._whole = None, whole
+                self._following = None
                 return whole
         if there and goes_on:
             self._whole = None
@@ -325,6 +328,8 @@ class FollowingReader(LiveReader):
         super().__init__(path, run_id)
         self._questions = LiveQuestions(self.events, history)
         self.result = NOTHING_READ
+        self.described: Described | None = None
+        """The documents that the result is of."""
 
     def state(self, run: Run, now: int) -> ReadRun:
         """What is known."""
@@ -341,7 +346,7 @@ class FollowingReader(LiveReader):
                 provider=run.info.provider,
                 log=_life(run.info, run.status, ended),
             )
-        self.result = ReadRun(fields, ended, problems)
+        self.result, self.described = ReadRun(fields, ended, problems), (run.info, run.writers())
         return self.result
 
 
@@ -368,12 +373,13 @@ class WholeReader:
     def __init__(
         self,
         signature: Signature,
+        described: Described,
         history: Mapping[str, Distribution] | None,
         known: ReadRun | None = None,
         *,
         done: bool = False,
     ) -> None:
-        self.signature, self._history = signature, history
+        self.signature, self.described, self._history = signature, described, history
         self.result = known or NOTHING_READ
         self._done = done
         self._thread: threading.Thread | None = None
@@ -437,6 +443,8 @@ class WholeReader:
                 provider=run.info.provider,
                 log=_life(run.info, run.status, ended),
             )
+            if "tasks" not in run.streams():
+                fields = {**fields, "progress": _counted_progress(run.info)}
             return ReadRun(fields, ended, list(reading.completeness().problems))
 
         return read_ended_run(run, ask)
@@ -444,6 +452,19 @@ class WholeReader:
     def state(self, run: Run, now: int) -> ReadRun:  # noqa: ARG002 - as `FollowingReader`
         """What is known: it does not change any more."""
         return self.result
+
+
+def _counted_progress(info: RunInfo) -> Progress:
+    """The tasks that `run.json` counted, of a run that is over and whose lines of tasks are not there."""
+    ended = info.tasks_completed + info.tasks_failed
+    return Progress(
+        submitted=info.tasks_submitted,
+        completed=info.tasks_completed,
+        failed=info.tasks_failed,
+        running=0,
+        waiting=max(0, info.tasks_submitted - ended),
+        done=ended / info.tasks_submitted if info.tasks_submitted else None,
+    )
 
 
 def _life(info: RunInfo, status: str, ended: str | None) -> list[LogLine]:
@@ -478,21 +499,21 @@ def _elapsed(known: float | None, started: int | None, until: int | None) -> flo
 
 def with_headline(state: LiveState, run: Path) -> LiveState:
     """The state with the counts of tasks and lookups in `summary.json`; as it is where there is none that can
-    be read.
+    be read, or one that leaves some of the tasks unknown.
     """
     found = read_document(run / layout.SUMMARY, Headline).value
-    if found is None or found.tasks.submitted is None:
+    if found is None:
         return state
     tasks, cache = found.tasks, found.cache
-    counts: dict[str, Any] = {name: getattr(tasks, name) or 0 for name in (*TASK_COUNTS, "retried")}
+    counts: dict[str, Any] = {name: getattr(tasks, name) for name in TASK_COUNTS}
+    if tasks.pending is None or None in counts.values():
+        return state
     ended = counts["completed"] + counts["failed"] + counts["cancelled"]
     all_known = max(counts["submitted"], ended + counts["running"])
     looked = (cache.lookups or 0) + (cache.bypassed or 0) > 0
     return msgspec.structs.replace(
         state,
-        progress=Progress(
-            **counts, waiting=tasks.pending or 0, done=ended / all_known if all_known else None
-        ),
+        progress=Progress(**counts, waiting=tasks.pending, done=ended / all_known if all_known else None),
         cache_hits=cache.hits if looked else None,
         cache_lookups=cache.lookups if looked else None,
     )
@@ -572,7 +593,7 @@ class Streams:
         self._reach = reach
         found += refused_sentences(known.values())
         for _, following in sorted(self._following.items()):
-            found += skipped_sentences(following.scan, torn=following.torn, doubled=0)
+            found += skipped_sentences(following.scan, torn=following.torn, doubled=following.doubled)
         if over and not self._under_way:
             seen = {writer for one in self._following.values() for writer in one.scan.coverage} | known.keys()
             found += unclosed_sentence(sorted(w for w in seen if w not in known or not known[w].closed))

@@ -174,12 +174,13 @@ _WORDS: dict[str, Callable[[Any], Said]] = {
 _LISTED = f"""
 SELECT failure_records.*, {STAMP.format("failure_records.moment")} AS at, retried, args
 FROM failure_records LEFT JOIN attempt_intervals USING (task_id, attempt)
-ORDER BY failure_records.moment DESC NULLS LAST, task_id, attempt LIMIT $few
+ORDER BY failure_records.moment DESC NULLS LAST, task_id, attempt, scope, failure_records.error_type,
+    fingerprint LIMIT $few
 """  # noqa: S608 - constants
 _TEXTS = f"""
 SELECT task_id, coalesce(attempt, 1), {STAMP.format('"timestamp"')}, message, coalesce(traceback, output_tail)
 FROM failures WHERE task_id IN (SELECT unnest($ids)) OR task_id IS NULL
-ORDER BY "timestamp" DESC LIMIT $few
+ORDER BY "timestamp" DESC, writer, seq LIMIT $few
 """  # noqa: S608 - constants
 
 

@@ -267,6 +267,7 @@ class RunWatch:
         until = round(now * SECOND) if ended is None else round(ended * SECOND)
         [tasks] = tables.records(_TASKS)
         states = {**tasks, "pending": tables.scalar(PENDING) if tasks["not_begun"] else 0}
+        missing = over and info.tasks_submitted > 0 and "tasks" not in run.streams()
         workers = LiveWorkers(tables, events.workers, until)
         lookups = {result: (number, saved) for result, number, saved in tables.execute(_LOOKUPS).fetchall()}
         about = {
@@ -292,8 +293,12 @@ class RunWatch:
                 "workers": 0 if over else workers.up,
                 "workers_seen": len(workers.names),
                 "workers_lost": workers.lost,
-                "tasks": {(state,): states[state] for state in TASK_STATES},
-                **{f"tasks_{event}": tasks[_COUNTED.get(event, event)] for event in TASK_EVENTS},
+                # Of lines that are not there it is unknown what became of the tasks that were counted.
+                "tasks": None if missing else {(state,): states[state] for state in TASK_STATES},
+                **{
+                    f"tasks_{event}": None if missing else tasks[_COUNTED.get(event, event)]
+                    for event in TASK_EVENTS
+                },
                 "failures": self._failures_of(tables),
                 "cache_lookups": {(one,): lookups.get(one, (0,))[0] for one in ("hit", "miss", "bypass")}
                 if lookups

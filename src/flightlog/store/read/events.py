@@ -295,6 +295,8 @@ class Following:
         self.torn = 0
         """Lines that ended in the middle at the last look and the one before, and not just while they were
         written."""
+        self.doubled = 0
+        """Lines that stand twice, once the last look has gone through all files."""
         self._cut: set[int] = set()
 
     @property
@@ -326,11 +328,14 @@ class Following:
         """
         learn_definitions(self._run, self.stream)
         scan = self.scan
+        known = scan.doubled + sum(map(len, scan.coverage.values()))
         if last:
             scan.start_over()
         for event in scan.events_and_pauses():
             if event is None or last or (event.writer and event.seq >= 0):
                 yield event
+        if last:  # every line that was known was there once more
+            self.doubled = max(0, scan.doubled - known)
         cut = set(scan.cut)
         self.torn = len(cut if last else cut & self._cut)
         self._cut = cut
