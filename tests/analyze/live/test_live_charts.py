@@ -19,7 +19,7 @@ from flightlog.analyze.live.results import LiveState, args_text
 from flightlog.analyze.tallies import Newest
 from flightlog.core.text import cut, cut_end, first_line
 from flightlog.core.time import SECOND, moment
-from flightlog.events import Event, ResourceSample
+from flightlog.events import Event, ResourceSample, WorkerReady, WorkerRemoved
 
 RUNNING = {"status": "running", "end_time": None, "duration_s": None, "host": "elsewhere"}
 
@@ -56,6 +56,25 @@ def test_how_many_ran_is_the_average_over_each_stretch(stays: list[tuple[int, in
         there = sum(max(0, min(end, (b + length) / 10) - max(begin, b / 10)) for b, length in stays)
         there += max(0, end - max(begin, 70))
         assert value == pytest.approx(there / (end - begin), abs=0.002)
+
+
+@given(st.lists(st.tuples(st.integers(0, 900), st.integers(0, 400)), min_size=1, max_size=12))
+@settings(max_examples=10)
+def test_how_many_workers_were_up_is_the_average_over_each_stretch(stays: list[tuple[int, int]]) -> None:
+    events: list[Event] = []
+    for number, (since, lasted) in enumerate(stays):
+        about = {"worker": f"w{number}", "host": "h", "pid": 1}
+        events.append(WorkerReady(timestamp=at(since), **about))
+        events.append(WorkerRemoved(timestamp=at(since + lasted), reason=None, **about))
+    state = state_at(1000, [submitted("a", 0), *events])
+    start = 1000 - LiveLimits.chart_window_s
+    assert state.concurrency is not None
+    lines = [one for one in state.concurrency.series if one.label == "workers"]
+    up_s = sum(max(0, min(since + lasted, 1000) - max(since, start)) for since, lasted in stays)
+    drawn = [
+        (value or 0.0) * state.concurrency.length_s / len(one.value) for one in lines for value in one.value
+    ]
+    assert sum(drawn) == pytest.approx(up_s, abs=0.5)
 
 
 def test_a_task_waits_from_its_submission_to_its_begin() -> None:

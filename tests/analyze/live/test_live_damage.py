@@ -212,6 +212,39 @@ def test_an_event_without_a_field_that_it_must_have_counts_as_in_the_report(runn
     assert counts == [1, 1, 1, 1]
 
 
+@pytest.mark.parametrize(
+    ("stream", "event", "said"),
+    [
+        ("failures", "failure", {}),
+        ("failures", "failure", {"scope": "run"}),
+        ("resources", "resource_sample", {}),
+        ("resources", "resource_sample", {"scope": "gpu"}),
+        ("resources", "resource_sample", {"scope": "worker", "worker": "k"}),
+        ("metrics", "metric", {"name": "loss"}),
+        ("cache", "cache_lookup", {}),
+        ("devices", "device_memory", {"event_type": "critical"}),
+        ("devices", "device_memory", {"event_type": "sample", "timestamp_ns": 1}),
+        ("tasks", "task_failed", {"task_id": "a"}),
+        ("spans", "span_open", {"span_id": "s"}),
+    ],
+)
+def test_an_event_that_says_next_to_nothing_is_shown_while_the_run_goes_on_and_after(
+    running: Path, stream: str, event: str, said: dict[str, object]
+) -> None:
+    line = {"event": event, "writer": "w1", "seq": 0, "timestamp": at(2), **said}
+    file = layout.stream_file(layout.writer_folder(running, "w1"), stream)
+    append(file, msgspec.json.encode(line) + b"\n")
+    watch, observer = RunWatch(running), Observer(now=now(), host="here")
+    looks = [(FollowedRun(running, now=now).update(), watch.look(observer))]
+    _end(running)
+    info = WriterInfo(writer="w1", pid=1, host="elsewhere", closed=True, owner=True, lines={stream: 1})
+    write_document(running / layout.RECORDER, {"writers": [info]})
+    looks.append((FollowedRun(running, now=now).update(), watch.look(observer)))
+    states = [(state.failures_all, len(state.metrics), len(state.hosts)) for state, _ in looks]
+    assert states[0] == states[1]
+    assert looks[0][1].values["failures"] == looks[1][1].values["failures"]
+
+
 def _end(run: Path, **facts: object) -> None:
     info = msgspec.json.decode((run / layout.RUN).read_bytes())
     ended = {"status": "completed", "end_time": at(10), "duration_s": 10.0}

@@ -85,8 +85,8 @@ def _line(kind: str, at: str, said: Said) -> LogLine:
     )
 
 
-def _name(text: str) -> str:
-    return cut(text, LiveLimits.max_name_chars)
+def _name(text: str | None) -> str:
+    return cut("unknown" if text is None else text, LiveLimits.max_name_chars)
 
 
 def _task(event: Any) -> str:
@@ -133,7 +133,9 @@ def _job_accounted(event: Any) -> Said:
 
 def _alert(event: Any) -> Said:
     used = f"{format_bytes(event.device_used_bytes)} of {format_bytes(event.device_total_bytes)} in use"
-    where = f"memory of device {event.device_id} on {_name(event.host)}, rank {event.rank}"
+    device = "an unknown device" if event.device_id is None else f"device {event.device_id}"
+    rank = "" if event.rank is None else f", rank {event.rank}"
+    where = f"memory of {device}{_on(event.host)}{rank}"
     return (
         f"{where}: {used}{_because(event.context)}",
         "warning" if event.event_type == "warning" else "error",
@@ -198,7 +200,7 @@ def failures_of(tables: RunTables) -> tuple[int, list[Failed]]:
         task_id = row["task_id"]
         key = (task_id or "", row["attempt"] if task_id else row["at"])
         message, traceback = texts.get(key, (None, None))
-        scope = "the run" if row["scope"] == "run" else f"a {row['scope']}"
+        scope = "the run" if row["scope"] == "run" else f"a {row['scope'] or 'part that is not named'}"
         found.append(
             Failed(
                 at=row["at"] or "",

@@ -19,6 +19,7 @@ from flightlog.analyze.report.spans import spans_in_flight
 from flightlog.analyze.tallies import copied
 from flightlog.core.text import cut
 from flightlog.core.time import SECOND
+from flightlog.store.tables.workers import WorkerStep, steps_of
 
 if TYPE_CHECKING:
     from flightlog.core.stats import Distribution
@@ -32,8 +33,16 @@ class LiveEvents:
     """What is taken in of the streams that are no tables, event by event and in any order: few lines each."""
 
     def __init__(self, run: Path) -> None:
-        self.workers: list[AnyEvent] = []
+        self._workers: list[AnyEvent] = []
+        self._steps: tuple[int, dict[str, list[WorkerStep]]] = 0, {}
         self.cost, self.log = LiveCost(run), LiveLog()
+
+    @property
+    def workers(self) -> dict[str, list[WorkerStep]]:
+        """What happened to each worker, in order."""
+        if self._steps[0] != len(self._workers):
+            self._steps = len(self._workers), steps_of(self._workers)
+        return self._steps[1]
 
     def taker(self, stream: str) -> Callable[[AnyEvent], None]:
         """The method that takes the events of a stream."""
@@ -41,7 +50,7 @@ class LiveEvents:
         return takers.get(stream, self.log.add)
 
     def _worker(self, event: AnyEvent) -> None:
-        self.workers.append(event)
+        self._workers.append(event)
         self.log.add(event)
 
     def _job(self, event: AnyEvent) -> None:

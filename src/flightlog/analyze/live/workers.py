@@ -27,12 +27,12 @@ from flightlog.store import layout
 from flightlog.store.read.lines import AnyEvent
 from flightlog.store.run import Run
 from flightlog.store.tables.workers import (
+    WorkerStep,
     component_of,
     given_to,
     host_of,
     launches_of,
     lifetime,
-    steps_of,
     uptimes_of,
 )
 
@@ -58,13 +58,11 @@ FROM resources WHERE event = 'resource_sample' AND scope IN ('worker', 'worker_p
 
 
 class LiveWorkers:
-    """The workers that `events` of their stream and attempts name, as of `until`, in nanoseconds since
-    1970.
-    """
+    """The workers that events, `steps`, and attempts name, as of `until`, in nanoseconds since 1970."""
 
-    def __init__(self, tables: RunTables, events: Iterable[AnyEvent], until: int | None) -> None:
+    def __init__(self, tables: RunTables, steps: Mapping[str, list[WorkerStep]], until: int | None) -> None:
         self._tables, self._until = tables, until
-        self.steps = steps_of(events)
+        self.steps = steps
 
     @cached_property
     def worked(self) -> dict[str, Row]:
@@ -101,9 +99,13 @@ class LiveWorkers:
         stretches = window.stretches(LiveLimits.max_chart_points)
         bounds = [stretches.begins(n) for n in range(stretches.number + 1)]
         ups = [
-            (since - window.start, until - window.start) for of in self.lives.values() for since, until in of
+            (max(0, since - window.start), until - window.start)
+            for of in self.lives.values()
+            for since, until in of
+            if until > window.start
         ]
-        done = [sum(max(0, min(until, bound) - max(since, 0)) for since, until in ups) for bound in bounds]
+        begun, ended = (_passed([one[place] for one in ups], bounds) for place in (0, 1))
+        done = [since - until for since, until in zip(begun, ended, strict=True)]
         return [bound / SECOND for bound in bounds[:-1]], means(done, bounds)
 
     def results(self, running: Iterable[Row], last: Sequence[Row], *, over: bool) -> list[WorkerNow]:
@@ -155,6 +157,18 @@ class LiveWorkers:
 
     def _ago_s(self, when: int | None) -> float | None:
         return None if when is None or self._until is None else max(0, self._until - when) / SECOND
+
+
+def _passed(moments: Sequence[int], bounds: Sequence[int]) -> list[int]:
+    """How long ago moments were at each bound, in sum; those after it do not count. Bounds are in order."""
+    waiting, found = sorted(moments), []
+    number = total = 0
+    for bound in bounds:
+        while number < len(waiting) and waiting[number] < bound:
+            total += waiting[number]
+            number += 1
+        found.append(number * bound - total)
+    return found
 
 
 def _at_once(running: list[Row], ended: Sequence[tuple[int | None, int | None]]) -> list[Row]:

@@ -200,7 +200,8 @@ FROM attempt_intervals WHERE state = 'completed' AND duration_s >= 0 AND isfinit
 GROUP BY task ORDER BY count(*) DESC, task
 """  # noqa: S608 - constants
 _FAILURES = """
-SELECT scope, coalesce(nullif(error_type, ''), 'unknown'), count(*), min("timestamp") AS first
+SELECT coalesce(scope, 'unknown'), coalesce(nullif(error_type, ''), 'unknown'), count(*),
+    min("timestamp") AS first
 FROM failures WHERE event = 'failure' GROUP BY ALL ORDER BY first, 1, 2
 """
 _LOOKUPS = """
