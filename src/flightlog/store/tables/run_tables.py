@@ -25,6 +25,7 @@ from flightlog.events.columns import columns, projection, quoted
 from flightlog.store.limits import StoreLimits
 from flightlog.store.liveness import latest
 from flightlog.store.read.completeness import Coverage
+from flightlog.store.read.files import writer_folders
 from flightlog.store.read.lines import Scan, watched
 from flightlog.store.tables import attempts, intervals, workers
 from flightlog.store.tables.connection import (
@@ -117,7 +118,10 @@ class StreamTables:
             beats = {
                 one.writer: one.heartbeat for one in run.writers() if utc_time(one.heartbeat) is not None
             }
-            of_run = run.info.end_time or latest(run.info.heartbeat, *beats.values()) or run.read().span()[1]
+            silent = not beats or any(writer not in beats for _, writer in writer_folders(run.path))
+            # Of a process that left no word, nothing but the last event tells how long the run lived.
+            last = run.read().span()[1] if silent and run.info.end_time is None else None
+            of_run = run.info.end_time or latest(last, run.info.heartbeat, *beats.values())
             self.connection.execute(
                 f"INSERT INTO {HIDDEN}.{LAST_SIGNS} VALUES "  # noqa: S608 - a constant
                 "($1, $2, map($3::VARCHAR[], $4::TIMESTAMP[]))",
