@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from flightlog.analyze.charts.report_with_charts import ReportWithCharts, report_with_charts
 from flightlog.events import (
     Event,
+    ResourceSample,
     SpanEvent,
     SpanOpened,
     TaskCompleted,
@@ -90,9 +91,13 @@ def test_what_came_before_a_task_of_which_no_wait_is_known_is_not_called_the_tim
 
 def test_of_spans_alone_it_names_spans(tmp_path: Path) -> None:
     events = [SpanEvent(timestamp=at(1), name="load", span_id="1" * 16, trace_id="1" * 32, duration_s=8.0)]
-    line = wall_time_text(report_with_charts(open_run(make_run(tmp_path, events))).report)
+    computed = [
+        ResourceSample(timestamp=at(n), scope="worker", host="n1", pid=1, cpu_percent=None, cpu_s=n * 0.1)
+        for n in (0, 10)
+    ]
+    line = wall_time_text(report_with_charts(open_run(make_run(tmp_path, [*events, *computed]))).report)
     assert line is not None
-    assert line.startswith("Limited most by loading data: 80% (8.0s) of the 10.0s was load, 1 time. Try ")
+    assert line.startswith("Limited most by loading data: 80% (8.0s) of the 10.0s was load, 1 time, which ")
     assert line.endswith(" 80% of the 10.0s was load, 20% the program outside of spans.")
 
 
