@@ -13,8 +13,10 @@ from flightlog.analyze.compare.compare import compare
 from flightlog.analyze.diagnosis.diagnose import diagnose
 from flightlog.analyze.report.report import report_on
 from flightlog.events import SpanEvent, SpanOpened, TaskCompleted, TaskFailed, WorkerLaunched
+from flightlog.store.limits import StoreLimits
 from flightlog.store.run import Run
 from flightlog.store.tables.parquet import add_to_history
+from flightlog.store.tables.run_tables import open_tables
 
 BEYOND = 1 << 70
 
@@ -77,3 +79,20 @@ def test_a_file_called_as_a_table_of_a_comparison_is_in_nobodys_way(tmp_path: Pa
         for name in ("compared_spans", "compared", "sides", "lookups", "transfers", "failed_tasks"):
             (path / f"{name}.jsonl").write_text('{"event":"x"}\n')
     assert compare(*runs).tasks["completed"].after == 1
+
+
+def test_lines_too_long_for_the_memory_of_a_large_run_are_read_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(StoreLimits, "large_stream_bytes", 1)
+    monkeypatch.setattr(StoreLimits, "large_run_memory", "24MB")
+    said = {"duration_s": 1.0, "worker": "w", "error_type": "E", "fingerprint": "f"}
+    events = [
+        TaskFailed(
+            timestamp=at(n), task="sim", task_id=f"t{n}", args={}, error_message=str(n) * 4_000_000, **said
+        )
+        for n in range(8)
+    ]
+    with open_tables([Run(make_run(tmp_path, events))]) as tables:
+        found = tables.scalar("SELECT count(*) FROM attempt_intervals WHERE state = 'failed'")
+    assert found == 8

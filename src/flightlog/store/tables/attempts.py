@@ -193,7 +193,7 @@ def keep_rows(
             SELECT * EXCLUDE ({names}), CASE WHEN {some} THEN to_json(struct_pack({packed})) END AS rare
             FROM ({rows})
         """  # noqa: S608 - names and statements of ours
-    connection.execute(f"COPY ({rows}) TO {kept} {_BESIDE}", parameters)
+    _copy(connection, f"COPY ({rows}) TO {kept} {_BESIDE}", parameters)
     selected = "*"
     if rare:
         counting = f"SELECT count(rare) FROM read_parquet({kept})"  # noqa: S608 - quoted
@@ -203,6 +203,19 @@ def keep_rows(
         selected = f"* EXCLUDE (rare), {f'unnest(from_json(rare, {structure}))' if found else nothing}"
     rows = f"SELECT {selected} FROM read_parquet({kept})"  # noqa: S608 - names of ours
     connection.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS {rows}")
+
+
+def _copy(connection: Executes, statement: str, parameters: Any) -> None:
+    """Write rows to a file; where they do not fit into the memory there is, because some lines are very long,
+    with as much as DuckDB takes otherwise.
+    """
+    import duckdb
+
+    try:
+        connection.execute(statement, parameters)
+    except duckdb.OutOfMemoryException:
+        connection.execute("RESET memory_limit")
+        connection.execute(statement, parameters)
 
 
 class FromLines(NamedTuple):
