@@ -84,7 +84,7 @@ def test_what_cannot_be_is_told_in_one_line(
 def test_a_run_without_tasks_has_no_picture_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     empty = make_run(tmp_path)
     assert main(["timeline", str(empty)]) == 0
-    assert "Nothing ran that was recorded" in capsys.readouterr().out
+    assert "No task or span was recorded" in capsys.readouterr().out
     assert main(["timeline", str(empty), "--png", str(tmp_path / "t.png")]) == 2
     assert "there is no timeline to draw" in capsys.readouterr().err
     assert not (tmp_path / "t.png").exists()

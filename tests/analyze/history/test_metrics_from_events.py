@@ -98,4 +98,5 @@ def _approx(value):
         return {name: _approx(inner) for name, inner in value.items()}
     if isinstance(value, (list, tuple)):
         return [_approx(inner) for inner in value]
-    return pytest.approx(value, rel=1e-12) if isinstance(value, float) else value
+    # Sums of seconds are right to a nanosecond.
+    return pytest.approx(value, rel=1e-12, abs=1e-9) if isinstance(value, float) else value
