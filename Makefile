@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.current
 PYTEST = $(BIN)/python -m pytest
 
-.PHONY: demo test explore test-system lint types bench docs screenshots format clean
+.PHONY: demo test unit explore test-system lint types bench docs screenshots format clean
 .DEFAULT_GOAL := test
 
 # The environment is made anew only when what it is made from has changed.
@@ -34,7 +34,10 @@ $(VENV)/.system: $(STAMP)
 demo: $(STAMP)  ## Record a small simulation sweep and show its report.
 	@$(BIN)/flightlog demo
 
-test: lint types  ## Lint, types and the whole test suite.
+test: $(STAMP)  ## Lint, types and the whole test suite, side by side: types take one of two cores.
+	@$(MAKE) --no-print-directory --jobs 2 lint types unit
+
+unit: $(STAMP)
 	@$(PYTEST) -n 2 --dist worksteal -m "not system"
 
 explore: $(STAMP)  ## Property tests on examples that nobody has tried yet.

@@ -1,8 +1,8 @@
-"""The test suites as the gate runs them: what fails runs once more, alone, and only what fails again stops a
-change.
+"""The checks and test suites as the gate runs them: a test that fails runs once more, alone, and only what
+fails again stops a change.
 
-    python .ci/gate.py                           run the suites, then repeat what failed, and exit
-                                                 with 1 if it fails again
+    python .ci/gate.py                           run the checks beside the suites, then repeat the tests that
+                                                 failed, and exit with 1 if a check or a test fails for good
     python .ci/gate.py --outcome FILE [ARGS...]  run pytest with these arguments; FILE says which tests failed
 
 A test that fails beside others and passes alone is flaky: it is listed at the end, and in
@@ -18,7 +18,8 @@ import sys
 import time
 from pathlib import Path
 
-SUITES = ("test", "test-system")
+CHECKS = ("lint", "types")
+SUITES = ("unit", "test-system")
 REPORTS = Path("build", "ci")
 MAX_REPEATED = 20
 """With more failures than this the change is to blame, and not the machine."""
@@ -78,10 +79,11 @@ def passes_alone(test: str) -> bool:
 def gate() -> int:
     """Run everything; 0 if a change may land."""
     complete, failed = True, []
-    for suite in SUITES:
-        ran, its_failed = run_suite(suite)
-        complete = complete and ran
-        failed += its_failed
+    with subprocess.Popen(["make", *CHECKS]) as checks:  # they use one core, and tests do not always use both
+        for suite in SUITES:
+            ran, its_failed = run_suite(suite)
+            complete = complete and ran
+            failed += its_failed
     REPORTS.mkdir(parents=True, exist_ok=True)
     flaky: list[str] = []
     if len(failed) <= MAX_REPEATED:
@@ -98,8 +100,11 @@ def gate() -> int:
         print(f"gate: FAILED  {test}")
     if not complete:
         print("gate: a suite did not run to its end")
-    print("gate: nothing stands in the way" if complete and not broken else "gate: this cannot land")
-    return 0 if complete and not broken else 1
+    if checks.returncode != 0:
+        print(f"gate: make {' '.join(CHECKS)} failed")
+    may_land = complete and not broken and checks.returncode == 0
+    print("gate: nothing stands in the way" if may_land else "gate: this cannot land")
+    return 0 if may_land else 1
 
 
 def main(arguments: list[str]) -> int:

@@ -13,7 +13,11 @@ GATE = Path(__file__).parents[1] / ".ci" / "gate.py"
 MAKEFILE = """
 BIN := BIN_FOLDER
 PYTEST = $(BIN)/python -m pytest
-test:
+lint:
+	@test ! -e untidy
+types:
+	@true
+unit:
 	@$(PYTEST) -p no:cacheprovider first
 test-system:
 	@$(PYTEST) -p no:cacheprovider -p xdist.plugin -n 1 --dist loadgroup second
@@ -29,9 +33,9 @@ def test_flaky():
 
 @pytest.fixture
 def gate(tmp_path):
-    """Runs the gate over a project with these two test files."""
+    """Runs the gate over a project with these two test files, and empty files of other names."""
 
-    def run(first: str, second: str) -> tuple[int, str, list[str]]:
+    def run(first: str, second: str, *others: str) -> tuple[int, str, list[str]]:
         binaries = Path(sys.executable).parent
         (tmp_path / "Makefile").write_text(MAKEFILE.replace("BIN_FOLDER", str(binaries)))
         (tmp_path / ".ci").mkdir()
@@ -39,6 +43,8 @@ def gate(tmp_path):
         for folder, text in (("first", first), ("second", second)):
             (tmp_path / folder).mkdir()
             (tmp_path / folder / f"test_{folder}.py").write_text(text)
+        for name in others:
+            (tmp_path / name).touch()
         done = subprocess.run(
             [sys.executable, ".ci/gate.py"],
             cwd=tmp_path,
@@ -77,6 +83,12 @@ def test_a_test_that_passes_alone_is_listed_as_flaky_and_stops_nothing(gate):
     code, said, flaky = gate(PASSES + FLAKY, PASSES)
     assert (code, flaky) == (0, ["first/test_first.py::test_flaky"])
     assert "gate: FLAKY   first/test_first.py::test_flaky: failed beside others, passed alone\n" in said
+
+
+def test_a_check_that_fails_stops_the_change_though_all_tests_pass_in_the_end(gate):
+    code, said, flaky = gate(PASSES + FLAKY, PASSES, "untidy")
+    assert (code, flaky) == (1, ["first/test_first.py::test_flaky"])
+    assert "gate: make lint types failed\n" in said
 
 
 def test_a_test_that_fails_twice_stops_the_change_and_the_other_suite_runs_all_the_same(gate):

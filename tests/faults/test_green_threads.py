@@ -356,6 +356,8 @@ def app(environ, start_response):
 HOOKS = """
 import flightlog
 
+control_socket_disable = True  # it would stand in the home folder, one for all servers
+
 def post_fork(server, worker):
     worker.recording = flightlog.record("served", runs_dir="runs", sample_interval_s=0.1)
     worker.recording.__enter__()
