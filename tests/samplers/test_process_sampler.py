@@ -203,6 +203,20 @@ def test_what_turns_out_to_have_been_started_beside_the_tree_leaves_it(tmp_path:
     assert (second.cpu_s, second.rss_bytes) == (1.0, 10 * PAGE)
 
 
+def test_no_more_descriptors_are_kept_than_allowed_and_the_other_processes_are_read_all_the_same(
+    tmp_path: Path,
+) -> None:
+    write_process(tmp_path, 100, cpu=100, children=" ".join(map(str, range(101, 120))) + " ")
+    for pid in range(101, 120):
+        write_process(tmp_path, pid, 100, cpu=100)
+    before = len(os.listdir("/proc/self/fd"))
+    sampler = ProcessSampler(100, proc=tmp_path, clock=FakeClock(), host="node-1", max_descriptors=16)
+    assert [_cpu_s(sampler), _cpu_s(sampler)] == [20.0, 20.0]
+    assert before < len(os.listdir("/proc/self/fd")) <= before + 16
+    sampler.close()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
 def test_a_number_that_passed_to_a_stranger_is_not_the_child(tmp_path: Path) -> None:
     write_process(tmp_path, 100, children="101 ")
     write_process(tmp_path, 101, 100, cpu=10, start=600)

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from flightlog.samplers.procfs import (
     Descriptor,
-    DescriptorBudget,
     OpenFile,
     ProcessStat,
     keyed_value,
@@ -140,16 +139,12 @@ def test_a_file_longer_than_expected_is_read_to_its_end(tmp_path: Path) -> None:
     assert OpenFile(tmp_path / "long", size=16).read() == b"0123456789" * 100
 
 
-def test_beyond_its_budget_a_file_is_read_without_being_kept(tmp_path: Path) -> None:
+def test_a_file_that_is_not_to_be_kept_is_read_without_being_kept(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("1")
     (tmp_path / "b").write_text("2")
-    budget = DescriptorBudget(1)
     before = len(os.listdir("/proc/self/fd"))
-    a, b = OpenFile(tmp_path / "a", budget), OpenFile(tmp_path / "b", budget)
-    assert (a.read(), b.read()) == (b"1", b"2")
-    assert len(os.listdir("/proc/self/fd")) == before + 1
-    a.close()
-    assert b.read() == b"2"
+    a, b = OpenFile(tmp_path / "a"), OpenFile(tmp_path / "b", kept=False)
+    assert (a.read(), b.read(), b.read()) == (b"1", b"2", b"2")
     assert len(os.listdir("/proc/self/fd")) == before + 1
 
 

@@ -5,7 +5,7 @@ repetition in the patterns here is possessive or bounded; those of `FLIGHTLOG_RE
 once, see `core/patterns.py`), and redacting twice is redacting once. Where in doubt a harmless word is lost
 rather than a secret kept.
 
-What counts as a secret: a token of a known shape (`_SHAPES`), a value that is assigned to a secret's name,
+What counts as a secret: a token of a known shape (`_TOKENS`), a value that is assigned to a secret's name,
 passwords and signatures in addresses, credentials in headers and on command lines (also inside `sh -c "…"`),
 lines of `.netrc` and `.pgpass`, private keys, and what the patterns in `FLIGHTLOG_REDACT` find. What stays: a
 reference to a variable (`${DB_PASSWORD}`), digests, UUIDs, and `?key=3`: the value of a parameter that is
@@ -139,85 +139,64 @@ _NAME_STEMS = tuple(
 )
 """One of these is part of every secret's name, in lower case."""
 
-_START = r"(?<![A-Za-z0-9])"
-_APART = r"(?<![\w-])"
-_SHAPES = (
-    ("AWS_key", ("AKIA", "ASIA"), _START + r"(?:AKIA|ASIA)[A-Z0-9]{16}(?![A-Za-z0-9])"),
-    ("GitHub_token", ("ghp_", "gho_", "ghu_", "ghs_", "ghr_"), _START + r"gh[pousr]_[A-Za-z0-9]{20,}+"),
-    ("GitHub_token_", ("github_pat_",), _APART + r"github_pat_\w{20,}+"),
-    ("GitLab_token", ("gl",), _APART + r"gl(?:pat|dt|rt|cbt|ptt|ft|soat|ffct|imt|agent|oas)-[\w.-]{16,}+"),
-    (
-        "Hugging_Face_token",
-        ("hf_", "api_org_"),
-        _START + r"(?:hf_[A-Za-z0-9]{20,}+|api_org_[A-Za-z0-9]{30,}+)",
-    ),
-    ("npm_token", ("npm_",), _START + r"npm_[A-Za-z0-9]{30,}+"),
-    ("PyPI_token", ("pypi-",), _APART + r"pypi-[\w-]{40,}+"),
-    ("Stripe_key", ("k_live_", "k_test_"), _START + r"[sr]k_(?:live|test)_[A-Za-z0-9]{10,}+"),
-    ("Stripe_webhook_secret", ("whsec_",), _START + r"whsec_[A-Za-z0-9+/=]{16,}+"),
-    ("Slack_token", ("xox", "xapp-"), _APART + r"(?:xox[a-z](?:\.xox[a-z])?-[\w-]{8,}+|xapp-[\w-]{8,}+)"),
-    ("API_key", ("sk-",), _APART + r"sk-(?=[A-Za-z_-]*+[0-9])[\w-]{16,}+"),
-    (
-        "Google_key",
-        ("AIza", "ya29.", "GOCSPX-", "1//0"),
-        r"(?<![\w/-])(?:AIza[\w-]{30,}+|ya29\.[\w-]{20,}+|GOCSPX-[\w-]{20,}+|1//0[\w-]{35,}+)",
-    ),
-    ("JWT", ("eyJ",), _APART + r"eyJ[\w-]{5,}+\.[\w-]{5,}+\.[\w-]*+"),
-    ("Vault_token", ("hvs.", "hvb.", "hvr."), _APART + r"hv[sbr]\.[\w-]{20,}+"),
-    (
-        "Vault_token_",
-        ("s.",),
-        r"(?<![\w.-])s\.(?=[A-Za-z]{0,23}[0-9])(?=[a-z0-9]{0,23}[A-Z])[A-Za-z0-9]{24}(?![\w.])",
-    ),
-    ("Databricks_token", ("dapi",), _START + r"dapi[0-9a-f]{32}(?![0-9a-f])(?:-[0-9])?"),
-    ("Docker_token", ("dckr_",), _START + r"dckr_[po]at_[\w-]{20,}+"),
-    ("Grafana_token", ("glsa_", "glc_"), _START + r"(?:glsa_\w{20,}+|glc_[A-Za-z0-9+/=]{20,}+)"),
-    ("Twilio_key", ("SK", "AC"), _START + r"(?:SK|AC)[0-9a-f]{32}(?![0-9A-Za-z])"),
-    ("SendGrid_key", ("SG.",), _APART + r"SG\.[\w-]{16,}+\.[\w-]{16,}+"),
-    ("Mailgun_key", ("key-",), _APART + r"key-[0-9a-f]{32}(?![0-9A-Za-z])"),
-    ("Mailchimp_key", ("-us",), _START + r"[0-9a-f]{32}-us[0-9]{1,2}(?![0-9A-Za-z])"),
-    (
-        "New_Relic_key",
-        ("NRAK-", "NRII-", "NRJS-", "NRAL"),
-        _START + r"(?:NR(?:AK|II|JS)-\w{15,}+|[0-9a-f]{36}NRAL(?!\w))",
-    ),
-    ("Linear_key", ("lin_",), _START + r"lin_(?:api|oauth)_[A-Za-z0-9]{20,}+"),
-    (
-        "Notion_token",
-        ("ntn_", "secret_"),
-        _START + r"(?:ntn_[A-Za-z0-9]{30,}+|secret_[A-Za-z0-9]{43}(?![A-Za-z0-9]))",
-    ),
-    ("Shopify_token", ("shp",), _START + r"shp(?:at|ca|pa|ss)_[0-9A-Fa-f]{20,}+"),
-    ("Square_token", ("sq0", "EAAA"), _APART + r"(?:sq0[a-z]{3}-[\w-]{20,}+|EAAA[\w-]{50,}+)"),
-    ("DigitalOcean_token", ("_v1_",), _START + r"do[opr]_v1_[0-9a-f]{32,}+"),
-    (
-        "Doppler_token",
-        ("dp.",),
-        _APART + r"dp\.(?:pt|st|ct|sa|scim|audit)\.(?:[\w-]{1,40}\.)?[A-Za-z0-9]{30,}+",
-    ),
-    ("Fly_token", ("fo1_", "fm1", "fm2"), _START + r"(?:fo1_[\w-]{20,}+|fm[12][ar]?_[A-Za-z0-9+/=_-]{20,}+)"),
-    ("PlanetScale_token", ("pscale_",), _START + r"pscale_(?:tkn|pw|oauth)_[\w.-]{20,}+"),
-    ("Atlassian_token", ("ATATT", "ATCTT"), _START + r"AT[AC]TT[\w=-]{40,}+"),
-    ("Sentry_token", ("sntry",), _START + r"sntry[su]_[\w+/=-]{30,}+"),
-    ("Heroku_key", ("HRKU-",), _START + r"HRKU-[\w-]{30,}+"),
-    ("Telegram_token", (":AA",), r"(?<![0-9])[0-9]{6,12}:AA[\w-]{30,}+"),
-    ("Discord_token", (".",), _APART + r"[MNO][A-Za-z0-9_-]{23,27}\.[\w-]{6}\.[\w-]{27,}+"),
-    ("Postman_key", ("PMAK-",), _START + r"PMAK-[0-9a-f]{24}-[0-9a-f]{34}"),
-    ("Airtable_token", ("pat",), _START + r"pat[A-Za-z0-9]{14}\.[0-9a-f]{64}"),
-    ("Terraform_token", (".atlasv1.",), _START + r"[A-Za-z0-9]{14}\.atlasv1\.[\w=-]{40,}+"),
-    ("Supabase_token", ("sbp_", "sb_secret_"), _START + r"(?:sbp_[0-9a-f]{40}|sb_secret_[\w-]{20,}+)"),
-    (
-        "Model_API_key",
-        ("gsk_", "r8_", "xai-", "pplx-", "pcsk_", "nvapi-", "wandb_v1_", "lsv2_"),
-        _START + r"(?:gsk_|r8_|xai-|pplx-|pcsk_|nvapi-|wandb_v1_|lsv2_(?:pt|sk)_)\w{20,}+[\w-]*+",
-    ),
-    ("Tailscale_key", ("tskey-",), _START + r"tskey-[a-z]{1,12}-[\w-]{10,}+"),
-    ("Age_key", ("AGE-SECRET-KEY-",), r"AGE-SECRET-KEY-1[0-9A-Z]{20,}+"),
-)
-"""Tokens that are known by their shape: what they are, a piece that each of them has, and the pattern.
+_BEHIND = {"^": r"(?<![A-Za-z0-9])", "~": r"(?<![\w-])"}
+_TOKENS = r"""
+    AWS_key AKIA,ASIA ^(?:AKIA|ASIA)[A-Z0-9]{16}(?![A-Za-z0-9])
+    GitHub_token ghp_,gho_,ghu_,ghs_,ghr_ ^gh[pousr]_[A-Za-z0-9]{20,}+
+    GitHub_token_ github_pat_ ~github_pat_\w{20,}+
+    GitLab_token gl ~gl(?:pat|dt|rt|cbt|ptt|ft|soat|ffct|imt|agent|oas)-[\w.-]{16,}+
+    Hugging_Face_token hf_,api_org_ ^(?:hf_[A-Za-z0-9]{20,}+|api_org_[A-Za-z0-9]{30,}+)
+    npm_token npm_ ^npm_[A-Za-z0-9]{30,}+
+    PyPI_token pypi- ~pypi-[\w-]{40,}+
+    Stripe_key k_live_,k_test_ ^[sr]k_(?:live|test)_[A-Za-z0-9]{10,}+
+    Stripe_webhook_secret whsec_ ^whsec_[A-Za-z0-9+/=]{16,}+
+    Slack_token xox,xapp- ~(?:xox[a-z](?:\.xox[a-z])?-[\w-]{8,}+|xapp-[\w-]{8,}+)
+    API_key sk- ~sk-(?=[A-Za-z_-]*+[0-9])[\w-]{16,}+
+    Google_key AIza,ya29. (?<![\w/-])(?:AIza[\w-]{30,}+|ya29\.[\w-]{20,}+)
+    Google_key_ GOCSPX-,1//0 (?<![\w/-])(?:GOCSPX-[\w-]{20,}+|1//0[\w-]{35,}+)
+    JWT eyJ ~eyJ[\w-]{5,}+\.[\w-]{5,}+\.[\w-]*+
+    Vault_token hvs.,hvb.,hvr. ~hv[sbr]\.[\w-]{20,}+
+    Vault_token_ s. (?<![\w.-])s\.(?=[A-Za-z]{0,23}[0-9])(?=[a-z0-9]{0,23}[A-Z])[A-Za-z0-9]{24}(?![\w.])
+    Databricks_token dapi ^dapi[0-9a-f]{32}(?![0-9a-f])(?:-[0-9])?
+    Docker_token dckr_ ^dckr_[po]at_[\w-]{20,}+
+    Grafana_token glsa_,glc_ ^(?:glsa_\w{20,}+|glc_[A-Za-z0-9+/=]{20,}+)
+    Twilio_key SK,AC ^(?:SK|AC)[0-9a-f]{32}(?![0-9A-Za-z])
+    SendGrid_key SG. ~SG\.[\w-]{16,}+\.[\w-]{16,}+
+    Mailgun_key key- ~key-[0-9a-f]{32}(?![0-9A-Za-z])
+    Mailchimp_key -us ^[0-9a-f]{32}-us[0-9]{1,2}(?![0-9A-Za-z])
+    New_Relic_key NRAK-,NRII-,NRJS-,NRAL ^(?:NR(?:AK|II|JS)-\w{15,}+|[0-9a-f]{36}NRAL(?!\w))
+    Linear_key lin_ ^lin_(?:api|oauth)_[A-Za-z0-9]{20,}+
+    Notion_token ntn_,secret_ ^(?:ntn_[A-Za-z0-9]{30,}+|secret_[A-Za-z0-9]{43}(?![A-Za-z0-9]))
+    Shopify_token shp ^shp(?:at|ca|pa|ss)_[0-9A-Fa-f]{20,}+
+    Square_token sq0,EAAA ~(?:sq0[a-z]{3}-[\w-]{20,}+|EAAA[\w-]{50,}+)
+    DigitalOcean_token _v1_ ^do[opr]_v1_[0-9a-f]{32,}+
+    Doppler_token dp. ~dp\.(?:pt|st|ct|sa|scim|audit)\.(?:[\w-]{1,40}\.)?[A-Za-z0-9]{30,}+
+    Fly_token fo1_,fm1,fm2 ^(?:fo1_[\w-]{20,}+|fm[12][ar]?_[A-Za-z0-9+/=_-]{20,}+)
+    PlanetScale_token pscale_ ^pscale_(?:tkn|pw|oauth)_[\w.-]{20,}+
+    Atlassian_token ATATT,ATCTT ^AT[AC]TT[\w=-]{40,}+
+    Sentry_token sntry ^sntry[su]_[\w+/=-]{30,}+
+    Heroku_key HRKU- ^HRKU-[\w-]{30,}+
+    Telegram_token :AA (?<![0-9])[0-9]{6,12}:AA[\w-]{30,}+
+    Discord_token . ~[MNO][A-Za-z0-9_-]{23,27}\.[\w-]{6}\.[\w-]{27,}+
+    Postman_key PMAK- ^PMAK-[0-9a-f]{24}-[0-9a-f]{34}
+    Airtable_token pat ^pat[A-Za-z0-9]{14}\.[0-9a-f]{64}
+    Terraform_token .atlasv1. ^[A-Za-z0-9]{14}\.atlasv1\.[\w=-]{40,}+
+    Supabase_token sbp_,sb_secret_ ^(?:sbp_[0-9a-f]{40}|sb_secret_[\w-]{20,}+)
+    Model_API_key gsk_,r8_,xai-,pplx- ^(?:gsk_|r8_|xai-|pplx-)\w{20,}+[\w-]*+
+    Model_API_key_ pcsk_,nvapi-,wandb_v1_,lsv2_ ^(?:pcsk_|nvapi-|wandb_v1_|lsv2_(?:pt|sk)_)\w{20,}+[\w-]*+
+    Tailscale_key tskey- ^tskey-[a-z]{1,12}-[\w-]{10,}+
+    Age_key AGE-SECRET-KEY- AGE-SECRET-KEY-1[0-9A-Z]{20,}+
+"""
+"""Tokens that are known by their shape, one per line: what they are, pieces of which each of them has one,
+and the pattern, in which `^` at the beginning means "not behind a letter or digit", and `~` "nor behind `_`
+or `-`".
 
 `_holds_token` is true of every text that holds one: each has a word of 15 characters or more.
 """
+_SHAPES = [
+    (name, stems.split(","), _BEHIND.get(pattern[0], pattern[0]) + pattern[1:])
+    for name, stems, pattern in map(str.split, _TOKENS.strip().splitlines())
+]
 _SHAPE_STEMS = tuple(dict.fromkeys(stem for _, stems, _ in _SHAPES for stem in stems))
 
 _PEM = _Pattern(

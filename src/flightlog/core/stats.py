@@ -7,6 +7,7 @@ The same values give the same figures, in whatever order they came.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from statistics import NormalDist, fmean, median, pstdev, stdev, variance
@@ -64,30 +65,12 @@ def mean_of(count: int, total: float, low: float, high: float) -> float:
 
 def quantile(ordered: Sequence[float], q: float) -> float:
     """The q-quantile of ascending values, of which there must be one, with linear interpolation."""
-    place = place_of(q, len(ordered))
-    return place.between(ordered[place.below], ordered[min(place.below + 1, len(ordered) - 1)])
-
-
-class Place(NamedTuple):
-    """Where a quantile lies among ascending values: `share` of the way from the one at `below` to the
-    next.
-    """
-
-    below: int
-    share: float
-
-    def between(self, low: float, high: float) -> float:
-        """The value there; reckoned from the nearer end, so that it never leaves the two."""
-        if self.share < 0.5:
-            return low + (high - low) * self.share
-        return high - (high - low) * (1 - self.share)
-
-
-def place_of(q: float, count: int) -> Place:
-    """Where the q-quantile of so many values lies."""
-    position = q * (count - 1)
+    position = q * (len(ordered) - 1)
     below = math.floor(position)
-    return Place(below, position - below)
+    share = position - below
+    low, high = ordered[below], ordered[min(below + 1, len(ordered) - 1)]
+    # From the nearer end, so that it never leaves the two.
+    return low + (high - low) * share if share < 0.5 else high - (high - low) * (1 - share)
 
 
 def exact_sum(values: Iterable[float]) -> float:
@@ -124,17 +107,8 @@ def rising_chance(values: Sequence[float]) -> float:
 
 def ranks(values: Sequence[float]) -> list[float]:
     """The rank of each value, equal ones sharing theirs."""
-    order = sorted(range(len(values)), key=values.__getitem__)
-    found = [0.0] * len(values)
-    start = 0
-    while start < len(order):
-        end = start
-        while end + 1 < len(order) and values[order[end + 1]] == values[order[start]]:
-            end += 1
-        for i in order[start : end + 1]:
-            found[i] = (start + end) / 2
-        start = end + 1
-    return found
+    ordered = sorted(values)
+    return [(bisect_left(ordered, value) + bisect_right(ordered, value) - 1) / 2 for value in values]
 
 
 def student_tail(t: float, df: float) -> float:

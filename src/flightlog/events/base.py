@@ -102,8 +102,7 @@ def events_of(stream: str) -> tuple[type[Event], ...]:
     """The event classes of a stream, in order of declaration; a `UsageError` where none is declared."""
     if stream in _STREAMS:
         return classes_in(stream)
-    from difflib import get_close_matches
+    from flightlog.core.plugins import did_you_mean
 
-    near = get_close_matches(stream, _STREAMS, n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
+    hint = did_you_mean(stream, _STREAMS)
     raise UsageError(f"there is no stream {stream!r}.{hint} The streams are {', '.join(_STREAMS)}.")

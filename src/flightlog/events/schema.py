@@ -6,10 +6,8 @@ import inspect as python
 from typing import Any
 
 import msgspec
-from msgspec import inspect
 
 from flightlog.events.base import SCHEMA_VERSION, Event, events_of, kind_of, streams
-from flightlog.events.columns import default_of, fields_of
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -69,15 +67,6 @@ _ABOUT = {
     "`user.<namespace>`.",
 }
 
-_NAMES: tuple[tuple[type[inspect.Type], str], ...] = (
-    (inspect.BoolType, "boolean"),
-    (inspect.IntType, "integer"),
-    (inspect.FloatType, "number"),
-    (inspect.StrType, "string"),
-    (inspect.NoneType, "null"),
-    (inspect.DictType, "object"),
-)
-
 
 def reference_page() -> str:
     """The reference of all built-in streams; events defined by users are not part of it."""
@@ -113,16 +102,14 @@ recorded in the stream `user.training`, file `user.training.jsonl`."""
 
 
 def _common() -> list[tuple[str, ...]]:
-    rows: list[tuple[str, ...]] = [("`event`", "string", "", "yes", "kind of event")]
-    for field in fields_of(Event):
-        name, type_, unit, _, meaning = _row(field)
-        rows.append((name, type_, unit, "yes", meaning))
-    return rows
+    found = _rows(events_of("tasks")[0], of_every_event=True)
+    rows = [(name, type_, unit, "yes", meaning) for name, type_, unit, _, meaning in found]
+    return [("`event`", "string", "", "yes", "kind of event"), *rows]
 
 
 def _section(cls: type[Event]) -> str:
     text = f"### {kind_of(cls)}\n\n{python.getdoc(cls) or ''}"
-    rows = [_row(field) for field in fields_of(cls) if field.name not in Event.__struct_fields__]
+    rows = _rows(cls, of_every_event=False)
     return f"{text}\n\n{_table(rows)}" if rows else text
 
 
@@ -133,34 +120,31 @@ def _table(rows: list[tuple[str, ...]]) -> str:
     )
 
 
-def _row(field: inspect.Field) -> tuple[str, ...]:
-    written = "yes" if field.required else f"unless `{msgspec.json.encode(default_of(field)).decode()}`"
-    return (
-        f"`{field.encode_name}`",
-        _type_name(field.type),
-        _stated(field.type, "unit"),
-        written,
-        _stated(field.type, "description"),
-    )
+def _rows(cls: type[Event], *, of_every_event: bool) -> list[tuple[str, ...]]:
+    """A row for each field that every event has, or for each of the others."""
+    schema = _definitions(cls)[kind_of(cls)]
+    return [
+        (
+            f"`{name}`",
+            _type_name(field),
+            field.get("unit", ""),
+            "yes" if name in schema["required"] else f"unless `{_json(field['default'])}`",
+            field.get("description", ""),
+        )
+        for name, field in schema["properties"].items()
+        if name != "event" and (name in Event.__struct_fields__) is of_every_event
+    ]
 
 
-def _stated(of: Any, what: str) -> str:
-    """A declared annotation, wherever in the type it stands; empty if there is none."""
-    if isinstance(of, inspect.Metadata):
-        return str((of.extra_json_schema or {}).get(what, "")) or _stated(of.type, what)
-    if isinstance(of, inspect.UnionType):
-        return next(filter(None, (_stated(member, what) for member in of.types)), "")
-    return ""
+def _type_name(of: dict[str, Any]) -> str:
+    if "anyOf" in of:
+        return " or ".join(map(_type_name, of["anyOf"]))
+    if "enum" in of:
+        return " or ".join(f"`{_json(value)}`" for value in of["enum"])
+    if "items" in of:
+        return f"list of {_type_name(of['items'])}s"
+    return ", ".join(of[name] for name in ("type", "format") if name in of) or "any"
 
 
-def _type_name(of: inspect.Type) -> str:
-    if isinstance(of, inspect.Metadata):
-        stated = (of.extra_json_schema or {}).get("format")
-        return f"{_type_name(of.type)}, {stated}" if stated else _type_name(of.type)
-    if isinstance(of, inspect.UnionType):
-        return " or ".join(_type_name(member) for member in of.types)
-    if isinstance(of, inspect.LiteralType):
-        return " or ".join(f"`{msgspec.json.encode(value).decode()}`" for value in of.values)
-    if isinstance(of, inspect.ListType):
-        return f"list of {_type_name(of.item_type)}s"
-    return next((name for type_, name in _NAMES if isinstance(of, type_)), "any")
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()

@@ -6,12 +6,15 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from msgspec import Struct
 
 from flightlog.events.declarations import ResourceSample
 from flightlog.samplers.limits import SamplerLimits
 from flightlog.samplers.procfs import PROC, growth, keyed_value, parse_pressure_s, percent, rate, read_once
+
+T = TypeVar("T")
 
 CGROUPS = Path("/sys/fs/cgroup")
 
@@ -134,9 +137,9 @@ class CgroupSampler:
                     growth(cpu.get(b"nr_throttled"), before.get(b"nr_throttled")),
                     growth(cpu.get(b"nr_periods"), before.get(b"nr_periods")),
                 ),
-                cpu_pressure_s=_pressure_s(folder / "cpu.pressure"),
-                memory_pressure_s=_pressure_s(folder / "memory.pressure"),
-                io_pressure_s=_pressure_s(folder / "io.pressure"),
+                cpu_pressure_s=_parsed(folder / "cpu.pressure", parse_pressure_s),
+                memory_pressure_s=_parsed(folder / "memory.pressure", parse_pressure_s),
+                io_pressure_s=_parsed(folder / "io.pressure", parse_pressure_s),
                 oom_events=events.get(b"oom"),
                 oom_kills=events.get(b"oom_kill"),
             )
@@ -197,19 +200,19 @@ def _up_from(mount: Path, path: str | None) -> Iterator[Path]:
     yield mount
 
 
-def _text(path: Path) -> str | None:
+def _parsed(path: Path, parse: Callable[[bytes], T]) -> T | None:
     try:
-        return read_once(str(path), records=True).decode("utf-8", "replace")
-    except OSError:
+        return parse(read_once(str(path), 8192))
+    except (OSError, ValueError):
         return None
 
 
+def _text(path: Path) -> str | None:
+    return _parsed(path, lambda data: data.decode("utf-8", "replace"))
+
+
 def _keyed(path: Path, *names: bytes) -> dict[bytes, int | None]:
-    try:
-        data = read_once(str(path), 8192)
-    except OSError:
-        return {}
-    return {name: keyed_value(data, name) for name in names}
+    return _parsed(path, lambda data: {name: keyed_value(data, name) for name in names}) or {}
 
 
 def _numbers(text: str | None) -> list[int]:
@@ -220,13 +223,6 @@ def _numbers(text: str | None) -> list[int]:
 
 def _number(path: Path) -> int | None:
     return next(iter(_numbers(_text(path))), None)
-
-
-def _pressure_s(path: Path) -> float | None:
-    try:
-        return parse_pressure_s(read_once(str(path), 256))
-    except (OSError, ValueError):
-        return None
 
 
 def _seconds(microseconds: int | None) -> float | None:
@@ -267,8 +263,5 @@ class OomKills:
         return None
 
     def _read(self) -> tuple[int | None, int | None]:
-        try:
-            on_host = keyed_value(read_once(f"{self._proc}/vmstat", 1 << 16), b"oom_kill")
-        except (OSError, ValueError):
-            on_host = None
+        on_host = _keyed(self._proc / "vmstat", b"oom_kill").get(b"oom_kill")
         return oom_kills(self._cgroups, self._proc), on_host

@@ -30,7 +30,6 @@ from flightlog.samplers.procfs import (
     parse_pressure_s,
     percent,
     rate_over,
-    read_once,
 )
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ SYS = Path("/sys")
 _ZONES = "intel-rapl:"
 """AMD's processors have theirs under the same name. `intel-rapl-mmio:*` shows the same counters another
 way."""
-_COUNTED = ("package", "dram")
+_COUNTED = (b"package", b"dram")
 """Zones that do not overlap: `core` and `uncore` are parts of a package, and `psys` holds packages and
 more."""
 
@@ -63,7 +62,13 @@ class ProcessorEnergy:
     """
 
     def __init__(self, sys: Path = SYS) -> None:
-        self._zones = [zone for path in _paths(sys) if (zone := _Zone.at(path)) is not None]
+        folder = sys / "class" / "powercap"
+        try:
+            paths = sorted(folder / name for name in folder_names(folder) if name.startswith(_ZONES))
+        except OSError:
+            paths = []
+        names = {path: _parsed(OpenFile(path / "name"), bytes.strip) or b"" for path in paths}
+        self._zones = [_Zone(path) for path, name in names.items() if name.startswith(_COUNTED)]
 
     def joules(self) -> float | None:
         """A sum that only grows, from an arbitrary start; None where there is no counter, or one cannot be
@@ -82,25 +87,11 @@ class ProcessorEnergy:
 class _Zone:
     """One counter, unwrapped."""
 
-    def __init__(self, file: OpenFile, range_uj: int | None) -> None:
-        self.file, self._range_uj = file, range_uj
+    def __init__(self, path: Path) -> None:
+        self.file = OpenFile(path / "energy_uj")
+        self._range_uj = _parsed(OpenFile(path / "max_energy_range_uj"), _whole)
         self._last: int | None = None
         self._sum = 0
-
-    @classmethod
-    def at(cls, path: Path) -> _Zone | None:
-        """The counter of a zone; None where it is none of those that are counted."""
-        try:
-            name = read_once(str(path / "name")).strip().decode("ascii", "replace")
-        except OSError:
-            return None
-        if not name.startswith(_COUNTED):
-            return None
-        try:
-            range_uj: int | None = _whole(read_once(str(path / "max_energy_range_uj")))
-        except (OSError, ValueError):
-            range_uj = None
-        return cls(OpenFile(path / "energy_uj"), range_uj)
 
     def microjoules(self) -> int | None:
         """The counter as if it never wrapped; None where it cannot be read now."""
@@ -122,14 +113,6 @@ def _whole(data: bytes) -> int:
     if not text.isdigit() or len(text) > 20:
         raise ValueError(f"no counter: {data[:40]!r}")
     return int(text)
-
-
-def _paths(sys: Path) -> list[Path]:
-    try:
-        folder = sys / "class" / "powercap"
-        return sorted(folder / name for name in folder_names(folder) if name.startswith(_ZONES))
-    except OSError:
-        return []
 
 
 class HostSampler:
@@ -238,45 +221,37 @@ class ProcCounters:
         self._loadavg = kept(proc / "loadavg", size=256)
         self._diskstats = kept(proc / "diskstats", records=True)
         self._net = kept(proc / "net" / "dev", records=True)
-        self._pressures = [OpenFile(proc / "pressure" / name, size=256) for name in _PRESSURES]
+        self._pressures = {
+            f"{name}_pressure_s": OpenFile(proc / "pressure" / name, size=256) for name in _PRESSURES
+        }
 
     def read(self) -> NodeReading:
         """All counters; one that cannot be read or understood is None."""
         cpu = _parsed(self._stat, parse_node_stat)
-        memory = _parsed(self._meminfo, _memory) or {}
-        disks = _parsed(self._diskstats, parse_diskstats)
-        network = _parsed(self._net, parse_net_dev)
-        total, available = memory.get(b"MemTotal"), memory.get(b"MemAvailable")
-        swap, swap_free = memory.get(b"SwapTotal"), memory.get(b"SwapFree")
-        on_cpu, on_memory, on_io = (_parsed(one, parse_pressure_s) for one in self._pressures)
+        memory = _parsed(self._meminfo, lambda data: partial(keyed_value, data)) or (lambda _name: None)
+        disk_read, disk_written = _parsed(self._diskstats, parse_diskstats) or (None, None)
+        net_received, net_sent = _parsed(self._net, parse_net_dev) or (None, None)
+        total = memory(b"MemTotal")
         return NodeReading(
             cpu_busy=cpu.busy if cpu else None,
             cpu_total=cpu.total if cpu else None,
             cpus=(cpu.cpus or None) if cpu else None,
             load_1m=_parsed(self._loadavg, _first_number),
-            memory_used_bytes=None if total is None or available is None else max(0, total - available),
+            memory_used_bytes=_difference(total, memory(b"MemAvailable")),
             memory_total_bytes=total,
-            swap_used_bytes=None if swap is None or swap_free is None else max(0, swap - swap_free),
+            swap_used_bytes=_difference(memory(b"SwapTotal"), memory(b"SwapFree")),
             steal_s=cpu.stolen / CLOCK_TICKS if cpu and cpu.stolen is not None else None,
-            cpu_pressure_s=on_cpu,
-            memory_pressure_s=on_memory,
-            io_pressure_s=on_io,
-            disk_read=disks[0] if disks else None,
-            disk_written=disks[1] if disks else None,
-            net_received=network[0] if network else None,
-            net_sent=network[1] if network else None,
+            disk_read=disk_read,
+            disk_written=disk_written,
+            net_received=net_received,
+            net_sent=net_sent,
+            **{name: _parsed(file, parse_pressure_s) for name, file in self._pressures.items()},
         )
 
     def close(self) -> None:
         """Let all of them go."""
-        for kept in (
-            self._stat,
-            self._meminfo,
-            self._loadavg,
-            self._diskstats,
-            self._net,
-            *self._pressures,
-        ):
+        files = (self._stat, self._meminfo, self._loadavg, self._diskstats, self._net)
+        for kept in (*files, *self._pressures.values()):
             kept.close()
 
 
@@ -290,10 +265,8 @@ def _parsed(kept: OpenFile, parse: Callable[[bytes], T]) -> T | None:
         return None
 
 
-def _memory(data: bytes) -> dict[bytes, int | None]:
-    return {
-        name: keyed_value(data, name) for name in (b"MemTotal", b"MemAvailable", b"SwapTotal", b"SwapFree")
-    }
+def _difference(whole: int | None, free: int | None) -> int | None:
+    return None if whole is None or free is None else max(0, whole - free)
 
 
 def _first_number(data: bytes) -> float:

@@ -5,6 +5,7 @@ processes that the kernel shows under `/proc`.
 from __future__ import annotations
 
 import os
+import resource
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import islice
@@ -18,9 +19,7 @@ from flightlog.samplers.limits import SamplerLimits
 from flightlog.samplers.procfs import (
     CLOCK_TICKS,
     PROC,
-    DescriptorBudget,
     OpenFile,
-    ProcessStat,
     keyed_value,
     long_enough,
     parse_process_io,
@@ -39,6 +38,8 @@ if TYPE_CHECKING:
 ProcessTable: TypeAlias = "ProcTable | PsutilTable"
 
 GONE = (FileNotFoundError, ProcessLookupError, NotADirectoryError)
+_FILES = {"stat": 1024, "statm": 256, "io": 512, "schedstat": 128}
+"""What is read of each process, and how long that is at most."""
 
 
 class ProcessReading(NamedTuple):
@@ -71,10 +72,12 @@ class ProcTable:
 
     def __init__(self, proc: Path, max_descriptors: int) -> None:
         self._proc = str(proc)
-        self._budget = DescriptorBudget.for_this_process(max_descriptors)
-        self._files: dict[int, tuple[OpenFile, OpenFile, OpenFile]] = {}
-        self._schedules: dict[int, OpenFile] = {}
-        self._loadavg = OpenFile(proc / "loadavg", self._budget, size=256)
+        # Never so many that the user's program runs out of its own.
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        most = max_descriptors if soft == resource.RLIM_INFINITY else min(max_descriptors, soft // 8)
+        self._max_kept_processes = (most - 1) // len(_FILES)
+        self._files: dict[int, tuple[OpenFile, ...]] = {}
+        self._loadavg = OpenFile(proc / "loadavg", size=256, kept=most > 0)
         self._newest: bytes | None = None
         self._listed: set[int] = set()
         self._lists_children = True
@@ -83,10 +86,9 @@ class ProcTable:
         """The process now, None if there is none. Raises `OSError` or `ValueError` where that is unknown."""
         files = self._files.get(pid)
         if files is None:
-            files = self._files[pid] = (
-                OpenFile(f"{self._proc}/{pid}/stat", self._budget, size=1024),
-                OpenFile(f"{self._proc}/{pid}/statm", self._budget, size=256),
-                OpenFile(f"{self._proc}/{pid}/io", self._budget, size=512),
+            kept = len(self._files) < self._max_kept_processes
+            files = self._files[pid] = tuple(
+                OpenFile(f"{self._proc}/{pid}/{name}", size=size, kept=kept) for name, size in _FILES.items()
             )
         try:
             stat = parse_process_stat(files[0].read())
@@ -109,8 +111,11 @@ class ProcTable:
             return None
         except (OSError, ValueError):
             pass  # another user's process, or a kernel that does not count I/O: unknown
+        # A process whose first thread has ended may live on in others; one without others is waiting to be
+        # reaped.
+        threads = 0 if stat.state in (b"Z", b"X") and stat.threads <= 1 else stat.threads
         return ProcessReading(
-            stat.ppid, stat.start_ticks, stat.own_ticks, stat.waited_ticks, _threads(stat), rss, read, written
+            stat.ppid, stat.start_ticks, stat.own_ticks, stat.waited_ticks, threads, rss, read, written
         )
 
     def newcomers(self, members: Mapping[int, ProcessReading]) -> Iterator[tuple[int, ProcessReading]]:
@@ -207,36 +212,27 @@ class ProcTable:
 
     def cpu_wait_s(self, pid: int) -> float | None:
         """How long the main thread of one process was ready to run and waited for a CPU, so far."""
-        kept = self._schedules.get(pid)
-        if kept is None:
-            path = f"{self._proc}/{pid}/schedstat"
-            kept = self._schedules[pid] = OpenFile(path, self._budget, size=128)
         try:
-            return parse_waited_s(kept.read())
-        except (OSError, ValueError):
+            return parse_waited_s(self._files[pid][-1].read())
+        except (KeyError, OSError, ValueError):
             return None
 
     def forget(self, pid: int) -> None:
         """The process left: let its descriptors go."""
-        schedule = self._schedules.pop(pid, None)
-        for kept in (*self._files.pop(pid, ()), *([] if schedule is None else [schedule])):
+        for kept in self._files.pop(pid, ()):
             kept.close()
 
     def close(self) -> None:
         """Let all descriptors go; the next reading opens them again."""
         self._loadavg.close()
-        for files in (*self._files.values(), self._schedules.values()):
+        for files in self._files.values():
             for kept in files:
                 kept.close()
 
 
-def _threads(stat: ProcessStat) -> int:
-    # A process whose first thread has ended may live on in others; one without others is waiting to be
-    # reaped.
-    return 0 if stat.state in (b"Z", b"X") and stat.threads <= 1 else stat.threads
-
-
 Members = dict[int, ProcessReading]
+_NEVER = ResourceSample(scope="worker", host=None, cpu_percent=None)
+"""In the place of an earlier sample, where there is none."""
 
 
 class ProcessSampler:
@@ -285,9 +281,8 @@ class ProcessSampler:
         self._members: Members = {}
         self._cpus = usable_cpus(self._root)
         self._departed = (Departed(), Departed(), Departed())
-        self._peak_rss_bytes = 0
-        self._before: tuple[int, int | None, int | None] | None = None
-        self._workers_before: dict[int, ResourceSample] = {}
+        self._before: dict[int, ResourceSample] = {}
+        """The last sample of the tree, and those of worker processes, by the process at the root."""
         self._at: float | None = None
 
     def sample(self) -> Sequence[ResourceSample]:
@@ -305,85 +300,69 @@ class ProcessSampler:
             self._table = self._open()
         table = self._table
         self._look(table)
-        if self._before is None and not self._members:
+        if not self._before and not self._members:
             return []
         at = self._clock()
-        members = self._members.values()
-        cpu = self._departed[0].total + sum(one.own_cpu + one.waited_cpu for one in members)
-        read = _sum([one.read_bytes for one in members], self._departed[1].total)
-        written = _sum([one.write_bytes for one in members], self._departed[2].total)
-        living = [one for one in members if one.threads > 0]
-        rss = sum(one.rss_bytes for one in living) if living else None
-        self._peak_rss_bytes = max(self._peak_rss_bytes, rss or 0, self._peak_of_one(table))
-        cpu_before, read_before, written_before = self._before or (None, None, None)
         interval = None if self._at is None else at - self._at
-        self._before, self._at = (cpu, read, written), at
-        cores = rate(cpu, cpu_before, long_enough(interval))
-        cores = None if cores is None else cores / table.cpu_units_per_s
-        return [
-            ResourceSample(
-                scope="worker",
-                host=self._host,
-                worker=self._worker,
-                pid=self._root,
-                interval_s=interval,
-                cpu_percent=percent(cores, self._cpus),
-                cpu_cores=cores,
-                cpus=self._cpus,
-                cpu_s=cpu / table.cpu_units_per_s,
-                cpu_wait_s=table.cpu_wait_s(self._root),
-                interpreter_wait_s=waited_s,
-                rss_bytes=rss,
-                peak_rss_bytes=self._peak_rss_bytes or None,
-                processes=len(living),
-                threads=sum(one.threads for one in members),
-                read_bytes=read,
-                write_bytes=written,
-                disk_read_bytes_per_s=rate(read, read_before, interval),
-                disk_write_bytes_per_s=rate(written, written_before, interval),
-            ),
-            *self._worker_samples(table, interval),
-        ]
+        last = self._before.get(self._root) or _NEVER
+        departed = [ledger.total for ledger in self._departed]
+        whole = self._sample_of(table, self._root, list(self._members.values()), interval, *departed)
+        whole.scope, whole.worker, whole.interpreter_wait_s = "worker", self._worker, waited_s
+        whole.peak_rss_bytes = max(whole.peak_rss_bytes or 0, self._peak_of_one(table)) or None
+        whole.disk_read_bytes_per_s = rate(whole.read_bytes, last.read_bytes, interval)
+        whole.disk_write_bytes_per_s = rate(whole.write_bytes, last.write_bytes, interval)
+        samples = [whole, *self._worker_samples(table, interval)]
+        self._before, self._at = {one.pid or 0: one for one in samples}, at
+        return samples
 
     def _worker_samples(self, table: ProcessTable, interval: float | None) -> Iterator[ResourceSample]:
         """Each worker process of the tree with the processes below it, some of them where there are many."""
         names = dict(islice(self._workers().items(), SamplerLimits.max_sampled_workers))
-        if not names:
-            return
         home: dict[int, int] = {}
         parts: dict[int, list[ProcessReading]] = {}
-        for pid, one in self._members.items():  # parents stand before children
+        for pid, one in self._members.items() if names else ():  # parents stand before children
             worker = pid if pid in names and pid != self._root else home.get(one.ppid)
             if worker is not None:
                 home[pid] = worker
                 parts.setdefault(worker, []).append(one)
-        before, self._workers_before = self._workers_before, {}
         for pid, members in parts.items():
-            last = before.get(pid)
-            living = [one for one in members if one.threads > 0]
-            cpu_s = sum(one.own_cpu + one.waited_cpu for one in members) / table.cpu_units_per_s
-            cores = rate(cpu_s, last.cpu_s, long_enough(interval)) if last is not None else None
-            rss = sum(one.rss_bytes for one in living) if living else None
-            peak = max(rss or 0, (last.peak_rss_bytes or 0) if last is not None else 0)
-            self._workers_before[pid] = sample = ResourceSample(
-                scope="worker_process",
-                host=self._host,
-                worker=names[pid],
-                pid=pid,
-                interval_s=interval if last is not None else None,
-                cpu_percent=percent(cores, self._cpus),
-                cpu_cores=cores,
-                cpus=self._cpus,
-                cpu_s=cpu_s,
-                cpu_wait_s=table.cpu_wait_s(pid),
-                rss_bytes=rss,
-                peak_rss_bytes=peak or None,
-                processes=len(living),
-                threads=sum(one.threads for one in members),
-                read_bytes=_sum([one.read_bytes for one in members], 0),
-                write_bytes=_sum([one.write_bytes for one in members], 0),
-            )
+            sample = self._sample_of(table, pid, members, interval if pid in self._before else None)
+            sample.worker = names[pid]
             yield sample
+
+    def _sample_of(
+        self,
+        table: ProcessTable,
+        pid: int,
+        members: Sequence[ProcessReading],
+        interval: float | None,
+        cpu: int = 0,
+        read: int = 0,
+        written: int = 0,
+    ) -> ResourceSample:
+        """These processes and what others have left behind: CPU time in the table's units, and bytes."""
+        last = self._before.get(pid) or _NEVER
+        cpu_s = (cpu + sum(one.own_cpu + one.waited_cpu for one in members)) / table.cpu_units_per_s
+        cores = rate(cpu_s, last.cpu_s, long_enough(interval))
+        living = [one for one in members if one.threads > 0]
+        rss = sum(one.rss_bytes for one in living) if living else None
+        return ResourceSample(
+            scope="worker_process",
+            host=self._host,
+            pid=pid,
+            interval_s=interval,
+            cpu_percent=percent(cores, self._cpus),
+            cpu_cores=cores,
+            cpus=self._cpus,
+            cpu_s=cpu_s,
+            cpu_wait_s=table.cpu_wait_s(pid),
+            rss_bytes=rss,
+            peak_rss_bytes=max(rss or 0, last.peak_rss_bytes or 0) or None,
+            processes=len(living),
+            threads=sum(one.threads for one in members),
+            read_bytes=_sum([one.read_bytes for one in members], read),
+            write_bytes=_sum([one.write_bytes for one in members], written),
+        )
 
     def _open(self) -> ProcessTable:
         if (self._proc / "stat").exists() or (self._proc / str(self._root)).exists():
@@ -396,7 +375,7 @@ class ProcessSampler:
         """Bring the members up to date, parents before children; the ledgers rely on this order."""
         apart = set(self._besides())
         before = self._members = _without(self._members, apart, table)
-        if not before and self._before is None:
+        if not before and not self._before:
             first = _read(table, self._root, None)
             before = {} if first is None else {self._root: first}
         now: Members = {}

@@ -58,57 +58,29 @@ def read_once(path: str, size: int = 4096, *, records: bool = False) -> bytes:
         file.close(just_opened=True)
 
 
-class DescriptorBudget:
-    """How many descriptors a sampler may keep: never so many that the user's program runs out of its own."""
-
-    __slots__ = ("_left",)
-
-    def __init__(self, limit: int) -> None:
-        self._left = limit
-
-    @classmethod
-    def for_this_process(cls, limit: int) -> DescriptorBudget:
-        """At most `limit`, and at most an eighth of what the process may open."""
-        import resource
-
-        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        return cls(limit if soft == resource.RLIM_INFINITY else min(limit, soft // 8))
-
-    def take(self) -> bool:
-        """Whether one more may be kept."""
-        if self._left <= 0:
-            return False
-        self._left -= 1
-        return True
-
-    def give_back(self) -> None:
-        """One that was kept is closed."""
-        self._left += 1
-
-
 class OpenFile:
-    """A file the kernel makes up at each read, kept open between reads while the budget allows.
+    """A file the kernel makes up at each read, kept open between reads unless it is not to be `kept`.
 
     `read` gives the whole content or raises `OSError`: `FileNotFoundError` or `ProcessLookupError` where what
-    the file told of is gone, anything else where it cannot be read now. Not thread-safe.
+    the file told of is gone, anything else where it cannot be read now. Threads may share it.
 
     `unmistakable` is for files whose content no other file has that Flightlog keeps: a check of the
     descriptor that hands over the interpreter once less is enough for them.
     """
 
-    __slots__ = ("_budget", "_descriptor", "_path", "_records", "_size", "_unmistakable")
+    __slots__ = ("_descriptor", "_kept", "_path", "_records", "_size", "_unmistakable")
 
     def __init__(
         self,
         path: str | Path,
-        budget: DescriptorBudget | None = None,
         *,
         size: int = 4096,
         records: bool = False,
         unmistakable: bool = False,
+        kept: bool = True,
     ) -> None:
-        self._path, self._budget, self._size, self._records = str(path), budget, size, records
-        self._unmistakable = unmistakable
+        self._path, self._size, self._records = str(path), size, records
+        self._unmistakable, self._kept = unmistakable, kept
         self._descriptor: Descriptor | None = None
 
     def read(self) -> bytes:
@@ -124,25 +96,18 @@ class OpenFile:
                 raise
             except OSError:
                 self.close()  # closed by the program, perhaps: open it again
-        if self._budget is not None and not self._budget.take():
+        if not self._kept:
             return read_once(self._path, self._size, records=self._records)
-        try:
-            kept = Descriptor.open(self._path)
-            data = read_whole(kept.fd, self._size, records=self._records)
-        except OSError:
-            if self._budget is not None:
-                self._budget.give_back()
-            raise
+        kept = Descriptor.open(self._path)
+        data = read_whole(kept.fd, self._size, records=self._records)
         self._descriptor = kept
         return data
 
     def close(self) -> None:
         """Let the descriptor go; the next `read` opens the file again."""
-        if self._descriptor is not None:
-            self._descriptor.close()
-            self._descriptor = None
-            if self._budget is not None:
-                self._budget.give_back()
+        kept, self._descriptor = self._descriptor, None
+        if kept is not None:
+            kept.close()
 
 
 class ProcessStat(NamedTuple):

@@ -14,13 +14,13 @@ from threading import get_native_id
 from weakref import ref
 
 from flightlog.core import threads
-from flightlog.core.descriptors import Descriptor
 from flightlog.events import Usage
 from flightlog.samplers.gpu.task import TaskWatch, begin
 from flightlog.samplers.limits import SamplerLimits
 from flightlog.samplers.procfs import (
     PROC,
     Blocked,
+    OpenFile,
     keyed_value,
     parse_blocked,
     parse_process_io,
@@ -132,7 +132,9 @@ class UsageMeter:
         with _lock:  # after the readings: a meter that starts during them still makes this one share
             self._leave()
             shared, same = self._shared, same and self._alone
-        usage = Usage(rss_before_bytes=self._rss)
+        rss, high = files.memory()
+        usage = Usage() if self._gpu is None else self._gpu.stop(shared)
+        usage.rss_before_bytes = self._rss
         if same:
             usage.thread_cpu_s = thread_s - self._thread_s
             if switches is not None and (before := self._switches) is not None:
@@ -151,7 +153,6 @@ class UsageMeter:
                 usage.read_bytes, usage.write_bytes = io[0] - self._io[0], io[1] - self._io[1]
         elif on_its_thread:
             usage.cpu_s, usage.cpu_scope = thread_s - self._thread_s, "thread"
-        rss, high = files.memory()
         if high is not None and self._high is not None and high > self._high:
             usage.peak_rss_bytes, usage.rss_scope = high, "process"
         elif sizes := [size for size in (self._rss, rss) if size is not None]:
@@ -159,10 +160,6 @@ class UsageMeter:
         child = max_rss_bytes(children)
         if not shared and high is not None and child > max(high, self._children_peak):
             usage.peak_rss_bytes, usage.rss_scope = child, "tree_at_least"
-        if self._gpu is not None:
-            gpu = self._gpu.stop(shared)
-            usage.gpu_peak_bytes, usage.gpu_memory_scope = gpu.peak_bytes, gpu.memory_scope
-            usage.gpu_s, usage.gpu_scope = gpu.busy_s, gpu.scope
         return usage
 
     def look(self) -> None:
@@ -227,24 +224,21 @@ def max_rss_bytes(usage: resource.struct_rusage | None = None) -> int:
 
 def own_peak_rss_bytes() -> int:
     """The largest resident memory of this program alone: what the kernel's mark of a child begins with."""
-    files = _OwnFiles(PROC)
-    _, high = files.memory()
-    files.close()
+    _, high = _own_files(PROC).memory()
     return max_rss_bytes() if high is None else high
 
 
 class _OwnFiles:
-    """Counters of this process under `/proc`, kept open; threads may share it until it is found broken."""
+    """Counters of this process under `/proc`, kept open; threads may share it."""
 
-    __slots__ = ("_io", "_schedules", "_status", "_threads", "broken")
+    __slots__ = ("_io", "_schedules", "_status", "_threads")
 
     def __init__(self, proc: Path) -> None:
-        self.broken = False
         folder = proc / str(os.getpid())
-        self._status = _opened(folder / "status")
-        self._io = _opened(folder / "io")
+        self._status = OpenFile(folder / "status", size=8192, unmistakable=True)
+        self._io = OpenFile(folder / "io", size=512, unmistakable=True)
         self._threads = folder / "task"
-        self._schedules: dict[int, Descriptor] = {}
+        self._schedules: dict[int, OpenFile] = {}
 
     def memory(self) -> tuple[int | None, int | None]:
         """Resident memory now, and the most there ever was.
@@ -252,25 +246,19 @@ class _OwnFiles:
         The kernel's `VmHWM`, where it is to be had: `ru_maxrss` also knows the memory of the process that
         this one was launched from.
         """
-        if self._status is None:
-            return None, max_rss_bytes()
         try:
-            data = self._status.read_start(8192)
+            data = self._status.read()
         except OSError:
-            self.broken = True
-            return None, None
+            return None, max_rss_bytes()
         found = _MEMORY.search(data)
         if found is None:  # another kernel
             return keyed_value(data, b"VmRSS"), keyed_value(data, b"VmHWM")
         return 1024 * int(found[2]), 1024 * int(found[1])
 
     def io(self) -> tuple[int, int] | None:
-        if self._io is None:
-            return None
         try:
-            return parse_process_io(self._io.read_start(512))
+            return parse_process_io(self._io.read())
         except (OSError, ValueError):
-            self.broken = True
             return None
 
     def waited_s(self) -> float | None:
@@ -280,28 +268,13 @@ class _OwnFiles:
         if schedule is None:
             if len(self._schedules) >= SamplerLimits.max_metered_threads:
                 self._schedules = {}  # another thread may be in the middle of it: it keeps what it has
-            schedule = _opened(self._threads / str(thread) / "schedstat")
-            if schedule is not None:
-                self._schedules[thread] = schedule
-        if schedule is None:
-            return None
+            path = self._threads / str(thread) / "schedstat"
+            schedule = self._schedules[thread] = OpenFile(path, size=128, unmistakable=True)
         try:
-            return parse_waited_s(schedule.read_start(128))
+            return parse_waited_s(schedule.read())
         except (OSError, ValueError):
             self._schedules.pop(thread, None)  # of an earlier thread of this number, perhaps
             return None
-
-    def close(self) -> None:
-        for descriptor in (self._status, self._io, *self._schedules.values()):
-            if descriptor is not None:
-                descriptor.close()
-
-
-def _opened(path: Path) -> Descriptor | None:
-    try:
-        return Descriptor.open(path)
-    except OSError:
-        return None
 
 
 def _others_of(meters: dict[int, ref[UsageMeter]], name: str, value: bool) -> bool:
@@ -327,15 +300,9 @@ _files: dict[Path, _OwnFiles] = {}
 
 
 def _own_files(proc: Path) -> _OwnFiles:
-    """The kept files; made anew after a fork, or where somebody closed them behind our back."""
-    files = _files.get(proc)
-    if files is not None and files.broken:
-        files.close()  # before their numbers can be given out again
-        files = None
-    if files is None:
-        # Two threads may both make one: the one that loses is closed when its last user lets it go.
-        files = _files[proc] = _OwnFiles(proc)
-    return files
+    """The kept files; made anew after a fork."""
+    # Two threads may both make one: the one that loses is closed when its last user lets it go.
+    return _files.get(proc) or _files.setdefault(proc, _OwnFiles(proc))
 
 
 def _start_afresh() -> None:

@@ -14,20 +14,18 @@ from fake_machine import FakeClock, write, write_process
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flightlog.events import Usage
 from flightlog.samplers.gpu import task as gpu_task
 from flightlog.samplers.gpu.driver import DriverFound, find_driver
-from flightlog.samplers.gpu.task import (
-    NO_GPU,
-    GpuUsage,
-    GpuWatch,
-    Mark,
-    allocator_marks,
-    peak_between,
-)
+from flightlog.samplers.gpu.task import GpuWatch, Mark, allocator_marks, peak_between
 from flightlog.samplers.limits import SamplerLimits
 from flightlog.samplers.usage import UsageMeter
 
 ME = os.getpid()
+
+
+def gpu_usage(peak_bytes: int, memory_scope: Any, busy_s: Any = None, scope: Any = None) -> Usage:
+    return Usage(gpu_peak_bytes=peak_bytes, gpu_memory_scope=memory_scope, gpu_s=busy_s, gpu_scope=scope)
 
 
 class FakeTorch:
@@ -80,7 +78,7 @@ def test_without_pytorch_the_peak_is_the_process_trees_by_the_driver(
         gpu.processes[ME] = used
         clock.now += 1.0
         watch.look()
-    assert task.stop() == GpuUsage(9_000, "process", pytest.approx(1.2), "process")
+    assert task.stop() == gpu_usage(9_000, "process", pytest.approx(1.2), "process")
 
 
 def test_where_the_driver_cannot_tell_whose_memory_it_is_the_peak_is_the_devices(
@@ -90,7 +88,7 @@ def test_where_the_driver_cannot_tell_whose_memory_it_is_the_peak_is_the_devices
     watch = watching(tmp_path, FakeNvml([gpu]), clock)
     task = watch.begin()
     clock.now += 2.0
-    assert task.stop() == GpuUsage(70, "device", pytest.approx(2.0), "device")
+    assert task.stop() == gpu_usage(70, "device", pytest.approx(2.0), "device")
 
 
 def test_kernels_on_a_gpu_that_others_use_too_are_the_devices(tmp_path: Path, clock: FakeClock) -> None:
@@ -98,7 +96,7 @@ def test_kernels_on_a_gpu_that_others_use_too_are_the_devices(tmp_path: Path, cl
     watch = watching(tmp_path, FakeNvml([gpu]), clock)
     task = watch.begin()
     clock.now += 2.0
-    assert task.stop() == GpuUsage(10, "process", pytest.approx(1.0), "device")
+    assert task.stop() == gpu_usage(10, "process", pytest.approx(1.0), "device")
 
 
 def test_gpu_seconds_of_several_gpus_are_added_and_memory_is_of_one(tmp_path: Path, clock: FakeClock) -> None:
@@ -106,7 +104,7 @@ def test_gpu_seconds_of_several_gpus_are_added_and_memory_is_of_one(tmp_path: Pa
     watch = watching(tmp_path, FakeNvml(gpus), clock)
     task = watch.begin()
     clock.now += 4.0
-    assert task.stop() == GpuUsage(8, "process", pytest.approx(6.0), "process")
+    assert task.stop() == gpu_usage(8, "process", pytest.approx(6.0), "process")
 
 
 def test_an_idle_gpu_of_others_makes_nobodys_kernels_ours(tmp_path: Path, clock: FakeClock) -> None:
@@ -114,7 +112,7 @@ def test_an_idle_gpu_of_others_makes_nobodys_kernels_ours(tmp_path: Path, clock:
     watch = watching(tmp_path, FakeNvml(gpus), clock)
     task = watch.begin()
     clock.now += 4.0
-    assert task.stop() == GpuUsage(5, "process", pytest.approx(4.0), "process")
+    assert task.stop() == gpu_usage(5, "process", pytest.approx(4.0), "process")
 
 
 def test_a_short_task_asks_the_driver_nothing_and_has_no_gpu_seconds(
@@ -125,21 +123,21 @@ def test_a_short_task_asks_the_driver_nothing_and_has_no_gpu_seconds(
     nvml.calls.clear()
     task = watch.begin()
     clock.now += 0.04
-    assert (task.stop(), nvml.calls) == (NO_GPU, {})
+    assert (task.stop(), nvml.calls) == (Usage(), {})
 
 
 def test_a_task_of_less_than_a_second_has_memory_and_no_gpu_seconds(tmp_path: Path, clock: FakeClock) -> None:
     watch = watching(tmp_path, FakeNvml([FakeGpu(processes={ME: 5})]), clock)
     task = watch.begin()
     clock.now += 0.5
-    assert task.stop() == GpuUsage(5, "process")
+    assert task.stop() == gpu_usage(5, "process")
 
 
 def test_tasks_that_share_their_process_have_no_gpu_seconds(tmp_path: Path, clock: FakeClock) -> None:
     watch = watching(tmp_path, FakeNvml([FakeGpu(processes={ME: 5})]), clock)
     task = watch.begin()
     clock.now += 5
-    assert task.stop(shared=True) == GpuUsage(5, "process")
+    assert task.stop(shared=True) == gpu_usage(5, "process")
 
 
 def test_a_driver_that_says_nothing_leaves_everything_unknown(tmp_path: Path, clock: FakeClock) -> None:
@@ -148,7 +146,7 @@ def test_a_driver_that_says_nothing_leaves_everything_unknown(tmp_path: Path, cl
     gpu.failing["*"] = "GpuIsLost"
     task = watch.begin()
     clock.now += 5
-    assert task.stop() == NO_GPU
+    assert task.stop() == Usage()
 
 
 def test_a_task_dropped_without_an_end_is_watched_no_more(tmp_path: Path, clock: FakeClock) -> None:
@@ -169,7 +167,7 @@ def test_a_commands_gpu_figures_are_those_of_its_tree(tmp_path: Path, clock: Fak
     clock.now += 2
     watch.look()
     gpu.processes.clear()  # it has ended
-    assert task.stop() == GpuUsage(6, "process", pytest.approx(1.0), "process")
+    assert task.stop() == gpu_usage(6, "process", pytest.approx(1.0), "process")
 
 
 def test_pytorchs_own_peak_is_preferred(tmp_path: Path, clock: FakeClock) -> None:
@@ -178,7 +176,7 @@ def test_pytorchs_own_peak_is_preferred(tmp_path: Path, clock: FakeClock) -> Non
     task = watch.begin()
     torch.marks = [(120, 800)]
     clock.now += 0.01
-    assert task.stop() == GpuUsage(800, "allocator")
+    assert task.stop() == gpu_usage(800, "allocator")
 
 
 def test_a_peak_that_did_not_rise_is_a_lower_bound(tmp_path: Path, clock: FakeClock) -> None:
@@ -187,7 +185,7 @@ def test_a_peak_that_did_not_rise_is_a_lower_bound(tmp_path: Path, clock: FakeCl
     task = watch.begin()
     torch.marks = [(300, 800)]
     clock.now += 0.01
-    assert task.stop() == GpuUsage(300, "allocator_at_least")
+    assert task.stop() == gpu_usage(300, "allocator_at_least")
 
 
 @pytest.mark.parametrize(
@@ -282,7 +280,7 @@ def test_a_watching_thread_opens_the_driver_and_looks_while_a_task_runs(tmp_path
     task = watch.begin()
     assert all(looks.acquire(timeout=60) for _ in range(2))  # a second look begins when the first is over
     usage = task.stop()
-    assert (usage.peak_bytes, usage.memory_scope) == (44, "process")
+    assert (usage.gpu_peak_bytes, usage.gpu_memory_scope) == (44, "process")
 
 
 def test_a_driver_that_hangs_holds_no_task_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -303,12 +301,12 @@ def test_a_driver_that_hangs_holds_no_task_up(tmp_path: Path, monkeypatch: pytes
     assert hangs.wait(60)
     clock.now += 5
     try:
-        assert task.stop() == NO_GPU
+        assert task.stop() == Usage()
         second = watch.begin()
         # From here on nobody waits any more.
         monkeypatch.setattr(SamplerLimits, "min_duration_for_last_reading_s", 3600.0)
         clock.now += 7200
-        assert second.stop() == NO_GPU
+        assert second.stop() == Usage()
     finally:
         release.set()
 

@@ -11,7 +11,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
@@ -28,9 +28,11 @@ from flightlog.events import (
     TaskFailed,
     TaskStarted,
     TaskSubmitted,
+    Usage,
     UserEvent,
     WorkerLaunched,
     WorkerRemoved,
+    usage_of,
 )
 from flightlog.record.clock import monotonic_ns
 from flightlog.record.command.child import (
@@ -54,7 +56,7 @@ from flightlog.record.worker_costs import WorkerCosts
 from flightlog.samplers import Sampler
 from flightlog.samplers.cgroup import CgroupSampler, OomKills
 from flightlog.samplers.gpu import GpuSampler
-from flightlog.samplers.gpu.task import NO_GPU, TaskWatch, begin
+from flightlog.samplers.gpu.task import TaskWatch, begin
 from flightlog.samplers.host import HostSampler
 from flightlog.samplers.process import ProcessSampler
 from flightlog.samplers.usage import max_rss_bytes, own_peak_rss_bytes
@@ -377,25 +379,18 @@ class CommandRecord:
     def _used(self, ended: Ended) -> dict[str, Any]:
         """What the command used, by the kernel's account of it and of the children it waited for."""
         seconds = (self._ended_ns - self._started_ns) / 1e9
-        cpu_s = ended.usage.ru_utime + ended.usage.ru_stime
-        peak, scope = _peak(max_rss_bytes(ended.usage), self._floor_bytes, self._tree)
-        last = self._tree.last
-        gpu = NO_GPU if self._gpu is None else self._gpu.stop()
+        used = Usage() if self._gpu is None else self._gpu.stop()
+        used.cpu_s, used.cpu_scope = ended.usage.ru_utime + ended.usage.ru_stime, "tree"
+        largest = max_rss_bytes(ended.usage)
+        used.peak_rss_bytes, used.rss_scope = _peak(largest, self._floor_bytes, self._tree)
+        if (last := self._tree.last) is not None:
+            used.read_bytes, used.write_bytes = last.read_bytes, last.write_bytes
         return {
             "timestamp": self._at(self._ended_ns),
             "worker": self._worker["worker"],
             "duration_s": seconds,
             "queue_s": (self._started_ns - self._submitted_ns) / 1e9,
-            "cpu_s": cpu_s,
-            "cpu_scope": "tree",
-            "peak_rss_bytes": peak,
-            "rss_scope": scope,
-            "read_bytes": last.read_bytes if last else None,
-            "write_bytes": last.write_bytes if last else None,
-            "gpu_peak_bytes": gpu.peak_bytes,
-            "gpu_memory_scope": gpu.memory_scope,
-            "gpu_s": gpu.busy_s,
-            "gpu_scope": gpu.scope,
+            **usage_of(used),
         }
 
     def _sample(self) -> None:
@@ -419,7 +414,9 @@ def _output(
     return fields
 
 
-def _peak(largest: int, floor: int, tree: TreeSampler) -> tuple[int | None, str | None]:
+def _peak(
+    largest: int, floor: int, tree: TreeSampler
+) -> tuple[int | None, Literal["process", "process_at_least", "tree"] | None]:
     """The peak of resident memory, and whose it is.
 
     The kernel's mark of the largest process counts from before the command took the place of the process that

@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary, ref
 
 import msgspec
@@ -38,6 +38,12 @@ from flightlog.record.values import bounded, clean, text_of
 from flightlog.samplers.frameworks import Allocator
 from flightlog.store import layout
 from flightlog.store.documents import write_document
+
+if TYPE_CHECKING:
+    from flightlog.record.device.tracker import DeviceMemoryTracker, UntrackedDevices
+
+MemoryReporter: TypeAlias = "DeviceMemoryTracker | UntrackedDevices"
+"""Who can tell of the devices at that moment: a tracker, or somebody who looks for the first time."""
 
 BUNDLE, EVENTS = "bundle.json", "events.jsonl"
 
@@ -65,25 +71,6 @@ _attached_in: int | None = None
 _listener: Any = None
 _unclaimed: deque[Observed] = deque(maxlen=TrackingLimits.max_bundles)
 _here = threads.local()
-
-
-class MemoryReporter(Protocol):
-    """Who can tell of the devices at that moment: a tracker, or somebody who looks for the first time."""
-
-    snapshot_bytes: int
-
-    @property
-    def allocator(self) -> Allocator | None:
-        """The allocator to take a snapshot of."""
-        ...
-
-    def report(self, facts: Mapping[str, Any], here: Span | None = None) -> Sequence[DeviceMemory]:
-        """Record an `error` event with these facts, inside the span where it happened, if that is known;
-        gives the last events of the session, that one at the end.
-
-        `device_id` says which device it is, where that is known.
-        """
-        ...
 
 
 def register(recorder: Recorder, reporter: MemoryReporter) -> None:
@@ -319,15 +306,11 @@ class Slot:
 
 def bundles(run: Path) -> list[Path]:
     """The bundles of a run, first one first."""
-    found = []
     try:
         names = folder_names(run / layout.OOM)
     except OSError:
         return []
-    for name in names:
-        matched = _BUNDLE.fullmatch(name)
-        if matched is not None:
-            found.append((int(matched[1]), run / layout.OOM / name))
+    found = [(int(name[1]), run / layout.OOM / name[0]) for name in map(_BUNDLE.fullmatch, names) if name]
     return [path for _, path in sorted(found)]
 
 

@@ -38,7 +38,6 @@ from flightlog.samplers.frameworks import (
     HOST,
     Allocator,
     AllocatorReading,
-    Capabilities,
     find_allocator,
 )
 from flightlog.samplers.gpu.driver import Depth, Device, GpuDriver, open_driver
@@ -228,7 +227,7 @@ class DeviceMemoryTracker:
     def _look_for_rank(self) -> None:
         """A process may become a rank late: what comes from then on is a session of that rank."""
         if not self._last:
-            self._maker.refresh()
+            self._maker.identity = identity()
         elif self._maker.identity["world_size"] == 1 and self.samples % TrackingLimits.rank_interval == 0:
             later = EventMaker(self._recorder, self.options.interval_s)
             if later.identity["world_size"] > 1:
@@ -502,22 +501,13 @@ class EventMaker:
         self.session_id = str(uuid4())
         self.identity = identity()
         self._recorder = recorder
-        self._capabilities: Capabilities | None = None
-        self._unknown: dict[str, Any] = {}
-        self._place: tuple[Span | None, str | None, dict[str, str]] = (None, None, {})
-        self._common = {
+        self._common: dict[str, Any] = {
             "schema_version": 3,
             "session_id": self.session_id,
             "sampling_interval_ms": round(interval_s * 1000),
             "pid": os.getpid(),
             "host": recorder.host or "unknown",
-            **self.identity,
         }
-
-    def refresh(self) -> None:
-        """Look again which rank this is."""
-        self.identity = identity()
-        self._common |= self.identity
 
     def make(
         self,
@@ -537,9 +527,6 @@ class EventMaker:
         now = monotonic_ns() if now_ns is None else now_ns
         clock = self._recorder.clock
         allocated, reserved = reading.allocated_bytes, reading.reserved_bytes
-        capabilities = allocator.capabilities
-        if capabilities is not self._capabilities:
-            self._capabilities, self._unknown = capabilities, capabilities.unknown()
         used, source = reading.device_used_bytes, reading.device_source
         if used is None:
             used, source = max((n for n in (allocated, reserved) if n is not None), default=None), "allocator"
@@ -549,14 +536,15 @@ class EventMaker:
             "allocator_change_bytes": None if allocated is None else change,
             "device_used_bytes": used,
         }
-        unknown = {**self._unknown, **fill_unknown_counters(counters)}
-        metadata = _metadata(reading, source)
+        unknown = {**allocator.capabilities.unknown(), **fill_unknown_counters(counters)}
+        found: dict[str, Any] = {name: getattr(reading, name) for name in _IN_METADATA}
+        found |= {"device_used_source": source, "ooms": reading.ooms or None}
+        metadata = {name: value for name, value in found.items() if value is not None}
         if unknown:
-            metadata["memory_capabilities"] = {"backend": capabilities.backend, **unknown}
+            metadata["memory_capabilities"] = {"backend": allocator.capabilities.backend, **unknown}
         free, total = reading.device_free_bytes, reading.device_total_bytes
         if total is not None:
             counters["device_used_bytes"] = min(counters["device_used_bytes"], total)
-        context, place = self._at(here)
         return DeviceMemory(
             timestamp=clock.iso(now),
             timestamp_ns=now + clock.anchor_ns,
@@ -568,25 +556,11 @@ class EventMaker:
             device_free_bytes=free if free is None or total is None else min(free, total),
             device_total_bytes=total,
             **counters,
-            context=context,
-            metadata={**metadata, **place, **more},
+            context=bounded(text_of(here.name), 200) if here is not None else None,
+            metadata={**metadata, **place_of(here), **more},
             **self._common,
+            **self.identity,
         )
-
-    def _at(self, here: Span | None) -> tuple[str | None, dict[str, str]]:
-        """Context and place of a span; the last one is kept, for most samples share it."""
-        known, context, place = self._place
-        if known is not here or place.get("span_id") != (here.span_id if here is not None else None):
-            context = bounded(text_of(here.name), 200) if here is not None else None
-            place = place_of(here)
-            self._place = (here, context, place)
-        return context, place
-
-
-def _metadata(reading: AllocatorReading, source: str | None) -> dict[str, Any]:
-    found: dict[str, Any] = {name: getattr(reading, name) for name in _IN_METADATA}
-    found |= {"device_used_source": source, "ooms": reading.ooms or None}
-    return {name: value for name, value in found.items() if value is not None}
 
 
 def identity(environ: Mapping[str, str] | None = None, modules: Mapping[str, Any] | None = None) -> Any:
@@ -614,11 +588,7 @@ def identity(environ: Mapping[str, str] | None = None, modules: Mapping[str, Any
 
 def innermost(spans: Iterable[Span]) -> Span | None:
     """The span that was opened last and is still open: what the process is doing, as far as its spans say."""
-    last: Span | None = None
-    for span in spans:
-        if span.name:
-            last = span
-    return last
+    return next((span for span in reversed(list(spans)) if span.name), None)
 
 
 def place_of(here: Span | None) -> dict[str, str]:

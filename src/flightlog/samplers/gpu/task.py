@@ -8,12 +8,11 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 from weakref import WeakValueDictionary
 
-from msgspec import Struct
-
 from flightlog.core import threads
+from flightlog.events import Usage
 from flightlog.samplers.frameworks import figure, statistics
 from flightlog.samplers.gpu.driver import (
     Depth,
@@ -25,18 +24,6 @@ from flightlog.samplers.gpu.driver import (
 )
 from flightlog.samplers.limits import SamplerLimits
 from flightlog.samplers.procfs import PROC
-
-
-class GpuUsage(Struct, frozen=True):
-    """What a task used of the GPUs; the fields of `TaskEnded` say what each means. None is unknown."""
-
-    peak_bytes: int | None = None
-    memory_scope: Literal["allocator", "allocator_at_least", "process", "device"] | None = None
-    busy_s: float | None = None
-    scope: Literal["process", "device"] | None = None
-
-
-NO_GPU = GpuUsage()
 
 
 class GpuWatch:
@@ -65,7 +52,7 @@ class GpuWatch:
         self._running: WeakValueDictionary[int, TaskWatch] = WeakValueDictionary()
         self._wanted = threads.Condition()
         self._looking = threads.Lock()
-        self._spawn = _on_a_thread if spawn is None else spawn
+        self._spawn = spawn or (lambda watch: threads.Thread(target=watch, name="flightlog-gpu-task").start())
         self._spawned = False
         self._looks_itself = spawn is None
         self._hurry = threads.Event()
@@ -109,7 +96,14 @@ class GpuWatch:
         with self._wanted:
             tasks = list(self._running.values())
         with self._looking:
-            self._look_at(tasks)
+            driver = self._driver
+            if driver is None or not tasks:
+                return
+            at = self.clock()
+            readings = [driver.read(device, Depth.BUSY) for device in driver.devices()]
+            self._hangs = False
+            for task in tasks:
+                task.see(at, readings, self._proc)
 
     def _watch(self) -> None:
         self.open()
@@ -122,16 +116,6 @@ class GpuWatch:
             rest_s = SamplerLimits.task_gpu_rest_factor * (time.monotonic() - began)
             self._hurry.wait(max(SamplerLimits.task_gpu_interval_s, rest_s))
             self._hurry.clear()
-
-    def _look_at(self, tasks: list[TaskWatch]) -> None:
-        driver = self._driver
-        if driver is None or not tasks:
-            return
-        at = self.clock()
-        readings = [driver.read(device, Depth.BUSY) for device in driver.devices()]
-        self._hangs = False
-        for task in tasks:
-            task.see(at, readings, self._proc)
 
 
 class TaskWatch:
@@ -162,38 +146,27 @@ class TaskWatch:
                 self._there |= tree.there
         self.seen.set()
 
-    def stop(self, shared: bool = False) -> GpuUsage:
-        """What the task used. `shared` says that other tasks ran in this process meanwhile: then whose
-        kernels ran cannot be told, and `busy_s` is None.
+    def stop(self, shared: bool = False) -> Usage:
+        """What the task used of the GPUs, and nothing else. `shared` says that other tasks ran in this
+        process meanwhile: then whose kernels ran cannot be told, and `gpu_s` is None.
         """
-        marks = self._watch.finish(self)
-        peak, scope = self._peak(marks)
+        used = Usage()
+        peak = peak_between(self._marks, self._watch.finish(self))
+        if peak is not None:
+            used.gpu_peak_bytes, used.gpu_memory_scope = peak
+        elif self._process_bytes is not None:
+            used.gpu_peak_bytes, used.gpu_memory_scope = self._process_bytes, "process"
+        elif self._device_bytes is not None:
+            used.gpu_peak_bytes, used.gpu_memory_scope = self._device_bytes, "device"
         is_short = self._at - self.began < SamplerLimits.min_duration_for_utilization_s
-        busy_s = None if shared or is_short else self._busy_s
-        return GpuUsage(
-            peak_bytes=peak,
-            memory_scope=scope,
-            busy_s=busy_s,
-            scope=None if busy_s is None else "process" if self._there and not self._others else "device",
-        )
-
-    def _peak(
-        self, marks: Marks | None
-    ) -> tuple[int | None, Literal["allocator", "allocator_at_least", "process", "device"] | None]:
-        found = peak_between(self._marks, marks)
-        if found is not None:
-            return found
-        if self._process_bytes is not None:
-            return self._process_bytes, "process"
-        return (None, None) if self._device_bytes is None else (self._device_bytes, "device")
-
-
-def _on_a_thread(watch: Callable[[], None]) -> None:
-    threads.Thread(target=watch, name="flightlog-gpu-task").start()
+        if not shared and not is_short and self._busy_s is not None:
+            used.gpu_s = self._busy_s
+            used.gpu_scope = "process" if self._there and not self._others else "device"
+        return used
 
 
 def _larger(one: int | None, other: int | None) -> int | None:
-    return other if one is None else one if other is None else max(one, other)
+    return max((size for size in (one, other) if size is not None), default=None)
 
 
 _watch: GpuWatch | None = None
@@ -223,7 +196,7 @@ def _start_afresh() -> None:
 os.register_at_fork(after_in_child=_start_afresh)
 
 
-class Mark(Struct, frozen=True):
+class Mark(NamedTuple):
     """Memory handed out on one device: now, and at most since the mark was last reset."""
 
     current: int
@@ -279,7 +252,6 @@ def peak_between(
         else:
             least, most = max(start.current, end.current), end.peak
         largest, highest_possible = max(largest, least), max(highest_possible, most)
-    scope: Literal["allocator", "allocator_at_least"] = (
-        "allocator" if largest >= highest_possible else "allocator_at_least"
-    )
-    return (largest, scope) if largest > 0 else None
+    if largest <= 0:
+        return None
+    return largest, "allocator" if largest >= highest_possible else "allocator_at_least"
