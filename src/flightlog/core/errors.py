@@ -14,6 +14,21 @@ The recording path raises none of them: it counts what it could not record and s
 
 from collections.abc import Sequence
 
+__all__ = [
+    "AmbiguousRun",
+    "CommandError",
+    "DamagedRun",
+    "DamagedSnapshot",
+    "FlightlogError",
+    "ManifestError",
+    "MissingExtra",
+    "RemoteError",
+    "RunNotFound",
+    "TaskError",
+    "TaskTimeoutError",
+    "UsageError",
+]
+
 
 class FlightlogError(Exception):
     """The base of all errors; its message says what was found, where, and what to do next."""

@@ -31,6 +31,42 @@ from flightlog.events.base import (
     register,
 )
 
+__all__ = [
+    "ArtifactRecorded",
+    "CacheLookup",
+    "CostEstimate",
+    "CostRates",
+    "EventDefined",
+    "Failure",
+    "JobAccounted",
+    "JobEvent",
+    "JobStarted",
+    "Metric",
+    "ResourceRequest",
+    "ResourceSample",
+    "SpanEvent",
+    "SpanOpened",
+    "TaskCancelled",
+    "TaskCompleted",
+    "TaskEnded",
+    "TaskEvent",
+    "TaskFailed",
+    "TaskQueued",
+    "TaskRetried",
+    "TaskStarted",
+    "TaskSubmitted",
+    "Usage",
+    "UserEvent",
+    "WorkerEvent",
+    "WorkerLaunched",
+    "WorkerLost",
+    "WorkerReady",
+    "WorkerRemoved",
+    "define_event",
+    "definition_of",
+    "usage_of",
+]
+
 
 @register
 class CacheLookup(Event, kw_only=True, tag="cache_lookup"):
