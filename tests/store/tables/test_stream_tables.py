@@ -390,3 +390,12 @@ def test_a_writer_without_a_document_may_be_alive_so_its_lines_are_copied(tmp_pa
     (tmp_path / "scratch").mkdir()
     source = Sources(Run(run.path), tmp_path / "scratch").source("metrics")
     assert [file.parent for file in source.files] == [tmp_path / "scratch"]
+
+
+def test_what_a_statement_names_by_with_is_not_made_as_a_table(tmp_path):
+    run = Run(make_run(tmp_path, [Metric(name="loss", value=0.5)]))
+    with open_tables([run]) as tables:
+        statement = "WITH attempts AS (SELECT name FROM metrics), tasks AS (FROM attempts) FROM tasks"
+        assert tables.execute(statement).fetchall() == [("loss",)]
+        made = "SELECT view_name FROM duckdb_views() WHERE view_name IN ('attempts', 'tasks')"
+        assert tables.execute(made).fetchall() == []

@@ -13,18 +13,23 @@ from flightlog.core.units import format_bytes, format_duration
 from flightlog.store.tables.connection import text
 
 _SLOW = f"""
-WITH attempts AS (
-    SELECT task, coalesce(component, '') AS component, worker, args, began, stopped, stopped - began AS took,
-        count(DISTINCT worker) OVER (PARTITION BY task, component, args) AS workers_with_these,
-        median(stopped - began) OVER (PARTITION BY task, component, args) AS usual_with_these,
-        median(stopped - began) OVER (PARTITION BY task, component) AS usual,
-        count(*) OVER (PARTITION BY task, component)
-            >= 2 * count(DISTINCT args) OVER (PARTITION BY task, component) AS repeat
+WITH completed AS (
+    SELECT task, coalesce(component, '') AS component, worker, args, began, stopped, stopped - began AS took
     FROM attempt_intervals WHERE state = 'completed' AND worker IS NOT NULL AND began IS NOT NULL
+), named AS (
+    SELECT task, component, median(took) AS usual, count(*) >= 2 * count(DISTINCT args) AS repeat
+    FROM completed GROUP BY task, component
+), repeated AS (
+    SELECT completed.*, named.usual, count(DISTINCT worker) OVER same AS workers_with_these,
+        median(took) OVER same AS usual_with_these
+    FROM completed JOIN named USING (task, component) WHERE repeat
+    WINDOW same AS (PARTITION BY task, component, args)
 ), comparable AS ( -- where calls repeat, only with those of the same arguments
-    SELECT task, component, worker, began, stopped,
-        CASE WHEN repeat AND usual_with_these > 0 THEN took / usual_with_these * usual ELSE took END AS took
-    FROM attempts WHERE NOT repeat OR workers_with_these > 1
+    SELECT task, component, worker, began, stopped, took
+    FROM completed JOIN named USING (task, component) WHERE NOT repeat
+    UNION ALL SELECT task, component, worker, began, stopped,
+        CASE WHEN usual_with_these > 0 THEN took / usual_with_these * usual ELSE took END
+    FROM repeated WHERE workers_with_these > 1
 ), each AS (
     SELECT task, component, worker, count(*) AS tasks, median(took) AS usual,
         quantile_cont(took, 0.25) AS low, quantile_cont(took, 0.75) AS high,

@@ -69,8 +69,8 @@ if TYPE_CHECKING:
 
 _LINES = READ.format(f"maximum_object_size={StoreLimits.max_line_bytes}, columns=$columns")
 _FORMAT = (
-    "(FORMAT parquet, COMPRESSION zstd, DICTIONARY_SIZE_LIMIT 1000, WRITE_BLOOM_FILTER false, "
-    "USE_TMP_FILE false)"
+    "(FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 1, DICTIONARY_SIZE_LIMIT 1000, "
+    "WRITE_BLOOM_FILTER false, USE_TMP_FILE false)"
 )
 """Nobody looks up single values by a filter, and dictionaries of what differs in each row cost memory."""
 

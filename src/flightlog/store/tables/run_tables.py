@@ -354,6 +354,8 @@ _NAMED = re.compile(r"\b(?:FROM|JOIN|UPDATE|INTO|DESCRIBE)\s+\"?(\w+)", re.IGNOR
 """Where a statement of ours names a relation; none stands behind a comma, as columns do."""
 _CREATED = re.compile(r"\bCREATE\s+(?:OR\s+REPLACE\s+)?(?:TEMP\s+)?(?:TABLE|VIEW)\s+(\w+)", re.IGNORECASE)
 """Where it makes a table of the caller's own, which no stream of that name stands for."""
+_WITHIN = re.compile(r"\b(\w+)\s+AS\s+(?:MATERIALIZED\s+)?\(", re.IGNORECASE)
+"""What it names by WITH, which is of this statement alone."""
 _OF_ONE_RUN = {
     "task_lines": "tasks",
     "attempt_intervals": "tasks",
@@ -401,7 +403,8 @@ class RunTables:
         It may make temporary tables, which are the caller's own. Raises OSError where files cannot be read.
         """
         self._made.update(_CREATED.findall(statement))
-        self.make(_NAMED.findall(statement))
+        within = set(_WITHIN.findall(statement))
+        self.make(name for name in _NAMED.findall(statement) if name not in within)
         return self._connection.execute(statement, parameters)
 
     def records(self, statement: str, parameters: Any = None) -> list[dict[str, Any]]:
