@@ -19,6 +19,7 @@ from flightlog.analyze.devices.report import devices_of_run
 from flightlog.analyze.devices.results import DeviceReport, MemoryCurve
 from flightlog.cli.main import main
 from flightlog.show.devices import devices_text, over_time
+from flightlog.show.terminal import ascii_text
 from flightlog.store.completing import open_run
 
 Captured = pytest.CaptureFixture[str]
@@ -62,7 +63,7 @@ def test_narrow_terminals_get_fewer_columns(runs: Path) -> None:
     report = devices_of_run(open_run(make_run(runs, training())))
     for width in (80, 100):
         assert max(map(len, devices_text(report, width=width).splitlines())) <= width
-    assert devices_text(report, ascii_only=True, width=80).isascii()
+    assert ascii_text(devices_text(report, width=80)).isascii()
 
 
 def test_the_json_holds_the_report_and_the_markdown_its_tables(runs: Path, capsys: Captured) -> None:

@@ -20,7 +20,7 @@ from flightlog.show.live import (
     progress_line,
     widths,
 )
-from flightlog.show.terminal import brief, width_of
+from flightlog.show.terminal import ascii_text, brief, width_of
 
 NONE = Progress(
     submitted=0,
@@ -85,20 +85,19 @@ def test_the_progress_says_what_matters_most_first_and_leaves_out_what_does_not_
     some = msgspec.structs.replace(
         NONE, submitted=200, completed=117, failed=3, running=4, waiting=76, done=0.6, per_s=1.25, left_s=64.0
     )
-    assert progress_line(some, 120, ascii_only=True) == (
+    assert ascii_text(progress_line(some, 120)) == (
         "[############........] 120 of 200 (60%) - 3 failed - about 64 s left - 4 running - 76 waiting - "
         "1.25 tasks/s"
     )
     assert (
-        progress_line(some, 60, ascii_only=True)
-        == "[#######.....] 120 of 200 (60%) - 3 failed - about 64 s left"
+        ascii_text(progress_line(some, 60)) == "[#######.....] 120 of 200 (60%) - 3 failed - about 64 s left"
     )
     assert progress_line(NONE, 60) == "no task has been submitted"
 
 
 def test_tasks_whose_submission_was_not_recorded_are_counted_as_they_are_met() -> None:
     some = msgspec.structs.replace(NONE, completed=3, running=1, done=0.75)
-    assert progress_line(some, 40, ascii_only=True) == "[#########...] 3 of 4 (75%) - 1 running"
+    assert ascii_text(progress_line(some, 40)) == "[#########...] 3 of 4 (75%) - 1 running"
 
 
 def test_tasks_that_wait_are_not_taken_for_tasks_that_run() -> None:

@@ -14,7 +14,7 @@ from flightlog.analyze.charts.results import Bars, Timeline, TimelineRow
 from flightlog.analyze.report.report import Report, report_on
 from flightlog.events import TaskSubmitted
 from flightlog.show.plot import headline, timeline_text
-from flightlog.show.terminal import width_of
+from flightlog.show.terminal import ascii_text, width_of
 from flightlog.store.completing import open_run
 
 
@@ -69,7 +69,7 @@ def test_where_no_task_is_drawn_it_says_why_and_where_spans_are(tmp_path: Path):
 
 
 def test_in_plain_ascii_nothing_else_is_used(report: Report):
-    text = timeline_text(look(values.dense(), report), width=60, ascii_only=True)
+    text = ascii_text(timeline_text(look(values.dense(), report), width=60))
     assert text.isascii()
     assert "  w-1 |AAAA" in text
 

@@ -141,7 +141,7 @@ def compare(
             text = comparison_markdown(comparison, outcomes)
         else:
             text = comparison_text(comparison, outcomes, **text_options(output))
-        put_or_write(text, output)
+        put_or_write(text, output, format_)
     for outcome in outcomes:
         if outcome.state != "passed":
             note(f"{outcome.state}: {outcome.condition}: {'; '.join(outcome.reasons)}")

@@ -44,7 +44,7 @@ from typing import Literal
 import typer
 
 from flightlog.cli.options import OutputFile, RunsDir, open_named, option, run_argument
-from flightlog.cli.output import check_file, draws_braille, json_text, put_or_write, text_options
+from flightlog.cli.output import check_file, json_text, put_or_write, text_options
 from flightlog.core.errors import UsageError
 from flightlog.core.settings import expanded
 
@@ -87,9 +87,8 @@ def devices(
     elif format_ == "md":
         text = devices_markdown(found)
     else:
-        plain = {"ascii_only": not draws_braille()} if output is None else {}
-        text = devices_text(found, **text_options(output), **plain)
-    put_or_write(text, output)
+        text = devices_text(found, **text_options(output))
+    put_or_write(text, output, format_)
 
 
 def _recording(name: str | None) -> Path | None:

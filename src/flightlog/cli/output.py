@@ -16,7 +16,7 @@ import typer
 from flightlog.cli.limits import CliLimits
 from flightlog.core.errors import UsageError
 from flightlog.show.limits import TextLimits
-from flightlog.show.terminal import clean
+from flightlog.show.terminal import ascii_text, clean
 
 _printed = False
 BROKEN_PIPE = 141
@@ -38,6 +38,11 @@ def put(text: str) -> None:
     except BrokenPipeError:
         discard_output()
         raise SystemExit(BROKEN_PIPE) from None
+
+
+def put_text(text: str) -> None:
+    """Print text for people, in ASCII where plots and signs cannot be drawn."""
+    put(text if draws_braille() else ascii_text(text))
 
 
 def json_text(value: object) -> str:
@@ -75,8 +80,9 @@ def wants_color() -> bool:
 
 def draws_braille() -> bool:
     """Whether standard output is UTF-8, and no terminal with a few hundred characters only."""
-    encoding = (getattr(sys.stdout, "encoding", None) or "").lower().replace("_", "-")
-    return encoding in {"utf-8", "utf8"} and os.environ.get("TERM") not in {"dumb", "linux"}
+    encoding = (getattr(sys.stdout, "encoding", None) or "utf-8").lower().replace("_", "-")
+    few = is_terminal(sys.stdout) and os.environ.get("TERM") in {"dumb", "linux"}
+    return encoding in {"utf-8", "utf8"} and not few
 
 
 def is_terminal(stream: TextIO | None) -> bool:
@@ -141,12 +147,15 @@ def put_result(
     if format_ == "json":
         put(json_text(value) if encode is None else encode(value).decode())
     else:
-        put(text(value, **text_options(), **options))
+        put_text(text(value, **text_options(), **options))
 
 
-def put_or_write(text: str, output: Path | None) -> None:
-    """Print data, or write it to the file that is named."""
-    put(text) if output is None else write_file(output, text)
+def put_or_write(text: str, output: Path | None, format_: str = "") -> None:
+    """Print data, or text for people where `format_` is `text`; or write it to the file that is named."""
+    if output is not None:
+        write_file(output, text)
+    else:
+        (put_text if format_ == "text" else put)(text)
 
 
 OpenPage = Annotated[bool, typer.Option("--open", help="With --format html: open the page in the browser.")]

@@ -94,7 +94,6 @@ from flightlog.cli.output import (
     OpenPage,
     check_file,
     columns,
-    draws_braille,
     note,
     put_or_write,
     put_page,
@@ -175,7 +174,7 @@ def report(
         drawn = columns() is not None and output is None if plots is None else plots
         with held_still(opened, note=note) as still:
             text = _report_in(format_, still, charged, parts, whole=output is not None, plots=drawn)
-        put_or_write(text, output)
+        put_or_write(text, output, format_)
     if opened.status != "running":
         _note_copies(opened.path)
 
@@ -195,7 +194,7 @@ def _report_in(
     if plots and format_ == "text" and not parts:
         found, glance = report_and(run, overview_of, details=False, history=history, rates=rates)
         found = bounded(found)
-        drawn = report_plots(found, glance, width=wide, ascii_only=not draws_braille())
+        drawn = report_plots(found, glance, width=wide)
     else:
         details = bool(parts) or format_ == "json"
         found = report_on(run, details=details, history=history, rates=rates)

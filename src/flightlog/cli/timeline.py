@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Literal
 
 from flightlog.cli.limits import CliLimits
 from flightlog.cli.options import RunId, RunRef, RunsDir, flag, open_named, option
-from flightlog.cli.output import check_file, draws_braille, note, put, text_options
+from flightlog.cli.output import check_file, note, put_text, text_options
 from flightlog.cli.progress import end_progress, progress
 from flightlog.core.errors import UsageError
 from flightlog.export.perfetto.exporter import PORT, UI, ServedTrace, exporter
@@ -100,7 +100,7 @@ def timeline(
     if png is None and svg is None:
         from flightlog.show.plot import timeline_text
 
-        put(timeline_text(found, **text_options(), ascii_only=not draws_braille()))
+        put_text(timeline_text(found, **text_options()))
         return
     from flightlog.export.base import whole_file
     from flightlog.show.figures.style import with_theme

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flightlog.cli.options import RunsDir, flag, option, readable_runs_folder, run_argument
-from flightlog.cli.output import draws_braille, is_terminal, note, put, text_options
+from flightlog.cli.output import draws_braille, is_terminal, note, put_text, text_options
 from flightlog.cli.progress import end_progress
 from flightlog.core.errors import MissingExtra, RunNotFound
 
@@ -53,7 +53,7 @@ def top(
     if once:
         from flightlog.show.live import live_text
 
-        put(live_text(_followed(path).update(), **text_options(), ascii_only=not draws_braille()))
+        put_text(live_text(_followed(path).update(), **text_options()))
         return
     try:
         from flightlog.tui.app import TopApp

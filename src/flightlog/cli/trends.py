@@ -50,7 +50,7 @@ from typing import Literal
 import typer
 
 from flightlog.cli.options import RunsDir, option, readable_runs_folder
-from flightlog.cli.output import draws_braille, put, put_result
+from flightlog.cli.output import put, put_result
 from flightlog.cli.progress import progress
 
 DOING = "reading runs"
@@ -85,4 +85,4 @@ def trends(
     if format_ == "csv":
         put(trend_csv(trend))
     else:
-        put_result(trend, format_, trend_text, ascii_only=not draws_braille())
+        put_result(trend, format_, trend_text)

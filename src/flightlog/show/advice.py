@@ -10,7 +10,7 @@ from flightlog.core.text import plural
 from flightlog.core.units import format_percent
 from flightlog.show.document import Labelled, Remarks, Section, document_text
 from flightlog.show.limits import TextLimits
-from flightlog.show.phrases import money_text
+from flightlog.show.phrases import money_text, some_of
 from flightlog.show.terminal import clean
 
 if TYPE_CHECKING:
@@ -88,13 +88,8 @@ def _recommendation(one: Recommendation) -> Section:
 
 
 def _fine(fine: Sequence[Recommendation]) -> Section:
-    more = (
-        f" and {len(fine) - TextLimits.max_advised_tasks:,} more"
-        if len(fine) > TextLimits.max_advised_tasks
-        else ""
-    )
     return Section(
-        "No change needed", ", ".join(clean(one.task) for one in fine[: TextLimits.max_advised_tasks]) + more
+        "No change needed", some_of([clean(one.task) for one in fine], TextLimits.max_advised_tasks)
     )
 
 

@@ -19,6 +19,7 @@ from flightlog.show.document import (
     TableBlock,
     escaped,
     markdown_text,
+    rest_text,
     sections_text,
     table_block,
 )
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
         DurationChange,
         EnvironmentChange,
         Interval,
-        ResourceChange,
         Share,
         Side,
         WallExplained,
@@ -152,13 +152,11 @@ def _detail(text: str) -> str:
 def _durations(comparison: Comparison, kind: str) -> Section:
     changes = [change for change in comparison.durations if change.kind == kind]
     table = table_block(
-        changes[: TextLimits.max_compared_rows],
-        "name Name, verdict Verdict, typical Typical ratio, mean Mean, p95 p95, before.count A, "
-        "after.count B, before.p50_s A p50, after.p50_s B p50, matched Matched by",
-        left=("Matched by", "Verdict"),
-        more=plural(len(changes) - TextLimits.max_compared_rows, "more name")
-        if len(changes) > TextLimits.max_compared_rows
-        else "",
+        changes,
+        "name Name, verdict <Verdict, typical Typical ratio, mean Mean, p95 p95, before.count A, "
+        "after.count B, before.p50_s A p50, after.p50_s B p50, matched <Matched by",
+        limit=TextLimits.max_compared_rows,
+        rest="more name",
         name=lambda one: f"{fit(clean(one.name), 14)} (cached)" if one.cached else one.name,
         verdict=_verdict,
         typical=lambda one: ratio_text(one.typical),
@@ -223,11 +221,7 @@ def _failures(comparison: Comparison) -> Section:
         )
         for change in changes[: TextLimits.max_compared_names]
     ]
-    more = (
-        plural(len(changes) - TextLimits.max_compared_names, "more cause")
-        if len(changes) > TextLimits.max_compared_names
-        else ""
-    )
+    more = rest_text(len(changes) - len(items), "more cause")
     return Section("Failures", blocks=[Items(items, more)])
 
 
@@ -251,30 +245,24 @@ _SILENT = {"", "0", "$0.00", "unknown"}
 
 
 def _resources(comparison: Comparison) -> Section:
-    rows = [
-        row
-        for one in comparison.resources[: TextLimits.max_compared_rows + 1]
-        for row in (
-            _use(one, "peak memory", one.peak_rss_bytes, format_bytes),
-            _use(one, "CPU time" if one.name is None else "CPU time of a task", one.cpu_s, format_duration),
-            _use(one, "read", one.read_bytes, format_bytes),
-            _use(one, "written", one.write_bytes, format_bytes),
-        )
-        if row
-    ]
+    rows = []
+    for one in comparison.resources[: TextLimits.max_compared_rows + 1]:
+        for field, (what, show) in _RESOURCES.items():
+            change: Change = getattr(one, field)
+            small = change.ratio is not None and abs(change.ratio - 1) < TextLimits.min_resource_change
+            if (change.before or change.after) and not (small and one.name is not None):
+                of_task = " of a task" if field == "cpu_s" and one.name is not None else ""
+                rows.append((one.name or "the run", *_row(f"{what}{of_task}", change, show)))
     head = ("Of", "What", "A", "B", "Change")
     return Section("Resources", blocks=[TableBlock(head, rows, left=("What",))])
 
 
-def _use(
-    one: ResourceChange, what: str, change: Change, show: Callable[[float | None], str]
-) -> tuple[str, ...]:
-    if not change.before and not change.after:
-        return ()
-    small = change.ratio is not None and abs(change.ratio - 1) < TextLimits.min_resource_change
-    return (
-        () if one.name is not None and small else (one.name or "the run", what, *_row("", change, show)[1:])
-    )
+_RESOURCES: dict[str, tuple[str, Callable[[float | None], str]]] = {
+    "peak_rss_bytes": ("peak memory", format_bytes),
+    "cpu_s": ("CPU time", format_duration),
+    "read_bytes": ("read", format_bytes),
+    "write_bytes": ("written", format_bytes),
+}
 
 
 def _row(
@@ -292,12 +280,10 @@ def _row(
 def _environment(comparison: Comparison) -> Section:
     found = comparison.environment
     table = table_block(
-        found[: 2 * TextLimits.max_compared_rows],
-        "what What, before A, after B",
-        left=("A", "B"),
-        more=f"{len(found) - 2 * TextLimits.max_compared_rows} more"
-        if len(found) > 2 * TextLimits.max_compared_rows
-        else "",
+        found,
+        "what What, before <A, after <B",
+        limit=2 * TextLimits.max_compared_rows,
+        rest="more difference",
         what=lambda one: f"{one.what} {one.name}".strip(),
         before=lambda one: _apart(one)[0],
         after=lambda one: _apart(one)[1],

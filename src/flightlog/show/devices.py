@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from itertools import accumulate
 
 from flightlog.analyze.devices.results import (
     DeviceReport,
@@ -27,11 +28,10 @@ from flightlog.show.document import (
 )
 from flightlog.show.limits import TextLimits
 from flightlog.show.phrases import percent_text
-from flightlog.show.plot import LevelLine, plot
+from flightlog.show.plot import LevelLine, at_even_times, plot
 from flightlog.show.report import gpu_place
 from flightlog.show.terminal import Ink, clean, wrap
 
-_PLAIN = str.maketrans({"·": "-", "…": "...", "≥": ">="})
 _COUNTERS = {
     "allocator_allocated": "allocated memory",
     "allocator_reserved": "reserved memory",
@@ -42,17 +42,14 @@ _COUNTERS = {
 }
 
 
-def devices_text(
-    report: DeviceReport, *, width: int = 100, color: bool = False, ascii_only: bool = False
-) -> str:
+def devices_text(report: DeviceReport, *, width: int = 100, color: bool = False) -> str:
     """The text for a terminal of `width` columns; ends in a newline."""
     ink = Ink(color)
     first, peaks, *after = _sections(report, width - 6)
     parts = [ink("title", _title(report)), *sections_text([first, peaks], width=width, ink=ink)]
-    parts += _plots(report.sessions, width, ink, ascii_only)
+    parts += _plots(report.sessions, width, ink)
     parts += sections_text(after, width=width, ink=ink)
-    text = "\n\n".join(parts) + "\n"
-    return text.translate(_PLAIN) if ascii_only else text
+    return "\n\n".join(parts) + "\n"
 
 
 def devices_markdown(report: DeviceReport) -> str:
@@ -91,10 +88,9 @@ def _peaks(report: DeviceReport) -> Section:
 
     table = table_block(
         report.sessions,
-        "rank Rank, host Host, device Device, status Status, peak_allocated.bytes:_bytes! Allocated, "
+        "rank Rank, host <Host, device Device, status <Status, peak_allocated.bytes:_bytes! Allocated, "
         "peak_reserved.bytes:_bytes! Reserved, peak_device_used.bytes:_bytes! In use, "
         "capacity_bytes! Capacity, after After, fragmentation.at_peak:share! Unused, gap Not ours",
-        left=("Host", "Status"),
         dispensable=("Host", "Status", "After", "Unused"),
         rank=lambda one: str(one.rank),
         host=lambda one: one.host if hosts else "",
@@ -213,8 +209,7 @@ def _stragglers(report: DeviceReport) -> Section:
             by += " `tracker.align()` in every rank measures how far these are apart."
     table = table_block(
         report.stragglers,
-        "rank Rank, kind What, phase Phase, value By or with, median Median",
-        left=("What", "Phase"),
+        "rank Rank, kind <What, phase <Phase, value By or with, median Median",
         rank=lambda one: str(one.rank),
         kind=lambda one: {"late": "began late", "long": "took long", "memory": "held more"}[one.kind],
         value=lambda one: _amount(one, one.value),
@@ -260,40 +255,34 @@ def _unknown(report: DeviceReport) -> Section:
     return Section("Unknown", "", [Remarks(remarks)])
 
 
-def _plots(sessions: Sequence[SessionUse], width: int, ink: Ink, ascii_only: bool) -> list[str]:
-    shown = [one for one in sessions if one.events > 1][: TextLimits.max_device_plots]
-    found = []
-    for one in shown:
-        drawn = _plot(
-            one,
-            width - 2,
-            TextLimits.device_plot_height if len(shown) < 3 else TextLimits.low_device_plot_height,
-            ascii_only,
-        )
-        if drawn:
-            title, rows = drawn
-            found.append("\n".join([ink("head", title), *(f"  {row}" for row in rows)]))
-    more = len([one for one in sessions if one.events > 1]) - len(shown)
+def _plots(sessions: Sequence[SessionUse], width: int, ink: Ink) -> list[str]:
+    several = [one for one in sessions if one.events > 1]
+    shown, more = several[: TextLimits.max_device_plots], len(several) - TextLimits.max_device_plots
+    height = TextLimits.device_plot_height if len(shown) < 3 else TextLimits.low_device_plot_height
+    found = [
+        "\n".join([ink("head", title), *(f"  {row}" for row in rows)])
+        for title, *rows in (_plot(one, width - 2, height) for one in shown)
+        if rows
+    ]
     if more > 0:
         found.append(f"… and {plural(more, 'more session')}: name some with --rank")
     return found
 
 
-def _plot(session: SessionUse, width: int, height: int, ascii_only: bool) -> tuple[str, list[str]] | None:
+def _plot(session: SessionUse, width: int, height: int) -> list[str]:
+    """A title and the rows of the plot; only a title where nothing is known."""
     curve = session.curve
-    series = (
-        ("allocated", curve.allocated_bytes),
-        ("in use", curve.device_used_bytes),
-        ("reserved", curve.reserved_bytes),
-    )
-    what, values = next(
-        ((name, found) for name, found in series if any(v is not None for v in found)), ("", [])
-    )
-    if not values:
-        return None
+    series = {
+        "allocated": curve.allocated_bytes,
+        "in use": curve.device_used_bytes,
+        "reserved": curve.reserved_bytes,
+    }
+    what = next((name for name, found in series.items() if any(v is not None for v in found)), "")
+    if not what:
+        return [what]
     levels = [
         level
-        for level in over_time(curve, values, session.duration_s, TextLimits.device_plot_steps)
+        for level in over_time(curve, series[what], session.duration_s, TextLimits.device_plot_steps)
         for _ in range(4)
     ]
     power = min(int(math.log2(max([1.0, *levels])) // 10), 6)
@@ -306,25 +295,19 @@ def _plot(session: SessionUse, width: int, height: int, ascii_only: bool) -> tup
     # From 0, so that a small change looks small, to the peak, however short that was.
     peak = scaled.index(max(scaled))
     ends = [LevelLine(0, 0, 0.0), LevelLine(peak, peak, scaled[peak])]
-    rows = plot(scaled, width=width, height=height, label=label, lines=ends, ascii_only=ascii_only)
+    rows = plot(scaled, width=width, height=height, label=label, lines=ends)
     where = "host memory" if session.device_id < 0 else f"device {session.device_id}"
     title = f"Rank {session.rank}, {where}: {what} memory over {format_duration(session.duration_s)}"
-    return title, rows
+    return [title, *rows]
 
 
 def over_time(curve: MemoryCurve, values: Sequence[int | None], duration_s: float, steps: int) -> list[float]:
     """Values at even steps of time: the highest of each step, and the last one where nothing was seen in
     it.
     """
-    highest: list[int | None] = [None] * steps
-    for after, value in zip(curve.after_s, values, strict=True):
-        at = min(steps - 1, int(after / duration_s * steps)) if duration_s > 0 else 0
-        have = highest[at]
-        if value is not None and (have is None or value > have):
-            highest[at] = value
-    found: list[float] = []
-    last = float(next((value for value in highest if value is not None), 0))
-    for value in highest:
-        last = last if value is None else float(value)
-        found.append(last)
-    return found
+    known = [(after, value) for after, value in zip(curve.after_s, values, strict=True) if value is not None]
+    times, seen = zip(*known, strict=True)
+    line = at_even_times(times, seen, max(duration_s, times[-1], 1e-9), steps)
+    first = next(value for value in line if value is not None)
+    held = accumulate(line, lambda last, value: last if value is None else value, initial=first)
+    return [float(value or 0.0) for value in held][1:]

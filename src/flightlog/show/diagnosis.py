@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from flightlog.core.text import plural
-from flightlog.show.document import Remarks, Section, sections_text
+from flightlog.show.document import Remarks, Section, beside, sections_text
 from flightlog.show.limits import TextLimits
-from flightlog.show.phrases import call_text, moment_text
+from flightlog.show.phrases import call_text, counts_text, moment_text
 from flightlog.show.terminal import Ink, clean, wrap
 
 if TYPE_CHECKING:
@@ -25,12 +25,15 @@ def diagnosis_text(diagnosis: RunDiagnosis, *, width: int = 100, color: bool = F
     lines = [ink("title", clean(diagnosis.run_id)), *wrap(clean(diagnosis.answer), width)]
     for number, cause in enumerate(diagnosis.causes[: TextLimits.max_causes], 1):
         lines += ["", *_cause(cause, number, width, ink)]
-    left = len(diagnosis.causes) - TextLimits.max_causes
-    if left > 0 or diagnosis.more_causes:
-        more = max(0, left) + diagnosis.more_causes
+    if more := rarer_causes(diagnosis):
         lines += ["", f"… and {plural(more, 'rarer cause')} (--format json has the first 30)"]
     record = sections_text([record_section(diagnosis)], width=width, ink=ink)
     return "\n\n".join(["\n".join(lines), *record]) + "\n"
+
+
+def rarer_causes(diagnosis: RunDiagnosis) -> int:
+    """How many causes are not shown."""
+    return max(0, len(diagnosis.causes) - TextLimits.max_causes) + diagnosis.more_causes
 
 
 def record_section(diagnosis: RunDiagnosis) -> Section:
@@ -44,7 +47,7 @@ def _cause(cause: Cause, number: int, width: int, ink: Ink) -> Iterable[str]:
     yield ink(style, first)
     yield from rest
     for label, texts in cause_parts(cause):
-        yield from _labelled(label, texts, width, ink, whole=label == "check")
+        yield from _labelled(label, texts, width, ink)
 
 
 def cause_title(cause: Cause) -> str:
@@ -68,21 +71,15 @@ def cause_parts(cause: Cause) -> list[tuple[str, Sequence[str]]]:
     ]
 
 
-def _labelled(
-    label: str, texts: Sequence[str], width: int, ink: Ink, *, whole: bool = False
-) -> Iterable[str]:
+def _labelled(label: str, texts: Iterable[str], width: int, ink: Ink) -> list[str]:
     """A label with its lines beside it; a command is on one line, so that it can be copied."""
-    for number, text in enumerate(text for text in texts if text):
-        lead = f"   {label:<{_LABEL}}" if number == 0 else " " * (_LABEL + 3)
-        said = clean(text)
-        lines = [lead + said] if whole else wrap(said, width, first=lead, rest=" " * (_LABEL + 3))
-        yield lines[0].replace(label, ink("label", label), 1) if number == 0 else lines[0]
-        yield from lines[1:]
+    said = [clean(text) for text in texts if text]
+    return beside(f"   {label:<{_LABEL}}", said, width, ink, whole=label == "check")
 
 
 def _explains(cause: Cause) -> str:
-    known = cause.explains
-    flying = f": {_names(cause.tasks)}" if cause.tasks and cause.scope == "run" else ""
+    known, tasks_of = cause.explains, counts_text(cause.tasks, TextLimits.max_names_per_diagnosis)
+    flying = f": {tasks_of}" if cause.tasks and cause.scope == "run" else ""
     under_way = plural(known.in_flight, "attempt that was under way", "attempts that were under way")
     parts = {
         plural(known.lost_tasks, "lost task"): known.lost_tasks,
@@ -104,7 +101,7 @@ def _where(cause: Cause) -> list[str]:
         call_text(example.task, example.args, 80) if example is not None and example.task is not None else ""
     )
     worker = f" on {example.worker}" if example is not None and example.worker else ""
-    tasks = _names(cause.tasks)
+    tasks = counts_text(cause.tasks, TextLimits.max_names_per_diagnosis)
     several = sum(cause.tasks.values()) > 1 and cause.scope != "run"
     when = moment_text(cause.first)
     if cause.last and cause.first and cause.last[:19] != cause.first[:19]:
@@ -115,18 +112,6 @@ def _where(cause: Cause) -> list[str]:
     if example is not None and example.frame:
         said.append(example.frame)
     return said
-
-
-def _names(found: dict[str, int]) -> str:
-    shown = ", ".join(
-        f"{clean(name)} ({number:,})"
-        for name, number in list(found.items())[: TextLimits.max_names_per_diagnosis]
-    )
-    return shown + (
-        f" and {len(found) - TextLimits.max_names_per_diagnosis} more"
-        if len(found) > TextLimits.max_names_per_diagnosis
-        else ""
-    )
 
 
 def evidence_text(one: Evidence) -> str:
@@ -156,5 +141,5 @@ def text_diagnosis_text(diagnosis: Diagnosis, *, width: int = 100, color: bool =
         ("or else", [_others(diagnosis.also)]),
         ("problems", diagnosis.problems),
     ):
-        lines += _labelled(label, list(texts), width, ink)
+        lines += _labelled(label, texts, width, ink)
     return "\n".join(lines) + "\n"

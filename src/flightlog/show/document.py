@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import date, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Any, NamedTuple
 
 from flightlog.core.text import plural
@@ -47,13 +48,14 @@ class TableBlock(NamedTuple):
     """The line below the rows: how much is not shown."""
     dispensable: Sequence[str] = ()
     """Columns that are left out, in this order, where lines of text would be too wide."""
+    name_end: int = 0
+    """Characters at the end of the first column that stay where it is cut."""
 
 
 def table_block(
     items: Iterable[Any],
     columns: str,
     *,
-    left: Collection[str] = (),
     more: str = "",
     rest: str = "",
     limit: int | None = None,
@@ -61,25 +63,27 @@ def table_block(
     dispensable: Sequence[str] = (),
     **computed: Callable[[Any], str],
 ) -> TableBlock:
-    """A row for each item. `columns` are a field and a title each: `name Name, cpu_s CPU`.
+    """A row for each item. `columns` are a field and a title each: `name Name, cpu_s CPU`; the column of a
+    title that begins with `<` is left-aligned.
 
     A field may be a path; how its value is written follows from the path, as in `figure_text`, or from what
-    stands after a colon: `p50:_s p50`. What is None is left blank, and called unknown with `!` at the end;
-    with `?`, 0 is left blank, too. Where items are pairs of a key and a value, such as those of a mapping,
-    `key` is the key, and all other paths are those of the value. Names in `computed` are not fields: these
-    are given the item. At most `limit` items are shown; `rest` is what the others are called, of which there
-    are `of` in all, by default as many as items.
+    stands after a colon: `p50:_s p50`, `start:moment Started`, `cpus:.2g CPUs`. What is None is left blank,
+    and called unknown with `!` at the end; with `?`, 0 is left blank, too. Where items are pairs of a key and
+    a value, such as those of a mapping, `key` is the key, and all other paths are those of the value. Names
+    in `computed` are not fields: these are given the item. At most `limit` items are shown; `rest` is what
+    the others are called, of which there are `of` in all, by default as many as items.
     """
     found = list(items)
     shown = found[:limit]
-    if rest:
-        more = rest_text((len(found) if of is None else of) - len(shown), rest)
+    left_out = (len(found) if of is None else of) - len(shown)
     fields, titles = zip(*(column.split(" ", 1) for column in columns.split(", ")), strict=True)
-    rows = [
-        tuple(computed[field](item) if field in computed else _field_text(field, item) for field in fields)
-        for item in shown
-    ]
-    return TableBlock(titles, rows, left, more, dispensable)
+    return TableBlock(
+        [title.removeprefix("<") for title in titles],
+        [tuple(computed.get(field, partial(_field_text, field))(item) for field in fields) for item in shown],
+        left=[title[1:] for title in titles if title.startswith("<")],
+        more=rest_text(left_out, rest) if rest else more,
+        dispensable=dispensable,
+    )
 
 
 def rest_text(number: int, what: str) -> str:
@@ -231,7 +235,9 @@ def _block(block: Block, width: int, ink: Ink, indent: str = "  ") -> list[str]:
         case FactsBlock(pairs):
             return facts(pairs, ink=ink, indent=indent)
         case Labelled(pairs):
-            return _labelled(pairs, width, ink)
+            longest = max((width_of(label) for label, _ in pairs), default=0) + 1
+            labelled = ((f"  {pad(f'{label}:', longest)}{GAP}", map(clean, texts)) for label, texts in pairs)
+            return [line for label, texts in labelled for line in beside(label, texts, width, ink)]
         case TableBlock():
             return table_lines(block, width=width, ink=ink, indent=indent) + _more(block.more)
         case Items(items, more):
@@ -256,15 +262,15 @@ def _block(block: Block, width: int, ink: Ink, indent: str = "  ") -> list[str]:
             return []
 
 
-def _labelled(pairs: Sequence[tuple[str, Sequence[str]]], width: int, ink: Ink) -> list[str]:
-    longest = max((width_of(label) for label, _ in pairs), default=0) + 1
-    blanks = " " * (longest + 4)
-    lines = []
-    for label, texts in pairs:
-        first = f"  {ink('label', pad(f'{label}:', longest))}{GAP}"
-        for number, text in enumerate(texts):
-            lines += wrap(clean(text), width, first=blanks if number else first, rest=blanks)
-    return lines
+def beside(label: str, texts: Iterable[str], width: int, ink: Ink, *, whole: bool = False) -> list[str]:
+    """Clean texts below each other beside a label, wrapped unless they are to stay `whole`."""
+    blanks = " " * width_of(label)
+    lines = [
+        line
+        for text in texts
+        for line in ([blanks + text] if whole else wrap(text, width, first=blanks, rest=blanks))
+    ]
+    return [ink("label", label) + lines[0][len(blanks) :], *lines[1:]] if lines else []
 
 
 def _item(item: Item, width: int, ink: Ink) -> list[str]:
@@ -282,8 +288,8 @@ GAP = "  "
 
 def table_lines(table: TableBlock, *, width: int, ink: Ink, indent: str = "  ") -> list[str]:
     """Lines of a table. Where they would be wider than `width`, columns in `dispensable` are left out one by
-    one, then the first column is cut: at the end, or in the middle where names would look the same without
-    their ends.
+    one, then the first column is cut: at the end, or before `name_end`, or in the middle where names would
+    look the same without their ends.
 
     The first column and those in `left` are left-aligned, others right-aligned. Empty columns are left out.
     """
@@ -291,33 +297,47 @@ def table_lines(table: TableBlock, *, width: int, ink: Ink, indent: str = "  ") 
     columns = [texts for n, texts in enumerate(columns) if n == 0 or any(texts[1:])]
     for name in ("", *table.dispensable):
         columns = [texts for texts in columns if texts[0] != name or not name]
-        widths = [max(map(width_of, texts)) for texts in columns]
-        others = sum(widths[1:]) + len(GAP) * len(widths)
-        if widths[0] + others <= width:
+        needed = [max(map(width_of, texts)) for texts in columns]
+        if sum(needed) + len(GAP) * len(needed) <= width:
             break
-    titles, *cells = zip(*columns, strict=True)
-    widths[0] = max(min(widths[0], width - others), min(widths[0], 12))
-    sides = [number > 0 and title not in table.left for number, title in enumerate(titles)]
+    least = [table.name_end + 1 if table.name_end else 12, *needed[1:]]
+    first, *_ = widths = column_widths(needed, least, width - len(GAP) * len(needed))
+    names = set(columns[0][1:])
+    alike = len({fit(name, first) for name in names}) < len(names)
+    end = table.name_end or (first // 2 if alike else 0)
+    columns[0] = [cut_middle(name, first, end) for name in columns[0]]
+    right = [number > 0 and texts[0] not in table.left for number, texts in enumerate(columns)]
+    head, *rows = aligned(zip(*columns, strict=True), widths, right)
+    return [f"{indent}{ink('label', head)}", *(f"{indent}{row}".rstrip() for row in rows)]
 
-    names = {row[0] for row in cells}
-    alike = len({fit(name, widths[0]) for name in names}) < len(names)
 
-    def line(texts: Sequence[str]) -> str:
-        # Names that differ at their ends alone are cut in the middle.
-        first = cut_middle(texts[0], widths[0], widths[0] // 2) if alike else fit(texts[0], widths[0])
-        cut = [first, *texts[1:]]
-        return GAP.join(pad(text, w, right=side) for text, w, side in zip(cut, widths, sides, strict=True))
+def column_widths(needed: Sequence[int], least: Sequence[int], room: int) -> list[int]:
+    """Widths that fit into the room together, if the least ones do; the widest columns give way first."""
+    widths = [min(width, max(low, room)) for width, low in zip(needed, least, strict=True)]
+    while sum(widths) > room:
+        loose = [n for n, width in enumerate(widths) if width > least[n]]
+        if not loose:
+            break
+        widths[max(loose, key=lambda n: (widths[n], -needed[n]))] -= 1
+    return widths
 
-    lines = [ink("label", line(titles).rstrip()), *(line(row) for row in cells)]
-    return [f"{indent}{text}".rstrip() for text in lines]
+
+def aligned(rows: Iterable[Sequence[str]], widths: Sequence[int], right: Sequence[bool]) -> list[str]:
+    """Lines of clean cells in columns of these widths, each cut and padded."""
+    return [
+        GAP.join(
+            pad(fit(text, size), size, right=side)
+            for text, size, side in zip(row, widths, right, strict=True)
+        ).rstrip()
+        for row in rows
+    ]
 
 
 def facts(pairs: Sequence[tuple[str, str]], *, ink: Ink, indent: str = "  ") -> list[str]:
     """Lines of labels and values, the values unchanged and in one column."""
     longest = max((width_of(label) for label, _ in pairs), default=0) + 1
-    return [
-        f"{indent}{ink('label', pad(label + ':', longest))}{GAP}{value}".rstrip() for label, value in pairs
-    ]
+    labels = [ink("label", pad(f"{label}:", longest)) for label, _ in pairs]
+    return [f"{indent}{label}{GAP}{value}".rstrip() for label, (_, value) in zip(labels, pairs, strict=True)]
 
 
 def rows_text(
@@ -333,17 +353,19 @@ def rows_text(
     heads = [clean(name) for name in names]
     cells = [[cell_text(value) for value in row] for row in rows]
     right = [_is_number_column([row[n] for row in rows]) for n in range(len(names))]
-    widths = [max([width_of(head), *(width_of(row[n]) for row in cells)]) for n, head in enumerate(heads)]
-    if width is not None and not _shrink(widths, right, heads, width):
-        return _blocks(heads, cells, width, ink)
-
-    def line(texts: Sequence[str]) -> str:
-        fitted = (
-            pad(fit(text, w), w, right=side) for text, w, side in zip(texts, widths, right, strict=True)
-        )
-        return GAP.join(fitted).rstrip()
-
-    return "".join(f"{text}\n" for text in (ink("label", line(heads)), *map(line, cells)))
+    widths = [max(map(width_of, column)) for column in zip(heads, *cells, strict=True)]
+    if width is not None:
+        low = TextLimits.min_column_width
+        least = [
+            have if number else min(have, max(low, min(width_of(head), 2 * low)))
+            for have, number, head in zip(widths, right, heads, strict=True)
+        ]
+        room = width - len(GAP) * (len(widths) - 1)
+        widths = column_widths(widths, least, room)
+        if sum(widths) > room:
+            return _blocks(heads, cells, width, ink)
+    head, *lines = aligned([heads, *cells], widths, right)
+    return "".join(f"{line}\n" for line in (ink("label", head), *lines))
 
 
 def cell_text(value: Any) -> str:
@@ -372,34 +394,15 @@ def _is_number_column(values: Sequence[Any]) -> bool:
     )
 
 
-def _shrink(widths: list[int], right: Sequence[bool], heads: Sequence[str], width: int) -> bool:
-    """Take room from the widest texts until the table fits; whether it does."""
-    least = [
-        have
-        if number
-        else min(have, max(TextLimits.min_column_width, min(width_of(head), 2 * TextLimits.min_column_width)))
-        for have, number, head in zip(widths, right, heads, strict=True)
-    ]
-    widths[:] = [max(low, min(have, width)) for have, low in zip(widths, least, strict=True)]
-    while sum(widths) + len(GAP) * (len(widths) - 1) > width:
-        widest = max(range(len(widths)), key=lambda n: widths[n] if widths[n] > least[n] else 0)
-        if widths[widest] <= least[widest]:
-            return False
-        widths[widest] -= 1
-    return True
-
-
 def _blocks(heads: Sequence[str], cells: Sequence[Sequence[str]], width: int, ink: Ink) -> str:
     """Each row as lines of a name and a value, with a blank line between rows."""
     longest = min(max(map(width_of, heads), default=0), width // 2)
-    lines = []
-    for number, row in enumerate(cells):
-        if number:
-            lines.append("")
-        for head, cell in zip(heads, row, strict=True):
-            room = max(width - longest - len(GAP), TextLimits.min_column_width)
-            lines.append(f"{ink('label', pad(fit(head, longest), longest))}{GAP}{fit(cell, room)}")
-    return "".join(f"{line}\n" for line in lines)
+    room = max(width - longest - len(GAP), TextLimits.min_column_width)
+    labels = [ink("label", pad(fit(head, longest), longest)) for head in heads]
+    return "\n".join(
+        "".join(f"{label}{GAP}{fit(cell, room)}\n" for label, cell in zip(labels, row, strict=True))
+        for row in cells
+    )
 
 
 def json_value(value: Any) -> Any:
@@ -407,11 +410,7 @@ def json_value(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, datetime):
-        return (
-            f"{value:%Y-%m-%dT%H:%M:%S}.{value.microsecond:06d}Z"
-            if value.tzinfo is None
-            else value.isoformat()
-        )
+        return value.isoformat() if value.tzinfo else f"{value.isoformat(timespec='microseconds')}Z"
     if isinstance(value, date):
         return value.isoformat()
     if isinstance(value, Decimal):
@@ -454,24 +453,22 @@ def _markdown_block(block: Block) -> str:
             return "\n".join(f"- {escaped(label)}: {escaped(value)}" for label, value in pairs)
         case Labelled(pairs):
             return "\n".join(f"- {escaped(label)}: {escaped(' '.join(texts))}" for label, texts in pairs)
-        case TableBlock(head, rows, left, more, _):
-            said = [n for n in range(len(head)) if n == 0 or any(row[n] for row in rows)]
-            titles = [head[n] for n in said]
-            rule = ["---" if n == 0 or title in left else "---:" for n, title in enumerate(titles)]
-            lines = [[escaped(row[n]) for n in said] for row in rows]
-            table = "\n".join(f"| {' | '.join(cells)} |" for cells in ([*map(escaped, titles)], rule, *lines))
+        case TableBlock(head, rows, left, more):
+            shown = [n for n in range(len(head)) if n == 0 or any(row[n] for row in rows)]
+            rule = ["---" if n == 0 or head[n] in left else "---:" for n in shown]
+            titles, *lines = [[escaped(row[n]) for n in shown] for row in (head, *rows)]
+            table = "\n".join(f"| {' | '.join(cells)} |" for cells in (titles, rule, *lines))
             return f"{table}{_markdown_more(more)}"
         case Items(items, more):
-            lines_ = [
-                "\n".join(
-                    [
-                        f"- {escaped(item.mark + item.text)}",
-                        *(f"  {escaped(line)}  " for line in item.below if line),
-                    ]
-                )
+            said = [
+                line
                 for item in items
+                for line in (
+                    f"- {escaped(item.mark + item.text)}",
+                    *(f"  {escaped(text)}  " for text in item.below if text),
+                )
             ]
-            return "\n".join(lines_) + _markdown_more(more)
+            return "\n".join(said) + _markdown_more(more)
         case Remarks(sentences, more):
             return "\n".join(f"- {escaped(text)}" for text in sentences) + _markdown_more(more)
         case StatusLine() | Paragraph() | Bar() | Verbatim() | Folded():

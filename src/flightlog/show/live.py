@@ -17,11 +17,11 @@ from flightlog.analyze.predict.eta import Eta
 from flightlog.core.text import plural
 from flightlog.core.units import format_count, format_duration, format_percent
 from flightlog.session.progress import eta_text
-from flightlog.show.document import GAP, TableBlock, facts
+from flightlog.show.document import GAP, TableBlock, aligned, column_widths, facts
 from flightlog.show.limits import LiveTextLimits, TextLimits
 from flightlog.show.phrases import figure_text, moment_text, money_text
 from flightlog.show.plot import levels_line, spread, summed, unit_label
-from flightlog.show.terminal import Ink, brief, clean, cut_middle, fit, pad, width_of, wrap
+from flightlog.show.terminal import Ink, brief, clean, cut_middle, fit, width_of, wrap
 
 if TYPE_CHECKING:
     from flightlog.analyze.charts.results import Chart
@@ -429,12 +429,11 @@ def widths(pane: Pane, rows: Sequence[LiveRow], room: int, gap: int) -> list[int
         max([width_of(column.title), *(width_of(row.cells[at].text) for row in rows)])
         for at, column in enumerate(pane.columns)
     ]
-    wide = [at for at, column in enumerate(pane.columns) if column.wide]
-    left = room - gap * len(needed) - sum(size for at, size in enumerate(needed) if at not in wide)
-    for place, at in enumerate(sorted(wide, key=lambda at: needed[at])):
-        needed[at] = min(needed[at], max(LiveTextLimits.min_column_width, left // (len(wide) - place)))
-        left -= needed[at]
-    return needed
+    least = [
+        LiveTextLimits.min_column_width if column.wide else size
+        for column, size in zip(pane.columns, needed, strict=True)
+    ]
+    return column_widths(needed, least, room - gap * len(needed))
 
 
 BAR, SPARK = (12, 20), (8, 12)
@@ -442,7 +441,7 @@ BAR, SPARK = (12, 20), (8, 12)
 wide terminal."""
 
 
-def head_lines(state: LiveState, *, width: int, ascii_only: bool = False, remark: str = "") -> list[str]:
+def head_lines(state: LiveState, *, width: int, remark: str = "") -> list[str]:
     """The run, its progress and load; then problems, if any. No line is wider than `width`.
 
     What does not fit is left out, least important first. `remark` follows the status, such as that the view
@@ -456,12 +455,11 @@ def head_lines(state: LiveState, *, width: int, ascii_only: bool = False, remark
         parts.append(money_text(state.cost, state.currency))
     if state.cache_lookups:
         parts.append(f"cache {format_percent((state.cache_hits or 0) / state.cache_lookups)} hits")
-    between = " - " if ascii_only else " · "
-    room = width - width_of(between) - width_of(parts[1])
+    room = width - 3 - width_of(parts[1])
     # The status stands beside it, however narrow it is.
     parts[0] = cut_middle(parts[0], max(room, LiveTextLimits.run_name_width), LiveTextLimits.run_name_width)
-    lines = [_as_many(parts, between, width), _how_far(state, width, ascii_only)]
-    busy = _as_many(_busy_parts(state, SPARK[width >= LiveTextLimits.wide_terminal], ascii_only), "  ", width)
+    lines = [_as_many(parts, " · ", width), _how_far(state, width)]
+    busy = _as_many(_busy_parts(state, SPARK[width >= LiveTextLimits.wide_terminal]), "  ", width)
     lines += [busy] if busy else []
     if state.error:
         lines.append(f"! {brief(state.error)}")
@@ -482,23 +480,23 @@ def _as_many(parts: Sequence[str], between: str, width: int) -> str:
     return line
 
 
-def _how_far(state: LiveState, width: int, ascii_only: bool) -> str:
+def _how_far(state: LiveState, width: int) -> str:
     if state.reading is not None:  # shares of what is known so far would say nothing of the run
-        bar = _bar(state.reading, BAR[width >= LiveTextLimits.wide_terminal], ascii_only)
+        bar = _bar(state.reading, BAR[width >= LiveTextLimits.wide_terminal])
         return (
             f"{bar} {format_percent(state.reading)} of the run read: "
             f"{plural(state.progress.submitted, 'task')} so far"
         )
     if state.progress.done is None and (state.spans_all or state.open_spans):
         return f"{plural(state.spans_all, 'span')} ended, {format_count(len(state.open_spans))} open"
-    return progress_line(state.progress, width, ascii_only)
+    return progress_line(state.progress, width)
 
 
-def progress_line(progress: Progress, width: int, ascii_only: bool = False) -> str:
+def progress_line(progress: Progress, width: int) -> str:
     """A progress bar with counts, most important first, and the estimated remaining time."""
     if progress.done is None:
         return "no task has been submitted"
-    columns, dot = BAR[width >= LiveTextLimits.wide_terminal], " - " if ascii_only else " · "
+    columns = BAR[width >= LiveTextLimits.wide_terminal]
     ended = progress.completed + progress.failed + progress.cancelled
     known = max(progress.submitted, ended + progress.running)  # submissions may not be recorded
     parts = [f"{format_count(ended)} of {format_count(known)} ({format_percent(progress.done)})"]
@@ -510,7 +508,7 @@ def progress_line(progress: Progress, width: int, ascii_only: bool = False) -> s
     if progress.per_s:
         rate = f"{progress.per_s:.3g}" if progress.per_s < 1000 else format_count(round(progress.per_s))
         parts.append(f"{rate} tasks/s")
-    return f"{_bar(progress.done, columns, ascii_only)} {_as_many(parts, dot, width - columns - 3)}"
+    return f"{_bar(progress.done, columns)} {_as_many(parts, ' · ', width - columns - 3)}"
 
 
 def left_text(progress: Progress) -> str:
@@ -523,13 +521,12 @@ def left_text(progress: Progress) -> str:
     return eta_text(Eta(expected=progress.left_s, low=low, high=high, at_least=progress.left_at_least))
 
 
-def _bar(share: float, columns: int, ascii_only: bool) -> str:
+def _bar(share: float, columns: int) -> str:
     full = round(min(max(share, 0.0), 1.0) * columns)
-    signs = ("#", ".") if ascii_only else ("█", "░")
-    return f"[{signs[0] * full}{signs[1] * (columns - full)}]"
+    return f"[{'█' * full}{'░' * (columns - full)}]"
 
 
-def _busy_parts(state: LiveState, columns: int, ascii_only: bool) -> list[str]:
+def _busy_parts(state: LiveState, columns: int) -> list[str]:
     charts: list[tuple[str, Chart | None]] = [
         ("concurrency", state.concurrency),
         ("CPU", state.cpu),
@@ -541,7 +538,7 @@ def _busy_parts(state: LiveState, columns: int, ascii_only: bool) -> list[str]:
         found = latest_of(chart, only="running" if title == "concurrency" else None)
         if found is not None:
             values, words = found
-            line = levels_line([value or 0.0 for value in spread(values, columns)], ascii_only=ascii_only)
+            line = levels_line([value or 0.0 for value in spread(values, columns)])
             parts.append(f"{title} {line.lstrip()} {words}")
     return parts
 
@@ -565,10 +562,10 @@ def latest_of(
     return values, f"{more}{unit_label(chart)(last)}{unit}"
 
 
-def live_text(state: LiveState, *, width: int, color: bool = False, ascii_only: bool = False) -> str:
+def live_text(state: LiveState, *, width: int, color: bool = False) -> str:
     """One frame as text, ending in a newline: the head, then every table that has rows, the first of each."""
     ink = Ink(color)
-    first, *rest = head_lines(state, width=LiveTextLimits.unwrapped_width, ascii_only=ascii_only)
+    first, *rest = head_lines(state, width=LiveTextLimits.unwrapped_width)
     lines = [ink("title", fit(first, width))]
     for long in rest:
         wrapped = [fit(line, width) for line in wrap(long, width, rest="  ")]
@@ -581,22 +578,16 @@ def live_text(state: LiveState, *, width: int, color: bool = False, ascii_only: 
 
 def _table_lines(pane: Pane, width: int, ink: Ink) -> list[str]:
     rows = arranged(pane)[: LiveTextLimits.max_printed_rows]
-    sizes = widths(pane, rows, width - 2, len(GAP))
-
-    def line(texts: list[str]) -> str:
-        cells = (
-            pad(column.cut(text, size), size, right=column.right)
-            for text, size, column in zip(texts, sizes, pane.columns, strict=True)
-        )
-        return f"  {GAP.join(cells)}".rstrip()
-
-    lines = [ink("label", line([column.title for column in pane.columns]))]
-    for row in rows:
-        text = line([cell.text for cell in row.cells])
-        lines.append(ink(row.style, text) if row.style else text)
-    if len(pane.rows) > len(rows):
-        lines.append(f"  … and {format_count(len(pane.rows) - len(rows))} more")
-    return lines
+    sizes, columns = widths(pane, rows, width - 2, len(GAP)), pane.columns
+    cells = [
+        [column.cut(cell.text, size) for cell, size, column in zip(row.cells, sizes, columns, strict=True)]
+        for row in rows
+    ]
+    texts = aligned([[column.title for column in columns], *cells], sizes, [one.right for one in columns])
+    styles = ["label", *(row.style for row in rows)]
+    lines = [f"  {ink(style, text) if style else text}" for style, text in zip(styles, texts, strict=True)]
+    left = len(pane.rows) - len(rows)
+    return [*lines, f"  … and {format_count(left)} more"] if left > 0 else lines
 
 
 _LABELS = {

@@ -13,7 +13,7 @@ from flightlog.core.units import format_bytes, format_count, format_duration
 from flightlog.engines.slurm.events import Merged
 from flightlog.show.document import FactsBlock, Section, document_text, table_block, table_lines
 from flightlog.show.limits import TextLimits
-from flightlog.show.phrases import known, moment_text
+from flightlog.show.phrases import known, moment_text, some_of
 from flightlog.show.terminal import Ink, clean, pad, wrap
 from flightlog.store.documents import document_bytes
 from flightlog.store.layout import CHECKSUMS, Adoption
@@ -59,9 +59,7 @@ def copies_text(copies: Sequence[CopyStatus], *, color: bool = False) -> str:
         return ""
     table = table_block(
         copies,
-        "run_id Run, state Copy, last Last, unsent_bytes Unsent, address Where",
-        left=("Copy", "Last", "Where"),
-        last=lambda one: moment_text(one.synced_at) if one.synced_at else "",
+        "run_id Run, state <Copy, synced_at:moment <Last, unsent_bytes Unsent, address <Where",
     )
     lines = table_lines(table, width=sys.maxsize, ink=Ink(color), indent="")
     lines += [clean(f"{one.run_id}: {one.problem}") for one in copies if one.problem]
@@ -189,15 +187,10 @@ def _run_text(one: Merged) -> str:
     if one.already:
         lines.append(f"  known before: {plural(one.already, 'account')} of a job")
     if one.waiting:
-        lines.append(f"  not ended yet, adopt again then: {_names(one.waiting)}")
+        lines.append(f"  not ended yet, adopt again then: {clean(some_of(one.waiting, 10))}")
     if one.missing:
-        lines.append(f"  not in Slurm's accounting: {_names(one.missing)}")
+        lines.append(f"  not in Slurm's accounting: {clean(some_of(one.missing, 10))}")
     return "\n".join(lines) + "\n"
-
-
-def _names(ids: Sequence[str]) -> str:
-    more = f" and {len(ids) - 10:,} more" if len(ids) > 10 else ""
-    return clean(", ".join(ids[:10])) + more
 
 
 def adopted_text(adoptions: Sequence[Adoption]) -> str:
@@ -276,10 +269,8 @@ def explained_text(explained: CacheExplanation, *, width: int = 100, color: bool
             pairs.append(("  in detail", clean(miss.detail)))
     table = table_block(
         entries[: TextLimits.max_cache_entries],
-        "key Key, made Made, size:_bytes Size, cost_s Took, code Code, arguments Arguments",
-        left=("Made", "Code", "Arguments"),
+        "key Key, created:moment! <Made, size:_bytes Size, cost_s Took, code <Code, arguments <Arguments",
         key=lambda header: header.key[: TextLimits.digest_digits],
-        made=lambda header: moment_text(header.created),
         code=lambda header: known(header.about, lambda about: about.code[: TextLimits.digest_digits]),
         arguments=lambda header: known(header.about, lambda about: _arguments(about.arguments)),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -89,10 +89,12 @@ def known(value: T | None, text: Callable[[T], str]) -> str:
 
 def figure_text(field: str, value: float | str) -> str:
     """A value in words; for numbers, how follows from the path of the field: `queue_s.mean`, `rss_bytes`,
-    `share`; others are counts.
+    `share`; others are counts. It may also be `moment`, or how Python formats numbers, `.2g`.
     """
     if isinstance(value, str):
-        return value
+        return moment_text(value) if field == "moment" else value
+    if field == "g" or field.startswith("."):
+        return format(value, field)
     if field.endswith("share"):
         return format_percent(value)
     parts = field.split(".")
@@ -106,6 +108,17 @@ def figure_text(field: str, value: float | str) -> str:
 def known_duration(seconds: float | None) -> str:
     """A duration; nothing where it is unknown."""
     return known(seconds, format_duration)
+
+
+def some_of(names: Sequence[str], most: int) -> str:
+    """`a, b and 3 more`: the first of these, and how many more there are."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"
+
+
+def counts_text(found: Mapping[str, int], most: int) -> str:
+    """`w1 (6), w2 (5) and 3 more`; nothing where there is none."""
+    return some_of([f"{clean(name)} ({format_count(number)})" for name, number in found.items()], most)
 
 
 def capitalized(text: str) -> str:

@@ -16,6 +16,7 @@ from flightlog.show.document import (
     Section,
     TableBlock,
     facts,
+    facts_block,
     section_text,
     sections_text,
     table_block,
@@ -38,17 +39,18 @@ if TYPE_CHECKING:
 
 def plan_text(plan: Plan, *, width: int = TextLimits.default_width, color: bool = False) -> str:
     """The plan, ending in a newline. Unknown values are blank or called unknown, never 0."""
-    pairs = [
-        ("Manifest", f"{clean(plan.manifest)} (sha256 {plan.manifest_sha256[:12]})"),
-        ("Target", f"{clean(plan.target)} (provider: {clean(plan.provider)})"),
-    ]
-    if plan.overlays:
-        pairs.append(("Overlay", clean(", ".join(plan.overlays))))
-    if plan.options:
-        pairs.append(("Options", args_text(plan.options, max(20, width - 17))))
-    pairs += [("Workers", _workers(plan)), ("Expected cost", _cost(plan))]
+    found = facts_block(
+        [
+            ("Manifest", f"{clean(plan.manifest)} (sha256 {plan.manifest_sha256[:12]})"),
+            ("Target", f"{clean(plan.target)} (provider: {clean(plan.provider)})"),
+            ("Overlay", clean(", ".join(plan.overlays))),
+            ("Options", args_text(plan.options, max(20, width - 17))),
+            ("Workers", _workers(plan)),
+            ("Expected cost", _cost(plan)),
+        ]
+    )
     ink = Ink(color)
-    head = "\n".join([ink("title", f"Plan: {clean(plan.project)}"), *facts(pairs, ink=ink, indent="")])
+    head = "\n".join([ink("title", f"Plan: {clean(plan.project)}"), *facts(found.pairs, ink=ink, indent="")])
     sections = sections_text([_components(plan), _tasks(plan)], width=width, ink=ink, mark="")
     history = section_text(_history(plan), width=width, ink=ink, mark="" if plan.history else ":")
     return "\n\n".join([head, *sections, history]) + "\n"
@@ -77,11 +79,8 @@ def _cost(plan: Plan) -> str:
 def _components(plan: Plan) -> Section:
     table = table_block(
         plan.components.items(),
-        "key Component, cpus CPUs, memory_bytes Memory, gpus GPUs, walltime_s Walltime, image Image, "
-        "suggestion History suggests",
-        left=("Image", "History suggests"),
-        cpus=lambda item: known(item[1].cpus, "{:g}".format),
-        gpus=lambda item: known(item[1].gpus, "{:g}".format),
+        "key Component, cpus:g CPUs, memory_bytes Memory, gpus:g GPUs, walltime_s Walltime, image <Image, "
+        "suggestion <History suggests",
         suggestion=lambda item: _suggestion(plan.suggestions.get(item[0]), item[1]),
     )
     return Section("Components", blocks=[table])
@@ -94,10 +93,8 @@ def _suggestion(found: Suggestion | None, asked: PlannedComponent) -> str:
     if found is None:
         return ""
     pairs = ((found.cpus, asked.cpus), (found.memory_bytes, asked.memory_bytes))
-    known = [(new, old) for new, old in pairs if new is not None]
-    if all(is_same(old, new) for new, old in known):
-        text = "the same"
-    else:
+    text = "the same"
+    if not all(new is None or is_same(old, new) for new, old in pairs):
         text = request_text(Requested(cpus=found.cpus, memory_bytes=found.memory_bytes))
     least = "" if found.whole else "at least "
     where = " elsewhere" * found.elsewhere
@@ -107,9 +104,7 @@ def _suggestion(found: Suggestion | None, asked: PlannedComponent) -> str:
 def _tasks(plan: Plan) -> Section:
     table = table_block(
         plan.tasks.items(),
-        "key Task, component Component, retries Retries, timeout_s Timeout, cache Cache",
-        left=("Component", "Cache"),
-        retries=lambda item: known(item[1].retries, "{:g}".format),
+        "key Task, component <Component, retries:g Retries, timeout_s Timeout, cache <Cache",
         cache=lambda item: _cached(item[1].cache),
     )
     return Section("Tasks", blocks=[table])
@@ -121,8 +116,7 @@ def _history(plan: Plan) -> Section:
         return Section("History", f"no earlier run of {clean(plan.project)}")
     table = table_block(
         history.tasks.items(),
-        "key Task, tasks Tasks, p50_s p50, p95_s p95, p95_cpus p95 CPUs, memory p95 memory",
-        p95_cpus=lambda item: known(item[1].p95_cpus, "{:.2g}".format),
+        "key Task, tasks Tasks, p50_s p50, p95_s p95, p95_cpus:.2g p95 CPUs, memory p95 memory",
         memory=lambda item: (
             ("≥ " if any(scope.endswith("_at_least") for scope in item[1].rss_scopes) else "")
             + known(item[1].p95_peak_rss_bytes, format_bytes)
@@ -218,15 +212,10 @@ def _listed(parts: Sequence[str]) -> str:
 def _changes(changes: Sequence[OverlayChange], ink: Ink) -> list[str]:
     lines = []
     for each in changes:
-        path, after = clean(each.path), clean(each.after or "")
-        before = f"{clean(each.before or '')} (line {each.before_line})"
-        if each.after is None:
-            said = f"{path}: {before} is removed (line {each.after_line})"
-        elif each.before is None:
-            said = f"{path}: {after} is added (line {each.after_line})"
-        else:
-            said = f"{path}: {before} becomes {after} (line {each.after_line})"
-        lines.append(f"  {said}")
+        before, after = f"{clean(each.before or '')} (line {each.before_line})", clean(each.after or "")
+        said = f"{after} is added" if each.before is None else f"{before} becomes {after}"
+        said = f"{before} is removed" if each.after is None else said
+        lines.append(f"  {clean(each.path)}: {said} (line {each.after_line})")
     names = ", ".join(dict.fromkeys(clean(each.overlay) for each in changes))
     return [ink("head", f"What the overlay {names} changes"), *lines] if lines else []
 
@@ -358,8 +347,7 @@ def forecast_text(found: Forecast, *, width: int = TextLimits.default_width, col
         evidence.append(f"{format_duration(found.handover_s)} dispatch latency per task, as in that run")
     table = table_block(
         found.tasks.items(),
-        "key Task, calls Calls, work Work, longest Longest, memory Largest memory",
-        left=("Longest", "Largest memory"),
+        "key Task, calls Calls, work Work, longest <Longest, memory <Largest memory",
         work=lambda item: format_duration(item[1].work_s) if item[1].duration_s else "unknown",
         longest=lambda item: _spread(item[1].duration_s, format_duration),
         memory=lambda item: _spread(item[1].peak_memory_bytes, format_bytes),
@@ -408,10 +396,8 @@ def _scores(label: str, scores: QuantityScores) -> Section:
     several = scores.names.items() if len(scores.names) > 1 else ()
     table = table_block(
         [("all tasks", whole), *several],
-        "key Task, attempts Attempts, error:share Error, baseline_error:share by name, loss Loss, "
-        "baseline_loss by name, coverage:share In interval, width Width, baseline_width by name",
-        loss=lambda item: f"{item[1].loss:.3f}",
-        baseline_loss=lambda item: f"{item[1].baseline_loss:.3f}",
+        "key Task, attempts Attempts, error:share Error, baseline_error:share by name, loss:.3f Loss, "
+        "baseline_loss:.3f by name, coverage:share In interval, width Width, baseline_width by name",
         width=lambda item: f"{item[1].ratio:.3g}x",
         baseline_width=lambda item: f"{item[1].baseline_ratio:.3g}x",
     )
@@ -426,7 +412,6 @@ def _left_out(why: str, number: int) -> str:
 
 def _reason(why: str) -> str:
     return {
-        "failed": "failed",
         "cancelled": "were cancelled",
         "killed for memory": "were killed for memory",
         "killed at an unknown memory limit": "were killed at an unknown memory limit",

@@ -1,11 +1,13 @@
-"""Plots in a terminal, in Braille or plain ASCII: points, areas over time, lines of blocks, those of reports,
-and the timeline: one row per lane, one column per time step, and the task that took most of it.
+"""Plots in a terminal, in Braille: points, areas over time, lines of blocks, those of reports, and the
+timeline: one row per lane, one column per time step, and the task that took most of it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby, zip_longest
 from string import ascii_uppercase
 from typing import TYPE_CHECKING
 
@@ -21,7 +23,7 @@ from flightlog.show.terminal import Ink, brief, fit, pad, width_of, wrap
 
 if TYPE_CHECKING:
     from flightlog.analyze.charts.report_with_charts import Overview, OverviewDurations, TimelineWithSummary
-    from flightlog.analyze.charts.results import Chart, ChartSeries, Timeline
+    from flightlog.analyze.charts.results import Chart, Timeline
     from flightlog.analyze.report.report import Report
 
 
@@ -30,23 +32,6 @@ _DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 _BRAILLE = 0x2800
 _MIN_RANGE, _MAX_VALUE = 1e-200, 1e300
 """Beyond these, the floor and the ceiling of floating-point numbers are too near to reckon with."""
-
-
-class Signs(Struct, frozen=True):
-    """What a plot is drawn with."""
-
-    level: str
-    axis: str
-    tick: str
-    corner: str
-    floor: str
-    mark: str
-    above: str
-    below: str
-
-
-UNICODE = Signs("─", "│", "┤", "└", "─", "▲", "↑", "↓")
-ASCII = Signs("-", "|", "+", "+", "-", "^", "^", "v")
 
 
 class LevelLine(Struct, frozen=True):
@@ -65,7 +50,6 @@ def plot(
     label: Callable[[float, float], str],
     lines: Sequence[LevelLine] = (),
     marks: Sequence[int] = (),
-    ascii_only: bool = False,
 ) -> list[str]:
     """Rows of text with a point for each value, from left to right in their order, evenly spaced.
 
@@ -73,27 +57,62 @@ def plot(
     axis, given the distance of two labels. `lines` stand behind the points; `marks` are numbers of points
     that get a sign and a number under the axis. Values far from all others are drawn as arrows at the edge.
     """
-    signs = ASCII if ascii_only else UNICODE
     low, high = scale_of(values, [line.value for line in lines])
     ticks = {row: label(value, gap) for row, value, gap in _ticks(low, high, height)}
-    margin = max(map(width_of, ticks.values()), default=0) + 2
-    columns = max(width - margin, 1)
-    grid = _DotGrid(columns, height, len(values), low, high, ascii_only)
+    margin = max(map(width_of, ticks.values()), default=0)
+    grid = DotGrid(max(width - margin - 2, 1), height)
+    right, bottom = 2 * grid.columns - 1, 4 * height - 1
+
+    def x(number: int) -> int:
+        return right // 2 if len(values) < 2 else round(number * right / (len(values) - 1))
+
+    def y(value: float) -> int:
+        return bottom - round((value - low) / (high - low) * bottom)
+
     for line in lines:
-        grid.draw(line, signs.level)
+        columns = range(x(line.first) // 2, x(line.last) // 2 + 1)
+        grid.behind.update({(y(line.value) // 4, column): "─" for column in columns})
     for number, value in enumerate(values):
-        grid.put(number, value, signs)
-    rows = [
-        f"{pad(ticks.get(row, ''), margin - 2, right=True)} "
-        f"{signs.tick if row in ticks else signs.axis}{text}".rstrip()
-        for row, text in enumerate(grid.rows())
-    ]
-    rows.append(f"{' ' * (margin - 1)}{signs.corner}{signs.floor * columns}")
+        if low <= value <= high:
+            grid.set(x(number), y(value))
+        else:
+            row, sign = (0, "↑") if value > high else (height - 1, "↓")
+            grid.over[row, x(number) // 2] = sign
+    rows = [*_framed(grid, ticks, margin), f"{' ' * (margin + 1)}└{'─' * grid.columns}"]
     if marks:
-        rows.append(
-            f"{' ' * margin}{_marks([grid.column(at) for at in marks], columns, signs.mark)}".rstrip()
-        )
+        rows.append(f"{' ' * (margin + 2)}{_marks([x(at) // 2 for at in marks], grid.columns)}".rstrip())
     return rows
+
+
+class DotGrid:
+    """Characters of two by four dots each, with signs `over` them and `behind` them by row and column; all
+    count from the top left.
+    """
+
+    def __init__(self, columns: int, height: int) -> None:
+        self.columns, self.height = columns, height
+        self.over: dict[tuple[int, int], str] = {}
+        self.behind: dict[tuple[int, int], str] = {}
+        self._dots: dict[tuple[int, int], int] = {}
+
+    def set(self, x: int, y: int) -> None:
+        """Set a dot."""
+        place = y // 4, x // 2
+        self._dots[place] = self._dots.get(place, _BRAILLE) | _DOTS[x % 2][y % 4]
+
+    def rows(self) -> list[str]:
+        """The text, from the top."""
+        signs = {**self.behind, **{place: chr(dots) for place, dots in self._dots.items()}, **self.over}
+        columns = range(self.columns)
+        return ["".join(signs.get((row, column), " ") for column in columns) for row in range(self.height)]
+
+
+def _framed(grid: DotGrid, labels: Mapping[int, str], margin: int) -> list[str]:
+    """The rows beside their axis, with labels at some of them."""
+    return [
+        f"{pad(labels.get(n, ''), margin, right=True)} {'┤' if n in labels else '│'}{row}".rstrip()
+        for n, row in enumerate(grid.rows())
+    ]
 
 
 def scale_of(values: Sequence[float], levels: Sequence[float]) -> tuple[float, float]:
@@ -128,122 +147,45 @@ def _ticks(low: float, high: float, height: int) -> list[tuple[int, float, float
     return list(found.values())
 
 
-class _Dots:
-    """Characters of two by four dots each, in ASCII of one; y counts from the top."""
-
-    def __init__(self, columns: int, height: int, ascii_only: bool, full: str) -> None:
-        self.wide, self.tall = (1, 1) if ascii_only else (2, 4)
-        self.columns, self.height = columns, height
-        self._ascii, self._full = ascii_only, full
-        self.bits = [[0] * columns for _ in range(height)]
-
-    def set(self, x: int, y: int) -> None:
-        """Set a dot."""
-        self.bits[y // self.tall][x // self.wide] |= _DOTS[x % self.wide][y % self.tall]
-
-    def sign(self, bits: int) -> str:
-        """The character of these dots."""
-        return " " if not bits else self._full if self._ascii else chr(_BRAILLE + bits)
-
-
-class _DotGrid:
-    """Points, lines behind them, and arrows where a point lies outside."""
-
-    def __init__(
-        self, columns: int, height: int, count: int, low: float, high: float, ascii_only: bool
-    ) -> None:
-        self._dots = _Dots(columns, height, ascii_only, "*")
-        self._count, self._low, self._high = count, low, high
-        self._behind = [[" "] * columns for _ in range(height)]
-        self._arrows: dict[tuple[int, int], str] = {}
-
-    def column(self, number: int) -> int:
-        """The column of a point."""
-        return self._x(number) // self._dots.wide
-
-    def _x(self, number: int) -> int:
-        cells = self._dots.columns * self._dots.wide
-        return (cells - 1) // 2 if self._count < 2 else round(number * (cells - 1) / (self._count - 1))
-
-    def _y(self, value: float) -> int:
-        cells = self._dots.height * self._dots.tall
-        return cells - 1 - round((value - self._low) / (self._high - self._low) * (cells - 1))
-
-    def put(self, number: int, value: float, signs: Signs) -> None:
-        """Draw a point, or an arrow where it lies outside."""
-        if self._low <= value <= self._high:
-            self._dots.set(self._x(number), self._y(value))
-        else:
-            row, sign = (0, signs.above) if value > self._high else (self._dots.height - 1, signs.below)
-            self._arrows[row, self.column(number)] = sign
-
-    def draw(self, line: LevelLine, sign: str) -> None:
-        """Draw a line where there are no points."""
-        row = self._behind[self._y(line.value) // self._dots.tall]
-        for column in range(self.column(line.first), self.column(line.last) + 1):
-            row[column] = sign
-
-    def rows(self) -> list[str]:
-        """The text, from the top; arrows hide points, and points hide lines."""
-        return [
-            "".join(
-                self._arrows.get((row, column)) or (self._dots.sign(bits) if bits else behind)
-                for column, (bits, behind) in enumerate(zip(dots, self._behind[row], strict=True))
-            )
-            for row, dots in enumerate(self._dots.bits)
-        ]
-
-
-def _marks(columns: Sequence[int], width: int, sign: str) -> str:
+def _marks(columns: Sequence[int], width: int) -> str:
     """A sign at each column, and after it its number where there is room; the latest goes first."""
     row = [" "] * width
     for number in range(len(columns), 0, -1):
-        text, column = f"{sign}{number}", columns[number - 1]
+        text, column = f"▲{number}", columns[number - 1]
         free = next((at for at in range(column, width) if row[at] != " "), width) - column
         if free > 0:
-            text = text if len(text) <= free else sign
+            text = text if len(text) <= free else "▲"
             row[column : column + len(text)] = text
     return "".join(row)
 
 
 GAP = "   "
-BLOCKS, _BLOCKS_ASCII = "▁▂▃▄▅▆▇█", ".:-=+*#@"
+BLOCKS = "▁▂▃▄▅▆▇█"
 
 
-def area(
-    values: Sequence[float | None], *, columns: int, height: int, top: float, ascii_only: bool
-) -> list[str]:
-    """Rows of text, from the top, with what is under a line filled; a value above 0 is one dot high at least.
+def area(values: Sequence[float | None], *, columns: int, height: int, top: float) -> DotGrid:
+    """What is under a line, filled; a value above 0 is one dot high at least.
 
     `values` are spread over the columns evenly: of several that fall together the highest is drawn. Where
     nothing is known, nothing is drawn.
     """
-    dots = _Dots(columns, height, ascii_only, "#")
-    bottom = height * dots.tall
-    for x, value in enumerate(spread(values, columns * dots.wide)):
-        for level in range(_level(value, top, bottom)):
-            dots.set(x, bottom - 1 - level)
-    return ["".join(map(dots.sign, row)) for row in dots.bits]
-
-
-def _level(value: float | None, top: float, most: int) -> int:
-    if value is None or value <= 0 or top <= 0 or math.isnan(value):
-        return 0
-    return max(1, min(most, round(min(value / top, 1.0) * most)))
+    grid, most = DotGrid(columns, height), 4 * height
+    for x, value in enumerate(spread(values, 2 * columns)):
+        if value is not None and value > 0 and top > 0:
+            for level in range(max(1, round(min(value / top, 1.0) * most))):
+                grid.set(x, most - 1 - level)
+    return grid
 
 
 def spread(values: Sequence[float | None], cells: int) -> list[float | None]:
     """So many values in place of these: the highest of those that fall together, or each several times
     over.
     """
-    if not values:
-        return [None] * cells
     found: list[float | None] = []
     for cell in range(cells):
         first = cell * len(values) // cells
         last = max(first + 1, (cell + 1) * len(values) // cells)
-        known = [value for value in values[first:last] if value is not None]
-        found.append(max(known) if known else None)
+        found.append(max((value for value in values[first:last] if value is not None), default=None))
     return found
 
 
@@ -257,7 +199,6 @@ def plot_over_time(
     height: int = TextLimits.plot_height,
     top: float | None = None,
     ends: tuple[str, str] | None = None,
-    ascii_only: bool = False,
 ) -> list[str]:
     """A title, `height` rows, and a line with the time below; no row is wider than `width`.
 
@@ -269,57 +210,38 @@ def plot_over_time(
     if not known:
         return []
     upper = top or max(known) or 1.0
-    signs = ASCII if ascii_only else UNICODE
-    labels = (label(upper), label(0.0))
-    margin = max(map(width_of, labels))
-    columns = max(1, width - margin - 2)
-    rows = area(values, columns=columns, height=height, top=upper, ascii_only=ascii_only)
-    names = [labels[0], *[""] * (height - 2), labels[1]] if height > 1 else [labels[0]]
-    drawn = [
-        f"{pad(name, margin, right=True)} {signs.tick if name else signs.axis}{row}".rstrip()
-        for name, row in zip(names, rows, strict=True)
-    ]
-    return [
-        fit(title, width),
-        *drawn,
-        _time_axis(ends or ("0s", format_duration(length_s)), margin, columns, signs),
-    ]
+    labels = {height - 1: label(0.0), 0: label(upper)}
+    margin = max(map(width_of, labels.values()))
+    grid = area(values, columns=max(1, width - margin - 2), height=height, top=upper)
+    start, end = ends or ("0s", format_duration(length_s))
+    line = "─" * (grid.columns - width_of(start) - width_of(end) - 2)
+    axis = f"{start} {line} {end}" if line else "─" * grid.columns
+    return [fit(title, width), *_framed(grid, labels, margin), f"{' ' * (margin + 1)}└{axis}"]
 
 
-def _time_axis(ends: tuple[str, str], margin: int, columns: int, signs: Signs) -> str:
-    start, end = f"{ends[0]} ", f" {ends[1]}"
-    line = signs.floor * max(0, columns - width_of(start) - width_of(end))
-    return f"{' ' * (margin + 1)}{signs.corner}" + (f"{start}{line}{end}" if line else signs.floor * columns)
-
-
-def levels_line(values: Sequence[float], *, ascii_only: bool = False) -> str:
+def levels_line(values: Sequence[float]) -> str:
     """Values as one line of blocks, the highest full; where there is nothing, a blank."""
-    signs, highest = _BLOCKS_ASCII if ascii_only else BLOCKS, max(values, default=0.0)
-    return "".join(" " if value <= 0 else signs[min(7, int(value / highest * 8))] for value in values)
+    highest = max(values, default=0.0)
+    return "".join(" " if value <= 0 else BLOCKS[min(7, int(value / highest * 8))] for value in values)
 
 
-def at_even_times(series: ChartSeries, length_s: float, cells: int) -> list[float | None]:
-    """A line's values in equal stretches of time: the highest in each; between two samples the former holds.
+def at_even_times(
+    at_s: Sequence[float], values: Sequence[float | None], length_s: float, cells: int
+) -> list[float | None]:
+    """Values in equal stretches of time: the highest in each; between two samples the former holds.
 
     What is no finite number is unknown.
     """
-    if not series.at_s or length_s <= 0:
-        return []
-    found: list[float | None] = [None] * cells
-    seen = [False] * cells
-    for at_s, said in zip(series.at_s, series.value, strict=True):
-        if not 0 <= at_s <= length_s:
-            continue
-        value = said if said is not None and math.isfinite(said) else None
-        cell = min(cells - 1, int(at_s / length_s * cells))
-        before = found[cell]
-        found[cell] = value if before is None else before if value is None else max(before, value)
-        seen[cell] = True
-    last = max((cell for cell in range(cells) if seen[cell]), default=-1)
-    for cell in range(1, last + 1):
-        if not seen[cell]:
-            found[cell] = found[cell - 1]
-    return found
+    found: dict[int, float | None] = {}
+    for at, value in zip(at_s, values, strict=True):
+        if 0 <= at <= length_s and length_s > 0:
+            cell = min(cells - 1, int(at / length_s * cells))
+            known = [one for one in (found.get(cell), value) if one is not None and math.isfinite(one)]
+            found[cell] = max(known, default=None)
+    line: list[float | None] = []
+    for cell in range(max(found, default=-1) + 1):
+        line.append(found[cell] if cell in found else line[-1] if line else None)
+    return line + [None] * (cells - len(line)) if at_s and length_s > 0 else []
 
 
 def summed(chart: Chart, cells: int) -> list[float | None]:
@@ -327,14 +249,11 @@ def summed(chart: Chart, cells: int) -> list[float | None]:
 
     Shares and percentages do not add up: of them it is the mean.
     """
-    lines = [at_even_times(series, chart.length_s, cells) for series in chart.series]
+    lines = [at_even_times(series.at_s, series.value, chart.length_s, cells) for series in chart.series]
     together = zip(*[line for line in lines if line], strict=True)
     mean = chart.unit in {"share", "percent"}
-    found: list[float | None] = []
-    for values in together:
-        known = [value for value in values if value is not None]
-        found.append(sum(known) / (len(known) if mean else 1) if known else None)
-    return found
+    known = [[value for value in values if value is not None] for values in together]
+    return [sum(values) / (len(values) if mean else 1) if values else None for values in known]
 
 
 def unit_label(chart: Chart) -> Callable[[float], str]:
@@ -356,13 +275,9 @@ def side_by_side(blocks: Sequence[Sequence[str]], *, width: int) -> list[str]:
     found: list[str] = []
     said = [block for block in blocks if block]
     for at in range(0, len(said), 2):
-        pair = said[at : at + 2]
-        tall = max(map(len, pair))
-        filled = [[*block, *[""] * (tall - len(block))] for block in pair]
+        pairs = zip_longest(*said[at : at + 2], fillvalue="")
         found += [""] if found else []
-        found += [
-            GAP.join(pad(text, half(width)) for text in texts).rstrip() for texts in zip(*filled, strict=True)
-        ]
+        found += [GAP.join(pad(text, half(width)) for text in texts).rstrip() for texts in pairs]
     return found
 
 
@@ -371,21 +286,19 @@ def half(width: int) -> int:
     return (width - len(GAP)) // 2
 
 
-def report_plots(report: Report, glance: Overview, *, width: int, ascii_only: bool = False) -> list[str]:
+def report_plots(report: Report, glance: Overview, *, width: int) -> list[str]:
     """Lines, none wider than `width`; at most fourteen, and none where there is nothing to draw."""
     each = half(width)
-    return side_by_side(
-        [
-            _concurrency_plot(report, each, ascii_only),
-            _durations(glance.durations, each, ascii_only),
-            _cpu(report, glance.cpu, each, ascii_only),
-            _memory(report, glance.memory, each, ascii_only),
-        ],
-        width=width,
-    )
+    plots = [
+        _concurrency_plot(report, each),
+        _durations(glance.durations, each),
+        _cpu(report, glance.cpu, each),
+        _memory(report, glance.memory, each),
+    ]
+    return side_by_side(plots, width=width)
 
 
-def _concurrency_plot(report: Report, width: int, ascii_only: bool) -> list[str]:
+def _concurrency_plot(report: Report, width: int) -> list[str]:
     found = report.concurrency
     if found is None:
         return []
@@ -398,38 +311,37 @@ def _concurrency_plot(report: Report, width: int, ascii_only: bool) -> list[str]
         length_s=found.bucket_s * len(found.running),
         label=lambda value: format_count(round(value, 1)),
         width=width,
-        ascii_only=ascii_only,
     )
 
 
-def _cpu(report: Report, chart: Chart | None, width: int, ascii_only: bool) -> list[str]:
+def _cpu(report: Report, chart: Chart | None, width: int) -> list[str]:
     node = report.resources.node
-    if chart is None or node is None or not _has_enough_points(chart):
+    if chart is None or node is None:
         return []
     mean, most = (percent_text(value) for value in (node.cpu_percent.mean, node.cpu_percent.max))
     figures = f"mean {mean}, peak {most}"
-    title = _first_that_fits(width, f"CPU{_of_machines(chart)}: {figures}", f"CPU: {figures}")
-    return _machines(title, chart, summed(chart, 2 * width), 100.0, width, ascii_only)
+    titles = f"CPU{_of_machines(chart)}: {figures}", f"CPU: {figures}"
+    return _machines(titles, chart, summed(chart, 2 * width), 100.0, width)
 
 
-def _memory(report: Report, chart: Chart | None, width: int, ascii_only: bool) -> list[str]:
+def _memory(report: Report, chart: Chart | None, width: int) -> list[str]:
     """Of one machine with the figures of the report; of several, which it has no sum of, with that of the
     plot.
     """
     node = report.resources.node
-    if chart is None or node is None or not _has_enough_points(chart):
+    if chart is None or node is None:
         return []
     values = summed(chart, 2 * width)
-    top = max(value for value in values if value is not None)
+    top = max((value for value in values if value is not None), default=0.0)
     if len(chart.series) == 1:
         of = f" of {format_bytes(node.memory_total_bytes)}" if node.memory_total_bytes else ""
         top = max(top, node.memory_peak_bytes or 0)
         peak = f"Memory: peak {format_bytes(node.memory_peak_bytes)}"
-        title = _first_that_fits(width, f"{peak}{of}", peak)
+        titles = f"{peak}{of}", peak
     else:
         peak = f"peak {format_bytes(top)} in all"
-        title = _first_that_fits(width, f"Memory{_of_machines(chart)}: {peak}", f"Memory: {peak}")
-    return _machines(title, chart, values, top, width, ascii_only)
+        titles = f"Memory{_of_machines(chart)}: {peak}", f"Memory: {peak}"
+    return _machines(titles, chart, values, top, width)
 
 
 def _first_that_fits(width: int, *titles: str) -> str:
@@ -437,29 +349,20 @@ def _first_that_fits(width: int, *titles: str) -> str:
     return next((title for title in titles if width_of(title) <= width), fit(titles[-1], width))
 
 
-def _has_enough_points(chart: Chart) -> bool:
-    return max(len(series.at_s) for series in chart.series) >= TextLimits.min_plot_points
-
-
 def _of_machines(chart: Chart) -> str:
     return f" of {plural(len(chart.series), 'machine')}" if len(chart.series) > 1 else ""
 
 
 def _machines(
-    title: str, chart: Chart, values: Sequence[float | None], top: float, width: int, ascii_only: bool
+    titles: tuple[str, str], chart: Chart, values: Sequence[float | None], top: float, width: int
 ) -> list[str]:
-    return plot_over_time(
-        title,
-        values,
-        length_s=chart.length_s,
-        label=unit_label(chart),
-        width=width,
-        top=top,
-        ascii_only=ascii_only,
-    )
+    if max(len(series.at_s) for series in chart.series) < TextLimits.min_plot_points:
+        return []
+    title, label = _first_that_fits(width, *titles), unit_label(chart)
+    return plot_over_time(title, values, length_s=chart.length_s, label=label, width=width, top=top)
 
 
-def _durations(durations: OverviewDurations | None, width: int, ascii_only: bool) -> list[str]:
+def _durations(durations: OverviewDurations | None, width: int) -> list[str]:
     """A line for each name: how many took how long, the durations growing by a factor from left to right."""
     if durations is None or sum(map(sum, durations.counts.values())) < TextLimits.min_plot_points:
         return []
@@ -468,13 +371,12 @@ def _durations(durations: OverviewDurations | None, width: int, ascii_only: bool
     bins = len(durations.edges_s) - 1
     room = max(1, width - margin - 2)
     columns = max(1, room // bins) * bins if bins <= room else room
-    lines = []
-    for name, counts in durations.counts.items():
-        line = levels_line(_stretched(counts, columns), ascii_only=ascii_only)
-        lines.append(f"{pad(names[name], margin)} {line}".rstrip())
+    lines = [
+        f"{pad(names[name], margin)} {levels_line(_stretched(counts, columns))}".rstrip()
+        for name, counts in durations.counts.items()
+    ]
     low, high = (format_duration(edge) for edge in (durations.edges_s[0], durations.edges_s[-1]))
-    dash = "-" if ascii_only else "─"
-    floor = dash * max(1, columns - width_of(low) - width_of(high) - 2)
+    floor = "─" * max(1, columns - width_of(low) - width_of(high) - 2)
     axis = f"{' ' * margin} {low} {floor} {high}"
     title = _first_that_fits(width, "How long tasks took (logarithmic)", "How long tasks took")
     return [title, *(fit(line, width) for line in [*lines, axis])]
@@ -510,7 +412,6 @@ def timeline_text(
     width: int = 100,
     lanes: int = TextLimits.max_timeline_lanes,
     color: bool = False,
-    ascii_only: bool = False,
 ) -> str:
     """The answer, the lanes from the top, an axis and a legend; ends in a newline. At most `lanes` rows.
 
@@ -532,11 +433,10 @@ def timeline_text(
     labels = [lane_name(name, TextLimits.lane_label_width) + more for name, more in map(lane_parts, drawn)]
     margin = max(map(width_of, labels))
     columns = max(10, width - margin - 4)
-    grid = _LaneGrid(timeline, len(drawn), columns, color, ascii_only)
-    edge = "|" if ascii_only else "│"
+    grid = _LaneGrid(timeline, len(drawn), columns, color)
     lines.append("")
-    lines += [f"  {pad(label, margin)} {edge}{grid.row(n)}".rstrip() for n, label in enumerate(labels)]
-    lines += [f"  {' ' * margin} {row}" for row in _axis(timeline.length_s, columns, ascii_only)]
+    lines += [f"  {pad(label, margin)} │{grid.row(n)}".rstrip() for n, label in enumerate(labels)]
+    lines += [f"  {' ' * margin} {row}" for row in _axis(timeline.length_s, columns)]
     lines += ["", *_legend(timeline, grid, width)]
     more = len(timeline.lanes) - len(drawn)
     notes = [
@@ -549,8 +449,7 @@ def timeline_text(
         notes.insert(0, grid.shades)
     for note in notes:
         lines += wrap(brief(note, 400), width, first="  ", rest="  ")
-    text = "\n".join(lines) + "\n"
-    return text.replace("·", "-").replace("…", "...") if ascii_only else text
+    return "\n".join(lines) + "\n"
 
 
 def lane_name(text: str, limit: int = 60) -> str:
@@ -589,15 +488,14 @@ def headline(look: TimelineWithSummary) -> str:
 class _LaneGrid:
     """How long each name occupied each lane in each column, and its symbol."""
 
-    def __init__(self, timeline: Timeline, lanes: int, columns: int, color: bool, ascii_only: bool) -> None:
-        self._color, self._ascii, self._known = color, ascii_only, len(timeline.names)
-        self._columns, self._step = columns, timeline.length_s / columns
-        self._held: list[list[dict[int, float]]] = [[{} for _ in range(columns)] for _ in range(lanes)]
+    def __init__(self, timeline: Timeline, lanes: int, columns: int, color: bool) -> None:
+        self._color, self._known = color, len(timeline.names)
+        self._lanes, self._columns, self._step = lanes, columns, timeline.length_s / columns
+        self._held: defaultdict[tuple[int, int], dict[int, float]] = defaultdict(dict)
         self._marks: dict[tuple[int, int], str] = {}
         self.names: set[int] = set()
         self.faint = False
         """Whether a lane that was drawn was less than busy somewhere."""
-        self.kinds: set[str] = set()
         drawn = timeline.bars or timeline.cells
         if drawn is not None:
             busy = timeline.cells.busy if drawn is timeline.cells else [1.0] * len(drawn.lane)
@@ -605,106 +503,101 @@ class _LaneGrid:
                 self._hold(*one)
         for mark in timeline.marks:
             if 0 <= mark.lane < lanes and mark.kind in MARKS:
-                place = mark.lane, min(columns - 1, max(0, int(mark.at_s / self._step)))
-                before = self._marks.get(place)
-                self._marks[place] = min(before or mark.kind, mark.kind, key=_PRECEDENCE.index)
-                self.kinds.add(mark.kind)
+                place = mark.lane, self._column(mark.at_s)
+                self._marks[place] = min(self._marks.get(place, mark.kind), mark.kind, key=_PRECEDENCE.index)
+        self.kinds = {mark.kind for mark in timeline.marks if 0 <= mark.lane < lanes}
+
+    def _column(self, at_s: float) -> int:
+        return min(self._columns - 1, max(0, int(at_s / self._step)))
 
     def _hold(self, lane: int, start: float, length: float, name: int, busy: float) -> None:
-        if not 0 <= lane < len(self._held):
+        if not 0 <= lane < self._lanes:
             return
         name = name if 0 <= name < self._known else self._known
-        first = min(self._columns - 1, max(0, int(start / self._step)))
-        last = min(self._columns - 1, max(first, int((start + length) / self._step)))
-        for column in range(first, last + 1):
+        first = self._column(start)
+        for column in range(first, max(first, self._column(start + length)) + 1):
             left = max(start, column * self._step)
             inside = min(start + length, (column + 1) * self._step) - left
-            held = self._held[lane][column]
             # An instant counts for a little: what ran is seen, however short it was.
+            held = self._held[lane, column]
             held[name] = held.get(name, 0.0) + max(inside, 1e-6 * self._step) * busy
         self.names.add(name)
 
     def row(self, lane: int) -> str:
         """The lane's text."""
-        out, painted = [], ""
-        for column, held in enumerate(self._held[lane]):
-            kind = self._marks.get((lane, column))
-            if kind is not None:
-                text, paint = self._mark_sign(kind), MARKS[kind].color
-            elif held:
-                name = max(held, key=lambda name: (held[name], -name))
-                text, paint = self.sign(name, sum(held.values()) / self._step), self.paint(name)
-                self.faint |= text != self.sign(name, 1.0)
-            else:
-                text, paint = " ", painted
-            if self._color and paint != painted:
-                out.append(_code(paint) if paint else "\x1b[0m")
-                painted = paint
-            out.append(text)
-        return "".join(out).rstrip() + ("\x1b[0m" if painted else "")
+        signs = [self._sign_at(lane, column) for column in range(self._columns)]
+        return "".join(
+            self._painted("".join(sign for sign, _ in same), color)
+            for color, same in groupby(signs, lambda sign: sign[1])
+        ).rstrip()
 
-    def sign(self, name: int, busy: float) -> str:
+    def _sign_at(self, lane: int, column: int) -> tuple[str, str]:
+        """The character of a place, and its colour."""
+        if (kind := self._marks.get((lane, column))) is not None:
+            return MARKS[kind].sign, MARKS[kind].color
+        held = self._held.get((lane, column))
+        if not held:
+            return " ", ""
+        name = max(held, key=lambda name: (held[name], -name))
+        sign = self._sign(name, sum(held.values()) / self._step)
+        self.faint |= sign != self._sign(name, 1.0)
+        return sign, self._paint(name)
+
+    def _sign(self, name: int, busy: float) -> str:
         """One character for a name on a lane that was busy for this share of the time."""
-        if self._color and not self._ascii:
+        if self._color:
             return _SHADES[min(3, max(0, int(busy * 4 - 1e-9)))]
         letter = ascii_uppercase[name % 26] if name < self._known else "*"
         return letter if busy >= 0.5 else letter.lower() if letter != "*" else "+"
 
+    def _paint(self, name: int) -> str:
+        return PALETTE[name % len(PALETTE)] if name < self._known else OTHER
+
     @property
     def shades(self) -> str:
         """What fainter signs mean."""
-        if self._color and not self._ascii:
+        if self._color:
             return f"{_SHADES}: from mostly idle to always busy."
         return "Lower-case letters, and + for *: busy for less than half of the time step."
 
-    def paint(self, name: int) -> str:
-        """Its colour."""
-        return PALETTE[name % len(PALETTE)] if name < self._known else OTHER
-
     def key(self, name: int) -> str:
-        """The character and the colour of a name, for the legend."""
-        return _painted(self.sign(name, 1.0), self.paint(name) if self._color else "")
+        """The character of a name in its colour, for the legend."""
+        return self._painted(self._sign(name, 1.0), self._paint(name))
 
     def mark(self, kind: str) -> str:
         """The same of a kind of mark."""
-        return _painted(self._mark_sign(kind), MARKS[kind].color if self._color else "")
+        return self._painted(MARKS[kind].sign, MARKS[kind].color)
 
-    def _mark_sign(self, kind: str) -> str:
-        return MARKS[kind].ascii_sign if self._ascii else MARKS[kind].sign
-
-
-def _painted(text: str, color: str) -> str:
-    return f"{_code(color)}{text}\x1b[0m" if color else text
-
-
-def _code(color: str) -> str:
-    """The nearest of the 216 colours that nearly every terminal has."""
-    red, green, blue = (min(5, max(0, round((int(color[at : at + 2], 16) - 55) / 40))) for at in (1, 3, 5))
-    return f"\x1b[38;5;{16 + 36 * red + 6 * green + blue}m"
+    def _painted(self, text: str, color: str) -> str:
+        """The text in the nearest of the 216 colours that nearly every terminal has."""
+        if not self._color or not color:
+            return text
+        red, green, blue = (
+            min(5, max(0, round((int(color[at : at + 2], 16) - 55) / 40))) for at in (1, 3, 5)
+        )
+        return f"\x1b[38;5;{16 + 36 * red + 6 * green + blue}m{text}\x1b[0m"
 
 
-def _axis(length_s: float, columns: int, ascii_only: bool) -> list[str]:
+def _axis(length_s: float, columns: int) -> list[str]:
     """A line with ticks, and the time at each."""
-    corner, floor, tick = ("+", "-", "+") if ascii_only else ("└", "─", "┴")
     step = _step(length_s, columns)
-    line, texts = [floor] * columns, [" "] * (columns + 12)
+    line, texts = ["─"] * columns, [" "] * (columns + 12)
     number, free = 0, 0
     while number * step <= length_s * 1.0001:
         column = min(columns - 1, round(number * step / length_s * columns))
         text = clock_text(number * step)
         if column >= free and column + len(text) <= columns + 2:
-            line[column] = tick
+            line[column] = "┴"
             texts[column : column + len(text)] = text
             free = column + len(text) + 1
         number += 1
-    return [f"{corner}{''.join(line)}", f" {''.join(texts).rstrip()}"]
+    return [f"└{''.join(line)}", f" {''.join(texts).rstrip()}"]
 
 
 def _step(length_s: float, columns: int) -> float:
     most = max(2, columns // 14)
     steps = (*(base * 10.0**power for power in range(-6, 0) for base in (1, 2, 5)), *_STEPS)
-    fitting = next((step for step in steps if length_s / step <= most), None)
-    return float(fitting if fitting is not None else length_s / most)
+    return float(next((step for step in steps if length_s / step <= most), length_s / most))
 
 
 def _legend(timeline: Timeline, grid: _LaneGrid, width: int) -> list[str]:

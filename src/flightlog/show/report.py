@@ -16,7 +16,6 @@ from flightlog.show.document import (
     Items,
     Remarks,
     Section,
-    TableBlock,
     facts,
     facts_block,
     markdown_text,
@@ -369,17 +368,15 @@ def _in_flight(report: Report) -> Section:
     left = report.tasks.running + report.spans.open_in_flight - len(shown)
     table = table_block(
         shown,
-        "call Task or span, since Since, elapsed_s For, worker Worker, usually Median, verdict Stuck?",
-        left=("Since", "Worker", "Stuck?"),
+        "call Task or span, since:moment <Since, elapsed_s For, worker <Worker, usually Median, "
+        "verdict <Stuck?",
         more=f"and {format_count(left)} more" if left > 0 else "",
         call=lambda one: call_text(one.name, one.args if one.kind == "task" else one.args or None),
-        since=lambda one: moment_text(one.since),
         usually=_usual_duration,
         verdict=_verdict,
     )
-    return Section(
-        "In flight" if report.run.status == "running" else "In flight when the run ended", "", [table]
-    )
+    ended = "" if report.run.status == "running" else " when the run ended"
+    return Section(f"In flight{ended}", "", [table])
 
 
 def _usual_duration(one: InFlight) -> str:
@@ -435,14 +432,9 @@ def _spans(report: Report) -> Section:
 
 def metrics_section(report: Report, shown: int = TextLimits.max_report_rows) -> Section:
     """The metrics that the program recorded, at most this many."""
-    metrics = report.run.metrics
-    rows = [
-        (name, f"{stats.last:.6g}", f"{stats.min:.6g}", f"{stats.max:.6g}", format_count(stats.count))
-        for name, stats in list(metrics.items())[:shown]
-    ]
-    head = ("Name", "Last", "Min", "Max", "Values")
-    more = rest_text(len(metrics) - len(rows), "more metric")
-    return Section("Metrics", "", [TableBlock(head, rows, more=more)])
+    columns = "key Name, last:.6g Last, min:.6g Min, max:.6g Max, count Values"
+    table = table_block(report.run.metrics.items(), columns, limit=shown, rest="more metric")
+    return Section("Metrics", "", [table])
 
 
 def _resources(summary: Summary, ink: Ink) -> Section:
@@ -491,8 +483,8 @@ def _artifacts(summary: Summary) -> Section:
         return Section("Artifacts")
     shown = artifacts.listed[-TextLimits.max_report_rows :]
     size = f", {format_bytes(artifacts.size_bytes)}" if artifacts.size_bytes is not None else ""
-    columns = "name Name, kind Kind, size_bytes Size"
-    table = table_block(shown, columns, left=("Kind",), of=artifacts.count, rest="more artifact")
+    columns = "name Name, kind <Kind, size_bytes Size"
+    table = table_block(shown, columns, of=artifacts.count, rest="more artifact")
     return Section("Artifacts", f"{format_count(artifacts.count)}{size}", [table])
 
 
@@ -549,19 +541,14 @@ def jobs_section(jobs: JobSummary | None, *, running: bool = False) -> Section:
     left = sum(jobs.states.values()) - len(jobs.jobs[:most])
     table = table_block(
         jobs.jobs[:most],
-        "job Job, state State, queue_s Queued, elapsed_s Elapsed, walltime_s Limit, cpu_s CPU time, "
+        "job Job, state <State, queue_s Queued, elapsed_s Elapsed, walltime_s Limit, cpu_s CPU time, "
         "cpus CPUs, max_rss_bytes Peak RSS, memory_bytes Memory",
-        left=("State",),
         more=f"and {plural(left, 'more job')}: flightlog sql 'FROM jobs'" if left else "",
         job=lambda job: f"{job.job_id}{f' (attempt {job.attempt})' if job.attempt > 1 else ''}",
     )
-    remarks = []
-    if jobs.unaccounted and not running:
-        shown = ",".join(
-            [*map(clean, jobs.unaccounted[:most]), *(["…"] if len(jobs.unaccounted) > most else [])]
-        )
-        remarks.append(f"Slurm's accounting is not imported yet: flightlog adopt --slurm {shown}")
-    return Section("Jobs", note, [table, Remarks(remarks)])
+    shown = ",".join([*map(clean, jobs.unaccounted[:most]), *["…"][: len(jobs.unaccounted) > most]])
+    remark = f"Slurm's accounting is not imported yet: flightlog adopt --slurm {shown}"
+    return Section("Jobs", note, [table, Remarks([remark] if jobs.unaccounted and not running else [])])
 
 
 _REASONS = {

@@ -5,9 +5,9 @@ failures.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any
 
 from flightlog.analyze.cost.prices import is_old
@@ -27,13 +27,22 @@ from flightlog.show.document import (
     table_block,
 )
 from flightlog.show.limits import TextLimits
-from flightlog.show.phrases import call_text, error_text, known, known_duration, moment_text, money_text
+from flightlog.show.phrases import (
+    call_text,
+    counts_text,
+    error_text,
+    known,
+    known_duration,
+    moment_text,
+    money_text,
+    some_of,
+)
 from flightlog.show.plot import levels_line
 from flightlog.show.terminal import clean
 from flightlog.store.layout import ELAPSED
 
 if TYPE_CHECKING:
-    from flightlog.analyze.cost.cost import CostItem, CostSplit, CostSummary
+    from flightlog.analyze.cost.cost import CostItem, CostSummary
     from flightlog.analyze.failures import FailureCause
     from flightlog.analyze.report.critical_path import CriticalPath
     from flightlog.analyze.report.report import Report
@@ -132,8 +141,7 @@ def slowest_table(tasks: Sequence[TaskRow], width: int = 60) -> TableBlock:
     """Tasks with their arguments, durations and workers."""
     return table_block(
         tasks,
-        "call Task, duration_s Duration, worker Worker",
-        left=("Worker",),
+        "call Task, duration_s Duration, worker <Worker",
         call=lambda task: call_text(task.task, task.args, width),
     )
 
@@ -152,31 +160,21 @@ def all_spans(report: Report) -> list[Section]:
     tree = report.details.span_tree if report.details is not None else None
     if tree is None or not tree.nodes:
         return [Section("Spans", "none were recorded")]
-    rows: list[tuple[str, ...]] = []
-    task: str | None = None
-    for node in tree.nodes:
-        if node.task is not None and node.task != task:
-            rows.append((f"in task {clean(node.task)}", *[""] * 7))
-        task = node.task
-        depth = len(node.path) - 1 + (task is not None)
-        rows.append(
-            (
-                "  " * depth + clean(node.path[-1]),
-                format_count(node.count),
-                format_count(node.open) if node.open else "",
-                format_count(node.errors) if node.errors else "",
-                format_duration(node.wall_s),
-                format_duration(node.self_s),
-                format_duration(node.busy_s),
-                format_duration(node.total_s),
-            )
-        )
-    head = ("Name", "Count", "Open", "Errors", "Wall", "Self", "Busy", "Total")
     more = rest_text(tree.paths - len(tree.nodes), "more path")
     if tree.unplaced:
         more = f"{more}{'; ' if more else 'and '}{plural(tree.unplaced, 'span')} without an outermost one"
-    table = TableBlock(head, rows, more=more)
-    return [Section("Spans", spans_note(report), [table]), *calibration_sections(report)]
+    table = table_block(
+        tree.nodes,
+        "name Name, count Count, open? Open, errors? Errors, wall_s Wall, self_s Self, busy_s Busy, "
+        "total_s Total",
+        more=more,
+        name=lambda node: "  " * (len(node.path) - (node.task is None)) + clean(node.path[-1]),
+    )
+    rows: list[Sequence[str]] = []
+    for task, named in groupby(zip(tree.nodes, table.rows, strict=True), lambda pair: pair[0].task):
+        rows += [(f"in task {clean(task)}", *[""] * 7)] if task is not None else []
+        rows += [row for _, row in named]
+    return [Section("Spans", spans_note(report), [table._replace(rows=rows)]), *calibration_sections(report)]
 
 
 def all_workers(report: Report, width: int) -> list[Section]:
@@ -189,8 +187,7 @@ def all_workers(report: Report, width: int) -> list[Section]:
     table = table_block(
         time.by_worker.items(),
         "key Worker, attempts Tasks, total_s Time, run_s Done, failed_s Failed, unfinished_s In flight, "
-        "transfer_s Transfer, scheduler_s Scheduling, startup_s Start-up, idle_s Idle, lost Lost",
-        left=("Lost",),
+        "transfer_s Transfer, scheduler_s Scheduling, startup_s Start-up, idle_s Idle, lost <Lost",
         of=time.workers,
         rest="more worker",
         lost=lambda item: lost.get(item[0], ""),
@@ -238,22 +235,16 @@ def diagnose_hint(report: Summary) -> Remarks:
 
 def cause_facts(cause: FailureCause) -> FactsBlock:
     """When, in which tasks, on which workers and at which attempts a cause made something fail."""
+    most = TextLimits.max_names_per_cause
     pairs = [
         ("When", f"first {moment_text(cause.first)}, last {moment_text(cause.last)}"),
-        ("Tasks", _counts(cause.tasks)),
-        ("Workers", _counts(cause.workers)),
-        ("Attempts", _counts({f"attempt {number}": count for number, count in cause.attempts.items()})),
+        ("Tasks", counts_text(cause.tasks, most)),
+        ("Workers", counts_text(cause.workers, most)),
+        ("Attempts", counts_text({f"attempt {n}": count for n, count in cause.attempts.items()}, most)),
         *(("Such as", call_text(case.task, case.args, 80)) for case in cause.cases if case.task is not None),
         ("Fingerprint", cause.fingerprint or ""),
     ]
     return facts_block(pairs)
-
-
-def _counts(found: dict[str, int]) -> str:
-    """`w1 (6), w2 (5)`, the first few; nothing where there is none."""
-    most = TextLimits.max_names_per_cause
-    shown = ", ".join(f"{name} ({format_count(number)})" for name, number in list(found.items())[:most])
-    return shown + (f" and {len(found) - most} more" if len(found) > most else "")
 
 
 def calibration_sections(report: Report, rows: int = 10) -> list[Section]:
@@ -278,10 +269,8 @@ def _loop(loop: CalibrationLoop, rows: int) -> Section:
     table = table_block(
         loop.listed[-rows:],
         "iteration Iteration, duration_s Took, ask_s Ask, submit_s Submit, gather_s Gather, tell_s Tell, "
-        "trials Trials, loss Loss, best Best so far",
+        "trials Trials, min_loss:.6g Loss, best_loss:.6g Best so far",
         more=f"after {plural(earlier, 'earlier iteration')}" if earlier else "",
-        loss=lambda turn: known(turn.min_loss, "{:.6g}".format),
-        best=lambda turn: known(turn.best_loss, "{:.6g}".format),
     )
     return Section(title, note, [facts_block([("Time", spent)]), table])
 
@@ -306,14 +295,10 @@ def time_sections(report: Report, width: int, *, links: int = 4) -> list[Section
 
 def _split(time: Shares, report: Report, width: int) -> Section:
     whole = time.whole
-    parts = [(name, getattr(whole, f"{part}_s")) for part, name in TIME_PARTS.items()]
-    rows = [
-        (name, format_percent(lasted / whole.total_s), format_duration(lasted), bar(lasted / whole.total_s))
-        for name, lasted in sorted(parts, key=lambda part: -(part[1] or 0.0))
-        if lasted and whole.total_s
-    ]
+    parts = {name: getattr(whole, f"{part}_s") for part, name in TIME_PARTS.items()}
+    table = _parts_table(("Part", "Share", "Time", ""), parts, whole.total_s, format_duration)
     if whole.transfer_s is None and time.basis == "workers":
-        rows.append(("Transfer", "unknown", "", ""))
+        table = table._replace(rows=[*table.rows, ("Transfer", "unknown", "", "")])
     of = f"{worker_time(whole.total_s)} of {plural(time.workers, 'worker')}"
     if time.basis == "wall":
         of = f"{format_duration(whole.total_s)} of wall time: no worker is known"
@@ -323,8 +308,23 @@ def _split(time: Shares, report: Report, width: int) -> Section:
         concurrency = f"{line} peak {format_count(running.peak)}, mean {running.mean:.1f}"
     unknown = f"{plural(time.without_worker, 'attempt')} on unknown workers" if time.without_worker else ""
     pairs = [("Concurrency", concurrency), ("Not counted", unknown)]
-    table = TableBlock(("Part", "Share", "Time", ""), rows, left=("",))
     return Section("Where the time went", of, [table, facts_block(pairs)])
+
+
+def _parts_table(
+    head: tuple[str, ...], parts: Mapping[str, float | None], total: float, show: Callable[[float], str]
+) -> TableBlock:
+    """The parts of a total that there are, the largest first, with a bar each as long as its share, in whole
+    columns.
+    """
+    columns = TextLimits.share_bar_width
+    found = sorted(((name, amount) for name, amount in parts.items() if amount), key=lambda part: -part[1])
+    rows = [
+        (name, format_percent(amount / total), show(amount), "█" * round(amount / total * columns))
+        for name, amount in found
+        if total
+    ]
+    return TableBlock(head, rows, left=("",))
 
 
 def critical_section(path: CriticalPath, rows: int) -> Section:
@@ -355,11 +355,6 @@ def worker_time(lasted: float) -> str:
     return f"{lasted / 60:,.1f} worker-minutes" if lasted >= 120 else f"{lasted:,.1f} worker-seconds"
 
 
-def bar(share: float) -> str:
-    """A bar as long as the share, in whole columns; nothing below half a column."""
-    return "█" * round(share * TextLimits.share_bar_width)
-
-
 def sparkline(values: Sequence[float], columns: int) -> str:
     """Values as one line of blocks, the highest full; an empty place is nothing at all."""
     if len(values) > columns:
@@ -387,7 +382,11 @@ _ITEMS = {"storage": "Storage", "energy": "Energy", "egress": "Egress"}
 def cost_section(report: Report) -> Section:
     """The cost of a run; one line without a split."""
     cost, split = report.cost, report.cost_split
-    table = [_table(split)] if split is not None and 0 < split.total < math.inf else []
+    table = []
+    if split is not None and 0 < split.total < math.inf:
+        parts = {name: getattr(split, part) for part, name in PAID_FOR.items()}
+        money = partial(money_text, currency=split.currency)
+        table.append(_parts_table(("Paid for", "Share", "Cost", ""), parts, split.total, money))
     return Section(TITLE, _note(report), [*table, facts_block(_facts(report, cost))])
 
 
@@ -410,9 +409,7 @@ def _note(summary: Summary) -> str:
         remarks.append(f"{clean(provider)} provider")
     lacking = [clean(item) for item, found in cost.by_item.items() if found.amount is None]
     if lacking:
-        most = TextLimits.max_unpriced_items
-        more = f" and {len(lacking) - most} more" if len(lacking) > most else ""
-        remarks.append(f"without {', '.join(lacking[:most])}{more}")
+        remarks.append(f"without {some_of(lacking, TextLimits.max_unpriced_items)}")
     return text + (f" ({', '.join(remarks)})" if remarks else "")
 
 
@@ -421,16 +418,6 @@ def _priced(instance: str, cost: CostSummary) -> str:
     if cost.prices_of is not None:
         return f"{clean(instance)} at its price of {clean(cost.prices_of)}"
     return f"{clean(instance)}, price undated" + (f", from {clean(cost.source)}" if cost.source else "")
-
-
-def _table(split: CostSplit) -> TableBlock:
-    parts = [(name, getattr(split, part)) for part, name in PAID_FOR.items()]
-    rows = [
-        (name, format_percent(share := spent / split.total), money_text(spent, split.currency), bar(share))
-        for name, spent in sorted(parts, key=lambda part: -part[1])
-        if spent
-    ]
-    return TableBlock(("Paid for", "Share", "Cost", ""), rows, left=("",))
 
 
 def _facts(summary: Summary, cost: CostSummary) -> list[tuple[str, str]]:

@@ -6,16 +6,14 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from flightlog.core.units import format_bytes, format_count, format_duration
-from flightlog.show.document import TableBlock, table_lines
-from flightlog.show.phrases import moment_text
-from flightlog.show.terminal import Ink, clean, cut_middle, fit, width_of
+from flightlog.core.units import format_count, format_duration
+from flightlog.show.document import GAP, table_block, table_lines
+from flightlog.show.terminal import Ink, clean, fit, width_of
 
 if TYPE_CHECKING:
     from flightlog.store.catalogue import RunEntry
 
 
-_LEFT = ("Status", "Started", "Tasks")
 _DISPENSABLE = ("Started", "Size", "Tasks", "Duration")
 """Columns in the order in which they are left out. The start of a run is also in its name."""
 _NAME_END = 9
@@ -30,36 +28,20 @@ def runs_text(entries: Sequence[RunEntry], *, width: int | None = None, color: b
     """
     if not entries:
         return ""
-    columns = {
-        "Run": [clean(entry.run_id) for entry in entries],
-        "Status": [_status(entry) for entry in entries],
-        "Started": [moment_text(entry.start_time) for entry in entries],
-        "Duration": [run_duration(entry) for entry in entries],
-        "Tasks": [run_tasks(entry) for entry in entries],
-        "Size": ["" if e.size_bytes is None else format_bytes(e.size_bytes) for e in entries],
-    }
-    ink = Ink(color)
-    if width is None:
-        return "\n".join(_rows(columns, ink)) + "\n"
-    for name in _DISPENSABLE:
-        if _columns_of(columns) <= width:
-            break
-        del columns[name]
-    room = width - (_columns_of(columns) - max(map(width_of, columns["Run"])))
-    columns["Run"] = [cut_middle(name, max(room, _NAME_END + 1), _NAME_END) for name in columns["Run"]]
-    if _columns_of(columns) > width:
-        del columns["Status"]
-        columns["Run"] = [fit(name, width) for name in columns["Run"]]
-    return "\n".join(_rows(columns, ink)) + "\n"
-
-
-def _rows(columns: dict[str, list[str]], ink: Ink) -> list[str]:
-    rows = list(zip(*columns.values(), strict=True))
-    return table_lines(TableBlock(tuple(columns), rows, _LEFT), width=sys.maxsize, ink=ink, indent="")
-
-
-def _columns_of(columns: dict[str, list[str]]) -> int:
-    return max(map(width_of, _rows(columns, Ink(False))))
+    table = table_block(
+        entries,
+        "run_id Run, status <Status, start_time:moment! <Started, duration Duration, tasks <Tasks, "
+        "size_bytes Size",
+        dispensable=_DISPENSABLE,
+        status=_status,
+        duration=run_duration,
+        tasks=run_tasks,
+    )
+    table, room = table._replace(name_end=_NAME_END), sys.maxsize if width is None else width
+    lines = table_lines(table, width=room + len(GAP), ink=Ink(color), indent="")
+    if any(width_of(line) > room for line in lines[1:]):
+        lines = [fit(name, room) for name in ("Run", *(clean(entry.run_id) for entry in entries))]
+    return "\n".join(lines) + "\n"
 
 
 def _status(entry: RunEntry) -> str:

@@ -19,6 +19,19 @@ STYLES = {
 """What the styles are in the codes of ECMA-48: bold, faint, and three colours every palette has."""
 
 
+_ASCII = str.maketrans(
+    {chr(0x2800 + dots): "*" if dots.bit_count() == 1 else "#" for dots in range(1, 256)}
+    | dict(zip("▁▂▃▄▅▆▇█░▒▓─═│┤└┴▲▼↑↓✕↺□◆·", ".:-=+*%#.-+-=|+++^v^v!~=#-", strict=True))
+    | {"±": "+-", "→": "->", "≥": ">=", "≤": "<=", "…": "..."}
+)
+"""Braille, of which one dot is a point and several are an area; blocks, lines, arrows, marks and signs."""
+
+
+def ascii_text(text: str) -> str:
+    """The text in ASCII, as far as it is the package's own: plots, bars, signs and ellipses."""
+    return text.translate(_ASCII)
+
+
 _SHOWN = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _UNSEEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 """Controls, formats (writing direction, zero width), surrogates, unassigned, line and paragraph

@@ -35,14 +35,13 @@ _WORDS = {
     "count": ("more per run", "fewer per run"),
 }
 """What a larger and a smaller figure is called."""
-_PLAIN = str.maketrans({"→": "->", "·": "-", "…": "...", "±": "+-"})
 
 
-def trend_text(trend: Trend, *, width: int = 100, color: bool = False, ascii_only: bool = False) -> str:
+def trend_text(trend: Trend, *, width: int = 100, color: bool = False) -> str:
     """The text for a terminal of `width` columns; ends in a newline."""
     ink, left_out = Ink(color), Section("", blocks=[Paragraph(left_out_text(trend))])
     if trend.points:
-        plotted = [f"  {row}" for row in _plot(trend, width - 2, ascii_only)]
+        plotted = [f"  {row}" for row in _plot(trend, width - 2)]
         sections = [
             Section("", blocks=[Verbatim("\n".join([*_answer(trend, width, ink), "", *plotted]))]),
             Section("Levels", blocks=[_levels(trend)] if trend.changes else []),
@@ -52,8 +51,7 @@ def trend_text(trend: Trend, *, width: int = 100, color: bool = False, ascii_onl
     else:
         sections = [Section("", blocks=[Paragraph(text) for text in trend_answer(trend)]), left_out]
     texts = sections_text(sections, width=width, ink=ink, mark="")
-    text = "\n\n".join([ink("title", trend_title(trend)), *texts]) + "\n"
-    return text.translate(_PLAIN) if ascii_only else text
+    return "\n\n".join([ink("title", trend_title(trend)), *texts]) + "\n"
 
 
 def trend_title(trend: Trend) -> str:
@@ -92,11 +90,8 @@ def _answer(trend: Trend, width: int, ink: Ink) -> list[str]:
         f"{trend_value(trend, trend.levels[point.level].typical)})"
         for point in found[-TextLimits.max_outliers :]
     )
-    more = (
-        f", and {len(found) - TextLimits.max_outliers} earlier"
-        if len(found) > TextLimits.max_outliers
-        else ""
-    )
+    left = len(found) - TextLimits.max_outliers
+    more = f", and {left} earlier" if left > 0 else ""
     said = wrap(f"{plural(len(found), 'outlier')}: {named}{more}.", width, first="  ", rest="  ")
     return [*_steps(trend, width, ink), *(said if found else [])]
 
@@ -206,7 +201,7 @@ def _odds(chance: float) -> str:
     return f"1 of {round(1 / chance):,} histories"
 
 
-def _plot(trend: Trend, width: int, ascii_only: bool) -> list[str]:
+def _plot(trend: Trend, width: int) -> list[str]:
     values = [point.value for point in trend.points]
     levels = [level.typical for level in trend.levels]
     low, high = scale_of(values, levels)
@@ -218,19 +213,18 @@ def _plot(trend: Trend, width: int, ascii_only: bool) -> list[str]:
         plain = decimals <= 6 and abs(value) < 1e9
         return f"{value:,.{decimals}f}{suffix}" if plain else f"{value:.3g}{suffix}"
 
+    lines = [
+        LevelLine(level.first, level.first + level.runs - 1, level.typical * factor)
+        for level in trend.levels
+        if trend.drift is None
+    ]
     rows = plot(
         [value * factor for value in values],
         width=width,
         height=TextLimits.trend_plot_height,
         label=label,
-        lines=[]
-        if trend.drift is not None
-        else [
-            LevelLine(level.first, level.first + level.runs - 1, level.typical * factor)
-            for level in trend.levels
-        ],
+        lines=lines,
         marks=[change.at for change in trend.changes],
-        ascii_only=ascii_only,
     )
     outside = [value for value in values if not low <= value <= high]
     if outside:
@@ -245,9 +239,8 @@ def _levels(trend: Trend) -> TableBlock:
     typical = "Median" if _is_relative(trend) else "Mean"
     return table_block(
         enumerate(trend.levels),
-        f"run From run, started Started, commit Commit, runs Runs, typical {typical}, range p5 to p95, "
+        f"run From run, started <Started, commit <Commit, runs Runs, typical {typical}, range p5 to p95, "
         "change Change, step Step",
-        left=("Started", "Commit"),
         dispensable=("Started", "p5 to p95", "Commit"),
         run=lambda item: points[item[1].first].run_id,
         started=lambda item: _minute(points[item[1].first].start_time),
@@ -262,8 +255,7 @@ def _levels(trend: Trend) -> TableBlock:
 def _newest(trend: Trend) -> TableBlock:
     return table_block(
         trend.points[: -TextLimits.max_newest_runs - 1 : -1],
-        "run_id Run, started Started, commit Commit, value Value, off To its level",
-        left=("Started", "Commit"),
+        "run_id Run, started <Started, commit <Commit, value Value, off To its level",
         dispensable=("Started", "Commit"),
         started=lambda point: _minute(point.start_time),
         commit=_commit,

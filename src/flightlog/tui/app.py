@@ -37,7 +37,7 @@ from flightlog.show.live import (
 )
 from flightlog.show.phrases import moment_text
 from flightlog.show.plot import half, plot_over_time, side_by_side, unit_label
-from flightlog.show.terminal import brief, cut_middle
+from flightlog.show.terminal import ascii_text, brief, cut_middle
 
 if TYPE_CHECKING:
     from flightlog.analyze.charts.results import Chart
@@ -104,7 +104,7 @@ class TopApp(App[None]):
         self.path = path
         self.paused = False
         self._trouble = ""
-        self._runs, self._ascii = runs, ascii_only
+        self._runs, self._drawn = runs, ascii_text if ascii_only else str
         self._reader = RunReader(open_live, self._tell, interval_s=interval_s)
 
     def compose(self) -> ComposeResult:
@@ -113,7 +113,7 @@ class TopApp(App[None]):
         with TabbedContent(initial="tasks"):
             for name in IN_TERMINAL:
                 with TabPane(TABLES[name].title, id=name):
-                    yield PaneView(name=name, ascii_only=self._ascii)
+                    yield PaneView(name=name, drawn=self._drawn)
         yield Input(placeholder="only rows with this text in them", id="filter", select_on_focus=False)
         yield Footer(show_command_palette=False)
 
@@ -160,11 +160,9 @@ class TopApp(App[None]):
         if self.state is None:
             say(head, Text(self._trouble or "Reading the run …"))
             return
-        lines = head_lines(
-            self.state, width=width, ascii_only=self._ascii, remark="paused" if self.paused else ""
-        )
+        lines = head_lines(self.state, width=width, remark="paused" if self.paused else "")
         trouble = [f"! {self._trouble}"] if self._trouble else []
-        say(head, _painted([*lines, *trouble], self.state.status))
+        say(head, _painted([*map(self._drawn, lines), *trouble], self.state.status))
         found = panes(self.state)
         tabs = self.query_one(TabbedContent)
         for name, pane in found.items():
@@ -196,11 +194,10 @@ class TopApp(App[None]):
                 label=unit_label(chart),
                 width=each,
                 ends=(f"-{format_duration(chart.length_s)}", "end" if state.over else "now"),
-                ascii_only=self._ascii,
             )
             for title, chart, (values, said) in known
         ]
-        return side_by_side(blocks, width=width)
+        return [self._drawn(line) for line in side_by_side(blocks, width=width)]
 
     def on_tabbed_content_tab_activated(self) -> None:
         """Update the pane that comes to the front, with the filter applied."""
@@ -395,9 +392,9 @@ class PaneView(Vertical):
             self.title, self.about = title, about
             super().__init__()
 
-    def __init__(self, *, name: str, ascii_only: bool = False) -> None:
+    def __init__(self, *, name: str, drawn: Callable[[str], str]) -> None:
         super().__init__(name=name)
-        self._marks = ("^", "v") if ascii_only else ("▲", "▼")
+        self._marks = drawn("▲▼")
         self._pane: Pane | None = None
         self._by: int | None = None
         self._reverse = False

@@ -27,7 +27,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from flightlog.core.errors import FlightlogError
 from flightlog.core.text import plural
 from flightlog.show.advice import advice_sections
-from flightlog.show.diagnosis import cause_title, record_section
+from flightlog.show.diagnosis import cause_title, rarer_causes, record_section
 from flightlog.show.document import Paragraph, Section
 from flightlog.show.figures.lines import trends_figure
 from flightlog.show.figures.style import CONFIG
@@ -135,7 +135,7 @@ def _diagnose(run: Run) -> RunDiagnosis:
 
 def draw_diagnosis(diagnosis: RunDiagnosis) -> None:
     """The answer first, then each cause, then problems of the recording."""
-    more = max(0, len(diagnosis.causes) - TextLimits.max_causes) + diagnosis.more_causes
+    more = rarer_causes(diagnosis)
     left = f"… and {plural(more, 'rarer cause')}: flightlog diagnose --format json" if more else ""
     draw_sections(
         [

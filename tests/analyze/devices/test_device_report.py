@@ -21,6 +21,7 @@ from flightlog.core.time import timestamp_of
 from flightlog.devices import TelemetryReading, telemetry_event_to_dict
 from flightlog.events import DeviceMemory, ResourceSample, SpanEvent
 from flightlog.show.devices import devices_markdown, devices_text
+from flightlog.show.terminal import ascii_text
 from flightlog.store.completing import open_run
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "devices"
@@ -89,7 +90,7 @@ def test_a_file_in_any_order_says_the_same_as_the_run(tmp_path_factory, events):
 @given(sessions())
 def test_every_report_can_be_shown(tmp_path_factory, events):
     report = recorded(tmp_path_factory.mktemp("run"), events)
-    text = devices_text(report, width=80, ascii_only=True)
+    text = ascii_text(devices_text(report, width=80))
     assert text.isascii()
     assert text.count("allocated memory over") + text.count("in use memory over") <= len(report.sessions)
     assert devices_markdown(report).startswith("# Device memory")

@@ -57,14 +57,13 @@ class MarkStyle(NamedTuple):
     color: str
     sign: str
     """In a terminal."""
-    ascii_sign: str
 
 
 MARKS = {
-    "failed": MarkStyle("failed", "x", BAD, "✕", "!"),
-    "retried": MarkStyle("retried", "circle-open-dot", WARN, "↺", "~"),
-    "cancelled": MarkStyle("cancelled", "square-open", QUIET, "□", "="),
-    "lost": MarkStyle("worker lost", "diamond", BAD, "◆", "#"),
+    "failed": MarkStyle("failed", "x", BAD, "✕"),
+    "retried": MarkStyle("retried", "circle-open-dot", WARN, "↺"),
+    "cancelled": MarkStyle("cancelled", "square-open", QUIET, "□"),
+    "lost": MarkStyle("worker lost", "diamond", BAD, "◆"),
 }
 """By the kind of mark."""
 
@@ -334,7 +333,7 @@ def _steps(paint: Sequence[str]) -> list[list[float | str]]:
 
 def _marks(timeline: Timeline, labels: Sequence[str], scale: Scale) -> list[dict[str, Any]]:
     traces = []
-    for kind, (name, symbol, color, _, _) in MARKS.items():
+    for kind, (name, symbol, color, _) in MARKS.items():
         found = [mark for mark in timeline.marks if mark.kind == kind and 0 <= mark.lane < len(labels)]
         if found:
             outlined = kind in {"failed", "lost"}

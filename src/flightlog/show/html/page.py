@@ -306,8 +306,7 @@ def mark_numbers(timeline: Timeline) -> list[Element]:
     left = timeline.failures - len(marks)
     table = table_block(
         marks,
-        "task Task, at_s After, kind What, where Where, text Error",
-        left=("What", "Where", "Error"),
+        "task Task, at_s After, kind <What, where <Where, text <Error",
         more=f"and {left:,} more failures and retries" if left > 0 else "",
         where=lambda mark: timeline.lanes[mark.lane].label,
     )

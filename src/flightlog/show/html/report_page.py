@@ -17,7 +17,7 @@ from flightlog.core.errors import FlightlogError
 from flightlog.core.text import plural
 from flightlog.core.units import format_count, format_duration, format_percent
 from flightlog.show.bounded import bounded
-from flightlog.show.diagnosis import cause_parts, cause_title
+from flightlog.show.diagnosis import cause_parts, cause_title, rarer_causes
 from flightlog.show.document import Labelled, Section, TableBlock, facts_block
 from flightlog.show.figures import lines, rows, style
 from flightlog.show.figures.lines import limit_note
@@ -432,8 +432,7 @@ def failures_part(report: Report, diagnosis: RunDiagnosis | None) -> PagePart:
                 for cause in diagnosis.causes[: TextLimits.max_causes]
             ),
         ]
-        left = len(diagnosis.causes) - TextLimits.max_causes + diagnosis.more_causes
-        if left > 0:
+        if left := rarer_causes(diagnosis):
             content.append(tag("p", f"… and {plural(left, 'rarer cause')}", class_="more"))
     else:
         command = tag("code", said(f"flightlog diagnose {report.run.run_id}", 2000), class_="command")
